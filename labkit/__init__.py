@@ -1,0 +1,1 @@
+"""labkit: run, measure and explain distributed communication from a notebook cell."""

@@ -1,0 +1,1 @@
+"""What ranks do: the table of collectives, algorithms written by hand, buckets."""

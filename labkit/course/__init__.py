@@ -1,0 +1,1 @@
+"""Learn: predictions, checks of exercises, and the notebooks as files."""

@@ -1,0 +1,1 @@
+"""Observe ranks: time, CPU use, bytes on the wire, and the records that keep them."""

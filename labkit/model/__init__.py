@@ -1,0 +1,1 @@
+"""Predict: cost models, topologies and pipeline schedules. No torch in here."""

@@ -1,0 +1,1 @@
+"""Start ranks: the launcher, the hosts they run on, and what this machine is."""

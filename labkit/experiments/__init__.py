@@ -1,1 +1,1 @@
-"""One experiment per problem: the rank programs and ``run(...) -> records``, nothing about drawing."""
+"""One experiment per problem: the rank programs and `run(...) -> records`; nothing is drawn."""

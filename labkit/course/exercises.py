@@ -1,0 +1,231 @@
+r"""What an exercise is: its cells, its markers, and the stub that the learner gets.
+
+A solutions notebook `solutions/NN_name.ipynb` is the only source. In it, exercise M of lesson N is
+these cells, in this order, known by their ids (other cells may stand between them):
+
+`ex-N-M`, markdown, the statement::
+
+    ## Exercise 1.2: Fuse the calls
+
+    **Par:** at most 1/20 of the blocking time per tensor · **Time:** 15 min · **Difficulty:** ★★☆
+
+    What to do, in two or three sentences, and why it is worth doing.
+
+    <details><summary>Hint 1: a nudge</summary>
+
+    Where to look.
+
+    </details>
+
+    <details><summary>Hint 2: the invariant</summary>
+
+    What stays true in every correct answer.
+
+    </details>
+
+    <details><summary>Hint 3: a partial answer</summary>
+
+    The first line or two.
+
+    </details>
+
+`ex-N-M-answer`, code: a stub with its signature and docstring, and the answer between
+`### BEGIN SOLUTION` and `### END SOLUTION` (nbgrader's markers). Anything outside the region is
+given to the learner. One region or more, never nested. More answer cells: `ex-N-M-answer-two`.
+
+`ex-N-M-check`, code: calls the `check_*` function. Further ones: `ex-N-M-check-speed`.
+
+In `exercises/` the region becomes `raise NotImplementedError("exercise 1.2")` at the indent of
+its opening marker. The number of stars (one to three) is the number of points in nbgrader's
+metadata, which `course format` writes. A lesson's side notebook has a letter: `05b_clinic` holds
+`ex-5b-1`.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import nbformat
+from nbformat import NotebookNode
+
+BEGIN = "### BEGIN SOLUTION"
+END = "### END SOLUTION"
+
+_ID = re.compile(r"ex-(\d+[a-z]?)-(\d+)(?:-(answer|check)(?:-[a-z0-9-]+)?)?")
+_HEADING = re.compile(r"#{2,3} Exercise (\S+): \S.*")
+_BUDGET = re.compile(
+    r"\*\*Par:\*\* \S.* · \*\*Time:\*\* \d+ min · \*\*Difficulty:\*\* (★{1,3})☆{0,2}"
+)
+_HINTS = ("Hint 1: a nudge", "Hint 2: the invariant", "Hint 3: a partial answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One cell's place in an exercise."""
+
+    number: str
+    """The exercise's number, like `1.2` or `5b.1`."""
+    role: str
+    """`statement`, `answer` or `check`."""
+
+
+def part_of(cell: NotebookNode) -> Part | None:
+    """Read a cell's place in an exercise from its id; None for a cell that belongs to none."""
+    match = _ID.fullmatch(cell.get("id", ""))
+    if match is None:
+        return None
+    return Part(f"{match[1]}.{match[2]}", match[3] or "statement")
+
+
+def stub(source: str, *, number: str) -> str:
+    r"""Take the answers out of a cell's source.
+
+    Raises:
+        ValueError: A region is nested, unclosed, or closed without having been opened.
+
+    Example:
+        >>> answer = "def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION"
+        >>> print(stub(answer, number="1.1"))
+        def f():
+            raise NotImplementedError("exercise 1.1")
+    """
+    kept: list[str] = []
+    opened: int | None = None
+    for line_number, line in enumerate(source.split("\n"), start=1):
+        match line.strip():
+            case text if text == BEGIN:
+                if opened is not None:
+                    raise ValueError(
+                        f"line {line_number}: {BEGIN} inside the region opened in line {opened}"
+                    )
+                opened = line_number
+                indent = line[: len(line) - len(line.lstrip())]
+                kept.append(f'{indent}raise NotImplementedError("exercise {number}")')
+            case text if text == END:
+                if opened is None:
+                    raise ValueError(
+                        f"line {line_number}: {END} closes a region that was not opened"
+                    )
+                opened = None
+            case _ if opened is None:
+                kept.append(line)
+    if opened is not None:
+        raise ValueError(f"line {opened}: {BEGIN} is never closed by {END}")
+    return "\n".join(kept)
+
+
+def derive(solutions: NotebookNode) -> NotebookNode:
+    """Make the learner's notebook from a solutions notebook: stubs for answers, no outputs.
+
+    Raises:
+        ValueError: A cell's markers do not pair, or stand in a cell that is no answer.
+    """
+    notebook = copy.deepcopy(solutions)
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        cell.outputs, cell.execution_count = [], None
+        part = part_of(cell)
+        marked = BEGIN in cell.source or END in cell.source
+        if marked and (part is None or part.role != "answer"):
+            raise ValueError(
+                f"cell {cell.get('id')!r} has a solution region; only cells named like "
+                "'ex-1-1-answer' may"
+            )
+        if marked:
+            try:
+                cell.source = stub(cell.source, number=part.number)
+            except ValueError as error:
+                raise ValueError(f"cell {cell.id!r}: {error}") from error
+    return notebook
+
+
+def with_grading(notebook: NotebookNode) -> NotebookNode:
+    """Return the notebook with nbgrader's metadata on answer and check cells, from their ids."""
+    notebook = copy.deepcopy(notebook)
+    points = {
+        part.number: len(match[1])
+        for cell in notebook.cells
+        if (part := part_of(cell)) and (match := _BUDGET.search(cell.source))
+    }
+    for cell in notebook.cells:
+        part = part_of(cell)
+        cell.metadata.pop("nbgrader", None)
+        if part is None or part.role == "statement" or cell.cell_type != "code":
+            continue
+        graded = part.role == "check"
+        cell.metadata["nbgrader"] = nbformat.from_dict(
+            {
+                "grade": graded,
+                "grade_id": cell.id,
+                "locked": graded,
+                "schema_version": 3,
+                "solution": not graded,
+                "task": False,
+            }
+            | ({"points": points.get(part.number, 1)} if graded else {})
+        )
+    return notebook
+
+
+def problems(solutions: NotebookNode, *, lesson: str) -> Iterator[str]:
+    """Name everything in a solutions notebook that departs from the convention above.
+
+    Args:
+        solutions: The notebook.
+        lesson: What the exercises' numbers start with: `1` for `01_gloo_scaling`, `5b` for
+            `05b_clinic`.
+    """
+    parts: dict[str, list[NotebookNode]] = {}
+    for cell in solutions.cells:
+        if part := part_of(cell):
+            parts.setdefault(part.number, []).append(cell)
+        elif cell.get("id", "").startswith("ex-"):
+            yield f"cell {cell.id!r}: exercise ids are 'ex-1-1', 'ex-1-1-answer', 'ex-1-1-check'"
+    if not parts:
+        yield "no exercise found: a statement's cell id is like 'ex-1-1'"
+    if list(parts) != [f"{lesson}.{place}" for place in range(1, len(parts) + 1)]:
+        yield f"exercises are {', '.join(parts)}; they must be {lesson}.1, {lesson}.2, ... in order"
+    for number, cells in parts.items():
+        for problem in _exercise_problems(number, cells):
+            yield f"exercise {number}: {problem}"
+
+
+def _exercise_problems(number: str, cells: list[NotebookNode]) -> Iterator[str]:
+    roles = [part_of(cell).role for cell in cells]
+    if roles != sorted(roles, key=("statement", "answer", "check").index) or set(roles) != {
+        "statement",
+        "answer",
+        "check",
+    }:
+        yield f"needs a statement, then its answer, then its check; has {', '.join(roles)}"
+    for cell, role in zip(cells, roles, strict=True):
+        expected_type = "markdown" if role == "statement" else "code"
+        if cell.cell_type != expected_type:
+            yield f"cell {cell.id!r} is a {cell.cell_type} cell; a {role} is a {expected_type} cell"
+        elif role == "statement":
+            yield from _statement_problems(number, cell.source)
+        elif role == "answer":
+            try:
+                if stub(cell.source, number=number) == cell.source:
+                    yield f"cell {cell.id!r} has no {BEGIN} ... {END}"
+            except ValueError as error:
+                yield f"cell {cell.id!r}: {error}"
+
+
+def _statement_problems(number: str, source: str) -> Iterator[str]:
+    heading = _HEADING.match(source)
+    if heading is None or heading[1] != number:
+        yield f"the statement starts with '## Exercise {number}: Its title'"
+    if not _BUDGET.search(source):
+        yield (
+            "the statement needs the line '**Par:** ... · **Time:** 15 min · **Difficulty:** ★★☆'"
+        )
+    for hint in _HINTS:
+        if f"<details><summary>{hint}</summary>" not in source:
+            yield f"the statement lacks '<details><summary>{hint}</summary>'"
+    if source.count("<details>") != source.count("</details>"):
+        yield "a <details> is not closed"

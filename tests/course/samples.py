@@ -1,0 +1,57 @@
+"""Small notebooks for the tests of the course's machinery."""
+
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+STATEMENT = """## Exercise 1.1: Double it
+
+**Par:** one multiplication · **Time:** 5 min · **Difficulty:** ★★☆
+
+Write `double`.
+
+<details><summary>Hint 1: a nudge</summary>
+
+Which operator?
+
+</details>
+
+<details><summary>Hint 2: the invariant</summary>
+
+The result is even.
+
+</details>
+
+<details><summary>Hint 3: a partial answer</summary>
+
+`return 2 ...`
+
+</details>"""
+
+ANSWER = '''def double(number):
+    """Return twice the number."""
+    ### BEGIN SOLUTION
+    return 2 * number
+    ### END SOLUTION'''
+
+CHECK = "assert double(3) == 6\nprint('passed')"
+
+
+def cell(cell_id, source, *, kind="code", **metadata):
+    make = new_code_cell if kind == "code" else new_markdown_cell
+    made = make(source, metadata=metadata)
+    made["id"] = cell_id
+    return made
+
+
+def solutions(*, statement=STATEMENT, answer=ANSWER, check=CHECK):
+    return new_notebook(
+        cells=[
+            cell("title", "# Exercises 1", kind="markdown"),
+            cell("ex-1-1", statement, kind="markdown"),
+            cell("ex-1-1-answer", answer),
+            cell("ex-1-1-check", check),
+        ]
+    )
+
+
+def lesson(*sources):
+    return new_notebook(cells=[cell(f"step-{i}", source) for i, source in enumerate(sources)])

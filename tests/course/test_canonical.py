@@ -1,0 +1,81 @@
+from nbformat.v4 import new_notebook, new_output
+from pytest import mark, raises
+
+from labkit.course import canonical
+from tests.course.samples import cell, lesson
+
+MARKED = "# NBVAL_CHECK_OUTPUT\nprint(1)"
+
+
+def run_as_somebody(notebook):
+    """What a notebook looks like after a person ran and saved it."""
+    notebook.metadata = {"kernelspec": {"name": "my-conda-env", "display_name": "mine"}}
+    for count, item in enumerate(notebook.cells, start=40):
+        item.metadata = {
+            "execution": {"iopub.execute_input": "now"},
+            "scrolled": True,
+            "tags": ["a"],
+        }
+        item.execution_count = count
+        item.outputs = [
+            new_output("stream", name="stdout", text="1"),
+            new_output("stream", name="stdout", text="2\n"),
+            new_output("execute_result", {"text/plain": "3"}, execution_count=count),
+        ]
+    return notebook
+
+
+def test_only_marked_cells_keep_outputs():
+    result = canonical.canonical(run_as_somebody(lesson("print(1)", MARKED)))
+    unmarked, marked = result.cells
+    assert unmarked.outputs == [] and unmarked.execution_count is None
+    assert marked.outputs[0].text == "12\n", "pieces of one stream are joined"
+    assert marked.execution_count == marked.outputs[1].execution_count == 2
+
+
+def test_noise_is_dropped_and_tags_stay():
+    result = canonical.canonical(run_as_somebody(lesson("1")))
+    assert result.metadata["kernelspec"]["name"] == "python3"
+    assert result.cells[0].metadata == {"tags": ["a"]}
+
+
+def test_canonical_changes_nothing_twice_and_leaves_its_argument_alone():
+    notebook = run_as_somebody(lesson("1", MARKED))
+    before = canonical.dumps(notebook)
+    once = canonical.canonical(notebook)
+    assert canonical.dumps(notebook) == before
+    assert canonical.dumps(canonical.canonical(once)) == canonical.dumps(once)
+
+
+@mark.parametrize("cell_id", ["3f2a9c01", "Cell_1", "0b54b1b3-7a11-4d2e-9a55-1c8a9a2f0b11", "a--b"])
+def test_an_id_that_is_drawn_or_unreadable_is_named(cell_id):
+    found = list(canonical.problems(new_notebook(cells=[cell(cell_id, "x = 1")])))
+    assert len(found) == 1 and cell_id in found[0] and "'x = 1'" in found[0]
+
+
+def test_an_id_used_twice_is_named():
+    notebook = new_notebook(cells=[cell("a-b", "1")])
+    notebook.cells.append(cell("a-b", "2"))
+    assert list(canonical.problems(notebook)) == [
+        "cell 1 ('2') has the id 'a-b', which an earlier cell has too"
+    ]
+
+
+def test_the_mark_is_a_line_of_its_own():
+    assert canonical.is_marked(cell("a", MARKED))
+    assert not canonical.is_marked(cell("a", "print('# NBVAL_CHECK_OUTPUT')"))
+    assert not canonical.is_marked(cell("a", "# NBVAL_CHECK_OUTPUT", kind="markdown"))
+
+
+def test_a_file_with_an_id_twice_is_refused_not_repaired(tmp_path):
+    path = tmp_path / "01.ipynb"
+    path.write_text(canonical.dumps(lesson("1", "2")).replace("step-1", "step-0"))
+    with raises(ValueError, match="step-0"):
+        canonical.read(path)
+
+
+def test_a_file_that_is_no_notebook_is_named(tmp_path):
+    path = tmp_path / "notes.ipynb"
+    path.write_text("not json")
+    with raises(ValueError, match=r"notes\.ipynb is not a notebook"):
+        canonical.read(path)

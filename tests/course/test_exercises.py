@@ -1,0 +1,94 @@
+from pytest import mark, raises
+
+from labkit.course import exercises
+from tests.course.samples import ANSWER, STATEMENT, cell, solutions
+
+
+def problems(notebook, lesson="1"):
+    return list(exercises.problems(notebook, lesson=lesson))
+
+
+def test_the_stub_keeps_signature_docstring_and_indent():
+    assert exercises.stub(ANSWER, number="1.1").split("\n") == [
+        "def double(number):",
+        '    """Return twice the number."""',
+        '    raise NotImplementedError("exercise 1.1")',
+    ]
+
+
+def test_what_stands_around_a_region_is_given():
+    source = "a = 1\n### BEGIN SOLUTION\nb = 2\n### END SOLUTION\nc = 3"
+    assert exercises.stub(source, number="5b.2") == (
+        'a = 1\nraise NotImplementedError("exercise 5b.2")\nc = 3'
+    )
+
+
+@mark.parametrize(
+    ("source", "message"),
+    [
+        ("### BEGIN SOLUTION\n1", "line 1: .* is never closed"),
+        ("1\n### END SOLUTION", "line 2: .* was not opened"),
+        ("### BEGIN SOLUTION\n### BEGIN SOLUTION\n### END SOLUTION", "line 2: .* opened in line 1"),
+    ],
+)
+def test_markers_that_do_not_pair_are_refused(source, message):
+    with raises(ValueError, match=message):
+        exercises.stub(source, number="1.1")
+    with raises(ValueError, match="cell 'ex-1-1-answer'"):
+        exercises.derive(solutions(answer=source))
+
+
+def test_a_solution_outside_an_answer_cell_is_refused():
+    with raises(ValueError, match="'ex-1-1-check' has a solution region"):
+        exercises.derive(solutions(check=ANSWER))
+
+
+def test_the_derived_notebook_has_no_answer_and_the_same_cells():
+    derived = exercises.derive(solutions())
+    assert [item.id for item in derived.cells] == [item.id for item in solutions().cells]
+    assert not any("2 * number" in item.source for item in derived.cells)
+
+
+def test_grading_metadata_comes_from_ids_and_stars():
+    graded = exercises.with_grading(solutions())
+    answer, check = (item.metadata["nbgrader"] for item in graded.cells[2:])
+    assert (answer["solution"], answer["grade"], answer["grade_id"]) == (
+        True,
+        False,
+        "ex-1-1-answer",
+    )
+    assert (check["grade"], check["locked"], check["points"]) == (True, True, 2)
+
+
+def test_a_good_notebook_has_no_problems():
+    assert problems(solutions()) == []
+
+
+@mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            {"statement": STATEMENT.replace("Exercise 1.1", "Exercise 1.2")},
+            "'## Exercise 1.1: Its title'",
+        ),
+        ({"statement": STATEMENT.replace("**Par:**", "Par:")}, "needs the line '**Par:**"),
+        ({"statement": STATEMENT.replace("invariant", "trick")}, "Hint 2: the invariant"),
+        ({"statement": STATEMENT + "<details>"}, "is not closed"),
+        ({"answer": "def double(n): ..."}, "has no ### BEGIN SOLUTION"),
+    ],
+)
+def test_each_departure_from_the_convention_is_named(change, expected):
+    found = problems(solutions(**change))
+    assert len(found) == 1 and expected in found[0] and found[0].startswith("exercise 1.1: ")
+
+
+def test_a_missing_check_a_wrong_number_and_a_bad_id_are_named():
+    notebook = solutions()
+    del notebook.cells[3]
+    assert "has statement, answer" in problems(notebook)[0]
+    assert "must be 2.1" in problems(solutions(), lesson="2")[0]
+    notebook = solutions()
+    notebook.cells.append(cell("ex-one", "1"))
+    assert problems(notebook) == [
+        "cell 'ex-one': exercise ids are 'ex-1-1', 'ex-1-1-answer', 'ex-1-1-check'"
+    ]

@@ -1,0 +1,130 @@
+"""What this machine is: a value that goes into every record."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The facts about a machine that a measurement depends on.
+
+    Example:
+        >>> Machine.here().cpus >= 1
+        True
+    """
+
+    cpu_model: str
+    cpus: int
+    """Logical CPUs that this process may use (its affinity, not what the machine has)."""
+    cpu_quota: float | None
+    """CPUs' worth of time that the control group allows; None without a limit."""
+    memory: int
+    """Bytes of main memory."""
+    gpus: tuple[str, ...]
+    """Names of the GPUs, in CUDA's order."""
+    system: str
+    """Kernel name, release and architecture."""
+    python: str
+    torch: str
+    virtual: bool
+    """Whether a hypervisor is underneath, as far as the CPU says so."""
+
+    @classmethod
+    def here(cls) -> Machine:
+        """Describe the machine that this runs on."""
+        return cls(
+            cpu_model=_cpu_model(),
+            cpus=usable_cpus(),
+            cpu_quota=cpu_quota(),
+            memory=_memory(),
+            gpus=_gpu_names(),
+            system=f"{platform.system()} {platform.release()} {platform.machine()}",
+            python=platform.python_version(),
+            torch=metadata.version("torch"),
+            virtual=_virtual(),
+        )
+
+    @property
+    def cores(self) -> float:
+        """CPUs' worth of work that can go on at once: usable CPUs, or the quota if it is lower."""
+        return min(self.cpus, self.cpu_quota or self.cpus)
+
+
+def usable_cpus() -> int:
+    """Return how many logical CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """Return the control group's CPU limit in CPUs; None where there is none.
+
+    Reads ``cpu.max`` (cgroup v2) or ``cpu.cfs_quota_us`` (v1).
+
+    Args:
+        root: Where the control group's files are.
+    """
+    try:
+        quota, period = (root / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        quota = int((root / "cpu" / "cpu.cfs_quota_us").read_text())
+        period = int((root / "cpu" / "cpu.cfs_period_us").read_text())
+        return quota / period if quota > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def gpu_count() -> int:
+    """Return how many CUDA devices torch can use, without importing torch where there is none."""
+    if sys.platform == "linux" and not Path("/dev/nvidiactl").exists() and not _hip():
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _hip() -> bool:
+    return Path("/dev/kfd").exists()
+
+
+def _gpu_names() -> tuple[str, ...]:
+    count = gpu_count()
+    if count == 0:
+        return ()
+    import torch
+
+    return tuple(torch.cuda.get_device_name(index) for index in range(count))
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 0
+
+
+def _virtual() -> bool:
+    try:
+        return " hypervisor" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False

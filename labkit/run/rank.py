@@ -1,0 +1,130 @@
+"""What one rank does, from its first instruction to its last.
+
+A rank is a process forked by `labkit.run.forkserver` (or started afresh where there is no fork).
+It talks to the launching process through its standard output and error, through one socket
+(``control``), and through files in the launch's private directory:
+
+- ``job``: what to run, read at the start;
+- ``result-R``: what the program returned, or how it failed, written at the end;
+- ``stack-R`` and ``calls-R``: the rank's Python stack and the calls that it entered, on demand.
+
+On the socket the rank says ``F`` (finished) or ``R`` (raised) and then stays until it is killed, so
+that no peer ever sees a connection close before the launcher knows why. It hears ``D`` (dump) or,
+when the launching side is gone, the end of the stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+
+from labkit.run.casefile import Line
+from labkit.run.failures import Failure
+from labkit.run.job import Job
+
+FINISHED, RAISED, DUMP, DUMPED = b"F", b"R", b"D", b"K"
+
+
+def main(directory: Path, rank: int, control: socket.socket) -> None:
+    """Run the job's program as this rank; never return."""
+    job = Job.load(directory)
+    job.placements[rank].enter()  # before any thread exists
+    _prepare_process(job, rank, directory, control)
+    try:
+        _join(job, rank, directory)
+        program, args = pickle.loads(job.program)
+        blob, word = _packed(program(*args)), FINISHED
+    except BaseException as error:
+        blob, word = cloudpickle.dumps(_failure(rank, error)), RAISED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    (directory / f"result-{rank}").write_bytes(blob)
+    with contextlib.suppress(OSError):
+        control.sendall(word)
+    threading.Event().wait()  # until the launcher has heard everybody
+
+
+def _prepare_process(job: Job, rank: int, directory: Path, control: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter interrupts the whole process group
+    sys.stdout = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: PTH123,SIM115
+    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: PTH123,SIM115
+    faulthandler.enable(all_threads=False)
+    if hasattr(signal, "SIGUSR1"):
+        stack = (directory / f"stack-{rank}").open("w")
+        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+    os.environ.clear()
+    os.environ.update(job.environment)
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job.world_size}
+    ranks |= {"LOCAL_WORLD_SIZE": job.world_size, "LABKIT_RANK": rank}
+    os.environ.update({name: str(value) for name, value in ranks.items()})
+    os.environ["GLOO_SOCKET_IFNAME"] = job.placements[rank].interface
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "256")
+    os.chdir(job.cwd)
+    sys.path[:] = job.path
+    torch.set_num_threads(job.threads)
+    threading.Thread(
+        target=_listen, args=(rank, directory, control), name="labkit", daemon=True
+    ).start()
+
+
+def _join(job: Job, rank: int, directory: Path) -> None:
+    level = dist.DebugLevel.DETAIL if job.checks else dist.DebugLevel.OFF
+    if job.checks or "TORCH_DISTRIBUTED_DEBUG" not in job.environment:
+        dist.set_debug_level(level)
+    else:
+        dist.set_debug_level_from_env()
+    if "nccl" in job.backend:
+        torch.cuda.set_device(rank)
+    # A FileStore, since TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
+    store = dist.FileStore(str(directory / "store"), job.world_size)
+    dist.init_process_group(job.backend, store=store, rank=rank, world_size=job.world_size)
+
+
+def _listen(rank: int, directory: Path, control: socket.socket) -> None:
+    """Answer the launcher while the program runs; end the rank when the launcher is gone."""
+    while True:
+        word = control.recv(1)
+        if not word:
+            os._exit(1)
+        from torch._C._distributed_c10d import _dump_fr_trace_json
+
+        (directory / f"calls-{rank}").write_bytes(_dump_fr_trace_json())
+        control.sendall(DUMPED)
+
+
+def _packed(value: object) -> bytes:
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:
+        raise TypeError(
+            f"the program returned a {type(value).__qualname__} that cannot be sent back: {error}. "
+            "Return plain data: numbers, strings, lists, tensors."
+        ) from error
+
+
+def _failure(rank: int, error: BaseException) -> Failure:
+    frames = tuple(
+        Line(frame.filename, frame.lineno or 0, frame.name)
+        for frame in traceback.extract_tb(error.__traceback__, limit=None)
+    )
+    own = tuple(line for line in frames if Path(line.filename).parent != Path(__file__).parent)
+    error.__traceback__ = None
+    kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    try:
+        pickle.loads(cloudpickle.dumps(error))
+        travels = error if isinstance(error, Exception) else None  # SystemExit stays here
+    except Exception:
+        travels = None
+    return Failure(rank, travels, kind, str(error), own)

@@ -1,0 +1,201 @@
+"""Watch the ranks of one launch: pass on what they print, and learn how each of them ended."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labkit.run.casefile import CaseFile, RankCase, parse_flight_record, parse_stack
+from labkit.run.failures import Failure, LaunchTimeout, RankDied, reraise
+from labkit.run.serverlink import ServerLink
+
+_FINISHED, _RAISED, _DUMP, _DUMPED = b"F", b"R", b"D", b"K"
+_GRACE = 0.15  # seconds between the first failure and the verdict: others may have failed alike
+_DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
+_STDERR_LINES = 16
+_NOISE = ("/labkit/run/", 'File "<string>"', "Extension modules:")  # of faulthandler, to a learner
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One rank's stdout or stderr on its way to the cell, line by line."""
+
+    rank: int
+    name: str
+    descriptor: int
+    partial: bytes = b""
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_STDERR_LINES))
+
+    def pump(self) -> bool:
+        """Pass on what is there; say whether the stream is still open."""
+        try:
+            data = os.read(self.descriptor, 65536)
+        except BlockingIOError:
+            return True
+        *lines, self.partial = (self.partial + data).split(b"\n")
+        if not data and self.partial:
+            lines, self.partial = [self.partial], b""
+        for line in lines:
+            text = line.decode(errors="replace")
+            self.tail.append(text)
+            print(f"[rank {self.rank}] {text}", file=getattr(sys, self.name), flush=True)
+        return bool(data)
+
+
+@dataclass(slots=True)
+class _Rank:
+    number: int
+    pid: int
+    control: socket.socket
+    streams: tuple[_Stream, _Stream]
+    state: str = "running"
+    status: int | None = None
+    dumped: bool = False
+
+
+class Supervisor:
+    """The ranks of one launch, from the first fork to the last byte of output."""
+
+    def __init__(self, server: ServerLink, directory: Path, world_size: int) -> None:
+        self.server = server
+        self.directory = directory
+        self.world_size = world_size
+        self.ranks: list[_Rank] = []
+        self.raised: list[int] = []  # ranks in order of arrival
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(server.socket, selectors.EVENT_READ, self._note_exits)
+
+    def start(self) -> None:
+        """Fork all ranks."""
+        for number in range(self.world_size):
+            control, theirs = socket.socketpair()
+            out, their_out = os.pipe()
+            err, their_err = os.pipe()
+            try:
+                given = [their_out, their_err, theirs.fileno()]
+                pid = self.server.start_rank(self.directory, number, given)
+            finally:
+                theirs.close()
+                os.close(their_out)
+                os.close(their_err)
+            streams = (_Stream(number, "stdout", out), _Stream(number, "stderr", err))
+            rank = _Rank(number, pid, control, streams)
+            self.ranks.append(rank)
+            for stream in streams:
+                os.set_blocking(stream.descriptor, False)
+                self.selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+            self.selector.register(control, selectors.EVENT_READ, rank)
+
+    def watch(self, timeout: float) -> list[object]:
+        """Wait until every rank has returned; return their results by rank.
+
+        Raises:
+            Exception: A rank's own exception.
+            RankDied: If a rank's process ended.
+            LaunchTimeout: If ranks had not finished after ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while any(rank.state == "running" for rank in self.ranks) and not self._failed():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise LaunchTimeout(timeout, self._case_file())
+            self._step(left)
+        if self._failed():
+            self._step_until(time.monotonic() + _GRACE, lambda: False)
+            self._raise()
+        return [self._result(rank) for rank in self.ranks]
+
+    def close(self) -> None:
+        """Pass on the last output and close everything; the ranks must be gone."""
+        for rank in self.ranks:
+            for stream in rank.streams:
+                while stream.pump():
+                    pass
+                os.close(stream.descriptor)
+            rank.control.close()
+        self.selector.close()
+
+    def _failed(self) -> bool:
+        return any(rank.state in {"raised", "died"} for rank in self.ranks)
+
+    def _step(self, patience: float) -> None:
+        for key, _ in self.selector.select(patience):
+            if isinstance(key.data, _Stream):
+                if not key.data.pump():
+                    self.selector.unregister(key.fileobj)
+            elif isinstance(key.data, _Rank):
+                self._hear(key.data)
+            else:
+                key.data()
+
+    def _step_until(self, moment: float, done: object) -> None:
+        while (left := moment - time.monotonic()) > 0 and not done():
+            self._step(left)
+
+    def _hear(self, rank: _Rank) -> None:
+        try:
+            words = rank.control.recv(16)
+        except OSError:
+            words = b""
+        if not words:
+            self.selector.unregister(rank.control)
+        if _FINISHED in words:
+            rank.state = "finished"
+        elif _RAISED in words:
+            rank.state = "raised"
+            self.raised.append(rank.number)
+        if _DUMPED in words:
+            rank.dumped = True
+
+    def _note_exits(self) -> None:
+        exits = self.server.exits()
+        for rank in self.ranks:
+            if rank.pid in exits:
+                rank.status = exits[rank.pid]
+                if rank.state == "running":
+                    rank.state = "died"
+
+    def _result(self, rank: _Rank) -> object:
+        return pickle.loads((self.directory / f"result-{rank.number}").read_bytes())
+
+    def _raise(self) -> None:
+        died = next((rank for rank in self.ranks if rank.state == "died"), None)
+        if died is not None:  # what others raised is its consequence
+            tail = [
+                line
+                for line in died.streams[1].tail
+                if line.strip() and not any(noise in line for noise in _NOISE)
+            ]
+            raise RankDied(died.number, self.world_size, died.status, tail)
+        failures: list[Failure] = [self._result(self.ranks[number]) for number in self.raised]
+        reraise(failures, self.world_size)
+
+    def _case_file(self) -> CaseFile:
+        for rank in self.ranks:
+            try:
+                rank.control.send(_DUMP)
+                os.kill(rank.pid, signal.SIGUSR1)
+            except OSError:
+                rank.dumped = True  # gone: nothing to wait for
+        self._step_until(
+            time.monotonic() + _DUMP_TIME, lambda: all(rank.dumped for rank in self.ranks)
+        )
+        return CaseFile(tuple(self._case(rank) for rank in self.ranks))
+
+    def _case(self, rank: _Rank) -> RankCase:
+        stack = self.directory / f"stack-{rank.number}"
+        calls = self.directory / f"calls-{rank.number}"
+        return RankCase(
+            rank.number,
+            rank.state,
+            parse_stack(stack.read_text()) if stack.exists() else (),
+            parse_flight_record(calls.read_bytes()) if calls.exists() else (),
+        )

@@ -90,7 +90,9 @@ class ServerLink:
             try:
                 self._receive(parse=False)
             except TimeoutError:
-                raise LaunchError(f"the fork server did not answer in {_START_TIMEOUT:g} s") from None
+                raise LaunchError(
+                    f"the fork server did not answer in {_START_TIMEOUT:g} s"
+                ) from None
 
     def _receive(self, *, parse: bool = True) -> None:
         data = self.socket.recv(65536)

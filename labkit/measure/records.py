@@ -1,0 +1,199 @@
+"""A measurement that can be kept, compared and doubted: samples with all that they depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from labkit.measure.timing import Summary, slowest, summarize
+from labkit.run.machine import Machine
+
+VERSION = 1
+
+
+class Tier(enum.StrEnum):
+    """How a figure came to be. No figure goes without one; tiers are never mixed unsaid."""
+
+    MEASURED = "MEASURED"
+    """Here and now."""
+    EMULATED = "EMULATED"
+    """Here and now: real traffic over shaped links."""
+    RECORDED = "RECORDED"
+    """Measured, but elsewhere: machine, date and versions are in the provenance."""
+    MODELLED = "MODELLED"
+    """Computed, from a model whose parameters are named."""
+    PUBLISHED = "PUBLISHED"
+    """Somebody else's figure, with its source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a record comes from."""
+
+    machine: Machine
+    backend: str
+    date: str
+    """ISO 8601, UTC."""
+    command: str
+
+    @classmethod
+    def here(cls, backend: str = "gloo") -> Provenance:
+        """Describe this machine, now."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        return cls(Machine.here(), backend, now, command)
+
+    def __str__(self) -> str:
+        machine = self.machine
+        return (
+            f"{machine.cpu_model}, {machine.cores:g} CPUs, torch {machine.torch}, "
+            f"{self.backend}, {self.date[:10]}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One case of an experiment, measured on every rank."""
+
+    experiment: str
+    case: str
+    """What distinguishes it within the experiment: ``"pinned together"``."""
+    params: dict[str, Any]
+    """The settings: world_size, pairs, bucket_cap, ..."""
+    samples: list[list[float]]
+    """``samples[r][i]``: seconds of iteration i on rank r."""
+    tier: Tier
+    provenance: Provenance
+    collective: str | None = None
+    """Its name in torch.distributed, where one call of one collective was timed."""
+    nbytes: int | None = None
+    """S, the largest buffer on a rank, in bytes."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """Other measured or computed figures, by name; seconds and bytes."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return len(self.samples)
+
+    @property
+    def seconds(self) -> list[float]:
+        """Time of each iteration: the slowest rank's."""
+        return slowest(self.samples)
+
+    @property
+    def summary(self) -> Summary:
+        """Median, 10th and 90th percentile of `seconds`."""
+        return summarize(self.seconds)
+
+    @property
+    def algbw(self) -> float | None:
+        """S / t in bytes per second, from the median time."""
+        return None if self.nbytes is None else self.nbytes / self.summary.median
+
+    @property
+    def busbw(self) -> float | None:
+        """``algbw`` times the collective's bus factor (nccl-tests): comparable with a link's speed."""
+        if self.algbw is None or self.collective is None:
+            return None
+        return self.algbw * bus_factor(self.collective, self.world_size)
+
+
+def bus_factor(collective: str, world_size: int) -> float:
+    """Return busbw / algbw. Source: nccl-tests, doc/PERFORMANCE.md.
+
+    Raises:
+        ValueError: For a collective that is not in the table.
+    """
+    n = world_size
+    factors = {
+        "all_reduce": 2 * (n - 1) / n,
+        "reduce_scatter": (n - 1) / n,
+        "all_gather": (n - 1) / n,
+        "all_to_all": (n - 1) / n,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+        "send": 1.0,
+    }
+    if collective not in factors:
+        raise ValueError(
+            f"no bus factor for {collective!r}; there is one for {', '.join(factors)}."
+        )
+    return factors[collective]
+
+
+def suspicious(record: Record, ceilings: Mapping[str, float]) -> list[str]:
+    """Return the reasons to doubt a record; empty where there is none.
+
+    Args:
+        record: What to look at.
+        ceilings: The machine's own measured ceilings in bytes per second, by name, such as
+            ``{"loopback": 4.1e9}``. A bus bandwidth above one of them cannot have been moved.
+    """
+    busbw = record.busbw
+    if busbw is None:
+        return []
+    return [
+        f"busbw {busbw / 1e9:.3g} GB/s is above the {name} ceiling of {limit / 1e9:.3g} GB/s. "
+        "Likely: the clock stopped before the work was done (asynchronous call, no wait), bytes "
+        "counted per rank in one place and in total in another, a wrong collective, or "
+        "a switch that does the sum."
+        for name, limit in ceilings.items()
+        if busbw > limit
+    ]
+
+
+def save(records: Sequence[Record], path: Path | str) -> Path:
+    """Write records as one JSON file, atomically; return its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {"version": VERSION, "records": [dataclasses.asdict(record) for record in records]}
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+    os.replace(file.name, path)  # noqa: PTH105  (a whole file or the old one, never half)
+    return path
+
+
+def load(path: Path | str, *, recorded: bool = False) -> list[Record]:
+    """Read the records that `save` wrote.
+
+    Args:
+        path: The JSON file.
+        recorded: Whether to call them RECORDED: they come from another machine or time.
+
+    Raises:
+        ValueError: If the file is not a record file, or of a version that this labkit cannot read.
+    """
+    path = Path(path)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        version = document["version"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is not a file of labkit records.") from None
+    if version != VERSION:
+        raise ValueError(
+            f"{path} has records of version {version}; this labkit reads version {VERSION}. "
+            "Use the labkit that wrote it, or measure again."
+        )
+    return [_record(entry, recorded=recorded) for entry in document["records"]]
+
+
+def _record(entry: dict[str, Any], *, recorded: bool) -> Record:
+    origin = entry.pop("provenance")
+    machine = origin.pop("machine")
+    machine["gpus"] = tuple(machine["gpus"])
+    provenance = Provenance(Machine(**machine), **origin)
+    tier = Tier(entry.pop("tier"))
+    if recorded and tier in {Tier.MEASURED, Tier.EMULATED}:
+        tier = Tier.RECORDED
+    return Record(**entry, tier=tier, provenance=provenance)

@@ -1,0 +1,142 @@
+"""Time a call on every rank, in the way that the field's own benchmarks do.
+
+The method is that of nccl-tests: warm up, align the ranks, time each call on each rank. Afterwards the
+time of a collective is the *slowest* rank's, taken per iteration; what is reported is the median with
+the 10th and 90th percentile; bandwidths are computed from the time, never averaged.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a set of samples comes to. Seconds."""
+
+    median: float
+    p10: float
+    p90: float
+    count: int
+
+    def __str__(self) -> str:
+        unit, scale = _unit(self.median)
+        low, middle, high = (f"{x * scale:.3g}" for x in (self.p10, self.median, self.p90))
+        return f"{middle} {unit} ({low} to {high}, {self.count} samples)"
+
+
+def time_calls(
+    fn: Callable[[], Any],
+    *,
+    warmup: int = 5,
+    iters: int = 20,
+    group: Any = None,
+    align: bool = True,
+) -> list[float]:
+    """Call ``fn`` repeatedly on this rank and return the seconds that each call took.
+
+    Every rank of the group must call this, with the same numbers. Before each call the ranks meet in a
+    barrier, which is not part of the time. On a GPU the work is awaited before the clock stops.
+
+    Args:
+        fn: What to time; called without arguments.
+        warmup: Calls that are made first and not counted: they connect, allocate and load.
+        iters: Calls that are counted.
+        group: The process group whose ranks are aligned; the default group if not given.
+        align: Whether to meet in a barrier before each call. Without it ranks drift apart, and a
+            call's time includes the wait for the others.
+
+    Returns:
+        ``iters`` durations in seconds, in order.
+
+    Example:
+        >>> import torch, torch.distributed as dist
+        >>> from labkit import launch
+        >>> def program():
+        ...     x = torch.ones(1000)
+        ...     return time_calls(lambda: dist.all_reduce(x), iters=10)
+        >>> [len(samples) for samples in launch(program, world_size=2)]
+        [10, 10]
+    """
+    if iters < 1 or warmup < 0:
+        raise ValueError(
+            f"iters must be at least 1 and warmup at least 0, got {iters=}, {warmup=}."
+        )
+    settle = _cuda_synchronize()
+    meet = _barrier(group) if align else _nothing
+    for _ in range(warmup):
+        meet()
+        fn()
+    samples = []
+    clock = time.perf_counter
+    for _ in range(iters):
+        settle()
+        meet()
+        start = clock()
+        fn()
+        settle()
+        samples.append(clock() - start)
+    return samples
+
+
+def slowest(per_rank: Sequence[Sequence[float]]) -> list[float]:
+    """Return the time of each iteration: that of the rank that took longest.
+
+    Args:
+        per_rank: ``per_rank[r][i]`` is rank r's time of iteration i.
+
+    Example:
+        >>> slowest([[1.0, 5.0], [2.0, 4.0]])
+        [2.0, 5.0]
+    """
+    return [max(times) for times in zip(*per_rank, strict=True)]
+
+
+def summarize(samples: Sequence[float]) -> Summary:
+    """Return the median, the 10th and 90th percentile and the number of samples.
+
+    Example:
+        >>> summarize([1.0, 2.0, 9.0]).median
+        2.0
+    """
+    if not samples:
+        raise ValueError("summarize needs at least one sample, got none.")
+    ordered = sorted(samples)
+    return Summary(
+        statistics.median(ordered), _percentile(ordered, 10), _percentile(ordered, 90), len(ordered)
+    )
+
+
+def _percentile(ordered: Sequence[float], percent: float) -> float:
+    position = (len(ordered) - 1) * percent / 100
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def _barrier(group: Any) -> Callable[[], Any]:
+    import torch.distributed as dist
+
+    return (lambda: dist.barrier(group=group)) if dist.is_initialized() else _nothing
+
+
+def _cuda_synchronize() -> Callable[[], Any]:
+    import torch
+
+    in_use = torch.cuda.is_available() and torch.cuda.is_initialized()
+    return torch.cuda.synchronize if in_use else _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return unit, scale
+    return "ns", 1e9

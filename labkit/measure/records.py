@@ -103,7 +103,7 @@ class Record:
 
     @property
     def busbw(self) -> float | None:
-        """``algbw`` times the collective's bus factor (nccl-tests): comparable with a link's speed."""
+        """``algbw`` times the bus factor (nccl-tests): comparable with the speed of a link."""
         if self.algbw is None or self.collective is None:
             return None
         return self.algbw * bus_factor(self.collective, self.world_size)

@@ -1,7 +1,7 @@
 """Where a process's time went: on a CPU, waiting for a CPU, or blocked.
 
-Linux keeps two counters per thread in ``/proc/self/task/TID/schedstat``, both in nanoseconds: time spent
-on a CPU, and time spent runnable in a run queue while another thread had the CPU. What is left of the
+Linux keeps two counters per thread in ``/proc/self/task/TID/schedstat``, both in nanoseconds: time
+on a CPU, and time runnable in a run queue while another thread had the CPU. For what is left of the
 wall time the thread was blocked: asleep until something happened.
 Source: Documentation/scheduler/sched-stats.rst of the Linux kernel.
 """

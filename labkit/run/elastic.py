@@ -28,7 +28,7 @@ def run(
     backend: str | None,
     fabric: object,
 ) -> list[Any]:
-    """Run the program on the first ``world_size`` ranks that are there; every rank gets all results.
+    """Run the program on the first ``world_size`` ranks; every rank gets all results.
 
     Each call makes a fresh default group. The processes stay the same, unlike in a plain `launch`.
 

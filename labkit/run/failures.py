@@ -24,7 +24,7 @@ class LaunchError(RuntimeError):
 
 
 class RankError(LaunchError):
-    """A rank raised an exception that could not be pickled; its type and text are in the message."""
+    """A rank raised what cannot travel between processes; the message has its type and text."""
 
 
 class RankDied(LaunchError):
@@ -63,7 +63,7 @@ class LaunchTimeout(LaunchError, TimeoutError):
         )
 
 
-class RankTraceback(Exception):  # noqa: N818  (shown as a cause, never raised by itself)
+class RankTraceback(Exception):
     """A rank's traceback as text: the ``__cause__`` of the exception that `launch` raises."""
 
 
@@ -104,7 +104,7 @@ def reraise(failures: list[Failure], world_size: int) -> None:
         note = f"raised on rank {first.rank} of {world_size}"
     else:
         which = "all" if len(alike) == world_size else ", ".join(map(str, alike))
-        note = f"raised on {len(alike)} of {world_size} ranks ({which}); told once, by rank {first.rank}"
+        note = f"raised on {len(alike)} of {world_size} ranks ({which}), told by rank {first.rank}"
     if others:
         note += f"; rank(s) {', '.join(map(str, others))} failed in another way after it"
     exception.add_note(f"[labkit] {note}")

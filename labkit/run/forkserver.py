@@ -6,8 +6,8 @@ socket: when that closes, however the other side died, the server kills every ra
 launch's private directory and ends. Its own death kills the ranks (Linux: PDEATHSIG).
 
 This is `multiprocessing`'s forkserver in spirit. It is our own because theirs imports the caller's
-``__main__`` again in every child, cannot tell who died of what, and outlives a killed parent as long as
-one child lives.
+``__main__`` again in every child, cannot tell who died of what, and outlives a killed parent for as
+long as one child lives.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
@@ -31,7 +32,7 @@ _DESCRIPTORS_PER_RANK = 3
 
 def serve(connection: socket.socket) -> None:
     """Fork ranks as asked over ``connection`` until it closes."""
-    from labkit.run import rank as _  # torch, and all that a rank needs
+    importlib.import_module("labkit.run.rank")  # torch, and all that a rank needs
 
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, every shared page

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -41,14 +40,14 @@ def launch(
     and RANK, LOCAL_RANK and WORLD_SIZE are set as torchrun sets them. It may be typed in a notebook
     cell and use variables around it. What it prints appears here, prefixed by its rank.
 
-    Under ``torchrun`` the same call uses the ranks that are there: each of them calls `launch`, runs
-    the program, and gets the results of all.
+    Under ``torchrun`` the same call uses the ranks that are there: each of them calls `launch`,
+    runs the program, and gets the results of all.
 
     Args:
         program: The function to run. It must not be a generator or a coroutine.
         *args: Its arguments, the same on every rank.
         world_size: How many ranks; 4 if not given, or under torchrun all that are there.
-        backend: ``"gloo"`` or ``"nccl"``. If not given: gloo, and where there is a GPU for every rank
+        backend: ``"gloo"`` or ``"nccl"``. If not given: gloo, and where every rank can have a GPU,
             NCCL for what lies on GPUs.
         fabric: Hosts and links to run on (see `labkit.run.fabric`); none: this machine's loopback.
         timeout: Seconds that the ranks get, from their start.
@@ -169,7 +168,7 @@ def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str
     if gpus < world_size:
         remedy = f"world_size={gpus}" if gpus else "a machine with GPUs"
         raise ValueError(
-            f'world_size={world_size} with backend="{backend}" needs {world_size} GPUs; this machine '
-            f'has {gpus}. Use backend="gloo" or {remedy}.'
+            f'world_size={world_size} with backend="{backend}" needs {world_size} GPUs; '
+            f'this machine has {gpus}. Use backend="gloo" or {remedy}.'
         )
     return backend

@@ -58,8 +58,8 @@ def main(directory: Path, rank: int, control: socket.socket) -> None:
 
 def _prepare_process(job: Job, rank: int, directory: Path, control: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter interrupts the whole process group
-    sys.stdout = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: PTH123,SIM115
-    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: PTH123,SIM115
+    sys.stdout = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGUSR1"):
         stack = (directory / f"stack-{rank}").open("w")

@@ -122,7 +122,7 @@ _link: ServerLink | None = None
 
 
 def shared() -> ServerLink:
-    """Return this process's fork server, started on first use (about a second: it imports torch)."""
+    """Return this process's fork server; the first call starts it, in a second or two."""
     global _link
     with _lock:
         if _link is None or _link.owner != os.getpid():

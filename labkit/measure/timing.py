@@ -1,8 +1,8 @@
 """Time a call on every rank, in the way that the field's own benchmarks do.
 
 The method is that of nccl-tests: warm up, align the ranks, time each call on each rank. Afterwards
-the time of a collective is the *slowest* rank's, taken per iteration; what is reported is the median
-with the 10th and 90th percentile; bandwidths are computed from the time, never averaged.
+the time of a collective is the *slowest* rank's, per iteration; what is reported is the median
+with the 10th and 90th percentile; bandwidths follow from the time and are never averaged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def time_calls(
 ) -> list[float]:
     """Call ``fn`` repeatedly on this rank and return the seconds that each call took.
 
-    Every rank of the group must call this, with the same numbers. Before each call the ranks meet in
+    Every rank of the group calls this, with the same numbers. Before each call the ranks meet in
     a barrier, which is not part of the time. On a GPU the work is awaited before the clock stops.
 
     Args:

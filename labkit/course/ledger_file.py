@@ -1,0 +1,143 @@
+"""The learner's one JSON file: read, changed and written whole, so that it is never half written.
+
+It lies in `work/ledger.json`, or where LABKIT_LEDGER says. A file that cannot be read (damaged, or
+of a later version) is set aside under another name, with a message; nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+SECTIONS = ("predictions", "measurements", "passed", "finished", "kept")
+
+_unsaved: dict[Path, dict[str, Any]] = {}
+"""Ledgers whose folder cannot be written, for as long as this process lives."""
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def location() -> Path:
+    """Return where the ledger lies: LABKIT_LEDGER, else `work/ledger.json` of the course's folder.
+
+    Where labkit is installed without the course around it, `work/` is the current folder's.
+    """
+    if named := os.environ.get("LABKIT_LEDGER"):
+        return Path(named).expanduser()
+    home = _CHECKOUT if (_CHECKOUT / "notebooks").is_dir() else Path.cwd()
+    return home / "work" / "ledger.json"
+
+
+def empty() -> dict[str, Any]:
+    """Return a ledger in which nothing stands."""
+    return {"version": VERSION, **{section: {} for section in SECTIONS}}
+
+
+def load(path: Path | None = None) -> dict[str, Any]:
+    """Read the ledger; an empty one where there is no file, or none that can be read."""
+    path = path or location()
+    if path in _unsaved:
+        return _unsaved[path]
+    try:
+        return _checked(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return empty()
+    except (ValueError, OSError) as error:
+        _set_aside(path, error)
+        return empty()
+
+
+@contextlib.contextmanager
+def change(path: Path | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the ledger and write it back, with other notebooks kept out meanwhile.
+
+    Where it cannot be written it is kept in memory, with a message, and the lesson goes on.
+    """
+    path = path or location()
+    with contextlib.ExitStack() as stack:
+        if path not in _unsaved:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(_locked(path))
+            except OSError as error:
+                _keep_in_memory(empty(), path, error)
+        book = load(path)
+        yield book
+        if path in _unsaved:
+            return
+        try:
+            _write(book, path)
+        except OSError as error:
+            _keep_in_memory(book, path, error)
+
+
+def now() -> str:
+    """Return the time as the ledger writes it: UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _checked(book: Any) -> dict[str, Any]:
+    if not isinstance(book, dict) or book.get("version") != VERSION:
+        found = book.get("version") if isinstance(book, dict) else type(book).__name__
+        raise ValueError(f"expected a ledger of version {VERSION}, found {found!r}")
+    if wrong := [name for name in SECTIONS if not isinstance(book.get(name, {}), dict)]:
+        raise ValueError(f"these sections are no tables: {', '.join(wrong)}")
+    return empty() | book
+
+
+def _write(book: dict[str, Any], path: Path) -> None:
+    """Write beside the file, then replace it in one step: a reader sees the old or the new one."""
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=".ledger-", suffix=".json", delete=False, encoding="utf-8"
+    ) as file:
+        json.dump(book, file, indent=1, sort_keys=True, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).replace(path)
+
+
+def _keep_in_memory(book: dict[str, Any], path: Path, error: OSError) -> None:
+    _unsaved[path] = book
+    _say(
+        f"the ledger {path} cannot be written ({error}). It is kept until this kernel ends; "
+        "set LABKIT_LEDGER to a file that can be written."
+    )
+
+
+def _set_aside(path: Path, error: Exception) -> None:
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+    aside = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
+    try:
+        path.replace(aside)
+    except OSError:
+        _say(f"the ledger {path} cannot be read ({error}); starting an empty one.")
+    else:
+        _say(
+            f"the ledger {path} cannot be read ({error}). It was kept as {aside.name}; "
+            "a new one starts empty."
+        )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock beside the file, where the platform has flock."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _say(text: str) -> None:
+    print(f"labkit: {text}", file=sys.stderr)

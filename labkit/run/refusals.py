@@ -1,0 +1,85 @@
+"""Why a fabric cannot be made here, and how to allow it."""
+
+import errno
+from pathlib import Path
+
+
+class FabricUnavailable(RuntimeError):
+    """Hosts cannot be made on this machine; says why and what to do.
+
+    The lessons go on without: they show the recorded run.
+    """
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(f"No fabric can be made here: {cause}. {remedy}")
+        self.cause = cause
+        """What stands in the way, as a clause."""
+        self.remedy = remedy
+        """What would allow it, as sentences."""
+
+    def __reduce__(self):  # an exception with two arguments must say so to be pickled
+        return type(self), (self.cause, self.remedy)
+
+
+_SWITCHES = {
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        "AppArmor keeps unprivileged programs from using user namespaces (Ubuntu's default)",
+        "Allow it until the next boot: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+    "/proc/sys/kernel/unprivileged_userns_clone": (
+        "0",
+        "this kernel is set to keep user namespaces for root",
+        "Allow it until the next boot: sudo sysctl kernel.unprivileged_userns_clone=1",
+    ),
+    "/proc/sys/user/max_user_namespaces": (
+        "0",
+        "the number of user namespaces is limited to 0",
+        "Allow it until the next boot: sudo sysctl user.max_user_namespaces=10000",
+    ),
+    "/proc/sys/user/max_net_namespaces": (
+        "0",
+        "the number of network namespaces is limited to 0",
+        "Allow it until the next boot: sudo sysctl user.max_net_namespaces=10000",
+    ),
+}
+_MODULES = {
+    "add a bridge": "bridge",
+    "add a veth pair": "veth",
+    "shape with htb and u32": "sch_htb cls_u32",
+    "delay with netem": "sch_netem",
+}
+_FORBIDDEN = {errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS}
+
+
+def explain(answer: dict, stderr: str) -> FabricUnavailable:
+    """Turn the holder's answer into an error that a learner can act on.
+
+    Args:
+        answer: What the holder was doing (`step`), the `errno` and text of the `error`; empty
+            when it died without an answer.
+        stderr: What it wrote before.
+    """
+    if not answer:
+        last = (stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return FabricUnavailable(f"the process that makes the hosts died ({last})", "Report this.")
+    step, code, error = answer["step"], answer["errno"], answer["error"]
+    if step == "import pyroute2":
+        return FabricUnavailable(
+            f"pyroute2 cannot be imported ({error})", "Install it: pip install pyroute2"
+        )
+    if code in _FORBIDDEN:
+        for path, (value, cause, remedy) in _SWITCHES.items():
+            if Path(path).is_file() and Path(path).read_text().strip() == value:
+                return FabricUnavailable(cause, remedy)
+        return FabricUnavailable(
+            f"this process may not {step} ({error})",
+            "In a container, start it with --security-opt seccomp=unconfined "
+            "(Docker's default profile forbids new namespaces).",
+        )
+    if step in _MODULES:
+        return FabricUnavailable(
+            f"the kernel could not {step} ({error})",
+            f"Load what it needs: sudo modprobe -a {_MODULES[step]}",
+        )
+    return FabricUnavailable(f"the attempt to {step} failed ({error})", "Report this.")

@@ -1,6 +1,6 @@
 """What communication should cost: a latency, a bandwidth, and the CPU that both of them need.
 
-Two small models. `AlphaBeta` is the field's oldest: a message of S bytes takes ``alpha + beta * S``.
+Two small models. `AlphaBeta` is the field's oldest: S bytes take ``alpha + beta * S`` seconds.
 `Saturation` adds what it leaves out on a machine whose ranks share cores: every call also costs CPU
 time, and a core gives one second of it per second.
 """
@@ -89,7 +89,7 @@ class Saturation:
     """The time of a blocking call that every rank repeats, when ranks share CPU cores.
 
     A call costs each rank ``cpu_per_call`` seconds on a CPU. A core that serves ``ranks / cores``
-    ranks needs that many times as long for one call of each, unless the call's own latency is longer:
+    ranks needs that many times as long for one call of each, unless the call's latency is longer:
 
         T = max(latency, ranks / cores * cpu_per_call)
 

@@ -22,6 +22,7 @@ import pickle
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 from pathlib import Path
@@ -69,6 +70,7 @@ def _prepare_process(job: Job, rank: int, directory: Path, control: socket.socke
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job.world_size}
     ranks |= {"LOCAL_WORLD_SIZE": job.world_size, "LABKIT_RANK": rank}
     os.environ.update({name: str(value) for name, value in ranks.items()})
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)  # what a rank leaves goes with it
     os.environ["GLOO_SOCKET_IFNAME"] = job.placements[rank].interface
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "256")
     os.chdir(job.cwd)

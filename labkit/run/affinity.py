@@ -1,0 +1,36 @@
+"""Say on which CPUs a process may run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def available() -> bool:
+    """Say whether this system lets a process choose its CPUs (Linux does, macOS does not)."""
+    return hasattr(os, "sched_setaffinity")
+
+
+def cpus() -> list[int]:
+    """Return the numbers of the CPUs that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if available() else list(range(os.cpu_count() or 1))
+
+
+def pin(chosen: Iterable[int]) -> None:
+    """Restrict this process, with all the threads that it has now or starts later, to these CPUs.
+
+    Threads inherit the mask of the thread that starts them; those that exist already keep theirs,
+    so each one is told.
+
+    Raises:
+        OSError: If the system does not allow it, or there is no such CPU.
+    """
+    mask = set(chosen)
+    if not available():
+        raise OSError("this system has no way to choose the CPUs of a process")
+    os.sched_setaffinity(0, mask)
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+            os.sched_setaffinity(int(task.name), mask)

@@ -21,6 +21,7 @@ An exercise that was not attempted fails with its own `NotImplementedError`, unt
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class CheckFailed(AssertionError):
         title = f"exercise {self.number} is not right yet" if self.number else "not right yet"
         return (
             f"{title}\n  expected      {_indented(self.expected)}\n  got           "
-            f"{_indented(self.got)}\n  usually means {_indented(self.meaning)}"
+            f"{_indented(self.got)}\n  usually means {_indented(textwrap.fill(self.meaning, 84))}"
         )
 
     def _render_traceback_(self) -> list[str]:

@@ -1,0 +1,164 @@
+"""Text alternatives: every picture comes with a sentence and with its data as a table.
+
+Importing this module in a notebook makes a `Figure` or `Axes` that is a cell's last expression
+appear as an image with alt text, followed by a folded table of its data. No pyplot is needed, so a
+picture appears once, where it was asked for, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import sys
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
+_SHARPNESS = 2.0
+"""Pixels drawn per pixel shown, for screens of high resolution."""
+_MOST_ROWS = 400
+
+
+@dataclass(slots=True)
+class Alternative:
+    """What stands for a figure where it cannot be seen."""
+
+    text: list[str] = field(default_factory=list)
+    tables: list[tuple[str, Table]] = field(default_factory=list)
+    """Heading and table, as `describe` got them."""
+    drawn: list[tuple[Axes, str, Table]] = field(default_factory=list)
+    """Axes, label and table of each thing that labkit drew."""
+    stamps: dict[Axes, str] = field(default_factory=dict)
+    """What each panel's stamp says about the origin of its figures."""
+
+
+_alternatives: weakref.WeakKeyDictionary[Figure, Alternative] = weakref.WeakKeyDictionary()
+
+
+def describe(on: Axes | Figure, text: str, *, table: Table | None = None) -> None:
+    """Give a picture its text alternative.
+
+    Args:
+        on: The picture, or one panel of it.
+        text: What it shows, with the figures that matter: what you would say over the telephone.
+        table: Column names and rows; without it the data that `labkit.show.plots` drew.
+    """
+    alternative = of(on)
+    alternative.text.append(" ".join(text.split()))
+    if table is not None:
+        heading = on.get_title(loc="left") if isinstance(on, Axes) else ""
+        alternative.tables.append((heading, table))
+
+
+def of(on: Axes | Figure) -> Alternative:
+    """Return the alternative of a figure, to be added to."""
+    return _alternatives.setdefault(_figure(on), Alternative())
+
+
+def text_of(on: Axes | Figure) -> str:
+    """Return a figure's text alternative: what `describe` was told, else its titles and axes."""
+    figure = _figure(on)
+    if told := of(figure).text:
+        return " ".join(told)
+    panels = [
+        f"{ax.get_title(loc='left') or 'Chart'} ({ax.get_ylabel()} against {ax.get_xlabel()})"
+        for ax in figure.axes
+        if ax.get_title(loc="left") or ax.get_xlabel()
+    ]
+    return "; ".join(panels) or "Chart without a description."
+
+
+def tables_of(on: Axes | Figure) -> list[tuple[str, Table]]:
+    """Return a figure's data tables with their headings."""
+    alternative = of(on)
+    if alternative.tables:
+        return alternative.tables
+    several = len({ax for ax, _, _ in alternative.drawn}) > 1
+    return [
+        (" – ".join(filter(None, [ax.get_title(loc="left") if several else "", label])), table)
+        for ax, label, table in alternative.drawn
+    ]
+
+
+def to_html(on: Axes | Figure) -> str:
+    """Return a figure as self-contained HTML: image, alt text, folded data."""
+    figure = _figure(on)
+    width = round(figure.get_figwidth() * 96)
+    data = base64.b64encode(_png(figure, dpi=96 * _SHARPNESS)).decode()
+    text = html.escape(text_of(figure), quote=True)
+    tables = "".join(_table_html(heading, table) for heading, table in tables_of(figure))
+    return (
+        f'<figure style="margin:0"><img alt="{text}" width="{width}" '
+        f'style="max-width:100%;height:auto" src="data:image/png;base64,{data}">'
+        f'<details style="font-size:85%"><summary>Description and data</summary><p>{text}</p>'
+        f"{tables}</details></figure>"
+    )
+
+
+def save(on: Axes | Figure, path: Path | str, *, dpi: float = 150) -> Path:
+    """Save a figure as PNG with its text alternative in the file's metadata; return the path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_png(_figure(on), dpi=dpi))
+    return path
+
+
+def _png(figure: Figure, *, dpi: float) -> bytes:
+    if figure.canvas is None or not hasattr(figure.canvas, "print_png"):
+        FigureCanvasAgg(figure)
+    buffer = io.BytesIO()
+    metadata = {"Description": text_of(figure), "Software": "labkit"}
+    figure.savefig(buffer, format="png", dpi=dpi, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _table_html(heading: str, table: Table) -> str:
+    columns, rows = table
+    head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row) + "</tr>"
+        for row in list(rows)[:_MOST_ROWS]
+    )
+    more = f"<p>… and {len(rows) - _MOST_ROWS} more rows.</p>" if len(rows) > _MOST_ROWS else ""
+    caption = f"<caption>{html.escape(heading)}</caption>" if heading else ""
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _figure(on: Axes | Figure) -> Figure:
+    return on if isinstance(on, Figure) else on.get_figure(root=True)
+
+
+def _html_of_axes(ax: Axes) -> str | None:
+    """Show axes by their figure, unless pyplot shows it by itself at the end of the cell."""
+    figure = _figure(ax)
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    managed = pyplot is not None and any(
+        pyplot.figure(number) is figure for number in pyplot.get_fignums()
+    )
+    return None if managed else to_html(figure)
+
+
+def _register() -> None:
+    if "IPython" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    if (shell := get_ipython()) is not None:
+        formatter = shell.display_formatter.formatters["text/html"]
+        formatter.for_type(Figure, to_html)
+        formatter.for_type(Axes, _html_of_axes)
+
+
+_register()

@@ -1,0 +1,235 @@
+"""The shared look of every picture, and the few shapes that most of them need.
+
+Functions take data and `ax`, draw into it and return it; nothing here measures or computes.
+
+    ax = new_axes("Time of one call", x="Pairs", y="Time", yunit="µs")
+    line(ax, pairs, medians, low=p10, high=p90, label="free", series=0)
+    stamp(ax, Tier.MEASURED, records[0].provenance)
+    describe(ax, "The time of a call grows from 300 to 1400 µs between 1 and 8 pairs.")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+
+from labkit.show import alternatives
+from labkit.show.alternatives import describe, save
+from labkit.show.frame import (
+    FAINT,
+    INK,
+    SOFT,
+    STYLES,
+    Style,
+    new_axes,
+    new_figure,
+    stamp,
+    style,
+)
+
+__all__ = [
+    "FAINT",
+    "INK",
+    "SOFT",
+    "STYLES",
+    "Style",
+    "bars",
+    "describe",
+    "line",
+    "matrix",
+    "model_line",
+    "new_axes",
+    "new_figure",
+    "published",
+    "save",
+    "stamp",
+    "style",
+]
+
+_SHADES = LinearSegmentedColormap.from_list("labkit", ["#f3f7fb", "#7fb3d5", "#0b4a7d"])
+
+
+def line(
+    ax: Axes,
+    x: Sequence[float],
+    y: Sequence[float],
+    *,
+    low: Sequence[float] | None = None,
+    high: Sequence[float] | None = None,
+    label: str = "",
+    series: int = 0,
+) -> Axes:
+    """Draw a measured series: medians as marks on a line, 10th to 90th percentile as a band."""
+    look = style(series)
+    ax.plot(
+        x,
+        y,
+        color=look.color,
+        marker=look.marker,
+        linestyle=look.linestyle,
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.7,
+        linewidth=1.9,
+        label=label or None,
+    )
+    if low is not None and high is not None:
+        ax.fill_between(x, low, high, color=look.color, alpha=0.16, linewidth=0)
+    if ax.get_yscale() == "linear":  # a cut-off axis makes differences look larger than they are
+        ax.update_datalim([(x[0], 0)])
+        ax.autoscale_view()
+    _tell(ax, label, x, y, low, high)
+    return _legend(ax, label)
+
+
+def model_line(
+    ax: Axes, x: Sequence[float], y: Sequence[float], *, label: str = "model", series: int = 6
+) -> Axes:
+    """Draw a modelled curve: thin and dashed, without marks, because nobody measured it."""
+    ax.plot(x, y, color=style(series).color, linestyle=(0, (4, 2)), linewidth=1.4, label=label)
+    _tell(ax, f"{label} (MODELLED)", x, y)
+    return _legend(ax, label)
+
+
+def published(
+    ax: Axes, x: Sequence[float], y: Sequence[float], *, label: str = "published"
+) -> Axes:
+    """Draw somebody else's figures: hollow grey marks."""
+    ax.plot(
+        x,
+        y,
+        color=SOFT,
+        marker="o",
+        markerfacecolor="none",
+        linestyle=":",
+        linewidth=1.2,
+        label=label,
+    )
+    _tell(ax, f"{label} (PUBLISHED)", x, y)
+    return _legend(ax, label)
+
+
+def bars(
+    ax: Axes,
+    labels: Sequence[str],
+    values: Sequence[float],
+    *,
+    low: Sequence[float] | None = None,
+    high: Sequence[float] | None = None,
+    label: str = "",
+    series: int | Sequence[int] = 0,
+    value_format: str | None = None,
+) -> Axes:
+    """Draw horizontal bars from top to bottom, each with its spread and its figure written out.
+
+    Args:
+        ax: Where to draw; its horizontal axis has the unit.
+        labels: A name for each bar.
+        values: Medians.
+        low: 10th percentiles.
+        high: 90th percentiles.
+        label: Heading of the data table.
+        series: Style of the bars: one for all, or one each.
+        value_format: How a figure is written, like `{:.2f} S`; three digits if not given.
+    """
+    values = np.asarray(values, dtype=float)
+    looks = [style(s) for s in np.broadcast_to(series, len(values))]
+    place = np.arange(len(values))
+    drawn = ax.barh(place, values, height=0.62, color=[look.color for look in looks], label=label)
+    for bar, look in zip(drawn, looks, strict=True):
+        bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
+    ends = values
+    if low is not None and high is not None:
+        spread = np.clip([values - np.asarray(low), np.asarray(high) - values], 0, None)
+        ax.errorbar(values, place, xerr=spread, fmt="none", ecolor=INK, elinewidth=1.1, capsize=3)
+        ends = np.asarray(high, dtype=float)
+    for at, end, value in zip(place, ends, values, strict=True):
+        ax.annotate(
+            _written(value, value_format), (end, at), (5, 0), textcoords="offset points",
+            va="center", fontsize=9, color=INK,
+        )  # fmt: skip
+    ax.set_yticks(place, labels)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.grid(visible=True, axis="x", color=FAINT, linewidth=0.8)
+    ax.spines["left"].set_visible(False)
+    ax.margins(x=0.14)
+    ax.set_xlim(left=0) if ax.get_xscale() == "linear" else None
+    ax.set_ylim(len(values) - 0.5, -0.5)
+    _tell(ax, label, labels, values, low, high)
+    return ax
+
+
+def matrix(
+    ax: Axes,
+    values: Any,
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    value_format: str | None = None,
+    log: bool = False,
+) -> Axes:
+    """Draw a matrix as a heat map with its figures written in; NaN stays empty.
+
+    Args:
+        ax: Where to draw; its labels say what rows and columns are.
+        values: Two-dimensional.
+        rows: Names of the rows.
+        columns: Names of the columns.
+        value_format: How a figure is written; three digits if not given.
+        log: Shade by the logarithm, for values that span decades.
+    """
+    values = np.asarray(values, dtype=float)
+    shades = np.log10(np.where(values > 0, values, np.nan)) if log else values
+    ax.imshow(np.ma.masked_invalid(shades), cmap=_SHADES, aspect="auto")
+    lowest, highest = np.nanmin(shades), np.nanmax(shades)
+    for (i, j), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            dark = highest > lowest and (shades[i, j] - lowest) > 0.55 * (highest - lowest)
+            ink = "white" if dark else INK
+            ax.text(
+                j, i, _written(value, value_format), ha="center", va="center", color=ink, fontsize=9
+            )
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), rows)
+    ax.grid(visible=False)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    table = (
+        ["", *columns],
+        [[name, *map(float, row)] for name, row in zip(rows, values, strict=True)],
+    )
+    alternatives.of(ax).drawn.append((ax, "", table))
+    return ax
+
+
+def _tell(ax: Axes, label: str, x: Any, y: Any, low: Any = None, high: Any = None) -> None:
+    """Note what was drawn, for the data table."""
+    names, columns = (
+        [ax.get_xlabel() or "x", ax.get_ylabel() or "y"],
+        [list(x), list(map(float, y))],
+    )
+    if not isinstance(columns[0][0] if columns[0] else 0, str):
+        columns[0] = [float(value) for value in columns[0]]
+    else:
+        names = ["", ax.get_xlabel() or "value"]
+    if low is not None and high is not None:
+        names += ["10th percentile", "90th percentile"]
+        columns += [list(map(float, low)), list(map(float, high))]
+    alternatives.of(ax).drawn.append((ax, label, (names, list(zip(*columns, strict=True)))))
+
+
+def _written(value: float, value_format: str | None) -> str:
+    if value_format is not None:
+        return value_format.format(value)
+    return f"{float(f'{value:.3g}'):,.10g}" if 1e-3 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
+def _legend(ax: Axes, label: str) -> Axes:
+    if label:
+        ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize=9, handlelength=3.2)
+    return ax

@@ -1,0 +1,134 @@
+"""Sliders around a picture: move an assumption, see what follows.
+
+A widget computes nothing. It calls a pure function that a test calls too, and shows what that
+returns. Sliders take the keyboard: Tab to reach one, arrows to move it. Where widgets are not
+rendered (a static page, a printed copy) the picture at the starting values stands in their place.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.show import alternatives
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A slider over powers of ten."""
+
+    low: float
+    high: float
+    start: float | None = None
+
+
+Control = tuple | Sequence[Any] | Log
+
+
+def log(low: float, high: float, start: float | None = None) -> Log:
+    """Make a control for `explore` that spans decades: `alpha=log(1e-6, 1e-3)`.
+
+    It starts at the geometric mean of its ends if `start` is not given.
+    """
+    return Log(low, high, start)
+
+
+def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -> Any:
+    """Show a picture with a control for each of its assumptions.
+
+    Args:
+        draw: A pure function of the controls' values that returns `Axes` or a `Figure`.
+        title: What one can find out with it.
+        **controls: By name of `draw`'s argument: `(low, high)` or `(low, high, step)` is a slider
+            that starts in the middle, `(low, high, step, start)` starts where it says; a list is a
+            choice that starts at its first item; `(list, start)` starts at that item; `log(low,
+            high)` is a slider over powers of ten.
+
+    Returns:
+        The widget, when nothing can display it; in a notebook it displays itself.
+
+    Raises:
+        ValueError: A control is none of these; names it.
+
+    Example:
+        >>> box = explore(lambda n, S: new_axes(f"{n} ranks"), n=(2, 64), S=[1e6, 1e9])
+
+        Two controls: a slider from 2 to 64 that starts at 33, and a choice of two sizes.
+    """
+    import ipywidgets as widgets
+
+    fields = {name: _field(name, control) for name, control in controls.items()}
+    picture = widgets.HTML()
+
+    def redraw(_: Any = None) -> None:
+        values = {name: field.value for name, field in fields.items()}
+        picture.value = alternatives.to_html(draw(**values))
+
+    redraw()
+    for field in fields.values():
+        field.observe(redraw, names="value")
+    heading = widgets.HTML(f"<b>{html.escape(title)}</b>" if title else "")
+    box = widgets.VBox([heading, *fields.values(), picture])
+    box.add_class("labkit-explorer")
+    return _shown(box, static=f"<b>{html.escape(title)}</b>{picture.value}")
+
+
+def _field(name: str, control: Control) -> Any:
+    import ipywidgets as widgets
+
+    look = {
+        "description": name.replace("_", " "),
+        "style": {"description_width": "10em"},
+        "layout": widgets.Layout(width="36em"),
+    }
+    match control:
+        case Log():
+            decades = [math.log10(bound) for bound in (control.low, control.high)]
+            start = control.start or math.sqrt(control.low * control.high)
+            return widgets.FloatLogSlider(
+                min=decades[0], max=decades[1], step=0.05, value=start, readout_format=".3g", **look
+            )
+        case list() if control:
+            return widgets.Dropdown(options=_options(control), value=control[0], **look)
+        case (list() as choices, start) if start in choices:
+            return widgets.Dropdown(options=_options(choices), value=start, **look)
+        case (low, high, *rest) if len(rest) <= 2 and all(_is_number(v) for v in control):
+            return _slider(low, high, rest, look)
+    raise ValueError(
+        f"{name}={control!r} is no control: give (low, high), (low, high, step), "
+        "(low, high, step, start), log(low, high), a list of choices, or (list, start)."
+    )
+
+
+def _slider(low: float, high: float, rest: list[float], look: dict[str, Any]) -> Any:
+    import ipywidgets as widgets
+
+    whole = all(isinstance(value, int) for value in (low, high, *rest))
+    step = rest[0] if rest else (1 if whole else (high - low) / 100)
+    middle = low + round((high - low) / 2 / step) * step
+    start = rest[1] if len(rest) == 2 else middle
+    kind = widgets.IntSlider if whole else widgets.FloatSlider
+    return kind(min=low, max=high, step=step, value=start, **look)
+
+
+def _options(choices: list[Any]) -> list[tuple[str, Any]]:
+    return [(f"{c:,.4g}" if isinstance(c, float) else str(c), c) for c in choices]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(box: Any, *, static: str) -> Any:
+    """Display a widget with its static picture as the alternative; return it outside a notebook."""
+    from IPython import get_ipython
+    from IPython.display import display
+
+    if get_ipython() is None:
+        return box
+    bundle = box._repr_mimebundle_() or {}
+    display(bundle | {"text/html": static, "text/plain": "a picture with sliders"}, raw=True)
+    return None

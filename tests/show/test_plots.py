@@ -1,0 +1,132 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+from matplotlib.colors import to_rgb
+from PIL import Image
+from pytest import approx, mark
+
+from labkit.measure.records import Tier
+from labkit.show import alternatives, plots, ticks
+
+
+def sample():
+    ax = plots.new_axes("A title", x="Pairs", y="Time", yunit="µs")
+    plots.line(ax, [1, 2, 4], [10.0, 20.0, 40.5], low=[9, 18, 30], high=[12, 23, 50], label="free")
+    return ax
+
+
+def test_series_differ_in_colour_marker_dash_and_hatch():
+    for part in ("color", "marker", "linestyle", "hatch"):
+        assert len({str(getattr(look, part)) for look in plots.STYLES}) == len(plots.STYLES)
+
+
+def test_neighbouring_colours_differ_in_grey():
+    grey = [np.dot([0.299, 0.587, 0.114], to_rgb(look.color)) for look in plots.STYLES[:3]]
+    assert min(abs(a - b) for i, a in enumerate(grey) for b in grey[:i]) > 0.02
+
+
+def test_axes_name_their_units():
+    ax = sample()
+    assert ax.get_ylabel() == "Time [µs]" and ax.get_xlabel() == "Pairs"
+
+
+def test_axes_that_are_given_are_dressed():
+    figure, panels = plots.new_figure(1, 2, title="Both")
+    assert plots.new_axes("Left", ax=panels[0]) is panels[0]
+    assert figure.get_suptitle() == "Both"
+
+
+def test_the_data_table_is_what_was_drawn():
+    ((heading, (columns, rows)),) = alternatives.tables_of(sample())
+    assert heading == "free"
+    assert columns == ["Pairs", "Time [µs]", "10th percentile", "90th percentile"]
+    assert rows[-1] == (4.0, 40.5, 30.0, 50.0)
+
+
+def test_the_picture_carries_its_description_and_table():
+    ax = sample()
+    plots.describe(ax, 'Time "doubles"\n  with the pairs.')
+    page = alternatives.to_html(ax)
+    assert 'alt="Time &quot;doubles&quot; with the pairs."' in page
+    assert "<td>40.5</td>" in page and '<th scope="col">Pairs</th>' in page
+
+
+def test_without_a_description_titles_and_axes_stand_in():
+    assert alternatives.text_of(sample()) == "A title (Time [µs] against Pairs)"
+
+
+def test_a_table_that_is_given_replaces_the_drawn_one():
+    ax = sample()
+    plots.describe(ax, "x", table=(["a"], [[1]]))
+    assert alternatives.tables_of(ax) == [("A title", (["a"], [[1]]))]
+
+
+def test_saved_pictures_hold_their_text(tmp_path):
+    ax = sample()
+    plots.describe(ax, "Doubles.")
+    with Image.open(plots.save(ax, tmp_path / "a" / "b.png")) as picture:
+        assert picture.text["Description"] == "Doubles."
+
+
+def test_the_stamp_tells_tiers_and_notes():
+    ax = plots.stamp(sample(), [Tier.MEASURED, Tier.MODELLED], note="alpha = 20 µs")
+    assert ax.figure.get_supxlabel() == "MEASURED + MODELLED · alpha = 20 µs"
+
+
+def test_panels_of_different_tiers_are_told_apart():
+    _, (left, right) = plots.new_figure(1, 2)
+    plots.stamp(plots.new_axes("L", ax=left), "MEASURED")
+    plots.stamp(plots.new_axes("R", ax=right), "EMULATED")
+    assert left.figure.get_supxlabel() == "L: MEASURED\nR: EMULATED"
+
+
+def test_bars_write_their_figures_and_keep_their_order():
+    ax = plots.bars(
+        plots.new_axes(x="Time"), ["a", "b"], [1354.2, 14.0], low=[1, 13], high=[1500, 15]
+    )
+    assert [text.get_text() for text in ax.texts] == ["1,350", "14"]
+    top, bottom = (label.get_position()[1] for label in ax.get_yticklabels())
+    assert ax.transData.transform((0, top))[1] > ax.transData.transform((0, bottom))[1]
+
+
+def test_a_matrix_writes_every_figure_but_nan():
+    ax = plots.matrix(plots.new_axes(), [[np.nan, 1.5], [0, np.nan]], rows="01", columns="01")
+    assert [text.get_text() for text in ax.texts] == ["1.5", "0"]
+    plots.matrix(plots.new_axes(), [[0.0, 100.0]], rows="0", columns="01", log=True)
+
+
+@mark.parametrize(
+    ("nbytes", "text"), [(0, "0 B"), (1023, "1.02e+03 B"), (4096, "4 KiB"), (3 * 2**29, "1.5 GiB")]
+)
+def test_bytes_read_as_people_say_them(nbytes, text):
+    assert ticks.human_bytes(nbytes) == text
+
+
+def test_byte_ticks_are_powers_of_two():
+    ax = plots.new_axes(x="Size", xunit="bytes", xscale="log")
+    plots.line(ax, [4, 2**26], [1, 2])
+    labels = [ticks._as_bytes(value) for value in ax.get_xticks()]
+    assert all(np.log2(value) == approx(round(np.log2(value))) for value in ax.get_xticks())
+    assert "1 MiB" in labels or "2 MiB" in labels or "4 MiB" in labels
+
+
+SHOWS = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+from labkit.show import plots
+ax = plots.new_axes("T"); plots.line(ax, [1, 2], [3, 4]); plots.describe(ax, "Rises.")
+form = shell.display_formatter.format
+import matplotlib.pyplot as plt
+_, managed = plt.subplots()
+print(json.dumps([sorted(form(ax)[0]), sorted(form(ax.figure)[0]), sorted(form(managed)[0])]))
+"""
+
+
+def test_a_notebook_shows_axes_and_figures_as_html_but_not_pyplots_twice():
+    done = subprocess.run([sys.executable, "-c", SHOWS], capture_output=True, text=True, check=True)
+    ours, figure, pyplots = json.loads(done.stdout.splitlines()[-1])
+    assert "text/html" in ours and "text/html" in figure
+    assert "text/html" not in pyplots

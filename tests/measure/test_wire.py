@@ -1,0 +1,195 @@
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from labkit import launch
+from labkit.measure import sockets, wire
+from labkit.measure.calls import Call
+
+S = 2 * 12 * 4096  # divides by 2 x world_size x unit for 2, 3 and 4 ranks
+
+pytestmark = pytest.mark.skipif(
+    sockets.unavailable() is not None, reason=f"the wire meter: {sockets.unavailable()}"
+)
+
+
+def metered(call):
+    call()  # opens what connections it needs
+    with wire.meter() as m:
+        call()
+    return m.report
+
+
+def every_collective():
+    n, x = dist.get_world_size(), torch.ones(S // 4)
+    y, part = torch.empty_like(x), torch.empty(x.numel() // n)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(x),
+        "reduce": lambda: dist.reduce(x, 0),
+        "broadcast": lambda: dist.broadcast(x, 0),
+        "reduce_scatter": lambda: dist.reduce_scatter_single(part, x),
+        "all_gather": lambda: dist.all_gather_single(y, part),
+        "all_to_all": lambda: dist.all_to_all_single(y, x),
+        "barrier": dist.barrier,
+    }
+    return {name: metered(call) for name, call in calls.items()}
+
+
+def ring(n, share):
+    """Each rank sends `share` of S to one neighbour, and to nobody else."""
+    return np.roll(np.eye(n), -1, axis=1) * share * S
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_what_gloo_really_sends(n):
+    results = launch(every_collective, world_size=n)
+    sent = {name: wire.payload([r[name] for r in results]) for name in results[0]}
+    np.testing.assert_array_equal(sent["all_reduce"], ring(n, 2 * (n - 1) / n))
+    # gloo's reduce_scatter is a whole all_reduce: twice what it needs
+    np.testing.assert_array_equal(sent["reduce_scatter"], sent["all_reduce"])
+    np.testing.assert_array_equal(sent["all_gather"], ring(n, (n - 1) / n).T)
+    np.testing.assert_array_equal(sent["all_to_all"], (1 - np.eye(n)) * S / n)
+    assert sent["broadcast"].sum() == (n - 1) * S
+    assert sent["broadcast"][0].sum() == np.ceil(np.log2(n)) * S  # an unpipelined binomial tree
+    assert sent["reduce"].sum() == sent["broadcast"].sum() * (1 + 1 / n)  # reduce_scatter + gather
+    assert not sent["barrier"].any()
+    assert all(wire.matrix([r["barrier"] for r in results]).sum(1) > 0)  # headers only
+
+
+def test_sends_of_any_size_are_exact_to_the_byte():
+    def program():
+        rank, n = dist.get_rank(), dist.get_world_size()
+        x, y = torch.zeros(1001 + rank, dtype=torch.uint8), torch.empty(2000, dtype=torch.uint8)
+
+        def exchange():
+            right, left = (rank + 1) % n, (rank - 1) % n
+            sending = dist.isend(x, right)
+            dist.recv(y[: 1001 + left], left)
+            sending.wait()
+
+        return metered(exchange)
+
+    reports = launch(program, world_size=3)
+    assert wire.payload(reports).tolist() == [[0, 1001, 0], [0, 0, 1002], [1003, 0, 0]]
+    assert wire.matrix(reports)[0].tolist() == [0, 1001 + 2 * 48, 48]
+    assert reports[1].calls == (Call("send", 2, 1002), Call("recv", 0, 1001))
+
+
+def test_batches_any_source_and_big_messages():
+    def program():
+        rank = dist.get_rank()
+        big, small = torch.ones(2**21), torch.empty(7)
+
+        def batch():
+            other = 1 - rank
+            ops = [dist.P2POp(dist.isend, big, other), dist.P2POp(dist.irecv, big.clone(), other)]
+            for work in dist.batch_isend_irecv(ops):
+                work.wait()
+
+        def from_anybody():
+            dist.send(small, 1) if rank == 0 else dist.recv(small)
+
+        return metered(batch), metered(from_anybody)
+
+    batch, anybody = zip(*launch(program, world_size=2), strict=True)
+    assert wire.payload(batch).tolist() == [[0, 2**23], [2**23, 0]]
+    assert wire.payload(anybody).tolist() == [[0, 28], [0, 0]]
+
+
+def test_groups_are_counted_together_by_world_rank():
+    def program():
+        odd = dist.new_group([1, 3])
+        x = torch.ones(S // 4)
+
+        def both():
+            if dist.get_rank() in (1, 3):
+                dist.all_reduce(x, group=odd)
+                dist.all_reduce(x, group=odd)
+
+        def by_group_rank():
+            if dist.get_rank() == 1:
+                dist.send(x, group_dst=1, group=odd)
+            elif dist.get_rank() == 3:
+                dist.recv(x, group_src=0, group=odd)
+
+        return metered(both), metered(by_group_rank)
+
+    both, send = zip(*launch(program, world_size=4), strict=True)
+    expected = np.zeros((4, 4))
+    expected[1, 3] = expected[3, 1] = 2 * S
+    np.testing.assert_array_equal(wire.payload(both), expected)
+    assert wire.payload(send)[1].tolist() == [0, 0, 0, S]
+
+
+def test_connections_opened_in_the_block_are_counted_but_not_split():
+    def program():
+        x = torch.ones(S // 4)
+        with wire.meter() as m:
+            dist.all_reduce(x, group=dist.new_group([0, 1]))
+        return m.report
+
+    reports = launch(program, world_size=2)
+    assert wire.matrix(reports)[0, 1] > S
+    with pytest.raises(wire.WireMismatch, match="opened during the block"):
+        wire.payload(reports)
+
+
+def test_connections_closed_in_the_block_are_refused():
+    def program():
+        x, group = torch.ones(S // 4), dist.new_group([0, 1])
+        dist.all_reduce(x, group=group)
+        with wire.meter() as m:
+            dist.all_reduce(x, group=group)
+            dist.destroy_process_group(group)
+            del group
+        return m.report
+
+    with pytest.raises(wire.WireMismatch, match="closed a connection"):
+        wire.matrix(launch(program, world_size=2))
+
+
+def test_a_collective_of_awkward_size_is_refused_not_guessed():
+    def program():
+        x = torch.ones(1001)
+        return metered(lambda: dist.all_reduce(x))
+
+    with pytest.raises(wire.WireMismatch, match="not a multiple of unit=4096"):
+        wire.payload(launch(program, world_size=3))
+
+
+def test_bytes_of_a_send_that_began_before_the_block_are_found_out():
+    def program():
+        x, rank = torch.ones(1000), dist.get_rank()
+        early = dist.isend(x, 1) if rank == 0 else None
+        with wire.meter() as m:
+            early.wait() if rank == 0 else dist.recv(x, 0)
+        return m.report
+
+    with pytest.raises(wire.WireMismatch, match=r"asked to send 0 bytes.*wait for all"):
+        wire.payload(launch(program, world_size=2))
+
+
+def test_without_the_kernels_counts_the_calls_are_counted():
+    def program():
+        sockets.unavailable = lambda: "this is a test"
+        x = torch.ones(10)
+        with wire.meter() as m:
+            dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+        return m.report
+
+    reports = launch(program, world_size=2)
+    with pytest.raises(wire.WireUnavailable, match=r"this is a test.*counted\(reports\)"):
+        wire.matrix(reports)
+    assert wire.counted(reports).tolist() == [[0, 40], [0, 0]]
+
+
+def test_every_rank_must_report_once():
+    report = wire.Report(rank=0, world_size=2, calls=(), flows={})
+    with pytest.raises(ValueError, match=r"world_size=2, reports of ranks \[0, 0\]"):
+        wire.matrix([report, report])
+
+
+def test_the_report_is_there_after_the_block_only():
+    with pytest.raises(RuntimeError, match="after its `with` block"):
+        _ = wire.Meter().report

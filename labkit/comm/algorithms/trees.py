@@ -1,0 +1,57 @@
+"""Binomial trees: in round k, 2**k ranks pass the whole tensor on to 2**k others.
+
+Few rounds (log2 n), but the whole tensor in each: good when it is small.
+
+Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and
+experience", Concurrency and Computation 19 (2007), section 4 (minimum spanning tree).
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def tree_broadcast(
+    tensor: torch.Tensor, *, src: int = 0, group: dist.ProcessGroup | None = None
+) -> None:
+    """Copy rank `src`'s tensor to every rank, along a binomial tree."""
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    place = (rank - src) % n  # the tree's root is at place 0
+    step = _top(n)
+    while step:  # the longest hops first
+        if place % (2 * step) == 0 and place + step < n:
+            dist.send(tensor, group_dst=(rank + step) % n, group=group)
+        elif place % (2 * step) == step:
+            dist.recv(tensor, group_src=(rank - step) % n, group=group)
+        step //= 2
+
+
+def tree_reduce(
+    tensor: torch.Tensor, *, dst: int = 0, group: dist.ProcessGroup | None = None
+) -> None:
+    """Sum `tensor` over all ranks on rank `dst`: the broadcast's tree, run backwards.
+
+    The other ranks' tensors are left with partial sums, as torch.distributed.reduce may.
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    place = (rank - dst) % n
+    received = torch.empty_like(tensor)
+    step = 1
+    while step < n:  # the shortest hops first
+        if place % (2 * step) == step:
+            dist.send(tensor, group_dst=(rank - step) % n, group=group)
+            return  # this rank's share is in its parent's sum
+        if place + step < n:
+            dist.recv(received, group_src=(rank + step) % n, group=group)
+            tensor += received
+        step *= 2
+
+
+def tree_all_reduce(tensor: torch.Tensor, *, group: dist.ProcessGroup | None = None) -> None:
+    """Sum `tensor` over all ranks, in place: reduce to rank 0, then broadcast from it."""
+    tree_reduce(tensor, dst=0, group=group)
+    tree_broadcast(tensor, src=0, group=group)
+
+
+def _top(n: int) -> int:
+    """Return the largest power of two below n, 0 for n = 1: the length of the longest hop."""
+    return 1 << (n - 1).bit_length() - 1 if n > 1 else 0

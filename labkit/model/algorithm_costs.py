@@ -1,0 +1,170 @@
+"""What an algorithm must cost: rounds, bytes on the busiest link, bytes to add up; hence its time.
+
+For S bytes on n ranks, each with one link that carries beta seconds per byte each way at once:
+
+    T = rounds * alpha  +  wire * S * beta  +  reduced * S * gamma
+
+alpha is the time of a message without content, gamma the time to add one byte to another. The
+functions are named like the algorithms in `labkit.comm.algorithms` that they describe.
+
+Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations
+in MPICH", IJHPCA 19 (2005) [TRG]; E. Chan et al., "Collective communication: theory, practice, and
+experience", Concurrency and Computation 19 (2007) [Chan]; P. Patarasuk, X. Yuan, "Bandwidth optimal
+all-reduce algorithms for clusters of workstations", JPDC 69 (2009) [PY].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The price of one call, for a given number of ranks.
+
+    Costs of steps that follow each other add up: `reduce + broadcast`.
+    """
+
+    rounds: float
+    """Messages that must follow each other: how often alpha is paid."""
+    wire: float
+    """Bytes that pass the busiest link one after another, in units of S."""
+    reduced: float = 0.0
+    """Bytes that the busiest rank adds up one after another, in units of S."""
+
+    def seconds(self, nbytes: float, *, alpha: float, beta: float, gamma: float = 0.0) -> float:
+        """Return the time for S = `nbytes`.
+
+        Args:
+            nbytes: S, bytes.
+            alpha: seconds per message.
+            beta: seconds per byte on the link.
+            gamma: seconds per byte added.
+        """
+        return self.rounds * alpha + nbytes * (self.wire * beta + self.reduced * gamma)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.rounds + other.rounds, self.wire + other.wire, self.reduced + other.reduced
+        )
+
+
+def all_reduce_via_root(n: int) -> Cost:
+    """All send S to the root, which sends S back to each. The root's link is the bottleneck."""
+    return Cost(rounds=2 * (n - 1), wire=2 * (n - 1), reduced=n - 1)
+
+
+def all_reduce_by_exchange(n: int) -> Cost:
+    """Everybody sends S to everybody."""
+    return Cost(rounds=n - 1, wire=n - 1, reduced=n - 1)
+
+
+def ring_reduce_scatter(n: int) -> Cost:
+    """One turn of the ring [PY, section 3; Chan, section 5]: the least possible wire."""
+    return Cost(rounds=n - 1, wire=(n - 1) / n, reduced=(n - 1) / n)
+
+
+def ring_all_gather(n: int) -> Cost:
+    """One turn of the ring that adds nothing [TRG, section 4.1]."""
+    return Cost(rounds=n - 1, wire=(n - 1) / n)
+
+
+def ring_all_reduce(n: int) -> Cost:
+    """Two turns of the ring [PY]: 2(n-1)/n S is the least that any all_reduce can do."""
+    return ring_reduce_scatter(n) + ring_all_gather(n)
+
+
+def tree_broadcast(n: int) -> Cost:
+    """A binomial tree, the whole of S in each round [TRG, section 4.2; Chan, section 4]."""
+    depth = math.ceil(math.log2(n))
+    return Cost(rounds=depth, wire=depth)
+
+
+def tree_reduce(n: int) -> Cost:
+    """The broadcast's tree backwards, with an addition in each round [TRG, section 4.4]."""
+    depth = math.ceil(math.log2(n))
+    return Cost(rounds=depth, wire=depth, reduced=depth)
+
+
+def tree_all_reduce(n: int) -> Cost:
+    """Up the tree, then down."""
+    return tree_reduce(n) + tree_broadcast(n)
+
+
+def recursive_doubling_all_reduce(n: int) -> Cost:
+    """Whole tensors, exchanged pairwise in log2(n) rounds [TRG, section 4.5]."""
+    depth = math.floor(math.log2(n))
+    return Cost(rounds=depth, wire=depth, reduced=depth) + _fold(n)
+
+
+def halving_doubling_all_reduce(n: int) -> Cost:
+    """Rabenseifner's algorithm [TRG, section 4.5]: the ring's bytes in 2 log2(n) rounds."""
+    p = 2 ** math.floor(math.log2(n))
+    return Cost(rounds=2 * math.log2(p), wire=2 * (p - 1) / p, reduced=(p - 1) / p) + _fold(n)
+
+
+def pipelined_broadcast(n: int, *, chunks: int) -> Cost:
+    """A chain of n ranks that S passes in `chunks` pieces [Chan, section 7.1, pipelined]."""
+    steps = chunks + n - 2 if n > 1 else 0
+    return Cost(rounds=steps, wire=steps / chunks)
+
+
+def best_chunks(nbytes: float, n: int, *, alpha: float, beta: float) -> int:
+    """Return the number of pieces that makes `pipelined_broadcast` fastest.
+
+    (k + n - 2) (alpha + S beta / k) is least at k = sqrt((n - 2) S beta / alpha).
+
+    Args:
+        nbytes: S, bytes.
+        n: world size.
+        alpha: seconds per message.
+        beta: seconds per byte.
+    """
+    return max(1, round(math.sqrt((n - 2) * nbytes * beta / alpha))) if n > 2 else 1
+
+
+def hierarchical_seconds(
+    nbytes: float,
+    *,
+    hosts: int,
+    ranks_per_host: int,
+    within: tuple[float, float],
+    across: tuple[float, float],
+    gamma: float = 0.0,
+) -> float:
+    """Return the time of reduce_scatter within hosts, all_reduce across, all_gather within.
+
+    Across hosts the ranks of one host work at once and share its link: together they send what one
+    ring over the hosts would, 2(hosts-1)/hosts S.
+
+    Args:
+        nbytes: S, bytes.
+        hosts: number of hosts.
+        ranks_per_host: ranks on each.
+        within: (alpha, beta) between ranks of a host, each rank with a link of its own.
+        across: (alpha, beta) between hosts, one link per host.
+        gamma: seconds per byte added.
+    """
+    inside = ring_all_reduce(ranks_per_host)
+    outside = ring_all_reduce(hosts)
+    return inside.seconds(nbytes, alpha=within[0], beta=within[1], gamma=gamma) + outside.seconds(
+        nbytes, alpha=across[0], beta=across[1], gamma=gamma / ranks_per_host
+    )
+
+
+def _fold(n: int) -> Cost:
+    """What a world size that is no power of two costs more: S to a partner, and S back."""
+    return Cost(rounds=2, wire=2, reduced=1) if n & (n - 1) else Cost(rounds=0, wire=0)
+
+
+ALL_REDUCES: dict[str, Callable[[int], Cost]] = {
+    "via root": all_reduce_via_root,
+    "exchange": all_reduce_by_exchange,
+    "ring": ring_all_reduce,
+    "tree": tree_all_reduce,
+    "doubling": recursive_doubling_all_reduce,
+    "halving-doubling": halving_doubling_all_reduce,
+}
+"""The flat all_reduce algorithms by their short names."""

@@ -1,0 +1,157 @@
+"""Every algorithm against the expected sums, and against its formula in bytes, on real ranks."""
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from labkit import launch
+from labkit.comm import algorithms
+from labkit.comm.algorithms.hierarchical import two_levels
+from labkit.comm.collectives import COLLECTIVES, pattern, total
+from labkit.measure import sockets, wire
+from labkit.model import algorithm_bytes
+
+ALL_REDUCES = [name for name in algorithms.__all__ if name.endswith("all_reduce")]
+ALL_REDUCES += ["all_reduce_via_root", "all_reduce_by_exchange"]
+ALL_REDUCES.remove("hierarchical_all_reduce")
+SIZES = (1, 5, 1001, 6720)  # fewer elements than ranks, odd ones, a multiple of 2 to 8
+
+
+def metered(call, *args, **kwargs):
+    with wire.meter() as m:
+        call(*args, **kwargs)
+    return m.report
+
+
+def connected():
+    """Open every connection: gloo may wait for the first use."""
+    x = torch.empty(dist.get_world_size())
+    dist.all_to_all_single(x, x.clone())
+
+
+def all_reduces():
+    rank, reports = dist.get_rank(), {}
+    connected()
+    for name in ALL_REDUCES:
+        for numel in SIZES:
+            tensor = pattern(rank, numel)
+            reports[name, numel] = metered(getattr(algorithms, name), tensor)
+            torch.testing.assert_close(tensor, total(dist.get_world_size(), numel))
+    return reports
+
+
+def rooted():
+    rank, n, reports = dist.get_rank(), dist.get_world_size(), {}
+    connected()
+    for root in (0, n - 1):
+        for numel in SIZES:
+            tensor = pattern(rank, numel)
+            reports["tree_broadcast", numel, root] = metered(
+                algorithms.tree_broadcast, tensor, src=root
+            )
+            torch.testing.assert_close(tensor, pattern(root, numel))
+            tensor = pattern(rank, numel)
+            reports["pipelined_broadcast", numel, root] = metered(
+                algorithms.pipelined_broadcast, tensor, src=root, chunks=7
+            )
+            torch.testing.assert_close(tensor, pattern(root, numel))
+            tensor = pattern(rank, numel)
+            reports["tree_reduce", numel, root] = metered(algorithms.tree_reduce, tensor, dst=root)
+            if rank == root:
+                torch.testing.assert_close(tensor, total(n, numel))
+    return reports
+
+
+def halves():
+    rank, n, reports = dist.get_rank(), dist.get_world_size(), {}
+    connected()
+    for part in SIZES:
+        for name, algorithm in (
+            ("reduce_scatter", algorithms.ring_reduce_scatter),
+            ("all_gather", algorithms.ring_all_gather),
+        ):
+            collective = COLLECTIVES[name]
+            buffers = collective.prepare(part * n, rank=rank, world_size=n)
+            before = buffers.source.clone()
+            reports[f"ring_{name}", part * n] = metered(algorithm, buffers.target, buffers.source)
+            collective.check(buffers, numel=part * n, rank=rank, world_size=n)
+            torch.testing.assert_close(buffers.source, before)
+    return reports
+
+
+def judge(results, formula_args):
+    if sockets.unavailable():
+        return
+    for key in results[0]:
+        name, args, kwargs = formula_args(key)
+        expected = 4 * getattr(algorithm_bytes, name)(*args, **kwargs)
+        sent = wire.payload([reports[key] for reports in results])
+        np.testing.assert_array_equal(sent, expected, err_msg=str(key))
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_all_reduces_give_the_sum_and_send_what_they_say(n):
+    judge(launch(all_reduces, world_size=n), lambda key: (key[0], (n, key[1]), {}))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def test_rooted_algorithms_from_any_root(n):
+    def formula(key):
+        name, numel, root = key
+        return name, (n, numel), {"dst" if name == "tree_reduce" else "src": root}
+
+    judge(launch(rooted, world_size=n), formula)
+
+
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_reduce_scatter_and_all_gather(n):
+    judge(launch(halves, world_size=n), lambda key: (key[0], (n, key[1]), {}))
+
+
+@pytest.mark.parametrize("hosts, ranks_per_host", [(2, 3), (4, 2), (3, 1), (1, 4)])
+def test_hierarchical(hosts, ranks_per_host):
+    def program():
+        rank, n = dist.get_rank(), dist.get_world_size()
+        within, across = two_levels(ranks_per_host)
+        for group in (within, across):
+            dist.all_reduce(torch.ones(1), group=group)
+        reports = {}
+        for numel in (ranks_per_host, 1001 * ranks_per_host):
+            tensor = pattern(rank, numel)
+            reports[numel] = metered(
+                algorithms.hierarchical_all_reduce, tensor, within=within, across=across
+            )
+            torch.testing.assert_close(tensor, total(n, numel))
+        return reports
+
+    results = launch(program, world_size=hosts * ranks_per_host)
+    judge(results, lambda numel: ("hierarchical_all_reduce", (hosts, ranks_per_host, numel), {}))
+
+
+def test_bad_sizes_are_refused_with_the_failed_equation():
+    def program(algorithm):
+        algorithm(torch.empty(3), torch.empty(7))
+
+    with pytest.raises(ValueError, match=r"world_size 2 \* 3 .* != 7"):
+        launch(program, algorithms.ring_reduce_scatter, world_size=2)
+    with pytest.raises(ValueError, match=r"world_size 3 % ranks_per_host 2 != 0"):
+        launch(two_levels, 2, world_size=3)
+
+
+def test_they_work_inside_a_group_of_other_ranks():
+    def program():
+        group = dist.new_group([3, 1, 2])
+        if dist.get_rank() == 0:
+            return
+        for name in ALL_REDUCES:
+            tensor = pattern(dist.get_rank(), 100)
+            getattr(algorithms, name)(tensor, group=group)
+            expected = sum(pattern(rank, 100) for rank in (1, 2, 3))
+            torch.testing.assert_close(tensor, expected)
+        tensor = pattern(dist.get_rank(), 100)
+        algorithms.pipelined_broadcast(tensor, chunks=3, src=2, group=group)
+        source = dist.get_global_rank(group, 2)
+        torch.testing.assert_close(tensor, pattern(source, 100))
+
+    launch(program, world_size=4)

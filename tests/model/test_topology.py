@@ -43,7 +43,7 @@ def test_only_the_nvswitch_machine_is_switched():
 def test_private_nvlinks_are_one_resource_and_shared_ports_are_three():
     assert list(PUZZLE.resources(0, 1)) == [("link", 0, 1)]
     assert list(PUZZLE.resources(0, 2)) == [("PCIe", "out", 0), ("link", 0, 2), ("PCIe", "in", 2)]
-    assert list(NVSWITCH.resources(0, 2))[0] == ("NVSwitch", "out", 0)
+    assert next(iter(NVSWITCH.resources(0, 2))) == ("NVSwitch", "out", 0)
     assert list(PUZZLE.as_fabric().resources(0, 2)) == [("link", 0, 2)]
 
 

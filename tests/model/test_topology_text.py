@@ -97,7 +97,7 @@ def test_a_measured_matrix_is_read_in_bytes_per_second():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (MATRIX.replace("7.51", "fast"), "line 4, column 23: 'fast' is not a number"),
+        (MATRIX.replace("7.51", "fast"), "line 4, column 25: 'fast' is not a number"),
         (MATRIX.replace("  7.51", ""), "2 numbers, where row 0 has 3"),
         (MATRIX.replace("     2 ", "     5 "), "2 rows found of a square matrix of 3"),
         ("", "0 rows found"),

@@ -1,22 +1,53 @@
-"""The command line: `python -m labkit start|doctor|run|course|progress`."""
+"""The command line: `python -m labkit start | doctor | run | progress | course`."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
+COMMANDS = {
+    "start": ("labkit.commands.start", "check the machine, copy the lessons, open JupyterLab"),
+    "doctor": ("labkit.commands.doctor", "say what this machine can do for the course"),
+    "run": ("labkit.commands.run", "run experiments without a notebook"),
+    "progress": ("labkit.commands.progress", "show lessons run, exercises passed, predictions"),
+    "course": ("labkit.course.notebooks", "keep the course's notebooks in order (for authors)"),
+}
+"""Name -> module with `configure(parser)` and `main(options) -> int`, and a line of help."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse a command line, do it, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m labkit", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    from labkit.course import notebooks
+    """Do what a command line asks; return the exit status.
 
-    notebooks.configure(commands.add_parser("course", help="keep the course's notebooks in order"))
+    Only the module of the command that is asked for is imported: `doctor` must be able to say that
+    torch is missing.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m labkit",
+        description="Why is my all-reduce slow? A course that answers by running it.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    for name, (module, about) in COMMANDS.items():
+        command = commands.add_parser(name, help=about, description=about.capitalize() + ".")
+        if name == asked:
+            command.set_defaults(main=_configured(module, command))
     options = parser.parse_args(arguments)
-    return notebooks.main(options)
+    return options.main(options)
+
+
+def _configured(module: str, command: argparse.ArgumentParser):
+    implementation = importlib.import_module(module)
+    implementation.configure(command)
+    return implementation.main
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output, like `head`, has gone
+        sys.exit(141)

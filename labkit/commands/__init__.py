@@ -1,0 +1,1 @@
+"""What `python -m labkit ...` does: one module per command, each with `configure` and `main`."""

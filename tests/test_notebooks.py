@@ -1,0 +1,118 @@
+"""Every notebook runs and shows what is stored; unsolved exercises keep their contract."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from pytest import mark
+
+from labkit.course import canonical, exercises, notebooks
+
+ROOT = Path(__file__).resolve().parents[1]
+EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
+
+
+def environment(ledger):
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "LABKIT_LEDGER": str(ledger),
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def test_notebooks_are_canonical_and_exercises_follow_from_solutions():
+    assert list(notebooks.problems(ROOT)) == []
+
+
+@mark.timeout(600)
+@mark.parametrize("path", notebooks.kept(ROOT), ids=name)
+def test_it_runs_and_shows_what_is_stored(path, tmp_path, notebook_seconds):
+    command = [
+        sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
+        "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-q", "--no-header", str(path),
+    ]  # fmt: skip
+    start = time.perf_counter()
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(tmp_path / "ledger.json"), capture_output=True, text=True
+    )
+    notebook_seconds[name(path)] = time.perf_counter() - start
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
+
+
+@mark.timeout(600)
+@mark.parametrize("path", EXERCISES, ids=name)
+def test_unsolved_exercises_fail_with_exactly_their_error(
+    path, tmp_path, notebook_seconds, monkeypatch
+):
+    for key, value in environment(tmp_path / "ledger.json").items():
+        monkeypatch.setenv(key, value)
+    start = time.perf_counter()
+    failed = failures(canonical.read(path), path.parent)
+    notebook_seconds[name(path)] = time.perf_counter() - start
+    assert broken(canonical.read(path), failed) == []
+
+
+def failures(notebook, folder):
+    """Run all cells, also after errors; return the error output of each that failed, by cell id."""
+    client = NotebookClient(
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        allow_errors=True,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute()
+    return {
+        cell.id: output
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "error"
+    }
+
+
+def broken(notebook, failed):
+    """Name what departs from the contract of an unsolved notebook.
+
+    The first cell of an exercise that fails must fail with `NotImplementedError("exercise N.M")`;
+    what follows in that exercise may fail because of it; nothing else may.
+    """
+    found, seen = [], set()
+    for cell in notebook.cells:
+        part, error = exercises.part_of(cell), failed.get(cell.id)
+        if error is None:
+            continue
+        if part is None:
+            found.append(f"{cell.id}: {error.ename}: {error.evalue}")
+        elif part.number not in seen:
+            seen.add(part.number)
+            expected = f"exercise {part.number}"
+            if error.ename != "NotImplementedError" or not error.evalue.startswith(expected):
+                found.append(f"{cell.id}: {error.ename}: {error.evalue}, not {expected!r}")
+    parts = [part for cell in notebook.cells if (part := exercises.part_of(cell))]
+    numbers = {part.number for part in parts}
+    return found + [f"exercise {n} passes unsolved" for n in sorted(numbers - seen)]
+
+
+def error(kind, value):
+    return nbformat.v4.new_output("error", ename=kind, evalue=value, traceback=[])
+
+
+def test_a_broken_contract_would_be_seen():
+    from tests.course.samples import cell, solutions
+
+    notebook = exercises.derive(solutions())
+    right = {"ex-1-1-check": error("NotImplementedError", "exercise 1.1")}
+    assert broken(notebook, right) == []
+    assert broken(notebook, {}) == ["exercise 1.1 passes unsolved"]
+    assert "NameError" in broken(notebook, {"ex-1-1-check": error("NameError", "x")})[0]
+    notebook.cells.append(cell("an-aside", "1 / 0"))
+    assert "an-aside" in broken(notebook, right | {"an-aside": error("ZeroDivisionError", "")})[0]

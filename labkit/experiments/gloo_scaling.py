@@ -1,8 +1,8 @@
 """Lesson 1: pairs of ranks that never talk to each other, and slow each other down all the same.
 
 The question (PyTorch forum, "Improving inter-process communication costs for pytorch.distributed"):
-2p processes, every consecutive two a process group, every rank calls a blocking all_reduce of a 10 x 10
-float32 tensor on its pair's group. Why does the time per call grow with p?
+2p processes, every consecutive two a process group, every rank calls a blocking all_reduce of a
+10 x 10 float32 tensor on its pair's group. Why does the time per call grow with p?
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
     """Return the CPUs that a rank may use.
 
     Args:
-        placement: ``"free"``: all, the scheduler decides; ``"one core"``: the first; ``"together"``:
-            both ranks of a pair on one CPU, pairs dealt out over the CPUs; ``"apart"``: ranks dealt
-            out, so that partners never share a CPU (where there is more than one).
+        placement: ``"free"``: all, the scheduler decides; ``"one core"``: the first;
+            ``"together"``: both ranks of a pair on one CPU, pairs dealt out over the CPUs;
+            ``"apart"``: ranks dealt out, so that partners share no CPU if there are two.
         rank: The rank.
         cpus: The CPUs there are.
 
@@ -65,9 +65,9 @@ def program(placement: str, calls: int, blocks: int) -> dict[str, Any]:
     """Call all_reduce on the pair's group over and over; runs on every rank.
 
     Returns:
-        ``samples``: seconds per call, one per block of ``calls`` back-to-back calls; and, per call over
-        all blocks, ``on_cpu`` and ``waiting`` (all threads, seconds), ``blocked`` (main thread),
-        ``switches`` and ``writes`` (system calls that write); and the names of the ``threads``.
+        ``samples``: seconds per call, one per block of ``calls`` back-to-back calls; and, per call
+        over all blocks, ``on_cpu`` and ``waiting`` (all threads, seconds), ``blocked`` (main
+        thread), ``switches`` and ``writes`` (system calls that write); and the names of the ``threads``.
     """
     rank = dist.get_rank()
     if placement != "free":
@@ -99,8 +99,8 @@ def program(placement: str, calls: int, blocks: int) -> dict[str, Any]:
 def as_published(calls: int) -> float:
     """Measure as the thread's script does, with all its traps; runs on every rank.
 
-    The clock starts right after the groups are made, with no barrier and no warm-up; every call gets
-    a tensor that is made inside the timed loop. The script reported rank 0's time alone.
+    The clock starts right after the groups are made, with no barrier and no warm-up; every call
+    gets a tensor that is made inside the timed loop. The script reported rank 0's time alone.
 
     Returns:
         Seconds per call on this rank.
@@ -206,7 +206,17 @@ def predict(records: Sequence[Record], placement: str, pairs: int) -> float:
 
 def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
     """Lay the records out for reading: microseconds per call, and the law's error."""
-    columns = ["case", "pairs", "us per call", "p10", "p90", "on CPU", "waiting", "predicted", "error"]
+    columns = [
+        "case",
+        "pairs",
+        "us per call",
+        "p10",
+        "p90",
+        "on CPU",
+        "waiting",
+        "predicted",
+        "error",
+    ]
     rows = []
     for record in records:
         summary = record.summary

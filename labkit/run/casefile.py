@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import linecache
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_C10D = "torch/distributed/distributed_c10d.py"
 _STACK_LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)$')
 
 
@@ -50,9 +50,9 @@ class Entered:
     number: int
     """Its place in the group's sequence of calls, from 1."""
     group: str
-    """The group's name; ``default`` for the default group."""
+    """``default`` for the default group, its description, or the list of its ranks."""
     members: tuple[int, ...]
-    """Ranks of the group, where the recorder knows them."""
+    """Ranks of the group."""
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
     p2p: bool
@@ -82,6 +82,15 @@ class RankCase:
         """The call that it had entered and not left, if any."""
         pending = [call for call in self.entered if not call.finished]
         return pending[0] if pending and self.state == "running" else None
+
+    @property
+    def inside(self) -> str | None:
+        """The function of torch.distributed that the stack is in, if any.
+
+        The flight recorder knows no send and recv of gloo (torch 2.13); the stack does.
+        """
+        calls = [line.name for line in self.stack if line.filename.endswith(_C10D)]
+        return calls[0] if calls and self.state == "running" else None
 
     @property
     def line(self) -> Line | None:
@@ -122,6 +131,8 @@ class CaseFile:
             lines[0] += f", waiting in {call.name} #{call.number} of group {call.group}"
             if not call.p2p and (missing := self.missing(call)):
                 lines[0] += f"; not there yet: rank {', '.join(map(str, missing))}"
+        elif case.inside:
+            lines[0] += f", waiting in {case.inside}"
         if case.state != "finished":
             shown = [line for line in case.stack if line.own] or list(case.stack[:3])
             lines += [f"    {text}" for line in shown[:4] for text in line.told()]
@@ -145,24 +156,23 @@ def parse_stack(text: str) -> tuple[Line, ...]:
     return tuple(stack)
 
 
-def parse_flight_record(text: str | bytes) -> tuple[Entered, ...]:
-    """Read the calls from the JSON of torch's flight recorder."""
-    record = json.loads(text)
-    groups = record.get("pg_config", {})
-    return tuple(_entered(entry, groups) for entry in record.get("entries", []))
+def parse_calls(text: str) -> tuple[Entered, ...]:
+    """Read the calls from the JSON that a rank wrote: flight recorder entries and groups."""
+    dump = json.loads(text)
+    return tuple(_entered(entry, dump["groups"]) for entry in dump["entries"])
 
 
-def _entered(entry: dict, groups: dict) -> Entered:
-    identifier, description = entry["process_group"]
+def _entered(entry: dict, groups: dict[str, list[int]]) -> Entered:
+    name, description = entry["process_group"]
+    members = tuple(groups.get(name, ()))
+    labels = {"default_pg": "default", "undefined": str(list(members))}
     p2p = entry["is_p2p"]
-    dtypes: Sequence[str] = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
+    dtypes = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
     shapes = entry.get("input_sizes") or entry.get("output_sizes") or []
-    config = groups.get(identifier) or (groups.get("") if identifier == "0" else None) or {}
-    members = tuple(int(rank) for rank in re.findall(r"\d+", config.get("ranks", "")))
     return Entered(
-        name=entry["profiling_name"].partition(":")[2] or entry["profiling_name"],
+        name=entry["profiling_name"].rpartition(":")[2],
         number=entry["p2p_seq_id"] if p2p else entry["collective_seq_id"],
-        group="default" if description == "default_pg" else description or identifier,
+        group=labels.get(description, description),
         members=members,
         shapes=tuple(tuple(shape) for shape in shapes),
         dtype=dtypes[0].lower(),

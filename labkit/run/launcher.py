@@ -124,7 +124,7 @@ def _private_directory() -> Iterator[Path]:
     memory = Path("/dev/shm")
     parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(
-        prefix="labkit-", dir=parent, ignore_cleanup_errors=True
+        prefix=f"labkit-{os.getpid()}-", dir=parent, ignore_cleanup_errors=True
     ) as name:
         yield Path(name)
 

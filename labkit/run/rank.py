@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import json
 import os
 import pickle
 import signal
@@ -26,6 +27,7 @@ import tempfile
 import threading
 import traceback
 from pathlib import Path
+from typing import TextIO
 
 import cloudpickle
 import torch
@@ -63,7 +65,7 @@ def _prepare_process(job: Job, rank: int, directory: Path, control: socket.socke
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGUSR1"):
-        stack = (directory / f"stack-{rank}").open("w")
+        stack = _stack_file(directory, rank)  # open as long as the rank lives
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     os.environ.clear()
     os.environ.update(job.environment)
@@ -100,10 +102,24 @@ def _listen(rank: int, directory: Path, control: socket.socket) -> None:
         word = control.recv(1)
         if not word:
             os._exit(1)
-        from torch._C._distributed_c10d import _dump_fr_trace_json
-
-        (directory / f"calls-{rank}").write_bytes(_dump_fr_trace_json())
+        with _stack_file(directory, rank) as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+        (directory / f"calls-{rank}").write_text(_calls())
         control.sendall(DUMPED)
+
+
+def _stack_file(directory: Path, rank: int) -> TextIO:
+    return (directory / f"stack-{rank}").open("a")
+
+
+def _calls() -> str:
+    """Return what torch's flight recorder holds, and who is in which group, as JSON."""
+    groups = {
+        group.group_name: dist.get_process_group_ranks(group)
+        for group in list(dist.distributed_c10d._world.pg_map)
+    }
+    record = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())
+    return json.dumps({"entries": record.get("entries", []), "groups": groups})
 
 
 def _packed(value: object) -> bytes:

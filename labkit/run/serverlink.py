@@ -47,6 +47,16 @@ class ServerLink:
         self.socket.settimeout(_START_TIMEOUT)
         self._wait_for("ready")
 
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server is still there."""
+        return self._process.poll() is None
+
     def start_rank(self, directory: Path, rank: int, descriptors: list[int]) -> int:
         """Fork a rank with these as its stdout, stderr and control socket; return its pid."""
         request = json.dumps({"directory": str(directory), "rank": rank}).encode() + b"\n"
@@ -55,7 +65,8 @@ class ServerLink:
 
     def end_launch(self) -> None:
         """Kill all ranks; return when they are gone, and the launch's directory with them."""
-        self.socket.sendall(b'{"end": true}\n')
+        with contextlib.suppress(OSError):  # gone: reading says so, with the reason
+            self.socket.sendall(b'{"end": true}\n')
         self._wait_for("ended")
         self._exits.clear()
 
@@ -95,7 +106,10 @@ class ServerLink:
                 ) from None
 
     def _receive(self, *, parse: bool = True) -> None:
-        data = self.socket.recv(65536)
+        try:
+            data = self.socket.recv(65536)
+        except ConnectionResetError:
+            data = b""
         if not data:
             self._process.wait()
             self._stderr.seek(0)
@@ -125,7 +139,7 @@ def shared() -> ServerLink:
     """Return this process's fork server; the first call starts it, in a second or two."""
     global _link
     with _lock:
-        if _link is None or _link.owner != os.getpid():
+        if _link is None or _link.owner != os.getpid() or not _link.alive:
             _link = ServerLink()
             atexit.register(_link.stop)
         return _link

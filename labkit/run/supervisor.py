@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import selectors
@@ -13,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit.run.casefile import CaseFile, RankCase, parse_flight_record, parse_stack
+from labkit.run.casefile import CaseFile, RankCase, parse_calls, parse_stack
 from labkit.run.failures import Failure, LaunchTimeout, RankDied, reraise
 from labkit.run.serverlink import ServerLink
 
@@ -182,12 +183,17 @@ class Supervisor:
         for rank in self.ranks:
             try:
                 rank.control.send(_DUMP)
-                os.kill(rank.pid, signal.SIGUSR1)
             except OSError:
                 rank.dumped = True  # gone: nothing to wait for
         self._step_until(
             time.monotonic() + _DUMP_TIME, lambda: all(rank.dumped for rank in self.ranks)
         )
+        silent = [rank for rank in self.ranks if not rank.dumped]
+        for rank in silent:  # native code holds the interpreter: a signal still gets the stack
+            with contextlib.suppress(OSError):
+                os.kill(rank.pid, signal.SIGUSR1)
+        if silent:
+            self._step_until(time.monotonic() + _DUMP_TIME / 5, lambda: False)
         return CaseFile(tuple(self._case(rank) for rank in self.ranks))
 
     def _case(self, rank: _Rank) -> RankCase:
@@ -197,5 +203,5 @@ class Supervisor:
             rank.number,
             rank.state,
             parse_stack(stack.read_text()) if stack.exists() else (),
-            parse_flight_record(calls.read_bytes()) if calls.exists() else (),
+            parse_calls(calls.read_text()) if calls.exists() else (),
         )

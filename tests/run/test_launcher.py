@@ -1,0 +1,259 @@
+"""The launcher at its best: results, circumstances, output, and input that it refuses."""
+
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from labkit import launch
+
+REPOSITORY = Path(__file__).parents[2]
+LOCK = threading.Lock()
+
+
+def rank_squared():
+    return dist.get_rank() ** 2
+
+
+def uses_lock():
+    return LOCK.locked()
+
+
+def run_script(text, **options):
+    options = {"capture_output": True, "text": True, "timeout": 60, "cwd": REPOSITORY} | options
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(text)], **options)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])
+def test_results_come_by_rank(nothing_left, world_size):
+    assert launch(rank_squared, world_size=world_size) == [r**2 for r in range(world_size)]
+
+
+def test_four_ranks_unless_told_otherwise():
+    assert len(launch(rank_squared)) == 4
+
+
+def test_a_closure_takes_its_variables_and_arguments_along():
+    offset = torch.tensor([10.0])
+
+    def program(factor):
+        x = offset + factor * dist.get_rank()
+        dist.all_reduce(x)
+        return x
+
+    assert [x.item() for x in launch(program, 2, world_size=3)] == [36.0] * 3
+
+
+def test_a_partial_is_a_program():
+    assert launch(functools.partial(pow, 2), 5, world_size=2) == [32, 32]
+
+
+def test_circumstances_are_those_of_torchrun(monkeypatch, tmp_path):
+    monkeypatch.setenv("FROM_THE_CELL", "yes")
+    monkeypatch.chdir(tmp_path)
+
+    def program():
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "FROM_THE_CELL")
+        return [os.environ[name] for name in names], str(Path.cwd()), torch.get_num_threads()
+
+    results = launch(program, world_size=2)
+    assert results == [([str(r), str(r), "2", "2", "yes"], str(tmp_path), 1) for r in (0, 1)]
+
+
+def test_threads_and_backend_are_as_asked():
+    def program():
+        return torch.get_num_threads(), dist.get_backend()
+
+    assert launch(program, world_size=2, threads=2, backend="gloo") == [(2, "gloo")] * 2
+
+
+def test_every_launch_starts_clean():
+    def program():
+        before = getattr(torch, "left_by_a_launch", None)
+        torch.left_by_a_launch = True
+        return before
+
+    assert launch(program, world_size=2) == [None, None]
+    assert launch(program, world_size=2) == [None, None]
+
+
+def test_nothing_listens_beyond_loopback():
+    def program():
+        dist.barrier()
+        tables = [Path(f"/proc/self/net/{name}").read_text() for name in ("tcp", "tcp6")]
+        inodes = {
+            link.readlink().name[8:-1]
+            for link in Path("/proc/self/fd").iterdir()
+            if link.exists() and str(link.readlink()).startswith("socket:")
+        }
+        rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+        return [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
+
+    for listening in launch(program, world_size=2):
+        assert all(address.startswith("0100007F:") for address in listening), listening
+
+
+def test_output_arrives_line_by_line_with_the_rank(capsys):
+    def program():
+        print("first\nsecond")
+        print("to stderr", file=sys.stderr)
+        print("no newline", end="")
+
+    launch(program, world_size=2)
+    out, err = capsys.readouterr()
+    for rank in (0, 1):
+        lines = [line for line in out.splitlines() if line.startswith(f"[rank {rank}]")]
+        assert lines == [f"[rank {rank}] {text}" for text in ("first", "second", "no newline")]
+        assert f"[rank {rank}] to stderr\n" in err
+
+
+def test_much_output_does_not_block(capsys):
+    launch(lambda: print("x" * 3_000_000), world_size=2)
+    assert capsys.readouterr().out.count("x") == 6_000_000
+
+
+def test_a_script_needs_no_main_guard_and_no_torch():
+    script = """
+        import sys
+        from labkit import launch
+        print("script starts")
+        print(launch(lambda: int(__import__("os").environ["RANK"]), world_size=2))
+        assert "torch" not in sys.modules, "the launching process paid for torch"
+    """
+    run = run_script(script)
+    assert run.stdout == "script starts\n[0, 1]\n", run.stderr
+    assert run.stderr == ""
+
+
+def test_threads_may_launch_too():
+    results = {}
+    workers = [
+        threading.Thread(target=lambda n=n: results.update({n: launch(rank_squared, world_size=n)}))
+        for n in (1, 2, 3)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert results == {1: [0], 2: [0, 1], 3: [0, 1, 4]}
+
+
+@pytest.mark.parametrize("world_size", [0, -1, "4", 2.0, True])
+def test_world_size_must_be_a_count(world_size):
+    with pytest.raises(ValueError, match=f"world_size must be .* got {world_size!r}"):
+        launch(rank_squared, world_size=world_size)
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, "soon", True])
+def test_timeout_must_be_seconds(timeout):
+    with pytest.raises(ValueError, match="timeout must be"):
+        launch(rank_squared, timeout=timeout)
+
+
+def test_more_nccl_ranks_than_gpus_is_refused():
+    too_many = torch.cuda.device_count() + 1
+    with pytest.raises(ValueError, match=f"needs {too_many} GPUs; this machine has"):
+        launch(rank_squared, world_size=too_many, backend="nccl")
+
+
+def test_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match='must be "gloo" or "nccl", got \'mpi\''):
+        launch(rank_squared, backend="mpi")
+
+
+def test_what_is_no_program_is_refused():
+    def generator():
+        yield 1
+
+    async def coroutine():
+        return 1
+
+    with pytest.raises(TypeError, match="generator function"):
+        launch(generator)
+    with pytest.raises(TypeError, match="coroutine function"):
+        launch(coroutine)
+    with pytest.raises(TypeError, match="needs a function"):
+        launch(4)
+    with pytest.raises(TypeError, match=r"rank_squared\) with 1 argument\(s\): too many"):
+        launch(rank_squared, 1)
+
+
+def test_what_cannot_travel_is_named():
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"argument 2 \(a _thread.lock\)"):
+        launch(lambda a, b: None, 1, lock)
+    with pytest.raises(TypeError, match=r"closed-over variable 'lock' \(a _thread.lock\)"):
+        launch(lambda: lock.locked())
+
+
+def test_a_global_that_cannot_travel_is_named():
+    script = """
+        import threading
+        from labkit import launch
+        LOCK = threading.Lock()
+        def helper():
+            return LOCK.locked()
+        def program():
+            return helper()
+        try:
+            launch(program)
+        except TypeError as error:
+            print(error)
+    """
+    said = run_script(script).stdout
+    assert "the global 'LOCK' (a _thread.lock), which helper uses, cannot be sent" in said, said
+    assert "Create it inside the program" in said
+
+
+def test_a_launch_inside_a_rank_is_refused():
+    with pytest.raises(RuntimeError, match="Ranks cannot start ranks"):
+        launch(lambda: launch(rank_squared), world_size=2)
+
+
+def test_under_torchrun_the_ranks_that_are_there_are_used(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+            import os
+            import torch.distributed as dist
+            from labkit import launch
+            def total():
+                import torch
+                x = torch.tensor([dist.get_rank() + 1]); dist.all_reduce(x)
+                return x.item(), os.environ["WORLD_SIZE"]
+            everybody, fewer = launch(total), launch(total, world_size=2)
+            try:
+                launch(total, world_size=9)
+            except ValueError as error:
+                refused = str(error)
+            def bad():
+                if dist.get_rank() == 1:
+                    raise KeyError("mine")
+            try:
+                launch(bad)
+            except Exception as error:
+                failed = f"{type(error).__name__} {error}"
+            if os.environ["RANK"] == "0":
+                print(everybody, fewer, refused, failed, sep="|")
+        """)
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=3", str(program)]
+    run = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+    )
+    everybody, fewer, refused, failed = run.stdout.strip().split("|")
+    assert everybody == "[(6, '3'), (6, '3'), (6, '3')]"
+    assert fewer == "[(3, '2'), (3, '2')]"
+    assert refused == "world_size=9, but torchrun started 3 ranks."
+    assert failed == "LaunchError rank 1 of 3 raised KeyError: 'mine'"

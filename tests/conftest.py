@@ -1,6 +1,6 @@
 """Options for all tests: a ledger of their own, and the notebooks' times at the end."""
 
-from pytest import fixture
+from pytest import fixture, hookimpl
 
 _seconds: dict[str, float] = {}
 
@@ -29,3 +29,11 @@ def pytest_terminal_summary(terminalreporter):
         for name, seconds in _seconds.items():
             terminalreporter.write_line(f"{seconds:8.1f}  {name}")
         terminalreporter.write_line(f"{sum(_seconds.values()):8.1f}  all")
+
+
+@hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Let fixtures know that their test failed, so that they can keep a picture."""
+    report = yield
+    item.failed = getattr(item, "failed", False) or report.failed
+    return report

@@ -1,0 +1,161 @@
+"""JupyterLab in headless Chromium, as far as the tests use it."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "build" / "browser"
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+NOTEBOOK = "window.jupyterapp.shell.currentWidget"
+SESSION = f"{NOTEBOOK}.sessionContext.session"
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},  # cells out of sight are rendered too
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+
+
+def chromium():
+    """Where the browser is, or None."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def environment(folder):
+    variables = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "LABKIT_LEDGER": str(folder / "ledger.json"),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
+    own = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "IPYTHONDIR": "ipython",
+    }
+    for key, name in own.items():
+        (folder / name).mkdir()
+        variables[key] = str(folder / name)
+    for name, value in SETTINGS.items():
+        path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value))
+    return variables
+
+
+@contextmanager
+def server(folder):
+    """Serve `folder / "course"` with JupyterLab; yields the address."""
+    (folder / "course").mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
+        f"--port={port}", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True",
+        f"--ServerApp.root_dir={folder / 'course'}",
+    ]  # fmt: skip
+    with (folder / "lab.log").open("w") as log:
+        process = subprocess.Popen(
+            command, env=environment(folder), stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            _wait_for(port, process, folder / "lab.log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _wait_for(port, process, log):
+    for _ in range(600):
+        if process.poll() is not None:
+            raise RuntimeError(f"JupyterLab ended:\n{log.read_text()[-2000:]}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise RuntimeError("JupyterLab does not answer")
+
+
+class Notebook:
+    """One notebook, open in the browser with its kernel idle."""
+
+    def __init__(self, page, address, name):
+        self.page = page
+        page.goto(f"{address}/doc/tree/{name}?reset", wait_until="domcontentloaded")
+        page.wait_for_function(
+            "window.jupyterapp && document.querySelector('.jp-Notebook .jp-Cell')"
+        )
+        page.wait_for_function(f"{SESSION}?.kernel?.status === 'idle'", timeout=90_000)
+
+    def run_all(self, timeout=300.0):
+        self.start_all()
+        self.wait_until_idle(timeout)
+
+    def start_all(self):
+        self.run_commands("run-all-cells")
+
+    def run_commands(self, *names):
+        """Start JupyterLab's `notebook:` commands, one after the other."""
+        chain = "Promise.resolve()" + "".join(
+            f".then(() => window.jupyterapp.commands.execute('notebook:{name}'))" for name in names
+        )
+        self.page.evaluate(
+            f"() => {{ window.labkitRunning = true; {chain}"
+            ".finally(() => { window.labkitRunning = false }) }"
+        )
+
+    def wait_until_idle(self, timeout=300.0):
+        idle = f"() => !window.labkitRunning && {SESSION}.kernel.status === 'idle'"
+        self.page.wait_for_function(idle, timeout=timeout * 1000, polling=100)
+        self.page.wait_for_timeout(500)  # the last outputs are on their way
+
+    def interrupt(self):
+        self.page.evaluate(f"() => {{ {SESSION}.kernel.interrupt() }}")
+
+    def outputs(self):
+        """The outputs of all cells, as they would be saved."""
+        return self.page.evaluate(
+            f"{NOTEBOOK}.content.widgets.filter(c => c.model.type === 'code')"
+            ".map(c => ({id: c.model.id, outputs: c.model.outputs.toJSON()}))"
+        )
+
+    def errors(self):
+        return [
+            f"{cell['id']}: {output['ename']}: {output['evalue']}"
+            for cell in self.outputs()
+            for output in cell["outputs"]
+            if output["output_type"] == "error"
+        ]
+
+    def text(self):
+        """What the outputs show, as text."""
+        return "\n".join(self.page.locator(".jp-OutputArea-output").all_inner_texts())
+
+    def set_source(self, cell_id, source):
+        self.page.evaluate(
+            f"([id, text]) => {{ const cell = {NOTEBOOK}.content.widgets.find(c => c.model.id === id);"
+            " cell.model.sharedModel.setSource(text) }",
+            [cell_id, source],
+        )
+
+    def unrendered_widgets(self):
+        """How many widgets are announced in outputs and not on the page."""
+        kind = "application/vnd.jupyter.widget-view+json"
+        announced = sum(
+            kind in output.get("data", {}) for cell in self.outputs() for output in cell["outputs"]
+        )
+        shown = self.page.locator(".jp-OutputArea-output.jupyter-widgets").count()
+        shown += self.page.locator(".jp-OutputArea-output > .jupyter-widgets").count()
+        return announced - shown

@@ -1,0 +1,190 @@
+"""The course as a learner sees it: JupyterLab, real keys and clicks, a real kernel.
+
+By default lesson 00 is opened; LABKIT_BROWSER=all opens every lesson, LABKIT_BROWSER=none skips all.
+Pictures of what failed are kept in build/browser/.
+"""
+
+import os
+import re
+
+from pytest import fixture, importorskip, mark, skip
+
+from labkit.course import canonical
+from tests.browser import lab
+from tests.course.samples import cell, lesson
+
+WANTED = os.environ.get("LABKIT_BROWSER", "first")
+LESSONS = sorted((lab.ROOT / "notebooks").glob("*.ipynb"))
+pytestmark = [
+    mark.timeout(500),
+    mark.skipif(WANTED == "none", reason="switched off by LABKIT_BROWSER=none"),
+    mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
+]
+
+EXPLORER = """
+from labkit.show import plots, widgets
+def draw(n):
+    ax = plots.new_axes(f"{n} ranks", x="n", y="t")
+    plots.line(ax, [0, n], [0, n])
+    plots.describe(ax, f"{n} ranks")
+    return ax
+widgets.explore(draw, title="Try", n=(2, 64))
+"""
+FOREVER = """
+import time
+from labkit import launch
+def program():
+    while True:
+        time.sleep(0.1)
+launch(program, world_size=2, timeout=300)
+"""
+AFTERWARDS = """
+from labkit import launch
+import torch.distributed as dist
+print(launch(lambda: dist.get_rank(), world_size=3))
+"""
+
+
+@fixture(scope="module")
+def browser():
+    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.FLAGS)
+        yield running
+        running.close()
+
+
+@fixture(scope="module")
+def course(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    with lab.server(folder) as address:
+        yield folder / "course", address
+
+
+@fixture
+def opened(browser, course, request):
+    """Open a notebook by name or from cells; keep a picture when the test fails."""
+    folder, address = course
+    page = browser.new_page(viewport={"width": 1200, "height": 1600})
+
+    def open_(notebook):
+        name = f"{re.sub(r'[^a-z0-9]+', '_', request.node.name.lower())}.ipynb"
+        canonical.write(canonical.canonical(notebook), folder / name)
+        return lab.Notebook(page, address, name)
+
+    yield open_
+    if getattr(request.node, "failed", False):
+        lab.PICTURES.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=lab.PICTURES / f"{request.node.name}.png")
+    page.close()
+
+
+@mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_runs_and_renders(path, opened):
+    if WANTED != "all" and path is not LESSONS[0]:
+        skip("LABKIT_BROWSER=all opens it")
+    notebook = opened(canonical.read(path))
+    notebook.run_all(timeout=400)
+    assert notebook.errors() == []
+    assert notebook.unrendered_widgets() == 0
+    assert "Error displaying widget" not in notebook.text()
+
+
+def test_a_slider_takes_the_keyboard_and_changes_the_picture(opened):
+    notebook = opened(lesson(EXPLORER))
+    notebook.run_all()
+    assert notebook.unrendered_widgets() == 0
+    picture = notebook.page.locator(".labkit-explorer img")
+    before = picture.get_attribute("src")
+    assert picture.get_attribute("alt") == "33 ranks"
+    handle = notebook.page.locator(".labkit-explorer .noUi-handle")
+    handle.focus()
+    handle.press("ArrowRight")
+    notebook.page.wait_for_selector('.labkit-explorer img[alt="34 ranks"]', timeout=20_000)
+    assert picture.get_attribute("src") != before
+
+
+def test_a_lesson_goes_on_without_a_prediction_and_words_are_refused(opened):
+    ask = "from labkit.course.ledger import predict, reconcile\npredict('t.q', 'How long?', 'µs')"
+    notebook = opened(lesson(ask, "1", "reconcile('t.q', 50.0, model=45.0)"))
+    notebook.run_all()
+    assert "No prediction was committed" in notebook.text()
+    form = notebook.page.locator(".labkit-prediction")
+    form.locator("input").fill("about ten")
+    form.locator("button").click()
+    form.get_by_text("is not a number").wait_for(timeout=20_000)
+
+
+def test_a_prediction_is_committed_and_reconciled(opened):
+    ask = "from labkit.course.ledger import predict, reconcile\npredict('t.r', 'How long?', 'µs')"
+    notebook = opened(lesson(ask, "import time; time.sleep(0)"))
+    notebook.run_all()
+    form = notebook.page.locator(".labkit-prediction")
+    form.locator("input").fill("25")
+    form.locator("input").press("Tab")
+    form.locator("button").press("Enter")
+    form.get_by_text("Committed: 25 µs").wait_for(timeout=20_000)
+    notebook.set_source("step-1", "reconcile('t.r', 50.0, model=45.0)")
+    notebook.page.evaluate(f"{lab.NOTEBOOK}.content.activeCellIndex = 1")
+    notebook.run_commands("run-cell")
+    notebook.page.locator(".labkit-reconciled").wait_for(timeout=20_000)
+    assert "2.0 times below" in notebook.text() and "45 µs" in notebook.text()
+
+
+def test_a_failed_check_shows_its_message_without_a_traceback(opened):
+    check = (
+        "from labkit.course.checks import judging\nwith judging.exercise('9.1', par='1 S'):\n"
+        "    judging.at_most(7.0, 1.0, what='sent', unit='S', meaning='whole tensors?')"
+    )
+    notebook = opened(lesson(check))
+    notebook.run_all()
+    text = notebook.text()
+    assert "exercise 9.1 is not right yet" in text and "whole tensors?" in text
+    assert "Traceback" not in text and "judging.py" not in text
+
+
+def solved_exercise():
+    """An exercises notebook with the answer to its first exercise, or None."""
+    for path in sorted((lab.ROOT / "exercises").glob("*.ipynb")):
+        solution = canonical.read(lab.ROOT / "solutions" / path.name)
+        answers = {c.id: c.source for c in solution.cells if re.match(r"ex-\w+-1-answer", c.id)}
+        if answers:
+            return canonical.read(path), answers
+    return None
+
+
+def test_solving_an_exercise_makes_its_check_pass(opened):
+    found = solved_exercise()
+    if found is None:
+        skip("there are no exercises")
+    notebook, answers = found
+    tab = opened(notebook)
+    for cell_id, source in answers.items():
+        tab.set_source(cell_id, source)
+    last = max(i for i, item in enumerate(notebook.cells) if re.match(r"ex-\w+-1-check", item.id))
+    tab.page.evaluate(f"{lab.NOTEBOOK}.content.activeCellIndex = {last}")
+    tab.run_commands("run-all-above", "run-cell")
+    tab.wait_until_idle()
+    assert "✔ Exercise" in tab.text()
+
+
+def test_an_interrupted_launch_lets_the_learner_go_on(opened):
+    notebook = opened(lesson(FOREVER))
+    notebook.start_all()
+    notebook.page.wait_for_timeout(4000)  # the ranks are up and running
+    notebook.interrupt()
+    notebook.wait_until_idle(60)
+    assert [text for text in notebook.errors() if "KeyboardInterrupt" in text]
+    notebook.set_source("step-0", AFTERWARDS)
+    notebook.run_all()
+    assert "[0, 1, 2]" in notebook.text()
+
+
+def test_markdown_hints_fold(opened):
+    hint = "<details><summary>Hint 1: a nudge</summary>\n\nLook *here*.\n\n</details>"
+    notebook = lesson("1")
+    notebook.cells.insert(0, cell("hint", hint, kind="markdown"))
+    page = opened(notebook).page
+    assert not page.get_by_text("Look here.").is_visible()
+    page.locator("summary").click()
+    assert page.get_by_text("Look here.").is_visible()

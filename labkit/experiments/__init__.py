@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 _LESSONS = {
+    "passport": "passport",
     "gloo-scaling": "gloo_scaling",
     "gradient-all-reduce": "gradient_all_reduce",
     "coalesced-broadcast": "coalesced_broadcast",

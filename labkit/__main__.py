@@ -1,4 +1,4 @@
-"""The command line: `python -m labkit start | doctor | run | progress | course`."""
+"""The command line: `python -m labkit start | doctor | run | progress | ...`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ COMMANDS = {
     "doctor": ("labkit.commands.doctor", "say what this machine can do for the course"),
     "run": ("labkit.commands.run", "run experiments without a notebook"),
     "progress": ("labkit.commands.progress", "show lessons run, exercises passed, predictions"),
+    "report": ("labkit.commands.report", "make one HTML page of what this machine measured"),
+    "class": ("labkit.commands.classroom", "make one HTML page of what a class handed in"),
+    "edition": ("labkit.commands.edition", "run the lessons and write them as HTML pages"),
     "course": ("labkit.course.notebooks", "keep the course's notebooks in order (for authors)"),
 }
 """Name -> module with `configure(parser)` and `main(options) -> int`, and a line of help."""

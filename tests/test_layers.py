@@ -1,4 +1,4 @@
-"""Imports point down only: commands, course, show, experiments, then comm and model, measure, run."""
+"""Imports point down only: commands, course, show, experiments, comm, model, measure, run."""
 
 import ast
 from pathlib import Path

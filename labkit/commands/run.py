@@ -19,6 +19,8 @@ from typing import Any
 from labkit import experiments
 from labkit.run import elastic
 
+RUNS = Path("work") / "runs"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -45,12 +47,18 @@ def main(options: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"labkit run: {error}", file=sys.stderr)
         return 2
-    folder = Path("work") / "runs" / datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = RUNS / datetime.now().strftime("%Y%m%d-%H%M%S")
     for name, experiment in chosen.items():
         records = _run(experiment, quick=options.quick)
         if _is_first_rank():
             _report(name, experiment, records, options.out or folder / f"{name}.json")
     return 0
+
+
+def found_runs(folder: Path = RUNS) -> list[Path]:
+    """Find the latest record file of each experiment that was run, in the order of the lessons."""
+    latest = {path.stem: path for path in sorted(folder.glob("*/*.json"))}
+    return [latest[name] for name in experiments.MODULES if name in latest]
 
 
 def _run(experiment: ModuleType, *, quick: bool) -> list[Any]:

@@ -145,8 +145,8 @@ class Notebook:
 
     def set_source(self, cell_id, source):
         self.page.evaluate(
-            f"([id, text]) => {{ const cell = {NOTEBOOK}.content.widgets.find(c => c.model.id === id);"
-            " cell.model.sharedModel.setSource(text) }",
+            f"([id, text]) => {{ {NOTEBOOK}.content.widgets.find(c => c.model.id === id)"
+            ".model.sharedModel.setSource(text) }",
             [cell_id, source],
         )
 

@@ -1,6 +1,6 @@
 """The course as a learner sees it: JupyterLab, real keys and clicks, a real kernel.
 
-By default lesson 00 is opened; LABKIT_BROWSER=all opens every lesson, LABKIT_BROWSER=none skips all.
+By default lesson 00 is opened; LABKIT_BROWSER=all opens every lesson, LABKIT_BROWSER=none none.
 Pictures of what failed are kept in build/browser/.
 """
 

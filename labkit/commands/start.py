@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.course import copies
+from labkit.run import serverlink
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = "notebooks/00_start_here.ipynb"
@@ -34,11 +35,11 @@ def main(options: argparse.Namespace) -> int:
     for line in copies.told(copies.refresh(ROOT, ROOT / "work")):
         print(line)
     sys.stdout.flush()
-    command = jupyter(options)
-    try:
-        return subprocess.run(command, env=environment(), cwd=ROOT, check=False).returncode
-    except KeyboardInterrupt:  # Ctrl-C goes to JupyterLab too, which asks and ends by itself
-        return 0
+    serverlink.discard()  # it started the doctor's two ranks
+    os.chdir(ROOT)
+    if os.name == "posix":  # become JupyterLab: Ctrl-C is its own, and nothing of ours stays behind
+        os.execve(sys.executable, jupyter(options), environment())
+    return subprocess.run(jupyter(options), env=environment(), check=False).returncode
 
 
 def jupyter(options: argparse.Namespace) -> Sequence[str]:

@@ -1,0 +1,26 @@
+# The course without a GPU, for a laptop or a JupyterHub.
+#
+#   docker build -t allreduce-course .
+#   docker run --rm -p 8888:8888 --shm-size=1g --security-opt seccomp=unconfined allreduce-course
+#
+# --shm-size: ranks share tensors in /dev/shm; Docker's 64 MB are too few.
+# seccomp=unconfined: Docker's default profile forbids new user namespaces, which the emulated links need. Without it everything
+# else works, and those lessons show the recorded runs instead; `python -m labkit doctor` says which it is.
+FROM python:3.12-slim-bookworm
+
+RUN useradd --create-home learner
+WORKDIR /home/learner/course
+RUN chown learner /home/learner/course
+USER learner
+ENV PATH="/home/learner/venv/bin:$PATH" PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+
+# torch apart from the rest, from its CPU index: a tenth of the size, and cached while the course changes
+RUN python -m venv /home/learner/venv \
+    && pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
+COPY --chown=learner requirements.txt pyproject.toml README.md ./
+COPY --chown=learner labkit/__init__.py labkit/
+RUN pip install -r requirements.txt
+COPY --chown=learner . .
+
+EXPOSE 8888
+CMD ["python", "-m", "labkit", "start", "--no-browser", "--ip=0.0.0.0", "--port=8888"]

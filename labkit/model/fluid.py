@@ -1,0 +1,129 @@
+"""Jobs that share links: who runs when, if links are shared fairly.
+
+A job first takes some seconds (computing, or a latency), then moves bytes over one or more links
+at once. It starts when everything that it comes after has ended. Bytes flow like water: at every
+moment each flow gets its max-min fair share (Bertsekas and Gallager, Data Networks, section 6.5.2).
+"""
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+
+__all__ = ["Job", "Span", "max_min", "play"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something that takes time."""
+
+    seconds: float = 0.0
+    """Fixed time, spent first."""
+    nbytes: float = 0.0
+    """Bytes to move after that."""
+    links: tuple[Hashable, ...] = ()
+    """Links that the bytes cross at the same time."""
+    queue: Hashable = None
+    """Jobs of one queue move their bytes one after the other, first come first served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a job ran, in seconds from the start."""
+
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it ran."""
+        return self.end - self.begin
+
+
+def max_min(
+    flows: Mapping[Hashable, Collection[Hashable]], rates: Mapping[Hashable, float]
+) -> dict[Hashable, float]:
+    """Share links fairly: raise all flows together until a link is full, fix its flows, go on.
+
+    Args:
+        flows: The links that each flow crosses (at least one).
+        rates: Bytes per second of each link.
+
+    Returns:
+        Bytes per second of each flow.
+    """
+    left, free, share = dict(rates), dict(flows), {}
+    while free:
+        load = {
+            link: sum(link in links for links in free.values())
+            for link in {link for links in free.values() for link in links}
+        }
+        link = min(load, key=lambda name: left[name] / load[name])
+        fair = left[link] / load[link]
+        for flow in [flow for flow, links in free.items() if link in links]:
+            share[flow] = fair
+            for crossed in free.pop(flow):
+                left[crossed] -= fair if fair < float("inf") else 0.0
+    return share
+
+
+def play(
+    jobs: Mapping[Hashable, Job],
+    *,
+    after: Mapping[Hashable, Collection[Hashable]],
+    rates: Mapping[Hashable, float],
+    drag: Callable[[Hashable, Collection[Hashable]], float] = lambda job, running: 1.0,
+) -> dict[Hashable, Span]:
+    """Run all jobs and say when each ran.
+
+    Args:
+        jobs: The jobs by name.
+        after: after[a]: the jobs that must have ended before a starts.
+        rates: Bytes per second of each link.
+        drag: drag(job, running) >= 1: how many times slower the job goes beside the others.
+
+    Raises:
+        ValueError: Some jobs wait for each other in a circle; they are named.
+    """
+    waiting = {name: set(after.get(name, ())) for name in jobs}
+    fixed: dict[Hashable, float] = {}  # seconds left of running jobs in their first part
+    moving: dict[Hashable, float] = {}  # bytes left of those in their second, first come first
+    begin: dict[Hashable, float] = {}
+    end: dict[Hashable, float] = {}
+    now = 0.0
+    while len(end) < len(jobs):
+        for name in [name for name, before in waiting.items() if before <= end.keys()]:
+            del waiting[name]
+            begin[name], fixed[name] = now, jobs[name].seconds
+        if not fixed and not moving:
+            raise ValueError(f"these wait for each other: {', '.join(map(str, waiting))}")
+        pace = _paces(jobs, fixed=fixed, moving=moving, rates=rates, drag=drag)
+        left = {**moving, **fixed}
+        step = min(left[name] / pace[name] for name in pace)
+        now += step
+        for name, speed in pace.items():
+            rest = left[name] - step * speed if speed < float("inf") else 0.0
+            (fixed if name in fixed else moving)[name] = rest
+        for name in [name for name, rest in fixed.items() if rest <= 1e-9 * jobs[name].seconds]:
+            del fixed[name]
+            moving[name] = jobs[name].nbytes
+        for name in [name for name, rest in moving.items() if rest <= 1e-9 * jobs[name].nbytes]:
+            del moving[name]
+            end[name] = now
+    return {name: Span(begin[name], end[name]) for name in jobs}
+
+
+def _paces(
+    jobs: Mapping[Hashable, Job],
+    *,
+    fixed: Collection[Hashable],
+    moving: Collection[Hashable],
+    rates: Mapping[Hashable, float],
+    drag: Callable[[Hashable, Collection[Hashable]], float],
+) -> dict[Hashable, float]:
+    """Return how fast each running job goes: seconds per second, or bytes per second."""
+    heads: dict[Hashable, Hashable] = {}  # only the first of a queue moves
+    for name in moving:
+        queue = jobs[name].queue
+        heads.setdefault(("alone", name) if queue is None else ("queue", queue), name)
+    shares = max_min({name: jobs[name].links for name in heads.values()}, rates)
+    running = {**dict.fromkeys(fixed, 1.0), **shares}
+    return {name: speed / drag(name, running) for name, speed in running.items()}

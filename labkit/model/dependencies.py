@@ -25,7 +25,7 @@ def waits(ranks: Sequence[Program], *, channel: Channel, credits: int | None = N
         ranks: Each rank's program.
         channel: How transfers are ordered.
         credits: Receive buffers per pair and direction: transfer k may start once the receiver
-            has used transfer k - credits. None: as many as there are transfers.
+            has begun to use transfer k - credits. None: as many as there are transfers.
     """
     check_programs(ranks)
     after: Waits = {node: {} for program in ranks for step in program for node in _nodes(step)}
@@ -102,4 +102,5 @@ def _with_credits(after: Waits, ranks: Sequence[Program], credits: int) -> None:
                 used[transfer.src, rank].append(transfer)
     for queue in used.values():
         for earlier, later in zip(queue, queue[credits:], strict=False):
-            after[later][earlier.use] = f"rank {later.dst} has no free buffer before"
+            for before in after[earlier.use]:  # when these have ended, its use begins
+                after[later][before] = f"rank {later.dst} has no free buffer before"

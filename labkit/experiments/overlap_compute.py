@@ -1,0 +1,89 @@
+"""Does communication slow down the computing beside it? With gloo, its bytes cost CPU time."""
+
+import math
+import threading
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from labkit.measure import sched
+
+__all__ = ["Overlap", "measure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What one rank saw. Seconds."""
+
+    compute_alone: float
+    compute_beside: float
+    """The same work, while messages went both ways all the time."""
+    message_alone: float
+    """One exchange of messages, both ways, nothing else running."""
+    message_beside: float
+    cpu_per_message: float
+    """CPU seconds of all threads for one exchange, nothing else running."""
+
+    @property
+    def slow_down(self) -> float:
+        """How many times longer the computing took."""
+        return self.compute_beside / self.compute_alone
+
+    @property
+    def cpu_share(self) -> float:
+        """How many CPUs the messages kept busy, on average."""
+        return self.cpu_per_message / self.message_alone
+
+
+def measure(nbytes: int = 1 << 20, seconds: float = 0.2) -> Overlap:
+    """Compute alone, exchange alone, then both; on two ranks, through `launch`."""
+    other = 1 - dist.get_rank()
+    out, back = torch.ones(nbytes // 4), torch.empty(nbytes // 4)
+
+    def exchange(count: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(count):
+            works = [dist.irecv(back, other), dist.isend(out, other)]
+            for work in works:
+                work.wait()
+        return (time.perf_counter() - begin) / count
+
+    rounds = _calibrate(seconds)
+    exchange(2)
+    dist.barrier()
+    compute_alone = _compute(rounds)
+    count = _agree(math.ceil(seconds / exchange(5)))
+    with sched.watch() as usage:
+        message_alone = exchange(count)
+    # Beside the computing messages must go on until it has ended, on both ranks: twice the time.
+    beside: list[float] = []
+    long = _agree(math.ceil(3 * compute_alone / message_alone))
+    talker = threading.Thread(target=lambda: beside.append(exchange(long)))
+    dist.barrier()
+    talker.start()
+    compute_beside = _compute(rounds)
+    talker.join()
+    return Overlap(compute_alone, compute_beside, message_alone, beside[0], usage.on_cpu / count)
+
+
+def _calibrate(seconds: float) -> int:
+    """Return the matrix products that take so long; the same on both ranks."""
+    _compute(20)
+    return _agree(max(1, round(seconds / (_compute(50) / 50))))
+
+
+def _compute(rounds: int) -> float:
+    a = torch.full((192, 192), 1 / 192)
+    begin = time.perf_counter()
+    for _ in range(rounds):
+        a = a @ a
+        a.fill_(1 / 192)
+    return time.perf_counter() - begin
+
+
+def _agree(number: int) -> int:
+    box = torch.tensor([number])
+    dist.broadcast(box, src=0)
+    return int(box)

@@ -1,0 +1,166 @@
+"""Ten sick programs. Each is plain torch.distributed code with one fault, as people really write them.
+
+Every program runs on three ranks. What a healthy version would return stands beside it, so that
+wrong values are found too. Nothing here can outlive its launch: `launch` ends what hangs.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["CASES", "WORLD_SIZE", "Case"]
+
+WORLD_SIZE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A sick program and what a healthy one returns."""
+
+    program: Callable[[], list[float]]
+    healthy: Callable[[int], list[float]]
+    """rank -> what the program should return there."""
+
+
+def uneven_batches() -> list[float]:
+    """Average a loss per batch; the shards of the data set are not equally long."""
+    rank = dist.get_rank()
+    batches = [1.0, 2.0, 3.0] if rank != 2 else [1.0, 2.0]
+    losses = []
+    for batch in batches:
+        loss = torch.tensor([batch])
+        dist.all_reduce(loss)
+        losses.append(loss.item() / WORLD_SIZE)
+    return losses
+
+
+def two_in_a_dict() -> list[float]:
+    """Sum gradients by name; rank 1 got its names from somewhere that had another order."""
+    rank = dist.get_rank()
+    names = ["weight", "bias"] if rank != 1 else ["bias", "weight"]
+    gradients = {"weight": torch.full((4,), 1.0), "bias": torch.full((4,), 10.0)}
+    for name in names:
+        dist.all_reduce(gradients[name])
+    return [gradients["weight"][0].item(), gradients["bias"][0].item()]
+
+
+def config_then_data() -> list[float]:
+    """Share a setting from rank 0 and count samples; rank 2 does it the other way round."""
+    rank = dist.get_rank()
+    setting, samples = torch.tensor([7.0 if rank == 0 else 0.0]), torch.tensor([100.0])
+    if rank != 2:
+        dist.broadcast(setting, src=0)
+        dist.all_reduce(samples)
+    else:
+        dist.all_reduce(samples)
+        dist.broadcast(setting, src=0)
+    return [setting.item(), samples.item()]
+
+
+def last_batch() -> list[float]:
+    """Sum a vector with one entry per sample; rank 1's last batch is smaller."""
+    x = torch.ones(1000 if dist.get_rank() != 1 else 900)
+    dist.all_reduce(x)
+    return [x.sum().item()]
+
+
+def mixed_precision() -> list[float]:
+    """Sum a vector; rank 0 keeps its master copy in another type."""
+    x = torch.ones(1000, dtype=torch.float64 if dist.get_rank() == 0 else torch.float32)
+    dist.all_reduce(x)
+    return [x.sum().item()]
+
+
+def pass_it_on() -> list[float]:
+    """Pass a number around the ring."""
+    rank = dist.get_rank()
+    mine, theirs = torch.tensor([float(rank)]), torch.zeros(1)
+    dist.send(mine, (rank + 1) % WORLD_SIZE)
+    dist.recv(theirs, (rank - 1) % WORLD_SIZE)
+    return [theirs.item()]
+
+
+def checkpoint() -> list[float]:
+    """Let rank 0 write a file while nobody runs ahead of it, then sum."""
+    x = torch.ones(1)
+    if dist.get_rank() == 0:
+        time.sleep(0.01)  # writes the file
+        dist.barrier()
+    dist.all_reduce(x)
+    return [x.item()]
+
+
+def subgroup() -> list[float]:
+    """Sum over ranks 0 and 1 in their own group, then over all."""
+    rank = dist.get_rank()
+    pair = dist.new_group([0, 1])
+    x = torch.ones(1)
+    if rank == 0:
+        dist.all_reduce(x, group=pair)
+    if rank == 1:
+        dist.all_reduce(x)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return [x.item() if rank != 2 else 1.0, total.item()]
+
+
+def best_effort() -> list[float]:
+    """Sum a statistic per batch; a bad sample must not stop the training."""
+    totals = []
+    for batch in range(3):
+        try:
+            if dist.get_rank() == 1 and batch == 0:
+                raise ValueError("bad sample")
+            x = torch.tensor([float(batch + 1)])
+            dist.all_reduce(x)
+            totals.append(x.item())
+        except ValueError:
+            pass
+    return totals
+
+
+def double_buffer() -> list[float]:
+    """Send ten numbers from rank 0 to rank 1, preparing the next while the last one travels."""
+    rank, got = dist.get_rank(), []
+    box = torch.zeros(1)
+    if rank == 0:
+        works = []
+        for number in range(10):
+            box.fill_(number)
+            works.append(dist.isend(box, 1))
+        for work in works:
+            work.wait()
+    if rank == 1:
+        time.sleep(0.05)  # busy with something else
+        for _ in range(10):
+            dist.recv(box, 0)
+            got.append(box.item())
+    return got
+
+
+def slow_reader() -> list[float]:
+    """Sum after reading the data; rank 2's disk is slow."""
+    time.sleep(3.0 if dist.get_rank() == 2 else 0.01)
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    return [x.item()]
+
+
+CASES = {
+    "uneven batches": Case(uneven_batches, lambda rank: [1.0, 2.0, 3.0]),
+    "two in a dict": Case(two_in_a_dict, lambda rank: [3.0, 30.0]),
+    "config then data": Case(config_then_data, lambda rank: [7.0, 300.0]),
+    "last batch": Case(last_batch, lambda rank: [2900.0]),
+    "mixed precision": Case(mixed_precision, lambda rank: [3000.0]),
+    "pass it on": Case(pass_it_on, lambda rank: [float((rank - 1) % WORLD_SIZE)]),
+    "checkpoint": Case(checkpoint, lambda rank: [3.0]),
+    "subgroup": Case(subgroup, lambda rank: [2.0 if rank != 2 else 1.0, 3.0]),
+    "best effort": Case(best_effort, lambda rank: [3.0, 6.0, 9.0]),
+    "double buffer": Case(
+        double_buffer, lambda rank: [float(n) for n in range(10)] if rank == 1 else []
+    ),
+    "slow reader": Case(slow_reader, lambda rank: [3.0]),
+}

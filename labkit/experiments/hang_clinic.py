@@ -1,4 +1,4 @@
-"""Ten sick programs. Each is plain torch.distributed code with one fault, as people really write them.
+"""Ten sick programs: plain torch.distributed code with one fault, as people really write it.
 
 Every program runs on three ranks. What a healthy version would return stands beside it, so that
 wrong values are found too. Nothing here can outlive its launch: `launch` ends what hangs.

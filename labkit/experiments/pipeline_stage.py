@@ -92,7 +92,7 @@ class Stage:
 
 
 def train(
-    ranks: Sequence[Program], channel: Channel, shape: Shape, *, steps: int = 2, credits: int = 2
+    ranks: Sequence[Program], channel: Channel, shape: Shape, steps: int = 1, credits: int = 2
 ) -> list[Run]:
     """Train for some steps on this rank; one stage per rank. Call it through `launch`."""
     rank = dist.get_rank()

@@ -3,7 +3,8 @@
 import math
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -37,35 +38,51 @@ class Overlap:
         return self.cpu_per_message / self.message_alone
 
 
-def measure(nbytes: int = 1 << 20, seconds: float = 0.2) -> Overlap:
-    """Compute alone, exchange alone, then both; on two ranks, through `launch`."""
-    other = 1 - dist.get_rank()
-    out, back = torch.ones(nbytes // 4), torch.empty(nbytes // 4)
-
-    def exchange(count: int) -> float:
-        begin = time.perf_counter()
-        for _ in range(count):
-            works = [dist.irecv(back, other), dist.isend(out, other)]
-            for work in works:
-                work.wait()
-        return (time.perf_counter() - begin) / count
-
+def measure(nbytes: int = 1 << 20, seconds: float = 0.1, repeats: int = 3) -> Overlap:
+    """Compute alone, exchange alone, then both; on two ranks, through `launch`. Medians."""
+    exchange = _Exchange(nbytes)
     rounds = _calibrate(seconds)
-    exchange(2)
+    exchange.times(2)
+    return _median([_once(exchange, rounds) for _ in range(repeats)])
+
+
+def _once(exchange: "_Exchange", rounds: int) -> Overlap:
     dist.barrier()
     compute_alone = _compute(rounds)
-    count = _agree(math.ceil(seconds / exchange(5)))
+    count = _agree(math.ceil(compute_alone / exchange.times(3)))
+    dist.barrier()
     with sched.watch() as usage:
-        message_alone = exchange(count)
-    # Beside the computing messages must go on until it has ended, on both ranks: twice the time.
+        message_alone = exchange.times(count)
+    # Beside the computing messages must go on until it has ended, on both ranks.
     beside: list[float] = []
     long = _agree(math.ceil(3 * compute_alone / message_alone))
-    talker = threading.Thread(target=lambda: beside.append(exchange(long)))
+    talker = threading.Thread(target=lambda: beside.append(exchange.times(long)))
     dist.barrier()
     talker.start()
     compute_beside = _compute(rounds)
     talker.join()
     return Overlap(compute_alone, compute_beside, message_alone, beside[0], usage.on_cpu / count)
+
+
+class _Exchange:
+    """Messages both ways between two ranks."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._out, self._back = torch.ones(nbytes // 4), torch.empty(nbytes // 4)
+        self._other = 1 - dist.get_rank()
+
+    def times(self, count: int) -> float:
+        """Exchange so many messages; return the seconds of one."""
+        begin = time.perf_counter()
+        for _ in range(count):
+            arriving = dist.irecv(self._back, self._other)
+            dist.isend(self._out, self._other).wait()
+            arriving.wait()
+        return (time.perf_counter() - begin) / count
+
+
+def _median(seen: list[Overlap]) -> Overlap:
+    return Overlap(*(median(column) for column in zip(*map(astuple, seen), strict=True)))
 
 
 def _calibrate(seconds: float) -> int:

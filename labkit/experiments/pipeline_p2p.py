@@ -7,6 +7,7 @@ step's time first.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,12 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.experiments import two_destinations
-from labkit.experiments.pipeline_stage import Run, Shape, train
+from labkit.experiments import overlap_compute, pipeline_notes, two_destinations
+from labkit.experiments.pipeline_stage import Shape, train
 from labkit.measure.records import Provenance, Record, Tier, load
-from labkit.model.fluid import Span
-from labkit.model.pipeline import Channel, Transfer, programs
-from labkit.model.schedules import Schedule, Task, eager_1f1b, gpipe, one_f_one_b
+from labkit.model.pipeline import Channel, programs
+from labkit.model.schedules import Schedule, eager_1f1b, gpipe, one_f_one_b
 from labkit.model.simulator import Costs, Timeline, simulate
 from labkit.run.fabric import Fabric, FabricUnavailable
 from labkit.run.launcher import launch
@@ -28,8 +28,10 @@ __all__ = [
     "NAME",
     "TITLE",
     "measure_copies",
+    "measure_overlap",
     "measure_pipeline",
     "message_seconds",
+    "predict",
     "recorded",
     "run",
     "table",
@@ -78,6 +80,8 @@ def run(*, quick: bool = False, progress: Callable[[str], Any] | None = None) ->
                 records.append(
                     measure_copies(mode, fabric=fabric, leg=leg, repeats=1 if quick else 3)
                 )
+            say("computing beside messages")
+            records += [measure_overlap(fabric=None), measure_overlap(fabric=fabric)]
     except FabricUnavailable as reason:
         say(f"RECORDED instead: {reason}")
         return recorded()
@@ -113,16 +117,13 @@ def measure_pipeline(
         steps: Training steps.
         shape: What is trained.
     """
-    plan = SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
-    costs = Costs(shape.forward, shape.backward, nbytes=1.0, rate=1 / leg)
-    credits = CREDITS if channel is Channel.TAGGED else None
-    predicted = simulate(plan, costs, channel=channel, credits=credits)
-    ranks = programs(plan)
+    predicted = predict(schedule, channel, leg=leg, shape=shape)
+    ranks = programs(SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES))
     results = launch(train, ranks, channel, shape, steps, CREDITS, world_size=STAGES, fabric=fabric)
     samples = [[step.seconds for step in runs] for runs in results]
     totals = [max(times) for times in zip(*samples, strict=True)]
     middle = sorted(range(steps), key=totals.__getitem__)[steps // 2]
-    seen = _timeline([runs[middle] for runs in results])
+    seen = pipeline_notes.timeline([runs[middle] for runs in results])
     return Record(
         experiment=NAME,
         case=f"{schedule}, {channel.value}",
@@ -144,8 +145,7 @@ def measure_pipeline(
             "predicted": predicted.seconds,
             "bubble": seen.bubble,
             "predicted_bubble": predicted.bubble,
-            "measured_timeline": _as_lists(seen),
-            "predicted_timeline": _as_lists(predicted),
+            "timeline": pipeline_notes.as_lists(seen),
         },
     )
 
@@ -174,8 +174,27 @@ def measure_copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int
     )
 
 
+def measure_overlap(*, fabric: Fabric | None) -> Record:
+    """Compute beside messages on two ranks: over loopback, or over the links of a fabric."""
+    seen = launch(overlap_compute.measure, world_size=2, fabric=fabric)
+    where = "link" if fabric else "loopback"
+    return Record(
+        experiment=NAME,
+        case=f"computing beside messages, {where}",
+        params={"where": where, "rate": COPY_RATES[0] if fabric else None},
+        samples=[[one.compute_beside] for one in seen],
+        tier=Tier.EMULATED if fabric else Tier.MEASURED,
+        provenance=Provenance.here("gloo"),
+        values={
+            "ranks": [asdict(one) for one in seen],
+            "slow_down": median(one.slow_down for one in seen),
+            "cpu_share": median(one.cpu_share for one in seen),
+        },
+    )
+
+
 def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
-    """Lay out schedule, channel, predicted and measured step time, error, bubbles."""
+    """Lay out what has a prediction: step time, its error, bubbles."""
     columns = [
         "schedule",
         "channel",
@@ -187,6 +206,8 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
     ]
     rows = []
     for record in records:
+        if "slow_down" in record.values:
+            continue
         took, expected = record.summary.median, record.values["predicted"]
         rows.append(
             [
@@ -202,49 +223,23 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
     return columns, rows
 
 
-def timeline(record: Record, *, predicted: bool = False) -> Timeline:
-    """Return the timeline that a record of a pipeline holds."""
-    tasks, transfers = record.values["predicted_timeline" if predicted else "measured_timeline"]
-    return Timeline(
-        world_size=record.params["stages"],
-        tasks=tuple((rank, Task(*task), Span(*span)) for rank, task, span in tasks),
-        transfers=tuple(
-            (Transfer(Task(*task), Task(*use), src, dst), Span(*span))
-            for task, use, src, dst, span in transfers
-        ),
-    )
+def predict(
+    schedule: str,
+    channel: Channel,
+    *,
+    leg: float,
+    shape: Shape = Shape(),  # noqa: B008  (a value)
+) -> Timeline:
+    """Simulate the step that `measure_pipeline` measures."""
+    plan = SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
+    costs = Costs(shape.forward, shape.backward, nbytes=1.0, rate=1 / leg)
+    credits = CREDITS if channel is Channel.TAGGED else None
+    return simulate(plan, costs, channel=channel, credits=credits)
 
 
-def _as_lists(timeline: Timeline) -> list[list]:
-    def task(t: Task) -> list:
-        return [t.kind, t.stage, t.micro_batch]
-
-    return [
-        [[rank, task(t), [span.begin, span.end]] for rank, t, span in timeline.tasks],
-        [
-            [task(t.task), task(t.use), t.src, t.dst, [span.begin, span.end]]
-            for t, span in timeline.transfers
-        ],
-    ]
-
-
-def _timeline(runs: Sequence[Run]) -> Timeline:
-    """Put the ranks' notes side by side. A transfer runs from when both ends want it."""
-    start = min(begin for run in runs for _, begin, _ in run.tasks)
-    tasks = [
-        (rank, task, Span(begin - start, end - start))
-        for rank, run in enumerate(runs)
-        for task, begin, end in run.tasks
-    ]
-    transfers = []
-    for rank, run in enumerate(runs):
-        for transfer, (begin, end) in run.transfers.items():
-            if transfer.dst == rank:
-                sent = runs[transfer.src].transfers[transfer][0]
-                transfers.append((transfer, Span(max(begin, sent) - start, end - start)))
-    tasks.sort(key=lambda item: item[2].begin)
-    transfers.sort(key=lambda item: item[1].begin)
-    return Timeline(len(runs), tuple(tasks), tuple(transfers))
+def timeline(record: Record) -> Timeline:
+    """Return the timeline that was measured for a record of a pipeline."""
+    return pipeline_notes.from_lists(record.values["timeline"], world_size=record.params["stages"])
 
 
 def _ping_pong(nbytes: int, rounds: int = 12) -> list[float]:

@@ -8,7 +8,7 @@ four stages keep their times on two cores, and the mathematics is real and can b
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
@@ -95,20 +95,22 @@ def train(
     ranks: Sequence[Program], channel: Channel, shape: Shape, steps: int = 1, credits: int = 2
 ) -> list[Run]:
     """Train for some steps on this rank; one stage per rank. Call it through `launch`."""
-    rank = dist.get_rank()
-    program = ranks[rank]
     groups = _groups(ranks, channel)
-    runs = []
-    for _ in range(steps):
-        stage = Stage(rank, shape=shape)
-        dist.barrier()
-        begin = time.perf_counter()
-        exchange = _exchange(ranks, channel, shape, groups=groups, credits=credits)
-        tasks = _play(program, stage, exchange)
-        exchange.close()
-        run = Run(time.perf_counter() - begin, tasks, exchange.spans, stage.gradients)
-        runs.append(run)
-    return runs
+    idle = replace(shape, forward=0.0, backward=0.0)
+    _step(ranks, channel, idle, groups=groups, credits=credits)  # connects; not counted
+    return [_step(ranks, channel, shape, groups=groups, credits=credits) for _ in range(steps)]
+
+
+def _step(
+    ranks: Sequence[Program], channel: Channel, shape: Shape, *, groups: dict, credits: int
+) -> Run:
+    stage = Stage(dist.get_rank(), shape=shape)
+    dist.barrier()
+    begin = time.perf_counter()
+    exchange = _exchange(ranks, channel, shape, groups=groups, credits=credits)
+    tasks = _play(ranks[dist.get_rank()], stage, exchange)
+    exchange.close()
+    return Run(time.perf_counter() - begin, tasks, exchange.spans, stage.gradients)
 
 
 def train_alone(shape: Shape, *, stages: int, micro_batches: int) -> list[torch.Tensor]:

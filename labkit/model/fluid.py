@@ -5,6 +5,7 @@ at once. It starts when everything that it comes after has ended. Bytes flow lik
 moment each flow gets its max-min fair share (Bertsekas and Gallager, Data Networks, section 6.5.2).
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ class Span:
 
 
 def max_min(
-    flows: Mapping[Hashable, Collection[Hashable]], rates: Mapping[Hashable, float]
+    flows: Mapping[Hashable, tuple[Hashable, ...]], rates: Mapping[Hashable, float]
 ) -> dict[Hashable, float]:
     """Share links fairly: raise all flows together until a link is full, fix its flows, go on.
 
@@ -52,13 +53,10 @@ def max_min(
     """
     left, free, share = dict(rates), dict(flows), {}
     while free:
-        load = {
-            link: sum(link in links for links in free.values())
-            for link in {link for links in free.values() for link in links}
-        }
-        link = min(load, key=lambda name: left[name] / load[name])
-        fair = left[link] / load[link]
-        for flow in [flow for flow, links in free.items() if link in links]:
+        load = Counter(link for links in free.values() for link in links)
+        fair = min(left[link] / count for link, count in load.items())
+        full = {link for link, count in load.items() if left[link] / count <= fair * (1 + 1e-12)}
+        for flow in [flow for flow, links in free.items() if not full.isdisjoint(links)]:
             share[flow] = fair
             for crossed in free.pop(flow):
                 left[crossed] -= fair if fair < float("inf") else 0.0
@@ -83,18 +81,24 @@ def play(
     Raises:
         ValueError: Some jobs wait for each other in a circle; they are named.
     """
-    waiting = {name: set(after.get(name, ())) for name in jobs}
+    waiting = {name: len(set(after.get(name, ()))) for name in jobs}
+    followers: dict[Hashable, list[Hashable]] = defaultdict(list)
+    for name in jobs:
+        for before in set(after.get(name, ())):
+            followers[before].append(name)
+    ready = [name for name, count in waiting.items() if not count]
     fixed: dict[Hashable, float] = {}  # seconds left of running jobs in their first part
     moving: dict[Hashable, float] = {}  # bytes left of those in their second, first come first
     begin: dict[Hashable, float] = {}
     end: dict[Hashable, float] = {}
     now = 0.0
     while len(end) < len(jobs):
-        for name in [name for name, before in waiting.items() if before <= end.keys()]:
-            del waiting[name]
+        for name in ready:
             begin[name], fixed[name] = now, jobs[name].seconds
+        ready = []
         if not fixed and not moving:
-            raise ValueError(f"these wait for each other: {', '.join(map(str, waiting))}")
+            stuck = ", ".join(str(name) for name, count in waiting.items() if count)
+            raise ValueError(f"these wait for each other: {stuck}")
         pace = _paces(jobs, fixed=fixed, moving=moving, rates=rates, drag=drag)
         left = {**moving, **fixed}
         step = min(left[name] / pace[name] for name in pace)
@@ -108,6 +112,10 @@ def play(
         for name in [name for name, rest in moving.items() if rest <= 1e-9 * jobs[name].nbytes]:
             del moving[name]
             end[name] = now
+            for follower in followers[name]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    ready.append(follower)
     return {name: Span(begin[name], end[name]) for name in jobs}
 
 

@@ -5,12 +5,14 @@ whether it came from `send`, `isend` or `batch_isend_irecv`. A dispatch mode see
 sees what was *asked*; what really went over the network is `labkit.measure.wire`'s business.
 """
 
+import sys
 from dataclasses import dataclass
 
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 ANY_SOURCE = -1
+_TORCH_DISTRIBUTED = dist.send.__wrapped__.__code__.co_filename
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Call:
     for collectives."""
     nbytes: int = 0
     """Payload of a send or receive; 0 for collectives."""
+    blocking: bool = True
+    """Whether Python waited in the call (`send`, `recv`) or got a handle (`isend`, `irecv`)."""
 
 
 class CallLog(TorchDispatchMode):
@@ -42,12 +46,23 @@ class CallLog(TorchDispatchMode):
 
 def _describe(operator: str, args: tuple) -> Call:
     if operator == "recv_any_source_":
-        return Call("recv", ANY_SOURCE, _nbytes(args[0]))
+        return Call("recv", ANY_SOURCE, _nbytes(args[0]), _blocking())
     if operator in ("send", "recv_"):
         tensors, boxed_group, peer = args[:3]
         group = dist.ProcessGroup.unbox(boxed_group)
-        return Call(operator.rstrip("_"), dist.get_global_rank(group, peer), _nbytes(tensors))
+        peer = dist.get_global_rank(group, peer)
+        return Call(operator.rstrip("_"), peer, _nbytes(tensors), _blocking())
     return Call(operator)
+
+
+def _blocking() -> bool:
+    """Tell from the stack which of torch's functions was called: both use the same operators."""
+    frame, functions = sys._getframe(1), set()
+    while frame is not None:
+        if frame.f_code.co_filename == _TORCH_DISTRIBUTED:
+            functions.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return not functions.isdisjoint({"send", "recv"})
 
 
 def _nbytes(tensors: list) -> int:

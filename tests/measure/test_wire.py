@@ -73,7 +73,7 @@ def test_sends_of_any_size_are_exact_to_the_byte():
     reports = launch(program, world_size=3)
     assert wire.payload(reports).tolist() == [[0, 1001, 0], [0, 0, 1002], [1003, 0, 0]]
     assert wire.matrix(reports)[0].tolist() == [0, 1001 + 2 * 48, 48]
-    assert reports[1].calls == (Call("send", 2, 1002), Call("recv", 0, 1001))
+    assert reports[1].calls == (Call("send", 2, 1002, blocking=False), Call("recv", 0, 1001))
 
 
 def test_batches_any_source_and_big_messages():

@@ -8,6 +8,7 @@ from labkit.comm.algorithms.doubling import (
     halving_doubling_all_reduce,
     recursive_doubling_all_reduce,
 )
+from labkit.comm.algorithms.exchange import exchange
 from labkit.comm.algorithms.hierarchical import hierarchical_all_reduce
 from labkit.comm.algorithms.naive import all_reduce_by_exchange, all_reduce_via_root
 from labkit.comm.algorithms.pipelined import pipelined_broadcast
@@ -17,6 +18,7 @@ from labkit.comm.algorithms.trees import tree_all_reduce, tree_broadcast, tree_r
 __all__ = [
     "all_reduce_by_exchange",
     "all_reduce_via_root",
+    "exchange",
     "halving_doubling_all_reduce",
     "hierarchical_all_reduce",
     "pipelined_broadcast",

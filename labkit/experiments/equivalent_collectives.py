@@ -1,0 +1,221 @@
+"""Lesson 6: three ways to sum a tensor over all ranks, and what each sends over the wires.
+
+The question (GPU Puzzlers, 2023, "Communication is the Key to Success", puzzler 2): all_reduce;
+reduce, then broadcast; reduce_scatter, then all_gather. Equal results: what decides their speed?
+
+Each case runs on hosts whose links are shaped (EMULATED), so that the time is the wire's and not
+the scheduler's, and where no fabric can be made on loopback (MEASURED), where it is. Every answer
+is checked before it is timed, and the same call's bytes are counted.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from labkit.comm import sums
+from labkit.comm.collectives import pattern
+from labkit.measure import records, timing, wire
+from labkit.measure.records import Provenance, Record, Tier, bus_factor
+from labkit.run.fabric import Fabric, FabricUnavailable
+from labkit.run.launcher import launch
+
+NAME = "equivalent-collectives"
+TITLE = "Three ways to sum"
+RATE = "400mbit"
+NBYTES = 2 * 2**20
+RECORDING = Path(__file__).parents[1] / "recordings" / "equivalent_collectives.json"
+
+LIBRARY = ("all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather")
+TWO_STEPS = ("reduce + broadcast", "reduce_scatter + all_gather")
+HAND = (
+    "ring all_reduce",
+    "ring reduce_scatter + all_gather",
+    "ring reduce_scatter",
+    "ring all_gather",
+    "pipelined broadcast",
+)
+CASES = (*LIBRARY, *TWO_STEPS, *HAND)
+
+
+def program(cases: Sequence[str], nbytes: int, iters: int) -> dict[str, dict[str, Any]]:
+    """Check, meter and time each case; runs on every rank.
+
+    Returns:
+        By case: `samples`, seconds per call, and `report`, the wire meter's.
+    """
+    rank, n, numel = dist.get_rank(), dist.get_world_size(), nbytes // 4
+    results = {}
+    for name in cases:
+        case = sums.ALL[name]
+        buffers = case.prepare(numel, rank=rank, world_size=n)
+        with wire.meter() as m:
+            case.run(buffers, None)
+        case.check(buffers, numel=numel, rank=rank, world_size=n)
+        buffers.source.zero_()
+        samples = timing.time_calls(lambda c=case, b=buffers: c.run(b, None), warmup=0, iters=iters)
+        results[name] = {"samples": samples, "report": m.report}
+    return results
+
+
+def round_trip(iters: int = 30) -> list[float]:
+    """Time half a round trip of four bytes between ranks 0 and 1; runs on every rank."""
+    rank, message = dist.get_rank(), pattern(0, 1)
+
+    def there_and_back() -> None:
+        if rank == 0:
+            dist.send(message, 1)
+            dist.recv(message, 1)
+        elif rank == 1:
+            dist.recv(message, 0)
+            dist.send(message, 0)
+
+    return [seconds / 2 for seconds in timing.time_calls(there_and_back, iters=iters)]
+
+
+def compare(
+    cases: Sequence[str] = CASES,
+    *,
+    hosts: int = 4,
+    nbytes: int = NBYTES,
+    rate: str | None = RATE,
+    iters: int = 3,
+    progress: Callable[[str], None] | None = None,
+) -> list[Record]:
+    """Measure cases side by side, one rank per host.
+
+    Args:
+        cases: Names from `labkit.comm.sums.ALL`.
+        hosts: World size.
+        nbytes: S. Must divide by 2 x 4096 x hosts, so that payload can be told from headers.
+        rate: Of every host's link; None for loopback.
+        iters: Calls that are timed, per case.
+        progress: Told what happens.
+
+    Returns:
+        A record per case. `values`: `ideal`, seconds at the link's payload rate for the least bytes
+        that the collective can do with (None on loopback); `sent`, bytes in units of S, per rank;
+        `alpha` and `beta` of the link.
+
+    Raises:
+        FabricUnavailable: a rate was given and hosts cannot be made here.
+    """
+    if progress:
+        progress(f"{len(cases)} cases on {hosts} {f'hosts of {rate}' if rate else 'local ranks'}")
+    with Fabric.star(hosts=hosts, rate=rate) if rate else nullcontext() as fabric:
+        where = {"fabric": fabric} if fabric else {}
+        alpha = statistics.median(timing.slowest(launch(round_trip, world_size=2, **where)))
+        results = launch(
+            program, tuple(cases), nbytes, iters, world_size=hosts, timeout=120.0, **where
+        )
+        beta = 1 / fabric.payload_rate(0, 1) if fabric else None
+    link = {"alpha": alpha, "beta": beta}
+    params = {"hosts": hosts, "rate": rate or "loopback"}
+    return [_record(name, params, nbytes, link, results) for name in cases]
+
+
+def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+    """Run all cases on 4 and 8 hosts, and the 8-host broadcast of 8 MiB; on loopback without."""
+    iters = 2 if quick else 5
+    found = compare(hosts=4, rate=None, iters=iters, progress=progress)
+    try:
+        found += compare(hosts=4, iters=iters, progress=progress)
+        if not quick:
+            found += compare(hosts=8, iters=iters, progress=progress)
+        found += broadcast_on_eight(iters=1 if quick else 3, progress=progress)
+    except FabricUnavailable as reason:
+        if progress:
+            progress(f"no fabric: {reason.cause}; loopback only")
+    return found
+
+
+def broadcast_on_eight(
+    *, iters: int = 3, progress: Callable[[str], None] | None = None
+) -> list[Record]:
+    """Measure gloo's broadcast against ours: 8 MiB to 8 hosts."""
+    cases = ("broadcast", "tree broadcast", "pipelined broadcast")
+    return compare(cases, hosts=8, nbytes=8 * 2**20, iters=iters, progress=progress)
+
+
+def recorded(**params: Any) -> list[Record]:
+    """Return the records of a run elsewhere that match `params`, for machines without a fabric."""
+    return [
+        record
+        for record in records.load(RECORDING, recorded=True)
+        if all(record.params.get(name) == value for name, value in params.items())
+    ]
+
+
+def least(name: str, n: int) -> float:
+    """Return the bytes, in units of S, that the busiest link must carry whatever the algorithm.
+
+    Sources: as in `labkit.model.algorithm_costs`; equal to nccl-tests' bus factors.
+    """
+    return bus_factor(sums.ALL[name].name, n)
+
+
+def table(found: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+    """Lay the records out for reading."""
+    columns = [
+        "case", "ranks", "link", "S (MiB)", "ms", "p10", "p90", "ideal ms", "x ideal",
+        "algbw MB/s", "busbw MB/s", "most sent (S)", "all sent (S)", "tier",
+    ]  # fmt: skip
+    rows = []
+    for record in found:
+        summary, ideal, sent = record.summary, record.values["ideal"], record.values["sent"]
+        rows.append(
+            [
+                record.case,
+                record.world_size,
+                record.params["rate"],
+                round(record.nbytes / 2**20, 2),
+                *(round(t * 1e3, 1) for t in (summary.median, summary.p10, summary.p90)),
+                round(ideal * 1e3, 1) if ideal else "",
+                round(summary.median / ideal, 2) if ideal else "",
+                round(record.algbw / 1e6, 1),
+                round(record.busbw / 1e6, 1),
+                round(max(sent), 3) if sent else "",
+                round(sum(sent), 3) if sent else "",
+                str(record.tier),
+            ]
+        )
+    return columns, rows
+
+
+def by_case(found: Sequence[Record]) -> dict[str, Record]:
+    """Return records by the name of their case."""
+    return {record.case: record for record in found}
+
+
+def _record(
+    name: str, params: dict[str, Any], nbytes: int, link: dict[str, Any], results: list
+) -> Record:
+    n, beta = len(results), link["beta"]
+    return Record(
+        NAME,
+        name,
+        params,
+        [result[name]["samples"] for result in results],
+        Tier.EMULATED if beta else Tier.MEASURED,
+        Provenance.here(),
+        collective=sums.ALL[name].name,
+        nbytes=nbytes,
+        values={
+            "ideal": least(name, n) * nbytes * beta if beta else None,
+            "sent": _sent([result[name]["report"] for result in results], nbytes),
+            **link,
+        },
+    )
+
+
+def _sent(reports: list[wire.Report], nbytes: int) -> list[float] | None:
+    """Return what each rank sent in units of S, or None where nobody can count."""
+    try:
+        return (wire.payload(reports).sum(axis=1) / nbytes).tolist()
+    except wire.WireUnavailable:
+        return None

@@ -68,10 +68,10 @@ def fused(tensors: list[torch.Tensor], pair: Pair) -> None:
 
 def one_group(tensors: list[torch.Tensor], pair: Pair) -> None:
     """Swap each tensor with the partner in the default group and add: no group per pair."""
-    received = [torch.empty_like(tensor) for tensor in tensors]
+    received = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
     for tensor, theirs in zip(tensors, received, strict=True):
         swap = [
-            dist.P2POp(dist.isend, tensor, pair.partner),
+            dist.P2POp(dist.isend, tensor.contiguous(), pair.partner),
             dist.P2POp(dist.irecv, theirs, pair.partner),
         ]
         for work in dist.batch_isend_irecv(swap):
@@ -108,16 +108,26 @@ class SharedMemory:
             nbytes: Size of the largest tensor, in bytes.
         """
         self.me = dist.get_rank() % 2
-        self.nbytes = nbytes
+        self.nbytes = max(64, -(-nbytes // 64) * 64)  # slots start where any dtype may
         self.turn = 0
-        with _meeting_place(pair, self.me) as folder:
-            self.memory = self._map(folder / "slots")
+        with _meeting_place(pair, self.me, 4 * self.nbytes) as folder:
+            with (folder / "slots").open("r+b") as file:
+                self.memory = mmap.mmap(file.fileno(), 4 * self.nbytes)
             self.wake, self.woken = self._pipes(folder)
             dist.barrier(group=pair.group)  # both have opened everything: the names may go
 
     def __call__(self, tensors: list[torch.Tensor], pair: Pair) -> None:
-        """Sum every tensor with the partner's, one after the other."""
+        """Sum every tensor with the partner's, one after the other.
+
+        Raises:
+            ValueError: If a tensor is larger than a slot.
+        """
         for tensor in tensors:
+            if tensor.nbytes > self.nbytes:
+                raise ValueError(
+                    f"a tensor of {tensor.nbytes} bytes does not fit into a slot of {self.nbytes}. "
+                    "Make SharedMemory with the size of the largest tensor."
+                )
             mine, theirs = self._slot(self.me, tensor), self._slot(1 - self.me, tensor)
             mine.copy_(tensor)
             os.write(self.wake, b"!")
@@ -130,15 +140,6 @@ class SharedMemory:
         flat = torch.frombuffer(self.memory, dtype=like.dtype, count=like.numel(), offset=offset)
         return flat.view_as(like)
 
-    def _map(self, path: Path) -> mmap.mmap:
-        with path.open("r+b") as file:
-            if self.me == 0:
-                file.truncate(4 * self.nbytes)
-            else:
-                while path.stat().st_size < 4 * self.nbytes:
-                    os.sched_yield()
-            return mmap.mmap(file.fileno(), 4 * self.nbytes)
-
     def _pipes(self, folder: Path) -> tuple[int, int]:
         ends = {}
         for reader in (0, 1):  # the same order on both sides, or each would wait for the other
@@ -148,13 +149,14 @@ class SharedMemory:
 
 
 @contextlib.contextmanager
-def _meeting_place(pair: Pair, me: int) -> Iterator[Path]:
-    """Yield a folder that both partners know; the first one makes it and removes it."""
+def _meeting_place(pair: Pair, me: int, nbytes: int) -> Iterator[Path]:
+    """Yield a folder with a file of ``nbytes`` and two pipes; the first partner makes it."""
     name: list[str | None] = [None]
     with contextlib.ExitStack() as stack:
         if me == 0:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            (Path(folder) / "slots").touch()
+            with (Path(folder) / "slots").open("wb") as file:
+                file.truncate(nbytes)
             for reader in (0, 1):
                 os.mkfifo(Path(folder) / f"wake-{reader}")
             name[0] = folder

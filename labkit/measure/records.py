@@ -158,8 +158,9 @@ def save(records: Sequence[Record], path: Path | str) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"version": VERSION, "records": [dataclasses.asdict(record) for record in records]}
+    text = json.dumps(document, indent=1)  # before there is a file: this may fail
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
+        file.write(text)
     os.replace(file.name, path)  # noqa: PTH105  (a whole file or the old one, never half)
     return path
 
@@ -185,7 +186,10 @@ def load(path: Path | str, *, recorded: bool = False) -> list[Record]:
             f"{path} has records of version {version}; this labkit reads version {VERSION}. "
             "Use the labkit that wrote it, or measure again."
         )
-    return [_record(entry, recorded=recorded) for entry in document["records"]]
+    try:
+        return [_record(entry, recorded=recorded) for entry in document["records"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: a record in it cannot be read ({error!r}).") from None
 
 
 def _record(entry: dict[str, Any], *, recorded: bool) -> Record:

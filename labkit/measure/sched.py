@@ -9,6 +9,7 @@ Source: Documentation/scheduler/sched-stats.rst of the Linux kernel.
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import time
 from collections.abc import Iterator
@@ -98,11 +99,17 @@ def watch() -> Iterator[Usage]:
         usage.waiting = sum(thread.waiting for thread in usage.threads)
 
 
+def _main_thread_first(task: Path) -> tuple[bool, int]:
+    """Sort by thread number; those of later threads may be lower, once the kernel starts over."""
+    number = int(task.name)
+    return number != os.getpid(), number
+
+
 def _read() -> dict[int, tuple[str, int, int]]:
     """Return name, on-CPU and run-queue nanoseconds per thread, the main thread first."""
     counters = {}
     try:
-        for task in sorted(_TASKS.iterdir(), key=lambda path: int(path.name)):
+        for task in sorted(_TASKS.iterdir(), key=_main_thread_first):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
                 on_cpu, waiting, _ = (task / "schedstat").read_text().split()
                 name = (task / "comm").read_text().strip()

@@ -66,11 +66,11 @@ def time_calls(
         raise ValueError(
             f"iters must be at least 1 and warmup at least 0, got {iters=}, {warmup=}."
         )
-    settle = _cuda_synchronize()
     meet = _barrier(group) if align else _nothing
     for _ in range(warmup):
         meet()
         fn()
+    settle = _cuda_synchronize()  # the first call may have been the first to use a GPU
     samples = []
     clock = time.perf_counter
     for _ in range(iters):

@@ -31,6 +31,9 @@ def pin(chosen: Iterable[int]) -> None:
     if not available():
         raise OSError("this system has no way to choose the CPUs of a process")
     os.sched_setaffinity(0, mask)
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
-            os.sched_setaffinity(int(task.name), mask)
+    told: set[str] = set()
+    while new := {task.name for task in Path("/proc/self/task").iterdir()} - told:
+        for thread in new:  # once more after that: one may have started another meanwhile
+            with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+                os.sched_setaffinity(int(thread), mask)
+        told |= new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -63,25 +64,39 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Return the control group's CPU limit in CPUs; None where there is none.
+def cpu_quota(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> float | None:
+    """Return the control groups' CPU limit in CPUs; None where there is none.
 
-    Reads ``cpu.max`` (cgroup v2) or ``cpu.cfs_quota_us`` (v1).
+    Reads ``cpu.max`` (cgroup v2) or ``cpu.cfs_quota_us`` (v1) of this process's group and of those
+    around it: each of them limits it, so the lowest counts.
 
     Args:
-        root: Where the control group's files are.
+        root: Where the control groups' files are.
+        own: The file that says which groups this process is in.
     """
-    try:
-        quota, period = (root / "cpu.max").read_text().split()
+    bases = {"": root, "cpu": root / "cpu"}  # v2 has one tree for all controllers
+    folders = list(bases.values())  # in a container often the only ones to be seen
+    with contextlib.suppress(OSError):
+        for line in own.read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            for controller in bases.keys() & set(controllers.split(",")):
+                inside = bases[controller] / group.strip("/")
+                folders += [inside, *inside.parents]
+    return min(filter(None, map(_limit, folders)), default=None)
+
+
+def _limit(folder: Path) -> float | None:
+    """Return one control group's own limit; None where it has none."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = (folder / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        quota = int((root / "cpu" / "cpu.cfs_quota_us").read_text())
-        period = int((root / "cpu" / "cpu.cfs_period_us").read_text())
+    with contextlib.suppress(OSError, ValueError):
+        quota = int((folder / "cpu.cfs_quota_us").read_text())
+        period = int((folder / "cpu.cfs_period_us").read_text())
         return quota / period if quota > 0 else None
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def gpu_count() -> int:

@@ -1,0 +1,131 @@
+"""Records: what follows from the samples, what is doubted, what a file keeps."""
+
+import dataclasses
+import json
+
+import pytest
+from pytest import approx, fixture, mark
+
+from labkit.measure import records
+from labkit.measure.records import Provenance, Record, Tier, bus_factor, load, save, suspicious
+
+
+@fixture(scope="module")
+def provenance():
+    return Provenance.here()
+
+
+@fixture
+def record(provenance):
+    return Record(
+        experiment="demo",
+        case="a case",
+        params={"world_size": 4, "shape": [2, 3]},
+        samples=[[0.1, 0.5, 0.2], [0.4, 0.1, 0.2], [0.1, 0.1, 0.3], [0.1, 0.1, 0.1]],
+        tier=Tier.MEASURED,
+        provenance=provenance,
+        collective="all_reduce",
+        nbytes=800,
+        values={"on_cpu": 0.25, "threads": ["python", "gloo"]},
+    )
+
+
+def test_time_is_the_slowest_ranks_and_bandwidth_follows_from_the_median(record):
+    assert record.world_size == 4
+    assert record.seconds == [0.4, 0.5, 0.3]
+    assert record.summary.median == 0.4
+    assert record.algbw == approx(800 / 0.4)
+    assert record.busbw == approx(800 / 0.4 * 2 * 3 / 4)
+
+
+def test_without_bytes_or_a_collective_there_is_no_bandwidth(record):
+    assert dataclasses.replace(record, nbytes=None).algbw is None
+    assert dataclasses.replace(record, nbytes=None).busbw is None
+    assert dataclasses.replace(record, collective=None).busbw is None
+
+
+@mark.parametrize(
+    ("collective", "factor"),
+    [
+        ("all_reduce", 1.75),
+        ("reduce_scatter", 0.875),
+        ("all_gather", 0.875),
+        ("all_to_all", 0.875),
+        ("broadcast", 1),
+        ("reduce", 1),
+        ("send", 1),
+    ],
+)
+def test_bus_factors_are_those_of_nccl_tests(collective, factor):
+    assert bus_factor(collective, 8) == factor
+
+
+def test_an_unknown_collective_has_no_bus_factor():
+    with pytest.raises(ValueError, match="no bus factor for 'allreduce'; there is one for all_re"):
+        bus_factor("allreduce", 4)
+
+
+def test_a_bandwidth_above_a_ceiling_is_doubted(record):
+    busbw = record.busbw
+    assert suspicious(record, {"loopback": busbw * 1.01}) == []
+    [doubt] = suspicious(record, {"loopback": busbw * 0.99, "memory": busbw * 9})
+    assert "above the loopback ceiling" in doubt
+    assert "clock stopped before" in doubt
+    assert suspicious(dataclasses.replace(record, nbytes=None), {"loopback": 1e-9}) == []
+
+
+def test_a_file_keeps_everything(record, tmp_path):
+    published = dataclasses.replace(record, tier=Tier.PUBLISHED, collective=None, nbytes=None)
+    path = save([record, published], tmp_path / "new" / "folder" / "records.json")
+    assert load(path) == [record, published]
+    assert load(str(path)) == [record, published]
+
+
+def test_what_was_measured_elsewhere_is_recorded_and_nothing_else_changes(record, tmp_path):
+    tiers = list(Tier)
+    path = save([dataclasses.replace(record, tier=tier) for tier in tiers], tmp_path / "r.json")
+    told = [loaded.tier for loaded in load(path, recorded=True)]
+    assert told == [Tier.RECORDED] * 3 + [Tier.MODELLED, Tier.PUBLISHED]
+    assert load(path, recorded=True)[0] == dataclasses.replace(record, tier=Tier.RECORDED)
+
+
+def test_another_version_is_refused(record, tmp_path):
+    path = save([record], tmp_path / "r.json")
+    path.write_text(path.read_text().replace('"version": 1', '"version": 99'))
+    with pytest.raises(ValueError, match=r"records of version 99; this labkit reads version 1"):
+        load(path)
+
+
+@mark.parametrize("text", ["", "not json", "[1, 2]", "3", '{"records": []}'])
+def test_another_kind_of_file_is_refused(text, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"other\.json is not a file of labkit records"):
+        load(path)
+
+
+@mark.parametrize("change", [{"tier": "GUESSED"}, {"extra": 1}, {"provenance": {}}])
+def test_a_damaged_record_is_named(change, record, tmp_path):
+    path = save([record], tmp_path / "r.json")
+    document = json.loads(path.read_text())
+    document["records"][0].update(change)
+    path.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"r\.json is damaged"):
+        load(path)
+
+
+def test_a_record_that_cannot_be_written_leaves_the_old_file_and_no_other(record, tmp_path):
+    path = save([record], tmp_path / "r.json")
+    with pytest.raises(TypeError):
+        save([dataclasses.replace(record, values={"bad": object()})], path)
+    assert load(path) == [record]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_provenance_says_where_when_and_how(monkeypatch):
+    monkeypatch.setattr(records.sys, "argv", ["/long/way/labkit", "run", "two words"])
+    provenance = Provenance.here("nccl")
+    assert provenance.command == "labkit run 'two words'"
+    assert provenance.date.endswith("+00:00")
+    told = str(provenance)
+    assert f"torch {provenance.machine.torch}, nccl, {provenance.date[:10]}" in told

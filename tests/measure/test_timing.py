@@ -1,0 +1,90 @@
+"""The stopwatch: what it counts, what it leaves out, and what samples come to."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from pytest import mark
+
+from labkit import launch
+from labkit.measure.timing import Summary, slowest, summarize, time_calls
+
+
+def test_warmup_is_made_but_not_counted():
+    made = []
+    samples = time_calls(lambda: made.append(None), warmup=3, iters=4)
+    assert (len(made), len(samples)) == (7, 4)
+
+
+def test_samples_are_in_order_and_last_as_long_as_the_call():
+    naps = iter([0.0, 0.03, 0.001, 0.06])
+    first, second, third = time_calls(lambda: time.sleep(next(naps)), warmup=1, iters=3)
+    assert first >= 0.03
+    assert third >= 0.06
+    assert second < third
+
+
+def test_the_wait_for_the_others_is_left_out_when_aligned():
+    def program(align):
+        x = torch.ones(1)
+        samples = []
+        for _ in range(5):
+            time.sleep(0.05 * dist.get_rank())  # rank 1 idles between its calls
+            samples += time_calls(lambda: dist.all_reduce(x), warmup=0, iters=1, align=align)
+        return summarize(samples).median
+
+    aligned, _ = launch(program, True, world_size=2)
+    drifting, _ = launch(program, False, world_size=2)
+    assert drifting > 0.04, "without a barrier the early rank times its wait for the late one"
+    assert aligned < drifting / 2
+
+
+def test_alignment_meets_in_the_given_group_only():
+    def program():
+        pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        pair = dist.get_rank() // 2
+        if pair == 0:  # the others do not take part: a barrier of all would hang
+            return len(time_calls(lambda: None, iters=2, group=pairs[0]))
+        return None
+
+    assert launch(program, world_size=4, timeout=20) == [2, 2, None, None]
+
+
+def test_no_group_is_needed():
+    assert len(time_calls(lambda: None, iters=2)) == 2
+
+
+@mark.parametrize(("warmup", "iters"), [(0, 0), (-1, 5)])
+def test_counts_that_make_no_sense_are_refused(warmup, iters):
+    with pytest.raises(ValueError, match=f"got iters={iters}, warmup={warmup}"):
+        time_calls(lambda: None, warmup=warmup, iters=iters)
+
+
+def test_the_slowest_rank_counts_per_iteration():
+    assert slowest([[1, 8, 3], [4, 5, 6], [2, 2, 9]]) == [4, 8, 9]
+    with pytest.raises(ValueError, match="shorter"):
+        slowest([[1, 2], [1]])
+
+
+def test_a_summary_is_the_median_and_two_percentiles():
+    samples = list(range(11, 0, -1))
+    assert summarize(samples) == Summary(median=6, p10=2, p90=10, count=11)
+    assert summarize([7.0]) == Summary(7.0, 7.0, 7.0, 1)
+    between = summarize([0.0, 1.0])
+    assert (between.p10, between.median, between.p90) == pytest.approx((0.1, 0.5, 0.9))
+    with pytest.raises(ValueError, match="at least one sample"):
+        summarize([])
+
+
+@mark.parametrize(
+    ("seconds", "told"),
+    [
+        (2.0, "2 s (2 to 2, 3 samples)"),
+        (0.0123, "12.3 ms (12.3 to 12.3, 3 samples)"),
+        (45e-6, "45 us (45 to 45, 3 samples)"),
+        (78e-9, "78 ns (78 to 78, 3 samples)"),
+    ],
+)
+def test_a_summary_tells_its_unit(seconds, told):
+    assert str(summarize([seconds] * 3)) == told

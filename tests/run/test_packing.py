@@ -94,15 +94,15 @@ def test_a_variable_that_is_not_assigned_yet_does_not_hide_the_culprit():
 
 
 def test_functions_that_use_each_other_are_looked_through_once():
-    lock = LOCK
+    the_lock = LOCK
 
     def ping():
         return pong()
 
     def pong():
-        return ping(), lock
+        return ping(), the_lock  # in alphabetical order: ping is looked at first
 
-    with pytest.raises(TypeError, match="'lock'"):
+    with pytest.raises(TypeError, match="'the_lock'"):
         pack(ping, ())
 
 

@@ -1,0 +1,69 @@
+"""Predict the broadcast of many tensors in buckets: latency, copies and wire, one after the other.
+
+Three machines work in a row on each bucket, as in a factory: the source packs it, the wire carries
+it, the receiver unpacks it. Each works on one bucket at a time, in order, so while one bucket is on
+the wire the next can be packed. One bucket for all leaves no next one: packing, wire and unpacking
+add up. One bucket per tensor pays the wire's latency every time. The best is in between.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Coalescing:
+    """What a broadcast costs on one machine.
+
+    Broadcasting one bucket of b bytes occupies the wire for alpha + b beta seconds; packing b bytes
+    takes overhead + b copy, with ``overhead`` for each tensor.
+    """
+
+    alpha: float
+    """Seconds per call."""
+    beta: float
+    """Seconds per byte on the wire."""
+    copy: float
+    """Seconds per byte to pack; unpacking costs the same."""
+    overhead: float = 0.0
+    """Seconds per tensor to pack; unpacking costs the same."""
+
+    def seconds(self, buckets: Iterable[Sequence[int]]) -> float:
+        """Predict the broadcast of buckets, each given as the bytes of its tensors.
+
+        A bucket of one tensor needs no packing: it is sent from where it lies.
+        """
+        copies, wire = [], []
+        for tensors in buckets:
+            nbytes = sum(tensors)
+            alone = len(tensors) == 1
+            copies.append(0.0 if alone else self.overhead * len(tensors) + self.copy * nbytes)
+            wire.append(self.alpha + self.beta * nbytes)
+        return flow([copies, wire, copies])
+
+    def best_bucket(self, nbytes: int) -> float:
+        """Return the bucket, in bytes, that is best for ``nbytes`` of very small tensors.
+
+        With the wire slower than the copies, T(b) = nbytes/b alpha + nbytes beta + 2 b copy: every
+        bucket pays a latency, and only the first pack and the last unpack are not hidden. The
+        derivative is zero at b = sqrt(nbytes alpha / (2 copy)).
+        """
+        return (nbytes * self.alpha / (2 * self.copy)) ** 0.5
+
+
+def flow(stages: Sequence[Sequence[float]]) -> float:
+    """Return when the last item leaves a row of machines.
+
+    Args:
+        stages: ``stages[k][i]`` is the time of machine k for item i. Items keep their order; a
+            machine works on one item at a time.
+
+    >>> flow([[1, 1, 1], [2, 2, 2]])
+    7
+    """
+    finished = [0] * len(stages[0])
+    for machine in stages:
+        free = 0
+        for item, seconds in enumerate(machine):
+            free = max(free, finished[item]) + seconds
+            finished[item] = free
+    return finished[-1] if finished else 0

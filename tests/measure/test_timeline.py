@@ -1,0 +1,93 @@
+import json
+
+import pytest
+
+from labkit.measure.clock import Clock
+from labkit.measure.timeline import Timeline
+from labkit.measure.trace import NETWORK, Kind, RankTrace, Span
+from labkit.measure.trace_export import chrome_events, save_chrome
+
+CLOCK = Clock(0.0, 1e-9, "made up")
+
+
+def traces(*spans):
+    by_rank = {}
+    for span in spans:
+        by_rank.setdefault(span.rank, []).append(span)
+    return [RankTrace(rank, CLOCK, tuple(own)) for rank, own in by_rank.items()]
+
+
+def collective(rank, begin, end, call=0, name="sum", **more):
+    return Span(rank, name, Kind.COLLECTIVE, begin, end, call=call, **more)
+
+
+def test_a_collective_is_split_at_the_last_arrival():
+    timeline = Timeline(
+        traces(collective(0, 0.0, 5.0), collective(1, 1.0, 5.5), collective(2, 4.0, 5.2))
+    )
+    (arrival,) = timeline.arrivals()
+    assert arrival.last == 2
+    assert arrival.skew == 4.0
+    assert arrival.waits == (4.0, 3.0, 0.0)
+    assert arrival.transfer == 1.5
+    assert arrival.elapsed == 5.0
+    assert arrival.blame == 3.0  # had rank 2 been on time, rank 1 would have been last
+    assert timeline.blame() == {0: 0.0, 1: 0.0, 2: 3.0}
+    split = timeline.split()
+    assert [split.seconds(rank, Kind.WAIT) for rank in range(3)] == [4.0, 3.0, 0.0]
+    assert [split.seconds(rank, Kind.MOVE) for rank in range(3)] == pytest.approx([1.0, 1.5, 1.2])
+
+
+def test_hidden_and_exposed_communication_of_a_launched_collective():
+    timeline = Timeline(
+        traces(
+            Span(0, "backward", Kind.COMPUTE, 0.0, 10.0),
+            collective(0, 6.0, 13.0, channel=NETWORK),
+            Span(0, "wait sum", Kind.WAIT, 10.0, 13.0),
+        )
+    )
+    assert timeline.hidden(0) == 4.0
+    assert timeline.exposed(0) == 3.0
+
+
+def test_steps_can_be_left_out():
+    timeline = Timeline(traces(collective(0, 0, 9, step=0), collective(0, 10, 11, call=1, step=1)))
+    assert timeline.exposed(0) == 10
+    assert timeline.steps(1).exposed(0) == 1
+    assert [a.call for a in timeline.steps(0, 0).arrivals()] == [0]
+
+
+def test_ranks_that_traced_different_collectives_are_refused():
+    timeline = Timeline(traces(collective(0, 0, 1), collective(1, 0, 1, name="max")))
+    with pytest.raises(ValueError, match=r"number 0 is, by rank, \['sum', 'max'\]"):
+        timeline.arrivals()
+    shorter = Timeline(
+        traces(collective(0, 0, 1), collective(0, 2, 3, call=1), collective(1, 0, 1))
+    )
+    with pytest.raises(ValueError, match="this rank traced fewer"):
+        shorter.arrivals()
+
+
+def test_two_traces_of_one_rank_are_refused():
+    with pytest.raises(ValueError, match="one trace per rank"):
+        Timeline(traces(collective(0, 0, 1)) * 2)
+
+
+def test_the_table_has_one_row_per_rank():
+    columns, rows = Timeline(traces(collective(0, 0, 3), collective(1, 1, 3))).table()
+    assert columns[0] == "rank" and len(rows) == 2
+    assert dict(zip(columns, rows[0], strict=True))["wait ms"] == 1000.0
+
+
+def test_chrome_events_carry_rank_kind_and_microseconds(tmp_path):
+    timeline = Timeline(traces(collective(0, 1.0, 3.0), collective(1, 2.0, 3.0, nbytes=8)))
+    path = save_chrome(timeline, tmp_path / "trace.json")
+    events = json.loads(path.read_text())["traceEvents"]
+    assert events == json.loads(json.dumps(chrome_events(timeline)))
+    spans = [event for event in events if event["ph"] == "X"]
+    assert [(e["pid"], e["cat"], e["ts"], e["dur"]) for e in spans] == [
+        (0, "wait", 0.0, 1e6),
+        (0, "move", 1e6, 1e6),
+        (1, "move", 1e6, 1e6),
+    ]
+    assert spans[2]["args"]["nbytes"] == 8

@@ -13,12 +13,13 @@ import torch.distributed as dist
 
 from labkit.comm.buckets import MB, Bucket, plan, unflatten
 
-Start = Callable[[str, Callable[[], dist.Work], int], object]
+Start = Callable[..., object]
+"""``start(name, begin, nbytes=...)`` calls ``begin()`` and returns something to ``wait()`` for."""
 
 
-def start_plainly(name: str, start: Callable[[], dist.Work], nbytes: int) -> dist.Work:
+def start_plainly(name: str, begin: Callable[[], dist.Work], *, nbytes: int) -> dist.Work:
     """Start a collective without recording it. `Tracer.launch` fits in the same place."""
-    return start()
+    return begin()
 
 
 class GradientBuckets:
@@ -46,7 +47,7 @@ class GradientBuckets:
         first_cap: bytes of the first bucket; a small one starts the wire sooner.
         group: the process group.
         compress: the dtype to send in (``torch.bfloat16`` halves the bytes), or None.
-        start: starts a collective; pass ``tracer.launch``-like functions to record it.
+        start: starts each all_reduce; pass a tracer's ``launch`` to record them.
 
     Raises:
         ValueError: no parameter requires a gradient.
@@ -162,6 +163,6 @@ class GradientBuckets:
         work = self._start(
             f"bucket {index}",
             lambda: dist.all_reduce(wire, group=self._group, async_op=True),
-            wire.nbytes,
+            nbytes=wire.nbytes,
         )
         self._flying.append((flat, wire, work))

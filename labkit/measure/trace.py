@@ -128,7 +128,11 @@ class Tracer:
         try:
             yield
         finally:
-            self._add(name, kind, begin, self._now(), MAIN, self.step, call, nbytes)
+            self.record(name, kind, begin, self._now(), call=call, nbytes=nbytes)
+
+    def record(self, name: str, kind: Kind, begin: float, end: float, *, call=None, nbytes=None):
+        """Record a span on the main channel from times that were read from ``clock.now()``."""
+        self._add(name, kind, begin, end, MAIN, self.step, call, nbytes)
 
     def collective(self, name: str, *, nbytes: int | None = None):
         """Record a blocking collective. Every rank traces the same collectives in one order."""

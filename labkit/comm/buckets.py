@@ -82,10 +82,9 @@ def flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     The copy costs a read and a write of every byte; `as_one_buffer` arranges tensors so that this
     function finds nothing to do.
     """
-    first = tensors[0]
     if _side_by_side(tensors):
         elements = sum(t.numel() for t in tensors)
-        return first.detach().as_strided((elements,), (1,))
+        return _first(tensors).detach().as_strided((elements,), (1,))
     return torch.cat([t.detach().reshape(-1) for t in tensors])
 
 
@@ -97,7 +96,7 @@ def unflatten(flat: torch.Tensor, tensors: Sequence) -> list[torch.Tensor]:
 
 def unpack(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     """Copy ``flat`` back into ``tensors``; does nothing where it is a view of them."""
-    if flat.data_ptr() == tensors[0].data_ptr():
+    if flat.data_ptr() == _first(tensors).data_ptr():
         return
     with torch.no_grad():
         for tensor, piece in zip(tensors, unflatten(flat, tensors), strict=True):
@@ -191,11 +190,17 @@ def _landing_place(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return tensors[0].new_empty(sum(t.numel() for t in tensors))
 
 
+def _first(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the first tensor that has elements: empty ones have no address."""
+    return next((t for t in tensors if t.numel()), tensors[0])
+
+
 def _side_by_side(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether the tensors are contiguous and follow each other in one storage, without gaps."""
-    storage = tensors[0].untyped_storage().data_ptr()
-    expected = tensors[0].data_ptr()
+    storage, expected = _first(tensors).untyped_storage().data_ptr(), _first(tensors).data_ptr()
     for tensor in tensors:
+        if not tensor.numel():
+            continue
         if tensor.data_ptr() != expected or not tensor.is_contiguous():
             return False
         if tensor.untyped_storage().data_ptr() != storage:

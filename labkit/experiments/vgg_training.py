@@ -23,9 +23,9 @@ class Workload:
 
     width: float = 1 / 8
     classes: int = 100
-    picture: int = 64
+    picture: int = 128
     """Pixels on a side; the real one takes 224."""
-    batch: int = 8
+    batch: int = 24
     """Samples per rank and step."""
     delay: float = 0.0
     """Seconds that the slow rank's storage adds to each batch."""

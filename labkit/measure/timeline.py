@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from labkit.measure import intervals
+from labkit.measure.clock import Clock
 from labkit.measure.trace import MAIN, NETWORK, Kind, RankTrace, Span, each_span
 
 BUSY = (Kind.COMPUTE, Kind.INPUT)
@@ -124,7 +125,10 @@ class Timeline:
         return total
 
     def split(self) -> "Timeline":
-        """Return a timeline in which each collective is a wait for the last rank, then a move."""
+        """Return a timeline in which each collective is a wait for the last rank, then a move.
+
+        The time that a rank waits for a collective which it launched earlier is split as well.
+        """
         complete = {arrival.call: arrival.complete for arrival in self.arrivals()}
         return self._map(lambda span: _split(span, complete))
 
@@ -155,6 +159,23 @@ class Timeline:
             if s.rank == rank and s.kind in kinds and channel in (None, s.channel)
         ]
 
+    def rows(self) -> list[list]:
+        """Return the spans as rows of plain values, to be kept in a record."""
+        start = self.begin
+        return [
+            [s.rank, s.name, str(s.kind), s.begin - start, s.end - start, *_rest(s)]
+            for s in self.spans
+        ]
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Sequence], *, clock_error: float = 0.0) -> "Timeline":
+        """Make a timeline again from what `rows` returned."""
+        spans: dict[int, list[Span]] = {}
+        for rank, name, kind, *rest in rows:
+            spans.setdefault(rank, []).append(Span(rank, name, Kind(kind), *rest))
+        clock = Clock(0.0, clock_error, "kept rows")
+        return cls([RankTrace(rank, clock, tuple(own)) for rank, own in spans.items()])
+
     def table(self) -> tuple[list[str], list[list]]:
         """Return columns and one row per rank: milliseconds by kind, exposed, hidden."""
         timeline = self.split()
@@ -180,6 +201,10 @@ class Timeline:
         )
 
 
+def _rest(span: Span) -> tuple:
+    return span.channel, span.step, span.call, span.nbytes
+
+
 def _times(spans: Iterable[Span]) -> list[intervals.Interval]:
     return [(span.begin, span.end) for span in spans]
 
@@ -201,7 +226,7 @@ def _arrival(call: int, spans: list[Span | None]) -> Arrival:
 
 
 def _split(span: Span, complete: dict[int, float]) -> list[Span]:
-    if span.kind is not Kind.COLLECTIVE:
+    if span.call not in complete or span.kind not in (Kind.COLLECTIVE, Kind.WAIT):
         return [span]
     middle = min(max(complete[span.call], span.begin), span.end)
     wait = replace(span, kind=Kind.WAIT, end=middle)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Cost = Callable[[int], float]
-"""Seconds that one collective takes for a buffer of that many bytes."""
+"""Seconds that one collective takes for a buffer of that many bytes, as
+``lambda nbytes: algorithm_costs.ring_all_reduce(n).seconds(nbytes, alpha=alpha, beta=beta)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +49,6 @@ class Step:
     def seconds(self) -> float:
         """The step's length."""
         return self.forward + self.backward + self.exposed
-
-
-def ring_all_reduce(world_size: int, *, alpha: float, beta: float) -> Cost:
-    """Return the cost of a ring all_reduce over ``world_size`` ranks.
-
-    T(S) = 2 (n - 1) alpha + 2 (n - 1) / n S beta: each of 2 (n - 1) rounds passes S / n bytes
-    (P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009).
-
-    Args:
-        world_size: n.
-        alpha: seconds per round.
-        beta: seconds per byte.
-    """
-    n = world_size
-    return lambda nbytes: 2 * (n - 1) * alpha + 2 * (n - 1) / n * nbytes * beta
 
 
 def overlapped(

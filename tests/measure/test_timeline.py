@@ -50,6 +50,25 @@ def test_hidden_and_exposed_communication_of_a_launched_collective():
     assert timeline.exposed(0) == 3.0
 
 
+def test_a_wait_for_a_launched_collective_is_split_at_the_last_arrival_too():
+    timeline = Timeline(
+        traces(
+            collective(0, 0.0, 7.0, channel=NETWORK),
+            Span(0, "wait sum", Kind.WAIT, 1.0, 7.0, call=0),
+            collective(1, 4.0, 7.0),
+        )
+    ).split()
+    assert timeline.seconds(0, Kind.WAIT) == 3.0
+    assert timeline.seconds(0, Kind.MOVE) == 3.0
+
+
+def test_a_timeline_can_be_kept_as_rows():
+    timeline = Timeline(traces(collective(0, 2.0, 5.0, nbytes=4), collective(1, 3.0, 5.5)))
+    again = Timeline.from_rows(json.loads(json.dumps(timeline.rows())))
+    assert again.rows() == timeline.rows()
+    assert again.arrivals()[0].skew == 1.0
+
+
 def test_steps_can_be_left_out():
     timeline = Timeline(traces(collective(0, 0, 9, step=0), collective(0, 10, 11, call=1, step=1)))
     assert timeline.exposed(0) == 10

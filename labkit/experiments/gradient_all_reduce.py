@@ -1,0 +1,313 @@
+"""Lesson 2: why does averaging gradients take 280 ms when the same bytes move in 60?
+
+A VGG11 in small trains on four hosts; each case averages its gradients in another way, some with a
+rank whose storage is slow. What a timer around the all_reduce shows is taken apart: waiting for
+the late rank, and moving bytes.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from labkit.comm.buckets import MB
+from labkit.experiments import gradient_sync as ways
+from labkit.experiments.vgg_training import Storage, Workload, prefetched, vgg11
+from labkit.measure import wire
+from labkit.measure.records import Provenance, Record, Tier, load
+from labkit.measure.timeline import Timeline
+from labkit.measure.timing import time_calls
+from labkit.measure.trace import Kind, RankTrace, Tracer
+from labkit.run.fabric import Fabric, FabricUnavailable
+from labkit.run.launcher import launch
+
+NAME = "gradient-all-reduce"
+TITLE = "280 ms or 60? Averaging gradients"
+RECORDING = Path(__file__).parents[1] / "recordings" / "gradient_all_reduce.json"
+HOSTS, RATE = 4, "2gbit"
+WORKLOAD = Workload(delay=0.1)
+CAP = 2 * MB
+"""Bytes per bucket: the largest tensor has 6.4 MB, all others together 1.9 MB."""
+CAPS = {"0": 0, "0.2 MB": MB // 5, "2 MB": 2 * MB, "7 MB": 7 * MB, "no limit": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to average gradients, and the circumstances."""
+
+    make: Callable[[nn.Module, Tracer], Any]
+    """Makes one of the ways in `labkit.experiments.gradient_sync`."""
+    prefetch: bool = False
+    straggler: bool = True
+    """Whether one rank's storage is slow."""
+    micro_batches: int = 1
+    warmup: int = 1
+
+
+def _overlapped(**options: Any) -> Callable[[nn.Module, Tracer], Any]:
+    options = {"cap": CAP, "first_cap": None} | options
+    return lambda model, tracer: ways.DuringBackward(model, tracer, **options)
+
+
+def _ddp(**options: Any) -> Callable[[nn.Module, Tracer], Any]:
+    options = {"bucket_cap_mb": CAP / MB} | options
+    return lambda model, tracer: ways.DDP(model, tracer, **options)
+
+
+THREAD = "one call per parameter"
+BARRIER = "one call per parameter, barrier first"
+NOBODY_LATE = "one call per parameter, nobody late"
+FINAL = "and the input prefetched"
+LADDER: dict[str, Case] = {
+    THREAD: Case(ways.PerParameter),
+    "one flat tensor": Case(lambda m, t: ways.Bucketed(m, t, cap=None)),
+    "buckets after backward": Case(lambda m, t: ways.Bucketed(m, t, cap=CAP)),
+    "buckets during backward": Case(_overlapped()),
+    FINAL: Case(_overlapped(), prefetch=True),
+    "DDP, input prefetched": Case(_ddp(), prefetch=True),
+}
+SWEEP = {
+    f"cap {name}": Case(_overlapped(cap=cap), prefetch=True, straggler=False)
+    for name, cap in CAPS.items()
+}
+COMPRESSED = {
+    "float32": Case(_ddp(), prefetch=True, straggler=False, warmup=3),
+    "float16, DDP's hook": Case(
+        _ddp(hook=ways.send_float16), prefetch=True, straggler=False, warmup=3
+    ),
+    "bfloat16, our hooks": Case(
+        _overlapped(compress=torch.bfloat16), prefetch=True, straggler=False, warmup=3
+    ),
+    "PowerSGD of rank 2": Case(
+        _ddp(hook=ways.send_power_sgd, bucket_cap_mb=1000), prefetch=True, straggler=False, warmup=3
+    ),
+    "every second step": Case(
+        _overlapped(micro_batches=2), prefetch=True, straggler=False, micro_batches=2
+    ),
+}
+CASES: dict[str, Case] = (
+    LADDER
+    | {BARRIER: Case(ways.BarrierFirst), NOBODY_LATE: Case(ways.PerParameter, straggler=False)}
+    | SWEEP
+    | COMPRESSED
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one rank brings back from one case."""
+
+    trace: RankTrace
+    """Step 0 is the warm-up."""
+    losses: tuple[float, ...]
+    wire: wire.Report
+
+
+def train(name: str, workload: Workload, steps: int) -> Outcome:
+    """Train with one case and write down where the time goes; runs on every rank."""
+    case, rank = CASES[name], dist.get_rank()
+    workload = workload if case.straggler else replace(workload, delay=0.0)
+    tracer = Tracer.aligned()
+    way = case.make(vgg11(workload), tracer)
+    optimizer = torch.optim.SGD(way.model.parameters(), lr=0.02, momentum=0.9)
+    batches = Storage(workload, rank).batches((case.warmup + steps) * case.micro_batches)
+    batches = prefetched(batches) if case.prefetch else batches
+
+    def step() -> float:
+        ready = False
+        while not ready:
+            with tracer.span("input", Kind.INPUT):
+                pictures, labels = next(batches)
+            with tracer.span("forward", Kind.COMPUTE):
+                way.zero()
+                loss = nn.functional.cross_entropy(way.model(pictures), labels)
+            ready = way.backward(loss)
+        with tracer.span("optimizer", Kind.COMPUTE):
+            optimizer.step()
+        return float(loss.detach())
+
+    losses = [step() for _ in range(case.warmup)]
+    with wire.meter() as meter:
+        for _ in range(steps):
+            tracer.next_step()
+            losses.append(step())
+    return Outcome(tracer.trace(), tuple(losses), meter.report)
+
+
+def train_all(names: Sequence[str], workload: Workload, steps: int) -> list[Outcome]:
+    """Train with one case after the other; runs on every rank."""
+    return [train(name, workload, steps) for name in names]
+
+
+def time_all_reduce(sizes: Sequence[int], iters: int) -> list[list[float]]:
+    """Time all_reduce of some bytes with nobody late: the "benchmark"; runs on every rank."""
+    times = []
+    for nbytes in sizes:
+        tensor = torch.ones(nbytes // 4)
+        times.append(time_calls(lambda t=tensor: dist.all_reduce(t), warmup=2, iters=iters))
+    return times
+
+
+def benchmark(sizes: Sequence[int], *, iters: int = 7) -> list[Record]:
+    """Return a record for each size of all_reduce, on the fabric or as recorded."""
+    return _on_fabric_or_recorded(
+        lambda fabric: _benchmark(fabric, sizes, iters),
+        [f"all_reduce of {nbytes} bytes" for nbytes in sizes],
+    )
+
+
+def measure(names: Sequence[str], *, steps: int = 4, workload: Workload = WORKLOAD) -> list[Record]:
+    """Train with each named case of `CASES` on four hosts and return a record for each.
+
+    Where hosts cannot be made here, the records are those of another machine, and say so.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if unknown := [name for name in names if name not in CASES]:
+        raise ValueError(f"unknown cases {unknown}; there are {list(CASES)}.")
+    return _on_fabric_or_recorded(lambda fabric: _measure(fabric, names, steps, workload), names)
+
+
+def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+    """Run the benchmark and all cases; ``quick`` leaves out the sweep and the compression."""
+    total = sum(parameter.nbytes for parameter in vgg11(WORKLOAD).parameters())
+    sizes = [256, 4096, 65536, MB, total]
+    names = [*LADDER, BARRIER, NOBODY_LATE] if quick else list(CASES)
+    say = progress or (lambda text: None)
+
+    def everything(fabric: Fabric) -> list[Record]:
+        say("all_reduce alone")
+        records = _benchmark(fabric, sizes, iters=7)
+        for name in names:
+            say(name)
+            records += _measure(fabric, [name], 3 if quick else 8, WORKLOAD)
+        return records
+
+    return _on_fabric_or_recorded(everything, names)
+
+
+def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+    """Lay the records out: milliseconds per step, and how many times less is exposed."""
+    columns = ["case", "step ms", "p10", "p90", "exposed ms", "waiting", "moving", "hidden"]
+    columns += ["MB sent", "exposed, x less"]
+    first = next((r.values["exposed"] for r in records if r.case == THREAD), None)
+    rows = []
+    for record in records:
+        times = [_ms(x) for x in (record.summary.median, record.summary.p10, record.summary.p90)]
+        if "exposed" not in record.values:
+            rows.append([record.case, *times, times[0], "", times[0], "", "", ""])
+            continue
+        values = record.values
+        parts = [_ms(values[key]) for key in ("exposed", "waiting", "moving", "hidden")]
+        sent = "" if values["sent"] is None else round(values["sent"] / MB, 2)
+        less = round(first / values["exposed"], 1) if first else ""
+        rows.append([record.case, *times, *parts, sent, less])
+    return columns, rows
+
+
+def timeline(record: Record) -> Timeline:
+    """Return the timeline of a case's last two steps."""
+    return Timeline.from_rows(record.values["spans"], clock_error=record.values["clock_error"])
+
+
+def by_case(records: Sequence[Record]) -> dict[str, Record]:
+    """Return the records by the name of their case."""
+    return {record.case: record for record in records}
+
+
+def _ms(seconds: float) -> float:
+    return round(1e3 * seconds, 1)
+
+
+def _on_fabric_or_recorded(measure_on: Callable, names: Sequence[str]) -> list[Record]:
+    try:
+        with Fabric.star(hosts=HOSTS, rate=RATE) as fabric:
+            return measure_on(fabric)
+    except FabricUnavailable as reason:
+        print(f"{reason}\nShown instead: what another machine measured (RECORDED).")
+    recorded = by_case(load(RECORDING, recorded=True))
+    return [recorded[name] for name in names if name in recorded]
+
+
+def _benchmark(fabric: Fabric, sizes: Sequence[int], iters: int) -> list[Record]:
+    times = launch(time_all_reduce, sizes, iters, world_size=HOSTS, fabric=fabric)
+    return [
+        Record(
+            NAME,
+            f"all_reduce of {nbytes} bytes",
+            {"part": "benchmark", "rate": RATE},
+            [rank_times[index] for rank_times in times],
+            Tier.EMULATED,
+            Provenance.here(),
+            collective="all_reduce",
+            nbytes=nbytes,
+        )
+        for index, nbytes in enumerate(sizes)
+    ]
+
+
+def _measure(fabric: Fabric, names: Sequence[str], steps: int, workload: Workload) -> list[Record]:
+    results = launch(
+        train_all, list(names), workload, steps, world_size=HOSTS, fabric=fabric, timeout=120
+    )
+    return [
+        _record(name, [outcomes[index] for outcomes in results], steps)
+        for index, name in enumerate(names)
+    ]
+
+
+def _record(name: str, outcomes: Sequence[Outcome], steps: int) -> Record:
+    """Rank 0 is the one that reports, as in the thread; it is never the late one."""
+    micro_batches = CASES[name].micro_batches
+    whole = Timeline([outcome.trace for outcome in outcomes])
+    split = whole.split()
+
+    columns = zip(*(outcome.losses for outcome in outcomes), strict=True)
+
+    def per_step(seconds: Callable[[Timeline], float]) -> float:
+        one = [seconds(split.steps(step, step)) for step in range(1, steps + 1)]
+        return statistics.median(one) / micro_batches
+
+    values = {
+        "exposed": per_step(lambda part: part.exposed(0)),
+        "waiting": per_step(lambda part: part.seconds(0, Kind.WAIT)),
+        "moving": per_step(lambda part: part.seconds(0, Kind.MOVE)),
+        "packing": per_step(lambda part: part.seconds(0, Kind.PACK)),
+        "compute": per_step(lambda part: part.seconds(0, Kind.COMPUTE)),
+        "hidden": per_step(lambda part: part.hidden(0)),
+        "sent": _bytes_sent(outcomes, steps * micro_batches),
+        "losses": [statistics.fmean(losses) for losses in columns],
+        "clock_error": whole.clock_error,
+        "spans": whole.steps(max(1, steps - 1)).rows(),
+    }
+    return Record(
+        NAME,
+        name,
+        {"part": "training", "rate": RATE, "hosts": HOSTS, "steps": steps},
+        [_step_seconds(whole, rank, micro_batches) for rank in whole.ranks],
+        Tier.EMULATED,
+        Provenance.here(),
+        values=values,
+    )
+
+
+def _step_seconds(timeline: Timeline, rank: int, micro_batches: int) -> list[float]:
+    ends: dict[int, float] = {}
+    for span in timeline.of(rank, channel="main"):
+        ends[span.step] = max(ends.get(span.step, 0.0), span.end)
+    return [(ends[step] - ends[step - 1]) / micro_batches for step in sorted(ends) if step]
+
+
+def _bytes_sent(outcomes: Sequence[Outcome], steps: int) -> float | None:
+    """Return the bytes that a rank puts on the wire per step; None where they cannot be read."""
+    try:
+        sent = wire.matrix([outcome.wire for outcome in outcomes])
+    except (wire.WireUnavailable, wire.WireMismatch):
+        return None
+    return float(sent.sum()) / len(outcomes) / steps

@@ -76,8 +76,10 @@ def plan(
     return buckets
 
 
-def flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def flatten(tensors: Sequence[torch.Tensor], *, out: torch.Tensor | None = None) -> torch.Tensor:
     """Return one flat tensor with all elements: a view where they already lie side by side.
+
+    Else they are copied, into ``out`` if it is given.
 
     The copy costs a read and a write of every byte; `as_one_buffer` arranges tensors so that this
     function finds nothing to do.
@@ -85,7 +87,7 @@ def flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if _side_by_side(tensors):
         elements = sum(t.numel() for t in tensors)
         return _first(tensors).detach().as_strided((elements,), (1,))
-    return torch.cat([t.detach().reshape(-1) for t in tensors])
+    return torch.cat([t.detach().reshape(-1) for t in tensors], out=out)
 
 
 def unflatten(flat: torch.Tensor, tensors: Sequence) -> list[torch.Tensor]:
@@ -144,6 +146,7 @@ def broadcast(
     src: int = 0,
     group=None,
     in_flight: int = 2,
+    kept: dict[int, torch.Tensor] | None = None,
     span: Callable[[str], object] = lambda phase: nullcontext(),
 ) -> None:
     """Give every rank rank ``src``'s values of ``tensors``, in buckets of at most ``cap`` bytes.
@@ -157,6 +160,9 @@ def broadcast(
         src: the rank that has the values.
         group: the process group.
         in_flight: how many buckets may be on the wire at a time. 1: pack, send, unpack in turn.
+        kept: buffers of an earlier call with the same tensors and cap, by bucket; filled in. Large
+            buffers are worth keeping: fresh memory costs a page fault for every 4 KiB. None:
+            allocate anew.
         span: ``span(phase)`` is a context manager entered around each of `PHASES`; an instrument's
             place to listen. "send" holds what the rank waits, not what the wire works.
     """
@@ -171,10 +177,14 @@ def broadcast(
             with span("unpack"):
                 unpack(flat, members)
 
-    for bucket in plan(tensors, cap=cap):
+    keeping, kept = kept is not None, {} if kept is None else kept
+    for number, bucket in enumerate(plan(tensors, cap=cap)):
         members = [tensors[place] for place in bucket.members]
         with span("pack"):
-            flat = _landing_place(members) if receiving else flatten(members)
+            buffer = kept.get(number)
+            flat = _landing_place(members, buffer) if receiving else flatten(members, out=buffer)
+        if keeping:
+            kept[number] = flat
         with span("send"):
             flying.append((dist.broadcast(flat, src, group=group, async_op=True), flat, members))
         if len(flying) >= in_flight:
@@ -183,11 +193,11 @@ def broadcast(
         land()
 
 
-def _landing_place(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def _landing_place(tensors: Sequence[torch.Tensor], buffer: torch.Tensor | None) -> torch.Tensor:
     """Return a flat tensor to receive into: what the tensors hold now need not be copied."""
     if _side_by_side(tensors):
         return flatten(tensors)
-    return tensors[0].new_empty(sum(t.numel() for t in tensors))
+    return tensors[0].new_empty(sum(t.numel() for t in tensors)) if buffer is None else buffer
 
 
 def _first(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

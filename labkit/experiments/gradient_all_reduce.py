@@ -114,7 +114,7 @@ def train(name: str, workload: Workload, steps: int) -> Outcome:
     workload = workload if case.straggler else replace(workload, delay=0.0)
     tracer = Tracer.aligned()
     way = case.make(vgg11(workload), tracer)
-    optimizer = torch.optim.SGD(way.model.parameters(), lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD(way.model.parameters(), lr=0.003)
     batches = Storage(workload, rank).batches((case.warmup + steps) * case.micro_batches)
     batches = prefetched(batches) if case.prefetch else batches
 

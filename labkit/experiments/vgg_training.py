@@ -22,7 +22,7 @@ class Workload:
     """What every rank trains on. The defaults suit four ranks on two cores."""
 
     width: float = 1 / 8
-    classes: int = 100
+    classes: int = 10
     picture: int = 128
     """Pixels on a side; the real one takes 224."""
     batch: int = 24
@@ -68,7 +68,7 @@ def vgg11(workload: Workload, *, seed: int = 0) -> nn.Sequential:
 class Storage:
     """Compressed pictures in memory: reading one costs real CPU time, and a delay if asked for.
 
-    A picture is its class's pattern plus noise, so there is something to learn.
+    A picture is its class's pattern of 4 x 4 patches plus noise: there is something to learn.
 
     Args:
         workload: sizes.
@@ -80,7 +80,8 @@ class Storage:
         self._workload, self._delay = workload, workload.delay_of(rank)
         shared, own = torch.Generator().manual_seed(1), torch.Generator().manual_seed(100 + rank)
         shape = (3, workload.picture, workload.picture)
-        patterns = torch.randint(40, 216, (workload.classes, *shape), generator=shared)
+        coarse = torch.randint(40, 216, (workload.classes, 3, 4, 4), generator=shared)
+        patterns = nn.functional.interpolate(coarse.float(), size=shape[1:])
         self._labels = torch.randint(workload.classes, (count,), generator=own)
         noise = torch.randint(-40, 40, (count, *shape), generator=own)
         pictures = (patterns[self._labels] + noise).to(torch.uint8)

@@ -26,19 +26,32 @@ class Coalescing:
     """Seconds per byte to pack; unpacking costs the same."""
     overhead: float = 0.0
     """Seconds per tensor to pack; unpacking costs the same."""
+    fresh: float = 0.0
+    """Seconds per byte more for memory that the kernel hands out anew, page by page."""
+    reused: int = 32 * 2**20
+    """Bytes up to which the allocator hands out memory that it had before; above, it asks the
+    kernel (glibc's largest mmap threshold is 32 MiB)."""
 
-    def seconds(self, buckets: Iterable[Sequence[int]]) -> float:
+    def seconds(self, buckets: Iterable[Sequence[int]], *, kept: bool = False) -> float:
         """Predict the broadcast of buckets, each given as the bytes of its tensors.
 
-        A bucket of one tensor needs no packing: it is sent from where it lies.
+        A bucket of one tensor needs no packing: it is sent from where it lies. The source touches
+        fresh memory when it packs, the receiver when the bytes come in.
+
+        Args:
+            buckets: the bytes of each tensor, by bucket.
+            kept: whether buffers are kept from an earlier broadcast.
         """
-        copies, wire = [], []
+        pack, wire, unpack = [], [], []
         for tensors in buckets:
             nbytes = sum(tensors)
             alone = len(tensors) == 1
-            copies.append(0.0 if alone else self.overhead * len(tensors) + self.copy * nbytes)
-            wire.append(self.alpha + self.beta * nbytes)
-        return flow([copies, wire, copies])
+            faults = 0.0 if alone or kept or nbytes <= self.reused else self.fresh * nbytes
+            copying = 0.0 if alone else self.overhead * len(tensors) + self.copy * nbytes
+            pack.append(copying + faults)
+            wire.append(self.alpha + self.beta * nbytes + faults)
+            unpack.append(copying)
+        return flow([pack, wire, unpack])
 
     def best_bucket(self, nbytes: int) -> float:
         """Return the bucket, in bytes, that is best for ``nbytes`` of very small tensors.

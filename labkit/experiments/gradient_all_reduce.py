@@ -7,22 +7,26 @@ the late rank, and moving bytes.
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch import nn
-
 from labkit.comm.buckets import MB
-from labkit.experiments import gradient_sync as ways
-from labkit.experiments.vgg_training import Storage, Workload, prefetched, vgg11
+from labkit.experiments.gradient_cases import (
+    BARRIER,
+    CASES,
+    LADDER,
+    NOBODY_LATE,
+    THREAD,
+    Outcome,
+    time_all_reduce,
+    train_all,
+)
+from labkit.experiments.vgg_training import Workload, vgg11
 from labkit.measure import wire
 from labkit.measure.records import Provenance, Record, Tier, load
 from labkit.measure.timeline import Timeline
-from labkit.measure.timing import time_calls
-from labkit.measure.trace import Kind, RankTrace, Tracer
+from labkit.measure.trace import Kind
+from labkit.run import elastic
 from labkit.run.fabric import Fabric, FabricUnavailable
 from labkit.run.launcher import launch
 
@@ -31,126 +35,6 @@ TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).parents[1] / "recordings" / "gradient_all_reduce.json"
 HOSTS, RATE = 4, "2gbit"
 WORKLOAD = Workload(delay=0.1)
-CAP = 2 * MB
-"""Bytes per bucket: the largest tensor has 6.4 MB, all others together 1.9 MB."""
-CAPS = {"0": 0, "0.2 MB": MB // 5, "2 MB": 2 * MB, "7 MB": 7 * MB, "no limit": None}
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One way to average gradients, and the circumstances."""
-
-    make: Callable[[nn.Module, Tracer], Any]
-    """Makes one of the ways in `labkit.experiments.gradient_sync`."""
-    prefetch: bool = False
-    straggler: bool = True
-    """Whether one rank's storage is slow."""
-    micro_batches: int = 1
-    warmup: int = 1
-
-
-def _overlapped(**options: Any) -> Callable[[nn.Module, Tracer], Any]:
-    options = {"cap": CAP, "first_cap": None} | options
-    return lambda model, tracer: ways.DuringBackward(model, tracer, **options)
-
-
-def _ddp(**options: Any) -> Callable[[nn.Module, Tracer], Any]:
-    options = {"bucket_cap_mb": CAP / MB} | options
-    return lambda model, tracer: ways.DDP(model, tracer, **options)
-
-
-THREAD = "one call per parameter"
-BARRIER = "one call per parameter, barrier first"
-NOBODY_LATE = "one call per parameter, nobody late"
-FINAL = "and the input prefetched"
-LADDER: dict[str, Case] = {
-    THREAD: Case(ways.PerParameter),
-    "one flat tensor": Case(lambda m, t: ways.Bucketed(m, t, cap=None)),
-    "buckets after backward": Case(lambda m, t: ways.Bucketed(m, t, cap=CAP)),
-    "buckets during backward": Case(_overlapped()),
-    FINAL: Case(_overlapped(), prefetch=True),
-    "DDP, input prefetched": Case(_ddp(), prefetch=True),
-}
-SWEEP = {
-    f"cap {name}": Case(_overlapped(cap=cap), prefetch=True, straggler=False)
-    for name, cap in CAPS.items()
-}
-COMPRESSED = {
-    "float32": Case(_ddp(), prefetch=True, straggler=False, warmup=3),
-    "float16, DDP's hook": Case(
-        _ddp(hook=ways.send_float16), prefetch=True, straggler=False, warmup=3
-    ),
-    "bfloat16, our hooks": Case(
-        _overlapped(compress=torch.bfloat16), prefetch=True, straggler=False, warmup=3
-    ),
-    "PowerSGD of rank 2": Case(
-        _ddp(hook=ways.send_power_sgd, bucket_cap_mb=1000), prefetch=True, straggler=False, warmup=3
-    ),
-    "every second step": Case(
-        _overlapped(micro_batches=2), prefetch=True, straggler=False, micro_batches=2
-    ),
-}
-CASES: dict[str, Case] = (
-    LADDER
-    | {BARRIER: Case(ways.BarrierFirst), NOBODY_LATE: Case(ways.PerParameter, straggler=False)}
-    | SWEEP
-    | COMPRESSED
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one rank brings back from one case."""
-
-    trace: RankTrace
-    """Step 0 is the warm-up."""
-    losses: tuple[float, ...]
-    wire: wire.Report
-
-
-def train(name: str, workload: Workload, steps: int) -> Outcome:
-    """Train with one case and write down where the time goes; runs on every rank."""
-    case, rank = CASES[name], dist.get_rank()
-    workload = workload if case.straggler else replace(workload, delay=0.0)
-    tracer = Tracer.aligned()
-    way = case.make(vgg11(workload), tracer)
-    optimizer = torch.optim.SGD(way.model.parameters(), lr=0.003)
-    batches = Storage(workload, rank).batches((case.warmup + steps) * case.micro_batches)
-    batches = prefetched(batches) if case.prefetch else batches
-
-    def step() -> float:
-        ready = False
-        while not ready:
-            with tracer.span("input", Kind.INPUT):
-                pictures, labels = next(batches)
-            with tracer.span("forward", Kind.COMPUTE):
-                way.zero()
-                loss = nn.functional.cross_entropy(way.model(pictures), labels)
-            ready = way.backward(loss)
-        with tracer.span("optimizer", Kind.COMPUTE):
-            optimizer.step()
-        return float(loss.detach())
-
-    losses = [step() for _ in range(case.warmup)]
-    with wire.meter() as meter:
-        for _ in range(steps):
-            tracer.next_step()
-            losses.append(step())
-    return Outcome(tracer.trace(), tuple(losses), meter.report)
-
-
-def train_all(names: Sequence[str], workload: Workload, steps: int) -> list[Outcome]:
-    """Train with one case after the other; runs on every rank."""
-    return [train(name, workload, steps) for name in names]
-
-
-def time_all_reduce(sizes: Sequence[int], iters: int) -> list[list[float]]:
-    """Time all_reduce of some bytes with nobody late: the "benchmark"; runs on every rank."""
-    times = []
-    for nbytes in sizes:
-        tensor = torch.ones(nbytes // 4)
-        times.append(time_calls(lambda t=tensor: dist.all_reduce(t), warmup=2, iters=iters))
-    return times
 
 
 def benchmark(sizes: Sequence[int], *, iters: int = 7) -> list[Record]:
@@ -181,7 +65,7 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     names = [*LADDER, BARRIER, NOBODY_LATE] if quick else list(CASES)
     say = progress or (lambda text: None)
 
-    def everything(fabric: Fabric) -> list[Record]:
+    def everything(fabric: Fabric | None) -> list[Record]:
         say("all_reduce alone")
         records = _benchmark(fabric, sizes, iters=7)
         for name in names:
@@ -226,6 +110,8 @@ def _ms(seconds: float) -> float:
 
 
 def _on_fabric_or_recorded(measure_on: Callable, names: Sequence[str]) -> list[Record]:
+    if elastic.is_here():  # torchrun's ranks have a network of their own
+        return measure_on(None)
     try:
         with Fabric.star(hosts=HOSTS, rate=RATE) as fabric:
             return measure_on(fabric)
@@ -235,15 +121,19 @@ def _on_fabric_or_recorded(measure_on: Callable, names: Sequence[str]) -> list[R
     return [recorded[name] for name in names if name in recorded]
 
 
-def _benchmark(fabric: Fabric, sizes: Sequence[int], iters: int) -> list[Record]:
-    times = launch(time_all_reduce, sizes, iters, world_size=HOSTS, fabric=fabric)
+def _tier(fabric: Fabric | None) -> Tier:
+    return Tier.EMULATED if fabric else Tier.MEASURED
+
+
+def _benchmark(fabric: Fabric | None, sizes: Sequence[int], iters: int) -> list[Record]:
+    times = launch(time_all_reduce, sizes, iters, world_size=fabric and HOSTS, fabric=fabric)
     return [
         Record(
             NAME,
             f"all_reduce of {nbytes} bytes",
             {"part": "benchmark", "rate": RATE},
             [rank_times[index] for rank_times in times],
-            Tier.EMULATED,
+            _tier(fabric),
             Provenance.here(),
             collective="all_reduce",
             nbytes=nbytes,
@@ -252,17 +142,25 @@ def _benchmark(fabric: Fabric, sizes: Sequence[int], iters: int) -> list[Record]
     ]
 
 
-def _measure(fabric: Fabric, names: Sequence[str], steps: int, workload: Workload) -> list[Record]:
+def _measure(
+    fabric: Fabric | None, names: Sequence[str], steps: int, workload: Workload
+) -> list[Record]:
     results = launch(
-        train_all, list(names), workload, steps, world_size=HOSTS, fabric=fabric, timeout=120
+        train_all,
+        list(names),
+        workload,
+        steps,
+        world_size=fabric and HOSTS,
+        fabric=fabric,
+        timeout=120,
     )
     return [
-        _record(name, [outcomes[index] for outcomes in results], steps)
+        _record(name, [outcomes[index] for outcomes in results], steps, _tier(fabric))
         for index, name in enumerate(names)
     ]
 
 
-def _record(name: str, outcomes: Sequence[Outcome], steps: int) -> Record:
+def _record(name: str, outcomes: Sequence[Outcome], steps: int, tier: Tier) -> Record:
     """Rank 0 is the one that reports, as in the thread; it is never the late one."""
     micro_batches = CASES[name].micro_batches
     whole = Timeline([outcome.trace for outcome in outcomes])
@@ -291,7 +189,7 @@ def _record(name: str, outcomes: Sequence[Outcome], steps: int) -> Record:
         name,
         {"part": "training", "rate": RATE, "hosts": HOSTS, "steps": steps},
         [_step_seconds(whole, rank, micro_batches) for rank in whole.ranks],
-        Tier.EMULATED,
+        tier,
         Provenance.here(),
         values=values,
     )

@@ -35,6 +35,8 @@ TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).parents[1] / "recordings" / "gradient_all_reduce.json"
 HOSTS, RATE = 4, "2gbit"
 WORKLOAD = Workload(delay=0.1)
+SMALL_SIZES = (256, 4096, 65536, MB)
+"""Bytes of the all_reduces that are timed beside the gradients' own size."""
 
 
 def benchmark(sizes: Sequence[int], *, iters: int = 7) -> list[Record]:
@@ -60,8 +62,7 @@ def measure(names: Sequence[str], *, steps: int = 4, workload: Workload = WORKLO
 
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
     """Run the benchmark and all cases; ``quick`` leaves out the sweep and the compression."""
-    total = sum(parameter.nbytes for parameter in vgg11(WORKLOAD).parameters())
-    sizes = [256, 4096, 65536, MB, total]
+    sizes = [*SMALL_SIZES, gradient_bytes()]
     names = [*LADDER, BARRIER, NOBODY_LATE] if quick else list(CASES)
     say = progress or (lambda text: None)
 
@@ -98,6 +99,11 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
 def timeline(record: Record) -> Timeline:
     """Return the timeline of a case's last two steps."""
     return Timeline.from_rows(record.values["spans"], clock_error=record.values["clock_error"])
+
+
+def gradient_bytes(workload: Workload = WORKLOAD) -> int:
+    """Return the bytes of all gradients together."""
+    return sum(parameter.nbytes for parameter in vgg11(workload).parameters())
 
 
 def by_case(records: Sequence[Record]) -> dict[str, Record]:

@@ -1,7 +1,5 @@
 """Draw a timeline: one lane per rank, what each was doing, when; below it what ran on the wire."""
 
-from collections.abc import Sequence
-
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
@@ -65,26 +63,18 @@ def draw(
     ]
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles),
               frameon=False, fontsize=9, handlelength=1.6)  # fmt: skip
-    describe(ax, _told(split, title), table=_as_table(split))
+    describe(ax, _told(timeline, title), table=timeline.table())
     return ax
 
 
-def _told(split: Timeline, title: str) -> str:
+def _told(timeline: Timeline, title: str) -> str:
     """Say the picture in words: who waits, and for whom."""
-    columns, rows = split.table()
+    columns, rows = timeline.table()
     waits = {row[0]: row[columns.index("wait ms")] for row in rows}
-    blame = split.blame() if _has_collectives(split) else {}
     told = f"{title}. " if title else ""
     told += "; ".join(f"rank {rank} waits {wait:.0f} ms" for rank, wait in waits.items())
-    if blame and max(blame.values()) > 0:
-        latest = max(blame, key=blame.get)
+    blame = timeline.blame()
+    latest = max(blame, key=blame.get, default=None)
+    if latest is not None and blame[latest] > 0:
         told += f". The others lose {1e3 * blame[latest]:.0f} ms waiting for rank {latest} alone"
-    return told + "."
-
-
-def _has_collectives(timeline: Timeline) -> bool:
-    return any(span.kind is Kind.COLLECTIVE for span in timeline.spans)
-
-
-def _as_table(timeline: Timeline) -> tuple[Sequence[str], Sequence[Sequence]]:
-    return timeline.table()
+    return f"{told}."

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import cloudpickle
 
+from labkit.run import roll_call
 from labkit.run.failures import LaunchError
 
 _count = 0
+_GRACE = timedelta(seconds=10)
+"""How long a rank that failed waits for the others, which may be dead."""
+_PATIENCE = timedelta(hours=2)
+"""How long a rank that is done waits for the others, which may be busy."""
 
 
 def is_here() -> bool:
@@ -51,28 +58,51 @@ def run(
     if rank < world_size:
         blob, failure = _run_here(program, args, store, rank, world_size, backend)
         store.set(f"result-{rank}", blob)
-    results = [pickle.loads(store.get(f"result-{other}")) for other in range(world_size)]
+    missing = _wait_for_results(store, world_size, _GRACE if failure else _PATIENCE)
     store.add("read", 1)
     if rank == 0:  # the store may live in this process: outlast the others' reading
-        while store.add("read", 0) < there:
-            pass
+        deadline = time.monotonic() + _GRACE.total_seconds()
+        while store.add("read", 0) < there and time.monotonic() < deadline:
+            time.sleep(0.001)
     if failure is not None:
         raise failure
+    if missing:
+        raise LaunchError(f"ranks {missing} of {world_size} left no result: did their node die?")
+    results = [pickle.loads(store.get(f"result-{other}")) for other in range(world_size)]
     for other, (worked, value) in enumerate(results):
         if not worked:
             raise LaunchError(f"rank {other} of {world_size} raised {value}")
     return [value for _, value in results]
 
 
+def _wait_for_results(store: Any, world_size: int, patience: timedelta) -> list[int]:
+    """Wait for every rank's result; return the ranks that left none in that time."""
+    keys = [f"result-{rank}" for rank in range(world_size)]
+    try:
+        store.wait(keys, patience)
+    except RuntimeError:  # torch's DistStoreError
+        return [rank for rank, key in enumerate(keys) if not store.check([key])]
+    return []
+
+
 _shared_store = None
 
 
 def _store(rank: int, world_size: int) -> Any:
+    """Connect to the store that all ranks share; the first time, call the roll."""
     global _shared_store
     if _shared_store is None:
+        import torch.distributed as dist
         from torch.distributed.rendezvous import rendezvous
 
-        _shared_store, _, _ = next(rendezvous("env://", rank, world_size))
+        patience = roll_call.patience()
+        try:
+            store, _, _ = next(rendezvous("env://", rank, world_size, timeout=patience))
+        except dist.DistError as error:
+            raise roll_call.too_few(f"not all came ({error})", world_size) from error
+        answers = dist.PrefixStore("labkit-roll-call", store)
+        roll_call.call(answers, roll_call.Present.here(rank), world_size=world_size)
+        _shared_store = store
     return _shared_store
 
 

@@ -1,0 +1,143 @@
+"""Several nodes: who is missing or differs is named. Two torchrun agents stand for two nodes."""
+
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch.distributed as dist
+from pytest import mark, raises
+
+from labkit.measure import records
+from labkit.run import roll_call
+from labkit.run.failures import LaunchError
+from labkit.run.roll_call import Present
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment(**more):
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
+
+
+def answers(people):
+    """Let everybody answer at once; return what each got or the error that it met."""
+    store, results = dist.HashStore(), {}
+
+    def one(me):
+        try:
+            results[me.rank] = roll_call.call(store, me, world_size=len(people))
+        except LaunchError as error:
+            results[me.rank] = error
+
+    threads = [threading.Thread(target=one, args=(me,)) for me in people if me is not None]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_everybody_hears_everybody():
+    people = [Present.here(rank) for rank in range(3)]
+    assert answers(people) == dict.fromkeys(range(3), people)
+
+
+@mark.parametrize("name", ["labkit", "torch", "python"])
+def test_other_versions_are_refused_with_both_named(name):
+    mine = Present.here(0)
+    other = dataclasses.replace(mine, rank=1, host="node-2", **{name: "0.0.1"})
+    for error in answers([mine, other]).values():
+        text = str(error)
+        assert f"the same {name}" in text and "0.0.1 on ranks [1] (node-2)" in text
+        assert getattr(mine, name) in text
+
+
+def test_missing_ranks_are_named_after_the_stated_time(monkeypatch):
+    monkeypatch.setenv(roll_call.PATIENCE, "0.5")
+    (error,) = answers([Present.here(0), None]).values()
+    assert "ranks [1] are missing after 0.5 s" in str(error)
+
+
+def test_a_node_that_never_comes_is_told():
+    program = "from labkit import launch\nlaunch(print)"
+    lonely = environment(
+        RANK="0",
+        WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(free_port()),
+        LABKIT_JOIN_TIMEOUT="3",
+    )
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=lonely, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode != 0 and time.monotonic() - start < 40
+    assert "2 ranks were announced, but not all came" in done.stderr
+    assert "after 3 s" in done.stderr
+
+
+def agent(node, port, *command):
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
+            f"--node-rank={node}", "--master-addr=127.0.0.1", f"--master-port={port}", *command,
+        ],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True, cwd=ROOT,
+    )  # fmt: skip
+
+
+def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
+    port, out = free_port(), tmp_path / "records.json"
+    command = ["-m", "labkit", "run", "passport", "--quick", "--out", str(out)]
+    nodes = [agent(node, port, *command) for node in range(2)]
+    first, second = (node.communicate(timeout=100) for node in nodes)
+    assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
+    assert "ping-pong" in first[0] and str(out) in first[0]
+    assert "ping-pong" not in second[0], "rank 0 alone prints"
+    assert records.load(out)
+
+
+HANGS = """
+import os, time
+import torch, torch.distributed as dist
+from labkit import launch
+def program():
+    dist.barrier()
+    print(os.getpid(), flush=True)
+    time.sleep(3)
+    dist.all_reduce(torch.ones(1000))
+launch(program, timeout=40)
+"""
+
+
+def test_a_node_that_dies_in_the_middle_ends_the_other(tmp_path):
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    port = free_port()
+    nodes = [agent(node, port, str(script)) for node in range(2)]
+    rank_1 = int(nodes[1].stdout.readline())
+    for process in (nodes[1].pid, rank_1):  # the node's agent, and its rank in a session of its own
+        os.kill(process, signal.SIGKILL)
+    _, told = nodes[0].communicate(timeout=60)
+    nodes[1].communicate()
+    assert nodes[0].returncode != 0
+    assert "Error" in told
+
+
+def test_a_nonsense_patience_is_a_value_error(monkeypatch):
+    monkeypatch.setenv(roll_call.PATIENCE, "soon")
+    with raises(ValueError, match="soon"):
+        roll_call.patience()

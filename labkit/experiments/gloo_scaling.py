@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from labkit.comm import pairwise
-from labkit.measure import sched, timing
+from labkit.measure import load, sched, timing
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.run import affinity
 from labkit.run.launcher import launch
@@ -27,6 +27,18 @@ NAME = "gloo-scaling"
 TITLE = "Why does gloo slow down with every pair?"
 PLACEMENTS = ("free", "one core", "together", "apart")
 SHAPE = (10, 10)
+PUBLISHED_CALLS = 1024
+PUBLISHED = {
+    1: 0.386286,
+    2: 0.478979,
+    3: 0.728055,
+    4: 0.920900,
+    5: 1.150142,
+    6: 1.505277,
+    7: 1.937280,
+    8: 2.068987,
+}
+"""Pairs -> rank 0's seconds for 1024 calls, as the thread gives them (48 logical CPUs)."""
 
 
 def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
@@ -61,13 +73,17 @@ def ranks_per_core(placement: str, pairs: int, cores: float) -> float:
     }[placement]
 
 
-def program(placement: str, calls: int, blocks: int) -> dict[str, Any]:
+def program(placement: str, calls: int, blocks: int, patient: bool = False) -> dict[str, Any]:
     """Call all_reduce on the pair's group over and over; runs on every rank.
 
+    With ``patient`` no thread that wakes up takes the CPU from the one that runs (SCHED_BATCH).
+
     Returns:
-        ``samples``: seconds per call, one per block of ``calls`` back-to-back calls; and, per call
-        over all blocks, ``on_cpu`` and ``waiting`` (all threads, seconds), ``blocked`` (main
-        thread), ``switches`` and ``writes`` (system calls that write); and the names of the ``threads``.
+        ``samples``: seconds per call, one per block of ``calls`` back-to-back calls. Per call over
+        all blocks, in seconds: ``on_cpu`` and ``waiting`` (all threads), ``blocked`` (main thread),
+        ``loop`` (on a CPU in gloo's loop threads). Per call: ``switches`` and ``writes`` (system
+        calls that write). The names of the ``threads``; ``busy`` and ``ours``: how many CPUs' worth
+        of time the whole machine and this rank used meanwhile.
     """
     rank = dist.get_rank()
     if placement != "free":
@@ -75,8 +91,10 @@ def program(placement: str, calls: int, blocks: int) -> dict[str, Any]:
     pair = pairwise.Pair.of(rank, dist.get_world_size())
     tensors = [torch.ones(SHAPE)] * calls
     pairwise.blocking(tensors[:20], pair)
+    if patient:
+        affinity.never_preempt()
     samples = []
-    with sched.watch() as usage:
+    with sched.watch() as usage, load.watch() as machine:
         writes = -_write_calls()
         for _ in range(blocks):
             dist.barrier()
@@ -90,9 +108,12 @@ def program(placement: str, calls: int, blocks: int) -> dict[str, Any]:
         "on_cpu": usage.on_cpu / total,
         "waiting": usage.waiting / total,
         "blocked": usage.blocked / total,
+        "loop": sum(t.on_cpu for t in usage.threads if t.name == "gloo_tcp_loop") / total,
         "switches": (usage.voluntary + usage.involuntary) / total,
         "writes": writes / total,
         "threads": [thread.name for thread in usage.threads],
+        "busy": machine.busy,
+        "ours": usage.on_cpu / usage.wall,
     }
 
 
@@ -157,9 +178,16 @@ def sweep(
 
 
 def ladder(
-    pairs: int, *, count: int = 128, iters: int = 5, progress: Callable[[str], None] | None = None
+    pairs: int,
+    *,
+    count: int = PUBLISHED_CALLS,
+    iters: int = 3,
+    progress: Callable[[str], None] | None = None,
 ) -> list[Record]:
-    """Measure every way of summing, for ``count`` tensors at once, at one number of pairs."""
+    """Measure every way of summing ``count`` tensors with a partner, at one number of pairs.
+
+    A way whose time per tensor does not depend on how many there are is measured on a quarter.
+    """
     rungs = [("blocking", "free"), ("one group", "free"), ("async_op", "free")]
     if affinity.available():
         rungs += [("blocking", "together"), ("async_op", "together")]
@@ -170,9 +198,11 @@ def ladder(
     for way, placement in rungs:
         if progress:
             progress(f"{way}, {placement}")
-        samples = launch(ladder_program, way, count, iters, placement, world_size=2 * pairs)
+        tensors = count if way in {"fused", "accumulated"} else max(1, count // 4)
+        samples = launch(ladder_program, way, tensors, iters, placement, world_size=2 * pairs)
         case = way if placement == "free" else f"{way}, pinned {placement}"
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
+        params["tensors"] = tensors
         records.append(
             Record(NAME, case, params, samples, Tier.MEASURED, Provenance.here(), nbytes=400)
         )
@@ -188,7 +218,20 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     placements = PLACEMENTS if affinity.available() else ("free",)
     calls = 50 if quick else 200
     records = sweep(pairs, placements, calls=calls, progress=progress)
-    return records + ladder(largest, iters=3 if quick else 7, progress=progress)
+    return records + ladder(largest, iters=2 if quick else 5, progress=progress)
+
+
+def identity(record: Record) -> float:
+    """Return CPU time used over CPU time there was; 1 when the ranks keep the CPUs busy.
+
+    With saturated CPUs a call takes ``ranks x CPU per call / cores``: an identity, not a model. A
+    core gives a second of CPU time per second, no more. What other processes used is not ours.
+    """
+    pairs, placement = record.params["pairs"], record.params["placement"]
+    cores = record.provenance.machine.cores
+    ours = {"one core": 1, "together": min(pairs, cores)}.get(placement, min(2 * pairs, cores))
+    there_was = ours if ours < cores else cores - record.values["others"]
+    return record.values["ours"] / there_was
 
 
 def predict(records: Sequence[Record], placement: str, pairs: int) -> float:
@@ -231,9 +274,11 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
 
 
 def _sweep_record(placement: str, pairs: int, results: list[dict[str, Any]]) -> Record:
-    keys = ("on_cpu", "waiting", "blocked", "switches", "writes")
+    keys = ("on_cpu", "waiting", "blocked", "loop", "switches", "writes")
     values = {key: sum(result[key] for result in results) / len(results) for key in keys}
     values["threads"] = results[0]["threads"]
+    ours = sum(result["ours"] for result in results)
+    values["ours"], values["others"] = ours, max(0.0, results[0]["busy"] - ours)
     params = {"part": "sweep", "pairs": pairs, "placement": placement}
     samples = [result["samples"] for result in results]
     return Record(

@@ -37,3 +37,19 @@ def pin(chosen: Iterable[int]) -> None:
             with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
                 os.sched_setaffinity(int(thread), mask)
         told |= new
+
+
+def never_preempt() -> None:
+    """Put all threads of this process in the class SCHED_BATCH: waking up does not take a CPU.
+
+    A thread that wakes up then waits until the one that runs goes to sleep or has had its turn. It
+    needs no privilege. Source: sched(7).
+
+    Raises:
+        OSError: If the system has no such class.
+    """
+    if not hasattr(os, "SCHED_BATCH"):
+        raise OSError("this system has no SCHED_BATCH class")
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))

@@ -139,7 +139,9 @@ class Fabric:
                 f"ranks_per_host={self.ranks_per_host}: there is room for {room} ranks."
             )
         if self._holder is None:
-            raise RuntimeError("This fabric is not up. Use it inside `with Fabric... as fabric:`.")
+            raise RuntimeError(
+                "This fabric is not up. Use `with Fabric... as fabric:`, or start()."
+            )
         if self._holder.poll() is not None:
             raise RuntimeError(
                 f"The process that held this fabric's hosts has ended (status "
@@ -149,6 +151,18 @@ class Fabric:
         return Placement(namespaces=self._namespaces[host], interface=INTERFACE, host=host)
 
     def __enter__(self) -> "Fabric":
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def start(self) -> "Fabric":
+        """Build the hosts; for a notebook, whose cells cannot share a `with` block.
+
+        Raises:
+            FabricUnavailable: hosts cannot be made here.
+            ValueError: this machine cannot carry the fastest link.
+        """
         if self._holder is not None:
             raise RuntimeError("This fabric is already up.")
         if switched_off := os.environ.get(SWITCH):
@@ -159,14 +173,16 @@ class Fabric:
                 "Run the course in a Linux virtual machine or container.",
             )
         self._check_rate()
-        self._start()
+        self._start_holder()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def stop(self) -> None:
+        """Take the hosts down, if they are up."""
         holder, self._holder = self._holder, None
-        holder.stdin.close()  # the holder ends with its input
-        holder.stdout.close()
-        holder.wait()
+        if holder is not None:
+            holder.stdin.close()  # the holder ends with its input
+            holder.stdout.close()
+            holder.wait()
 
     def _check_rate(self) -> None:
         ceiling = rates.loopback_rate()
@@ -176,7 +192,7 @@ class Fabric:
                 f"loopback carries {rates.format_rate(ceiling)}. Choose a lower rate or scale."
             )
 
-    def _start(self) -> None:
+    def _start_holder(self) -> None:
         with tempfile.TemporaryFile("w+") as errors:
             holder = subprocess.Popen(
                 [sys.executable, "-m", "labkit.run.namespaces"],

@@ -6,17 +6,11 @@ namespaces, a thousand times slower: what is GB/s there is MB/s here.
 """
 
 import itertools
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
-from labkit.comm.relay import carry
 from labkit.experiments.emulation import Emulation
-from labkit.measure import timing
+from labkit.experiments.p2p_programs import at_once, copies, in_turns, relayed
 from labkit.measure.records import Record
 from labkit.model import flows
 from labkit.model.presets import PUZZLE
@@ -29,84 +23,11 @@ TITLE = "Three copies, three speeds"
 SCALE = 1 / 1000
 NBYTES = 8_000_000
 CHUNK = 125_000
-CHUNKS = (8_000_000, 2_000_000, 500_000, 125_000, 32_000, 8_000)
+CHUNKS = (8_000_000, 2_000_000, 500_000, 125_000, 32_000, 8_000, 2_000)
+TURNS = (8_000_000, 125_000, 2_000)
 SRC, DSTS, FAR = 0, (1, 2, 4), 2
 RELAYED = {"via 5": [[0, 5, 2]], "via 7": [[0, 7, 2]], "via 5 and 7": [[0, 5, 2], [0, 7, 2]]}
 CONTEND = [[0, 5], [5, 2], [0, 5, 2]]
-
-
-def copies(src: int, dsts: Sequence[int], nbytes: int, iters: int) -> list[float] | None:
-    """Send the same bytes to several ranks at once; runs on every rank.
-
-    Returns:
-        On a destination: the seconds until it had everything, for each repetition. Else None.
-    """
-    rank, tensor, samples = dist.get_rank(), torch.ones(nbytes // 4), []
-    for repetition in range(iters + 1):
-        message = tensor if repetition else tensor[:1]  # the first only opens the connections
-        dist.barrier()
-        begin = time.perf_counter()
-        if rank == src:
-            for work in [dist.isend(message, dst) for dst in dsts]:
-                work.wait()
-        elif rank in dsts:
-            dist.recv(message, src)
-        samples.append(time.perf_counter() - begin)
-    return samples[1:] if rank in dsts else None
-
-
-def relayed(
-    ways: Sequence[Sequence[int]],
-    shares: Sequence[float] | None,
-    nbytes: int,
-    chunk: int,
-    iters: int,
-) -> list[float] | None:
-    """Carry bytes along ways, chunk by chunk; runs on every rank. Checks what arrives, once.
-
-    Returns:
-        On the destination: seconds for each repetition. Else None.
-    """
-    rank, src, dst = dist.get_rank(), ways[0][0], ways[0][-1]
-    sent = torch.arange(nbytes // 4, dtype=torch.float32)
-    tensor = sent.clone() if rank == src else torch.zeros_like(sent)
-    carry(tensor, ways, chunk=max(1, chunk // 4), shares=shares)
-    if rank == dst and not torch.equal(tensor, sent):
-        raise AssertionError(f"what arrived over {ways} is not what was sent")
-    samples = timing.time_calls(
-        lambda: carry(tensor, ways, chunk=max(1, chunk // 4), shares=shares), warmup=0, iters=iters
-    )
-    return samples if rank == dst else None
-
-
-def at_once(
-    ways: Sequence[Sequence[int]], nbytes: int, chunk: int, iters: int
-) -> list[list[float]]:
-    """Start several transfers together, each over connections of its own; runs on every rank.
-
-    Returns:
-        For each way: seconds for each repetition, on its destination; empty on other ranks.
-    """
-    rank, everyone = dist.get_rank(), list(range(dist.get_world_size()))
-    groups = [dist.new_group(everyone) for _ in ways]
-    tensors = [torch.ones(nbytes // 4) for _ in ways]
-    samples: list[list[float]] = [[] for _ in ways]
-
-    def transfer(number: int, begin: float) -> None:
-        carry(tensors[number], [ways[number]], chunk=chunk // 4, group=groups[number])
-        if rank == ways[number][-1]:
-            samples[number].append(time.perf_counter() - begin)
-
-    mine = [number for number, way in enumerate(ways) if rank in way]
-    for _ in range(iters + 1):
-        dist.barrier()
-        begin = time.perf_counter()
-        threads = [threading.Thread(target=transfer, args=(number, begin)) for number in mine]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return [row[1:] for row in samples]
 
 
 def every_way() -> tuple[list[list[int]], list[float]]:
@@ -176,16 +97,34 @@ def time_ways(
     )
 
 
-def time_chunk_cost(emulation: Emulation, *, count: int = 1000, iters: int = 3) -> float:
-    """Return alpha: what a chunk costs beyond its bytes, in seconds.
+def time_turns(emulation: Emulation, way: Sequence[int], *, chunk: int, iters: int = 3) -> Record:
+    """Time a relay by plain send and recv; `predicted` is a relay whose chunks cost nothing."""
+    hops = [emulation.fabric.payload_rate(*hop) for hop in itertools.pairwise(way)]
+    return emulation.time(
+        f"in turns, {chunk} B",
+        in_turns,
+        way,
+        NBYTES,
+        chunk,
+        iters,
+        nbytes=NBYTES,
+        params={"part": "turns", "ways": [list(way)], "chunk": chunk},
+        values={"predicted": relay_time(hops, nbytes=NBYTES, chunk=chunk)},
+    )
 
-    The same bytes over one link, in one chunk and in `count`: the difference, shared out.
-    """
-    whole, cut = (
+
+def time_chunk_cost(emulation: Emulation, *, count: int = 1000, iters: int = 3) -> list[Record]:
+    """Time the same bytes over one link, in one chunk and in `count`."""
+    return [
         time_ways(emulation, f"0 -> 5 in {n}", [[0, 5]], chunk=NBYTES // n, iters=iters)
         for n in (1, count)
-    )
-    return max(0.0, min(cut.seconds) - min(whole.seconds)) / (count - 1)
+    ]
+
+
+def chunk_cost(whole: Record, cut: Record) -> float:
+    """Return alpha, what a chunk costs beyond its bytes, in seconds: the difference, shared out."""
+    chunks = cut.nbytes / cut.params["chunk"]
+    return max(0.0, min(cut.seconds) - min(whole.seconds)) / (chunks - 1)
 
 
 def time_at_once(emulation: Emulation, *, iters: int = 3, nbytes: int = NBYTES) -> list[Record]:
@@ -220,7 +159,9 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
         say("three copies at once")
         records += time_copies(emulation, iters=2)
         say("what a chunk costs")
-        alpha = time_chunk_cost(emulation, iters=iters)
+        pair = time_chunk_cost(emulation, iters=iters)
+        alpha = chunk_cost(*pair)
+        records += pair
         for case, ways in RELAYED.items():
             say(f"0 to 2 {case}")
             records.append(time_ways(emulation, case, ways, alpha=alpha, iters=iters))
@@ -243,6 +184,9 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
             records.append(
                 time_ways(emulation, case, RELAYED["via 5"], chunk=chunk, alpha=alpha, iters=iters)
             )
+        for chunk in TURNS:
+            say(f"via 5 in turns, {chunk} bytes")
+            records.append(time_turns(emulation, [0, 5, 2], chunk=chunk, iters=iters))
         say("three transfers that share links")
         records += time_at_once(emulation, iters=iters)
     finally:

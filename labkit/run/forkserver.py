@@ -26,7 +26,7 @@ import sys
 import traceback
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _DESCRIPTORS_PER_RANK = 3
 
 
@@ -34,6 +34,7 @@ def serve(connection: socket.socket) -> None:
     """Fork ranks as asked over ``connection`` until it closes."""
     importlib.import_module("labkit.run.rank")  # torch, and all that a rank needs
 
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever a rank leaves becomes our child, to be ended
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, every shared page
     wake, waker = socket.socketpair()
@@ -100,8 +101,7 @@ class _Server:
 
     def _become_rank(self, rank: int, descriptors: list[int]) -> None:
         os.setpgid(0, 0)  # so that a rank's own children die with it
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.connection.close()
@@ -137,9 +137,30 @@ class _Server:
         for pid in self.alive:
             _kill_group(pid)
         self.reap(block=True)
+        while orphans := _children():  # daemons: they had left the rank's process group
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = None
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
+
+
+def _children() -> list[int]:
+    """Return this process's children; none where the kernel does not list them."""
+    try:
+        return [
+            int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        ]
+    except OSError:
+        return []
 
 
 def _kill_group(pid: int) -> None:

@@ -36,11 +36,8 @@ class _Stream:
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_STDERR_LINES))
 
     def pump(self) -> bool:
-        """Pass on what is there; say whether the stream is still open."""
-        try:
-            data = os.read(self.descriptor, 65536)
-        except BlockingIOError:
-            return True
+        """Pass on what is there; say whether there may be more."""
+        data = os.read(self.descriptor, 65536)
         *lines, self.partial = (self.partial + data).split(b"\n")
         if not data and self.partial:
             lines, self.partial = [self.partial], b""
@@ -118,8 +115,9 @@ class Supervisor:
         """Pass on the last output and close everything; the ranks must be gone."""
         for rank in self.ranks:
             for stream in rank.streams:
-                while stream.pump():
-                    pass
+                with contextlib.suppress(BlockingIOError):  # somebody still holds the other end
+                    while stream.pump():
+                        pass
                 os.close(stream.descriptor)
             rank.control.close()
         self.selector.close()

@@ -205,6 +205,20 @@ def test_a_ranks_own_children_end_with_it():
     assert not leftovers.alive(pid)
 
 
+def test_a_daemon_that_a_rank_leaves_in_a_session_of_its_own_ends_too():
+    def program():
+        daemon = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
+        options = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+        with subprocess.Popen([sys.executable, "-c", daemon], **options) as parent:
+            orphan = int(parent.stdout.readline())
+        beside = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        return orphan, beside.pid
+
+    [(orphan, beside)] = launch(program, world_size=1)
+    assert not leftovers.alive(orphan)
+    assert not leftovers.alive(beside)
+
+
 def test_temporary_files_of_a_rank_go_with_it():
     def program():
         import tempfile

@@ -26,6 +26,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from labkit.run.job import Job
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _DESCRIPTORS_PER_RANK = 3
 
@@ -112,6 +114,7 @@ class _Server:
         os.dup2(stderr, 2)
         os.close(stdout)
         os.close(stderr)
+        Job.load(self.directory).placements[rank].enter()  # before any thread exists
         from labkit.run import rank as module
 
         module.main(self.directory, rank, socket.socket(fileno=control))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.run import elastic, serverlink
+from labkit.run import elastic, serverlink, spawner
 from labkit.run.job import Job
 from labkit.run.machine import gpu_count
 from labkit.run.packing import pack
@@ -103,7 +103,8 @@ def launch(
 
 
 def _supervise(directory: Path, world_size: int, timeout: float) -> list[Any]:
-    server = serverlink.shared()
+    starter = spawner if spawner.is_needed() else serverlink
+    server = starter.shared()
     supervisor = Supervisor(server, directory, world_size)
     try:
         supervisor.start()
@@ -112,7 +113,7 @@ def _supervise(directory: Path, world_size: int, timeout: float) -> list[Any]:
         try:
             server.end_launch()
         except BaseException:  # interrupted a second time, or the server is gone
-            serverlink.discard()
+            starter.discard()
             raise
         finally:
             supervisor.close()

@@ -1,6 +1,6 @@
 """What one rank does, from its first instruction to its last.
 
-A rank is a process forked by `labkit.run.forkserver` (or started afresh where there is no fork).
+A rank is a process forked by `labkit.run.forkserver` (or started afresh by `labkit.run.spawner`).
 It talks to the launching process through its standard output and error, through one socket
 (``control``), and through files in the launch's private directory:
 
@@ -20,6 +20,7 @@ import faulthandler
 import json
 import os
 import pickle
+import shutil
 import signal
 import socket
 import sys
@@ -41,9 +42,8 @@ FINISHED, RAISED, DUMP, DUMPED = b"F", b"R", b"D", b"K"
 
 
 def main(directory: Path, rank: int, control: socket.socket) -> None:
-    """Run the job's program as this rank; never return."""
+    """Run the job's program as this rank, in the place that it has entered; never return."""
     job = Job.load(directory)
-    job.placements[rank].enter()  # before any thread exists
     _prepare_process(job, rank, directory, control)
     try:
         _join(job, rank, directory)
@@ -101,7 +101,8 @@ def _listen(rank: int, directory: Path, control: socket.socket) -> None:
     while True:
         word = control.recv(1)
         if not word:
-            os._exit(1)
+            shutil.rmtree(directory, ignore_errors=True)  # the last rank to go finds it quiet
+            os.killpg(os.getpid(), signal.SIGKILL)  # this process, and those that it started
         with _stack_file(directory, rank) as file:
             faulthandler.dump_traceback(file, all_threads=True)
         (directory / f"calls-{rank}").write_text(_calls())

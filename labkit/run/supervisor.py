@@ -17,6 +17,7 @@ from pathlib import Path
 from labkit.run.casefile import CaseFile, RankCase, parse_calls, parse_stack
 from labkit.run.failures import Failure, LaunchTimeout, RankDied, reraise
 from labkit.run.serverlink import ServerLink
+from labkit.run.spawner import Spawner
 
 _FINISHED, _RAISED, _DUMP, _DUMPED = b"F", b"R", b"D", b"K"
 _GRACE = 0.15  # seconds between the first failure and the verdict: others may have failed alike
@@ -62,7 +63,7 @@ class _Rank:
 class Supervisor:
     """The ranks of one launch, from the first fork to the last byte of output."""
 
-    def __init__(self, server: ServerLink, directory: Path, world_size: int) -> None:
+    def __init__(self, server: ServerLink | Spawner, directory: Path, world_size: int) -> None:
         self.server = server
         self.directory = directory
         self.world_size = world_size
@@ -72,7 +73,7 @@ class Supervisor:
         self.selector.register(server.socket, selectors.EVENT_READ, self._note_exits)
 
     def start(self) -> None:
-        """Fork all ranks."""
+        """Start all ranks."""
         for number in range(self.world_size):
             control, theirs = socket.socketpair()
             out, their_out = os.pipe()

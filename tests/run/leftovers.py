@@ -11,7 +11,7 @@ def of(pid: int) -> dict[str, object]:
     return {
         "ranks": children_of(serverlink.shared().pid),
         "directories": directories_of(pid),
-        "descriptors": _descriptors(),
+        "descriptors": descriptors(),
     }
 
 
@@ -32,7 +32,7 @@ def directories_of(pid: int) -> list[str]:
     return [str(path) for place in places for path in place.glob(f"labkit-{pid}-*")]
 
 
-def _descriptors() -> int:
+def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

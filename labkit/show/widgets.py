@@ -54,6 +54,7 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
         ValueError: A control is none of these; names it.
 
     Example:
+        >>> from labkit.show.plots import new_axes
         >>> box = explore(lambda n, S: new_axes(f"{n} ranks"), n=(2, 64), S=[1e6, 1e9])
 
         Two controls: a slider from 2 to 64 that starts at 33, and a choice of two sizes.

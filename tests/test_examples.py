@@ -1,0 +1,30 @@
+"""The examples in docstrings give what they say."""
+
+import doctest
+import importlib
+import pkgutil
+
+from pytest import mark
+
+import labkit
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(labkit.__path__, "labkit.")
+    if not module.name.endswith("__main__")
+)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@mark.parametrize("name", MODULES)
+def test_examples_hold(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
+    module = importlib.import_module(name)
+    failed, _ = doctest.testmod(module, optionflags=FLAGS)
+    assert failed == 0
+
+
+def test_there_are_examples():
+    finder = doctest.DocTestFinder()
+    found = [t for n in MODULES for t in finder.find(importlib.import_module(n)) if t.examples]
+    assert len(found) >= 20

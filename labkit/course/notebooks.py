@@ -1,9 +1,10 @@
-"""Keep the course's notebooks in order: `python -m labkit course format|run|sync|check`.
+"""Keep the course in order: `python -m labkit course format|run|sync|pictures|check`.
 
 - `format`: bring notebooks into canonical form (`labkit.course.canonical`) and write the metadata
   of exercises (`labkit.course.exercises`, which tells the convention of an exercise).
 - `run NOTEBOOK...`: execute from start to end and store the outputs of exactly the marked cells.
 - `sync`: derive `exercises/` from `solutions/`.
+- `pictures`: draw the README's pictures from the runs that are kept in `labkit/recordings/`.
 - `check`: say everything that is not as it should be; change nothing.
 """
 
@@ -118,6 +119,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "format": "bring notebooks into canonical form (all of them when none is named)",
         "run": "execute notebooks and store the outputs of exactly the marked cells",
         "sync": "derive exercises/ from solutions/",
+        "pictures": "draw the README's pictures from the recorded runs",
         "check": "say what is not as it should be; exit status 1 when something is not",
     }
     for name, text in about.items():
@@ -133,6 +135,12 @@ def main(options: argparse.Namespace) -> int:
             return _format(options.notebooks or kept())
         case "run":
             return _run(options.notebooks)
+        case "pictures":
+            from labkit.course import pictures
+
+            for path in pictures.draw_all():
+                print(path.relative_to(ROOT))
+            return 0
         case "sync":
             changed = sync()
             for path in changed:

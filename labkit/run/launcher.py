@@ -97,14 +97,20 @@ def launch(
             for rank in range(world_size)
         ),
     )
-    with _one_at_a_time, _private_directory() as directory:
-        job.save(directory)
-        return _supervise(directory, world_size, timeout)
+    with _one_at_a_time:
+        starter = spawner if spawner.is_needed() else serverlink
+        server = starter.shared()  # may take seconds: before there is anything to leave behind
+        with _private_directory() as directory:
+            job.save(directory)
+            return _supervise(server, directory, world_size, timeout)
 
 
-def _supervise(directory: Path, world_size: int, timeout: float) -> list[Any]:
-    starter = spawner if spawner.is_needed() else serverlink
-    server = starter.shared()
+def _supervise(
+    server: serverlink.ServerLink | spawner.Spawner,
+    directory: Path,
+    world_size: int,
+    timeout: float,
+) -> list[Any]:
     supervisor = Supervisor(server, directory, world_size)
     try:
         supervisor.start()
@@ -113,7 +119,7 @@ def _supervise(directory: Path, world_size: int, timeout: float) -> list[Any]:
         try:
             server.end_launch()
         except BaseException:  # interrupted a second time, or the server is gone
-            starter.discard()
+            server.stop()
             raise
         finally:
             supervisor.close()

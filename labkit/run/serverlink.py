@@ -54,8 +54,8 @@ class ServerLink:
 
     @property
     def alive(self) -> bool:
-        """Whether the server is still there."""
-        return self._process.poll() is None
+        """Whether the server is still there, and the link to it."""
+        return self.socket.fileno() >= 0 and self._process.poll() is None
 
     def start_rank(self, directory: Path, rank: int, descriptors: list[int]) -> int:
         """Fork a rank with these as its stdout, stderr and control socket; return its pid."""

@@ -140,14 +140,6 @@ _spawner: Spawner | None = None
 def shared() -> Spawner:
     """Return this process's spawner; the first call notes that it is slow."""
     global _spawner
-    if _spawner is None or _spawner.owner != os.getpid():
+    if _spawner is None or _spawner.owner != os.getpid() or _spawner.socket.fileno() < 0:
         _spawner = Spawner()
     return _spawner
-
-
-def discard() -> None:
-    """Kill what is left; the next launch starts afresh."""
-    global _spawner
-    if _spawner is not None:
-        _spawner.stop()
-        _spawner = None

@@ -81,6 +81,11 @@ class Supervisor:
             try:
                 given = [their_out, their_err, theirs.fileno()]
                 pid = self.server.start_rank(self.directory, number, given)
+            except BaseException:  # the server is gone, or an interrupt came
+                os.close(out)
+                os.close(err)
+                control.close()
+                raise
             finally:
                 theirs.close()
                 os.close(their_out)

@@ -265,3 +265,21 @@ def test_nothing_outlives_a_killed_parent(body):
         time.sleep(0.05)
     assert not [pid for pid in [*ranks, server] if leftovers.alive(pid)]
     assert leftovers.directories_of(int(pid)) == []
+
+
+def test_a_parent_killed_while_the_server_starts_leaves_nothing():
+    script = "from labkit import launch; print(flush=True); launch(int, world_size=2)"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as parent:
+        parent.stdout.readline()
+        deadline = time.monotonic() + 10
+        while not (servers := leftovers.children_of(parent.pid)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        parent.kill()
+    assert len(servers) == 1
+    assert leftovers.directories_of(parent.pid) == []
+    while leftovers.alive(servers[0]) and time.monotonic() < deadline + 10:
+        time.sleep(0.05)
+    assert not leftovers.alive(servers[0])
+    assert leftovers.directories_of(parent.pid) == []

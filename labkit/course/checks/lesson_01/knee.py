@@ -85,7 +85,7 @@ def _judge_times(got: list[float]) -> None:
         expected = law(CASES[name]).time(2 * pairs)
         scaled = answer * 1e6 if isinstance(answer, int | float) else answer
         what = f"{name}, {pairs} pairs: time per call"
-        judging.close_to(scaled, expected * 1e6, within=1e-6, what=what, unit="us", meaning=meaning)
+        judging.close_to(scaled, expected * 1e6, within=1e-6, what=what, unit="µs", meaning=meaning)
 
 
 def _judge_knees(got: list[int]) -> None:
@@ -151,7 +151,7 @@ LAWS: dict[str, Callable[[Figures, int], float]] = {
             figures, figures.cpus if quota(figures) == float("inf") else quota(figures)
         ).time(2 * p)
     ),
-    "the period is not always 100000 us: a quota of 100000 in 50000 us is two CPUs": (
+    "the period is not always 100000 µs: a quota of 100000 in 50000 us is two CPUs": (
         lambda figures, p: _with_cores(figures, _assuming_the_period(figures)).time(2 * p)
     ),
     "wall and on_cpu are of all calls together: divide by their number": lambda figures, p: (

@@ -61,9 +61,9 @@ PATIENTS = (
     ),
     Patient(
         "slow first calls",
-        script=((40,) * 5 + (10,),) * 2,
-        warmup=5,
-        iters=3,
+        script=((60,) * 6 + (10,),) * 2,
+        warmup=6,
+        iters=5,
         if_long="the first calls connect, allocate and load: make `warmup` calls before you count",
     ),
     Patient(

@@ -5,54 +5,48 @@ transfers differently. A model, calibrated by one message between two of the hos
 step's time first.
 """
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
-from labkit.experiments import overlap_compute, pipeline_notes, two_destinations
-from labkit.experiments.pipeline_stage import Shape, train
-from labkit.measure.records import Provenance, Record, Tier, load
-from labkit.model.pipeline import Channel, programs
-from labkit.model.schedules import Schedule, eager_1f1b, gpipe, one_f_one_b
-from labkit.model.simulator import Costs, Timeline, simulate
+from labkit.experiments import two_destinations
+from labkit.experiments.pipeline_cases import (
+    COPY_RATES,
+    NAME,
+    PIPELINE_RATE,
+    SCHEDULES,
+    STAGES,
+    measure_copies,
+    measure_overlap,
+    measure_pipeline,
+    message_seconds,
+    timeline,
+)
+from labkit.experiments.pipeline_stage import Shape
+from labkit.measure.records import Record, load
+from labkit.model.pipeline import Channel
 from labkit.run.fabric import Fabric, FabricUnavailable
-from labkit.run.launcher import launch
 
 __all__ = [
     "NAME",
+    "SCHEDULES",
     "TITLE",
-    "measure_copies",
-    "measure_overlap",
-    "measure_pipeline",
-    "message_seconds",
-    "predict",
+    "destinations",
+    "overlap",
+    "pipelines",
     "recorded",
     "run",
     "table",
     "timeline",
 ]
 
-NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"
-STAGES, MICRO_BATCHES, CREDITS = 4, 8, 2
-PIPELINE_RATE = "200mbit"
-COPY_RATES = ("400mbit", "1.6gbit", "400mbit", "400mbit")
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "eager 1f1b": eager_1f1b,
-}
+Say = Callable[[str], Any]
 RECORDING = Path(__file__).parents[1] / "recordings" / "pipeline_p2p.json"
 
 
-def run(*, quick: bool = False, progress: Callable[[str], Any] | None = None) -> list[Record]:
-    """Measure every schedule on every channel, then one source with two destinations.
+def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
+    """Measure every schedule on every channel, two destinations, and computing beside messages.
 
     Args:
         quick: One step per case instead of three.
@@ -61,136 +55,62 @@ def run(*, quick: bool = False, progress: Callable[[str], Any] | None = None) ->
     Returns:
         EMULATED records; where no fabric can be built, the RECORDED ones.
     """
-    say = progress or (lambda text: None)
+    every = [(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
+    repeats = 1 if quick else 3
+    return [
+        *pipelines(every, steps=repeats, progress=progress),
+        *destinations(repeats=repeats, progress=progress),
+        *overlap(progress=progress),
+    ]
+
+
+def pipelines(
+    cases: Sequence[tuple[str, Channel]], *, steps: int = 3, progress: Say | None = None
+) -> list[Record]:
+    """Predict and measure some (schedule, channel) on four hosts, or return what was recorded."""
     try:
         with Fabric.star(hosts=STAGES, rate=PIPELINE_RATE) as fabric:
             leg = message_seconds(fabric, Shape().nbytes)
-            cases = [(s, c) for s in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
             records = []
             for schedule, channel in cases:
-                say(f"{schedule}, {channel.value}")
-                steps = 1 if quick else 3
+                _say(progress, f"{schedule}, {channel.value}")
                 records.append(
                     measure_pipeline(schedule, channel, fabric=fabric, leg=leg, steps=steps)
                 )
+            return records
+    except FabricUnavailable as reason:
+        _say(progress, f"RECORDED instead: {reason}")
+        return recorded([f"{schedule}, {channel.value}" for schedule, channel in cases])
+
+
+def destinations(*, repeats: int = 3, progress: Say | None = None) -> list[Record]:
+    """Predict and measure the copies to two destinations, or return what was recorded."""
+    modes = two_destinations.MODES
+    try:
         with Fabric.star(hosts=4, rate=COPY_RATES) as fabric:
             leg = message_seconds(fabric, two_destinations.Copies("").nbytes)
-            for mode in two_destinations.MODES:
-                say(f"two destinations, {mode}")
-                records.append(
-                    measure_copies(mode, fabric=fabric, leg=leg, repeats=1 if quick else 3)
-                )
-            say("computing beside messages")
-            records += [measure_overlap(fabric=None), measure_overlap(fabric=fabric)]
+            _say(progress, "two destinations")
+            return [measure_copies(mode, fabric=fabric, leg=leg, repeats=repeats) for mode in modes]
     except FabricUnavailable as reason:
-        say(f"RECORDED instead: {reason}")
-        return recorded()
-    return records
+        _say(progress, f"RECORDED instead: {reason}")
+        return recorded([f"two destinations, {mode}" for mode in modes])
 
 
-def recorded() -> list[Record]:
-    """Return the records of another machine, for where no fabric can be built."""
-    return load(RECORDING, recorded=True)
+def overlap(*, progress: Say | None = None) -> list[Record]:
+    """Compute beside messages over loopback, then over a link, or return what was recorded."""
+    _say(progress, "computing beside messages")
+    try:
+        with Fabric.star(hosts=2, rate=COPY_RATES[0]) as fabric:
+            return [measure_overlap(fabric=None), measure_overlap(fabric=fabric)]
+    except FabricUnavailable as reason:
+        _say(progress, f"RECORDED instead: {reason}")
+        return [measure_overlap(fabric=None), *recorded(["computing beside messages, link"])]
 
 
-def message_seconds(fabric: Fabric | None, nbytes: int) -> float:
-    """Measure how long one message takes from host 0 to host 1: the model's only parameter."""
-    return median(launch(_ping_pong, nbytes, world_size=2, fabric=fabric)[0])
-
-
-def measure_pipeline(
-    schedule: str,
-    channel: Channel,
-    *,
-    fabric: Fabric | None,
-    leg: float,
-    steps: int = 3,
-    shape: Shape = Shape(),  # noqa: B008  (a value)
-) -> Record:
-    """Train through a channel and predict the same.
-
-    Args:
-        schedule: A name of SCHEDULES.
-        channel: How transfers are ordered.
-        fabric: The hosts, one per stage.
-        leg: Seconds of one message (`message_seconds`).
-        steps: Training steps.
-        shape: What is trained.
-    """
-    predicted = predict(schedule, channel, leg=leg, shape=shape)
-    ranks = programs(SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES))
-    results = launch(train, ranks, channel, shape, steps, CREDITS, world_size=STAGES, fabric=fabric)
-    samples = [[step.seconds for step in runs] for runs in results]
-    totals = [max(times) for times in zip(*samples, strict=True)]
-    middle = sorted(range(steps), key=totals.__getitem__)[steps // 2]
-    seen = pipeline_notes.timeline([runs[middle] for runs in results])
-    return Record(
-        experiment=NAME,
-        case=f"{schedule}, {channel.value}",
-        params={
-            "schedule": schedule,
-            "channel": channel.value,
-            "stages": STAGES,
-            "micro_batches": MICRO_BATCHES,
-            "forward": shape.forward,
-            "backward": shape.backward,
-            "leg": leg,
-            "rate": PIPELINE_RATE if fabric else "loopback",
-        },
-        samples=samples,
-        tier=Tier.EMULATED if fabric else Tier.MEASURED,
-        provenance=Provenance.here("gloo"),
-        nbytes=shape.nbytes,
-        values={
-            "predicted": predicted.seconds,
-            "bubble": seen.bubble,
-            "predicted_bubble": predicted.bubble,
-            "timeline": pipeline_notes.as_lists(seen),
-        },
-    )
-
-
-def measure_copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int = 3) -> Record:
-    """Copy to two destinations in one of the modes of `two_destinations`, and predict it."""
-    copies = two_destinations.Copies(mode)
-    predicted = two_destinations.model(copies, seconds=leg)
-    results = [
-        launch(two_destinations.relay, copies, world_size=4, fabric=fabric) for _ in range(repeats)
-    ]
-    samples = [[result[rank][0] for result in results] for rank in range(4)]
-    return Record(
-        experiment=NAME,
-        case=f"two destinations, {mode}",
-        params={"mode": mode, "copies": 2 * copies.each, "leg": leg, "rates": list(COPY_RATES)},
-        samples=samples,
-        tier=Tier.EMULATED if fabric else Tier.MEASURED,
-        provenance=Provenance.here("gloo"),
-        nbytes=copies.nbytes,
-        values={
-            "predicted": max(span.end for span in predicted.values()),
-            "legs": [list(leg) for leg in results[0][two_destinations.MEMORY][1]],
-            "predicted_legs": [[*key, span.begin, span.end] for key, span in predicted.items()],
-        },
-    )
-
-
-def measure_overlap(*, fabric: Fabric | None) -> Record:
-    """Compute beside messages on two ranks: over loopback, or over the links of a fabric."""
-    seen = launch(overlap_compute.measure, world_size=2, fabric=fabric)
-    where = "link" if fabric else "loopback"
-    return Record(
-        experiment=NAME,
-        case=f"computing beside messages, {where}",
-        params={"where": where, "rate": COPY_RATES[0] if fabric else None},
-        samples=[[one.compute_beside] for one in seen],
-        tier=Tier.EMULATED if fabric else Tier.MEASURED,
-        provenance=Provenance.here("gloo"),
-        values={
-            "ranks": [asdict(one) for one in seen],
-            "slow_down": median(one.slow_down for one in seen),
-            "cpu_share": median(one.cpu_share for one in seen),
-        },
-    )
+def recorded(cases: Sequence[str] | None = None) -> list[Record]:
+    """Return the records of another machine, all or those of some cases."""
+    every = {record.case: record for record in load(RECORDING, recorded=True)}
+    return list(every.values()) if cases is None else [every[case] for case in cases]
 
 
 def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
@@ -223,33 +143,9 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
     return columns, rows
 
 
-def predict(
-    schedule: str,
-    channel: Channel,
-    *,
-    leg: float,
-    shape: Shape = Shape(),  # noqa: B008  (a value)
-) -> Timeline:
-    """Simulate the step that `measure_pipeline` measures."""
-    plan = SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
-    costs = Costs(shape.forward, shape.backward, nbytes=1.0, rate=1 / leg)
-    credits = CREDITS if channel is Channel.TAGGED else None
-    return simulate(plan, costs, channel=channel, credits=credits)
-
-
-def timeline(record: Record) -> Timeline:
-    """Return the timeline that was measured for a record of a pipeline."""
-    return pipeline_notes.from_lists(record.values["timeline"], world_size=record.params["stages"])
-
-
-def _ping_pong(nbytes: int, rounds: int = 12) -> list[float]:
-    rank, x, times = dist.get_rank(), torch.ones(nbytes // 4), []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        for turn in (0, 1):
-            (dist.send if rank == turn else dist.recv)(x, 1 - rank)
-        times.append((time.perf_counter() - begin) / 2)
-    return times[2:]
+def _say(progress: Say | None, text: str) -> None:
+    if progress:
+        progress(text)
 
 
 def _rounded(value: float | None) -> float | None:

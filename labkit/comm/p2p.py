@@ -101,8 +101,10 @@ class Lanes:
         done = torch.empty(len(sent), dtype=torch.uint8)
         leaving = [dist.irecv(done[i], m.dst, group, tag=DONE) for i, m in enumerate(sent)]
         leaving += [dist.isend(tensor, m.dst, group, tag=DATA) for m, tensor in sent.items()]
+        ends = {}
         for message, work in arriving:
             work.wait()
+            ends[message] = time.perf_counter()
             leaving.append(
                 dist.isend(torch.ones(1, dtype=torch.uint8), message.src, group, tag=DONE)
             )
@@ -110,7 +112,7 @@ class Lanes:
             work.wait()
         end = time.perf_counter()
         for message in batch:
-            self.spans[message] = (begin, end)
+            self.spans[message] = (begin, ends.get(message, end))
         for message, tensor in received.items():
             self._slot(message).set_result(tensor)
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-__all__ = ["Answer", "ask"]
+__all__ = ["ARRIVED", "Answer", "after_wait", "ask"]
 
 LATE = 0.15  # seconds that the receiver comes late
 LARGE = 1 << 20  # bytes
+ARRIVED = "Once wait() has ended (1 MiB), does the receiver have the bytes?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ def ask() -> list[Answer]:
         dist.barrier()
         answers.append(question(dist.get_rank()))
     return answers
+
+
+def after_wait(answers: list[Answer]) -> float:
+    """Return by how many seconds the sender's wait ended before the receiver had the bytes."""
+    return next(answer.seconds for answer in answers if answer.question == ARRIVED)
 
 
 def _send_waits(rank: int) -> Answer:
@@ -96,9 +102,7 @@ def _wait_means_received(rank: int) -> Answer:
     else:
         dist.send(ended, 0)
     early = float(theirs - ended)
-    return Answer(
-        "Once wait() has ended (1 MiB), does the receiver have the bytes?", early < 1e-3, early
-    )
+    return Answer(ARRIVED, early < 1e-3, early)
 
 
 def _early_change_is_sent(rank: int) -> Answer:

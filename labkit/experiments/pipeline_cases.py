@@ -8,7 +8,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from labkit.experiments import overlap_compute, pipeline_notes, two_destinations
+from labkit.experiments import overlap_compute, p2p_semantics, pipeline_notes, two_destinations
 from labkit.experiments.pipeline_stage import Shape, train
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.model.pipeline import Channel, programs
@@ -149,6 +149,9 @@ def measure_overlap(*, fabric: Fabric | None) -> Record:
             "ranks": [asdict(one) for one in seen],
             "slow_down": median(one.slow_down for one in seen),
             "cpu_share": median(one.cpu_share for one in seen),
+            "wait_ends_early_by": p2p_semantics.after_wait(
+                launch(p2p_semantics.ask, world_size=2, fabric=fabric)[0]
+            ),
         },
     )
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 from labkit.model.schedules import InvalidSchedule, Schedule, Task
 
-__all__ = ["Batch", "Channel", "Program", "Transfer", "check_programs", "programs"]
+__all__ = ["Batch", "Channel", "Program", "Transfer", "activation", "check_programs", "programs"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,6 +65,12 @@ class Channel(Enum):
         if self is Channel.DIRECTION:
             return (transfer.src, transfer.dst)
         return frozenset((transfer.src, transfer.dst)) if self is Channel.EDGE else "all"
+
+
+def activation(src: int, micro_batch: int) -> Transfer:
+    """Name the transfer of a micro-batch's activation from the stage on rank src to the next."""
+    task = Task("F", src, micro_batch)
+    return Transfer(task, Task("F", src + 1, micro_batch), src, src + 1)
 
 
 def programs(schedule: Schedule, *, batched: bool = True) -> tuple[Program, ...]:

@@ -1,0 +1,54 @@
+import pytest
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
+from labkit.experiments import pipeline_p2p
+from labkit.model.pipeline import Channel
+from labkit.model.schedules import one_f_one_b
+from labkit.model.simulator import Costs, simulate
+from labkit.show import alternatives, pipeline_scale
+from labkit.show import pipeline_p2p as pictures
+
+
+def test_a_timeline_draws_every_task_and_transfer_and_lists_them():
+    seen = simulate(one_f_one_b(stages=3, micro_batches=4), Costs(1, 2, nbytes=1, rate=1))
+    ax = pictures.timeline(seen, title="1F1B")
+    assert sum(isinstance(patch, Rectangle) for patch in ax.patches) == 24
+    assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 16
+    assert {text.get_text() for text in ax.texts} >= {"F0", "B3"}
+    (_, (columns, rows)), *_ = alternatives.tables_of(ax)
+    assert columns == ["where", "what", "begin ms", "end ms"]
+    assert len(rows) == 24 + 16
+    assert "24 tasks and 16 transfers" in alternatives.text_of(ax)
+
+
+def test_the_experiments_picture_tells_every_figure():
+    records = pipeline_p2p.recorded()
+    figure = pictures.draw(records)
+    said = alternatives.text_of(figure)
+    for record in records:
+        if "predicted" in record.values:
+            assert f"{1e3 * record.summary.median:.0f} ms measured" in said
+
+
+def test_two_timelines_share_their_axis():
+    records = pipeline_p2p.recorded(["gpipe, ordered", "gpipe, tagged"])
+    seen = [(record.case, pipeline_p2p.timeline(record)) for record in records]
+    figure = pictures.compare(seen, tier="RECORDED")
+    limits = {panel.get_xlim() for panel in figure.axes}
+    assert len(limits) == 1
+
+
+@pytest.mark.parametrize(("stages", "transfer"), [(2, 0.0), (8, 0.5)])
+def test_the_explorer_draws_what_the_model_says(stages, transfer):
+    ax = pipeline_scale.explore_scale(stages, 8, transfer)
+    assert "bubble alone" in [label.get_text() for label in ax.get_yticklabels()]
+    slow = pipeline_scale.slowness(
+        "gpipe", Channel.TAGGED, stages=stages, micro_batches=8, transfer=0.0
+    )
+    assert slow == pytest.approx((8 + stages - 1) / 8)
+
+
+def test_the_puzzle_and_the_scale_are_labelled():
+    assert "97 ms" in alternatives.text_of(pipeline_scale.puzzle())
+    ax = pipeline_scale.at_scale(stages=(2, 4), micro_batches=4)
+    assert "2 to 4 stages" in alternatives.text_of(ax)

@@ -2,8 +2,9 @@
 
 `Spawner` does for a launch what `labkit.run.serverlink.ServerLink` does, through the same methods,
 and keeps the same promises but for two. It is slow: every rank imports torch, which costs more than
-a second of CPU. And what a rank has put into a session of its own survives the launch; so does,
-when the launching process is killed, a rank whose native code never lets go of the interpreter.
+a second of CPU, and the launch's timeout counts it. And what a rank has put into a session of its
+own survives the launch; so does, when the launching process is killed, a rank whose native code
+never lets go of the interpreter.
 
 It is chosen by ``LABKIT_START=spawn``, and where the system has no fork: Windows. But there it can
 only say so: a rank's socket is handed over as an inherited descriptor, which Windows does not have.
@@ -11,6 +12,7 @@ only say so: a rank's socket is handed over as an inherited descriptor, which Wi
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import queue
@@ -142,4 +144,5 @@ def shared() -> Spawner:
     global _spawner
     if _spawner is None or _spawner.owner != os.getpid() or _spawner.socket.fileno() < 0:
         _spawner = Spawner()
+        atexit.register(_spawner.stop)
     return _spawner

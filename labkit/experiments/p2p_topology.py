@@ -23,8 +23,8 @@ TITLE = "Three copies, three speeds"
 SCALE = 1 / 1000
 NBYTES = 8_000_000
 CHUNK = 125_000
-CHUNKS = (8_000_000, 2_000_000, 500_000, 125_000, 32_000, 8_000, 2_000)
-TURNS = (8_000_000, 125_000, 2_000)
+CHUNKS = (8_000_000, 2_000_000, 500_000, 125_000, 32_000, 8_000, 4_000)
+TURNS = ((8_000_000, 8_000_000), (8_000_000, 125_000), (1_000_000, 2_000))  # S, chunk
 SRC, DSTS, FAR = 0, (1, 2, 4), 2
 RELAYED = {"via 5": [[0, 5, 2]], "via 7": [[0, 7, 2]], "via 5 and 7": [[0, 5, 2], [0, 7, 2]]}
 CONTEND = [[0, 5], [5, 2], [0, 5, 2]]
@@ -97,19 +97,21 @@ def time_ways(
     )
 
 
-def time_turns(emulation: Emulation, way: Sequence[int], *, chunk: int, iters: int = 3) -> Record:
+def time_turns(
+    emulation: Emulation, way: Sequence[int], *, nbytes: int, chunk: int, iters: int = 3
+) -> Record:
     """Time a relay by plain send and recv; `predicted` is a relay whose chunks cost nothing."""
     hops = [emulation.fabric.payload_rate(*hop) for hop in itertools.pairwise(way)]
     return emulation.time(
-        f"in turns, {chunk} B",
+        f"in turns, {nbytes} B by {chunk}",
         in_turns,
         way,
-        NBYTES,
+        nbytes,
         chunk,
         iters,
-        nbytes=NBYTES,
+        nbytes=nbytes,
         params={"part": "turns", "ways": [list(way)], "chunk": chunk},
-        values={"predicted": relay_time(hops, nbytes=NBYTES, chunk=chunk)},
+        values={"predicted": relay_time(hops, nbytes=nbytes, chunk=chunk)},
     )
 
 
@@ -184,9 +186,18 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
             records.append(
                 time_ways(emulation, case, RELAYED["via 5"], chunk=chunk, alpha=alpha, iters=iters)
             )
-        for chunk in TURNS:
-            say(f"via 5 in turns, {chunk} bytes")
-            records.append(time_turns(emulation, [0, 5, 2], chunk=chunk, iters=iters))
+        for nbytes, chunk in TURNS:
+            say(f"via 5 in turns, {nbytes} bytes in chunks of {chunk}")
+            records.append(
+                time_turns(emulation, [0, 5, 2], nbytes=nbytes, chunk=chunk, iters=min(iters, 3))
+            )
+        nbytes, chunk = TURNS[-1]
+        case = f"posted ahead, {nbytes} B by {chunk}"
+        records.append(
+            time_ways(
+                emulation, case, [[0, 5, 2]], nbytes=nbytes, chunk=chunk, alpha=alpha, iters=iters
+            )
+        )
         say("three transfers that share links")
         records += time_at_once(emulation, iters=iters)
     finally:

@@ -11,7 +11,7 @@ References:
 from dataclasses import dataclass
 from math import prod
 
-ITEM_BYTES = {"float32": 4, "int64": 8}
+ITEM_BYTES = {"int8": 1, "bfloat16": 2, "float32": 4, "int64": 8}
 VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
 """Output channels of the 3x3 convolutions; "M" is a max pooling that halves the picture."""
 RESNET50_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))

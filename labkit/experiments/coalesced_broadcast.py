@@ -48,7 +48,7 @@ class Place:
 PLACES = {
     "loopback, 2 ranks": Place(2, None, 1.0),
     "loopback, 4 ranks": Place(4, None, 1.0),
-    "2 hosts": Place(2, RATE, 0.5),
+    "2 hosts": Place(2, RATE, 0.4),
 }
 TORCHRUN = "torchrun's ranks"
 

@@ -174,12 +174,15 @@ def _record(name: str, outcomes: Sequence[Outcome], steps: int, tier: Tier) -> R
 
     columns = zip(*(outcome.losses for outcome in outcomes), strict=True)
 
-    def per_step(seconds: Callable[[Timeline], float]) -> float:
+    def per_step(
+        seconds: Callable[[Timeline], float], choose: Callable = statistics.median
+    ) -> float:
         one = [seconds(split.steps(step, step)) for step in range(1, steps + 1)]
-        return statistics.median(one) / micro_batches
+        return choose(one) / micro_batches
 
     values = {
         "exposed": per_step(lambda part: part.exposed(0)),
+        "exposed_best": per_step(lambda part: part.exposed(0), min),
         "waiting": per_step(lambda part: part.seconds(0, Kind.WAIT)),
         "moving": per_step(lambda part: part.seconds(0, Kind.MOVE)),
         "packing": per_step(lambda part: part.seconds(0, Kind.PACK)),

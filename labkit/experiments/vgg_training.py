@@ -25,7 +25,7 @@ class Workload:
     classes: int = 10
     picture: int = 128
     """Pixels on a side; the real one takes 224."""
-    batch: int = 24
+    batch: int = 16
     """Samples per rank and step."""
     delay: float = 0.0
     """Seconds that the slow rank's storage adds to each batch."""

@@ -79,7 +79,7 @@ def apart(records: Sequence[Record], ax: Axes | None = None, *, title: str = "")
     ax.set_ylim(len(records) - 0.5, -0.5)
     ax.margins(x=0.1)
     ax.grid(visible=False, axis="y")
-    ax.legend(fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False)
+    ax.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     _stamp(ax, records)
     rows = [[r.case, *(round(1e3 * r.values[part], 1) for part in PARTS)] for r in records]
     told = "; ".join(f"{r.case}: {total:.0f} ms" for r, total in zip(records, left, strict=True))

@@ -41,6 +41,7 @@ CASES: dict[str, Case] = {
     "1 MB": Case(cap=MB),
     "10 MB": Case(cap=10 * MB),
     "25 MB": Case(cap=25 * MB),
+    "25 MB, in turn": Case(cap=25 * MB, in_flight=1),
     "250 MB": Case(cap=250 * MB),
     "250 MB, buffers kept": Case(cap=250 * MB, keep=True),
     "already flat": Case(cap=None, flat=True),

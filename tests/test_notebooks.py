@@ -38,7 +38,8 @@ def test_notebooks_are_canonical_and_exercises_follow_from_solutions():
 def test_it_runs_and_shows_what_is_stored(path, tmp_path, notebook_seconds):
     command = [
         sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
-        "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-W", "default", "-q", "--no-header", str(path),
+        "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-W", "default", "-q",
+        "--no-header", str(path),
     ]  # fmt: skip
     start = time.perf_counter()
     done = subprocess.run(

@@ -110,6 +110,30 @@ def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     assert records.load(out)
 
 
+def test_what_srun_starts_is_a_world_too(tmp_path):
+    """Slurm itself is not here; its variables are, mapped as README.md says."""
+    port, out = free_port(), tmp_path / "records.json"
+    mapped = (
+        "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID "
+        f"exec {sys.executable} -m labkit run passport --quick --out {out}"
+    )
+    assert mapped.partition(" exec")[0] in (ROOT / "README.md").read_text()
+    tasks = [
+        subprocess.Popen(
+            ["bash", "-c", mapped],
+            env=environment(
+                SLURM_PROCID=str(task), SLURM_NTASKS="2", SLURM_LOCALID="0",
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+            ),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )
+        for task in range(2)
+    ]  # fmt: skip
+    first, second = (task.communicate(timeout=100) for task in tasks)
+    assert [task.returncode for task in tasks] == [0, 0], first[1] + second[1]
+    assert records.load(out)
+
+
 HANGS = """
 import os, time
 import torch, torch.distributed as dist

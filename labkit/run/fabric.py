@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.run import rates
+from labkit.run import elastic, rates
 from labkit.run.links import Plan
 from labkit.run.placement import Placement
 from labkit.run.refusals import FabricUnavailable, explain
@@ -167,6 +167,10 @@ class Fabric:
             raise RuntimeError("This fabric is already up.")
         if switched_off := os.environ.get(SWITCH):
             raise FabricUnavailable(f"it is switched off by {SWITCH}={switched_off}", "Unset it.")
+        if elastic.is_here():
+            raise FabricUnavailable(
+                "ranks that torchrun started stay where they are", "Run it without torchrun."
+            )
         if sys.platform != "linux":
             raise FabricUnavailable(
                 f"network namespaces are Linux's, and this is {sys.platform}",

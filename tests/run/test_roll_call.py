@@ -15,6 +15,7 @@ from pytest import mark, raises
 
 from labkit.measure import records
 from labkit.run import roll_call
+from labkit.run.fabric import Fabric, FabricUnavailable
 from labkit.run.failures import LaunchError
 from labkit.run.roll_call import Present
 
@@ -165,3 +166,10 @@ def test_a_nonsense_patience_is_a_value_error(monkeypatch):
     monkeypatch.setenv(roll_call.PATIENCE, "soon")
     with raises(ValueError, match="soon"):
         roll_call.patience()
+
+
+def test_under_torchrun_there_is_no_fabric(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
+    with raises(FabricUnavailable, match="torchrun"), Fabric.star(hosts=2, rate="100mbit"):
+        pass

@@ -200,8 +200,9 @@ def ladder(
     for way, placement in rungs:
         if progress:
             progress(f"{way}, {placement}")
-        tensors = count if way in {"fused", "accumulated"} else max(1, count // 4)
-        samples = launch(ladder_program, way, tensors, iters, placement, world_size=2 * pairs)
+        light = way in {"fused", "accumulated"}
+        tensors, repeats = (count, 4 * iters) if light else (max(1, count // 4), iters)
+        samples = launch(ladder_program, way, tensors, repeats, placement, world_size=2 * pairs)
         case = way if placement == "free" else f"{way}, pinned {placement}"
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
         params["tensors"] = tensors

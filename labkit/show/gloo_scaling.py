@@ -69,7 +69,7 @@ def ladder(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     rungs = [record for record in records if record.params.get("part") == "ladder"]
     pairs = rungs[0].params["pairs"]
     ax = plots.new_axes(
-        f"One 10 x 10 tensor summed with the partner, {pairs} pairs at once",
+        f"Summing one 10 x 10 tensor, {pairs} pairs at once",
         x="Time per tensor",
         xunit="µs",
         xscale="log",

@@ -189,7 +189,7 @@ class Fabric:
             holder.wait()
 
     def _check_rate(self) -> None:
-        ceiling = rates.loopback_rate()
+        ceiling = rates.loopback_rate(wanted=self.plan.fastest)
         if self.plan.fastest > ceiling:
             raise ValueError(
                 f"A link of {rates.format_rate(self.plan.fastest)} was asked for; this machine's "

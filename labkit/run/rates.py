@@ -1,6 +1,5 @@
 """Rates of links: read them, write them, and find out what this machine can carry."""
 
-import functools
 import re
 import socket
 import threading
@@ -48,13 +47,25 @@ def format_rate(bits: float) -> str:
     return f"{bits:.4g} bit/s"
 
 
-@functools.cache
-def loopback_rate(seconds: float = 0.03) -> float:
-    """Measure what one TCP connection over this machine's loopback carries, in bits per second.
+_fastest_seen = 0.0
 
-    A shaped link can only slow traffic down, so no fabric is faster than this. Measured once per
-    process.
+
+def loopback_rate(wanted: float = 0.0) -> float:
+    """Return what one TCP connection over this machine's loopback carries, in bits per second.
+
+    A shaped link can only slow traffic down, so no fabric is faster than this. Other programs can
+    make a measurement too low and never too high: the highest of this process counts, and as long
+    as it is below `wanted`, it is measured again, ever longer, up to a second in all.
     """
+    global _fastest_seen
+    seconds = 0.03
+    while not _fastest_seen or (_fastest_seen < wanted and seconds < 0.5):
+        _fastest_seen = max(_fastest_seen, _measure_loopback(seconds))
+        seconds *= 2
+    return _fastest_seen
+
+
+def _measure_loopback(seconds: float) -> float:
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()

@@ -164,6 +164,25 @@ def at_scale(nbytes: int, nics: Sequence[int] = (1, 2, 4, 8), *, algorithm: str 
     return plots.stamp(ax, "MODELLED", note=note)
 
 
+def gpu_matrices(direct: Sequence[Sequence[float]], staged: Sequence[Sequence[float]]) -> Figure:
+    """Draw the measured bandwidths of all pairs of GPUs: by the driver's choice, and staged.
+
+    Args:
+        direct: Bytes per second of each ordered pair.
+        staged: The same, through pinned host memory.
+    """
+    figure, panels = plots.new_figure(1, 2, size=(11, 4.6))
+    titles = ("GB/s, as the driver chooses", "GB/s, staged through the host")
+    for ax, matrix, title in zip(panels, (direct, staged), titles, strict=True):
+        names = [str(gpu) for gpu in range(len(matrix))]
+        plots.new_axes(title, x="to GPU", y="from GPU", ax=ax)
+        shown = [[rate / 1e9 for rate in row] for row in matrix]
+        plots.matrix(ax, shown, rows=names, columns=names, log=True)
+        plots.describe(ax, f"{title}: {len(names)} x {len(names)} pairs, measured.")
+        plots.stamp(ax, "MEASURED")
+    return figure
+
+
 def draw(records: Sequence[Record]) -> Figure:
     """Draw what `labkit run p2p-topology` measured: every way, and the chunk sizes."""
     figure, (left, right) = plots.new_figure(1, 2, size=(13.0, 5.0))

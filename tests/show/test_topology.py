@@ -64,6 +64,11 @@ def test_what_the_command_saves(recording, tmp_path):
     assert drawn(p2p_topology.draw(recording), tmp_path)
 
 
+def test_measured_matrices_of_gpus(tmp_path):
+    direct, staged = [[1.5e12, 46e9], [46e9, 1.5e12]], [[2e11, 10e9], [10e9, 2e11]]
+    assert drawn(p2p_topology.gpu_matrices(direct, staged), tmp_path)
+
+
 def test_the_chunk_curve_names_its_lowest_point(recording):
     sweep = [record for record in recording if record.case.startswith("via 5, ")]
     ax = p2p_topology.chunk_curve(sweep, rates=[46e6, 93e6], alpha=1e-5)

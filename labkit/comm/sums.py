@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from labkit.comm import algorithms
-from labkit.comm.collectives import COLLECTIVES, Collective, Group
+from labkit.comm.collectives import COLLECTIVES, Buffers, Collective, Group, pattern
 
 PIECES = 16
 """Chunks of the pipelined broadcast; `model.algorithm_costs.best_chunks` gives about this for 2 to
@@ -38,6 +38,19 @@ def scatter_then_gather_by_hand(tensor: torch.Tensor, *, group: Group = None) ->
     part = tensor.new_empty(tensor.numel() // dist.get_world_size(group))
     algorithms.ring_reduce_scatter(part, tensor, group=group)
     algorithms.ring_all_gather(tensor, part, group=group)
+
+
+def swap(buffers: Buffers, group: Group, *, receive_first: bool) -> None:
+    """Exchange S with a neighbour (0 with 1, 2 with 3, ...), posting one of the two calls first."""
+    partner = dist.get_rank(group) ^ 1
+    calls = [
+        (dist.isend, buffers.source, {"group_dst": partner}),
+        (dist.irecv, buffers.target, {"group_src": partner}),
+    ]
+    if receive_first:
+        calls.reverse()
+    for work in [call(tensor, group=group, **peer) for call, tensor, peer in calls]:
+        work.wait()
 
 
 def _all_reduce(way) -> Collective:
@@ -68,6 +81,10 @@ BY_HAND: dict[str, Collective] = {
         COLLECTIVES["broadcast"],
         run=lambda b, group: algorithms.tree_broadcast(b.target, group=group),
     ),
+    "tree broadcast, no receipts": replace(
+        COLLECTIVES["broadcast"],
+        run=lambda b, group: algorithms.tree_broadcast(b.target, receipts=False, group=group),
+    ),
     "pipelined broadcast": replace(
         COLLECTIVES["broadcast"],
         run=lambda b, group: algorithms.pipelined_broadcast(b.target, chunks=PIECES, group=group),
@@ -75,7 +92,19 @@ BY_HAND: dict[str, Collective] = {
 }
 """The algorithms of `labkit.comm.algorithms` that the lesson measures."""
 
-ALL: dict[str, Collective] = {**COLLECTIVES, **THREE_WAYS, **BY_HAND}
+SWAPS: dict[str, Collective] = {
+    f"swap, {first} posted first": replace(
+        COLLECTIVES["send"],
+        run=lambda b, group, receive_first=first == "receive": swap(
+            b, group, receive_first=receive_first
+        ),
+        expected=lambda rank, n, numel: pattern(rank ^ 1, numel),
+    )
+    for first in ("send", "receive")
+}
+"""Two ranks exchange tensors; an even number of ranks."""
+
+ALL: dict[str, Collective] = {**COLLECTIVES, **THREE_WAYS, **BY_HAND, **SWAPS}
 """Every case by its name."""
 
 
@@ -109,10 +138,12 @@ __all__ = [
     "ALL",
     "BY_HAND",
     "PIECES",
+    "SWAPS",
     "THREE_WAYS",
     "as_posted",
     "reduce_then_broadcast",
     "scatter_then_gather",
     "scatter_then_gather_by_hand",
+    "swap",
     "whole_tensor_ring",
 ]

@@ -81,9 +81,9 @@ BY_HAND: dict[str, Collective] = {
         COLLECTIVES["broadcast"],
         run=lambda b, group: algorithms.tree_broadcast(b.target, group=group),
     ),
-    "tree broadcast, no receipts": replace(
+    "tree broadcast, all at once": replace(
         COLLECTIVES["broadcast"],
-        run=lambda b, group: algorithms.tree_broadcast(b.target, receipts=False, group=group),
+        run=lambda b, group: algorithms.tree_broadcast(b.target, in_turn=False, group=group),
     ),
     "pipelined broadcast": replace(
         COLLECTIVES["broadcast"],

@@ -43,7 +43,7 @@ HAND = (
 CASES = (*LIBRARY, *TWO_STEPS, *HAND)
 BROADCASTS = (
     "broadcast",
-    "tree broadcast, no receipts",
+    "tree broadcast, all at once",
     "tree broadcast",
     "pipelined broadcast",
 )

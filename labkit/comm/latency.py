@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch.utils._python_dispatch import TorchDispatchMode
+from labkit.measure.calls import Observer
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def added(seconds: float) -> Iterator[None]:
         yield
 
 
-class _Waiting(TorchDispatchMode):
+class _Waiting(Observer):
     def __init__(self, seconds: float):
         super().__init__()
         self.seconds = seconds

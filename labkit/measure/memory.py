@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from labkit.measure.calls import Observer
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ def watch() -> Iterator[Usage]:
         yield usage
 
 
-class _Watcher(TorchDispatchMode):
+class _Watcher(Observer):
     """Sees every operator's results; a storage that no argument had is new."""
 
     def __init__(self, usage: Usage):

@@ -11,7 +11,6 @@ import socket
 import stat
 import struct
 import sys
-import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 
 # Offsets in struct tcp_info (linux/tcp.h). The last two came with Linux 4.19.
 BYTES_RECEIVED, BYTES_SENT, BYTES_RETRANS, TCP_INFO_BYTES = 128, 200, 208, 216
+SIOCOUTQNSD = 0x894B  # ioctl: bytes of the send queue that have not left (linux/sockios.h)
 
 Address = tuple[str, int]
 
@@ -75,24 +75,25 @@ def snapshot() -> dict[Connection, Traffic]:
 
 
 def drain(timeout: float = 30.0) -> None:
-    """Wait until every byte that this process wrote has reached the other side's kernel.
+    """Wait until every byte that this process wrote has left.
 
-    The counts rise when bytes leave, not when they are written: on a slow link, or under a
+    `sent` rises when bytes leave, not when they are written: on a slow link, or under a
     congestion control that paces (bbr), a finished `send` can still have bytes in the kernel's
-    queue.
+    queue. (To wait for the other side's word as well would take 40 ms, its delayed
+    acknowledgement.)
 
     Raises:
         TimeoutError: something is still queued after `timeout` seconds.
     """
     give_up = time.monotonic() + timeout
-    while queued := sum(_unacknowledged(sock) for sock in _tcp_sockets()):
+    while queued := sum(_not_sent(sock) for sock in _tcp_sockets()):
         if time.monotonic() > give_up:
             raise TimeoutError(f"{queued} bytes still queued in the kernel after {timeout:g} s")
         time.sleep(0.0005)
 
 
-def _unacknowledged(sock: socket.socket) -> int:
-    (queued,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))
+def _not_sent(sock: socket.socket) -> int:
+    (queued,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), SIOCOUTQNSD, bytes(4)))
     return queued
 
 

@@ -1,10 +1,12 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.measure import sockets, wire
+from labkit.measure import memory, sockets, wire
 from labkit.measure.calls import Call
 
 S = 2 * 12 * 4096  # divides by 2 x world_size x unit for 2, 3 and 4 ranks
@@ -162,6 +164,7 @@ def test_bytes_of_a_send_that_began_before_the_block_are_found_out():
     def program():
         x, rank = torch.ones(1000), dist.get_rank()
         early = dist.isend(x, 1) if rank == 0 else None
+        dist.barrier()  # nobody has posted the receive: the bytes cannot have left
         with wire.meter() as m:
             early.wait() if rank == 0 else dist.recv(x, 0)
         return m.report
@@ -182,6 +185,16 @@ def test_without_the_kernels_counts_the_calls_are_counted():
     with pytest.raises(wire.WireUnavailable, match=r"this is a test.*counted\(reports\)"):
         wire.matrix(reports)
     assert wire.counted(reports).tolist() == [[0, 40], [0, 0]]
+
+
+def test_the_meter_imports_nothing_on_the_ranks():
+    def program():
+        before = set(sys.modules)
+        with wire.meter(), memory.watch():
+            dist.all_reduce(torch.ones(3))
+        return sorted(set(sys.modules) - before)
+
+    assert launch(program, world_size=2) == [[], []]
 
 
 def test_every_rank_must_report_once():

@@ -14,9 +14,11 @@ RUN chown learner /home/learner/course
 USER learner
 ENV PATH="/home/learner/venv/bin:$PATH" PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
-# torch apart from the rest, from its CPU index: a tenth of the size, and cached while the course changes
+# torch apart from the rest: cached while the course changes. With --build-arg TORCH_INDEX=... (the CPU builds' index,
+# as pytorch.org gives it) the image is a tenth of the size.
+ARG TORCH_INDEX=""
 RUN python -m venv /home/learner/venv \
-    && pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
+    && pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
 COPY --chown=learner requirements.txt pyproject.toml README.md ./
 COPY --chown=learner labkit/__init__.py labkit/
 RUN pip install -r requirements.txt

@@ -94,7 +94,7 @@ def measure_pipeline(
             "forward": shape.forward,
             "backward": shape.backward,
             "leg": leg,
-            "rate": PIPELINE_RATE if fabric else "loopback",
+            "rate": PIPELINE_RATE if fabric else "as it is",
         },
         samples=samples,
         tier=Tier.EMULATED if fabric else Tier.MEASURED,
@@ -121,7 +121,12 @@ def measure_copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int
     return Record(
         experiment=NAME,
         case=f"two destinations, {mode}",
-        params={"mode": mode, "copies": 2 * copies.each, "leg": leg, "rates": list(COPY_RATES)},
+        params={
+            "mode": mode,
+            "copies": 2 * copies.each,
+            "leg": leg,
+            "rates": list(COPY_RATES) if fabric else "as it is",
+        },
         samples=samples,
         tier=Tier.EMULATED if fabric else Tier.MEASURED,
         provenance=Provenance.here("gloo"),

@@ -6,6 +6,7 @@ step's time first.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from labkit.experiments.pipeline_cases import (
 from labkit.experiments.pipeline_stage import Shape
 from labkit.measure.records import Record, load
 from labkit.model.pipeline import Channel
+from labkit.run import elastic
 from labkit.run.fabric import Fabric, FabricUnavailable
 
 __all__ = [
@@ -55,7 +57,9 @@ def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
         progress: Called with a line of text before each case.
 
     Returns:
-        EMULATED records; where no fabric can be built, the RECORDED ones.
+        EMULATED records; where no fabric can be built, the RECORDED ones. Under torchrun, with
+        four ranks at least, MEASURED ones on the network that is there; timelines are then to be
+        trusted on one node only, because nodes have clocks of their own.
     """
     every = [(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
     repeats = 1 if quick else 3
@@ -71,7 +75,7 @@ def pipelines(
 ) -> list[Record]:
     """Predict and measure some (schedule, channel) on four hosts, or return what was recorded."""
     try:
-        with Fabric.star(hosts=STAGES, rate=PIPELINE_RATE) as fabric:
+        with _hosts(STAGES, PIPELINE_RATE) as fabric:
             leg = message_seconds(fabric, Shape().nbytes)
             records = []
             for schedule, channel in cases:
@@ -88,7 +92,7 @@ def destinations(*, repeats: int = 3, progress: Say | None = None) -> list[Recor
     """Predict and measure the copies to two destinations, or return what was recorded."""
     modes = two_destinations.MODES
     try:
-        with Fabric.star(hosts=4, rate=COPY_RATES) as fabric:
+        with _hosts(4, COPY_RATES) as fabric:
             leg = message_seconds(fabric, two_destinations.Copies("").nbytes)
             _say(progress, "two destinations")
             measure = partial(measure_copies, fabric=fabric, leg=leg, repeats=repeats)
@@ -102,8 +106,9 @@ def overlap(*, progress: Say | None = None) -> list[Record]:
     """Compute beside messages over loopback, then over a link, or return what was recorded."""
     _say(progress, "computing beside messages")
     try:
-        with Fabric.star(hosts=2, rate=COPY_RATES[0]) as fabric:
-            return [measure_overlap(fabric=None), measure_overlap(fabric=fabric)]
+        with _hosts(2, COPY_RATES[0]) as fabric:
+            as_it_is = measure_overlap(fabric=None)
+            return [as_it_is, measure_overlap(fabric=fabric)] if fabric else [as_it_is]
     except FabricUnavailable as reason:
         _say(progress, f"RECORDED instead: {reason}")
         return [measure_overlap(fabric=None), *recorded(["computing beside messages, link"])]
@@ -143,6 +148,11 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
             ]
         )
     return columns, rows
+
+
+def _hosts(hosts: int, rate: str | Sequence[str]) -> AbstractContextManager[Fabric | None]:
+    """Build a fabric; under torchrun use the network that its ranks have (None)."""
+    return nullcontext() if elastic.is_here() else Fabric.star(hosts=hosts, rate=rate)
 
 
 def _settled(measure: Callable[[], Record], progress: Say | None) -> Record:

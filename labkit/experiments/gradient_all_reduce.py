@@ -137,7 +137,7 @@ def _benchmark(fabric: Fabric | None, sizes: Sequence[int], iters: int) -> list[
         Record(
             NAME,
             f"all_reduce of {nbytes} bytes",
-            {"part": "benchmark", "rate": RATE},
+            {"part": "benchmark", "rate": RATE if fabric else None},
             [rank_times[index] for rank_times in times],
             _tier(fabric),
             Provenance.here(),
@@ -196,7 +196,7 @@ def _record(name: str, outcomes: Sequence[Outcome], steps: int, tier: Tier) -> R
     return Record(
         NAME,
         name,
-        {"part": "training", "rate": RATE, "hosts": HOSTS, "steps": steps},
+        {"part": "training", "rate": RATE if tier is Tier.EMULATED else None, "steps": steps},
         [_step_seconds(whole, rank, micro_batches) for rank in whole.ranks],
         tier,
         Provenance.here(),

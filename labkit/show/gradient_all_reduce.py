@@ -202,5 +202,5 @@ def _plan(nbytes: Sequence[int], cap: int) -> list[tuple[int, ...]]:
 
 def _stamp(ax: Axes, records: Sequence[Record]) -> None:
     rate = records[0].params.get("rate")
-    note = f"4 hosts, {rate}" if records[0].tier is not Tier.MEASURED else ""
+    note = f"{records[0].world_size} hosts, {rate}" if rate else ""
     stamp(ax, records[0].tier, records[0].provenance, note=note)

@@ -20,7 +20,9 @@ def check_overlap(attach: Attach) -> None:
     """
     with judging.exercise("2.3", par="all but the first layer's on their way early") as verdict:
         for world_size in (2, 3):
-            results = judging.on_ranks(_train_overlapped, attach, world_size=world_size)
+            results = judging.on_ranks(
+                _train_overlapped, attach, world_size=world_size, timeout=40.0
+            )
             for rank, (errors, early, calls, parameters) in enumerate(results):
                 if errors == "no finish":
                     raise CheckFailed(

@@ -24,7 +24,7 @@ def check_diagnose(diagnose: Diagnose) -> None:
             for guilty in range(world_size):
                 _judge_timers(diagnose, *_timers(world_size, guilty))
         _judge_timers(diagnose, *_timers(4, 1, rare=True))
-        guilty, seconds = 1, judging.on_ranks(_late_rank, 1, world_size=3)
+        guilty, seconds = 1, judging.on_ranks(_late_rank, 1, world_size=3, timeout=40.0)
         rank = _triple(diagnose(seconds))[0]
         if rank != guilty:
             raise CheckFailed(

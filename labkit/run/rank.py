@@ -6,7 +6,8 @@ It talks to the launching process through its standard output and error, through
 
 - ``job``: what to run, read at the start;
 - ``result-R``: what the program returned, or how it failed, written at the end;
-- ``stack-R`` and ``calls-R``: the rank's Python stack and the calls that it entered, on demand.
+- ``stack-R`` and ``calls-R``: the rank's Python stack and the calls that it entered, on demand;
+- ``signalled-R``: its stack, if the demand came as a signal, since it heard nothing.
 
 On the socket the rank says ``F`` (finished) or ``R`` (raised) and then stays until it is killed, so
 that no peer ever sees a connection close before the launcher knows why. It hears ``D`` (dump) or,
@@ -28,7 +29,6 @@ import tempfile
 import threading
 import traceback
 from pathlib import Path
-from typing import TextIO
 
 import cloudpickle
 import torch
@@ -65,7 +65,7 @@ def _prepare_process(job: Job, rank: int, directory: Path, control: socket.socke
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGUSR1"):
-        stack = _stack_file(directory, rank)  # open as long as the rank lives
+        stack = (directory / f"signalled-{rank}").open("w")  # open as long as the rank lives
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     os.environ.clear()
     os.environ.update(job.environment)
@@ -103,14 +103,12 @@ def _listen(rank: int, directory: Path, control: socket.socket) -> None:
         if not word:
             shutil.rmtree(directory, ignore_errors=True)  # the last rank to go finds it quiet
             os.killpg(os.getpid(), signal.SIGKILL)  # this process, and those that it started
-        with _stack_file(directory, rank) as file:
+        with (directory / f"stack-{rank}").open("w") as file:
             faulthandler.dump_traceback(file, all_threads=True)
-        (directory / f"calls-{rank}").write_text(_calls())
+        unfinished = directory / f"calls-{rank}.part"
+        unfinished.write_text(_calls())
+        unfinished.rename(directory / f"calls-{rank}")  # whole or not at all
         control.sendall(DUMPED)
-
-
-def _stack_file(directory: Path, rank: int) -> TextIO:
-    return (directory / f"stack-{rank}").open("a")
 
 
 def _calls() -> str:

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +21,11 @@ from labkit.run.serverlink import ServerLink
 from labkit.run.spawner import Spawner
 
 _FINISHED, _RAISED, _DUMP, _DUMPED = b"F", b"R", b"D", b"K"
-_GRACE = 0.15  # seconds between the first failure and the verdict: others may have failed alike
+_GRACE = (
+    0.3  # seconds at most between the first failure and the verdict: others may have failed alike
+)
 _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
+_OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
 _STDERR_LINES = 16
 _NOISE = ("/labkit/run/", 'File "<string>"', "Extension modules:")  # of faulthandler, to a learner
 
@@ -107,13 +111,13 @@ class Supervisor:
             LaunchTimeout: If ranks had not finished after ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
-        while any(rank.state == "running" for rank in self.ranks) and not self._failed():
+        while self._running() and not self._failed():
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LaunchTimeout(timeout, self._case_file())
             self._step(left)
         if self._failed():
-            self._step_until(time.monotonic() + _GRACE, lambda: False)
+            self._step_until(time.monotonic() + _GRACE, lambda: not self._running())
             self._raise()
         return [self._result(rank) for rank in self.ranks]
 
@@ -128,6 +132,9 @@ class Supervisor:
             rank.control.close()
         self.selector.close()
 
+    def _running(self) -> bool:
+        return any(rank.state == "running" for rank in self.ranks)
+
     def _failed(self) -> bool:
         return any(rank.state in {"raised", "died"} for rank in self.ranks)
 
@@ -141,9 +148,10 @@ class Supervisor:
             else:
                 key.data()
 
-    def _step_until(self, moment: float, done: object) -> None:
+    def _step_until(self, moment: float, done: Callable[[], bool], every: float = 60.0) -> None:
+        """Step until that moment or until it is done; look whether it is at least that often."""
         while (left := moment - time.monotonic()) > 0 and not done():
-            self._step(left)
+            self._step(min(left, every))
 
     def _hear(self, rank: _Rank) -> None:
         try:
@@ -184,6 +192,7 @@ class Supervisor:
         reraise(failures, self.world_size)
 
     def _case_file(self) -> CaseFile:
+        states = [rank.state for rank in self.ranks]  # now: a signal may end what a rank waits for
         for rank in self.ranks:
             try:
                 rank.control.send(_DUMP)
@@ -196,16 +205,23 @@ class Supervisor:
         for rank in silent:  # native code holds the interpreter: a signal still gets the stack
             with contextlib.suppress(OSError):
                 os.kill(rank.pid, signal.SIGUSR1)
-        if silent:
-            self._step_until(time.monotonic() + _DUMP_TIME / 5, lambda: False)
-        return CaseFile(tuple(self._case(rank) for rank in self.ranks))
+        self._step_until(
+            time.monotonic() + _DUMP_TIME,
+            lambda: all(self._stack(rank).endswith(_OUTERMOST) for rank in silent),
+            every=0.02,  # a signal's handler cannot say when it is done
+        )
+        return CaseFile(tuple(map(self._case, self.ranks, states)))
 
-    def _case(self, rank: _Rank) -> RankCase:
-        stack = self.directory / f"stack-{rank.number}"
+    def _stack(self, rank: _Rank) -> str:
+        """Return what the rank wrote, its answer to a signal first: that came before the other."""
+        paths = [self.directory / f"{kind}-{rank.number}" for kind in ("signalled", "stack")]
+        return next((text for p in paths if p.exists() and (text := p.read_text())), "")
+
+    def _case(self, rank: _Rank, state: str) -> RankCase:
         calls = self.directory / f"calls-{rank.number}"
         return RankCase(
             rank.number,
-            rank.state,
-            parse_stack(stack.read_text()) if stack.exists() else (),
+            state,
+            parse_stack(self._stack(rank)),
             parse_calls(calls.read_text()) if calls.exists() else (),
         )

@@ -153,6 +153,7 @@ def test_a_rank_that_never_lets_go_of_the_interpreter_still_shows_its_stack():
     with pytest.raises(LaunchTimeout) as caught:
         launch(program, world_size=1, timeout=0.5)
     assert "sleep(60)" in caught.value.case.ranks[0].line.source
+    assert caught.value.case.running == [0], "though the signal for the stack cut its sleep short"
 
 
 def test_a_blocked_receive_is_shown():

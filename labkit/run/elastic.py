@@ -41,7 +41,7 @@ def run(
 
     Raises:
         ValueError: If more ranks are asked for than torchrun started, or a fabric is.
-        LaunchError: On the ranks that did not fail themselves, naming the one that did.
+        LaunchError: On the ranks that did not fail, or only because another one did: names it.
     """
     global _count
     import torch.distributed as dist
@@ -59,20 +59,23 @@ def run(
         blob, failure = _run_here(program, args, store, rank, world_size, backend)
         store.set(f"result-{rank}", blob)
     missing = _wait_for_results(store, world_size, _GRACE if failure else _PATIENCE)
+    there_are = [other for other in range(world_size) if other not in missing]
+    results = {other: pickle.loads(store.get(f"result-{other}")) for other in there_are}
     store.add("read", 1)
     if rank == 0:  # the store may live in this process: outlast the others' reading
         deadline = time.monotonic() + _GRACE.total_seconds()
         while store.add("read", 0) < there and time.monotonic() < deadline:
             time.sleep(0.001)
-    if failure is not None:
+    failed = [(order, other) for other, (order, _) in results.items() if order]
+    if failed:
+        _, first = min(failed)
+        _, what = results[first]
+        if failure is None or what != results[rank][1]:
+            raise LaunchError(f"rank {first} of {world_size} raised {what}") from failure
         raise failure
     if missing:
         raise LaunchError(f"ranks {missing} of {world_size} left no result: did their node die?")
-    results = [pickle.loads(store.get(f"result-{other}")) for other in range(world_size)]
-    for other, (worked, value) in enumerate(results):
-        if not worked:
-            raise LaunchError(f"rank {other} of {world_size} raised {value}")
-    return [value for _, value in results]
+    return [value for _, value in results.values()]
 
 
 def _wait_for_results(store: Any, world_size: int, patience: timedelta) -> list[int]:
@@ -114,6 +117,7 @@ def _run_here(
     world_size: int,
     backend: str | None,
 ) -> tuple[bytes, BaseException | None]:
+    """Return the rank's result, pickled: (0, value), or (its place among the failures, text)."""
     import torch
     import torch.distributed as dist
 
@@ -127,9 +131,10 @@ def _run_here(
     try:
         group_store = dist.PrefixStore("group", store)
         dist.init_process_group(backend, store=group_store, rank=rank, world_size=world_size)
-        return cloudpickle.dumps((True, program(*args))), None
+        return cloudpickle.dumps((0, program(*args))), None
     except Exception as error:
-        return cloudpickle.dumps((False, f"{type(error).__name__}: {error}")), error
+        order = store.add("failures", 1)  # before the others lose their connection and fail too
+        return cloudpickle.dumps((order, f"{type(error).__name__}: {error}")), error
     finally:
         os.environ["WORLD_SIZE"] = saved
         if dist.is_initialized():

@@ -236,12 +236,23 @@ def test_under_torchrun_the_ranks_that_are_there_are_used(tmp_path):
             def bad():
                 if dist.get_rank() == 1:
                     raise KeyError("mine")
-            try:
-                launch(bad)
-            except Exception as error:
-                failed = f"{type(error).__name__} {error}"
+            def worse():
+                import time, torch
+                dist.barrier()
+                if dist.get_rank() == 1:
+                    time.sleep(0.2)
+                    raise KeyError("in the middle")
+                dist.all_reduce(torch.ones(1))
+            def same():
+                raise ValueError("everywhere")
+            def failure_of(program):
+                try:
+                    launch(program)
+                except Exception as error:
+                    return f"{type(error).__name__} {error}"
+            failed = [failure_of(program) for program in (bad, worse, same)]
             if os.environ["RANK"] == "0":
-                print(everybody, fewer, refused, failed, sep="|")
+                print(everybody, fewer, refused, *failed, sep="|")
         """)
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=3", str(program)]
@@ -252,8 +263,12 @@ def test_under_torchrun_the_ranks_that_are_there_are_used(tmp_path):
         timeout=90,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
     )
-    everybody, fewer, refused, failed = run.stdout.strip().split("|")
+    everybody, fewer, refused, *failed = run.stdout.strip().split("|")
     assert everybody == "[(6, '3'), (6, '3'), (6, '3')]"
     assert fewer == "[(3, '2'), (3, '2')]"
     assert refused == "world_size=9, but torchrun started 3 ranks."
-    assert failed == "LaunchError rank 1 of 3 raised KeyError: 'mine'"
+    assert failed == [
+        "LaunchError rank 1 of 3 raised KeyError: 'mine'",
+        "LaunchError rank 1 of 3 raised KeyError: 'in the middle'",  # not: connection closed
+        "ValueError everywhere",
+    ]

@@ -16,7 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 
 from labkit.comm import pairwise
 from labkit.comm.pairwise_ddp import ThroughDDP
-from labkit.experiments.gloo_scaling import NAME, SHAPE
+from labkit.experiments.gloo_pairs import NAME, SHAPE
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.timing import time_calls
 from labkit.run.launcher import launch
@@ -35,7 +35,7 @@ def through_ddp(pairs: int = 1, *, count: int = 128, iters: int = 5) -> list[Rec
         iters: Samples per case.
 
     Returns:
-        Two records, ``DDP`` and ``DDP, fp16 hook``, in seconds per tensor as `gloo_scaling.ladder`
+        Two records, ``DDP`` and ``DDP, fp16 hook``, in seconds per tensor as `gloo_ladder.ladder`
         has them, whose ``params`` they share.
     """
     records = []

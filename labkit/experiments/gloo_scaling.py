@@ -7,26 +7,18 @@ The question (PyTorch forum, "Improving inter-process communication costs for py
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
-from labkit.comm import pairwise
-from labkit.measure import load, sched, timing
-from labkit.measure.records import Provenance, Record, Tier
+from labkit.experiments import gloo_ladder, gloo_pairs
+from labkit.experiments.gloo_pairs import ranks_per_core
+from labkit.measure.records import Record
 from labkit.run import affinity
-from labkit.run.launcher import launch
 from labkit.run.machine import Machine
 
-NAME = "gloo-scaling"
+NAME = gloo_pairs.NAME
 TITLE = "Why does gloo slow down with every pair?"
-PLACEMENTS = ("free", "one core", "together", "apart")
-SHAPE = (10, 10)
 RECORDING = Path(__file__).parents[1] / "recordings" / "gloo_scaling.json"
 """What `run` measured on a virtual machine of two CPUs."""
 PUBLISHED_CALLS = 1024
@@ -43,185 +35,16 @@ PUBLISHED = {
 """Pairs -> rank 0's seconds for 1024 calls, as the thread gives them (48 logical CPUs)."""
 
 
-def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
-    """Return the CPUs that a rank may use.
-
-    Args:
-        placement: ``"free"``: all, the scheduler decides; ``"one core"``: the first;
-            ``"together"``: both ranks of a pair on one CPU, pairs dealt out over the CPUs;
-            ``"apart"``: ranks dealt out, so that partners share no CPU if there are two.
-        rank: The rank.
-        cpus: The CPUs there are.
-
-    Example:
-        >>> [place("together", rank, [0, 1]) for rank in range(4)]
-        [[0], [0], [1], [1]]
-    """
-    numbers = {"one core": 0, "together": rank // 2, "apart": rank}
-    if placement == "free":
-        return list(cpus)
-    if placement not in numbers:
-        raise ValueError(f"placement must be one of {', '.join(PLACEMENTS)}; got {placement!r}.")
-    return [cpus[numbers[placement] % len(cpus)]]
-
-
-def ranks_per_core(placement: str, pairs: int, cores: float) -> float:
-    """Return how many ranks the busiest core serves."""
-    return {
-        "free": max(1.0, 2 * pairs / cores),
-        "one core": 2 * pairs,
-        "together": 2 * math.ceil(pairs / cores),
-        "apart": math.ceil(2 * pairs / cores),
-    }[placement]
-
-
-def program(placement: str, calls: int, blocks: int, patient: bool = False) -> dict[str, Any]:
-    """Call all_reduce on the pair's group over and over; runs on every rank.
-
-    With ``patient`` no thread that wakes up takes the CPU from the one that runs (SCHED_BATCH).
-
-    Returns:
-        ``samples``: seconds per call, one per block of ``calls`` back-to-back calls. Per call over
-        all blocks, in seconds: ``on_cpu`` and ``waiting`` (all threads), ``blocked`` (main thread),
-        ``loop`` (on a CPU in gloo's loop threads). Per call: ``switches`` and ``writes`` (system
-        calls that write). The names of the ``threads``; ``busy`` and ``ours``: how many CPUs' worth
-        of time the whole machine and this rank used meanwhile.
-    """
-    rank = dist.get_rank()
-    if placement != "free":
-        affinity.pin(place(placement, rank, affinity.cpus()))
-    pair = pairwise.Pair.of(rank, dist.get_world_size())
-    tensors = [torch.ones(SHAPE)] * calls
-    pairwise.blocking(tensors[:20], pair)
-    if patient:
-        affinity.never_preempt()
-    samples = []
-    with sched.watch() as usage, load.watch() as machine:
-        writes = -_write_calls()
-        for _ in range(blocks):
-            dist.barrier()
-            start = time.perf_counter()
-            pairwise.blocking(tensors, pair)
-            samples.append((time.perf_counter() - start) / calls)
-        writes += _write_calls()
-    total = calls * blocks
-    return {
-        "samples": samples,
-        "on_cpu": usage.on_cpu / total,
-        "waiting": usage.waiting / total,
-        "blocked": usage.blocked / total,
-        "loop": sum(t.on_cpu for t in usage.threads if t.name == "gloo_tcp_loop") / total,
-        "switches": (usage.voluntary + usage.involuntary) / total,
-        "writes": writes / total,
-        "threads": [thread.name for thread in usage.threads],
-        "busy": machine.busy,
-        "ours": usage.on_cpu / usage.wall,
-    }
-
-
-def as_published(calls: int) -> float:
-    """Measure as the thread's script does, with all its traps; runs on every rank.
-
-    The clock starts right after the groups are made, with no barrier and no warm-up; every call
-    gets a tensor that is made inside the timed loop. The script reported rank 0's time alone.
-
-    Returns:
-        Seconds per call on this rank.
-    """
-    pair = pairwise.Pair.of(dist.get_rank(), dist.get_world_size())
-    start = time.perf_counter()
-    for _ in range(calls):
-        dist.all_reduce(torch.randn(SHAPE), group=pair.group)
-    return (time.perf_counter() - start) / calls
-
-
-def ladder_program(way_name: str, count: int, iters: int, placement: str) -> list[float]:
-    """Sum ``count`` tensors with the partner in the named way; runs on every rank.
-
-    Checks the sums once, then times the way as a whole.
-
-    Returns:
-        Seconds per tensor, one value per iteration.
-    """
-    rank = dist.get_rank()
-    if placement != "free":
-        affinity.pin(place(placement, rank, affinity.cpus()))
-    pair = pairwise.Pair.of(rank, dist.get_world_size())
-    way = _way(way_name, pair)
-    tensors = [torch.full(SHAPE, float(rank + index)) for index in range(count)]
-    way(tensors, pair)
-    if way_name != "accumulated":
-        for index, tensor in enumerate(tensors):
-            expected = float(rank + pair.partner + 2 * index)
-            assert (tensor == expected).all(), f"{way_name}: tensor {index} is not {expected}"
-    for tensor in tensors:
-        tensor.zero_()
-    samples = timing.time_calls(lambda: way(tensors, pair), warmup=1, iters=iters)
-    return [sample / count for sample in samples]
-
-
-def sweep(
-    pairs: Sequence[int],
-    placements: Sequence[str] = PLACEMENTS,
-    *,
-    calls: int = 100,
-    blocks: int = 3,
-    progress: Callable[[str], None] | None = None,
-) -> list[Record]:
-    """Measure the time per call for each number of pairs and each placement."""
-    records = []
-    for placement in placements:
-        for count in pairs:
-            if progress:
-                progress(f"{count} pairs, {placement}")
-            results = launch(program, placement, calls, blocks, world_size=2 * count)
-            records.append(_sweep_record(placement, count, results))
-    return records
-
-
-def ladder(
-    pairs: int,
-    *,
-    count: int = PUBLISHED_CALLS,
-    iters: int = 3,
-    progress: Callable[[str], None] | None = None,
-) -> list[Record]:
-    """Measure every way of summing ``count`` tensors with a partner, at one number of pairs.
-
-    A way whose time per tensor does not depend on how many there are is measured on a quarter.
-    """
-    rungs = [("blocking", "free"), ("one group", "free"), ("async_op", "free")]
-    if affinity.available():
-        rungs += [("blocking", "together"), ("async_op", "together")]
-    rungs += [("shared memory", "free"), ("accumulated", "free"), ("fused", "free")]
-    if affinity.available():
-        rungs.insert(-2, ("shared memory", "together"))
-    records = []
-    for way, placement in rungs:
-        if progress:
-            progress(f"{way}, {placement}")
-        light = way in {"fused", "accumulated"}
-        tensors, repeats = (count, 4 * iters) if light else (max(1, count // 4), iters)
-        samples = launch(ladder_program, way, tensors, repeats, placement, world_size=2 * pairs)
-        case = way if placement == "free" else f"{way}, pinned {placement}"
-        params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
-        params["tensors"] = tensors
-        records.append(
-            Record(NAME, case, params, samples, Tier.MEASURED, Provenance.here(), nbytes=400)
-        )
-    return records
-
-
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
     """Run the sweep and the ladder with sizes that suit this machine."""
     largest = max(2, min(8, 4 * int(Machine.here().cores)))
     pairs = [count for count in (1, 2, 3, 4, 6, 8) if count <= largest]
     if quick:
         pairs = [1, 2, largest]
-    placements = PLACEMENTS if affinity.available() else ("free",)
+    placements = gloo_pairs.PLACEMENTS if affinity.available() else ("free",)
     calls = 50 if quick else 200
-    records = sweep(pairs, placements, calls=calls, progress=progress)
-    return records + ladder(largest, iters=2 if quick else 5, progress=progress)
+    records = gloo_pairs.sweep(pairs, placements, calls=calls, progress=progress)
+    return records + gloo_ladder.ladder(largest, iters=2 if quick else 3, progress=progress)
 
 
 def identity(record: Record) -> float:
@@ -274,39 +97,3 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
             row += [*used, round(law * 1e6, 1), f"{law / summary.median - 1:+.0%}"]
         rows.append(row + [""] * (len(columns) - len(row)))
     return columns, rows
-
-
-def _sweep_record(placement: str, pairs: int, results: list[dict[str, Any]]) -> Record:
-    keys = ("on_cpu", "waiting", "blocked", "loop", "switches", "writes")
-    values = {key: sum(result[key] for result in results) / len(results) for key in keys}
-    values["threads"] = results[0]["threads"]
-    ours = sum(result["ours"] for result in results)
-    values["ours"], values["others"] = ours, max(0.0, results[0]["busy"] - ours)
-    params = {"part": "sweep", "pairs": pairs, "placement": placement}
-    samples = [result["samples"] for result in results]
-    return Record(
-        NAME,
-        placement,
-        params,
-        samples,
-        Tier.MEASURED,
-        Provenance.here(),
-        collective="all_reduce",
-        nbytes=400,
-        values=values,
-    )
-
-
-def _way(name: str, pair: pairwise.Pair) -> pairwise.Way:
-    if name == "shared memory":
-        return pairwise.SharedMemory(pair, nbytes=400)
-    return {**pairwise.WAYS, "accumulated": pairwise.accumulated}[name]
-
-
-def _write_calls() -> int:
-    """Return how many write-like system calls this process has made; 0 where nobody counts."""
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-    except OSError:
-        return 0
-    return next(int(line.split()[1]) for line in lines if line.startswith("syscw"))

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from labkit.comm import pairwise
-from labkit.experiments.gloo_scaling import NAME, SHAPE
+from labkit.experiments.gloo_pairs import NAME, SHAPE
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.timing import slowest, time_calls
 from labkit.run.launcher import launch

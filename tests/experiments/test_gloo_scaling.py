@@ -5,8 +5,9 @@ from pytest import approx, fixture, mark
 
 from labkit import launch
 from labkit.comm import pairwise
-from labkit.experiments import gloo_scaling
-from labkit.experiments.gloo_scaling import place, predict, ranks_per_core
+from labkit.experiments import gloo_ladder, gloo_pairs, gloo_scaling
+from labkit.experiments.gloo_pairs import place, ranks_per_core
+from labkit.experiments.gloo_scaling import predict
 from labkit.measure import sched
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.run import affinity
@@ -49,7 +50,7 @@ def test_left_free_the_load_is_even_and_a_rank_has_one_core_at_most():
 @fixture(scope="module")
 def sweep():
     placements = ["free", "together"] if affinity.available() else ["free"]
-    return gloo_scaling.sweep([1, 2], placements, calls=10, blocks=2)
+    return gloo_pairs.sweep([1, 2], placements, calls=10, blocks=2)
 
 
 def test_a_sweep_has_a_record_per_placement_and_number_of_pairs(sweep):
@@ -74,7 +75,7 @@ def test_where_a_calls_time_went_adds_up(sweep):
 @needs_affinity
 def test_partners_pinned_together_leave_the_other_cpus_alone():
     def program():
-        values = gloo_scaling.program("together", 5, 1)
+        values = gloo_pairs.program("together", 5, 1)
         return affinity.cpus(), len(values["samples"])
 
     cpus = affinity.cpus()
@@ -82,28 +83,24 @@ def test_partners_pinned_together_leave_the_other_cpus_alone():
     assert results == [(place("together", rank, cpus), 1) for rank in range(4)]
 
 
-def test_the_published_way_gives_a_time_per_call_on_every_rank():
-    assert all(seconds > 0 for seconds in launch(gloo_scaling.as_published, 5, world_size=4))
-
-
 @mark.parametrize("way", [*pairwise.WAYS, "accumulated", "shared memory"])
 def test_every_rung_runs_and_is_checked_first(way):
-    results = launch(gloo_scaling.ladder_program, way, 3, 2, "free", world_size=2)
+    results = launch(gloo_ladder.program, way, 3, 2, "free", world_size=2)
     assert [len(samples) for samples in results] == [2, 2]
 
 
 def test_a_rung_that_sums_wrongly_is_not_timed():
     def program():
         pairwise.WAYS["fused"] = lambda tensors, pair: None
-        gloo_scaling.ladder_program("fused", 3, 1, "free")
+        gloo_ladder.program("fused", 3, 1, "free")
 
-    with pytest.raises(AssertionError, match="Tensor-likes are not equal"):
+    with pytest.raises(AssertionError, match="fused: tensor 0 is not"):
         launch(program, world_size=2)
 
 
 def test_fusing_beats_one_call_per_tensor():
     def per_tensor(way):
-        results = launch(gloo_scaling.ladder_program, way, 128, 3, "free", world_size=2)
+        results = launch(gloo_ladder.program, way, 128, 3, "free", world_size=2)
         return min(map(max, zip(*results, strict=True)))
 
     assert per_tensor("fused") < per_tensor("blocking") / 3

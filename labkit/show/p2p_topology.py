@@ -36,19 +36,20 @@ def timeline(milliseconds: dict[str, float], *, tier: str, note: str = "") -> Ax
 
 def ladder(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> Axes:
     """Draw the time of each case with its spread, and what the model says as a mark."""
+    summaries = [record.summary for record in records]
+    medians = [summary.median * 1e3 for summary in summaries]
     ax = plots.new_axes(
         title,
         x="time",
         xunit="ms",
-        xscale="log",
+        xscale="log" if max(medians) > 6 * min(medians) else "linear",
         ax=ax,
         size=(8.4, 0.5 + 0.55 * (len(records) + 2)),
     )
-    summaries = [record.summary for record in records]
     plots.bars(
         ax,
         [record.case for record in records],
-        [s.median * 1e3 for s in summaries],
+        medians,
         low=[s.p10 * 1e3 for s in summaries],
         high=[s.p90 * 1e3 for s in summaries],
         label="measured",
@@ -64,7 +65,7 @@ def ladder(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> 
         color=plots.style(1).color,
         label="model",
     )
-    ax.legend(loc="lower right", frameon=False, fontsize=9)
+    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=9)
     said = "; ".join(
         f"{record.case}: {s.median * 1e3:.3g} ms, model {p:.3g} ms"
         for record, s, p in zip(records, summaries, predicted, strict=True)
@@ -190,7 +191,9 @@ def draw(records: Sequence[Record]) -> Figure:
     ways = [
         record
         for record in records
-        if record.params["part"] in {"copies", "ways"} and record not in sweep
+        if record.case.startswith(("0 -> ", "via ", "every "))
+        and " in " not in record.case
+        and record not in sweep
     ]
     ladder(ways, title="The same bytes, every way", ax=left)
     plots.new_axes(

@@ -163,13 +163,18 @@ def test_a_collective_of_awkward_size_is_refused_not_guessed():
 def test_bytes_of_a_send_that_began_before_the_block_are_found_out():
     def program():
         x, rank = torch.ones(1000), dist.get_rank()
+        go = torch.ones(1)
         early = dist.isend(x, 1) if rank == 0 else None
-        dist.barrier()  # nobody has posted the receive: the bytes cannot have left
         with wire.meter() as m:
-            early.wait() if rank == 0 else dist.recv(x, 0)
+            if rank == 0:
+                dist.send(go, 1, tag=1)  # only now may rank 1 post its receive
+                early.wait()
+            else:
+                dist.recv(go, 0, tag=1)
+                dist.recv(x, 0)
         return m.report
 
-    with pytest.raises(wire.WireMismatch, match=r"asked to send 0 bytes.*wait for all"):
+    with pytest.raises(wire.WireMismatch, match=r"asked to send 4 bytes.*wait for all"):
         wire.payload(launch(program, world_size=2))
 
 

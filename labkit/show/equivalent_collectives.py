@@ -38,8 +38,15 @@ def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> A
     if all(ideals):
         for place, ideal in enumerate(ideals):
             ax.plot([ideal * 1e3] * 2, [place - 0.42, place + 0.42], color=plots.INK, linewidth=2.2)
-        ax.plot([], [], color=plots.INK, linewidth=2.2, label="least bytes / link rate (MODELLED)")
-        ax.legend(frameon=False, fontsize=8.5, loc="lower right")
+        (mark,) = ax.plot([], [], color=plots.INK, linewidth=2.2)
+        ax.legend(
+            [mark],
+            ["least bytes / link rate (MODELLED)"],
+            frameon=False,
+            fontsize=8.5,
+            loc="upper right",
+            bbox_to_anchor=(1.0, -0.02),
+        )
     first = records[0]
     link = "loopback" if first.params["rate"] == "loopback" else f"links of {first.params['rate']}"
     note = f"{first.world_size} ranks, {link}, S = {first.nbytes / 2**20:g} MiB"
@@ -110,7 +117,7 @@ def crossover(
     nbytes: Sequence[int],
     seconds: Mapping[str, Sequence[float]],
     *,
-    record: Record | None = None,
+    record: Record,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw measured times of several algorithms over the size of the tensor.
@@ -118,7 +125,7 @@ def crossover(
     Args:
         nbytes: the sizes.
         seconds: medians by name of the algorithm.
-        record: whose provenance to show.
+        record: one of those that were measured: its setting and provenance are shown.
         ax: where to draw; axes of its own if not given.
     """
     ax = plots.new_axes(
@@ -128,7 +135,10 @@ def crossover(
     for series, (name, values) in enumerate(seconds.items()):
         plots.line(ax, nbytes, [value * 1e3 for value in values], label=name, series=series)
     first, last = (min(seconds, key=lambda name, i=i: seconds[name][i]) for i in (0, -1))
-    plots.stamp(ax, Tier.MEASURED, record.provenance if record else None, note="loopback")
+    added = (
+        f"links of {record.params['rate']}, {record.params['alpha'] * 1e3:g} ms per message added"
+    )
+    plots.stamp(ax, record.tier, record.provenance, note=added)
     plots.describe(
         ax,
         f"Time against size, {len(seconds)} algorithms. At {nbytes[0]} bytes {first} is fastest, "

@@ -8,9 +8,10 @@ crossing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +23,7 @@ from labkit.run.fabric import Fabric, FabricUnavailable
 from labkit.run.launcher import launch
 
 NAME = "rounds-or-bytes"
+TITLE = "Few rounds or few bytes?"
 RECORDING = Path(__file__).parents[1] / "recordings" / "rounds_or_bytes.json"
 SIZES = tuple(2**k for k in range(14, 23, 2))
 RATE, SLOW = "200mbit", 0.01
@@ -86,6 +88,26 @@ def program(sizes: Sequence[int], alpha: float, iters: int) -> dict[tuple[str, i
                 samples = timing.time_calls(functools.partial(run, tensor), warmup=0, iters=iters)
             found[name, nbytes] = samples
     return found
+
+
+def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+    """Run the sweep; without a fabric there is nothing to run."""
+    try:
+        return sweep(iters=1 if quick else 3)
+    except FabricUnavailable as reason:
+        if progress:
+            progress(f"no fabric: {reason.cause}")
+        return []
+
+
+def table(found: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+    """Lay the records out for reading: measured against the closed form."""
+    rows = []
+    for record in found:
+        run, model = record.summary.median, record.values["model"]
+        row = [record.case, record.nbytes, *(round(t * 1e3, 1) for t in (run, model))]
+        rows.append([*row, f"{run / model - 1:+.0%}"])
+    return ["algorithm", "S (bytes)", "ms", "model ms", "off"], rows
 
 
 def sweep_or_recorded(**options: int | float | Sequence[int]) -> list[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from labkit.course import canonical, exercises, ledger, ledger_file
 from labkit.course.ledger import Entry
 
 ROOT = Path(__file__).resolve().parents[2]
+_NUMBER = re.compile(r"# *(Exercises )?(\d\d[a-z]? · )?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,11 @@ def _number(path: Path) -> str:
 
 
 def _title(path: Path) -> str:
-    """Read a notebook's title from its first heading."""
+    """Read a notebook's title from its first heading, without the number."""
     for cell in canonical.read(path).cells:
         for line in cell.source.splitlines():
             if cell.cell_type == "markdown" and line.startswith("# "):
-                return line.removeprefix("# ").strip()
+                return _NUMBER.sub("", line)
     return path.stem.partition("_")[2].replace("_", " ")
 
 

@@ -36,16 +36,19 @@ def test_notebooks_are_canonical_and_exercises_follow_from_solutions():
 @mark.timeout(600)
 @mark.parametrize("path", notebooks.kept(ROOT), ids=name)
 def test_it_runs_and_shows_what_is_stored(path, tmp_path, notebook_seconds):
+    """Lessons assert relations between times: a run that something disturbed is repeated, once."""
     command = [
         sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
         "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-W", "default", "-q",
         "--no-header", str(path),
     ]  # fmt: skip
-    start = time.perf_counter()
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment(tmp_path / "ledger.json"), capture_output=True, text=True
-    )
-    notebook_seconds[name(path)] = time.perf_counter() - start
+    for label in (name(path), f"{name(path)}, second run"):
+        start = time.perf_counter()
+        variables = environment(tmp_path / "ledger.json")
+        done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+        notebook_seconds[label] = time.perf_counter() - start
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
 
 

@@ -50,8 +50,7 @@ class Provenance:
     def here(cls, backend: str = "gloo") -> Provenance:
         """Describe this machine, now."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-        return cls(Machine.here(), backend, now, command)
+        return cls(Machine.here(), backend, now, _command())
 
     def __str__(self) -> str:
         machine = self.machine
@@ -107,6 +106,16 @@ class Record:
         if self.algbw is None or self.collective is None:
             return None
         return self.algbw * bus_factor(self.collective, self.world_size)
+
+
+def _command() -> str:
+    """Return the command that this process was started with, as one would type it."""
+    script = Path(sys.argv[0])
+    if script.name == "ipykernel_launcher.py":
+        return "a notebook"
+    if script.name == "__main__.py":
+        return shlex.join(["python", "-m", script.parent.name, *sys.argv[1:]])
+    return shlex.join([script.name, *sys.argv[1:]])
 
 
 def bus_factor(collective: str, world_size: int) -> float:

@@ -7,6 +7,7 @@ The question (PyTorch forum, "Improving inter-process communication costs for py
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from labkit.experiments import gloo_ladder, gloo_pairs
 from labkit.experiments.gloo_pairs import ranks_per_core
 from labkit.measure.records import Record
-from labkit.run import affinity
+from labkit.run import affinity, elastic
 from labkit.run.machine import Machine
 
 NAME = gloo_pairs.NAME
@@ -38,9 +39,11 @@ PUBLISHED = {
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
     """Run the sweep and the ladder with sizes that suit this machine."""
     largest = max(2, min(8, 4 * int(Machine.here().cores)))
+    if elastic.is_here():  # the ranks that torchrun has started are all there are
+        largest = min(largest, int(os.environ["WORLD_SIZE"]) // 2)
     pairs = [count for count in (1, 2, 3, 4, 6, 8) if count <= largest]
     if quick:
-        pairs = [1, 2, largest]
+        pairs = sorted({1, min(2, largest), largest})
     placements = gloo_pairs.PLACEMENTS if affinity.available() else ("free",)
     calls = 50 if quick else 200
     records = gloo_pairs.sweep(pairs, placements, calls=calls, progress=progress)

@@ -140,11 +140,11 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
 def passport(records: Sequence[Record]) -> Passport:
     """Draw the figures from what `run` measured.
 
-    The line is fitted to the 10th percentiles: what disturbs a message only ever adds to its time.
+    The line is fitted to the fastest of each size: what disturbs a message only adds to its time.
     """
     *messages, small = records
     link = AlphaBeta.fit(
-        [record.nbytes for record in messages], [record.summary.p10 for record in messages]
+        [record.nbytes for record in messages], [min(record.seconds) for record in messages]
     )
     call = small.summary.median
     return Passport(

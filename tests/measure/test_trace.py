@@ -1,4 +1,5 @@
 import json
+import statistics
 import time
 from pathlib import Path
 
@@ -29,14 +30,16 @@ def late_rank(late: int, steps: int):
 
 
 def test_an_injected_delay_is_attributed_to_its_rank_within_ten_percent():
-    for _ in range(3):  # on a busy machine any rank may be held up: then look again
-        timeline = Timeline(launch(late_rank, 2, 9, world_size=4))
-        arrivals = timeline.steps(1).arrivals()
-        blame = sorted(a.blame for a in arrivals if a.last == 2)
-        if len(blame) >= 6 and abs(blame[len(blame) // 2] - DELAY) <= 0.1 * DELAY:
-            break
-    assert len(blame) >= 6
-    assert blame[len(blame) // 2] == pytest.approx(DELAY, rel=0.1)
+    # Another program may hold up any rank for longer than the delay: then look again. An
+    # attribution that is wrong is wrong every time.
+    seen = []
+    for _ in range(8):
+        timeline = Timeline(launch(late_rank, 2, 11, world_size=4))
+        blame = [arrival.blame for arrival in timeline.steps(1).arrivals() if arrival.last == 2]
+        seen.append(statistics.median(blame) if len(blame) >= 6 else 0.0)
+        if seen[-1] == pytest.approx(DELAY, rel=0.1):
+            return
+    pytest.fail(f"rank 2's delay of {DELAY} s was seen as {seen}")
 
 
 def test_wait_plus_move_is_what_the_timer_shows():
@@ -65,6 +68,7 @@ def test_a_launched_collective_ends_by_itself_and_only_the_wait_is_exposed():
     def program():
         tracer = Tracer.aligned()
         tensor = torch.ones(100_000)
+        time.sleep(0.15 * dist.get_rank())  # so that rank 0's collective is surely under way
         launched = tracer.launch(
             "sum", lambda: dist.all_reduce(tensor, async_op=True), nbytes=tensor.nbytes
         )
@@ -76,8 +80,9 @@ def test_a_launched_collective_ends_by_itself_and_only_the_wait_is_exposed():
     results = launch(program, world_size=2)
     assert [value for _, value in results] == [2.0, 2.0]
     timeline = Timeline([trace for trace, _ in results])
-    assert timeline.hidden(0) > timeline.exposed(0)
-    assert timeline.hidden(0) <= 0.31
+    assert timeline.hidden(0) > 0.05
+    (arrival,) = timeline.arrivals()
+    assert arrival.last == 1 and arrival.waits[0] > 0.05
 
 
 def test_a_trace_is_refused_while_a_collective_is_running():

@@ -45,7 +45,8 @@ def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> A
             frameon=False,
             fontsize=8.5,
             loc="upper right",
-            bbox_to_anchor=(1.0, -0.02),
+            bbox_to_anchor=(1.0, 0.0),
+            borderaxespad=2.4,  # below the ticks
         )
     first = records[0]
     link = "loopback" if first.params["rate"] == "loopback" else f"links of {first.params['rate']}"
@@ -69,6 +70,7 @@ def draw(records: Sequence[Record]) -> Figure:
         settings.setdefault(key, []).append(record)
     heights = [1 + len(cases) for cases in settings.values()]
     figure, panels = plots.new_figure(len(settings), 1, size=(8.5, 1 + 0.45 * sum(heights)))
+    panels[0].get_gridspec().set_height_ratios(heights)
     for ax, ((rate, n, nbytes), cases) in zip(panels, settings.items(), strict=True):
         title = f"{n} ranks, {rate}, S = {nbytes / 2**20:g} MiB"
         times(cases, title=title, ax=ax)
@@ -120,11 +122,11 @@ def crossover(
     record: Record,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw measured times of several algorithms over the size of the tensor.
+    """Draw the fastest call of several algorithms over the size of the tensor.
 
     Args:
         nbytes: the sizes.
-        seconds: medians by name of the algorithm.
+        seconds: for each size, by name of the algorithm.
         record: one of those that were measured: its setting and provenance are shown.
         ax: where to draw; axes of its own if not given.
     """

@@ -13,5 +13,5 @@ def draw(records: Sequence[Record]) -> Figure:
     sizes = sorted({record.nbytes for record in records})
     by_name: dict[str, list[float]] = {}
     for record in sorted(records, key=lambda record: record.nbytes):
-        by_name.setdefault(record.case, []).append(record.summary.median)
+        by_name.setdefault(record.case, []).append(min(record.seconds))
     return crossover(sizes, by_name, record=records[0]).get_figure(root=True)

@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 
 from labkit.experiments import equivalent_collectives as experiment
 from labkit.experiments import rounds_or_bytes
 from labkit.measure import sockets
 from labkit.measure.records import Tier
+from labkit.model import algorithm_bytes
 from labkit.run.fabric import FabricUnavailable
 from labkit.show import equivalent_collectives as pictures
 from labkit.show import plots
@@ -60,6 +62,7 @@ def test_two_steps_cost_what_one_costs_unless_the_library_sends_more():
     "cases, setting",
     [
         ((*experiment.CASES, *experiment.SWAPS), {"hosts": 4}),
+        (("all_reduce", "ring reduce_scatter + all_gather"), {"hosts": 8}),
         (experiment.BROADCASTS, {"hosts": 8, "nbytes": 8 * 2**20, "rate": "400mbit"}),
     ],
 )
@@ -71,6 +74,13 @@ def test_without_a_fabric_the_recorded_run_is_shown(cases, setting, monkeypatch,
     assert "No fabric can be made here" in capsys.readouterr().out
     with pytest.raises(ValueError, match="has no 4 hosts of 200mbit, 77 bytes"):
         experiment.compare_or_recorded(("broadcast",), hosts=4, nbytes=77)
+
+
+def test_what_was_counted_elsewhere_is_the_algorithms():
+    matrix = np.array(experiment.recorded_matrix("reduce_scatter"))
+    assert (matrix.sum(axis=1) == 1.5).all()
+    ours = np.array(experiment.recorded_matrix("ring reduce_scatter"))
+    assert (ours == algorithm_bytes.ring_reduce_scatter(4, 4) / 4).all()
 
 
 def test_the_recorded_sweep_crosses_where_the_model_says(monkeypatch):

@@ -34,7 +34,7 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
             _right_sums(ring_all_reduce, n, lengths=(60 * n, 60 * n + 1, 7, 1))
         n, numel = 4, 4000
         runs = _right_sums(ring_all_reduce, n, lengths=(numel, 4001, 3))
-        shares = _shares_sent(runs, numel)
+        shares, how = _shares_sent(runs, numel)
         judging.at_most(
             max(shares),
             2 * (n - 1) / n,
@@ -60,7 +60,7 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
             meaning="a copy of the whole tensor; one chunk to receive into is enough, and "
             "tensor_split gives views",
         )
-        verdict.reached = f"{max(shares):.4g} S, {messages} messages, {peak:.2f} S of scratch"
+        verdict.reached = f"{max(shares):.4g} S {how}, {messages} messages, {peak:.2f} S of scratch"
 
 
 def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
@@ -81,7 +81,7 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
                 )
             if (world_size, src) == (n, 0):
                 runs = results
-        shares = _shares_sent(runs, numel)
+        shares, how = _shares_sent(runs, numel)
         judging.at_most(
             max(shares),
             1.0,
@@ -107,7 +107,7 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
             meaning="a rank waits for more than the piece that it passes on: it collects all "
             "pieces first, or waits for a send before it receives the next piece",
         )
-        verdict.reached = f"{took} rounds, {max(shares):.4g} S"
+        verdict.reached = f"{took} rounds, {max(shares):.4g} S {how}"
 
 
 def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None]) -> None:
@@ -282,10 +282,10 @@ def _what_is_wrong(got: torch.Tensor, rank: int, n: int, length: int, *, even: b
     )
 
 
-def _shares_sent(runs: Sequence[dict[str, Any]], numel: int) -> list[float]:
-    """Return what each rank sent, in units of S."""
-    matrix = judging.sent([run["report"] for run in runs]).matrix
-    return (matrix.sum(axis=1) / (numel * ITEM)).tolist()
+def _shares_sent(runs: Sequence[dict[str, Any]], numel: int) -> tuple[list[float], str]:
+    """Return what each rank sent, in units of S, and how that was counted."""
+    sent = judging.sent([run["report"] for run in runs])
+    return (sent.matrix.sum(axis=1) / (numel * ITEM)).tolist(), sent.how
 
 
 def _claims() -> list[tuple[str, int, int, float, float]]:

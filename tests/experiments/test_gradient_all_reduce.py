@@ -97,6 +97,17 @@ def test_without_hosts_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys
     assert alone.collective == "all_reduce"
 
 
+def test_the_kept_steps_are_the_quickest_two_in_a_row():
+    assert problem._calmest_pair([5.0, 1.0, 2.0, 1.5, 9.0]) == 2
+    assert problem._calmest_pair([5.0]) == 1
+
+
+def test_in_the_recording_the_late_rank_is_the_slow_one():
+    (record,) = (r for r in load(problem.RECORDING) if r.case == THREAD)
+    blame = problem.timeline(record).blame()
+    assert max(blame, key=blame.get) == problem.WORKLOAD.slow_rank
+
+
 def test_an_unknown_case_is_refused():
     with pytest.raises(ValueError, match=r"unknown cases \['warp'\]"):
         problem.measure(["warp"])

@@ -41,7 +41,7 @@ def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> A
         (mark,) = ax.plot([], [], color=plots.INK, linewidth=2.2)
         ax.legend(
             [mark],
-            ["least bytes / link rate (MODELLED)"],
+            ["least possible (MODELLED)"],
             frameon=False,
             fontsize=8.5,
             loc="upper right",

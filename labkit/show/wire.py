@@ -147,10 +147,10 @@ def _arrow(
         )
     )
     (x0, y0), (x1, y1) = start, end
-    middle = np.array([(x0 + x1) / 2, (y0 + y1) / 2])
-    aside = 0.08 * np.array([y1 - y0, x0 - x1])  # where the arc bulges: right of the way
+    early = 0.66 * np.array([x0, y0]) + 0.34 * np.array([x1, y1])  # in the middle, many cross
+    aside = 0.07 * np.array([y1 - y0, x0 - x1])  # where the arc bulges: right of the way
     ax.text(
-        *(middle + aside), f"{share:.3g}", ha="center", va="center", fontsize=8.5,
+        *(early + aside), f"{share:.3g}", ha="center", va="center", fontsize=8.5,
         color=plots.INK, zorder=5,
         bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"},
     )  # fmt: skip

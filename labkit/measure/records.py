@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -168,10 +167,9 @@ def save(records: Sequence[Record], path: Path | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"version": VERSION, "records": [dataclasses.asdict(record) for record in records]}
     text = json.dumps(document, indent=1)  # before there is a file: this may fail
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    os.replace(file.name, path)  # noqa: PTH105  (a whole file or the old one, never half)
-    return path
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    return draft.replace(path)  # a whole file or the old one, never half
 
 
 def load(path: Path | str, *, recorded: bool = False) -> list[Record]:

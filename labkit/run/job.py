@@ -10,6 +10,9 @@ from pathlib import Path
 
 from labkit.run.placement import Placement
 
+FINISHED, RAISED, DUMP, DUMPED = b"F", b"R", b"D", b"K"
+"""What a rank and its launcher say to each other on the control socket (see `labkit.run.rank`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -36,9 +36,7 @@ import torch.distributed as dist
 
 from labkit.run.casefile import Line
 from labkit.run.failures import Failure
-from labkit.run.job import Job
-
-FINISHED, RAISED, DUMP, DUMPED = b"F", b"R", b"D", b"K"
+from labkit.run.job import DUMPED, FINISHED, RAISED, Job
 
 
 def main(directory: Path, rank: int, control: socket.socket) -> None:

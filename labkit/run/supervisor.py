@@ -17,10 +17,10 @@ from pathlib import Path
 
 from labkit.run.casefile import CaseFile, RankCase, parse_calls, parse_stack
 from labkit.run.failures import Failure, LaunchTimeout, RankDied, reraise
+from labkit.run.job import DUMP, DUMPED, FINISHED, RAISED
 from labkit.run.serverlink import ServerLink
 from labkit.run.spawner import Spawner
 
-_FINISHED, _RAISED, _DUMP, _DUMPED = b"F", b"R", b"D", b"K"
 _GRACE = (
     0.3  # seconds at most between the first failure and the verdict: others may have failed alike
 )
@@ -160,12 +160,12 @@ class Supervisor:
             words = b""
         if not words:
             self.selector.unregister(rank.control)
-        if _FINISHED in words:
+        if FINISHED in words:
             rank.state = "finished"
-        elif _RAISED in words:
+        elif RAISED in words:
             rank.state = "raised"
             self.raised.append(rank.number)
-        if _DUMPED in words:
+        if DUMPED in words:
             rank.dumped = True
 
     def _note_exits(self) -> None:
@@ -195,7 +195,7 @@ class Supervisor:
         states = [rank.state for rank in self.ranks]  # now: a signal may end what a rank waits for
         for rank in self.ranks:
             try:
-                rank.control.send(_DUMP)
+                rank.control.send(DUMP)
             except OSError:
                 rank.dumped = True  # gone: nothing to wait for
         self._step_until(

@@ -1,6 +1,7 @@
 """`python -m labkit report`: one self-contained page of what this machine measured.
 
-Every figure is recomputed from the samples in the record files when the page is made, and the
+Runs of the same experiment, on a cluster and on a laptop say, are also drawn side by side. Every
+figure is recomputed from the samples in the record files when the page is made, and the
 samples are embedded, so that whoever gets the page can compute them again.
 """
 
@@ -9,12 +10,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from labkit import experiments
 from labkit.commands.run import found_runs
 from labkit.measure import records as recording
-from labkit.measure.records import Record
+from labkit.measure.records import Provenance, Record, Tier
+from labkit.run.machine import Machine
 from labkit.show.page import Page
 
 
@@ -33,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
         print("nothing was measured yet: python -m labkit run --quick", file=sys.stderr)
         return 1
     try:
-        loaded = {path: recording.load(path) for path in paths}
+        loaded = {path: _load(path) for path in paths}
     except (OSError, ValueError) as error:
         print(f"labkit report: {error}", file=sys.stderr)
         return 2
@@ -43,29 +46,61 @@ def main(options: argparse.Namespace) -> int:
 
 
 def page(loaded: dict[Path, list[Record]]) -> Page:
-    """Build the page, one section per file of records."""
-    result = Page("What this machine measured")
+    """Build the page: by experiment, its runs side by side, then a section for each."""
+    every = [record for records in loaded.values() for record in records]
+    foreign = any(record.tier is Tier.RECORDED for record in every)
+    result = Page("What was measured" if foreign else "What this machine measured")
+    runs: dict[str, dict[Path, list[Record]]] = {}
     for path, records in loaded.items():
         if records:
-            _section(result, path, records)
+            runs.setdefault(records[0].experiment, {})[path] = records
+    for name, files in runs.items():
+        if len(files) > 1:
+            _side_by_side(result, name, {_name(path, files): files[path] for path in files})
+        for path, records in files.items():
+            _section(result, _name(path, files), records)
+            result.data(f"records-{_name(path, loaded)}", path.read_text(encoding="utf-8"))
     return result
 
 
-def _section(result: Page, path: Path, records: list[Record]) -> None:
+def _load(path: Path) -> list[Record]:
+    """Read records; those of another machine are RECORDED."""
+    here, records = Machine.here(), recording.load(path)
+    if all(record.provenance.machine == here for record in records):
+        return records
+    return recording.load(path, recorded=True)
+
+
+def _name(path: Path, among: Iterable[Path]) -> str:
+    """Name a file without its folders, unless another has the same name."""
+    alone = sum(other.stem == path.stem for other in among) == 1
+    return path.stem if alone else f"{path.parent.name}/{path.stem}"
+
+
+def _side_by_side(result: Page, name: str, runs: dict[str, list[Record]]) -> None:
+    from labkit.show import beside
+
+    result.heading(f"{_title(name)}: {len(runs)} runs side by side")
+    try:
+        result.picture(beside.draw(runs))
+    except ValueError as error:
+        result.text(str(error))
+
+
+def _section(result: Page, file: str, records: list[Record]) -> None:
     name, origin = records[0].experiment, records[0].provenance
-    machine = origin.machine
     experiment = experiments.load(name) if name in experiments.MODULES else None
-    result.heading(experiment.TITLE if experiment else name)
+    result.heading(_title(name))
     result.table(
         ["", ""],
         [
             ("experiment", name),
+            ("file", file),
             ("tier", " + ".join(dict.fromkeys(str(record.tier) for record in records))),
             ("date", origin.date),
-            ("machine", f"{machine.cpu_model}, {machine.cores:g} CPUs, {machine.system}"),
-            ("GPUs", ", ".join(machine.gpus) or "none"),
-            ("versions", f"torch {machine.torch}, Python {machine.python}, {origin.backend}"),
+            ("backend", origin.backend),
             ("command", origin.command),
+            *_machines(origin),
         ],
     )
     if experiment:
@@ -76,7 +111,26 @@ def _section(result: Page, path: Path, records: list[Record]) -> None:
         ["case", "median [µs]", "p10", "p90", "samples", "busbw [GB/s]"],
         [_row(record) for record in records if record.samples and record.samples[0]],
     )
-    result.data(f"records-{path.stem}", path.read_text(encoding="utf-8"))
+
+
+def _title(name: str) -> str:
+    return experiments.load(name).TITLE if name in experiments.MODULES else name
+
+
+def _machines(origin: Provenance) -> Iterator[tuple[str, str]]:
+    """Describe the machine, or every node with its ranks."""
+    nodes = {f"node {i}, ranks {_ranks(n.ranks)}": n.machine for i, n in enumerate(origin.nodes)}
+    for name, machine in (nodes or {"machine": origin.machine}).items():
+        yield name, f"{machine.cpu_model}, {machine.cores:g} CPUs, {machine.system}"
+        yield "GPUs", ", ".join(machine.gpus) or "none"
+        yield "versions", f"torch {machine.torch}, Python {machine.python}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Write ranks briefly: torchrun numbers a node's ranks one after the other."""
+    first, last = ranks[0], ranks[-1]
+    together = last - first == len(ranks) - 1
+    return f"{first} to {last}" if together and first != last else ", ".join(map(str, ranks))
 
 
 def _row(record: Record) -> tuple:

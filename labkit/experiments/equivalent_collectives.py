@@ -10,18 +10,21 @@ is checked before it is timed, and the same call's bytes are counted.
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from labkit.comm import sums
+from labkit.comm import devices, sums
 from labkit.comm.collectives import pattern
 from labkit.measure import records, timing, wire
 from labkit.measure.records import Provenance, Record, Tier, bus_factor
+from labkit.run import elastic
 from labkit.run.fabric import Fabric, FabricUnavailable
 from labkit.run.launcher import launch
 
@@ -29,6 +32,8 @@ NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
 RATE, FASTER = "200mbit", "400mbit"
 NBYTES = 2 * 2**20
+ON_GPUS = 2**28
+"""S where NCCL carries it: 2 MiB would time the start of a kernel."""
 RECORDING = Path(__file__).parents[1] / "recordings" / "equivalent_collectives.json"
 
 LIBRARY = ("all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather")
@@ -58,21 +63,23 @@ def program(cases: Sequence[str], nbytes: int, iters: int) -> dict[str, dict[str
     """
     rank, n, numel = dist.get_rank(), dist.get_world_size(), nbytes // 4
     results = {}
-    for name in cases:
-        case = sums.ALL[name]
-        buffers = case.prepare(numel, rank=rank, world_size=n)
-        with wire.meter() as m:
-            case.run(buffers, None)
-        case.check(buffers, numel=numel, rank=rank, world_size=n)
-        buffers.source.zero_()
-        samples = timing.time_calls(lambda c=case, b=buffers: c.run(b, None), warmup=0, iters=iters)
-        results[name] = {"samples": samples, "report": m.report}
+    with devices.mine():
+        for name in cases:
+            case = sums.ALL[name]
+            buffers = case.prepare(numel, rank=rank, world_size=n)
+            with wire.meter() as m:
+                case.run(buffers, None)
+            case.check(buffers, numel=numel, rank=rank, world_size=n)
+            buffers.source.zero_()
+            call = partial(case.run, buffers, None)
+            samples = timing.time_calls(call, warmup=0, iters=iters)
+            results[name] = {"samples": samples, "report": m.report}
     return results
 
 
 def round_trip(iters: int = 30) -> list[float]:
     """Time half a round trip of four bytes between ranks 0 and 1; runs on every rank."""
-    rank, message = dist.get_rank(), pattern(0, 1)
+    rank, message = dist.get_rank(), pattern(0, 1).to(devices.mine())
 
     def there_and_back() -> None:
         if rank == 0:
@@ -114,6 +121,7 @@ def compare(
     """
     if progress:
         progress(f"{len(cases)} cases on {hosts} {f'hosts of {rate}' if rate else 'local ranks'}")
+    carrier = "gloo" if rate else devices.carrier(hosts)
     with Fabric.star(hosts=hosts, rate=rate) if rate else nullcontext() as fabric:
         where = {"fabric": fabric} if fabric else {}
         alpha = statistics.median(timing.slowest(launch(round_trip, world_size=2, **where)))
@@ -122,13 +130,18 @@ def compare(
         )
         beta = 1 / fabric.payload_rate(0, 1) if fabric else None
     link = {"alpha": alpha, "beta": beta}
-    params = {"hosts": hosts, "rate": rate or "loopback"}
-    return [_record(name, params, nbytes, link, results) for name in cases]
+    params = {"hosts": hosts, "rate": rate or ("torchrun" if elastic.is_here() else "loopback")}
+    return [_record(name, params, nbytes, link, results, carrier) for name in cases]
 
 
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
-    """Run all cases on 4 and 8 hosts, and the 8-host broadcast of 8 MiB; on loopback without."""
+    """Run all cases on 4 and 8 hosts, and the 8-host broadcast of 8 MiB; on loopback without.
+
+    Under torchrun: on the ranks and the network that are there.
+    """
     iters = 2 if quick else 5
+    if elastic.is_here():
+        return _under_torchrun(iters, progress)
     found = compare(hosts=4, rate=None, iters=iters, progress=progress)
     try:
         found += compare((*CASES, *SWAPS), hosts=4, iters=iters, progress=progress)
@@ -139,6 +152,20 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
         if progress:
             progress(f"no fabric: {reason.cause}; loopback only")
     return found
+
+
+def _under_torchrun(iters: int, progress: Callable[[str], None] | None) -> list[Record]:
+    """Run on all ranks; on GPUs without the hand-written cases.
+
+    They send and receive with calls of their own, which NCCL puts into one queue: in a circle of
+    ranks each would wait for a receive that stands behind its send.
+    """
+    ranks = int(os.environ["WORLD_SIZE"])
+    on_gpus = devices.carrier(ranks) == "nccl"
+    unit = 2 * 4096 * ranks
+    nbytes = -(-(ON_GPUS if on_gpus else NBYTES) // unit) * unit
+    cases = (*LIBRARY, *TWO_STEPS) if on_gpus else CASES
+    return compare(cases, hosts=ranks, nbytes=nbytes, rate=None, iters=iters, progress=progress)
 
 
 def broadcast_on_eight(
@@ -252,30 +279,38 @@ def _calm(measure: Callable[[], list[Record]], *, attempts: int = 2) -> list[Rec
 
 
 def _record(
-    name: str, params: dict[str, Any], nbytes: int, link: dict[str, Any], results: list
+    name: str,
+    params: dict[str, Any],
+    nbytes: int,
+    link: dict[str, Any],
+    results: list,
+    carrier: str,
 ) -> Record:
     n, beta = len(results), link["beta"]
+    reports = [result[name]["report"] for result in results]
     return Record(
         NAME,
         name,
         params,
         [result[name]["samples"] for result in results],
         Tier.EMULATED if beta else Tier.MEASURED,
-        Provenance.here(),
+        Provenance.here(carrier),
         collective=sums.ALL[name].name,
         nbytes=nbytes,
         values={
             "ideal": least(name, n) * nbytes * beta if beta else None,
-            **_sent([result[name]["report"] for result in results], nbytes),
+            **_sent(reports if carrier == "gloo" else [], nbytes),
             **link,
         },
     )
 
 
 def _sent(reports: list[wire.Report], nbytes: int) -> dict[str, list | None]:
-    """Return what was sent in units of S, by rank and by pair, or None where nobody can count."""
+    """Return what was sent in units of S, by rank and by pair, or None where nobody counted."""
     try:
-        matrix = wire.payload(reports) / nbytes
+        matrix = wire.payload(reports) / nbytes if reports else None
     except wire.WireUnavailable:
+        matrix = None
+    if matrix is None:
         return {"sent": None, "matrix": None}
     return {"sent": matrix.sum(axis=1).tolist(), "matrix": matrix.tolist()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from labkit.comm import devices
 from labkit.measure import sched, timing
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.model.costmodel import AlphaBeta
@@ -49,13 +49,6 @@ class Passport:
         return AlphaBeta(self.alpha, self.beta)
 
 
-def device() -> torch.device:
-    """Return where this rank's tensors live: its own GPU if the group has NCCL, else the CPU."""
-    if "nccl" in dist.get_backend_config():
-        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    return torch.device("cpu")
-
-
 def ping_pong(sizes: Sequence[int], iters: int) -> dict[int, list[float]]:
     """Send each size to and fro between ranks 0 and 1.
 
@@ -66,7 +59,7 @@ def ping_pong(sizes: Sequence[int], iters: int) -> dict[int, list[float]]:
     rank = dist.get_rank()
     times = {}
     for nbytes in sizes:
-        ball = torch.zeros(nbytes, dtype=torch.uint8, device=device())
+        ball = torch.zeros(nbytes, dtype=torch.uint8, device=devices.mine())
 
         def round_trip(ball: torch.Tensor = ball) -> None:
             if rank == 0:
@@ -88,7 +81,7 @@ def call_cost(calls: int, blocks: int) -> dict[str, Any]:
         ``samples``: seconds per call, one per block; ``on_cpu``: seconds on a CPU per call of this
         rank, all its threads; None where the system does not tell.
     """
-    small = torch.zeros(100, device=device())
+    small = torch.zeros(100, device=devices.mine())
 
     def block() -> None:
         for _ in range(calls):
@@ -111,6 +104,7 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     if progress:
         progress("ping-pong between two ranks")
     one_way = launch(ping_pong, SIZES, 8 if quick else 24, world_size=2)[0]
+    origin = Provenance.here(devices.carrier(2))
     records = [
         Record(
             NAME,
@@ -118,7 +112,7 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
             {"nbytes": nbytes},
             [samples],
             Tier.MEASURED,
-            Provenance.here(),
+            origin,
             collective="send",
             nbytes=nbytes,
         )
@@ -130,7 +124,6 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     costs = [result["on_cpu"] for result in results]
     values = {} if None in costs else {"on_cpu": statistics.mean(costs)}
     samples = [result["samples"] for result in results]
-    origin = Provenance.here()
     records.append(
         Record(NAME, "small all_reduce", {}, samples, Tier.MEASURED, origin, values=values)
     )

@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from labkit.measure.timing import Summary, slowest, summarize
+from labkit.run import elastic
 from labkit.run.machine import Machine
+from labkit.run.roll_call import Node
 
-VERSION = 1
+VERSION = 2
+_READABLE = {1, 2}
+"""Version 1 knew one machine only."""
 
 
 class Tier(enum.StrEnum):
@@ -44,17 +48,20 @@ class Provenance:
     date: str
     """ISO 8601, UTC."""
     command: str
+    nodes: tuple[Node, ...] = ()
+    """Under torchrun: every node, with its ranks; the first is `machine`. Empty for a launch."""
 
     @classmethod
     def here(cls, backend: str = "gloo") -> Provenance:
         """Describe this machine, now."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(Machine.here(), backend, now, _command())
+        return cls(Machine.here(), backend, now, _command(), elastic.nodes())
 
     def __str__(self) -> str:
         machine = self.machine
+        several = f"{len(self.nodes)} nodes, the first " if len(self.nodes) > 1 else ""
         return (
-            f"{machine.cpu_model}, {machine.cores:g} CPUs, torch {machine.torch}, "
+            f"{several}{machine.cpu_model}, {machine.cores:g} CPUs, torch {machine.torch}, "
             f"{self.backend}, {self.date[:10]}"
         )
 
@@ -188,9 +195,9 @@ def load(path: Path | str, *, recorded: bool = False) -> list[Record]:
         version = document["version"]
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is not a file of labkit records.") from None
-    if version != VERSION:
+    if version not in _READABLE:
         raise ValueError(
-            f"{path} has records of version {version}; this labkit reads version {VERSION}. "
+            f"{path} has records of version {version}; this labkit reads up to {VERSION}. "
             "Use the labkit that wrote it, or measure again."
         )
     try:
@@ -201,9 +208,9 @@ def load(path: Path | str, *, recorded: bool = False) -> list[Record]:
 
 def _record(entry: dict[str, Any], *, recorded: bool) -> Record:
     origin = entry.pop("provenance")
-    machine = origin.pop("machine")
-    machine["gpus"] = tuple(machine["gpus"])
-    provenance = Provenance(Machine(**machine), **origin)
+    machine = Machine.from_dict(origin.pop("machine"))
+    nodes = tuple(Node.from_dict(node) for node in origin.pop("nodes", []))
+    provenance = Provenance(machine, **origin, nodes=nodes)
     tier = Tier(entry.pop("tier"))
     if recorded and tier in {Tier.MEASURED, Tier.EMULATED}:
         tier = Tier.RECORDED

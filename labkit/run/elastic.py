@@ -27,6 +27,19 @@ def is_here() -> bool:
     return needed <= os.environ.keys() and "LABKIT_RANK" not in os.environ
 
 
+def default_backend() -> str:
+    """Return what carries tensors: gloo, and where this rank has a GPU, NCCL beside it."""
+    import torch
+
+    local_rank = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() > local_rank else "gloo"
+
+
+def nodes() -> tuple[roll_call.Node, ...]:
+    """Return the nodes that the ranks run on; none before the first `run`, or without torchrun."""
+    return roll_call.nodes(_present)
+
+
 def run(
     program: Callable[..., Any],
     args: tuple,
@@ -89,11 +102,12 @@ def _wait_for_results(store: Any, world_size: int, patience: timedelta) -> list[
 
 
 _shared_store = None
+_present: list[roll_call.Present] = []
 
 
 def _store(rank: int, world_size: int) -> Any:
     """Connect to the store that all ranks share; the first time, call the roll."""
-    global _shared_store
+    global _shared_store, _present
     if _shared_store is None:
         import torch.distributed as dist
         from torch.distributed.rendezvous import rendezvous
@@ -104,7 +118,7 @@ def _store(rank: int, world_size: int) -> Any:
         except dist.DistError as error:
             raise roll_call.too_few(f"not all came ({error})", world_size) from error
         answers = dist.PrefixStore("labkit-roll-call", store)
-        roll_call.call(answers, roll_call.Present.here(rank), world_size=world_size)
+        _present = roll_call.call(answers, roll_call.Present.here(rank), world_size=world_size)
         _shared_store = store
     return _shared_store
 
@@ -121,11 +135,9 @@ def _run_here(
     import torch
     import torch.distributed as dist
 
-    local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    if backend is None:
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.device_count() > local_rank else "gloo"
+    backend = backend or default_backend()
     if "nccl" in backend:
-        torch.cuda.set_device(local_rank)
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
     saved = os.environ["WORLD_SIZE"]
     os.environ["WORLD_SIZE"] = str(world_size)
     try:

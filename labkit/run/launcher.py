@@ -105,6 +105,13 @@ def launch(
             return _supervise(server, directory, world_size, timeout)
 
 
+def default_backend(world_size: int) -> str:
+    """Return what `launch` takes if no backend is given: gloo, and NCCL beside it for GPUs."""
+    return (
+        elastic.default_backend() if elastic.is_here() else _choose_backend(None, world_size, None)
+    )
+
+
 def _supervise(
     server: serverlink.ServerLink | spawner.Spawner,
     directory: Path,

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ class Machine:
             torch=metadata.version("torch"),
             virtual=_virtual(),
         )
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Machine:
+        """Rebuild it from `dataclasses.asdict`, also after a way through JSON."""
+        return cls(**fields | {"gpus": tuple(fields["gpus"])})
 
     @property
     def cores(self) -> float:

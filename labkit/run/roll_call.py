@@ -6,12 +6,14 @@ import json
 import os
 import platform
 import socket
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from labkit.run.failures import LaunchError
+from labkit.run.machine import Machine
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -26,11 +28,14 @@ class Present:
     """One rank's answer to the roll call."""
 
     rank: int
+    node: str
+    """What torchrun or Slurm calls this rank's node; without them, the host."""
     host: str
     labkit: str
     torch: str
     python: str
     """Major and minor version: pickles travel between ranks."""
+    machine: Machine
 
     @classmethod
     def here(cls, rank: int) -> Present:
@@ -39,13 +44,44 @@ class Present:
             version = metadata.version("labkit")
         except metadata.PackageNotFoundError:
             version = "not installed"
+        host = socket.gethostname()
         return cls(
             rank=rank,
-            host=socket.gethostname(),
+            node=os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID") or host,
+            host=host,
             labkit=version,
             torch=metadata.version("torch"),
             python=".".join(platform.python_version_tuple()[:2]),
+            machine=Machine.here(),
         )
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Present:
+        """Rebuild it from `dataclasses.asdict`."""
+        return cls(**fields | {"machine": Machine.from_dict(fields["machine"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of several, and which ranks ran there. It has no name: records are passed on."""
+
+    ranks: tuple[int, ...]
+    machine: Machine
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Node:
+        """Rebuild it from `dataclasses.asdict`."""
+        return cls(tuple(fields["ranks"]), Machine.from_dict(fields["machine"]))
+
+
+def nodes(present: Sequence[Present]) -> tuple[Node, ...]:
+    """Group the answers by node, in the order of their first rank."""
+    together: dict[str, list[Present]] = {}
+    for one in present:
+        together.setdefault(one.node, []).append(one)
+    return tuple(
+        Node(tuple(one.rank for one in ranks), ranks[0].machine) for ranks in together.values()
+    )
 
 
 def patience() -> timedelta:
@@ -74,10 +110,10 @@ def call(store: Store, me: Present, *, world_size: int) -> list[Present]:
     except RuntimeError:  # torch's DistStoreError among them
         missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
         raise too_few(f"ranks {missing} are missing", world_size) from None
-    present = [Present(**json.loads(store.get(key))) for key in keys]
-    for name in (field.name for field in fields(Present) if field.name in _ALIKE):
-        _hold_alike(present, name)
-    return present
+    answers = [json.loads(store.get(key)) for key in keys]
+    for name in _ALIKE:  # first of all: another labkit may answer in other words
+        _hold_alike(answers, name)
+    return [Present.from_dict(answer) for answer in answers]
 
 
 def too_few(found: str, world_size: int) -> LaunchError:
@@ -89,13 +125,13 @@ def too_few(found: str, world_size: int) -> LaunchError:
     )
 
 
-def _hold_alike(present: list[Present], name: str) -> None:
+def _hold_alike(answers: Sequence[dict[str, Any]], name: str) -> None:
     versions: dict[str, list[int]] = {}
-    for one in present:
-        versions.setdefault(getattr(one, name), []).append(one.rank)
+    for rank, answer in enumerate(answers):
+        versions.setdefault(answer[name], []).append(rank)
     if len(versions) > 1:
         found = "; ".join(
-            f"{version} on ranks {ranks} ({present[ranks[0]].host})"
+            f"{version} on ranks {ranks} ({answers[ranks[0]]['host']})"
             for version, ranks in versions.items()
         )
         raise LaunchError(f"all ranks need the same {name}: {found}.")

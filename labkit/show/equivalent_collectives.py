@@ -49,8 +49,7 @@ def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> A
             borderaxespad=2.4,  # below the ticks
         )
     first = records[0]
-    link = "loopback" if first.params["rate"] == "loopback" else f"links of {first.params['rate']}"
-    note = f"{first.world_size} ranks, {link}, S = {first.nbytes / 2**20:g} MiB"
+    note = f"{first.world_size} ranks, {_link(first)}, S = {first.nbytes / 2**20:g} MiB"
     plots.stamp(ax, first.tier, first.provenance, note=note)
     slow = max(records, key=lambda record: record.summary.median)
     fast = min(records, key=lambda record: record.summary.median)
@@ -71,8 +70,8 @@ def draw(records: Sequence[Record]) -> Figure:
     heights = [1 + len(cases) for cases in settings.values()]
     figure, panels = plots.new_figure(len(settings), 1, size=(8.5, 1 + 0.45 * sum(heights)))
     panels[0].get_gridspec().set_height_ratios(heights)
-    for ax, ((rate, n, nbytes), cases) in zip(panels, settings.items(), strict=True):
-        title = f"{n} ranks, {rate}, S = {nbytes / 2**20:g} MiB"
+    for ax, ((_, n, nbytes), cases) in zip(panels, settings.items(), strict=True):
+        title = f"{n} ranks, {_link(cases[0])}, S = {nbytes / 2**20:g} MiB"
         times(cases, title=title, ax=ax)
     return figure
 
@@ -209,3 +208,9 @@ def _by(record: Record) -> int:
     """Return the series of a case: ours apart from the library's."""
     by_hand = record.case.startswith(("ring", "tree", "pipelined", "halving"))
     return 2 if by_hand else 0
+
+
+def _link(record: Record) -> str:
+    rate = record.params["rate"]
+    named = {"loopback": "loopback", "torchrun": "the network between torchrun's ranks"}
+    return named.get(rate, f"links of {rate}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matplotlib.axis import Axis
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -15,7 +15,7 @@ def dress(axis: Axis, name: str, *, unit: str, scale: str) -> None:
     in_bytes = unit == "bytes"
     if scale == "log":
         set_scale("log", base=2 if in_bytes else 10)
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_formatter(FuncFormatter(lambda value, _: _between(axis, value)))
         if in_bytes:
             axis.set_major_locator(LogLocator(base=2, numticks=9))
             axis.set_minor_locator(LogLocator(base=2, numticks=1))
@@ -36,6 +36,13 @@ def human_bytes(nbytes: float) -> str:
         nbytes /= 1024
         power += 1
     return f"{nbytes:.3g} {_BINARY[power]}"
+
+
+def _between(axis: Axis, value: float) -> str:
+    """Label the twos and fives as well where the axis has hardly a decade to label."""
+    low, high = axis.get_view_interval()
+    wanted = high < 25 * low and f"{value:.0e}"[0] in "25"
+    return _plain(value) if wanted else ""
 
 
 def _as_bytes(value: float, _: int | None = None) -> str:

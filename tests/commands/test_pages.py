@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import random
 import re
@@ -10,6 +11,7 @@ from labkit.commands import classroom, edition, report, run
 from labkit.course import handin, ledger
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.run.roll_call import Node
 from labkit.show import classroom as pictures
 from labkit.show.alternatives import tables_of
 from tests.course.samples import lesson
@@ -94,6 +96,33 @@ def test_the_report_recomputes_from_samples_and_embeds_them(tmp_path):
     assert "2500" in page, "the median of the slowest rank per iteration, in µs"
     embedded = re.search(r'<script [^>]*id="records-other">(.*?)</script>', page, re.S)
     assert json.loads(embedded[1])["records"][0]["samples"] == [[1e-3, 3e-3], [2e-3, 1e-3]]
+
+
+def test_runs_of_one_experiment_stand_side_by_side_with_every_node(tmp_path):
+    mine = measured(tmp_path / "mine" / "other.json")
+    (record,) = records.load(mine)
+    there = dataclasses.replace(record.provenance.machine, cpu_model="Abacus 9", memory=1)
+    nodes = (Node((0, 1), there), Node((2, 3), there))
+    origin = dataclasses.replace(record.provenance, machine=there, nodes=nodes)
+    cluster = dataclasses.replace(
+        record, samples=[[1e-4, 2e-4]] * 2, nbytes=8000, provenance=origin
+    )
+    theirs = records.save([cluster], tmp_path / "theirs" / "other.json")
+    assert records.load(theirs)[0].provenance == origin
+    page = str(report.page({path: report._load(path) for path in (mine, theirs)}))
+    assert "2 runs side by side" in page and "busbw [MB/s]" in page
+    assert "node 0, ranks 0 to 1" in page and "node 1, ranks 2 to 3" in page
+    assert "RECORDED, 2 nodes, the first Abacus 9" in page
+    assert 'id="records-mine/other"' in page and 'id="records-theirs/other"' in page
+    assert str(tmp_path) not in page
+
+
+def test_runs_without_a_case_in_common_are_told_so(tmp_path):
+    (record,) = records.load(measured(tmp_path / "a.json"))
+    records.save([dataclasses.replace(record, case="another")], tmp_path / "b.json")
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    page = str(report.page({path: report._load(path) for path in files}))
+    assert "a and b have no case in common" in page
 
 
 def test_the_report_takes_the_latest_of_each_experiment(tmp_path, monkeypatch, capsys):

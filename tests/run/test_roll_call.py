@@ -1,6 +1,7 @@
 """Several nodes: who is missing or differs is named. Two torchrun agents stand for two nodes."""
 
 import dataclasses
+import json
 import os
 import signal
 import socket
@@ -11,13 +12,15 @@ import time
 from pathlib import Path
 
 import torch.distributed as dist
-from pytest import mark, raises
+from pytest import approx, mark, raises
 
 from labkit.measure import records
 from labkit.run import roll_call
 from labkit.run.fabric import Fabric, FabricUnavailable
 from labkit.run.failures import LaunchError
 from labkit.run.roll_call import Present
+from labkit.run.shaping import address
+from tests.run.test_fabric import needs_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,6 +68,13 @@ def test_other_versions_are_refused_with_both_named(name):
         assert getattr(mine, name) in text
 
 
+def test_a_labkit_that_answers_in_other_words_is_refused_by_its_version():
+    mine, store = Present.here(0), dist.HashStore()
+    store.set("1", json.dumps({"host": "node-2", "labkit": "9.9", "beat": 3}))
+    with raises(LaunchError, match=r"the same labkit: .* 9.9 on ranks \[1\] \(node-2\)"):
+        roll_call.call(store, mine, world_size=2)
+
+
 def test_missing_ranks_are_named_after_the_stated_time(monkeypatch):
     monkeypatch.setenv(roll_call.PATIENCE, "0.5")
     (error,) = answers([Present.here(0), None]).values()
@@ -89,14 +99,16 @@ def test_a_node_that_never_comes_is_told():
     assert "after 3 s" in done.stderr
 
 
-def agent(node, port, *command):
+def agent(node, port, *command, place=None, master="127.0.0.1"):
+    """Start torchrun as one of two nodes: on this machine, or on a fabric's host (`place`)."""
+    network = {"GLOO_SOCKET_IFNAME": place.interface} if place else {}
     return subprocess.Popen(
         [
             sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
-            f"--node-rank={node}", "--master-addr=127.0.0.1", f"--master-port={port}", *command,
+            f"--node-rank={node}", f"--master-addr={master}", f"--master-port={port}", *command,
         ],
-        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, cwd=ROOT,
+        env=environment(**network), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True, cwd=ROOT, preexec_fn=place.enter if place else None,
     )  # fmt: skip
 
 
@@ -109,6 +121,24 @@ def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     assert "ping-pong" in first[0] and str(out) in first[0]
     assert "ping-pong" not in second[0], "rank 0 alone prints"
     assert records.load(out)
+
+
+@needs_hosts
+def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
+    """Each agent on a host of its own: the records tell of both, and of the link between them."""
+    out = tmp_path / "records.json"
+    command = ["-m", "labkit", "run", "passport", "--quick", "--out", str(out)]
+    with Fabric.star(hosts=2, rate="2gbit") as fabric:
+        nodes = [
+            agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
+            for host in range(2)
+        ]
+        first, second = (node.communicate(timeout=100) for node in nodes)
+        assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
+        *messages, _ = records.load(out)
+        assert messages[-1].algbw == approx(fabric.payload_rate(0, 1), rel=0.1)
+    assert [node.ranks for node in messages[0].provenance.nodes] == [(0,), (1,)]
+    assert "2 nodes" in first[0]
 
 
 def test_what_srun_starts_is_a_world_too(tmp_path):

@@ -37,22 +37,22 @@ def draw(runs: Mapping[str, Sequence[Record]], *, ax: Axes | None = None) -> Axe
     )  # fmt: skip
     names = columns(rows)
     offsets = 0.16 * (np.arange(len(names)) - (len(names) - 1) / 2)
+    origins = []
     for series, (name, offset) in enumerate(zip(names, offsets, strict=True)):
         look = plots.style(series)
         there = {at: row[name] for at, row in enumerate(rows.values()) if name in row}
         low, middle, high = np.array([figure(record) for record in there.values()]).T
+        origins.append(f"{name}: {_origin(list(there.values()))}")
         ax.errorbar(
             middle, np.array(list(there)) + offset, xerr=[middle - low, high - middle],
-            fmt=look.marker, color=look.color, capsize=2,
-            label=f"{name}: {_origin(list(there.values()))}",
+            fmt=look.marker, color=look.color, capsize=2, label=origins[-1],
         )  # fmt: skip
     ax.set_yticks(range(len(rows)), rows)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(visible=True, axis="x", color=plots.FAINT, linewidth=0.8)
     ax.get_figure(root=True).legend(loc="outside lower left", frameon=False, fontsize=8)
-    plots.describe(
-        ax, f"{len(rows)} cases that {', '.join(names)} have in common.", table=table(rows)
-    )
+    said = [f"{quantity} in {unit} of {len(rows)} cases in common", *origins]
+    plots.describe(ax, ". ".join(said) + ".", table=table(rows))
     return ax
 
 

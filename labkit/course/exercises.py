@@ -51,6 +51,8 @@ from dataclasses import dataclass
 import nbformat
 from nbformat import NotebookNode
 
+from labkit.course import canonical
+
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
 
@@ -128,6 +130,8 @@ def derive(solutions: NotebookNode) -> NotebookNode:
         if cell.cell_type != "code":
             continue
         cell.outputs, cell.execution_count = [], None
+        unmarked = cell.source.removeprefix(canonical.MARK)  # nothing is stored to compare
+        cell.source = unmarked.lstrip("\n")
         part = part_of(cell)
         marked = BEGIN in cell.source or END in cell.source
         if marked and (part is None or part.role != "answer"):

@@ -119,8 +119,9 @@ def compare(
     Raises:
         FabricUnavailable: a rate was given and hosts cannot be made here.
     """
+    params = {"hosts": hosts, "rate": rate or ("torchrun" if elastic.is_here() else "loopback")}
     if progress:
-        progress(f"{len(cases)} cases on {hosts} {f'hosts of {rate}' if rate else 'local ranks'}")
+        progress(f"{len(cases)} cases on {hosts} ranks, {params['rate']}")
     carrier = "gloo" if rate else devices.carrier(hosts)
     with Fabric.star(hosts=hosts, rate=rate) if rate else nullcontext() as fabric:
         where = {"fabric": fabric} if fabric else {}
@@ -130,7 +131,6 @@ def compare(
         )
         beta = 1 / fabric.payload_rate(0, 1) if fabric else None
     link = {"alpha": alpha, "beta": beta}
-    params = {"hosts": hosts, "rate": rate or ("torchrun" if elastic.is_here() else "loopback")}
     return [_record(name, params, nbytes, link, results, carrier) for name in cases]
 
 

@@ -58,8 +58,9 @@ def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
 
     Returns:
         EMULATED records; where no fabric can be built, the RECORDED ones. Under torchrun, with
-        four ranks at least, MEASURED ones on the network that is there; timelines are then to be
-        trusted on one node only, because nodes have clocks of their own.
+        four ranks at least, MEASURED ones on the network that is there. Timelines are then to be
+        trusted on one node only, because nodes have clocks of their own, and predictions only
+        where every link is as fast as the one between ranks 0 and 1, which is the one measured.
     """
     every = [(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
     repeats = 1 if quick else 3

@@ -40,7 +40,11 @@ def draw(predictions: Sequence[tuple[str, float, float]], *, ax: Axes | None = N
     widest = max(4.0, *np.maximum(factors, 1 / factors) * 1.3) if len(factors) else 4.0
     ax.set_ylim(1 / widest, widest)
     ax.set_xticks(place, names, rotation=45, ha="right")
-    ax.legend(frameon=False, fontsize=9)
+    if names:
+        ax.legend(frameon=False, fontsize=9)
+    else:
+        said = "no prediction yet that was committed before its measurement"
+        ax.text(0.5, 0.55, said, transform=ax.transAxes, ha="center", color=plots.SOFT)
     rows = [(name, float(p), float(m), float(p / m)) for name, p, m in predictions]
     inside = int((np.maximum(factors, 1 / factors) <= 2).sum()) if len(factors) else 0
     plots.describe(

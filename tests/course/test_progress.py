@@ -48,3 +48,9 @@ def test_the_calibration_curve_tells_the_same():
     assert alternatives.text_of(ax).startswith("1 of 2 predictions")
     assert alternatives.tables_of(ax)[0][1][1][1] == ("b", 30.0, 10.0, 3.0)
     assert alternatives.to_html(calibration.draw([])), "nobody predicted anything"
+
+
+def test_every_lesson_says_that_it_was_run_to_its_end():
+    for path in sorted((progress.ROOT / "notebooks").glob("*.ipynb")):
+        code = "\n".join(cell.source for cell in canonical.read(path).cells)
+        assert f'finished("{path.stem[:2]}")' in code, path.name

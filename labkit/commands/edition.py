@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -10,6 +11,7 @@ from nbformat import NotebookNode
 from labkit.course import execute
 from labkit.course.notebooks import LESSONS, ROOT
 
+_SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -32,7 +34,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def page(notebook: NotebookNode) -> str:
-    """Return an executed notebook as one HTML page; pictures stand where widgets would."""
+    """Return an executed notebook as one HTML page; pictures stand where widgets would.
+
+    nbconvert's scripts load mathematics and diagrams from the network; the lessons have neither.
+    """
     from nbconvert import HTMLExporter
 
     for cell in notebook.cells:
@@ -40,4 +45,4 @@ def page(notebook: NotebookNode) -> str:
             if "text/html" in output.get("data", {}):
                 output.data.pop(_WIDGET, None)
     text, _ = HTMLExporter(template_name="lab").from_notebook_node(notebook)
-    return text
+    return _SCRIPT.sub("", text)

@@ -42,7 +42,11 @@ def show_question(entry: Entry, *, commit: Callable[[str, float], Any]) -> None:
         return
     from IPython.display import display
 
-    display(_form(entry, commit))
+    plain = f"Your prediction? {entry.question} [{entry.unit}]"
+    asked = f"{html.escape(entry.question)} [{html.escape(entry.unit)}]"
+    static = f'<div style="{_BOX}"><b>Your prediction?</b> {asked}</div>'
+    bundle = _form(entry, commit)._repr_mimebundle_() or {}
+    display(bundle | {"text/html": static, "text/plain": plain}, raw=True)
 
 
 def _form(entry: Entry, commit: Callable[[str, float], Any]) -> Any:

@@ -148,3 +148,4 @@ def test_the_edition_shows_pictures_in_place_of_widgets():
     notebook.cells[0].outputs = [new_output("display_data", data)]
     page = edition.page(notebook)
     assert 'alt="the picture"' in page and not re.search(r'"model_id":\s*"x"', page)
+    assert "<script" not in page and "cdn" not in page, "nothing from the network"

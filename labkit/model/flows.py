@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
+from labkit.model import fluid
 from labkit.model.topology import Topology
 
 
@@ -131,9 +132,7 @@ def _cut_into_paths(flow: dict, src: int, dst: int) -> list[Path]:
 def fair_rates(topology: Topology, ways: Sequence[Sequence[int]]) -> list[float]:
     """Return the rates that competing transfers get if the links are shared max-min fairly.
 
-    All transfers grow together until a link is full; those that cross it keep their rate, the rest
-    go on growing (Bertsekas and Gallager, Data Networks, section 6.5.2). TCP flows and copies come
-    close to it, not exactly.
+    See `labkit.model.fluid.max_min`. TCP flows and copies come close to it, not exactly.
 
     Args:
         topology: The links.
@@ -147,29 +146,9 @@ def fair_rates(topology: Topology, ways: Sequence[Sequence[int]]) -> list[float]
         >>> [round(rate / 1e9) for rate in fair_rates(PUZZLE, [[0, 5], [0, 5, 2]])]
         [23, 23]
     """
-    capacity: dict[tuple, float] = {}
-    users: dict[tuple, list[int]] = {}
-    for number, way in enumerate(ways):
-        for src, dst in itertools.pairwise(way):
-            for resource, rate in topology.resources(src, dst).items():
-                capacity[resource] = rate
-                users.setdefault(resource, []).append(number)
-    rates = [0.0] * len(ways)
-    growing = set(range(len(ways)))
-    while growing:
-        shares = {
-            resource: capacity[resource] / sum(number in growing for number in users[resource])
-            for resource in capacity
-            if any(number in growing for number in users[resource])
-        }
-        step = min(shares.values())
-        full = {resource for resource, share in shares.items() if share <= step * (1 + 1e-12)}
-        for resource in capacity:
-            capacity[resource] -= step * sum(number in growing for number in users[resource])
-        for number in growing:
-            rates[number] += step
-        growing -= {number for resource in full for number in users[resource]}
-    return rates
+    crossed, rates = _crossed(topology, ways)
+    shares = fluid.max_min(dict(enumerate(crossed)), rates)
+    return [shares[number] for number in range(len(ways))]
 
 
 def finish_times(
@@ -179,16 +158,19 @@ def finish_times(
 
     Whenever one ends, the others share anew.
     """
-    left = {number: float(size) for number, size in enumerate(nbytes)}
-    done, now = [0.0] * len(ways), 0.0
-    while left:
-        numbers = list(left)
-        rates = fair_rates(topology, [ways[number] for number in numbers])
-        step = min(left[number] / rate for number, rate in zip(numbers, rates, strict=True))
-        now += step
-        for number, rate in zip(numbers, rates, strict=True):
-            left[number] -= rate * step
-            if left[number] <= 1e-9 * nbytes[number] + 1e-9:
-                done[number] = now
-                del left[number]
-    return done
+    crossed, rates = _crossed(topology, ways)
+    jobs = {
+        number: fluid.Job(nbytes=size, links=links)
+        for number, (size, links) in enumerate(zip(nbytes, crossed, strict=True))
+    }
+    spans = fluid.play(jobs, after={}, rates=rates)
+    return [spans[number].end for number in jobs]
+
+
+def _crossed(
+    topology: Topology, ways: Sequence[Sequence[int]]
+) -> tuple[list[tuple], dict[tuple, float]]:
+    """Return what each transfer crosses, links and ports, and the rate of each of those."""
+    hops = [[topology.resources(*hop) for hop in itertools.pairwise(way)] for way in ways]
+    rates = {name: rate for way in hops for hop in way for name, rate in hop.items()}
+    return [tuple(name for hop in way for name in hop) for way in hops], rates

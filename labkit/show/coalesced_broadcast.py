@@ -12,7 +12,16 @@ from labkit.experiments.state_broadcast import CASES
 from labkit.measure.records import Record, Tier
 from labkit.model import algorithm_costs
 from labkit.model.coalescing import Coalescing
-from labkit.show.plots import bars, describe, model_line, new_axes, new_figure, stamp, style
+from labkit.show.plots import (
+    bars,
+    describe,
+    model_line,
+    new_axes,
+    new_figure,
+    spread,
+    stamp,
+    style,
+)
 
 SOURCE = "PyTorch pull request 4978, 2018: ResNet50 on two nodes"
 PHASES = ("pack", "send", "unpack")
@@ -58,15 +67,8 @@ def ladder(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     records = [record for record in records if record.case != "parts"]
     ax = new_axes(f"One broadcast of the state: {records[0].params['place']}", x="Time",
                   xunit="ms", ax=ax, size=(9, 1.4 + 0.42 * len(records)))  # fmt: skip
-    spread = [record.summary for record in records]
-    bars(
-        ax,
-        [record.case for record in records],
-        [1e3 * s.median for s in spread],
-        low=[1e3 * s.p10 for s in spread],
-        high=[1e3 * s.p90 for s in spread],
-        value_format="{:.0f}",
-    )
+    medians, band = spread(records, "ms")
+    bars(ax, [record.case for record in records], medians, **band, value_format="{:.0f}")
     tiers = [str(records[0].tier)]
     if models:
         width = records[0].params["width"]

@@ -24,13 +24,12 @@ def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> A
         ax: where to draw; axes of its own if not given.
     """
     ax = plots.new_axes(title, x="Time", xunit="ms", ax=ax, size=(8, 1.6 + 0.42 * len(records)))
-    spread = [record.summary for record in records]
+    medians, band = plots.spread(records, "ms")
     plots.bars(
         ax,
         [record.case for record in records],
-        [s.median * 1e3 for s in spread],
-        low=[s.p10 * 1e3 for s in spread],
-        high=[s.p90 * 1e3 for s in spread],
+        medians,
+        **band,
         label="median, 10th to 90th percentile (ms)",
         series=[_by(record) for record in records],
     )

@@ -34,12 +34,8 @@ def growth(
     for series, placement in enumerate(dict.fromkeys(record.case for record in sweep)):
         chosen = [record for record in sweep if record.case == placement]
         pairs = [record.params["pairs"] for record in chosen]
-        summaries = [record.summary for record in chosen]
-        middle, low, high = (
-            [getattr(summary, name) * 1e6 for summary in summaries]
-            for name in ("median", "p10", "p90")
-        )
-        plots.line(ax, pairs, middle, low=low, high=high, label=placement, series=series)
+        middle, band = plots.spread(chosen, "µs")
+        plots.line(ax, pairs, middle, **band, label=placement, series=series)
         said.append(f"{placement}: {middle[0]:.0f} to {middle[-1]:.0f} µs")
     if beside_published:
         times = [seconds / PUBLISHED_CALLS * 1e6 for seconds in PUBLISHED.values()]
@@ -76,11 +72,8 @@ def ladder(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
         ax=ax,
         size=(7.6, 0.6 + 0.42 * len(rungs)),
     )
-    summaries = [record.summary for record in rungs]
-    middle, low, high = (
-        [getattr(summary, name) * 1e6 for summary in summaries] for name in ("median", "p10", "p90")
-    )
-    plots.bars(ax, [record.case for record in rungs], middle, low=low, high=high)
+    middle, band = plots.spread(rungs, "µs")
+    plots.bars(ax, [record.case for record in rungs], middle, **band)
     plots.stamp(ax, rungs[0].tier, rungs[0].provenance)
     best = rungs[middle.index(min(middle))].case
     plots.describe(ax, f"From {max(middle):.0f} µs per tensor down to {min(middle):.0f} ({best}).")

@@ -36,8 +36,7 @@ def timeline(milliseconds: dict[str, float], *, tier: str, note: str = "") -> Ax
 
 def ladder(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> Axes:
     """Draw the time of each case with its spread, and what the model says as a mark."""
-    summaries = [record.summary for record in records]
-    medians = [summary.median * 1e3 for summary in summaries]
+    medians, band = plots.spread(records, "ms")
     ax = plots.new_axes(
         title,
         x="time",
@@ -50,8 +49,7 @@ def ladder(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> 
         ax,
         [record.case for record in records],
         medians,
-        low=[s.p10 * 1e3 for s in summaries],
-        high=[s.p90 * 1e3 for s in summaries],
+        **band,
         label="measured",
     )
     predicted = [record.values["predicted"] * 1e3 for record in records]
@@ -66,21 +64,9 @@ def ladder(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> 
         label="model",
     )
     ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=9)
-    said = "; ".join(
-        f"{record.case}: {s.median * 1e3:.3g} ms, model {p:.3g} ms"
-        for record, s, p in zip(records, summaries, predicted, strict=True)
-    )
-    plots.describe(
-        ax,
-        f"{said}.",
-        table=(
-            ["case", "measured ms", "model ms"],
-            [
-                [record.case, s.median * 1e3, p]
-                for record, s, p in zip(records, summaries, predicted, strict=True)
-            ],
-        ),
-    )
+    rows = list(zip([record.case for record in records], medians, predicted, strict=True))
+    said = "; ".join(f"{case}: {median:.3g} ms, model {p:.3g} ms" for case, median, p in rows)
+    plots.describe(ax, f"{said}.", table=(["case", "measured ms", "model ms"], rows))
     return plots.stamp(ax, [records[0].tier, "MODELLED"], records[0].provenance)
 
 
@@ -105,25 +91,18 @@ def chunk_curve(
         ax=ax,
     )
     sizes = [record.params["chunk"] for record in records]
-    summaries = [record.summary for record in records]
-    plots.line(
-        ax,
-        sizes,
-        [s.median * 1e3 for s in summaries],
-        low=[s.p10 * 1e3 for s in summaries],
-        high=[s.p90 * 1e3 for s in summaries],
-        label="measured",
-    )
+    medians, band = plots.spread(records, "ms")
+    plots.line(ax, sizes, medians, **band, label="measured")
     nbytes = records[0].nbytes
     steps = [min(sizes) * (max(sizes) / min(sizes)) ** (i / 60) for i in range(61)]
     curve = [relay_time(rates, nbytes=nbytes, chunk=round(c), alpha=alpha) * 1e3 for c in steps]
     plots.model_line(ax, steps, curve, label=f"model, {alpha * 1e6:.0f} µs for each chunk")
-    best = min(zip(summaries, sizes, strict=True), key=lambda pair: pair[0].median)
+    best, size = min(zip(medians, sizes, strict=True))
     plots.describe(
         ax,
-        f"Time against chunk size: lowest at {best[1]} bytes with {best[0].median * 1e3:.3g} ms; "
-        f"{summaries[0].median * 1e3:.3g} ms in chunks of {sizes[0]} bytes, "
-        f"{summaries[-1].median * 1e3:.3g} ms in chunks of {sizes[-1]}.",
+        f"Time against chunk size: lowest at {size} bytes with {best:.3g} ms; "
+        f"{medians[0]:.3g} ms in chunks of {sizes[0]} bytes, "
+        f"{medians[-1]:.3g} ms in chunks of {sizes[-1]}.",
     )
     return plots.stamp(ax, [records[0].tier, "MODELLED"], records[0].provenance)
 

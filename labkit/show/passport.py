@@ -19,7 +19,6 @@ def ping_pong(
     """Draw the time of one message against its size, with the fitted line if there is one."""
     messages = [record for record in records if record.nbytes]
     sizes = [record.nbytes for record in messages]
-    summaries = [record.summary for record in messages]
     ax = plots.new_axes(
         "One message between two ranks",
         x="Message",
@@ -30,10 +29,8 @@ def ping_pong(
         yscale="log",
         ax=ax,
     )
-    medians, low, high = (
-        [getattr(summary, name) * 1e6 for summary in summaries] for name in ("median", "p10", "p90")
-    )
-    plots.line(ax, sizes, medians, low=low, high=high, label="measured")
+    medians, band = plots.spread(messages, "µs")
+    plots.line(ax, sizes, medians, **band, label="measured")
     said = f"Time grows from {medians[0]:.0f} to {medians[-1]:.0f} µs over {len(sizes)} sizes."
     if link is not None:
         curve = [link.time(nbytes) * 1e6 for nbytes in sizes]

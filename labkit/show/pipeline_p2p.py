@@ -9,7 +9,7 @@ from matplotlib.patches import FancyArrowPatch, Patch
 from labkit.experiments import pipeline_p2p
 from labkit.measure.records import Record, Tier
 from labkit.model.simulator import Timeline
-from labkit.show.plots import bars, describe, new_axes, new_figure, stamp, style
+from labkit.show.plots import bars, describe, new_axes, new_figure, spread, stamp, style
 
 __all__ = ["compare", "copies", "draw", "ladder", "timeline"]
 
@@ -143,22 +143,21 @@ def _bars_with_model(
     records: Sequence[Record], *, names: Sequence[str], title: str, ax: Axes | None
 ) -> Axes:
     ax = new_axes(title, x="Time of a step", xunit="ms", ax=ax)
-    summaries = [record.summary for record in records]
+    medians, band = spread(records, "ms")
     predicted = [1e3 * record.values["predicted"] for record in records]
     bars(
         ax,
         names,
-        [1e3 * summary.median for summary in summaries],
-        low=[1e3 * summary.p10 for summary in summaries],
-        high=[1e3 * summary.p90 for summary in summaries],
+        medians,
+        **band,
         series=list(range(len(names))),
         value_format="    {:.0f}",
     )
     look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none"}
     ax.plot(predicted, range(len(names)), "X", color="black", **look)
     said = "; ".join(
-        f"{name}: {1e3 * summary.median:.0f} ms measured, {expected:.0f} ms predicted"
-        for name, summary, expected in zip(names, summaries, predicted, strict=True)
+        f"{name}: {median:.0f} ms measured, {expected:.0f} ms predicted"
+        for name, median, expected in zip(names, medians, predicted, strict=True)
     )
     describe(ax, f"{title}. {said}.")
     stamp(ax, records[0].tier, records[0].provenance, note="crosses: MODELLED")

@@ -11,12 +11,13 @@ Functions take data and `ax`, draw into it and return it; nothing here measures 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
+from labkit.measure.records import Record
 from labkit.show import alternatives
 from labkit.show.alternatives import describe, save
 from labkit.show.frame import (
@@ -46,6 +47,7 @@ __all__ = [
     "new_figure",
     "published",
     "save",
+    "spread",
     "stamp",
     "style",
 ]
@@ -84,6 +86,16 @@ def line(
         ax.autoscale_view()
     _tell(ax, label, x, y, low, high)
     return _legend(ax, label)
+
+
+def spread(
+    records: Sequence[Record], unit: Literal["µs", "ms"]
+) -> tuple[list[float], dict[str, list[float]]]:
+    """Return what `line` and `bars` draw of records: medians, and the band around them."""
+    scale = {"µs": 1e6, "ms": 1e3}[unit]
+    summaries = [record.summary for record in records]
+    band = {"low": [s.p10 * scale for s in summaries], "high": [s.p90 * scale for s in summaries]}
+    return [s.median * scale for s in summaries], band
 
 
 def model_line(

@@ -3,12 +3,10 @@
 import dataclasses
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import torch.distributed as dist
 from pytest import mark, raises
@@ -18,18 +16,7 @@ from labkit.run import roll_call
 from labkit.run.fabric import Fabric, FabricUnavailable
 from labkit.run.failures import LaunchError
 from labkit.run.roll_call import Present
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def environment(**more):
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
+from tests.run.nodes import ROOT, environment, free_port
 
 
 def answers(people):
@@ -108,30 +95,6 @@ def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
     assert "ping-pong" in first[0] and str(out) in first[0]
     assert "ping-pong" not in second[0], "rank 0 alone prints"
-    assert records.load(out)
-
-
-def test_what_srun_starts_is_a_world_too(tmp_path):
-    """Slurm itself is not here; its variables are, mapped as README.md says."""
-    port, out = free_port(), tmp_path / "records.json"
-    mapped = (
-        "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID "
-        f"exec {sys.executable} -m labkit run passport --quick --out {out}"
-    )
-    assert mapped.partition(" exec")[0] in (ROOT / "README.md").read_text()
-    tasks = [
-        subprocess.Popen(
-            ["bash", "-c", mapped],
-            env=environment(
-                SLURM_PROCID=str(task), SLURM_NTASKS="2", SLURM_LOCALID="0",
-                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-            ),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        )
-        for task in range(2)
-    ]  # fmt: skip
-    first, second = (task.communicate(timeout=100) for task in tasks)
-    assert [task.returncode for task in tasks] == [0, 0], first[1] + second[1]
     assert records.load(out)
 
 

@@ -64,7 +64,7 @@ def run(
     if fabric is not None:
         raise ValueError("a fabric needs ranks of its own; it cannot hold those of torchrun.")
     if not 1 <= world_size <= there:
-        raise ValueError(f"world_size={world_size}, but torchrun started {there} ranks.")
+        raise ValueError(f"world_size={world_size}, but {there} ranks were started.")
     _count += 1
     store = dist.PrefixStore(f"labkit-{_count}", _store(rank, there))
     failure = None
@@ -118,7 +118,9 @@ def _store(rank: int, world_size: int) -> Any:
         except dist.DistError as error:
             raise roll_call.too_few(f"not all came ({error})", world_size) from error
         answers = dist.PrefixStore("labkit-roll-call", store)
-        _present = roll_call.call(answers, roll_call.Present.here(rank), world_size=world_size)
+        _present = roll_call.call(
+            answers, roll_call.Present.here(rank, default_backend()), world_size=world_size
+        )
         _shared_store = store
     return _shared_store
 

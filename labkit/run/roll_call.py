@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PATIENCE = "LABKIT_JOIN_TIMEOUT"
 """Environment variable: seconds that ranks wait for each other at the start."""
-_ALIKE = ("labkit", "torch", "python")
+_ALIKE = ("labkit", "torch", "python", "backend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,12 @@ class Present:
     torch: str
     python: str
     """Major and minor version: pickles travel between ranks."""
+    backend: str
+    """What carries this rank's tensors: a rank that sees no GPU of its own cannot join NCCL."""
     machine: Machine
 
     @classmethod
-    def here(cls, rank: int) -> Present:
+    def here(cls, rank: int, backend: str = "gloo") -> Present:
         """Describe this process."""
         try:
             version = metadata.version("labkit")
@@ -52,6 +54,7 @@ class Present:
             labkit=version,
             torch=metadata.version("torch"),
             python=".".join(platform.python_version_tuple()[:2]),
+            backend=backend,
             machine=Machine.here(),
         )
 

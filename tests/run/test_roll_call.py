@@ -4,12 +4,10 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import torch.distributed as dist
 from pytest import approx, mark, raises
@@ -20,19 +18,8 @@ from labkit.run.fabric import Fabric, FabricUnavailable
 from labkit.run.failures import LaunchError
 from labkit.run.roll_call import Present
 from labkit.run.shaping import address
+from tests.run.nodes import ROOT, environment, free_port
 from tests.run.test_fabric import needs_hosts
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def environment(**more):
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
 
 
 def answers(people):
@@ -58,8 +45,8 @@ def test_everybody_hears_everybody():
     assert answers(people) == dict.fromkeys(range(3), people)
 
 
-@mark.parametrize("name", ["labkit", "torch", "python"])
-def test_other_versions_are_refused_with_both_named(name):
+@mark.parametrize("name", ["labkit", "torch", "python", "backend"])
+def test_what_differs_is_refused_with_both_named(name):
     mine = Present.here(0)
     other = dataclasses.replace(mine, rank=1, host="node-2", **{name: "0.0.1"})
     for error in answers([mine, other]).values():
@@ -139,30 +126,6 @@ def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
         assert messages[-1].algbw == approx(fabric.payload_rate(0, 1), rel=0.1)
     assert [node.ranks for node in messages[0].provenance.nodes] == [(0,), (1,)]
     assert "2 nodes" in first[0]
-
-
-def test_what_srun_starts_is_a_world_too(tmp_path):
-    """Slurm itself is not here; its variables are, mapped as README.md says."""
-    port, out = free_port(), tmp_path / "records.json"
-    mapped = (
-        "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID "
-        f"exec {sys.executable} -m labkit run passport --quick --out {out}"
-    )
-    assert mapped.partition(" exec")[0] in (ROOT / "README.md").read_text()
-    tasks = [
-        subprocess.Popen(
-            ["bash", "-c", mapped],
-            env=environment(
-                SLURM_PROCID=str(task), SLURM_NTASKS="2", SLURM_LOCALID="0",
-                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-            ),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        )
-        for task in range(2)
-    ]  # fmt: skip
-    first, second = (task.communicate(timeout=100) for task in tasks)
-    assert [task.returncode for task in tasks] == [0, 0], first[1] + second[1]
-    assert records.load(out)
 
 
 HANGS = """

@@ -118,9 +118,8 @@ def _store(rank: int, world_size: int) -> Any:
         except dist.DistError as error:
             raise roll_call.too_few(f"not all came ({error})", world_size) from error
         answers = dist.PrefixStore("labkit-roll-call", store)
-        _present = roll_call.call(
-            answers, roll_call.Present.here(rank, default_backend()), world_size=world_size
-        )
+        me = roll_call.Present.here(rank, default_backend())
+        _present = roll_call.call(answers, me, world_size=world_size)
         _shared_store = store
     return _shared_store
 

@@ -266,7 +266,7 @@ def test_under_torchrun_the_ranks_that_are_there_are_used(tmp_path):
     everybody, fewer, refused, *failed = run.stdout.strip().split("|")
     assert everybody == "[(6, '3'), (6, '3'), (6, '3')]"
     assert fewer == "[(3, '2'), (3, '2')]"
-    assert refused == "world_size=9, but torchrun started 3 ranks."
+    assert refused == "world_size=9, but 3 ranks were started."
     assert failed == [
         "LaunchError rank 1 of 3 raised KeyError: 'mine'",
         "LaunchError rank 1 of 3 raised KeyError: 'in the middle'",  # not: connection closed

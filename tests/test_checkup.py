@@ -12,6 +12,7 @@ SCRIPT = "examples/checkup.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
 
 
+@mark.timed
 @mark.parametrize("starter", [[sys.executable], TORCHRUN], ids=["alone", "torchrun"])
 def test_the_checkup_names_the_late_rank_and_counts_its_bytes(starter):
     variables = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -154,6 +154,11 @@ class Notebook:
             [cell_id, source],
         )
 
+    def pictures_without_words(self):
+        """How many pictures in outputs lack a text alternative."""
+        pictures = self.page.locator(".jp-OutputArea-output img").all()
+        return sum(not picture.get_attribute("alt") for picture in pictures)
+
     def unrendered_widgets(self):
         """How many widgets are announced in outputs and not on the page."""
         kind = "application/vnd.jupyter.widget-view+json"

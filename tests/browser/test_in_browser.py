@@ -99,6 +99,7 @@ def test_a_lesson_runs_and_renders(path, opened, notebook_seconds):
         notebook.run_all(timeout=400)
         notebook_seconds(label, time.perf_counter() - start)
         assert notebook.unrendered_widgets() == 0
+        assert notebook.pictures_without_words() == 0
         assert "Error displaying widget" not in notebook.text()
         if not any("AssertionError" in error for error in notebook.errors()):
             break

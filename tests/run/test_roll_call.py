@@ -110,6 +110,7 @@ def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     assert records.load(out)
 
 
+@mark.timed
 @needs_hosts
 def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
     """Each agent on a host of its own: the records tell of both, and of the link between them."""

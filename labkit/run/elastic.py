@@ -76,8 +76,9 @@ def run(
     results = {other: pickle.loads(store.get(f"result-{other}")) for other in there_are}
     store.add("read", 1)
     if rank == 0:  # the store may live in this process: outlast the others' reading
+        readers = there - len(missing)
         deadline = time.monotonic() + _GRACE.total_seconds()
-        while store.add("read", 0) < there and time.monotonic() < deadline:
+        while store.add("read", 0) < readers and time.monotonic() < deadline:
             time.sleep(0.001)
     failed = [(order, other) for other, (order, _) in results.items() if order]
     if failed:

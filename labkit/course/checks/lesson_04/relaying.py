@@ -33,9 +33,7 @@ def check_relay(relay: Callable[..., None]) -> None:
 
 def _judge_values(relay, length: int, chunk: int, way: list[int]) -> None:
     world_size = 4
-    results = judging.on_ranks(
-        relay_ranks.values, relay, length, chunk, way, world_size=world_size, timeout=10.0
-    )
+    results = judging.on_ranks(relay_ranks.values, relay, length, chunk, way, world_size=world_size)
     sent = judging.rank_data(length, rank=way[0])
     setting = f"{length} elements in chunks of {chunk} along {way}"
     judging.same_values(

@@ -1,15 +1,61 @@
-"""Options for all tests: a ledger of their own, and the notebooks' times at the end."""
+"""Options for all tests: two lanes, a ledger of their own, and the notebooks' times at the end.
+
+Tests marked `timed` hold times against each other or against a model. They run one after the
+other; all others run beside them, in a second process, which lets the first have the CPUs.
+"""
+
+import os
+from pathlib import Path
 
 from pytest import fixture, hookimpl
 
-_seconds: dict[str, float] = {}
+from labkit.run.machine import usable_cpus
+
+LANE = "LABKIT_TEST_LANE"
+LANES = [f"popen//env:{LANE}=timed", f"popen//env:{LANE}=others//nice=10"]
+NOTEBOOK = "seconds of "
+
+
+@hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Run all tests in two lanes, and those of some files, or with `-n 0`, one after the other."""
+    options = config.option
+    decided = getattr(options, "numprocesses", 0) is not None or options.tx or options.usepdb
+    everything = [Path(path).resolve() for path in config.args] == [Path(__file__).parent]
+    if everything and not decided and LANE not in os.environ and usable_cpus() > 1:
+        options.dist, options.tx = "each", LANES
+
+
+@hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.option.tx != LANES:
+        return None
+    from xdist.scheduler import EachScheduling
+
+    class Lanes(EachScheduling):
+        """Each lane runs all that it collected; together that is what there is to do."""
+
+        def add_node_collection(self, node, collection):
+            super().add_node_collection(node, collection)
+            session = config.pluginmanager.getplugin("session")
+            session.testscollected = sum(map(len, self.node2collection.values()))
+
+    return Lanes(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    lane = os.environ.get(LANE)
+    if lane is not None:
+        items[:] = [item for item in items if lane_of(item) == lane]
+
+
+def lane_of(item):
+    return "timed" if item.get_closest_marker("timed") else "others"
 
 
 @fixture(autouse=True, scope="session")
 def throwaway_ledger(tmp_path_factory):
     """Keep the tests out of the learner's ledger."""
-    import os
-
     path = tmp_path_factory.mktemp("ledger") / "ledger.json"
     before = os.environ.get("LABKIT_LEDGER")
     os.environ["LABKIT_LEDGER"] = str(path)
@@ -18,17 +64,24 @@ def throwaway_ledger(tmp_path_factory):
 
 
 @fixture
-def notebook_seconds():
-    """A table that is printed at the end: notebook -> seconds."""
-    return _seconds
+def notebook_seconds(record_property):
+    """Note how long a notebook took, for a table at the end: `notebook_seconds(name, seconds)`."""
+    return lambda name, seconds: record_property(NOTEBOOK + name, seconds)
 
 
 def pytest_terminal_summary(terminalreporter):
-    if _seconds:
+    table = {
+        name.removeprefix(NOTEBOOK): seconds
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, seconds in getattr(report, "user_properties", ())
+        if name.startswith(NOTEBOOK)
+    }
+    if table:
         terminalreporter.section("notebooks, seconds")
-        for name, seconds in _seconds.items():
+        for name, seconds in table.items():
             terminalreporter.write_line(f"{seconds:8.1f}  {name}")
-        terminalreporter.write_line(f"{sum(_seconds.values()):8.1f}  all")
+        terminalreporter.write_line(f"{sum(table.values()):8.1f}  all")
 
 
 @hookimpl(wrapper=True)

@@ -124,6 +124,10 @@ class Notebook:
     def interrupt(self):
         self.page.evaluate(f"() => {{ {SESSION}.kernel.interrupt() }}")
 
+    def close(self):
+        """End its kernel: the next notebook may time something."""
+        self.page.evaluate(f"() => {NOTEBOOK}.sessionContext.shutdown()")
+
     def outputs(self):
         """The outputs of all cells, as they would be saved."""
         return self.page.evaluate(

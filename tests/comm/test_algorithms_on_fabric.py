@@ -13,6 +13,8 @@ from labkit.measure import sockets, timing, wire
 from labkit.model import algorithm_costs
 from labkit.run.fabric import Fabric, FabricUnavailable
 
+pytestmark = pytest.mark.timed
+
 HOSTS, NBYTES, RATE, CHUNKS = 4, 2**21, "200mbit", 4
 IN_PLACE = {
     "all_reduce_via_root": {},

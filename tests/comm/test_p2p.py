@@ -77,6 +77,7 @@ def opposite(make):
     return waited
 
 
+@pytest.mark.timed
 def test_a_late_message_blocks_what_stands_behind_it_in_a_lane_but_not_in_a_mailbox():
     in_lane = launch(opposite, lambda a, b: lanes([[a], [b]]), world_size=2)[1]
     in_box = launch(opposite, lambda a, b: mailbox([a, b]), world_size=2)[1]
@@ -84,6 +85,7 @@ def test_a_late_message_blocks_what_stands_behind_it_in_a_lane_but_not_in_a_mail
     assert in_box < in_lane / 2
 
 
+@pytest.mark.timed
 def test_a_mailbox_with_one_credit_blocks_too():
     in_box = launch(opposite, lambda a, b: mailbox([b, a], credits=1), world_size=2)[1]
     assert in_box < 0.2  # its one buffer was for what it wanted first

@@ -23,6 +23,7 @@ def test_every_case_gives_every_rank_the_source_state_bit_by_bit():
         assert set(afters) == {befores[0]}, name
 
 
+@pytest.mark.timed
 def test_buckets_beat_one_by_one_on_loopback_and_keeping_buffers_saves_page_faults():
     names = [ONE_BY_ONE, "10 MB", "250 MB", "250 MB, buffers kept"]
     for _ in range(3):  # a busy machine can hold up any one of them

@@ -45,6 +45,7 @@ def test_least_bytes():
     assert experiment.least("tree broadcast", 8) == 1
 
 
+@pytest.mark.timed
 def test_two_steps_cost_what_one_costs_unless_the_library_sends_more():
     cases = ("all_reduce", "reduce_scatter + all_gather", "ring reduce_scatter + all_gather")
     for _ in range(3):  # a busy machine can only make a run slower
@@ -95,6 +96,7 @@ def test_the_recorded_sweep_crosses_where_the_model_says(monkeypatch):
     assert rounds_or_bytes.crossing(found, "ring", "tree", modelled=True) is None
 
 
+@pytest.mark.timed
 def test_added_latency_is_paid_per_message():
     sizes = (2**14, 2**16)
     try:

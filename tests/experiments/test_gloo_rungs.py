@@ -7,6 +7,7 @@ from labkit.experiments import gloo_rungs
 from labkit.measure.records import Tier
 
 
+@pytest.mark.timed
 def test_overlap_has_all_four_steps_and_says_what_stays_exposed():
     records = {r.case: r for r in gloo_rungs.overlap(1, count=4, shape=(1000,), iters=3)}
     assert [len(record.seconds) for record in records.values()] == [3] * 4

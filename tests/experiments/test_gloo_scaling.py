@@ -61,6 +61,7 @@ def test_a_sweep_has_a_record_per_placement_and_number_of_pairs(sweep):
     assert all(record.tier is Tier.MEASURED for record in sweep)
 
 
+@mark.timed
 @mark.skipif(not sched.available(), reason="the kernel keeps no scheduler statistics")
 def test_where_a_calls_time_went_adds_up(sweep):
     for record in sweep:
@@ -99,6 +100,7 @@ def test_a_rung_that_sums_wrongly_is_not_timed():
         launch(program, world_size=2)
 
 
+@mark.timed
 def test_fusing_beats_one_call_per_tensor():
     def per_tensor(way):
         results = launch(gloo_ladder.program, way, 128, 3, "free", world_size=2)

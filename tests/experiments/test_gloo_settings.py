@@ -1,6 +1,6 @@
 """Lazy connections and thread settings, at tiny sizes: relations only."""
 
-from pytest import fixture
+from pytest import fixture, mark
 
 from labkit import launch
 from labkit.experiments import gloo_settings
@@ -19,6 +19,7 @@ def test_an_eager_group_connects_to_everybody_a_lazy_one_to_nobody(connections):
     assert eager["threads"] == lazy["threads"] > 0
 
 
+@mark.timed
 def test_connecting_later_makes_groups_cheaper_to_create(connections):
     assert connections["lazy"].summary.median < connections["eager"].summary.median
 

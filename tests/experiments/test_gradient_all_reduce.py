@@ -64,6 +64,7 @@ def measured():
     return problem.by_case(problem.measure(names, steps=3, workload=SMALL))
 
 
+@pytest.mark.timed
 def test_every_way_learns_the_same(measured):
     reference = measured[THREAD].values["losses"]
     assert reference[-1] < reference[0]
@@ -72,6 +73,7 @@ def test_every_way_learns_the_same(measured):
     assert measured["bfloat16, our hooks"].values["losses"][:4] == pytest.approx(reference, rel=0.1)
 
 
+@pytest.mark.timed
 def test_the_straggler_is_seen_as_waiting(measured):
     if measured[THREAD].tier is not Tier.EMULATED:
         pytest.skip("no hosts can be made here")
@@ -79,6 +81,7 @@ def test_the_straggler_is_seen_as_waiting(measured):
     assert problem.timeline(measured[THREAD]).blame()[SMALL.slow_rank] > SMALL.delay
 
 
+@pytest.mark.timed
 def test_a_ring_sends_one_and_a_half_times_the_gradients(measured):
     total = sum(p.nbytes for p in vgg11(SMALL).parameters())
     if measured[THREAD].values["sent"] is None:

@@ -15,6 +15,7 @@ def test_what_gloo_answers():
     assert got == EXPECTED
 
 
+@pytest.mark.timed
 def test_on_a_slow_link_wait_ends_before_the_bytes_arrive():
     try:
         with Fabric.star(hosts=2, rate="100mbit") as fabric:

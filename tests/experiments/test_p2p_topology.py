@@ -30,6 +30,7 @@ def recorded(monkeypatch):
     return Emulation(NAME, puzzle())
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_three_copies_take_times_as_their_links_say(emulation):
     for _ in range(3):
@@ -40,6 +41,7 @@ def test_three_copies_take_times_as_their_links_say(emulation):
     pytest.fail(f"1 : {middle / first:.2f} : {far / first:.2f} instead of 1 : 2 : 12.4")
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_a_relay_beats_the_slow_link_five_times_and_two_relays_nine_times(emulation):
     direct = p2p_topology.NBYTES / emulation.fabric.payload_rate(0, 2)
@@ -54,6 +56,7 @@ def test_a_relay_beats_the_slow_link_five_times_and_two_relays_nine_times(emulat
         assert best > least, case
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_one_piece_takes_the_sum_of_its_hops(emulation):
     whole = p2p_topology.time_ways(
@@ -62,6 +65,7 @@ def test_one_piece_takes_the_sum_of_its_hops(emulation):
     assert min(whole.seconds) == pytest.approx(whole.values["predicted"], rel=0.1)
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_links_are_shared_as_the_model_says(emulation):
     for _ in range(3):

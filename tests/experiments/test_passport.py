@@ -1,6 +1,6 @@
 """Lesson 0's figures: drawn from made-up records by hand, and measured as relations."""
 
-from pytest import approx, fixture
+from pytest import approx, fixture, mark
 
 from labkit import launch
 from labkit.experiments import passport
@@ -50,6 +50,7 @@ def test_every_size_is_measured_on_rank_0_alone(records):
     assert small.world_size == 2
 
 
+@mark.timed
 def test_large_messages_take_longer_and_reach_more(records):
     *messages, _ = records
     smallest, largest = messages[0], messages[-1]

@@ -48,6 +48,7 @@ def test_gradients_agree_with_autograd():
         torch.testing.assert_close(ours, w.grad)
 
 
+@pytest.mark.timed
 def test_order_costs_gpipe_what_the_model_says(fabric):
     del fabric  # only: are there fabrics here
     ordered, tagged = pipeline_p2p.pipelines(
@@ -75,6 +76,7 @@ def test_legs_of_two_destinations_by_hand():
     assert model_of("in turn") == 11  # the source is never idle; one last second leg
 
 
+@pytest.mark.timed
 def test_two_destinations_in_turn_beat_the_thread(fabric):
     del fabric
     seconds = {

@@ -9,6 +9,7 @@ from labkit.measure import load
 STAT = "cpu  {user} 20 30 {idle} 50 60 70 80 9 9\ncpu0 1 2 3 4 5 6 7 8 9 9\n"
 
 
+@mark.timed
 @mark.skipif(load._busy_seconds() is None, reason="this system does not tell")
 def test_own_work_counts():
     start = time.perf_counter()

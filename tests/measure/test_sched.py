@@ -21,6 +21,7 @@ def burn(seconds):
         pass
 
 
+@mark.timed
 def test_a_sleep_is_blocked_time():
     with sched.watch() as usage:
         time.sleep(0.3)
@@ -30,6 +31,7 @@ def test_a_sleep_is_blocked_time():
     assert usage.voluntary >= 1
 
 
+@mark.timed
 def test_work_is_time_on_a_cpu():
     with sched.watch() as usage:
         burn(0.3)
@@ -37,6 +39,7 @@ def test_work_is_time_on_a_cpu():
     assert usage.blocked < usage.on_cpu / 2
 
 
+@mark.timed
 def test_all_threads_count_each_under_its_name():
     ready, done = threading.Event(), threading.Event()
 
@@ -71,6 +74,7 @@ def test_the_main_thread_comes_first_even_if_thread_numbers_started_over(monkeyp
     assert sched._main_thread_first(real / own) < sched._main_thread_first(real / "1")
 
 
+@mark.timed
 @mark.skipif(not affinity.available(), reason="needs ranks on one CPU")
 def test_two_ranks_on_one_cpu_wait_for_each_other():
     def program():

@@ -17,6 +17,7 @@ def test_warmup_is_made_but_not_counted():
     assert (len(made), len(samples)) == (7, 4)
 
 
+@mark.timed
 def test_samples_are_in_order_and_last_as_long_as_the_call():
     naps = iter([0.0, 0.03, 0.001, 0.06])
     first, second, third = time_calls(lambda: time.sleep(next(naps)), warmup=1, iters=3)
@@ -25,6 +26,7 @@ def test_samples_are_in_order_and_last_as_long_as_the_call():
     assert second < third
 
 
+@mark.timed
 def test_the_wait_for_the_others_is_left_out_when_aligned():
     def program(align):
         x = torch.ones(1)

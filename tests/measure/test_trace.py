@@ -29,6 +29,7 @@ def late_rank(late: int, steps: int):
     return tracer.trace()
 
 
+@pytest.mark.timed
 def test_an_injected_delay_is_attributed_to_its_rank_within_ten_percent():
     # Another program may hold up any rank for longer than the delay: then look again. An
     # attribution that is wrong is wrong every time.
@@ -42,6 +43,7 @@ def test_an_injected_delay_is_attributed_to_its_rank_within_ten_percent():
     pytest.fail(f"rank 2's delay of {DELAY} s was seen as {seen}")
 
 
+@pytest.mark.timed
 def test_wait_plus_move_is_what_the_timer_shows():
     timeline = Timeline(launch(late_rank, 1, 4, world_size=3))
     split = timeline.split()
@@ -52,6 +54,7 @@ def test_wait_plus_move_is_what_the_timer_shows():
     assert split.seconds(0, Kind.WAIT) > split.seconds(1, Kind.WAIT)
 
 
+@pytest.mark.timed
 def test_ranks_under_one_kernel_share_its_clock_and_round_trips_agree_with_it():
     def program():
         kernel, estimated = agree(), agree(trust_kernel=False)
@@ -64,6 +67,7 @@ def test_ranks_under_one_kernel_share_its_clock_and_round_trips_agree_with_it():
         assert abs(estimated.offset) <= estimated.error + 1e-6
 
 
+@pytest.mark.timed
 def test_a_launched_collective_ends_by_itself_and_only_the_wait_is_exposed():
     def program():
         tracer = Tracer.aligned()

@@ -62,6 +62,7 @@ def closest(measure, ideal):
     return min(ratios, key=lambda ratio: abs(ratio - 1))
 
 
+@pytest.mark.timed
 @needs_hosts
 @pytest.mark.parametrize("rate", ["200mbit", "1gbit"])
 @pytest.mark.parametrize("hosts", [2, 4])
@@ -75,6 +76,7 @@ def test_time_is_bytes_over_the_line_rate(hosts, rate):
         assert ratio == pytest.approx(1, abs=0.03), "ring all_reduce"
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_the_wire_loses_next_to_nothing():
     def program():
@@ -86,6 +88,7 @@ def test_the_wire_loses_next_to_nothing():
         assert max(launch(program, world_size=4, fabric=fabric)) < 0.01 * sent
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_two_flows_into_one_nic_share_it():
     def program():
@@ -123,6 +126,7 @@ def test_two_flows_into_one_nic_share_it():
     pytest.fail(f"shares of the faster flow: {shares}")
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_each_ordered_pair_has_its_own_rate():
     rates = [["1mbit", "400mbit", "100mbit"], ["50mbit", "1mbit", "1mbit"], ["1mbit"] * 3]
@@ -147,6 +151,7 @@ def test_each_ordered_pair_has_its_own_rate():
             assert 0.9 < ratio < 1.05, (src, dst)
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_ranks_of_one_host_speak_over_its_own_loopback():
     with Fabric.star(hosts=2, rate="50mbit", ranks_per_host=2) as fabric:
@@ -166,6 +171,7 @@ def test_ranks_see_nothing_but_their_host():
             assert user == os.getuid()
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_a_fabric_of_8_is_up_within_a_second():
     took = []
@@ -208,6 +214,7 @@ def test_leaving_the_block_leaves_nothing():
         fabric.placement(0, 2)
 
 
+@pytest.mark.timed
 @needs_hosts
 def test_delay_is_refused_where_the_kernel_has_no_netem():
     try:

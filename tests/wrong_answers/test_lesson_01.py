@@ -39,11 +39,13 @@ TIMERS = {
 }
 
 
+@mark.timed
 def test_a_right_stopwatch_passes(capsys):
     lesson_01.check_time_call(answers.right_timer)
     assert "Exercise 1.1 passed" in capsys.readouterr().out
 
 
+@mark.timed
 @mark.parametrize("answer", TIMERS, ids=lambda answer: answer.__name__)
 def test_each_wrong_stopwatch_is_named(answer, monkeypatch):
     monkeypatch.setattr(timer, "ATTEMPTS", 2)  # repetition is for right answers; this saves time
@@ -189,6 +191,7 @@ SHARED = {
 }
 
 
+@mark.timed
 def test_a_right_shared_sum_passes(capsys):
     lesson_01.check_shared_sum(answers.right_shared)
     assert "1 wake-up per sum" in capsys.readouterr().out
@@ -199,6 +202,7 @@ def test_each_wrong_shared_sum_is_named(answer):
     assert SHARED[answer] in caught(lesson_01.check_shared_sum, answer)
 
 
+@mark.timed
 @mark.parametrize("delay", ["comes late", "dawdles when woken", "dawdles after waking"])
 def test_a_right_shared_sum_is_never_held_up(delay):
     """The scripted delays must end because the partner went on, not because patience did."""

@@ -33,12 +33,18 @@ def test_notebooks_are_canonical_and_exercises_follow_from_solutions():
     assert list(notebooks.problems(ROOT)) == []
 
 
-CLINIC = [path for path in notebooks.kept(ROOT) if "hang_clinic" in path.name]
-TIMED = [path for path in notebooks.kept(ROOT) if path not in CLINIC]
+MEASURE = ("01_gloo_scaling", "04_p2p_topology")  # solutions whose checks hold times
+
+
+def kept():
+    """All lessons and solutions; most are `timed`."""
+    for path in notebooks.kept(ROOT):
+        timed = path.parent.name == "notebooks" or path.stem in MEASURE
+        yield param(path, marks=mark.timed if timed else ())
 
 
 @mark.timeout(600)
-@mark.parametrize("path", [*(param(path, marks=mark.timed) for path in TIMED), *CLINIC], ids=name)
+@mark.parametrize("path", list(kept()), ids=name)
 def test_it_runs_and_shows_what_is_stored(path, tmp_path, notebook_seconds):
     """Lessons assert relations between times: a run that something disturbed is repeated, once."""
     command = [

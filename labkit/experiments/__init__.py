@@ -8,10 +8,9 @@ Each module has `NAME`, `TITLE`, `run(*, quick=False, progress=None) -> list[Rec
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from types import ModuleType
 
-_LESSONS = {
+MODULES = {
     "passport": "passport",
     "gloo-scaling": "gloo_scaling",
     "gradient-all-reduce": "gradient_all_reduce",
@@ -19,11 +18,7 @@ _LESSONS = {
     "p2p-topology": "p2p_topology",
     "pipeline-p2p": "pipeline_p2p",
     "equivalent-collectives": "equivalent_collectives",
-}
-MODULES = {
-    name: module
-    for name, module in _LESSONS.items()
-    if Path(__file__).with_name(f"{module}.py").exists()
+    "rounds-or-bytes": "rounds_or_bytes",
 }
 """Name on the command line -> module, in the order of the lessons."""
 

@@ -113,35 +113,32 @@ def on_trial(
     return ax
 
 
-def crossover(
-    nbytes: Sequence[int],
-    seconds: Mapping[str, Sequence[float]],
-    *,
-    record: Record,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the fastest call of several algorithms over the size of the tensor.
+def crossover(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
+    """Draw the fastest call of several algorithms over the size of the tensor, and the model's.
 
     Args:
-        nbytes: the sizes.
-        seconds: for each size, by name of the algorithm.
-        record: one of those that were measured: its setting and provenance are shown.
+        records: as `labkit.experiments.rounds_or_bytes.sweep` returns them.
         ax: where to draw; axes of its own if not given.
     """
     ax = plots.new_axes(
         "Small tensors want few rounds, large ones few bytes",
         x="S", xunit="bytes", y="Time", yunit="ms", xscale="log", yscale="log", ax=ax,
     )  # fmt: skip
-    for series, (name, values) in enumerate(seconds.items()):
-        plots.line(ax, nbytes, [value * 1e3 for value in values], label=name, series=series)
-    first, last = (min(seconds, key=lambda name, i=i: seconds[name][i]) for i in (0, -1))
-    added = (
-        f"links of {record.params['rate']}, {record.params['alpha'] * 1e3:g} ms per message added"
-    )
-    plots.stamp(ax, record.tier, record.provenance, note=added)
+    rows: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.nbytes):
+        rows.setdefault(record.case, []).append(record)
+    for series, (name, row) in enumerate(rows.items()):
+        nbytes = [record.nbytes for record in row]
+        plots.line(ax, nbytes, [min(r.seconds) * 1e3 for r in row], label=name, series=series)
+        model = [record.values["model"] * 1e3 for record in row]
+        plots.model_line(ax, nbytes, model, label="" if series else "alpha-beta model")
+    one = records[0]
+    added = f"links of {one.params['rate']}, {one.params['alpha'] * 1e3:g} ms per message added"
+    plots.stamp(ax, [one.tier, "MODELLED"], one.provenance, note=added)
+    first, last = (min(rows, key=lambda name, i=i: min(rows[name][i].seconds)) for i in (0, -1))
     plots.describe(
         ax,
-        f"Time against size, {len(seconds)} algorithms. At {nbytes[0]} bytes {first} is fastest, "
+        f"Time against size, {len(rows)} algorithms. At {nbytes[0]} bytes {first} is fastest, "
         f"at {nbytes[-1] / 2**20:.3g} MiB {last}.",
     )
     return ax

@@ -10,8 +10,4 @@ from labkit.show.equivalent_collectives import crossover
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw time over size, a line for each algorithm."""
-    sizes = sorted({record.nbytes for record in records})
-    by_name: dict[str, list[float]] = {}
-    for record in sorted(records, key=lambda record: record.nbytes):
-        by_name.setdefault(record.case, []).append(min(record.seconds))
-    return crossover(sizes, by_name, record=records[0]).get_figure(root=True)
+    return crossover(records).get_figure(root=True)

@@ -41,7 +41,7 @@ def human_bytes(nbytes: float) -> str:
 def _between(axis: Axis, value: float) -> str:
     """Label the twos and fives as well where the axis has hardly a decade to label."""
     low, high = axis.get_view_interval()
-    wanted = high < 25 * low and f"{value:.0e}"[0] in "25"
+    wanted = high < 60 * low and f"{value:.0e}"[0] in "25"
     return _plain(value) if wanted else ""
 
 

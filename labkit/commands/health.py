@@ -162,7 +162,7 @@ def gpus() -> Finding:
     if not names:
         return Finding(
             "GPUs", "none", "note",
-            "Everything runs on the CPU; what needs GPUs is shown as RECORDED runs.",
+            "Everything runs on the CPU; cells that need GPUs say so and do nothing.",
         )  # fmt: skip
     found = f"{len(names)}: {', '.join(sorted(set(names)))}"
     smi = shutil.which("nvidia-smi")

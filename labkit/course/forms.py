@@ -100,7 +100,7 @@ def show_reconciled(entry: Entry) -> None:
 
 def reconciled_text(entry: Entry) -> str:
     """Tell an entry in lines of text."""
-    lines = [entry.question, *(f"  {name:<12}{value}" for name, value, _ in _rows(entry))]
+    lines = [entry.question, *(f"  {name:<14}{value}" for name, value, _ in _rows(entry))]
     return "\n".join([*lines, f"  {verdict(entry)}"])
 
 

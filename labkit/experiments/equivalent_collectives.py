@@ -122,9 +122,9 @@ def compare(
     params = {"hosts": hosts, "rate": rate or ("torchrun" if elastic.is_here() else "loopback")}
     if progress:
         progress(f"{len(cases)} cases on {hosts} ranks, {params['rate']}")
-    carrier = "gloo" if rate else devices.carrier(hosts)
+    carrier = devices.carrier(hosts) if elastic.is_here() else "gloo"
     with Fabric.star(hosts=hosts, rate=rate) if rate else nullcontext() as fabric:
-        where = {"fabric": fabric} if fabric else {}
+        where = {} if elastic.is_here() else {"fabric": fabric, "backend": "gloo"}
         alpha = statistics.median(timing.slowest(launch(round_trip, world_size=2, **where)))
         results = launch(
             program, tuple(cases), nbytes, iters, world_size=hosts, timeout=120.0, **where

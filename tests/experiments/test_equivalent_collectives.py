@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -126,3 +128,10 @@ def test_at_scale_for_every_setting_of_the_sliders():
             nbytes=nbytes, alpha=alpha, bandwidth=bandwidth, ranks_per_host=ranks_per_host
         )
         assert "At 16384 ranks the fastest is" in plots.alternatives.text_of(ax)
+
+
+def test_on_a_machine_with_gpus_loopback_is_gloos_all_the_same(monkeypatch):
+    monkeypatch.setattr("labkit.run.launcher.gpu_count", lambda: 8)
+    (record,) = experiment.compare(["all_reduce"], rate=None, nbytes=LOCAL, iters=1)
+    assert record.provenance.backend == "gloo"
+    assert record.values["sent"] is not None or sys.platform != "linux"

@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from labkit import experiments
 from labkit.commands.run import found_runs
@@ -65,10 +66,11 @@ def page(loaded: dict[Path, list[Record]]) -> Page:
 
 def _load(path: Path) -> list[Record]:
     """Read records; those of another machine are RECORDED."""
-    here, records = Machine.here(), recording.load(path)
-    if all(record.provenance.machine == here for record in records):
-        return records
-    return recording.load(path, recorded=True)
+    here = Machine.here()
+    return [
+        record if record.provenance.machine == here else recording.as_recorded(record)
+        for record in recording.load(path)
+    ]
 
 
 def _name(path: Path, among: Iterable[Path]) -> str:
@@ -89,7 +91,7 @@ def _side_by_side(result: Page, name: str, runs: dict[str, list[Record]]) -> Non
 
 def _section(result: Page, file: str, records: list[Record]) -> None:
     name, origin = records[0].experiment, records[0].provenance
-    experiment = experiments.load(name) if name in experiments.MODULES else None
+    experiment = _experiment(name)
     result.heading(_title(name))
     result.table(
         ["", ""],
@@ -113,8 +115,13 @@ def _section(result: Page, file: str, records: list[Record]) -> None:
     )
 
 
+def _experiment(name: str) -> ModuleType | None:
+    return experiments.load(name) if name in experiments.MODULES else None
+
+
 def _title(name: str) -> str:
-    return experiments.load(name).TITLE if name in experiments.MODULES else name
+    experiment = _experiment(name)
+    return experiment.TITLE if experiment else name
 
 
 def _machines(origin: Provenance) -> Iterator[tuple[str, str]]:

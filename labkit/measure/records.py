@@ -201,17 +201,23 @@ def load(path: Path | str, *, recorded: bool = False) -> list[Record]:
             "Use the labkit that wrote it, or measure again."
         )
     try:
-        return [_record(entry, recorded=recorded) for entry in document["records"]]
+        found = [_record(entry) for entry in document["records"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged: a record in it cannot be read ({error!r}).") from None
+    return [as_recorded(record) for record in found] if recorded else found
 
 
-def _record(entry: dict[str, Any], *, recorded: bool) -> Record:
+def as_recorded(record: Record) -> Record:
+    """Return a record of another machine or time as what it is here: RECORDED."""
+    if record.tier in {Tier.MEASURED, Tier.EMULATED}:
+        return dataclasses.replace(record, tier=Tier.RECORDED)
+    return record
+
+
+def _record(entry: dict[str, Any]) -> Record:
     origin = entry.pop("provenance")
     machine = Machine.from_dict(origin.pop("machine"))
     nodes = tuple(Node.from_dict(node) for node in origin.pop("nodes", []))
     provenance = Provenance(machine, **origin, nodes=nodes)
     tier = Tier(entry.pop("tier"))
-    if recorded and tier in {Tier.MEASURED, Tier.EMULATED}:
-        tier = Tier.RECORDED
     return Record(**entry, tier=tier, provenance=provenance)

@@ -117,6 +117,16 @@ def test_runs_of_one_experiment_stand_side_by_side_with_every_node(tmp_path):
     assert str(tmp_path) not in page
 
 
+def test_only_what_comes_from_elsewhere_is_called_recorded(tmp_path):
+    (mine,) = records.load(measured(tmp_path / "a.json"))
+    there = dataclasses.replace(mine.provenance.machine, cpu_model="Abacus 9")
+    theirs = dataclasses.replace(
+        mine, provenance=dataclasses.replace(mine.provenance, machine=there)
+    )
+    path = records.save([mine, theirs], tmp_path / "mixed.json")
+    assert [record.tier for record in report._load(path)] == [Tier.MEASURED, Tier.RECORDED]
+
+
 def test_runs_without_a_case_in_common_are_told_so(tmp_path):
     (record,) = records.load(measured(tmp_path / "a.json"))
     records.save([dataclasses.replace(record, case="another")], tmp_path / "b.json")

@@ -36,17 +36,16 @@ def parse(text: str, unit: str) -> float:
 
 def show_question(entry: Entry, *, commit: Callable[[str, float], Any]) -> None:
     """Display the form; outside a notebook print the question and how to answer it."""
+    plain = f"Your prediction? {entry.question} [{entry.unit}]"
     if not _in_notebook():
-        print(f"Your prediction? {entry.question} [{entry.unit}]")
+        print(plain)
         print(f'Answer in code: predict("{entry.key}", ..., value=...)')
         return
-    from IPython.display import display
+    from labkit.show import widgets
 
-    plain = f"Your prediction? {entry.question} [{entry.unit}]"
     asked = f"{html.escape(entry.question)} [{html.escape(entry.unit)}]"
     static = f'<div style="{_BOX}"><b>Your prediction?</b> {asked}</div>'
-    bundle = _form(entry, commit)._repr_mimebundle_() or {}
-    display(bundle | {"text/html": static, "text/plain": plain}, raw=True)
+    widgets.display(_form(entry, commit), static=static, plain=plain)
 
 
 def _form(entry: Entry, commit: Callable[[str, float], Any]) -> Any:

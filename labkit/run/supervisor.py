@@ -21,9 +21,7 @@ from labkit.run.job import DUMP, DUMPED, FINISHED, RAISED
 from labkit.run.serverlink import ServerLink
 from labkit.run.spawner import Spawner
 
-_GRACE = (
-    0.3  # seconds at most between the first failure and the verdict: others may have failed alike
-)
+_GRACE = 0.3  # seconds between the first failure and the verdict, at most: others may fail alike
 _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
 _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
 _STDERR_LINES = 16

@@ -126,10 +126,16 @@ def _is_number(value: Any) -> bool:
 def _shown(box: Any, *, static: str) -> Any:
     """Display a widget with its static picture as the alternative; return it outside a notebook."""
     from IPython import get_ipython
-    from IPython.display import display
 
     if get_ipython() is None:
         return box
-    bundle = box._repr_mimebundle_() or {}
-    display(bundle | {"text/html": static, "text/plain": "a picture with sliders"}, raw=True)
+    display(box, static=static, plain="a picture with sliders")
     return None
+
+
+def display(box: Any, *, static: str, plain: str) -> None:
+    """Display a widget, with HTML and text for whoever cannot show it."""
+    from IPython import display as ipython
+
+    bundle = box._repr_mimebundle_() or {}
+    ipython.display(bundle | {"text/html": static, "text/plain": plain}, raw=True)

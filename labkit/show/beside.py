@@ -12,6 +12,7 @@ from labkit.show import plots
 
 SETTINGS = ("place", "hosts", "rate")
 """Parameters that say where a case ran; the others say what ran."""
+_SPREAD = ", median and 10th to 90th percentile"
 Rows = dict[str, dict[str, Record]]
 
 
@@ -32,7 +33,7 @@ def draw(runs: Mapping[str, Sequence[Record]], *, ax: Axes | None = None) -> Axe
     quantity, unit, figure = _measure(rows)
     ax = plots.new_axes(
         "The same cases, here and elsewhere",
-        x={"busbw": "Bus bandwidth", "time": "Time"}[quantity], xunit=unit, xscale="log",
+        x={"busbw": "Bus bandwidth", "time": "Time"}[quantity] + _SPREAD, xunit=unit, xscale="log",
         ax=ax, size=(8.5, 2.2 + 0.36 * len(rows)),
     )  # fmt: skip
     names = columns(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +10,12 @@ from matplotlib.axes import Axes
 from labkit.show import plots
 
 
-def draw(predictions: Sequence[tuple[str, float, float]], *, ax: Axes | None = None) -> Axes:
+def draw(
+    predictions: Sequence[tuple[str, float, float]],
+    *,
+    tiers: Iterable[str] = (),
+    ax: Axes | None = None,
+) -> Axes:
     """Draw how far each prediction was from its measurement, in the order in which they come.
 
     A mark on the line is exact; one step up is twice too much, one step down half. The band is
@@ -18,6 +23,7 @@ def draw(predictions: Sequence[tuple[str, float, float]], *, ax: Axes | None = N
 
     Args:
         predictions: `(name, predicted, measured)`, both positive.
+        tiers: Those of the measurements.
         ax: Where to draw; axes of its own if not given.
     """
     names = [name for name, _, _ in predictions]
@@ -45,6 +51,8 @@ def draw(predictions: Sequence[tuple[str, float, float]], *, ax: Axes | None = N
     else:
         said = "no prediction yet that was committed before its measurement"
         ax.text(0.5, 0.55, said, transform=ax.transAxes, ha="center", color=plots.SOFT)
+    if shown_tiers := list(dict.fromkeys(tiers)):
+        plots.stamp(ax, shown_tiers, note="what the predictions are held against")
     rows = [(name, float(p), float(m), float(p / m)) for name, p, m in predictions]
     inside = int((np.maximum(factors, 1 / factors) <= 2).sum()) if len(factors) else 0
     plots.describe(

@@ -122,7 +122,8 @@ def crossover(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     """
     ax = plots.new_axes(
         "Small tensors want few rounds, large ones few bytes",
-        x="S", xunit="bytes", y="Time", yunit="ms", xscale="log", yscale="log", ax=ax,
+        x="S", xunit="bytes", y="Time of the fastest call", yunit="ms",
+        xscale="log", yscale="log", ax=ax,
     )  # fmt: skip
     rows: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.nbytes):

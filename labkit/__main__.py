@@ -8,13 +8,16 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
-    "start": ("labkit.commands.start", "check the machine, copy the lessons, open JupyterLab"),
-    "doctor": ("labkit.commands.doctor", "say what this machine can do for the course"),
-    "run": ("labkit.commands.run", "run experiments without a notebook"),
-    "progress": ("labkit.commands.progress", "show lessons run, exercises passed, predictions"),
-    "report": ("labkit.commands.report", "make one HTML page of what this machine measured"),
-    "class": ("labkit.commands.classroom", "make one HTML page of what a class handed in"),
-    "edition": ("labkit.commands.edition", "run the lessons and write them as HTML pages"),
+    "start": ("labkit.course.start", "check the machine, copy the lessons, open JupyterLab"),
+    "doctor": ("labkit.course.doctor", "say what this machine can do for the course"),
+    "run": ("labkit.course.run", "run experiments without a notebook"),
+    "progress": (
+        "labkit.course.progress_command",
+        "show lessons run, exercises passed, predictions",
+    ),
+    "report": ("labkit.course.report", "make one HTML page of what this machine measured"),
+    "class": ("labkit.course.classroom", "make one HTML page of what a class handed in"),
+    "edition": ("labkit.course.edition", "run the lessons and write them as HTML pages"),
     "course": ("labkit.course.notebooks", "keep the course's notebooks in order (for authors)"),
 }
 """Name -> module with `configure(parser)` and `main(options) -> int`, and a line of help."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest import fixture, hookimpl
 
-from labkit.run.machine import usable_cpus
+from labkit.launch.machine import usable_cpus
 
 LANE = "LABKIT_TEST_LANE"
 LANES = [f"popen//env:{LANE}=timed", f"popen//env:{LANE}=others//nice=10"]

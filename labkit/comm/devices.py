@@ -7,7 +7,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from labkit.run.launcher import default_backend
+from labkit.launch.launcher import default_backend
 
 
 def mine() -> torch.device:

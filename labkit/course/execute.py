@@ -15,8 +15,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 
 from labkit.course import canonical
-
-ROOT = Path(__file__).resolve().parents[2]
+from labkit.course.lessons import ROOT
 
 
 @dataclass(frozen=True, slots=True)

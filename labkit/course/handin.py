@@ -15,7 +15,7 @@ from typing import Any
 
 from labkit.course import ledger, ledger_file
 from labkit.course.ledger import Entry
-from labkit.run.machine import Machine
+from labkit.launch.machine import Machine
 
 VERSION = 1
 _FIGURES = ("predicted", "model", "measured")

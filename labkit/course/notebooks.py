@@ -4,7 +4,7 @@
   of exercises (`labkit.course.exercises`, which tells the convention of an exercise).
 - `run NOTEBOOK...`: execute from start to end and store the outputs of exactly the marked cells.
 - `sync`: derive `exercises/` from `solutions/`.
-- `pictures`: draw the README's pictures from the runs that are kept in `labkit/recordings/`.
+- `pictures`: draw the README's pictures from the runs that lessons keep.
 - `check`: say everything that is not as it should be; change nothing.
 """
 
@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from labkit.course import canonical, exercises
+from labkit.course.lessons import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LESSONS, SOLUTIONS, EXERCISES = "notebooks", "solutions", "exercises"
 
 _NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")

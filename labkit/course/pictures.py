@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from labkit import experiments
-from labkit.measure import records
-from labkit.show import alternatives
+from labkit.course import lessons
+from labkit.course.lessons import ROOT
+from labkit.show import alt_text
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDINGS = ROOT / "labkit" / "recordings"
 FOLDER = "pictures"
 
 
 def recorded() -> list[str]:
     """List the experiments of which a run is kept, in the order of the lessons."""
-    return [
-        name
-        for name, module in experiments.MODULES.items()
-        if (RECORDINGS / f"{module}.json").exists()
-    ]
+    return [name for name, found in lessons.experiments().items() if found.recorded()]
 
 
 def draw_all(folder: Path = ROOT / FOLDER) -> Iterator[Path]:
     """Draw every recorded experiment into `folder`; yield the files as they are written."""
     for name in recorded():
-        module = experiments.MODULES[name]
-        kept = records.load(RECORDINGS / f"{module}.json", recorded=True)
-        figure = importlib.import_module(f"labkit.show.{module}").draw(kept)
-        yield alternatives.save(figure, folder / f"{name}.png", dpi=110)
+        found = lessons.experiment(name)
+        yield alt_text.save(found.draw(found.recorded()), folder / f"{name}.png", dpi=110)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from labkit.course import canonical, exercises, ledger, ledger_file
 from labkit.course.ledger import Entry
+from labkit.course.lessons import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 _NUMBER = re.compile(r"# *(Exercises )?(\d\d[a-z]? · )?")
 
 

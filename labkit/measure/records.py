@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from labkit.launch import torchrun
+from labkit.launch.machine import Machine
+from labkit.launch.roll_call import Node
 from labkit.measure.timing import Summary, slowest, summarize
-from labkit.run import elastic
-from labkit.run.machine import Machine
-from labkit.run.roll_call import Node
 
 VERSION = 2
 _READABLE = {1, 2}
@@ -55,7 +55,7 @@ class Provenance:
     def here(cls, backend: str = "gloo") -> Provenance:
         """Describe this machine, now."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(Machine.here(), backend, now, _command(), elastic.nodes())
+        return cls(Machine.here(), backend, now, _command(), torchrun.nodes())
 
     def __str__(self) -> str:
         machine = self.machine
@@ -179,12 +179,15 @@ def save(records: Sequence[Record], path: Path | str) -> Path:
     return draft.replace(path)  # a whole file or the old one, never half
 
 
-def load(path: Path | str, *, recorded: bool = False) -> list[Record]:
+def load(
+    path: Path | str, *, recorded: bool = False, experiment: str | None = None
+) -> list[Record]:
     """Read the records that `save` wrote.
 
     Args:
         path: The JSON file.
         recorded: Whether to call them RECORDED: they come from another machine or time.
+        experiment: Keep this experiment's records only.
 
     Raises:
         ValueError: If the file is not a record file, or of a version that this labkit cannot read.
@@ -202,6 +205,7 @@ def load(path: Path | str, *, recorded: bool = False) -> list[Record]:
         )
     try:
         found = [_record(entry) for entry in document["records"]]
+        found = [r for r in found if experiment in {None, r.experiment}]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged: a record in it cannot be read ({error!r}).") from None
     return [as_recorded(record) for record in found] if recorded else found

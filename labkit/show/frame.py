@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from labkit.show import alternatives, ticks
+from labkit.show import alt_text, ticks
 
 INK, SOFT, FAINT = "#222222", "#666666", "#dddddd"
 SIZE = (7.2, 4.2)
@@ -122,7 +122,7 @@ def stamp(ax: Axes, tier: Any, provenance: Any = None, *, note: str = "") -> Axe
     parts = [" + ".join(map(str, tiers)), str(provenance) if provenance else "", note]
     said = " · ".join(part for part in parts if part)
     figure = ax.get_figure(root=True)
-    said_by = alternatives.of(figure).stamps
+    said_by = alt_text.of(figure).stamps
     said_by[ax] = said
     distinct = list(dict.fromkeys(said_by.values()))
     if len(distinct) > 1:

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.show import alternatives
+from labkit.show import alt_text
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -41,7 +41,7 @@ class Page:
 
     def picture(self, picture: Axes | Figure) -> None:
         """Add a picture with its description and data."""
-        self._parts.append(alternatives.to_html(picture))
+        self._parts.append(alt_text.to_html(picture))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Add a table; columns of figures stand to the right."""

@@ -18,19 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from labkit.measure.records import Record
-from labkit.show import alternatives
-from labkit.show.alternatives import describe, save
-from labkit.show.frame import (
-    FAINT,
-    INK,
-    SOFT,
-    STYLES,
-    Style,
-    new_axes,
-    new_figure,
-    stamp,
-    style,
-)
+from labkit.show import alt_text
+from labkit.show.alt_text import describe, save
+from labkit.show.frame import FAINT, INK, SOFT, STYLES, Style, new_axes, new_figure, stamp, style
 
 __all__ = [
     "FAINT",
@@ -215,7 +205,7 @@ def matrix(
         ["", *columns],
         [[name, *map(float, row)] for name, row in zip(rows, values, strict=True)],
     )
-    alternatives.of(ax).drawn.append((ax, "", table))
+    alt_text.of(ax).drawn.append((ax, "", table))
     return ax
 
 
@@ -232,7 +222,7 @@ def _tell(ax: Axes, label: str, x: Any, y: Any, low: Any = None, high: Any = Non
     if low is not None and high is not None:
         names += ["10th percentile", "90th percentile"]
         columns += [list(map(float, low)), list(map(float, high))]
-    alternatives.of(ax).drawn.append((ax, label, (names, list(zip(*columns, strict=True)))))
+    alt_text.of(ax).drawn.append((ax, label, (names, list(zip(*columns, strict=True)))))
 
 
 def _written(value: float, value_format: str | None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.show import alternatives
+from labkit.show import alt_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
 
     def redraw(_: Any = None) -> None:
         values = {name: field.value for name, field in fields.items()}
-        picture.value = alternatives.to_html(draw(**values))
+        picture.value = alt_text.to_html(draw(**values))
 
     redraw()
     for field in fields.values():

@@ -149,14 +149,14 @@ def test_a_prediction_is_committed_and_reconciled(opened):
 
 def test_a_failed_check_shows_its_message_without_a_traceback(opened):
     check = (
-        "from labkit.course.checks import judging\nwith judging.exercise('9.1', par='1 S'):\n"
-        "    judging.at_most(7.0, 1.0, what='sent', unit='S', meaning='whole tensors?')"
+        "from labkit.course import checking\nwith checking.exercise('9.1', par='1 S'):\n"
+        "    checking.at_most(7.0, 1.0, what='sent', unit='S', meaning='whole tensors?')"
     )
     notebook = opened(lesson(check))
     notebook.run_all()
     text = notebook.text()
     assert "exercise 9.1 is not right yet" in text and "whole tensors?" in text
-    assert "Traceback" not in text and "judging.py" not in text
+    assert "Traceback" not in text and "checking.py" not in text
 
 
 def solved_exercise():

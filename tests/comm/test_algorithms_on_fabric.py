@@ -5,13 +5,12 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.comm import algorithms
+from labkit.comm import algorithms, costs
 from labkit.comm.algorithms.hierarchical import two_levels
-from labkit.comm.sums import ALL
-from labkit.experiments.equivalent_collectives import round_trip
+from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.lessons.equivalent_collectives.experiment import round_trip
+from labkit.lessons.equivalent_collectives.variants import ALL
 from labkit.measure import sockets, timing, wire
-from labkit.model import algorithm_costs
-from labkit.run.fabric import Fabric, FabricUnavailable
 
 pytestmark = pytest.mark.timed
 
@@ -58,7 +57,7 @@ def test_each_time_is_the_models_within_ten_percent(fabric):
     alpha = min(timing.slowest(launch(round_trip, world_size=2, fabric=fabric)))
     beta = 1 / fabric.payload_rate(0, 1)
     expected = {
-        name: getattr(algorithm_costs, name)(HOSTS, **IN_PLACE.get(name, {})).seconds(
+        name: getattr(costs, name)(HOSTS, **IN_PLACE.get(name, {})).seconds(
             NBYTES, alpha=alpha, beta=beta
         )
         for name in (*IN_PLACE, "ring_reduce_scatter", "ring_all_gather")

@@ -22,7 +22,7 @@ pytestmark = [
 
 ANSWER = '''import torch
 import torch.distributed as dist
-from labkit.course.checks import judging
+from labkit.course import checking
 
 def total(data):
     """Return the sum of every rank's data."""
@@ -31,12 +31,12 @@ def total(data):
     return data
     ### END SOLUTION'''
 CHECK = """def program():
-    return total(judging.rank_data(5, rank=dist.get_rank()))
+    return total(checking.rank_data(5, rank=dist.get_rank()))
 
-with judging.exercise("1.1", par="one call"):
-    for got in judging.on_ranks(program, world_size=2):
-        expected = judging.sum_over_ranks(5, world_size=2)
-        judging.same_values(got, expected, what="sum", meaning="-")"""
+with checking.exercise("1.1", par="one call"):
+    for got in checking.on_ranks(program, world_size=2):
+        expected = checking.sum_over_ranks(5, world_size=2)
+        checking.same_values(got, expected, what="sum", meaning="-")"""
 
 
 def assignment(answer=ANSWER):

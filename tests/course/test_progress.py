@@ -1,8 +1,8 @@
 from nbformat.v4 import new_notebook
 from pytest import approx, fixture
 
-from labkit.course import canonical, exercises, ledger, progress
-from labkit.show import alternatives, calibration
+from labkit.course import calibration, canonical, exercises, ledger, progress
+from labkit.show import alt_text
 from tests.course.samples import cell, solutions
 
 
@@ -45,9 +45,9 @@ def test_only_honest_predictions_count(course):
 
 def test_the_calibration_curve_tells_the_same():
     ax = calibration.draw([("a", 10.0, 20.0), ("b", 30.0, 10.0)])
-    assert alternatives.text_of(ax).startswith("1 of 2 predictions")
-    assert alternatives.tables_of(ax)[0][1][1][1] == ("b", 30.0, 10.0, 3.0)
-    assert alternatives.to_html(calibration.draw([])), "nobody predicted anything"
+    assert alt_text.text_of(ax).startswith("1 of 2 predictions")
+    assert alt_text.tables_of(ax)[0][1][1][1] == ("b", 30.0, 10.0, 3.0)
+    assert alt_text.to_html(calibration.draw([])), "nobody predicted anything"
 
 
 def test_every_lesson_says_that_it_was_run_to_its_end():

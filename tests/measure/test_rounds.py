@@ -3,12 +3,11 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.comm import algorithms
+from labkit.comm import algorithms, costs
 from labkit.comm.collectives import pattern
 from labkit.measure import wire
 from labkit.measure.calls import Call
 from labkit.measure.rounds import Message, rounds
-from labkit.model import algorithm_costs
 
 
 def program(name, numel, kwargs):
@@ -34,7 +33,7 @@ def program(name, numel, kwargs):
 def test_rounds_are_what_the_model_says(name, kwargs):
     n = 4
     found = rounds(launch(program, name, 64, kwargs, world_size=n))
-    assert len(found) == getattr(algorithm_costs, name)(n, **kwargs).rounds
+    assert len(found) == getattr(costs, name)(n, **kwargs).rounds
     assert sum(len(messages) for messages in found) > 0
 
 

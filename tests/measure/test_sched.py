@@ -8,8 +8,8 @@ import pytest
 from pytest import mark
 
 from labkit import launch
+from labkit.launch import affinity
 from labkit.measure import sched
-from labkit.run import affinity
 
 pytestmark = mark.skipif(not sched.available(), reason="the kernel keeps no scheduler statistics")
 

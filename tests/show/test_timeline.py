@@ -2,7 +2,7 @@ from labkit.measure.clock import Clock
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import NETWORK, Kind, RankTrace, Span
 from labkit.show import timeline
-from labkit.show.alternatives import tables_of, text_of
+from labkit.show.alt_text import tables_of, text_of
 
 
 def test_the_picture_says_in_words_who_waits_for_whom():

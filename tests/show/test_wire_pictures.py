@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from labkit.comm import algorithm_bytes
 from labkit.measure.rounds import Message
-from labkit.model import algorithm_bytes
-from labkit.show import alternatives
+from labkit.show import alt_text
 from labkit.show import wire as pictures
 
 RING = algorithm_bytes.ring_all_reduce(4, 400)
@@ -11,9 +11,9 @@ RING = algorithm_bytes.ring_all_reduce(4, 400)
 
 @pytest.mark.parametrize("draw", [pictures.heat_map, pictures.arrows])
 def test_a_matrix_is_told_in_words(draw):
-    text = alternatives.text_of(draw(RING, nbytes=400))
+    text = alt_text.text_of(draw(RING, nbytes=400))
     assert "Rank 3 sends 1.5 S to rank 0." in text
-    assert "Nobody sends" in alternatives.text_of(draw(np.zeros((2, 2)), nbytes=1))
+    assert "Nobody sends" in alt_text.text_of(draw(np.zeros((2, 2)), nbytes=1))
 
 
 def test_arrows_widen_with_the_bytes():
@@ -27,8 +27,8 @@ def test_rounds_side_by_side_and_one_by_one():
     figure = pictures.all_rounds(found, world_size=2, nbytes=8, title="three rounds")
     assert len(figure.axes) == 3
     second = pictures.one_round(found, 2, world_size=2, nbytes=8, title="swap")
-    assert "round 2 of 3" in alternatives.text_of(second)
-    assert "Rank 0 sends 0.5 S to rank 1." in alternatives.text_of(second)
+    assert "round 2 of 3" in alt_text.text_of(second)
+    assert "Rank 0 sends 0.5 S to rank 1." in alt_text.text_of(second)
 
 
 def test_the_player_shows_every_round():

@@ -1,7 +1,7 @@
 """Collectives written by hand from send and receive, to be read: one module per family.
 
 Each takes a contiguous one-dimensional tensor of the same length on every rank, sums, and moves
-exactly the bytes that `labkit.model.algorithm_costs` says.
+exactly the bytes that `labkit.comm.costs` says.
 """
 
 from labkit.comm.algorithms.doubling import (

@@ -19,7 +19,7 @@ def pipelined_broadcast(
     """Copy rank `src`'s tensor to every rank along the chain src, src+1, ..., in `chunks` pieces.
 
     More pieces fill the chain sooner, but each pays alpha once more;
-    `labkit.model.algorithm_costs.best_chunks` weighs the two.
+    `labkit.comm.costs.best_chunks` weighs the two.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     place = (rank - src) % n

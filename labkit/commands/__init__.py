@@ -1,1 +1,0 @@
-"""What `python -m labkit ...` does: one module per command, each with `configure` and `main`."""

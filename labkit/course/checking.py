@@ -1,0 +1,252 @@
+"""What every `check_*` is built on: run the learner's function on real ranks, judge, and say why.
+
+A check reads like this::
+
+    def check_ring(ring_all_reduce):
+        with checking.exercise("6.1", par="1.50 S per rank on 4 ranks") as verdict:
+            for world_size in checking.WORLD_SIZES:
+                results = checking.on_ranks(_sums, ring_all_reduce, world_size=world_size)
+                for rank, (got, expected) in enumerate(results):
+                    checking.same_values(got, expected, what=f"rank {rank} of {world_size}",
+                                        meaning="the last chunk is shorter on odd sizes")
+            ...
+            checking.at_most(sent / nbytes, 1.5, what="sent per rank", unit="S", meaning="...")
+            verdict.reached = f"{sent / nbytes:.2f} S per rank"
+
+It runs on `WORLD_SIZES`, which are not all powers of two, on `LENGTHS`, which do not divide by
+them, and on `rank_data`, which differs from rank to rank and sums without rounding.
+
+An exercise that was not attempted fails with its own `NotImplementedError`, untouched.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from labkit.course import ledger
+from labkit.launch.errors import LaunchTimeout
+from labkit.launch.launcher import launch
+
+WORLD_SIZES = (2, 3, 4, 5)
+"""World sizes to try: powers of two and others."""
+LENGTHS = (1, 7, 64, 1000)
+"""Numbers of elements to try: fewer than ranks, odd, a power of two, a thousand."""
+
+
+class CheckFailed(AssertionError):
+    """An answer that is not right yet.
+
+    Attributes:
+        expected: What a right answer gives.
+        got: What this one gave.
+        meaning: What that usually means: the likely mistake, and where to look.
+        number: The exercise's number; None outside `exercise`.
+    """
+
+    def __init__(self, expected: str, got: str, meaning: str) -> None:
+        super().__init__(expected, got, meaning)
+        self.expected, self.got, self.meaning = expected, got, meaning
+        self.number: str | None = None
+
+    def __str__(self) -> str:
+        title = f"exercise {self.number} is not right yet" if self.number else "not right yet"
+        return (
+            f"{title}\n  expected      {_indented(self.expected)}\n  got           "
+            f"{_indented(self.got)}\n  usually means {_indented(textwrap.fill(self.meaning, 84))}"
+        )
+
+    def _render_traceback_(self) -> list[str]:
+        """Show a notebook the message alone: labkit's own frames would bury it."""
+        return [str(self)]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What `exercise` yields: set `reached` to what the learner's answer reached."""
+
+    reached: str = ""
+
+
+@contextmanager
+def exercise(number: str, *, par: str) -> Iterator[Verdict]:
+    """Judge one exercise: name it in a failure; on success say so and note it in the ledger.
+
+    Args:
+        number: Like `1.2`.
+        par: The stated budget, as the statement words it.
+    """
+    verdict = Verdict()
+    try:
+        yield verdict
+    except CheckFailed as failure:
+        failure.number = number
+        raise
+    ledger.passed(number)
+    reached = f"you reached {verdict.reached}; " if verdict.reached else ""
+    print(f"✔ Exercise {number} passed: {reached}par is {par}.")
+
+
+def on_ranks(
+    program: Callable[..., Any],
+    *args: Any,
+    world_size: int,
+    timeout: float = 10.0,
+    fabric: Any = None,
+) -> list[Any]:
+    """Run a program on real ranks with torch's own checks on; return what each rank returned.
+
+    An exception of the learner's code comes through as it is, with the rank named.
+
+    Raises:
+        CheckFailed: The ranks did not finish in `timeout` seconds; shows which rank waits where.
+    """
+    try:
+        return launch(
+            program, *args, world_size=world_size, timeout=timeout, fabric=fabric, checks=True
+        )
+    except LaunchTimeout as hang:
+        raise CheckFailed(
+            expected=f"all {world_size} ranks finish within {timeout:g} s",
+            got=f"ranks {hang.case.running} did not:\n{hang.case}",
+            meaning=_why_it_hangs(hang),
+        ) from None
+
+
+def rank_data(
+    length: int, *, rank: int, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Make a rank's input: whole numbers from -99 to 99 that differ from rank to rank.
+
+    Their sums are exact in float32 in any order, so a right answer is right to the last bit, and an
+    answer that forgot or doubled a rank cannot pass.
+
+    Returns:
+        A tensor of shape `(length,)`, the same whenever the arguments are.
+    """
+    generator = torch.Generator().manual_seed(1_000_003 * seed + rank)
+    return torch.randint(-99, 100, (length,), generator=generator).to(dtype)
+
+
+def sum_over_ranks(length: int, *, world_size: int, seed: int = 0) -> torch.Tensor:
+    """Compute what an all_reduce of everybody's `rank_data` must give, without communication."""
+    return sum(rank_data(length, rank=rank, seed=seed) for rank in range(world_size))
+
+
+def same_values(got: Any, expected: torch.Tensor, *, what: str, meaning: str) -> None:
+    """Hold two tensors to be equal in shape and in every element.
+
+    Raises:
+        CheckFailed: They differ; says where first.
+    """
+    if got is None:
+        raise CheckFailed(
+            f"{what}: {_shown(expected)}", "None", "the function lacks a `return` on this path"
+        )
+    got = torch.as_tensor(got)
+    if got.shape != expected.shape:
+        raise CheckFailed(
+            f"{what}: shape {tuple(expected.shape)}", f"shape {tuple(got.shape)}", meaning
+        )
+    wrong = (got != expected).flatten().nonzero().flatten().tolist()
+    if wrong:
+        first = wrong[0]
+        raise CheckFailed(
+            f"{what}: {_shown(expected)}",
+            f"{_shown(got)}; {len(wrong)} of {got.numel()} elements differ, the first at index "
+            f"{first}: {got.flatten()[first].item():g} instead of "
+            f"{expected.flatten()[first].item():g}",
+            meaning,
+        )
+
+
+def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> None:
+    """Hold a cost to its par.
+
+    Raises:
+        CheckFailed: `got` is above `par`.
+    """
+    if not got <= par:
+        raise CheckFailed(f"{what}: at most {par:.4g} {unit}", f"{got:.4g} {unit}", meaning)
+
+
+def close_to(
+    got: float, expected: float, *, within: float, what: str, unit: str, meaning: str
+) -> None:
+    """Hold a figure to another, with a relative tolerance.
+
+    Args:
+        got: The learner's figure.
+        expected: The reference.
+        within: Largest accepted `|got / expected - 1|`.
+        what: What the figure is.
+        unit: Its unit.
+        meaning: What a miss usually means.
+
+    Raises:
+        CheckFailed: The figure is farther off, or is no number.
+    """
+    if not isinstance(got, int | float) or not abs(got - expected) <= within * abs(expected):
+        shown = f"{got:.4g} {unit}" if isinstance(got, int | float) else repr(got)
+        raise CheckFailed(f"{what}: {expected:.4g} {unit} (within {within:.0%})", shown, meaning)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Bytes that ranks sent, and how they were counted."""
+
+    matrix: Any
+    """int64 array of shape `(world_size, world_size)`: row = sender, column = receiver."""
+    how: str
+    """`on the wire`, or why they were added up from the send calls instead."""
+
+
+def sent(reports: Sequence[Any]) -> Sent:
+    """Add up the payload of every rank's `labkit.measure.wire.meter` report.
+
+    Where the wire cannot be read, the bytes that the ranks *asked* to send are counted instead.
+
+    Raises:
+        CheckFailed: The bytes on the wire are not those of the calls: something was not waited for.
+    """
+    from labkit.measure import wire
+
+    try:
+        return Sent(wire.payload(reports), "on the wire")
+    except wire.WireUnavailable as reason:
+        return Sent(wire.counted(reports), f"from the send calls ({reason})")
+    except wire.WireMismatch as mismatch:
+        raise CheckFailed(
+            "every byte that was sent belongs to a call that has ended",
+            str(mismatch),
+            "an isend or irecv is not waited for before the function returns",
+        ) from None
+
+
+def _why_it_hangs(hang: LaunchTimeout) -> str:
+    in_library = [
+        case.rank
+        for case in hang.case.ranks
+        if case.waiting_in or any("distributed" in line.filename for line in case.stack[:4])
+    ]
+    if not in_library:
+        return "no rank waits for another: a loop that does not end, or simply too much work"
+    return (
+        "a deadlock. Read who waits in which call: two ranks that both send first wait for each "
+        "other for ever (gloo's send returns when the receive is posted), and a rank that skips "
+        "a call leaves the others waiting in it"
+    )
+
+
+def _shown(tensor: torch.Tensor, most: int = 6) -> str:
+    values = ", ".join(f"{value:g}" for value in tensor.flatten()[:most].tolist())
+    return f"[{values}{', ...' if tensor.numel() > most else ''}]"
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n                ")

@@ -1,1 +1,0 @@
-"""Checks of the exercises: one module per lesson, all built on `judging`."""

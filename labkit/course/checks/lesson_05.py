@@ -1,7 +1,0 @@
-"""The checks of lesson 05: deadlocks and orders, exposed time, and a matching layer."""
-
-from labkit.course.checks.lesson_05_exposed import check_exposed
-from labkit.course.checks.lesson_05_matching import check_consume
-from labkit.course.checks.lesson_05_orders import check_find_cycle, check_inference_program
-
-__all__ = ["check_consume", "check_exposed", "check_find_cycle", "check_inference_program"]

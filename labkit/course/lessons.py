@@ -1,0 +1,104 @@
+"""Find the lessons: every folder of `labkit.lessons` whose `__init__.py` says what it is.
+
+Nothing lists them. `run`, `report`, `progress`, the README's table and the tests look here, so that
+a new lesson is a folder and its notebooks, and no other file is touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from labkit import lessons
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from labkit.measure.records import Record
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The course: the folder with `notebooks/`, `solutions/` and `exercises/`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a lesson's `__init__.py` says of it, as ``LESSON``."""
+
+    number: str
+    """As its notebooks' names begin: ``"01"``."""
+    title: str
+    starts_from: str
+    """The observation that the lesson explains, in a few words: for the README's table."""
+    runs_best_with: str
+    experiments: tuple[str, ...] = ()
+    """What `labkit run` calls them. The first is the module ``experiment`` of the folder; each
+    further one has a module of its own name, with ``_`` for ``-``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One experiment of one lesson, not yet imported."""
+
+    name: str
+    package: str
+    """The lesson's package: ``"labkit.lessons.gloo_scaling"``."""
+    module_name: str
+
+    @property
+    def module(self) -> ModuleType:
+        """The module with ``TITLE``, ``run(*, quick, progress)`` and ``table(records)``."""
+        return importlib.import_module(f"{self.package}.{self.module_name}")
+
+    @property
+    def recording(self) -> Path:
+        """Where the lesson keeps its recorded runs, whether there is one or not."""
+        folder = Path(importlib.import_module(self.package).__file__).parent
+        return folder / "recording.json"
+
+    def recorded(self) -> list[Record]:
+        """Load the recorded run; empty where none is kept."""
+        from labkit.measure import records
+
+        path = self.recording
+        return records.load(path, recorded=True, experiment=self.name) if path.exists() else []
+
+    def draw(self, found: Sequence[Record]) -> Figure:
+        """Draw records of this experiment, with the ``draw`` of the lesson's ``pictures``."""
+        return importlib.import_module(f"{self.package}.pictures").draw(found)
+
+
+def find() -> dict[str, Lesson]:
+    """Find all lessons, in the order of their numbers: package name -> lesson."""
+    folders = (
+        f"{lessons.__name__}.{module.name}"
+        for module in pkgutil.iter_modules(lessons.__path__)
+        if module.ispkg
+    )
+    found = {folder: importlib.import_module(folder).LESSON for folder in folders}
+    return dict(sorted(found.items(), key=lambda item: item[1].number))
+
+
+def experiments() -> dict[str, Experiment]:
+    """Find the experiments of all lessons, by name, in the order of the lessons."""
+    return {
+        name: Experiment(name, package, name.replace("-", "_") if i else "experiment")
+        for package, lesson in find().items()
+        for i, name in enumerate(lesson.experiments)
+    }
+
+
+def experiment(name: str) -> Experiment:
+    """Return the experiment of that name.
+
+    Raises:
+        ValueError: There is none; the message lists those there are.
+    """
+    found = experiments()
+    if name not in found:
+        raise ValueError(f"there is no experiment {name!r}; there are: {', '.join(found)}.")
+    return found[name]

@@ -1,0 +1,146 @@
+"""`python -m labkit report`: one self-contained page of what this machine measured.
+
+Runs of the same experiment, on a cluster and on a laptop say, are also drawn side by side. Every
+figure is recomputed from the samples in the record files when the page is made, and the
+samples are embedded, so that whoever gets the page can compute them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from labkit.course import lessons
+from labkit.course.lessons import Experiment
+from labkit.course.run import found_runs
+from labkit.launch.machine import Machine
+from labkit.measure import records as recording
+from labkit.measure.records import Provenance, Record, Tier
+from labkit.show.page import Page
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="record files (the latest of each under work/runs/)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the page; return 0 unless there is nothing to tell."""
+    paths = options.files or found_runs()
+    if not paths:
+        print("nothing was measured yet: python -m labkit run --quick", file=sys.stderr)
+        return 1
+    try:
+        loaded = {path: _load(path) for path in paths}
+    except (OSError, ValueError) as error:
+        print(f"labkit report: {error}", file=sys.stderr)
+        return 2
+    options.out.write_text(str(page(loaded)), encoding="utf-8")
+    print(f"{sum(map(len, loaded.values()))} records of {len(loaded)} runs: {options.out}")
+    return 0
+
+
+def page(loaded: dict[Path, list[Record]]) -> Page:
+    """Build the page: by experiment, its runs side by side, then a section for each."""
+    every = [record for records in loaded.values() for record in records]
+    foreign = any(record.tier is Tier.RECORDED for record in every)
+    result = Page("What was measured" if foreign else "What this machine measured")
+    runs: dict[str, dict[Path, list[Record]]] = {}
+    for path, records in loaded.items():
+        if records:
+            runs.setdefault(records[0].experiment, {})[path] = records
+    for name, files in runs.items():
+        if len(files) > 1:
+            _side_by_side(result, name, {_name(path, files): files[path] for path in files})
+        for path, records in files.items():
+            _section(result, _name(path, files), records)
+            result.data(f"records-{_name(path, loaded)}", path.read_text(encoding="utf-8"))
+    return result
+
+
+def _load(path: Path) -> list[Record]:
+    """Read records; those of another machine are RECORDED."""
+    here = Machine.here()
+    return [
+        record if record.provenance.machine == here else recording.as_recorded(record)
+        for record in recording.load(path)
+    ]
+
+
+def _name(path: Path, among: Iterable[Path]) -> str:
+    """Name a file without its folders, unless another has the same name."""
+    alone = sum(other.stem == path.stem for other in among) == 1
+    return path.stem if alone else f"{path.parent.name}/{path.stem}"
+
+
+def _side_by_side(result: Page, name: str, runs: dict[str, list[Record]]) -> None:
+    from labkit.show import compare_runs
+
+    result.heading(f"{_title(name)}: {len(runs)} runs side by side")
+    try:
+        result.picture(compare_runs.draw(runs))
+    except ValueError as error:
+        result.text(str(error))
+
+
+def _section(result: Page, file: str, records: list[Record]) -> None:
+    name, origin = records[0].experiment, records[0].provenance
+    experiment = _experiment(name)
+    result.heading(_title(name))
+    result.table(
+        ["", ""],
+        [
+            ("experiment", name),
+            ("file", file),
+            ("tier", " + ".join(dict.fromkeys(str(record.tier) for record in records))),
+            ("date", origin.date),
+            ("backend", origin.backend),
+            ("command", origin.command),
+            *_machines(origin),
+        ],
+    )
+    if experiment:
+        result.picture(experiment.draw(records))
+        result.table(*experiment.module.table(records))
+    result.table(
+        ["case", "median [µs]", "p10", "p90", "samples", "busbw [GB/s]"],
+        [_row(record) for record in records if record.samples and record.samples[0]],
+    )
+
+
+def _experiment(name: str) -> Experiment | None:
+    return lessons.experiments().get(name)
+
+
+def _title(name: str) -> str:
+    experiment = _experiment(name)
+    return experiment.module.TITLE if experiment else name
+
+
+def _machines(origin: Provenance) -> Iterator[tuple[str, str]]:
+    """Describe the machine, or every node with its ranks."""
+    nodes = {f"node {i}, ranks {_ranks(n.ranks)}": n.machine for i, n in enumerate(origin.nodes)}
+    for name, machine in (nodes or {"machine": origin.machine}).items():
+        yield name, f"{machine.cpu_model}, {machine.cores:g} CPUs, {machine.system}"
+        yield "GPUs", ", ".join(machine.gpus) or "none"
+        yield "versions", f"torch {machine.torch}, Python {machine.python}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Write ranks briefly: torchrun numbers a node's ranks one after the other."""
+    first, last = ranks[0], ranks[-1]
+    together = last - first == len(ranks) - 1
+    return f"{first} to {last}" if together and first != last else ", ".join(map(str, ranks))
+
+
+def _row(record: Record) -> tuple:
+    summary = record.summary
+    busbw = None if record.busbw is None else record.busbw / 1e9
+    case = ", ".join([record.case, *(f"{key}={value}" for key, value in record.params.items())])
+    times = (summary.median * 1e6, summary.p10 * 1e6, summary.p90 * 1e6)
+    return (case[:100], *times, summary.count, busbw)

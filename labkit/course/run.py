@@ -1,0 +1,115 @@
+"""`python -m labkit run NAME ...`: run experiments without a notebook; keep records and pictures.
+
+Under torchrun (or srun) every rank gives this same command; rank 0 alone prints and writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from labkit.course import lessons
+from labkit.course.lessons import Experiment
+from labkit.launch import torchrun
+
+RUNS = Path("work") / "runs"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"experiments to run; all when none is named: {', '.join(lessons.experiments())}",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the records here (one experiment only)"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run what was named; return 0 when all of it ran."""
+    names = options.names or list(lessons.experiments())
+    if options.out and len(names) > 1:
+        print("labkit run: --out FILE takes one experiment's records; name one.", file=sys.stderr)
+        return 2
+    try:
+        chosen = {name: lessons.experiment(name) for name in names}
+    except ValueError as error:
+        print(f"labkit run: {error}", file=sys.stderr)
+        return 2
+    folder = RUNS / datetime.now().strftime("%Y%m%d-%H%M%S")
+    for name, experiment in chosen.items():
+        records = _run(experiment, quick=options.quick)
+        if _is_first_rank():
+            _report(experiment, records, options.out or folder / f"{name}.json")
+    return 0
+
+
+def found_runs(folder: Path = RUNS) -> list[Path]:
+    """Find the latest record file of each experiment that was run, in the order of the lessons."""
+    latest = {path.stem: path for path in sorted(folder.glob("*/*.json"))}
+    return [latest[name] for name in lessons.experiments() if name in latest]
+
+
+def _run(experiment: Experiment, *, quick: bool) -> list[Any]:
+    start = time.perf_counter()
+
+    def progress(text: str) -> None:
+        if _is_first_rank():
+            print(f"  {time.perf_counter() - start:6.1f} s  {text}", file=sys.stderr, flush=True)
+
+    if _is_first_rank():
+        print(f"{experiment.name}: {experiment.module.TITLE}", file=sys.stderr, flush=True)
+    return experiment.module.run(quick=quick, progress=progress)
+
+
+def _report(experiment: Experiment, records: list[Any], path: Path) -> None:
+    from labkit.measure import records as recording
+    from labkit.show import alt_text
+
+    columns, rows = experiment.module.table(records)
+    print(f"\n{experiment.module.TITLE}")
+    if records:
+        tiers = " + ".join(dict.fromkeys(record.tier for record in records))
+        print(f"{tiers} · {records[0].provenance}")
+    print("\n".join(table(columns, rows)))
+    recording.save(records, path)
+    picture = alt_text.save(experiment.draw(records), path.with_suffix(".png"))
+    print(f"\nrecords: {path}\npicture: {picture}\n")
+
+
+def _is_first_rank() -> bool:
+    """Tell whether this process is the one that prints; alone it is."""
+    return not torchrun.is_here() or os.environ["RANK"] == "0"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Lay out a table for a terminal: text to the left, figures to the right."""
+    cells = [[_shown(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    right = [
+        all(isinstance(row[i], int | float) for row in rows) and bool(rows)
+        for i in range(len(columns))
+    ]
+    return [
+        "  ".join(
+            text.rjust(width) if to_the_right else text.ljust(width)
+            for text, width, to_the_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in (list(columns), ["-" * width for width in widths], *cells)
+    ]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""A cluster on a laptop: hosts on one machine, joined by shaped links."""

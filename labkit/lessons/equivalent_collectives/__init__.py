@@ -1,0 +1,11 @@
+"""Lesson 06: three ways to sum."""
+
+from labkit.course.lessons import Lesson
+
+LESSON = Lesson(
+    number="06",
+    title="Three ways to sum",
+    starts_from="A published table that cannot be true",
+    runs_best_with="Linux",
+    experiments=("equivalent-collectives", "rounds-or-bytes"),
+)

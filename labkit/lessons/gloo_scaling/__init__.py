@@ -1,0 +1,11 @@
+"""Lesson 01: why does gloo slow down with every pair?"""
+
+from labkit.course.lessons import Lesson
+
+LESSON = Lesson(
+    number="01",
+    title="Why does gloo slow down with every pair?",
+    starts_from="Pairs that never talk to each other",
+    runs_best_with="Linux, 2 cores",
+    experiments=("gloo-scaling",),
+)

@@ -1,0 +1,232 @@
+"""Lesson 2: why does averaging gradients take 280 ms when the same bytes move in 60?
+
+A VGG11 in small trains on four hosts; each case averages its gradients in another way, some with a
+rank whose storage is slow. What a timer around the all_reduce shows is taken apart: waiting for
+the late rank, and moving bytes.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from labkit.comm.buckets import MB
+from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.launch import torchrun
+from labkit.launch.launcher import launch
+from labkit.lessons.gradient_all_reduce.gradient_cases import (
+    BARRIER,
+    CASES,
+    LADDER,
+    NOBODY_LATE,
+    THREAD,
+    Outcome,
+    time_all_reduce,
+    train_all,
+)
+from labkit.lessons.gradient_all_reduce.programs import Workload, vgg11
+from labkit.measure import wire
+from labkit.measure.records import Provenance, Record, Tier, load
+from labkit.measure.timeline import Timeline
+from labkit.measure.timing import slowest
+from labkit.measure.trace import Kind
+
+NAME = "gradient-all-reduce"
+TITLE = "280 ms or 60? Averaging gradients"
+RECORDING = Path(__file__).with_name("recording.json")
+HOSTS, RATE = 4, "2gbit"
+WORKLOAD = Workload(delay=0.1)
+SMALL_SIZES = (256, 4096, 65536, MB)
+"""Bytes of the all_reduces that are timed beside the gradients' own size."""
+
+
+def benchmark(sizes: Sequence[int], *, iters: int = 7) -> list[Record]:
+    """Return a record for each size of all_reduce, on the fabric or as recorded."""
+    return _on_fabric_or_recorded(
+        lambda fabric: _benchmark(fabric, sizes, iters),
+        [f"all_reduce of {nbytes} bytes" for nbytes in sizes],
+    )
+
+
+def measure(names: Sequence[str], *, steps: int = 4, workload: Workload = WORKLOAD) -> list[Record]:
+    """Train with each named case of `CASES` on four hosts and return a record for each.
+
+    Where hosts cannot be made here, the records are those of another machine, and say so.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if unknown := [name for name in names if name not in CASES]:
+        raise ValueError(f"unknown cases {unknown}; there are {list(CASES)}.")
+    return _on_fabric_or_recorded(lambda fabric: _measure(fabric, names, steps, workload), names)
+
+
+def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+    """Run the benchmark and all cases; ``quick`` leaves out the sweep and the compression."""
+    sizes = [*SMALL_SIZES, gradient_bytes()]
+    names = [*LADDER, BARRIER, NOBODY_LATE] if quick else list(CASES)
+    say = progress or (lambda text: None)
+
+    def everything(fabric: Fabric | None) -> list[Record]:
+        say("all_reduce alone")
+        records = _benchmark(fabric, sizes, iters=7)
+        for name in names:
+            say(name)
+            records += _measure(fabric, [name], 3 if quick else 8, WORKLOAD)
+        return records
+
+    return _on_fabric_or_recorded(everything, names)
+
+
+def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+    """Lay the records out: milliseconds per step, and how many times less is exposed."""
+    columns = ["case", "step ms", "p10", "p90", "exposed ms", "waiting", "moving", "hidden"]
+    columns += ["MB sent", "exposed, x less"]
+    first = next((r.values["exposed"] for r in records if r.case == THREAD), None)
+    rows = []
+    for record in records:
+        times = [_ms(x) for x in (record.summary.median, record.summary.p10, record.summary.p90)]
+        if "exposed" not in record.values:
+            rows.append([record.case, *times, times[0], "", times[0], "", "", ""])
+            continue
+        values = record.values
+        parts = [_ms(values[key]) for key in ("exposed", "waiting", "moving", "hidden")]
+        sent = "" if values["sent"] is None else round(values["sent"] / MB, 2)
+        less = round(first / values["exposed"], 1) if first else ""
+        rows.append([record.case, *times, *parts, sent, less])
+    return columns, rows
+
+
+def timeline(record: Record) -> Timeline:
+    """Return the timeline of two consecutive steps of a case, the least disturbed ones."""
+    return Timeline.from_rows(record.values["spans"], clock_error=record.values["clock_error"])
+
+
+def gradient_bytes(workload: Workload = WORKLOAD) -> int:
+    """Return the bytes of all gradients together."""
+    return sum(parameter.nbytes for parameter in vgg11(workload).parameters())
+
+
+def by_case(records: Sequence[Record]) -> dict[str, Record]:
+    """Return the records by the name of their case."""
+    return {record.case: record for record in records}
+
+
+def _ms(seconds: float) -> float:
+    return round(1e3 * seconds, 1)
+
+
+def _on_fabric_or_recorded(measure_on: Callable, names: Sequence[str]) -> list[Record]:
+    if torchrun.is_here():  # torchrun's ranks have a network of their own
+        return measure_on(None)
+    try:
+        with Fabric.star(hosts=HOSTS, rate=RATE) as fabric:
+            return measure_on(fabric)
+    except FabricUnavailable as reason:
+        print(f"{reason}\nShown instead: what another machine measured (RECORDED).")
+    recorded = by_case(load(RECORDING, recorded=True))
+    return [recorded[name] for name in names if name in recorded]
+
+
+def _tier(fabric: Fabric | None) -> Tier:
+    return Tier.EMULATED if fabric else Tier.MEASURED
+
+
+def _benchmark(fabric: Fabric | None, sizes: Sequence[int], iters: int) -> list[Record]:
+    times = launch(time_all_reduce, sizes, iters, world_size=fabric and HOSTS, fabric=fabric)
+    return [
+        Record(
+            NAME,
+            f"all_reduce of {nbytes} bytes",
+            {"part": "benchmark", "rate": RATE if fabric else None},
+            [rank_times[index] for rank_times in times],
+            _tier(fabric),
+            Provenance.here(),
+            collective="all_reduce",
+            nbytes=nbytes,
+        )
+        for index, nbytes in enumerate(sizes)
+    ]
+
+
+def _measure(
+    fabric: Fabric | None, names: Sequence[str], steps: int, workload: Workload
+) -> list[Record]:
+    results = launch(
+        train_all,
+        list(names),
+        workload,
+        steps,
+        world_size=fabric and HOSTS,
+        fabric=fabric,
+        timeout=120,
+    )
+    return [
+        _record(name, [outcomes[index] for outcomes in results], steps, _tier(fabric))
+        for index, name in enumerate(names)
+    ]
+
+
+def _record(name: str, outcomes: Sequence[Outcome], steps: int, tier: Tier) -> Record:
+    """Rank 0 is the one that reports, as in the thread; it is never the late one."""
+    micro_batches = CASES[name].micro_batches
+    whole = Timeline([outcome.trace for outcome in outcomes])
+    split = whole.split()
+
+    columns = zip(*(outcome.losses for outcome in outcomes), strict=True)
+
+    def per_step(
+        seconds: Callable[[Timeline], float], choose: Callable = statistics.median
+    ) -> float:
+        one = [seconds(split.steps(step, step)) for step in range(1, steps + 1)]
+        return choose(one) / micro_batches
+
+    samples = [_step_seconds(whole, rank, micro_batches) for rank in whole.ranks]
+    calm = _calmest_pair(slowest(samples))
+    values = {
+        "exposed": per_step(lambda part: part.exposed(0)),
+        "exposed_best": per_step(lambda part: part.exposed(0), min),
+        "waiting": per_step(lambda part: part.seconds(0, Kind.WAIT)),
+        "moving": per_step(lambda part: part.seconds(0, Kind.MOVE)),
+        "packing": per_step(lambda part: part.seconds(0, Kind.PACK)),
+        "compute": per_step(lambda part: part.seconds(0, Kind.COMPUTE)),
+        "hidden": per_step(lambda part: part.hidden(0)),
+        "sent": _bytes_sent(outcomes, steps * micro_batches),
+        "losses": [statistics.fmean(losses) for losses in columns],
+        "clock_error": whole.clock_error,
+        "spans": whole.steps(calm, calm + 1).rows(),
+    }
+    return Record(
+        NAME,
+        name,
+        {"part": "training", "rate": RATE if tier is Tier.EMULATED else None, "steps": steps},
+        samples,
+        tier,
+        Provenance.here(),
+        values=values,
+    )
+
+
+def _calmest_pair(seconds: Sequence[float]) -> int:
+    """Return the first of two consecutive steps, counted from 1, that took least time together.
+
+    Other programs on the machine can only add time, so these steps are the least disturbed.
+    """
+    pairs = [sum(seconds[k : k + 2]) for k in range(max(1, len(seconds) - 1))]
+    return 1 + pairs.index(min(pairs))
+
+
+def _step_seconds(timeline: Timeline, rank: int, micro_batches: int) -> list[float]:
+    ends: dict[int, float] = {}
+    for span in timeline.of(rank, channel="main"):
+        ends[span.step] = max(ends.get(span.step, 0.0), span.end)
+    return [(ends[step] - ends[step - 1]) / micro_batches for step in sorted(ends) if step]
+
+
+def _bytes_sent(outcomes: Sequence[Outcome], steps: int) -> float | None:
+    """Return the bytes that a rank puts on the wire per step; None where they cannot be read."""
+    try:
+        sent = wire.matrix([outcome.wire for outcome in outcomes])
+    except (wire.WireUnavailable, wire.WireMismatch):
+        return None
+    return float(sent.sum()) / len(outcomes) / steps

@@ -1,0 +1,198 @@
+"""Pictures of lesson 2: the thread's figures, the tensors, the ladder, the sweep, the scale."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from labkit.comm import costs
+from labkit.comm.alpha_beta import AlphaBeta
+from labkit.comm.shapes import TensorSpec
+from labkit.lessons.gradient_all_reduce import experiment as problem
+from labkit.lessons.gradient_all_reduce import model
+from labkit.lessons.gradient_all_reduce.gradient_cases import FINAL, LADDER, THREAD
+from labkit.measure.records import Record, Tier
+from labkit.show import timeline
+from labkit.show.plots import SOFT, bars, describe, model_line, new_axes, new_figure, stamp, style
+
+THREAD_SOURCE = "PyTorch forum, 'Slow NCCL gradient synchronization in distributed training'"
+PARTS = ("waiting", "moving", "packing")
+
+
+def puzzle(ax: Axes | None = None) -> Axes:
+    """Draw what the thread measured: the training's all_reduce beside the benchmark's."""
+    ax = new_axes("The same 471 MiB, the same 16 GPUs", x="Time", xunit="ms", ax=ax, size=(8, 2.4))
+    bars(ax, ["in training", "nccl-tests"], [280.682, 60.0], series=[1, 0])
+    stamp(ax, Tier.PUBLISHED, note=THREAD_SOURCE)
+    describe(ax, "In training the classifier's all_reduce takes 280.7 ms, in nccl-tests about 60.")
+    return ax
+
+
+def tensors(specs: Sequence[TensorSpec], link: AlphaBeta, ax: Axes | None = None) -> Axes:
+    """Draw each tensor's bytes against the size at which latency and bandwidth cost the same."""
+    ax = new_axes(
+        "Half of the calls carry next to nothing",
+        x="Tensor, in the order of use", y="Size", yunit="bytes", yscale="log", ax=ax,
+    )  # fmt: skip
+    place = np.arange(len(specs))
+    small = np.array([spec.nbytes < link.half_nbytes for spec in specs])
+    nbytes = np.array([spec.nbytes for spec in specs])
+    for mask, series, name in ((small, 1, "latency-bound"), (~small, 0, "bandwidth-bound")):
+        look = style(series)
+        ax.plot(place[mask], nbytes[mask], look.marker, color=look.color, label=name)
+    ax.axhline(link.half_nbytes, color=SOFT, linestyle=":", label="alpha / beta")
+    ax.legend(fontsize=9)
+    describe(
+        ax,
+        f"{small.sum()} of {len(specs)} tensors are below {link.half_nbytes / 1e3:.0f} kB, where "
+        "an all_reduce spends more than half of its time on latency.",
+        table=(["tensor", "bytes"], [[spec.name, spec.nbytes] for spec in specs]),
+    )
+    return ax
+
+
+def apart(records: Sequence[Record], ax: Axes | None = None, *, title: str = "") -> Axes:
+    """Draw exposed communication per step, taken apart into waiting, moving and packing."""
+    title = title or "What rank 0's timer calls communication"
+    ax = new_axes(
+        title, x="Time per step, rank 0", xunit="ms", ax=ax, size=(9, 1.3 + 0.5 * len(records))
+    )
+    place, left = np.arange(len(records)), np.zeros(len(records))
+    for part, series in zip(PARTS, (1, 0, 3), strict=True):
+        look = style(series)
+        width = np.array([1e3 * record.values[part] for record in records])
+        ax.barh(place, width, left=left, height=0.6, color=look.color, hatch=look.hatch,
+                edgecolor="white", linewidth=0.3, label=part)  # fmt: skip
+        left += width
+    for at, total in zip(place, left, strict=True):
+        ax.annotate(f"{total:.0f}", (total, at), (5, 0), textcoords="offset points", va="center")
+    ax.set_yticks(place, [record.case for record in records])
+    ax.set_ylim(len(records) - 0.5, -0.5)
+    ax.margins(x=0.1)
+    ax.grid(visible=False, axis="y")
+    ax.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    _stamp(ax, records)
+    rows = [[r.case, *(round(1e3 * r.values[part], 1) for part in PARTS)] for r in records]
+    told = "; ".join(f"{r.case}: {total:.0f} ms" for r, total in zip(records, left, strict=True))
+    describe(ax, f"Communication that rank 0 cannot hide, per step. {told}.",
+             table=(["case", *PARTS], rows))  # fmt: skip
+    return ax
+
+
+def ladder(records: Sequence[Record], ax: Axes | None = None) -> Axes:
+    """Draw exposed communication for each rung, with how many times less it is than the first."""
+    ax = new_axes("Each rung exposes less", x="Exposed communication per step", xunit="ms", ax=ax,
+                  size=(9, 1.3 + 0.5 * len(records)))  # fmt: skip
+    exposed = [1e3 * record.values["exposed"] for record in records]
+    labels = [f"{r.case}  ({exposed[0] / e:.1f}x)" for r, e in zip(records, exposed, strict=True)]
+    bars(ax, labels, exposed, value_format="{:.0f}")
+    _stamp(ax, records)
+    describe(ax, "Exposed communication: " + "; ".join(
+        f"{r.case} {e:.0f} ms" for r, e in zip(records, exposed, strict=True)) + ".")  # fmt: skip
+    return ax
+
+
+def sweep(records: Sequence[Record], ax: Axes | None = None) -> Axes:
+    """Draw exposed communication against the bucket's cap."""
+    ax = new_axes("The best bucket is in the middle", x="Exposed communication per step",
+                  xunit="ms", ax=ax, size=(8, 3.2))  # fmt: skip
+    exposed = [1e3 * record.values["exposed"] for record in records]
+    bars(ax, [record.case for record in records], exposed, value_format="{:.0f}")
+    _stamp(ax, records)
+    best = records[exposed.index(min(exposed))].case
+    describe(ax, f"Exposed communication is least with {best}: {min(exposed):.0f} ms.")
+    return ax
+
+
+def at_scale(
+    *,
+    alpha: float = 10e-6,
+    bandwidth: float = 15.5e9,
+    backward: float = 0.25,
+    cap_mb: float = 25.0,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the modelled exposed communication of the real VGG11 for 8 to 4096 ranks.
+
+    Args:
+        alpha: seconds per message.
+        bandwidth: of each rank's link, bytes per second.
+        backward: seconds of backward; its gradients become ready in proportion to each layer's
+            share (`vgg11_backward_shares`).
+        cap_mb: bucket cap in MB.
+        ax: where to draw.
+    """
+    ranks = [8 * 2**k for k in range(10)]
+    ax = new_axes("When does overlap stop hiding?", x="Ranks", y="Exposed communication",
+                  yunit="ms", xscale="log", ax=ax)  # fmt: skip
+    nbytes, shares = vgg11_backward_shares()
+    seconds = [share * backward for share in shares]
+    plan = _plan(nbytes, int(cap_mb * 1e6))
+    ready, sizes = model.ready_times(nbytes, seconds, plan)
+    curves = {"buckets during backward": [], "buckets after backward": [], "one call each": []}
+    for n in ranks:
+        ring = costs.ring_all_reduce(n)
+
+        def cost(size: int, ring=ring) -> float:
+            return ring.seconds(size, alpha=alpha, beta=1 / bandwidth)
+
+        during = model.overlapped(ready, sizes, cost, backward=backward)
+        after = model.after_backward(sizes, cost, backward=backward)
+        each = model.after_backward(nbytes, cost, backward=backward)
+        for curve, step in zip(curves.values(), (during, after, each), strict=True):
+            curve.append(1e3 * step.exposed)
+    for series, (label, values) in enumerate(curves.items()):
+        model_line(ax, ranks, values, label=label, series=series)
+    ax.set_xticks(ranks, [str(n) for n in ranks])
+    ax.set_ylim(bottom=0)
+    note = (
+        f"ring all_reduce, alpha {1e6 * alpha:.3g} us, {bandwidth / 1e9:.3g} GB/s, backward "
+        f"{1e3 * backward:.0f} ms, cap {cap_mb:.3g} MB"
+    )
+    stamp(ax, Tier.MODELLED, note=note)
+    during = curves["buckets during backward"]
+    describe(ax, f"Exposed with overlap: {during[0]:.0f} ms on 8 ranks, {during[-1]:.0f} ms on "
+             "4096.")  # fmt: skip
+    return ax
+
+
+def vgg11_backward_shares() -> tuple[list[int], list[float]]:
+    """Return the real VGG11's bytes and the share of backward's work, by parameter.
+
+    Multiplications in proportion to weights times output pixels, at 224 x 224; a bias is ready with
+    its weight.
+    """
+    from labkit.comm.shapes import vgg11
+
+    pixels = [224, 112, 56, 56, 28, 28, 14, 14, 1, 1, 1]
+    specs = vgg11()
+    work = [
+        spec.numel * pixels[place // 2] ** 2 if len(spec.shape) > 1 else 0
+        for place, spec in enumerate(specs)
+    ]
+    return [spec.nbytes for spec in specs], [amount / sum(work) for amount in work]
+
+
+def draw(records: Sequence[Record]) -> Figure:
+    """Draw the experiment's picture: the ladder, and the first and last rung as timelines."""
+    by_case = problem.by_case(records)
+    figure, (top, left, right) = new_figure(3, 1, size=(10, 10.5), title=problem.TITLE)
+    ladder([by_case[name] for name in LADDER if name in by_case], top)
+    for ax, name in ((left, THREAD), (right, FINAL)):
+        timeline.draw(problem.timeline(by_case[name]), title=f"Two steps: {name}", ax=ax)
+        _stamp(ax, [by_case[name]])
+    return figure
+
+
+def _plan(nbytes: Sequence[int], cap: int) -> list[tuple[int, ...]]:
+    from labkit.comm.buckets import plan
+
+    specs = [TensorSpec(str(place), (size // 4,)) for place, size in enumerate(nbytes)]
+    return [bucket.members for bucket in plan(specs, cap=cap, reverse=True)]
+
+
+def _stamp(ax: Axes, records: Sequence[Record]) -> None:
+    rate = records[0].params.get("rate")
+    note = f"{records[0].world_size} hosts, {rate}" if rate else ""
+    stamp(ax, records[0].tier, records[0].provenance, note=note)

@@ -1,0 +1,84 @@
+"""Admit a sick program: run it with a short timeout, and write down what came of it."""
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.launch.casefile import CaseFile, RankCase
+from labkit.launch.errors import LaunchTimeout
+from labkit.launch.launcher import launch
+from labkit.lessons.hang_clinic import programs
+from labkit.lessons.hang_clinic.programs import CASES, WORLD_SIZE
+
+__all__ = ["OUTCOMES", "Outcome", "admit", "open_up"]
+
+OUTCOMES = {
+    "right": "every rank returned what a healthy program returns",
+    "wrong values": "every rank returned, nobody complained, and values are wrong",
+    "error": "a rank raised or died, with a message",
+    "hang": "some ranks had not finished when the time was up",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a program."""
+
+    name: str
+    kind: str
+    """One of OUTCOMES."""
+    report: str
+    """The case file: the stacks and calls of a hang, an error's words, or the values."""
+
+    def __str__(self) -> str:
+        return f"Patient: {self.name}\nOutcome: {self.kind}: {OUTCOMES[self.kind]}\n\n{self.report}"
+
+
+def admit(name: str, *, timeout: float = 1.5, checks: bool = False) -> Outcome:
+    """Run one of the clinic's programs.
+
+    Args:
+        name: A key of `hang_clinic.CASES`.
+        timeout: Seconds until it counts as hanging.
+        checks: Let torch compare the ranks' calls (`launch(..., checks=True)`).
+    """
+    if name not in CASES:
+        raise ValueError(f"no patient {name!r}; there are: {', '.join(CASES)}.")
+    case = CASES[name]
+    try:
+        results = launch(case.program, world_size=WORLD_SIZE, timeout=timeout, checks=checks)
+    except LaunchTimeout as hang:
+        return Outcome(name, "hang", _chart(hang.case))
+    except RuntimeError as error:  # a rank's own, from torch, or RankDied
+        return Outcome(name, "error", _shortened(str(error)))
+    expected = [case.healthy(rank) for rank in range(WORLD_SIZE)]
+    rows = [
+        f"rank {rank}: returned {got}" + ("" if got == right else f", a healthy one {right}")
+        for rank, (got, right) in enumerate(zip(results, expected, strict=True))
+    ]
+    return Outcome(name, "right" if results == expected else "wrong values", "\n".join(rows))
+
+
+def open_up(name: str) -> str:
+    """Return the source of a program."""
+    return inspect.getsource(CASES[name].program)
+
+
+def _chart(case: CaseFile) -> str:
+    return "\n".join(line for rank in case.ranks for line in _rows(rank, case))
+
+
+def _rows(rank: RankCase, case: CaseFile) -> list[str]:
+    state = f"rank {rank.rank}: {rank.state}"
+    call = rank.waiting_in
+    if call is not None:
+        state += f", waiting in {call.name} #{call.number} of group {call.group}"
+        missing = [] if call.p2p else case.missing(call)
+        state += f"; not there yet: {missing}" if missing else ""
+    own = [line for line in rank.stack if Path(line.filename) == Path(programs.__file__)]
+    rows = [state, *(f"    in {line.name}: {line.source}" for line in own[:1])]
+    return rows + [f"    {entered}" for entered in rank.entered[-4:]]
+
+
+def _shortened(text: str, most: int = 700) -> str:
+    return text if len(text) <= most else text[:most] + " ..."

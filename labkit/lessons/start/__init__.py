@@ -1,0 +1,11 @@
+"""Lesson 00: start here."""
+
+from labkit.course.lessons import Lesson
+
+LESSON = Lesson(
+    number="00",
+    title="Start here",
+    starts_from="Five clocks, five times, and all of them are right",
+    runs_best_with="any machine",
+    experiments=("passport",),
+)

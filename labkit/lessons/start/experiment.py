@@ -1,0 +1,161 @@
+"""Lesson 0: what this machine can do, in the few numbers that later lessons need."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from labkit.comm import devices
+from labkit.comm.alpha_beta import AlphaBeta
+from labkit.launch.launcher import launch
+from labkit.launch.machine import Machine
+from labkit.measure import sched, timing
+from labkit.measure.records import Provenance, Record, Tier
+
+NAME = "passport"
+TITLE = "What this machine can do"
+SIZES = tuple(4 * 8**power for power in range(9))  # 4 B to 64 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class Passport:
+    """This machine's figures. Seconds, bytes."""
+
+    cores: float
+    """CPUs' worth of work that can go on at once."""
+    alpha: float
+    """Seconds for the smallest message from one rank to another."""
+    beta: float
+    """Seconds for each further byte."""
+    ceiling: float
+    """The highest bandwidth that any message reached, in bytes per second."""
+    cpu_per_call: float
+    """Seconds on a CPU that one small all_reduce costs each of two ranks, all threads together."""
+    call: float
+    """Seconds that this small all_reduce takes."""
+
+    def to_dict(self) -> dict[str, float]:
+        """Return it as plain numbers, for the ledger."""
+        return asdict(self)
+
+    @property
+    def link(self) -> AlphaBeta:
+        """The model of a message between two ranks of this machine."""
+        return AlphaBeta(self.alpha, self.beta)
+
+
+def ping_pong(sizes: Sequence[int], iters: int) -> dict[int, list[float]]:
+    """Send each size to and fro between ranks 0 and 1.
+
+    Returns:
+        On rank 0, for each size in bytes, the seconds *one way*: half of each round trip. Empty on
+        rank 1: it cannot know when rank 0 sent.
+    """
+    rank = dist.get_rank()
+    times = {}
+    for nbytes in sizes:
+        ball = torch.zeros(nbytes, dtype=torch.uint8, device=devices.mine())
+
+        def round_trip(ball: torch.Tensor = ball) -> None:
+            if rank == 0:
+                dist.send(ball, dst=1)
+                dist.recv(ball, src=1)
+            else:
+                dist.recv(ball, src=0)
+                dist.send(ball, dst=0)
+
+        fewer = iters if nbytes < 2**20 else max(3, iters // 4)
+        times[nbytes] = [t / 2 for t in timing.time_calls(round_trip, warmup=3, iters=fewer)]
+    return times if rank == 0 else {}
+
+
+def call_cost(calls: int, blocks: int) -> dict[str, Any]:
+    """Call a small all_reduce back to back.
+
+    Returns:
+        ``samples``: seconds per call, one per block; ``on_cpu``: seconds on a CPU per call of this
+        rank, all its threads; None where the system does not tell.
+    """
+    small = torch.zeros(100, device=devices.mine())
+
+    def block() -> None:
+        for _ in range(calls):
+            dist.all_reduce(small)
+
+    block()
+    if not sched.available():
+        samples = timing.time_calls(block, warmup=1, iters=blocks)
+        return {"samples": [t / calls for t in samples], "on_cpu": None}
+    with sched.watch() as usage:
+        samples = timing.time_calls(block, warmup=0, iters=blocks)
+    return {
+        "samples": [t / calls for t in samples],
+        "on_cpu": usage.on_cpu / (calls * blocks),
+    }
+
+
+def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+    """Measure everything that the passport needs; about three seconds."""
+    if progress:
+        progress("ping-pong between two ranks")
+    one_way = launch(ping_pong, SIZES, 8 if quick else 24, world_size=2)[0]
+    origin = Provenance.here(devices.carrier(2))
+    records = [
+        Record(
+            NAME,
+            "ping-pong",
+            {"nbytes": nbytes},
+            [samples],
+            Tier.MEASURED,
+            origin,
+            collective="send",
+            nbytes=nbytes,
+        )
+        for nbytes, samples in one_way.items()
+    ]
+    if progress:
+        progress("the CPU's part of a small all_reduce")
+    results = launch(call_cost, 50 if quick else 200, 3 if quick else 5, world_size=2)
+    costs = [result["on_cpu"] for result in results]
+    values = {} if None in costs else {"on_cpu": statistics.mean(costs)}
+    samples = [result["samples"] for result in results]
+    records.append(
+        Record(NAME, "small all_reduce", {}, samples, Tier.MEASURED, origin, values=values)
+    )
+    return records
+
+
+def passport(records: Sequence[Record]) -> Passport:
+    """Draw the figures from what `run` measured.
+
+    The line is fitted to the fastest of each size: what disturbs a message only adds to its time.
+    """
+    *messages, small = records
+    link = AlphaBeta.fit(
+        [record.nbytes for record in messages], [min(record.seconds) for record in messages]
+    )
+    call = small.summary.median
+    return Passport(
+        cores=Machine.here().cores,
+        alpha=link.alpha,
+        beta=link.beta,
+        ceiling=max(record.nbytes / min(record.seconds) for record in messages),
+        cpu_per_call=small.values.get("on_cpu", call),
+        call=call,
+    )
+
+
+def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+    """Lay the messages out for reading."""
+    rows = []
+    for record in records:
+        summary = record.summary
+        times = [round(t * 1e6, 1) for t in (summary.median, summary.p10, summary.p90)]
+        speed = "" if record.algbw is None else round(record.algbw / 1e9, 3)
+        rows.append([record.case, record.nbytes or "", *times, speed])
+    return ["case", "bytes", "us", "p10", "p90", "GB/s"], rows

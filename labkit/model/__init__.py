@@ -1,1 +1,0 @@
-"""Predict: cost models, topologies and pipeline schedules. No torch in here."""

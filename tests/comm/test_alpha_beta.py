@@ -1,0 +1,79 @@
+"""The cost models, against figures worked out by hand."""
+
+import numpy as np
+import pytest
+from pytest import approx, mark
+
+from labkit.comm.alpha_beta import AlphaBeta, Saturation
+
+
+def test_time_is_latency_plus_bytes():
+    link = AlphaBeta(alpha=20e-6, beta=2e-9)
+    assert link.time(0) == 20e-6
+    assert link.time(5000) == approx(30e-6)
+    assert link.bandwidth == approx(0.5e9)
+    assert link.half_nbytes == approx(10_000)
+    assert link.half_nbytes / link.time(link.half_nbytes) == approx(link.bandwidth / 2)
+
+
+SIZES = [4**k for k in range(2, 13)]
+
+
+def test_a_fit_finds_the_parameters_that_made_the_data():
+    fitted = AlphaBeta.fit(SIZES, [30e-6 + 0.4e-9 * size for size in SIZES])
+    assert fitted.alpha == approx(30e-6, rel=1e-6)
+    assert fitted.beta == approx(0.4e-9, rel=1e-6)
+
+
+def test_a_fit_gives_small_messages_a_vote():
+    """The largest message 10 % off: a plain least-squares line would move alpha by far more."""
+    times = [30e-6 + 0.4e-9 * size for size in SIZES]
+    times[-1] *= 1.1
+    plain_alpha = np.polynomial.polynomial.polyfit(SIZES, times, 1)[0]
+    assert abs(plain_alpha / 30e-6 - 1) > 0.5, "else this shows nothing"
+    assert AlphaBeta.fit(SIZES, times).alpha == approx(30e-6, rel=0.05)
+
+
+def test_a_fit_survives_noise():
+    noise = np.random.default_rng(0).uniform(0.9, 1.1, size=(20, len(SIZES)))
+    times = (30e-6 + 0.4e-9 * np.array(SIZES)) * noise
+    fitted = AlphaBeta.fit(np.tile(SIZES, 20), times.ravel())
+    assert fitted.alpha == approx(30e-6, rel=0.1)
+    assert fitted.beta == approx(0.4e-9, rel=0.1)
+
+
+@mark.parametrize("times", [[10e-6, 30e-6, 90e-6], [50e-6, 20e-6, 10e-6]])
+def test_parameters_are_never_negative(times):
+    """Steeper than a line through the origin; and falling with the size."""
+    fitted = AlphaBeta.fit([1000, 2000, 4000], times)
+    assert fitted.alpha > 0
+    assert fitted.beta > 0
+
+
+def test_a_steeper_curve_leaves_latency_to_the_smallest_message():
+    fitted = AlphaBeta.fit([1000, 2000, 4000], [10e-6, 30e-6, 90e-6])
+    assert fitted.alpha == 10e-6
+    assert fitted.beta == approx(15e-9)  # of (30 - 10) / 2000 and (90 - 10) / 4000, the median
+
+
+@mark.parametrize(
+    ("sizes", "times", "message"),
+    [
+        ([100], [1e-6], "got 1 sizes and 1 times"),
+        ([100, 100], [1e-6, 2e-6], "at least two sizes"),
+        ([100, 200, 300], [1e-6, 2e-6], "got 3 sizes and 2 times"),
+        ([100, 200], [1e-6, 0.0], "positive times"),
+        ([100, 200], [1e-6, float("nan")], "positive times"),
+    ],
+)
+def test_a_fit_without_enough_data_is_refused(sizes, times, message):
+    with pytest.raises(ValueError, match=message):
+        AlphaBeta.fit(sizes, times)
+
+
+def test_saturation_is_flat_up_to_the_knee_and_then_grows_with_every_rank():
+    law = Saturation(latency=300e-6, cpu_per_call=100e-6, cores=4)
+    assert law.knee == approx(12)
+    assert law.curve([2, 12]) == approx([300e-6, 300e-6])
+    assert law.curve([13, 24, 48]) == approx([325e-6, 600e-6, 1200e-6])
+    assert law.curve(range(2, 5)) == [law.time(ranks) for ranks in (2, 3, 4)]

@@ -1,0 +1,98 @@
+import math
+
+import numpy as np
+import pytest
+
+from labkit.comm import algorithm_bytes as sent
+from labkit.comm import costs as cost
+
+ALPHA, BETA, GAMMA = 1e-4, 1e-9, 1e-11
+
+
+def test_four_ranks_by_hand():
+    assert cost.ring_all_reduce(4) == cost.Cost(rounds=6, wire=1.5, reduced=0.75)
+    assert cost.tree_broadcast(4) == cost.Cost(rounds=2, wire=2)
+    assert cost.tree_broadcast(5).rounds == 3
+    assert cost.recursive_doubling_all_reduce(4) == cost.Cost(rounds=2, wire=2, reduced=2)
+    assert cost.recursive_doubling_all_reduce(5) == cost.Cost(rounds=4, wire=4, reduced=3)
+    assert cost.halving_doubling_all_reduce(4) == cost.Cost(rounds=4, wire=1.5, reduced=0.75)
+    assert cost.all_reduce_via_root(4) == cost.Cost(rounds=6, wire=6, reduced=3)
+    assert cost.pipelined_broadcast(4, chunks=6) == cost.Cost(rounds=8, wire=8 / 6)
+
+
+def test_time_is_the_three_terms():
+    price = cost.Cost(rounds=3, wire=2, reduced=1)
+    assert price.seconds(1000, alpha=1, beta=0.5, gamma=0.25) == 3 + 1000 + 250
+
+
+@pytest.mark.parametrize("name", cost.ALL_REDUCES)
+def test_one_rank_costs_nothing(name):
+    assert cost.ALL_REDUCES[name](1).seconds(10**6, alpha=ALPHA, beta=BETA, gamma=GAMMA) == 0
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 16])
+def test_the_two_halves_make_the_ring(n):
+    assert cost.ring_reduce_scatter(n) + cost.ring_all_gather(n) == cost.ring_all_reduce(n)
+
+
+@pytest.mark.parametrize("nbytes", [2**20, 2**26])
+@pytest.mark.parametrize("n", [3, 4, 8])
+def test_best_chunks_is_the_minimum(nbytes, n):
+    def seconds(k):
+        return cost.pipelined_broadcast(n, chunks=k).seconds(nbytes, alpha=ALPHA, beta=BETA)
+
+    best = cost.best_chunks(nbytes, n, alpha=ALPHA, beta=BETA)
+    exact = min(range(1, 200), key=seconds)
+    assert seconds(best) <= seconds(exact) * 1.001
+    assert cost.best_chunks(nbytes, 2, alpha=ALPHA, beta=BETA) == 1
+
+
+def test_small_messages_want_few_rounds_large_ones_few_bytes():
+    def fastest(nbytes, n=16):
+        return min(
+            cost.ALL_REDUCES,
+            key=lambda name: cost.ALL_REDUCES[name](n).seconds(nbytes, alpha=ALPHA, beta=BETA),
+        )
+
+    assert fastest(8) == "doubling"
+    assert fastest(2**28) in ("ring", "halving-doubling")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in dir(sent) if name.endswith(("_reduce", "scatter", "gather"))]
+)
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_wire_is_what_the_busiest_rank_sends_or_receives(name, n):
+    if name == "hierarchical_all_reduce":
+        return
+    numel = 64 * n
+    matrix = getattr(sent, name)(n, numel)
+    busiest = max(matrix.sum(0).max(), matrix.sum(1).max())
+    price = getattr(cost, name)(n)
+    if name.startswith("tree"):  # its rounds use different links: each rank is idle in most
+        assert busiest <= price.wire * numel
+    else:
+        assert busiest == price.wire * numel / (1 if name != "all_reduce_via_root" else 2)
+
+
+def test_a_hierarchy_of_one_rank_per_host_is_the_flat_ring():
+    flat = cost.ring_all_reduce(4).seconds(2**20, alpha=ALPHA, beta=BETA, gamma=GAMMA)
+    two_level = cost.hierarchical_seconds(
+        2**20, hosts=4, ranks_per_host=1, within=(1, 1), across=(ALPHA, BETA), gamma=GAMMA
+    )
+    assert math.isclose(flat, two_level)
+
+
+def test_hierarchy_saves_rounds_between_hosts():
+    link = {"within": (ALPHA / 100, BETA / 10), "across": (ALPHA, BETA)}
+    two_level = cost.hierarchical_seconds(4096, hosts=8, ranks_per_host=8, **link)
+    flat = cost.ring_all_reduce(64).seconds(4096, alpha=ALPHA, beta=BETA)
+    assert two_level < flat / 5
+
+
+def test_shares_are_tensor_splits():
+    torch = pytest.importorskip("torch")
+    for numel in (0, 1, 7, 100):
+        for n in (1, 3, 8):
+            lengths = [len(part) for part in torch.arange(numel).tensor_split(n)]
+            np.testing.assert_array_equal(sent.shares(numel, n), lengths)

@@ -1,0 +1,117 @@
+import time
+
+import torch
+import torch.distributed as dist
+from pytest import fixture, mark, raises
+
+from labkit.course import checking, ledger_file
+from labkit.course.checking import CheckFailed
+
+
+@fixture(autouse=True)
+def book(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
+
+
+def test_success_says_what_was_reached_and_is_noted(capsys):
+    with checking.exercise("9.1", par="1.5 S per rank") as verdict:
+        verdict.reached = "1.4 S per rank"
+    assert capsys.readouterr().out == (
+        "✔ Exercise 9.1 passed: you reached 1.4 S per rank; par is 1.5 S per rank.\n"
+    )
+    assert "9.1" in ledger_file.load()["passed"]
+
+
+def test_failure_names_exercise_expected_got_and_meaning():
+    with raises(CheckFailed) as caught, checking.exercise("9.1", par="-"):
+        checking.at_most(7.0, 1.75, what="sent per rank", unit="S", meaning="whole tensors?")
+    text = str(caught.value)
+    for part in ("exercise 9.1", "at most 1.75 S", "7 S", "whole tensors?"):
+        assert part in text
+    assert caught.value._render_traceback_() == [text]
+    assert "9.1" not in ledger_file.load()["passed"]
+
+
+def unattempted():
+    raise NotImplementedError("exercise 9.1")
+
+
+def test_an_unattempted_exercise_fails_with_its_own_error():
+    with raises(NotImplementedError, match=r"exercise 9\.1"), checking.exercise("9.1", par="-"):
+        checking.on_ranks(unattempted, world_size=2)
+
+
+def both_send_first():
+    other = 1 - dist.get_rank()
+    dist.send(torch.ones(1), other)
+    dist.recv(torch.ones(1), other)
+
+
+def never_ends():
+    while True:
+        time.sleep(0.01)
+
+
+def test_a_deadlock_shows_who_waits_where():
+    with raises(CheckFailed) as caught:
+        checking.on_ranks(both_send_first, world_size=2, timeout=2.0)
+    assert "a deadlock" in caught.value.meaning
+    assert "rank 0" in caught.value.got and "rank 1" in caught.value.got
+    assert "send" in caught.value.got
+    assert caught.value.__cause__ is None, "the timeout itself is not told twice"
+
+
+def test_an_endless_loop_is_not_called_a_deadlock():
+    with raises(CheckFailed) as caught:
+        checking.on_ranks(never_ends, world_size=2, timeout=1.0)
+    assert "a loop that does not end" in caught.value.meaning
+
+
+def wrong_shape_on_rank_1():
+    dist.all_reduce(torch.ones(2 + dist.get_rank()))
+
+
+def test_a_mismatch_between_ranks_is_an_error_at_once():
+    start = time.perf_counter()
+    with raises(RuntimeError):
+        checking.on_ranks(wrong_shape_on_rank_1, world_size=2, timeout=30.0)
+    assert time.perf_counter() - start < 20
+
+
+def all_reduced(length):
+    data = checking.rank_data(length, rank=dist.get_rank())
+    dist.all_reduce(data)
+    return data
+
+
+@mark.parametrize("world_size", checking.WORLD_SIZES)
+def test_rank_data_sums_exactly(world_size):
+    for got in checking.on_ranks(all_reduced, 1000, world_size=world_size):
+        expected = checking.sum_over_ranks(1000, world_size=world_size)
+        checking.same_values(got, expected, what="sum", meaning="-")
+
+
+def test_rank_data_differs_between_ranks_and_seeds():
+    drawn = [checking.rank_data(64, rank=r, seed=s) for r in range(4) for s in range(2)]
+    assert all(not torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+
+@mark.parametrize(
+    ("got", "says"),
+    [
+        (None, "lacks a `return`"),
+        (torch.zeros(3), "shape (3,)"),
+        (torch.tensor([1.0, 0.0]), "1 of 2 elements differ, the first at index 1: 0 instead of 2"),
+    ],
+)
+def test_values_that_differ_say_where(got, says):
+    with raises(CheckFailed) as caught:
+        checking.same_values(got, torch.tensor([1.0, 2.0]), what="rank 0", meaning="m")
+    assert says in str(caught.value)
+
+
+@mark.parametrize("got", [12.0, None, float("nan")])
+def test_a_figure_that_is_off_or_none_is_refused(got):
+    with raises(CheckFailed):
+        checking.close_to(got, 10.0, within=0.1, what="time", unit="µs", meaning="m")
+    checking.close_to(10.5, 10.0, within=0.1, what="time", unit="µs", meaning="m")

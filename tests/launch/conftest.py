@@ -1,0 +1,16 @@
+import os
+
+import pytest
+
+from labkit import launch
+from tests.launch import leftovers
+
+
+@pytest.fixture
+def nothing_left():
+    """Fail when a launch leaves a process, a directory or a descriptor."""
+    launch(int, world_size=1)  # the fork server is up: it is meant to stay
+    before = leftovers.of(os.getpid())
+    assert before["ranks"] == []
+    yield
+    assert leftovers.of(os.getpid()) == before

@@ -1,0 +1,71 @@
+"""Which CPUs a process may use, with all the threads that it has."""
+
+import os
+import threading
+
+import pytest
+from pytest import mark
+
+from labkit import launch
+from labkit.launch import affinity
+
+pytestmark = mark.skipif(not affinity.available(), reason="this system has no affinity")
+
+
+def tasks():
+    return os.listdir("/proc/self/task")  # noqa: PTH208
+
+
+def test_cpus_are_those_of_the_mask():
+    assert set(affinity.cpus()) == os.sched_getaffinity(0)
+    assert affinity.cpus() == sorted(affinity.cpus())
+
+
+def test_every_thread_is_pinned_those_there_and_those_to_come():
+    def program():
+        stop = threading.Event()
+        workers = [threading.Thread(target=stop.wait) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        before = len(tasks())
+        affinity.pin(affinity.cpus()[:1])
+        late = threading.Thread(target=stop.wait)
+        late.start()
+        first = affinity.cpus()[0]
+        told = [os.sched_getaffinity(int(task)) == {first} for task in tasks()]
+        stop.set()
+        return before, told
+
+    [(before, told)] = launch(program, world_size=1)
+    assert before > 4, "python, three workers, and gloo's threads"
+    assert len(told) == before + 1
+    assert all(told)
+
+
+def test_a_rank_is_pinned_alone():
+    def program():
+        import torch.distributed as dist
+
+        if dist.get_rank() == 0:
+            affinity.pin(affinity.cpus()[:1])
+        dist.barrier()
+        return affinity.cpus()
+
+    everywhere = affinity.cpus()
+    assert launch(program, world_size=2) == [everywhere[:1], everywhere]
+    assert affinity.cpus() == everywhere
+
+
+def test_a_cpu_that_is_not_there_is_refused():
+    before = affinity.cpus()
+    with pytest.raises(OSError, match="Invalid argument"):
+        affinity.pin([100_000 if (os.cpu_count() or 1) < 900 else 10**6])
+    assert affinity.cpus() == before
+
+
+def test_systems_without_it_say_so(monkeypatch):
+    monkeypatch.delattr(os, "sched_setaffinity")
+    assert not affinity.available()
+    assert len(affinity.cpus()) == os.cpu_count()
+    with pytest.raises(OSError, match="no way to choose"):
+        affinity.pin([0])

@@ -1,0 +1,162 @@
+"""Case files: read from what ranks write, and told to a person."""
+
+import faulthandler
+import json
+import tempfile
+import threading
+
+from pytest import fixture
+
+from labkit.launch.casefile import CaseFile, Entered, Line, RankCase, parse_calls, parse_stack
+
+STACK = """\
+Thread 0x00007f01 [gloo] (most recent call first):
+  File "/x/other.py", line 3 in somewhere_else
+
+Thread 0x00007f02 (most recent call first):
+  File "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 9 in recv
+  File "/home/me/lesson.py", line 12 in program
+  File "/src/labkit/launch/rank.py", line 56 in main
+"""
+
+
+def entry(name="nccl:all_reduce", *, number=1, group=("0", "default_pg"), retired=False, p2p=False):
+    return {
+        "process_group": list(group),
+        "profiling_name": name,
+        "is_p2p": p2p,
+        "collective_seq_id": 0 if p2p else number,
+        "p2p_seq_id": number if p2p else 0,
+        "input_sizes": [[2, 3]],
+        "input_dtypes": ["Float"],
+        "retired": retired,
+    }
+
+
+def calls(*entries, groups):
+    return parse_calls(json.dumps({"entries": list(entries), "groups": groups}))
+
+
+def test_the_main_threads_stack_is_read_innermost_first():
+    lines = parse_stack(STACK)
+    assert [line.name for line in lines] == ["recv", "program", "main"]
+    assert lines[1] == Line("/home/me/lesson.py", 12, "program")
+
+
+def test_what_faulthandler_writes_is_understood():
+    stop, up = threading.Event(), threading.Event()
+
+    def beside():
+        up.set()
+        stop.wait()
+
+    worker = threading.Thread(target=beside)
+    worker.start()
+    up.wait()
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        lines = parse_stack(file.read())
+    stop.set()
+    worker.join()
+    assert lines[0].name == "test_what_faulthandler_writes_is_understood"
+    assert "faulthandler.dump_traceback(file" in lines[0].source
+    assert lines[0].own, "a test file is a learner's code"
+
+
+def test_an_empty_stack_is_no_stack():
+    assert parse_stack("") == ()
+
+
+def test_whose_code_a_line_is():
+    def own(path):
+        return Line(path, 1, "f").own
+
+    assert own("/home/me/work/lesson.py")
+    assert own("/tmp/ipykernel_77/123.py")
+    assert not own("/env/lib/python3.11/site-packages/torch/nn/x.py")
+    assert not own("/usr/lib/python3/dist-packages/numpy/x.py")
+    assert not own("/usr/lib/python3.11/threading.py")
+    assert not own("/src/labkit/lessons/gloo_scaling/pairwise.py")
+    assert not own("<frozen importlib._bootstrap>")
+
+
+def test_calls_are_read_with_group_number_shapes_and_state():
+    first, second, third = calls(
+        entry("gloo:broadcast", number=4, retired=True),
+        entry("gloo:all_reduce", number=5, group=("7", "undefined")),
+        entry("gloo:recv 0<-1", number=2, group=("8", "mine"), p2p=True),
+        groups={"0": [0, 1, 2], "7": [0, 2], "8": [0, 1]},
+    )
+    assert (first.name, first.number, first.finished) == ("broadcast", 4, True)
+    assert (first.group, first.members) == ("default", (0, 1, 2))
+    assert (first.shapes, first.dtype) == (((2, 3),), "float")
+    assert (second.group, second.finished, second.p2p) == ("[0, 2]", False, False)
+    assert (third.group, third.number, third.p2p) == ("mine", 2, True)
+
+
+def test_a_call_without_tensors_is_told():
+    bare = {"input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": []}
+    [barrier] = calls(entry("gloo:barrier") | bare, groups={"0": [0, 1]})
+    assert str(barrier) == "#1 barrier() in group default: NOT FINISHED"
+
+
+@fixture
+def stuck():
+    """Ranks 0 and 2 wait in the second call; rank 1 is done, rank 3 is in Python."""
+    one = Entered("all_reduce", 1, "default", (0, 1, 2, 3), ((5,),), "float", False, True)
+    two = Entered("broadcast", 2, "default", (0, 1, 2, 3), ((), (2, 3)), "int", False, False)
+    lesson = Line("/home/me/lesson.py", 12, "program")
+    library = Line("/env/lib/python3.11/site-packages/x.py", 1, "inner")
+    return CaseFile(
+        (
+            RankCase(0, "running", (library, lesson), (one, two)),
+            RankCase(1, "finished", (), (one,)),
+            RankCase(2, "running", (lesson,), (one, two)),
+            RankCase(3, "running", (lesson,), (one,)),
+        )
+    )
+
+
+def test_who_waits_where_and_for_whom(stuck):
+    assert stuck.running == [0, 2, 3]
+    waiting = stuck.ranks[0].waiting_in
+    assert (waiting.name, waiting.number) == ("broadcast", 2)
+    assert stuck.missing(waiting) == [1, 3]
+    assert stuck.ranks[1].waiting_in is None
+    assert stuck.ranks[3].waiting_in is None
+    assert stuck.ranks[0].line.name == "program", "the innermost line of the learner's own code"
+
+
+def test_the_case_is_told_rank_by_rank(stuck):
+    told = str(stuck).splitlines()
+    assert told[0] == (
+        "rank 0: running, waiting in broadcast #2 of group default; not there yet: rank 1, 3"
+    )
+    assert '    File "/home/me/lesson.py", line 12, in program' in told
+    assert not any("site-packages" in line for line in told), "the learner's lines are enough"
+    assert "    #2 broadcast(int[scalar, 2x3]) in group default: NOT FINISHED" in told
+    assert "rank 1: finished" in told
+
+
+def test_a_late_receive_is_not_a_missing_collective(stuck):
+    recv = Entered("recv", 2, "default", (0, 1, 2, 3), ((4,),), "float", True, False)
+    waiting = stuck.ranks[0].waiting_in
+    case = CaseFile((*stuck.ranks[:3], RankCase(3, "running", (), (recv,))))
+    assert case.missing(waiting) == [1, 3], "a p2p call of the same number is another sequence"
+    assert str(case).splitlines()[-2] == "rank 3: running, waiting in recv #2 of group default"
+
+
+def test_without_a_recorded_call_the_stack_says_what_it_waits_in():
+    case = RankCase(0, "running", parse_stack(STACK))
+    assert case.inside == "recv"
+    assert RankCase(0, "finished", parse_stack(STACK)).inside is None
+    assert str(CaseFile((case,))).startswith("rank 0: running, waiting in recv\n")
+
+
+def test_only_the_last_calls_are_told():
+    done = [Entered("barrier", n, "default", (0,), (), "", False, True) for n in range(1, 8)]
+    told = str(CaseFile((RankCase(0, "running", (), tuple(done)),)))
+    assert "entered 3 earlier calls, then" in told
+    assert "#3 barrier" not in told
+    assert "#7 barrier() in group default: done" in told

@@ -1,0 +1,135 @@
+import sys
+
+import numpy as np
+import pytest
+
+from labkit.comm import algorithm_bytes
+from labkit.fabric.fabric import FabricUnavailable
+from labkit.lessons.equivalent_collectives import experiment, pictures, rounds_or_bytes
+from labkit.measure import sockets
+from labkit.measure.records import Tier
+from labkit.show import plots
+
+LOCAL = 4 * 2 * 4096 * 4  # bytes that divide by 2 x 4096 x 4 ranks
+
+counted = pytest.mark.skipif(sockets.unavailable() is not None, reason="no wire meter here")
+
+
+@pytest.fixture(scope="module")
+def local():
+    return experiment.compare(rate=None, nbytes=LOCAL, iters=1)
+
+
+@counted
+def test_bytes_are_those_of_the_algorithms(local):
+    sent = {name: record.values["sent"] for name, record in experiment.by_case(local).items()}
+    assert sent["all_reduce"] == sent["reduce_scatter"] == [1.5] * 4
+    assert sent["reduce_scatter + all_gather"] == [2.25] * 4
+    assert sent["ring all_reduce"] == sent["ring reduce_scatter + all_gather"] == [1.5] * 4
+    assert sent["ring reduce_scatter"] == sent["ring all_gather"] == [0.75] * 4
+    assert sent["broadcast"] == [2, 1, 0, 0]
+    assert sent["pipelined broadcast"] == [1, 1, 1, 0]
+
+
+def test_every_record_says_what_it_is(local):
+    columns, rows = experiment.table(local)
+    assert [row[0] for row in rows] == list(experiment.CASES)
+    assert all(len(row) == len(columns) for row in rows)
+    assert {record.tier for record in local} == {Tier.MEASURED}
+    assert all(record.busbw > 0 and record.values["alpha"] > 0 for record in local)
+
+
+def test_least_bytes():
+    assert experiment.least("reduce_scatter + all_gather", 4) == 1.5
+    assert experiment.least("ring reduce_scatter", 4) == 0.75
+    assert experiment.least("tree broadcast", 8) == 1
+
+
+@pytest.mark.timed
+def test_two_steps_cost_what_one_costs_unless_the_library_sends_more():
+    cases = ("all_reduce", "reduce_scatter + all_gather", "ring reduce_scatter + all_gather")
+    for _ in range(3):  # a busy machine can only make a run slower
+        try:
+            found = experiment.compare(cases, hosts=4, rate="200mbit", iters=3)
+        except FabricUnavailable as reason:
+            pytest.skip(str(reason))
+        one, gloos, ours = (min(record.seconds) for record in found)
+        if abs(ours / one - 1) < 0.1 and 1.35 < gloos / one < 1.65:
+            return
+    pytest.fail(f"two steps / one: gloo's {gloos / one:.2f}, ours {ours / one:.2f}")
+
+
+@pytest.mark.parametrize(
+    "cases, setting",
+    [
+        ((*experiment.CASES, *experiment.SWAPS), {"hosts": 4}),
+        (("all_reduce", "ring reduce_scatter + all_gather"), {"hosts": 8}),
+        (experiment.BROADCASTS, {"hosts": 8, "nbytes": 8 * 2**20, "rate": "400mbit"}),
+    ],
+)
+def test_without_a_fabric_the_recorded_run_is_shown(cases, setting, monkeypatch, capsys):
+    monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
+    found = experiment.compare_or_recorded(cases, **setting)
+    assert [record.case for record in found] == list(cases)
+    assert {record.tier for record in found} == {Tier.RECORDED}
+    assert "No fabric can be made here" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="has no 4 hosts of 200mbit, 77 bytes"):
+        experiment.compare_or_recorded(("broadcast",), hosts=4, nbytes=77)
+
+
+def test_what_was_counted_elsewhere_is_the_algorithms():
+    matrix = np.array(experiment.recorded_matrix("reduce_scatter"))
+    assert (matrix.sum(axis=1) == 1.5).all()
+    ours = np.array(experiment.recorded_matrix("ring reduce_scatter"))
+    assert (ours == algorithm_bytes.ring_reduce_scatter(4, 4) / 4).all()
+
+
+def test_the_recorded_sweep_crosses_where_the_model_says(monkeypatch):
+    monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
+    found = rounds_or_bytes.sweep_or_recorded()
+    assert {record.tier for record in found} == {Tier.RECORDED}
+    for rival in ("ring", "halving-doubling"):
+        model, run = (
+            rounds_or_bytes.crossing(found, "doubling", rival, modelled=m) for m in (True, False)
+        )
+        assert 0.5 < run / model < 2
+    assert rounds_or_bytes.crossing(found, "ring", "tree", modelled=True) is None
+
+
+@pytest.mark.timed
+def test_added_latency_is_paid_per_message():
+    sizes = (2**14, 2**16)
+    try:
+        found = rounds_or_bytes.sweep(sizes, alpha=0.02)
+    except FabricUnavailable as reason:
+        pytest.skip(str(reason))
+    fastest = {(r.case, r.nbytes): min(r.seconds) for r in found}
+    assert all(seconds > 0.02 * 2 for seconds in fastest.values())  # never less than its rounds
+    assert fastest["ring", 2**14] > 2 * fastest["doubling", 2**14]
+
+
+def test_pictures_have_words(local):
+    figure = pictures.draw(local)
+    text = plots.alternatives.text_of(figure)
+    assert "4 ranks, loopback" in text
+    assert "fastest" in text
+    ax = pictures.on_trial({"a": 852e9, "b": 1e9}, limit=300e9, limit_name="wire")
+    assert "1 of 2 published figures are above" in plots.alternatives.text_of(ax)
+
+
+def test_at_scale_for_every_setting_of_the_sliders():
+    for nbytes, alpha, bandwidth, ranks_per_host in (
+        (1e4, 1e-6, 1e9, 2),
+        (1e11, 1e-3, 4e11, 16),
+    ):
+        ax = pictures.at_scale(
+            nbytes=nbytes, alpha=alpha, bandwidth=bandwidth, ranks_per_host=ranks_per_host
+        )
+        assert "At 16384 ranks the fastest is" in plots.alternatives.text_of(ax)
+
+
+def test_on_a_machine_with_gpus_loopback_is_gloos_all_the_same(monkeypatch):
+    monkeypatch.setattr("labkit.launch.launcher.gpu_count", lambda: 8)
+    (record,) = experiment.compare(["all_reduce"], rate=None, nbytes=LOCAL, iters=1)
+    assert record.provenance.backend == "gloo"
+    assert record.values["sent"] is not None or sys.platform != "linux"

@@ -1,0 +1,141 @@
+"""Every way to sum with a partner, against torch.distributed's own all_reduce."""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from pytest import mark
+
+from labkit import launch
+from labkit.lessons.gloo_scaling import pairwise
+from labkit.lessons.gloo_scaling.pairwise import Pair, SharedMemory
+
+SHAPES = [(10, 10), (1,), (3, 5, 7), (), (129,)]
+
+
+def rank_data(dtype, turn=0):
+    generator = torch.Generator().manual_seed(1000 * turn + dist.get_rank())
+    return [torch.randint(-99, 99, s, generator=generator).to(dtype) for s in SHAPES]
+
+
+def summed_by_gloo(tensors, pair):
+    for tensor in tensors:
+        dist.all_reduce(tensor, group=pair.group)
+    return tensors
+
+
+def compare(name, dtype):
+    pair = Pair.of(dist.get_rank(), dist.get_world_size())
+    way = (
+        SharedMemory(pair, nbytes=129 * dtype.itemsize)
+        if name == "shared memory"
+        else pairwise.WAYS[name]
+    )
+    for turn in range(3):
+        tensors = rank_data(dtype, turn)
+        tensors[0] = tensors[0].t()  # not contiguous in memory
+        expected = summed_by_gloo([tensor.clone() for tensor in tensors], pair)
+        identities = [id(tensor) for tensor in tensors]
+        assert way(tensors, pair) is None
+        assert [id(tensor) for tensor in tensors] == identities
+        for got, wanted in zip(tensors, expected, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+
+
+@mark.parametrize("pairs", [1, 3])
+@mark.parametrize("name", [*pairwise.WAYS, "shared memory"])
+def test_every_tensor_becomes_the_pairs_sum(name, pairs):
+    launch(compare, name, torch.float32, world_size=2 * pairs)
+
+
+@mark.parametrize("dtype", [torch.int8, torch.float16, torch.float64], ids=str)
+def test_shared_memory_takes_any_dtype(dtype):
+    launch(compare, "shared memory", dtype, world_size=2)
+
+
+def test_accumulated_leaves_the_grand_total_in_the_first():
+    def program():
+        pair = Pair.of(dist.get_rank(), dist.get_world_size())
+        tensors = [torch.full((4,), float(10 * dist.get_rank() + i)) for i in range(3)]
+        pairwise.accumulated(tensors, pair)
+        return tensors[0].tolist()
+
+    low, high = [0 + 1 + 2 + 10 + 11 + 12] * 4, [20 + 21 + 22 + 30 + 31 + 32] * 4
+    assert launch(program, world_size=4) == [low, low, high, high]
+
+
+def test_pairs_are_consecutive_ranks():
+    def program():
+        pair = Pair.of(dist.get_rank(), dist.get_world_size())
+        return pair.index, pair.partner, dist.get_process_group_ranks(pair.group)
+
+    told = launch(program, world_size=4)
+    assert told == [(0, 1, [0, 1]), (0, 0, [0, 1]), (1, 3, [2, 3]), (1, 2, [2, 3])]
+
+
+def test_an_odd_rank_has_no_partner():
+    with pytest.raises(ValueError, match="even world_size, got 3"):
+        launch(lambda: Pair.of(dist.get_rank(), 3), world_size=3)
+
+
+@mark.parametrize("slow", [0, 1, None])
+def test_shared_memory_for_many_turns_whoever_is_late(slow):
+    def program():
+        me = dist.get_rank()
+        pair = Pair.of(me, 2)
+        way = SharedMemory(pair, nbytes=400)
+        dice = random.Random(me)
+        for turn in range(400):
+            tensors = [torch.full((10, 10), float(me + 2 * turn)), torch.full((7,), float(-turn))]
+            if slow in (me, None) and dice.random() < 0.1:
+                time.sleep(0.002)  # here it is late; also between its own two sums:
+            way(tensors[:1], pair)
+            if slow in (me, None) and dice.random() < 0.1:
+                time.sleep(0.002)
+            way(tensors[1:], pair)
+            assert tensors[0].unique().tolist() == [1 + 4 * turn]
+            assert tensors[1].unique().tolist() == [-2 * turn]
+
+    launch(program, world_size=2)
+
+
+def test_a_partner_that_reads_late_still_finds_what_was_written():
+    """The slow one is stopped between being woken and reading: the fast one must not overwrite."""
+
+    def program():
+        me = dist.get_rank()
+        pair = Pair.of(me, 2)
+        way = SharedMemory(pair, nbytes=400)
+        if me == 1:
+            read, os.read = os.read, lambda *a: (read(*a), time.sleep(0.02))[0]
+        for turn in range(20):
+            tensor = torch.full((100,), float(turn))
+            way([tensor], pair)
+            assert tensor.unique().tolist() == [2 * turn]
+
+    launch(program, world_size=2)
+
+
+def test_what_does_not_fit_into_a_slot_is_refused():
+    def program():
+        pair = Pair.of(dist.get_rank(), 2)
+        SharedMemory(pair, nbytes=400)([torch.ones(1000)], pair)
+
+    with pytest.raises(ValueError, match="4000 bytes does not fit into a slot of 448"):
+        launch(program, world_size=2)
+
+
+def test_shared_memory_leaves_no_names_behind():
+    def program():
+        pair = Pair.of(dist.get_rank(), 2)
+        way = SharedMemory(pair, nbytes=400)
+        dist.barrier()
+        time.sleep(0.05)  # the first partner removes the folder after the meeting
+        way([torch.ones(3)], pair)
+        return [path.name for path in Path(os.environ["TMPDIR"]).glob("tmp*")]
+
+    assert launch(program, world_size=2) == [[], []]

@@ -1,0 +1,112 @@
+import pytest
+
+from labkit.lessons.p2p_topology.presets import LEGEND, PUZZLE_TEXT
+from labkit.lessons.p2p_topology.topology_text import (
+    TopologyTextError,
+    read_bandwidths,
+    read_topology,
+)
+
+WITH_NICS = (
+    "\t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+    "GPU0\t X \tNV12\tPXB\tSYS\t0-31,64-95\t0\t\tN/A\n"
+    "GPU1\tNV12\t X \tSYS\tPXB\t32-63,96-127\t1\t\tN/A\n"
+    "NIC0\tPXB\tSYS\t X \tSYS\t\t\t\t\n"
+    "NIC1\tSYS\tPXB\tSYS\t X \t\t\t\t\n\n" + LEGEND + "\nNIC Legend:\n\n"
+    "  NIC0: mlx5_0\n  NIC1: mlx5_1\n"
+)
+
+
+def test_the_puzzle_is_read_as_printed():
+    table = read_topology(PUZZLE_TEXT)
+    assert len(table.gpus) == 8
+    assert table.classes[0] == ("X", "NV4", "SYS", "SYS", "NV2", "NV2", "SYS", "NV4")
+    assert table.numa == (0, 0, 1, 1, 2, 2, 3, 3)
+    assert table.nics == ()
+
+
+def test_underlines_network_cards_and_affinity_are_understood():
+    table = read_topology(WITH_NICS)
+    assert table.gpus == ("GPU0", "GPU1")
+    assert table.nics == ("mlx5_0", "mlx5_1")
+    assert table.classes[1] == ("NV12", "X", "SYS", "PXB")
+    assert table.classes[2] == ("PXB", "SYS", "X", "SYS")
+    assert table.cpus == ("0-31,64-95", "32-63,96-127")
+    assert table.numa == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "mangle",
+    [
+        lambda text: text.replace("\t", "    "),
+        lambda text: text.replace("\t", " ").replace("\x1b", ""),
+        lambda text: "$ nvidia-smi topo -m\n" + text,
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace("NIC0", "mlx5_0").replace("NIC1", "mlx5_1"),
+        lambda text: text.split("Legend")[0].rsplit("NIC0\t", 1)[0].replace("NIC", "mlx5_"),
+    ],
+    ids=["spaces", "lost escape", "prompt", "CRLF", "old names", "no rows for cards"],
+)
+def test_a_paste_need_not_be_exact(mangle):
+    table = read_topology(mangle(WITH_NICS))
+    assert table.nics == ("mlx5_0", "mlx5_1")
+    assert table.classes[:2] == (("X", "NV12", "PXB", "SYS"), ("NV12", "X", "SYS", "PXB"))
+    assert table.numa == (0, 1)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 16])
+def test_any_number_of_gpus(gpus):
+    names = [f"GPU{i}" for i in range(gpus)]
+    lines = ["\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])]
+    for i, name in enumerate(names):
+        cells = [" X " if i == j else "NODE" for j in range(gpus)]
+        lines.append("\t".join([name, *cells, "0-15", "N/A"]))
+    table = read_topology("\n".join(lines))
+    assert len(table.gpus) == gpus
+    assert table.numa == (None,) * gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("nothing here", 1, 1, "no line names GPU0"),
+        (" GPU0 GPU1\nGPU0 X NVX\nGPU1 NV1 X", 2, 8, "'NVX' is not a link class"),
+        (" GPU0 GPU1\nGPU0 X NV1\nGPU1 NV1", 3, 9, "1 links where the header has 2"),
+        (" GPU0 GPU1\nGPU0 X NV1", 2, 1, "row of GPU1 is missing"),
+        (" GPU0 GPU1\nGPU0 X NV1\nGPU9 NV1 X", 3, 1, "a row called 'GPU9'"),
+        (" GPU0 GPU1\nGPU0 X NV1\nGPU1 NV2 X", 2, 8, "GPU0 to GPU1 is NV1, but GPU1 to GPU0 is"),
+        (" GPU0 GPU1\nGPU0 SYS X\nGPU1 X SYS", 2, 6, "GPU0 to GPU0 is SYS"),
+    ],
+)
+def test_what_is_not_understood_is_pointed_at(text, line, column, words):
+    with pytest.raises(TopologyTextError, match=words) as caught:
+        read_topology(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+MATRIX = """Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
+   D\\D     0      1      2
+     0 1510.00  93.28   7.50
+     1  93.30 1508.10   7.51
+     2   7.49   7.50 1511.90
+"""
+
+
+def test_a_measured_matrix_is_read_in_bytes_per_second():
+    matrix = read_bandwidths(MATRIX)
+    assert matrix[0] == pytest.approx([1510e9, 93.28e9, 7.5e9])
+    assert len(matrix) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (MATRIX.replace("7.51", "fast"), "line 4, column 25: 'fast' is not a number"),
+        (MATRIX.replace("  7.51", ""), "2 numbers, where row 0 has 3"),
+        (MATRIX.replace("     2 ", "     5 "), "2 rows found of a square matrix of 3"),
+        ("", "0 rows found"),
+    ],
+)
+def test_a_damaged_matrix_is_pointed_at(text, words):
+    with pytest.raises(TopologyTextError, match=words):
+        read_bandwidths(text)

@@ -1,0 +1,111 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from labkit import launch
+from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.lessons.pipeline_p2p import experiment, pipeline_cases, two_destinations
+from labkit.lessons.pipeline_p2p.pipeline import Channel, programs
+from labkit.lessons.pipeline_p2p.programs import Shape, train, train_alone
+from labkit.lessons.pipeline_p2p.schedules import eager_1f1b, gpipe, one_f_one_b
+
+FAST = Shape(rows=8, width=16, forward=0.0, backward=0.0)
+QUEUED = [channel for channel in Channel if channel is not Channel.BLOCKING]
+
+
+@pytest.fixture(scope="module")
+def fabric():
+    try:
+        with Fabric.star(hosts=4, rate=pipeline_cases.PIPELINE_RATE) as fabric:
+            yield fabric
+    except FabricUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("channel", QUEUED)
+@pytest.mark.parametrize("build", [gpipe, one_f_one_b, eager_1f1b])
+def test_every_channel_computes_the_same_gradients_to_the_last_bit(channel, build):
+    ranks = programs(build(stages=3, micro_batches=4))
+    expected = train_alone(FAST, stages=3, micro_batches=4)
+    runs = launch(train, ranks, channel, FAST, world_size=3)
+    for (run,), gradients in zip(runs, expected, strict=True):
+        assert torch.equal(run.gradients, gradients)
+        assert run.gradients.abs().sum() > 0
+
+
+def test_gradients_agree_with_autograd():
+    shape, k = FAST, 2
+    weights = [shape.weights(stage).requires_grad_() for stage in range(2)]
+    loss = 0.0
+    for number in range(k):
+        x = shape.micro_batch(number)
+        for w in weights:
+            x = torch.tanh(x @ w)
+        loss = loss + (x * x).sum() / 2
+    loss.backward()
+    for ours, w in zip(train_alone(shape, stages=2, micro_batches=k), weights, strict=True):
+        torch.testing.assert_close(ours, w.grad)
+
+
+@pytest.mark.timed
+def test_order_costs_gpipe_what_the_model_says(fabric):
+    del fabric  # only: are there fabrics here
+    ordered, tagged = experiment.pipelines(
+        [("gpipe", Channel.ORDERED), ("gpipe", Channel.TAGGED)], steps=1
+    )
+    cost = ordered.summary.median / tagged.summary.median
+    assert cost > 1.25
+    assert cost == pytest.approx(ordered.values["predicted"] / tagged.values["predicted"], rel=0.25)
+    assert ordered.values["gradients"] == tagged.values["gradients"]
+    seen = experiment.timeline(ordered)
+    assert len(seen.tasks) == 64
+    assert len(seen.transfers) == 48
+    arrivals = {transfer: span.end for transfer, span in seen.transfers}
+    begins = {task: span.begin for _, task, span in seen.tasks}
+    assert all(begins[transfer.use] >= end for transfer, end in arrivals.items())
+
+
+def test_legs_of_two_destinations_by_hand():
+    def model_of(mode):
+        spans = two_destinations.model(two_destinations.Copies(mode), seconds=1.0)
+        return max(span.end for span in spans.values())
+
+    assert model_of("interleaved") == 20  # 10 copies of 2 legs
+    assert model_of("overlapped") == 15  # 5 times: 2 for both first legs, 1 for both second ones
+    assert model_of("in turn") == 11  # the source is never idle; one last second leg
+
+
+@pytest.mark.timed
+def test_two_destinations_in_turn_beat_the_thread(fabric):
+    del fabric
+    seconds = {
+        record.params["mode"]: record.summary.median
+        for record in experiment.destinations(repeats=1)
+    }
+    assert seconds["overlapped"] < 0.9 * seconds["interleaved"]
+    assert seconds["in turn"] < 0.93 * seconds["overlapped"]
+
+
+def test_a_disturbed_run_is_repeated_and_the_fastest_kept():
+    calm, *_ = experiment.recorded(["gpipe, ordered"])
+    slow = replace(calm, samples=[[2 * t for t in times] for times in calm.samples])
+    runs = iter([slow, calm, slow])
+    said = []
+    kept = experiment._settled(lambda: next(runs), said.append)
+    assert kept.seconds == calm.seconds
+    assert kept.params["runs"] == 2
+    assert said == ["  disturbed? once more"]
+
+
+def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
+    monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
+    said = []
+    records = experiment.run(progress=said.append)
+    assert [record.tier for record in records].count("RECORDED") == 16
+    assert records[15].tier == "MEASURED"  # loopback is everywhere
+    assert len(records) == 17
+    assert any("RECORDED instead" in text for text in said)
+    columns, rows = experiment.table(records)
+    assert columns[:4] == ["schedule", "channel", "predicted ms", "measured ms"]
+    assert len(rows) == 15

@@ -21,11 +21,12 @@ An exercise that was not attempted fails with its own `NotImplementedError`, unt
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,6 +34,7 @@ from labkit.course import ledger
 from labkit.launch.errors import LaunchTimeout
 from labkit.launch.launcher import launch
 
+T = TypeVar("T")
 WORLD_SIZES = (2, 3, 4, 5)
 """World sizes to try: powers of two and others."""
 LENGTHS = (1, 7, 64, 1000)
@@ -163,6 +165,57 @@ def same_values(got: Any, expected: torch.Tensor, *, what: str, meaning: str) ->
             f"{expected.flatten()[first].item():g}",
             meaning,
         )
+
+
+def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
+    """Take a first look at what a learner's function returned: is it of the right kind at all?
+
+    Args:
+        got: What it returned.
+        kind: The type that is wanted, or several. `float` admits whole numbers, no type admits
+            True and False but `bool`.
+        what: What the function is to return, in words: ``"the rank that was late"``.
+
+    Returns:
+        `got`, so that a check can say ``order = checking.answer(solve(...), list, what=...)``.
+
+    Raises:
+        CheckFailed: It is None, or of another type; the message says which of both.
+    """
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    admitted = (*kinds, int) if float in kinds else kinds
+    if isinstance(got, admitted) and not (isinstance(got, bool) and bool not in kinds):
+        return got
+    wanted = " or ".join(one.__name__ for one in kinds)
+    meaning = (
+        "the function ends without `return` on this path"
+        if got is None
+        else f"another type was returned than the statement asks for: {type(got).__name__}"
+    )
+    raise CheckFailed(f"{what}: {wanted}", repr(got)[:200], meaning)
+
+
+def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 1e-9) -> str:
+    """Name the mistake that gives just what was got; return `otherwise` where none does.
+
+    Args:
+        got: A wrong answer: a figure, or anything that compares with ``==``.
+        mistakes: What is usually meant -> the wrong value which that mistake gives.
+        otherwise: What to say when none of them fits.
+        within: Relative tolerance for figures.
+
+    Example:
+        >>> diagnose(8.0, {"bits were taken for bytes": 8.0}, otherwise="look at the units")
+        'bits were taken for bytes'
+    """
+
+    def fits(wrong: Any) -> bool:
+        if isinstance(got, float) or isinstance(wrong, float):
+            both = isinstance(got, int | float) and isinstance(wrong, int | float)
+            return both and math.isclose(got, wrong, rel_tol=within)
+        return got == wrong
+
+    return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
 
 
 def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from labkit.course import handin
 from labkit.course.handin import HandIn
+from labkit.measure.tables import Table
 from labkit.show.page import Page
 
 
@@ -60,11 +61,11 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
     ):
         counts = Counter(number for numbers in lists for number in set(numbers))
         rows = [(n, counts[n], f"{counts[n] / len(hand_ins):.0%}") for n in sorted(counts)]
-        result.table([title, "learners", "of the class"], rows)
+        result.table(Table([title, "learners", "of the class"], rows))
     if named := [hand_in for hand_in in hand_ins if hand_in.name]:
         result.heading("By name, of those who gave one")
         rows = [(h.name, len(h.finished), ", ".join(h.passed)) for h in named]
-        result.table(["name", "lessons", "exercises passed"], sorted(rows))
+        result.table(Table(["name", "lessons", "exercises passed"], sorted(rows)))
     return result
 
 

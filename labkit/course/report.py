@@ -18,6 +18,7 @@ from labkit.course.run import found_runs
 from labkit.launch.machine import Machine
 from labkit.measure import records as recording
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.tables import Table
 from labkit.show.page import Page
 
 
@@ -93,24 +94,25 @@ def _section(result: Page, file: str, records: list[Record]) -> None:
     experiment = _experiment(name)
     result.heading(_title(name))
     result.table(
-        ["", ""],
-        [
-            ("experiment", name),
-            ("file", file),
-            ("tier", " + ".join(dict.fromkeys(str(record.tier) for record in records))),
-            ("date", origin.date),
-            ("backend", origin.backend),
-            ("command", origin.command),
-            *_machines(origin),
-        ],
+        Table(
+            ["", ""],
+            [
+                ("experiment", name),
+                ("file", file),
+                ("tier", " + ".join(dict.fromkeys(str(record.tier) for record in records))),
+                ("date", origin.date),
+                ("backend", origin.backend),
+                ("command", origin.command),
+                *_machines(origin),
+            ],
+        )
     )
     if experiment:
         result.picture(experiment.draw(records))
-        result.table(*experiment.module.table(records))
-    result.table(
-        ["case", "median [µs]", "p10", "p90", "samples", "busbw [GB/s]"],
-        [_row(record) for record in records if record.samples and record.samples[0]],
-    )
+        result.table(experiment.module.table(records))
+    rows = [_row(record) for record in records if record.samples and record.samples[0]]
+    columns = ["case", "median [µs]", "p10", "p90", "samples", "busbw [GB/s]"]
+    result.table(Table(columns, rows))
 
 
 def _experiment(name: str) -> Experiment | None:

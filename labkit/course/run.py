@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -76,12 +75,11 @@ def _report(experiment: Experiment, records: list[Any], path: Path) -> None:
     from labkit.measure import records as recording
     from labkit.show import alt_text
 
-    columns, rows = experiment.module.table(records)
     print(f"\n{experiment.module.TITLE}")
     if records:
         tiers = " + ".join(dict.fromkeys(record.tier for record in records))
         print(f"{tiers} · {records[0].provenance}")
-    print("\n".join(table(columns, rows)))
+    print(experiment.module.table(records))
     recording.save(records, path)
     picture = alt_text.save(experiment.draw(records), path.with_suffix(".png"))
     print(f"\nrecords: {path}\npicture: {picture}\n")
@@ -90,26 +88,3 @@ def _report(experiment: Experiment, records: list[Any], path: Path) -> None:
 def _is_first_rank() -> bool:
     """Tell whether this process is the one that prints; alone it is."""
     return not torchrun.is_here() or os.environ["RANK"] == "0"
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Lay out a table for a terminal: text to the left, figures to the right."""
-    cells = [[_shown(value) for value in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    right = [
-        all(isinstance(row[i], int | float) for row in rows) and bool(rows)
-        for i in range(len(columns))
-    ]
-    return [
-        "  ".join(
-            text.rjust(width) if to_the_right else text.ljust(width)
-            for text, width, to_the_right in zip(line, widths, right, strict=True)
-        ).rstrip()
-        for line in (list(columns), ["-" * width for width in widths], *cells)
-    ]
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

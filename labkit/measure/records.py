@@ -19,9 +19,11 @@ from labkit.launch.machine import Machine
 from labkit.launch.roll_call import Node
 from labkit.measure.timing import Summary, slowest, summarize
 
-VERSION = 2
-_READABLE = {1, 2}
-"""Version 1 knew one machine only."""
+VERSION = 3
+_READABLE = {1, 2, 3}
+"""Version 1 knew one machine only; 2 kept predictions among the values."""
+_PREDICTIONS = ("predicted", "model", "ideal")
+"""Names under which versions 1 and 2 kept, among the values, what a model predicted."""
 
 
 class Tier(enum.StrEnum):
@@ -85,6 +87,10 @@ class Record:
     """S, the largest buffer on a rank, in bytes."""
     values: dict[str, Any] = field(default_factory=dict)
     """Other measured or computed figures, by name; seconds and bytes."""
+    predicted: float | None = None
+    """What a model says that `seconds` should be; None where none was asked."""
+    others: float | None = None
+    """CPUs that other programs used meanwhile; None where nobody looked."""
 
     @property
     def world_size(self) -> int:
@@ -204,7 +210,7 @@ def load(
             "Use the labkit that wrote it, or measure again."
         )
     try:
-        found = [_record(entry) for entry in document["records"]]
+        found = [_record(entry, version) for entry in document["records"]]
         found = [r for r in found if experiment in {None, r.experiment}]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged: a record in it cannot be read ({error!r}).") from None
@@ -218,7 +224,10 @@ def as_recorded(record: Record) -> Record:
     return record
 
 
-def _record(entry: dict[str, Any]) -> Record:
+def _record(entry: dict[str, Any], version: int) -> Record:
+    if version < 3:
+        values = entry.setdefault("values", {})
+        entry["predicted"] = next((values.pop(k) for k in _PREDICTIONS if k in values), None)
     origin = entry.pop("provenance")
     machine = Machine.from_dict(origin.pop("machine"))
     nodes = tuple(Node.from_dict(node) for node in origin.pop("nodes", []))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from labkit.measure.tables import Table
 from labkit.show import alt_text
 
 _STYLE = """
@@ -43,28 +42,9 @@ class Page:
         """Add a picture with its description and data."""
         self._parts.append(alt_text.to_html(picture))
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def table(self, table: Table) -> None:
         """Add a table; columns of figures stand to the right."""
-        kinds = [
-            ' class="figure"'
-            if rows and all(isinstance(row[i], int | float) for row in rows)
-            else ""
-            for i in range(len(columns))
-        ]
-        head = "".join(
-            f'<th scope="col"{kind}>{html.escape(str(name))}</th>'
-            for name, kind in zip(columns, kinds, strict=True)
-        )
-        body = "".join(
-            "<tr>"
-            + "".join(
-                f"<td{kind}>{html.escape(_shown(value))}</td>"
-                for value, kind in zip(row, kinds, strict=True)
-            )
-            + "</tr>"
-            for row in rows
-        )
-        self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+        self._parts.append(table.html())
 
     def data(self, identifier: str, json_text: str) -> None:
         """Embed JSON that a program can read back from the page."""
@@ -80,9 +60,3 @@ class Page:
             + "\n".join(self._parts)
             + "\n</body></html>\n"
         )
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

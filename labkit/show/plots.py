@@ -17,7 +17,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
-from labkit.measure.records import Record
+from labkit.measure.published import Published
+from labkit.measure.records import Record, Tier
 from labkit.show import alt_text
 from labkit.show.alt_text import describe, save
 from labkit.show.frame import FAINT, INK, SOFT, STYLES, Style, new_axes, new_figure, stamp, style
@@ -30,6 +31,7 @@ __all__ = [
     "Style",
     "bars",
     "describe",
+    "ladder",
     "line",
     "matrix",
     "model_line",
@@ -39,6 +41,7 @@ __all__ = [
     "save",
     "spread",
     "stamp",
+    "stamp_published",
     "style",
 ]
 
@@ -76,6 +79,12 @@ def line(
         ax.autoscale_view()
     _tell(ax, label, x, y, low, high)
     return _legend(ax, label)
+
+
+def stamp_published(ax: Axes, *figures: Published, note: str = "") -> Axes:
+    """Stamp a picture of published figures with their sources; the only way to stamp PUBLISHED."""
+    sources = "; ".join(dict.fromkeys(str(figure.source) for figure in figures))
+    return stamp(ax, Tier.PUBLISHED, note=f"{sources}; {note}" if note else sources)
 
 
 def spread(
@@ -163,6 +172,58 @@ def bars(
     ax.set_xlim(left=0) if ax.get_xscale() == "linear" else None
     ax.set_ylim(len(values) - 0.5, -0.5)
     _tell(ax, label, labels, values, low, high)
+    return ax
+
+
+def ladder(
+    records: Sequence[Record],
+    *,
+    title: str,
+    x: str = "Time",
+    unit: Literal["µs", "ms"] = "ms",
+    names: Sequence[str] | None = None,
+    series: int | Sequence[int] = 0,
+    value_format: str | None = None,
+    note: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw records as bars below each other, each beside what a model predicted for it.
+
+    Stamped with the records' tiers and provenance, and described in words.
+
+    Args:
+        records: What to compare; a cross marks `Record.predicted` where there is one.
+        title: What the picture shows.
+        x: What the axis measures.
+        unit: Of the axis.
+        names: A name for each bar; the records' cases if not given.
+        series: Style of the bars: one for all, or one each.
+        value_format: How a figure is written.
+        note: Added to the stamp.
+        ax: Where to draw; axes of its own if not given.
+    """
+    names = [record.case for record in records] if names is None else names
+    ax = new_axes(title, x=x, xunit=unit, ax=ax, size=(9, 1.4 + 0.42 * len(records)))
+    medians, band = spread(records, unit)
+    bars(ax, names, medians, **band, series=series, value_format=value_format)
+    scale = {"µs": 1e6, "ms": 1e3}[unit]
+    predicted = {
+        y: scale * record.predicted
+        for y, record in enumerate(records)
+        if record.predicted is not None
+    }
+    if predicted:
+        look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none"}
+        ax.plot(list(predicted.values()), list(predicted), "X", color="black", **look)
+        note = "; ".join(filter(None, [note, "crosses: MODELLED"]))
+    told = [
+        f"{name} {_written(median, value_format).strip()} {unit}"
+        + (f" (model {predicted[y]:.3g})" if y in predicted else "")
+        for y, (name, median) in enumerate(zip(names, medians, strict=True))
+    ]
+    describe(ax, f"{title}. {'; '.join(told)}.")
+    tiers = " + ".join(dict.fromkeys(str(record.tier) for record in records))
+    stamp(ax, tiers, records[0].provenance, note=note)
     return ax
 
 

@@ -26,6 +26,7 @@ from labkit.lessons.coalesced_broadcast.programs import (
     time_parts,
 )
 from labkit.measure.records import Provenance, Record, Tier, load
+from labkit.measure.tables import Table
 
 NAME = "coalesced-broadcast"
 TITLE = "One broadcast or three hundred?"
@@ -94,7 +95,7 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     return records
 
 
-def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+def table(records: Sequence[Record]) -> Table:
     """Lay the records out: milliseconds per broadcast, speed-up, phases, and the prediction."""
     columns = ["place", "case", "calls", "ms", "p10", "p90", "x faster", "pack ms", "send ms"]
     columns += ["unpack ms", "page faults", "predicted ms"]
@@ -114,7 +115,7 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
         faults = round(record.values["faults"])
         row = [place, record.case, record.values["calls"], *times, gain, *phases, faults, guess]
         rows.append(row)
-    return columns, rows
+    return Table(columns, rows)
 
 
 def by_case(records: Sequence[Record]) -> dict[str, Record]:

@@ -28,6 +28,7 @@ from labkit.launch.launcher import launch
 from labkit.lessons.equivalent_collectives import variants
 from labkit.measure import records, timing, wire
 from labkit.measure.records import Provenance, Record, Tier, bus_factor
+from labkit.measure.tables import Table
 
 NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
@@ -113,9 +114,9 @@ def compare(
         progress: Told what happens.
 
     Returns:
-        A record per case. `values`: `ideal`, seconds at the link's payload rate for the least bytes
-        that the collective can do with (None on loopback); `sent`, bytes in units of S, per rank;
-        `matrix`, the same by sender and receiver; `alpha` and `beta` of the link.
+        A record per case. `predicted`: seconds at the link's payload rate for the least bytes that
+        the collective can do with (None on loopback). `values`: `sent`, bytes in units of S, per
+        rank; `matrix`, the same by sender and receiver; `alpha` and `beta` of the link.
 
     Raises:
         FabricUnavailable: a rate was given and hosts cannot be made here.
@@ -224,7 +225,7 @@ def least(name: str, n: int) -> float:
     return bus_factor(variants.ALL[name].name, n)
 
 
-def table(found: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+def table(found: Sequence[Record]) -> Table:
     """Lay the records out for reading."""
     columns = [
         "case", "ranks", "link", "S (MiB)", "ms", "p10", "p90", "ideal ms", "x ideal",
@@ -232,7 +233,7 @@ def table(found: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
     ]  # fmt: skip
     rows = []
     for record in found:
-        summary, ideal, sent = record.summary, record.values["ideal"], record.values["sent"]
+        summary, ideal, sent = record.summary, record.predicted, record.values["sent"]
         rows.append(
             [
                 record.case,
@@ -249,7 +250,7 @@ def table(found: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
                 str(record.tier),
             ]
         )
-    return columns, rows
+    return Table(columns, rows)
 
 
 def fastest(found: Sequence[Record]) -> dict[str, float]:
@@ -299,10 +300,10 @@ def _record(
         collective=variants.ALL[name].name,
         nbytes=nbytes,
         values={
-            "ideal": least(name, n) * nbytes * beta if beta else None,
             **_sent(reports if carrier == "gloo" else [], nbytes),
             **link,
         },
+        predicted=least(name, n) * nbytes * beta if beta else None,
     )
 
 

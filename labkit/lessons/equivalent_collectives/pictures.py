@@ -33,7 +33,7 @@ def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> A
         label="median, 10th to 90th percentile (ms)",
         series=[_by(record) for record in records],
     )
-    ideals = [record.values["ideal"] for record in records]
+    ideals = [record.predicted for record in records]
     if all(ideals):
         for place, ideal in enumerate(ideals):
             ax.plot([ideal * 1e3] * 2, [place - 0.42, place + 0.42], color=plots.INK, linewidth=2.2)
@@ -133,7 +133,7 @@ def crossover(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     for series, (name, row) in enumerate(rows.items()):
         nbytes = [record.nbytes for record in row]
         plots.line(ax, nbytes, [min(r.seconds) * 1e3 for r in row], label=name, series=series)
-        model = [record.values["model"] * 1e3 for record in row]
+        model = [record.predicted * 1e3 for record in row]
         plots.model_line(ax, nbytes, model, label="" if series else "alpha-beta model")
     one = records[0]
     added = f"links of {one.params['rate']}, {one.params['alpha'] * 1e3:g} ms per message added"

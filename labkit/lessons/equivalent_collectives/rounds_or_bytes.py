@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,6 +21,7 @@ from labkit.launch.launcher import launch
 from labkit.lessons.equivalent_collectives import latency
 from labkit.measure import records, timing
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.tables import Table
 
 NAME = "rounds-or-bytes"
 TITLE = "Few rounds or few bytes?"
@@ -49,7 +49,7 @@ def sweep(
         iters: calls per size and algorithm.
 
     Returns:
-        A record per algorithm and size. `values`: `model`, the closed form's seconds.
+        A record per algorithm and size; `predicted` is the closed form's seconds.
 
     Raises:
         FabricUnavailable: hosts cannot be made here.
@@ -69,7 +69,7 @@ def sweep(
             Provenance.here(),
             collective="all_reduce",
             nbytes=nbytes,
-            values={"model": cost(hosts).seconds(nbytes, alpha=alpha, beta=beta)},
+            predicted=cost(hosts).seconds(nbytes, alpha=alpha, beta=beta),
         )
         for name, cost in ALL_REDUCES.items()
         if name in WAYS
@@ -98,14 +98,14 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     return sweep_or_recorded(iters=1 if quick else 3)
 
 
-def table(found: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+def table(found: Sequence[Record]) -> Table:
     """Lay the records out for reading: measured against the closed form."""
     rows = []
     for record in found:
-        run, model = record.summary.median, record.values["model"]
+        run, model = record.summary.median, record.predicted
         row = [record.case, record.nbytes, *(round(t * 1e3, 1) for t in (run, model))]
         rows.append([*row, f"{run / model - 1:+.0%}"])
-    return ["algorithm", "S (bytes)", "ms", "model ms", "off"], rows
+    return Table(["algorithm", "S (bytes)", "ms", "model ms", "off"], rows)
 
 
 def sweep_or_recorded(**options: int | float | Sequence[int]) -> list[Record]:
@@ -134,9 +134,7 @@ def crossing(records: Sequence[Record], first: str, second: str, *, modelled: bo
 
     def times(name: str) -> dict[int, float]:
         return {
-            r.nbytes: r.values["model"] if modelled else min(r.seconds)
-            for r in records
-            if r.case == name
+            r.nbytes: r.predicted if modelled else min(r.seconds) for r in records if r.case == name
         }
 
     early, late = times(first), times(second)

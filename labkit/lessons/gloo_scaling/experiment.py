@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from labkit.launch import affinity, torchrun
 from labkit.launch.machine import Machine
 from labkit.lessons.gloo_scaling import gloo_ladder, gloo_pairs
 from labkit.lessons.gloo_scaling.gloo_pairs import ranks_per_core
 from labkit.measure.records import Record
+from labkit.measure.tables import Table
 
 NAME = gloo_pairs.NAME
 TITLE = "Why does gloo slow down with every pair?"
@@ -76,7 +76,7 @@ def predict(records: Sequence[Record], placement: str, pairs: int) -> float:
     )
 
 
-def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+def table(records: Sequence[Record]) -> Table:
     """Lay the records out for reading: microseconds per call, and the law's error."""
     columns = [
         "case",
@@ -99,4 +99,4 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
             law = predict(records, record.params["placement"], record.params["pairs"])
             row += [*used, round(law * 1e6, 1), f"{law / summary.median - 1:+.0%}"]
         rows.append(row + [""] * (len(columns) - len(row)))
-    return columns, rows
+    return Table(columns, rows)

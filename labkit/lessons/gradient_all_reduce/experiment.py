@@ -8,7 +8,6 @@ the late rank, and moving bytes.
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from labkit.comm.buckets import MB
 from labkit.fabric.fabric import Fabric, FabricUnavailable
@@ -27,6 +26,7 @@ from labkit.lessons.gradient_all_reduce.gradient_cases import (
 from labkit.lessons.gradient_all_reduce.programs import Workload, vgg11
 from labkit.measure import wire
 from labkit.measure.records import Provenance, Record, Tier, load
+from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.timing import slowest
 from labkit.measure.trace import Kind
@@ -78,7 +78,7 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     return _on_fabric_or_recorded(everything, names)
 
 
-def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+def table(records: Sequence[Record]) -> Table:
     """Lay the records out: milliseconds per step, and how many times less is exposed."""
     columns = ["case", "step ms", "p10", "p90", "exposed ms", "waiting", "moving", "hidden"]
     columns += ["MB sent", "exposed, x less"]
@@ -94,7 +94,7 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
         sent = "" if values["sent"] is None else round(values["sent"] / MB, 2)
         less = round(first / values["exposed"], 1) if first else ""
         rows.append([record.case, *times, *parts, sent, less])
-    return columns, rows
+    return Table(columns, rows)
 
 
 def timeline(record: Record) -> Timeline:

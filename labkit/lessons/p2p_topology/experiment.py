@@ -8,7 +8,6 @@ namespaces, a thousand times slower: what is GB/s there is MB/s here.
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from labkit.fabric.fabric import Fabric
 from labkit.launch.launcher import launch
@@ -18,6 +17,7 @@ from labkit.lessons.p2p_topology.programs import at_once, copies, in_turns, rela
 from labkit.lessons.p2p_topology.relay_model import relay_time
 from labkit.measure.emulation import Emulation
 from labkit.measure.records import Record
+from labkit.measure.tables import Table
 
 NAME = "p2p-topology"
 TITLE = "Three copies, three speeds"
@@ -51,7 +51,7 @@ def time_copies(emulation: Emulation, *, iters: int = 2, nbytes: int = NBYTES) -
             [results[dst]],
             nbytes=nbytes,
             params={"part": "copies", "ways": [[SRC, dst]], "link": PUZZLE.link(SRC, dst)},
-            values={"predicted": nbytes / emulation.fabric.payload_rate(SRC, dst)},
+            predicted=nbytes / emulation.fabric.payload_rate(SRC, dst),
         )
         for case, dst in zip(cases, DSTS, strict=True)
     ]
@@ -95,7 +95,7 @@ def time_ways(
         iters,
         nbytes=nbytes,
         params={"part": "ways", "ways": [list(way) for way in ways], "chunk": chunk},
-        values={"predicted": predicted},
+        predicted=predicted,
     )
 
 
@@ -113,7 +113,7 @@ def time_turns(
         iters,
         nbytes=nbytes,
         params={"part": "turns", "ways": [list(way)], "chunk": chunk},
-        values={"predicted": relay_time(hops, nbytes=nbytes, chunk=chunk)},
+        predicted=relay_time(hops, nbytes=nbytes, chunk=chunk),
     )
 
 
@@ -146,7 +146,7 @@ def time_at_once(emulation: Emulation, *, iters: int = 3, nbytes: int = NBYTES) 
             [results[way[-1]][number]],
             nbytes=nbytes,
             params={"part": "together", "ways": [way], "chunk": CHUNK},
-            values={"predicted": fluid[number] * slower},
+            predicted=fluid[number] * slower,
         )
         for number, (case, way) in enumerate(zip(cases, CONTEND, strict=True))
     ]
@@ -207,13 +207,13 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     return records
 
 
-def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+def table(records: Sequence[Record]) -> Table:
     """Lay the records out for reading; `x direct` is how much faster than over the SYS link."""
     columns = ["case", "links", "MB", "predicted ms", "measured ms", "p10", "p90", "ratio"]
     direct = next(record for record in records if record.case == f"{SRC} -> {FAR}")
     rows = []
     for record in records:
-        summary, predicted = record.summary, record.values["predicted"]
+        summary, predicted = record.summary, record.predicted
         links = " | ".join(
             " ".join(PUZZLE.link(*hop) for hop in itertools.pairwise(way))
             for way in record.params["ways"]
@@ -222,4 +222,4 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
         faster = record.algbw / direct.algbw
         ratio = round(summary.median / predicted, 2)
         rows.append([record.case, links, record.nbytes / 1e6, *times, ratio, round(faster, 1)])
-    return [*columns, "x direct"], rows
+    return Table([*columns, "x direct"], rows)

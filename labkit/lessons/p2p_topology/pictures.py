@@ -52,7 +52,7 @@ def ladder(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> 
         **band,
         label="measured",
     )
-    predicted = [record.values["predicted"] * 1e3 for record in records]
+    predicted = [record.predicted * 1e3 for record in records]
     ax.plot(
         predicted,
         range(len(records)),
@@ -193,7 +193,7 @@ def draw(records: Sequence[Record]) -> Figure:
     plots.model_line(
         right,
         [record.params["chunk"] for record in sweep],
-        [record.values["predicted"] * 1e3 for record in sweep],
+        [record.predicted * 1e3 for record in sweep],
     )
     plots.stamp(right, [sweep[0].tier, "MODELLED"], sweep[0].provenance)
     return figure

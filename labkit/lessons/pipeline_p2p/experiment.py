@@ -30,6 +30,7 @@ from labkit.lessons.pipeline_p2p.pipeline_cases import (
 )
 from labkit.lessons.pipeline_p2p.programs import Shape
 from labkit.measure.records import Record, load
+from labkit.measure.tables import Table
 
 __all__ = [
     "NAME",
@@ -121,7 +122,7 @@ def recorded(cases: Sequence[str] | None = None) -> list[Record]:
     return list(every.values()) if cases is None else [every[case] for case in cases]
 
 
-def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
+def table(records: Sequence[Record]) -> Table:
     """Lay out what has a prediction: step time, its error, bubbles."""
     columns = [
         "schedule",
@@ -136,7 +137,7 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
     for record in records:
         if "slow_down" in record.values:
             continue
-        took, expected = record.summary.median, record.values["predicted"]
+        took, expected = record.summary.median, record.predicted
         rows.append(
             [
                 record.params.get("schedule", "two destinations"),
@@ -148,7 +149,7 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list]]:
                 _rounded(record.values.get("bubble")),
             ]
         )
-    return columns, rows
+    return Table(columns, rows)
 
 
 def _hosts(hosts: int, rate: str | Sequence[str]) -> AbstractContextManager[Fabric | None]:
@@ -163,7 +164,7 @@ def _settled(measure: Callable[[], Record], progress: Say | None) -> Record:
     The record's `runs` tells how many there were.
     """
     records = [measure()]
-    while len(records) < 3 and _time(records[-1]) > 1.1 * records[-1].values["predicted"]:
+    while len(records) < 3 and _time(records[-1]) > 1.1 * records[-1].predicted:
         _say(progress, "  disturbed? once more")
         records.append(measure())
     best = min(records, key=_time)

@@ -144,7 +144,7 @@ def _bars_with_model(
 ) -> Axes:
     ax = new_axes(title, x="Time of a step", xunit="ms", ax=ax)
     medians, band = spread(records, "ms")
-    predicted = [1e3 * record.values["predicted"] for record in records]
+    predicted = [1e3 * record.predicted for record in records]
     bars(
         ax,
         names,

@@ -106,12 +106,12 @@ def measure_pipeline(
         provenance=Provenance.here("gloo"),
         nbytes=shape.nbytes,
         values={
-            "predicted": predicted.seconds,
             "bubble": seen.bubble,
             "predicted_bubble": predicted.bubble,
             "gradients": [runs[middle].digest for runs in results],
             "timeline": pipeline_notes.as_lists(seen),
         },
+        predicted=predicted.seconds,
     )
 
 
@@ -137,10 +137,10 @@ def measure_copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int
         provenance=Provenance.here("gloo"),
         nbytes=copies.nbytes,
         values={
-            "predicted": max(span.end for span in predicted.values()),
             "legs": [list(leg) for leg in results[0][two_destinations.MEMORY][1]],
             "predicted_legs": [[*key, span.begin, span.end] for key, span in predicted.items()],
         },
+        predicted=max(span.end for span in predicted.values()),
     )
 
 

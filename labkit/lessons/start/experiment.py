@@ -16,6 +16,7 @@ from labkit.launch.launcher import launch
 from labkit.launch.machine import Machine
 from labkit.measure import sched, timing
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.tables import Table
 
 NAME = "passport"
 TITLE = "What this machine can do"
@@ -150,7 +151,7 @@ def passport(records: Sequence[Record]) -> Passport:
     )
 
 
-def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
+def table(records: Sequence[Record]) -> Table:
     """Lay the messages out for reading."""
     rows = []
     for record in records:
@@ -158,4 +159,4 @@ def table(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
         times = [round(t * 1e6, 1) for t in (summary.median, summary.p10, summary.p90)]
         speed = "" if record.algbw is None else round(record.algbw / 1e9, 3)
         rows.append([record.case, record.nbytes or "", *times, speed])
-    return ["case", "bytes", "us", "p10", "p90", "GB/s"], rows
+    return Table(["case", "bytes", "us", "p10", "p90", "GB/s"], rows)

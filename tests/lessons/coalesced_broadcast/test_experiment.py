@@ -74,7 +74,8 @@ def test_the_recording_is_whole_and_its_pictures_have_words():
     records = load(problem.RECORDING, recorded=True)
     for place in problem.PLACES:
         assert set(CASES) <= {r.case for r in records if r.params["place"] == place}
-    columns, rows = problem.table(records)
+    table = problem.table(records)
+    columns, rows = table.columns, table.rows
     assert all(len(row) == len(columns) for row in rows)
     assert "fastest" in text_of(pictures.draw(records))
     here = [r for r in records if r.params["place"] == "loopback, 2 ranks"]

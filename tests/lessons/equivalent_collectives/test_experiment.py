@@ -5,6 +5,7 @@ import pytest
 
 from labkit.comm import algorithm_bytes
 from labkit.fabric.fabric import FabricUnavailable
+from labkit.launch import launcher
 from labkit.lessons.equivalent_collectives import experiment, pictures, rounds_or_bytes
 from labkit.measure import sockets
 from labkit.measure.records import Tier
@@ -32,7 +33,8 @@ def test_bytes_are_those_of_the_algorithms(local):
 
 
 def test_every_record_says_what_it_is(local):
-    columns, rows = experiment.table(local)
+    table = experiment.table(local)
+    columns, rows = table.columns, table.rows
     assert [row[0] for row in rows] == list(experiment.CASES)
     assert all(len(row) == len(columns) for row in rows)
     assert {record.tier for record in local} == {Tier.MEASURED}
@@ -110,11 +112,11 @@ def test_added_latency_is_paid_per_message():
 
 def test_pictures_have_words(local):
     figure = pictures.draw(local)
-    text = plots.alternatives.text_of(figure)
+    text = plots.alt_text.text_of(figure)
     assert "4 ranks, loopback" in text
     assert "fastest" in text
     ax = pictures.on_trial({"a": 852e9, "b": 1e9}, limit=300e9, limit_name="wire")
-    assert "1 of 2 published figures are above" in plots.alternatives.text_of(ax)
+    assert "1 of 2 published figures are above" in plots.alt_text.text_of(ax)
 
 
 def test_at_scale_for_every_setting_of_the_sliders():
@@ -125,11 +127,11 @@ def test_at_scale_for_every_setting_of_the_sliders():
         ax = pictures.at_scale(
             nbytes=nbytes, alpha=alpha, bandwidth=bandwidth, ranks_per_host=ranks_per_host
         )
-        assert "At 16384 ranks the fastest is" in plots.alternatives.text_of(ax)
+        assert "At 16384 ranks the fastest is" in plots.alt_text.text_of(ax)
 
 
 def test_on_a_machine_with_gpus_loopback_is_gloos_all_the_same(monkeypatch):
-    monkeypatch.setattr("labkit.launch.launcher.gpu_count", lambda: 8)
+    monkeypatch.setattr(launcher, "gpu_count", lambda: 8)
     (record,) = experiment.compare(["all_reduce"], rate=None, nbytes=LOCAL, iters=1)
     assert record.provenance.backend == "gloo"
     assert record.values["sent"] is not None or sys.platform != "linux"

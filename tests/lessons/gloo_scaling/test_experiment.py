@@ -127,7 +127,8 @@ def test_the_law_predicts_from_one_pair():
 
 def test_the_table_has_the_laws_error():
     records = [made_up(1, "together", 250e-6, 120e-6), made_up(4, "together", 600e-6, 150e-6)]
-    columns, rows = experiment.table(records)
+    table = experiment.table(records)
+    columns, rows = table.columns, table.rows
     last = dict(zip(columns, rows[1], strict=True))
     assert (last["case"], last["pairs"]) == ("together", 4)
     assert last["us per call"] == approx(600)

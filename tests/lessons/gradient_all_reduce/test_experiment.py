@@ -120,7 +120,8 @@ def test_the_recording_has_every_case_and_its_pictures_have_words():
     records = load(problem.RECORDING, recorded=True)
     by_case = problem.by_case(records)
     assert set(CASES) <= set(by_case)
-    columns, rows = problem.table(records)
+    table = problem.table(records)
+    columns, rows = table.columns, table.rows
     assert all(len(row) == len(columns) for row in rows)
     assert "one call per parameter" in text_of(pictures.draw(records))
     ladder = [by_case[name] for name in LADDER]

@@ -60,7 +60,7 @@ def test_a_relay_beats_the_slow_link_five_times_and_two_relays_nine_times(emulat
 @needs_hosts
 def test_one_piece_takes_the_sum_of_its_hops(emulation):
     whole = experiment.time_ways(emulation, "whole", [[0, 5, 2]], chunk=experiment.NBYTES, iters=6)
-    assert min(whole.seconds) == pytest.approx(whole.values["predicted"], rel=0.1)
+    assert min(whole.seconds) == pytest.approx(whole.predicted, rel=0.1)
 
 
 @pytest.mark.timed
@@ -68,7 +68,7 @@ def test_one_piece_takes_the_sum_of_its_hops(emulation):
 def test_links_are_shared_as_the_model_says(emulation):
     for _ in range(3):
         found = experiment.time_at_once(emulation, iters=2)
-        ratios = [min(record.seconds) / record.values["predicted"] for record in found]
+        ratios = [min(record.seconds) / record.predicted for record in found]
         if all(0.75 < ratio < 1.25 for ratio in ratios):
             return
     pytest.fail(f"measured over model: {ratios}")
@@ -91,7 +91,8 @@ def test_the_whole_experiment_runs_from_the_recording(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     said = []
     found = experiment.run(progress=said.append)
-    columns, rows = experiment.table(found)
+    table = experiment.table(found)
+    columns, rows = table.columns, table.rows
     assert all(len(row) == len(columns) for row in rows)
     assert {record.tier for record in found} == {Tier.RECORDED}
     assert any("RECORDED" in text for text in said)

@@ -56,7 +56,7 @@ def test_order_costs_gpipe_what_the_model_says(fabric):
     )
     cost = ordered.summary.median / tagged.summary.median
     assert cost > 1.25
-    assert cost == pytest.approx(ordered.values["predicted"] / tagged.values["predicted"], rel=0.25)
+    assert cost == pytest.approx(ordered.predicted / tagged.predicted, rel=0.25)
     assert ordered.values["gradients"] == tagged.values["gradients"]
     seen = experiment.timeline(ordered)
     assert len(seen.tasks) == 64
@@ -106,6 +106,7 @@ def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
     assert records[15].tier == "MEASURED"  # loopback is everywhere
     assert len(records) == 17
     assert any("RECORDED instead" in text for text in said)
-    columns, rows = experiment.table(records)
+    table = experiment.table(records)
+    columns, rows = table.columns, table.rows
     assert columns[:4] == ["schedule", "channel", "predicted ms", "measured ms"]
     assert len(rows) == 15

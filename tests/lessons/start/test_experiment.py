@@ -83,7 +83,8 @@ def test_one_way_is_half_a_round_trip():
 
 
 def test_the_table_has_a_row_per_record(records):
-    columns, rows = experiment.table(records)
+    table = experiment.table(records)
+    columns, rows = table.columns, table.rows
     assert len(rows) == len(records)
     assert all(len(row) == len(columns) for row in rows)
     assert rows[0][1] == 4

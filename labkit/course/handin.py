@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.course import ledger, ledger_file
-from labkit.course.ledger import Entry
+from labkit.course import ledger_file
+from labkit.course.ledger_file import Entry
 from labkit.launch.machine import Machine
 
 VERSION = 1
@@ -46,7 +46,7 @@ def here(name: str = "") -> HandIn:
         passport={key: float(value) for key, value in kept.items() if _is_figure(value)},
         passed=tuple(sorted(book["passed"])),
         finished=tuple(sorted(book["finished"])),
-        entries=tuple(ledger.entries()),
+        entries=ledger_file.entries(book),
     )
 
 

@@ -11,41 +11,26 @@ front of it, `reconcile` still shows what it has.
 
 from __future__ import annotations
 
+import html
 import math
-from dataclasses import dataclass
+import re
 from typing import Any
 
 from labkit.course import ledger_file
+from labkit.course.ledger_file import Entry
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A question with what was predicted, modelled and measured."""
-
-    key: str
-    question: str
-    unit: str
-    predicted: float | None = None
-    late: bool = False
-    """Whether the prediction was made when a measurement had been seen."""
-    model: float | None = None
-    measured: float | None = None
-    tier: str = ""
-
-    @property
-    def counts(self) -> bool:
-        """Whether it says something about how well the learner predicts."""
-        return (
-            self.predicted is not None
-            and self.measured is not None
-            and not self.late
-            and self.predicted > 0 < self.measured
-        )
-
-    @property
-    def miss(self) -> float:
-        """How far the prediction is off, as a factor >= 1; defined where `counts`."""
-        return math.exp(abs(math.log(self.predicted / self.measured)))
+_NUMBER = re.compile(r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(.*?)\s*")
+_BOX = (
+    "border-left:4px solid #0072b2;padding:.6em 1em;margin:.4em 0;max-width:46em;"
+    "background:rgba(0,114,178,.07)"
+)
+_RECONCILED = """\
+{% set cell = "padding:.15em 1.2em .15em 0;text-align:left;background:none" -%}
+<div class="labkit-reconciled" style="{{ box }}"><div>{{ entry.question }}</div>
+<table style="border:none;margin:.3em 0"><tbody>{% for name, value, note in rows %}
+<tr><th scope="row" style="{{ cell }};font-weight:normal">{{ name }}</th>
+<td style="{{ cell }}"><b>{{ value }}</b></td><td style="{{ cell }}">{{ note }}</td></tr>
+{%- endfor %}</tbody></table><div>{{ verdict }}</div></div>"""
 
 
 def predict(key: str, question: str, unit: str, *, value: float | None = None) -> None:
@@ -68,9 +53,7 @@ def predict(key: str, question: str, unit: str, *, value: float | None = None) -
         commit(key, value)
         print(f"committed: {value:g} {unit}")
         return
-    from labkit.course import forms
-
-    forms.show_question(entry(key), commit=commit)
+    _show_question(ledger_file.entry(book, key))
 
 
 def commit(key: str, value: float) -> Entry:
@@ -81,7 +64,7 @@ def commit(key: str, value: float) -> Entry:
     with ledger_file.change() as book:
         made = book["predictions"].setdefault(key, {"question": key, "unit": ""})
         made |= {"value": value, "at": ledger_file.now(), "late": key in book["measurements"]}
-    return _entry(book, key)
+    return ledger_file.entry(book, key)
 
 
 def reconcile(
@@ -111,20 +94,7 @@ def reconcile(
         book["measurements"][key] = result
     if unit is not None:
         book["predictions"].setdefault(key, {"question": key, "unit": unit})
-    from labkit.course import forms
-
-    forms.show_reconciled(_entry(book, key))
-
-
-def entry(key: str) -> Entry:
-    """Return one question's entry."""
-    return _entry(ledger_file.load(), key)
-
-
-def entries() -> list[Entry]:
-    """Return all questions, in the order of their keys."""
-    book = ledger_file.load()
-    return [_entry(book, key) for key in sorted({*book["predictions"], *book["measurements"]})]
+    _show_reconciled(ledger_file.entry(book, key))
 
 
 def keep(name: str, values: dict[str, Any]) -> None:
@@ -150,16 +120,139 @@ def finished(lesson: str) -> None:
         book["finished"].setdefault(lesson, ledger_file.now())
 
 
-def _entry(book: dict[str, Any], key: str) -> Entry:
-    made = book["predictions"].get(key, {})
-    result = book["measurements"].get(key, {})
-    return Entry(
-        key=key,
-        question=made.get("question", key),
-        unit=made.get("unit", ""),
-        predicted=made.get("value"),
-        late=made.get("late", False),
-        model=result.get("model"),
-        measured=result.get("measured"),
-        tier=result.get("tier", ""),
+def _parse(text: str, unit: str) -> float:
+    """Read a prediction as people type it: `250`, `2.5e2`, `250 µs`; a decimal comma is refused.
+
+    Raises:
+        ValueError: It is no number, or names another unit than the question's.
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text}' is not a number. Write it like 250 or 2.5e2 (in {unit}).")
+    if match[2] and _plain(match[2]) != _plain(unit):
+        raise ValueError(f"the answer is asked in {unit}, not in '{match[2]}'.")
+    return float(match[1])
+
+
+def _show_question(entry: Entry) -> None:
+    """Display the form; outside a notebook print the question and how to answer it."""
+    plain = f"Your prediction? {entry.question} [{entry.unit}]"
+    if not _in_notebook():
+        print(plain)
+        print(f'Answer in code: predict("{entry.key}", ..., value=...)')
+        return
+    from labkit.show import widgets
+
+    asked = f"{html.escape(entry.question)} [{html.escape(entry.unit)}]"
+    static = f'<div style="{_BOX}"><b>Your prediction?</b> {asked}</div>'
+    widgets.display(_form(entry), static=static, plain=plain)
+
+
+def _form(entry: Entry) -> Any:
+    import ipywidgets as widgets
+
+    question = widgets.HTML(f"<b>Your prediction.</b> {html.escape(entry.question)}")
+    field = widgets.Text(
+        value="" if entry.predicted is None else f"{entry.predicted:g}",
+        placeholder="a number",
+        description="I expect",
+        layout=widgets.Layout(width="16em"),
     )
+    unit = widgets.HTML(html.escape(entry.unit))
+    button = widgets.Button(
+        description="Commit", button_style="primary", tooltip="Write this prediction down"
+    )
+    state = widgets.HTML(_state(entry))
+
+    def on_commit(_: Any) -> None:
+        try:
+            state.value = _state(commit(entry.key, _parse(field.value, entry.unit)))
+        except ValueError as error:
+            state.value = f"Not committed: {html.escape(str(error))}"
+
+    button.on_click(on_commit)
+    field.continuous_update = False  # so that a change means Enter or leaving the field
+    box = widgets.VBox([question, widgets.HBox([field, unit, button]), state])
+    box.add_class("labkit-prediction")
+    box.layout.border_left = "4px solid #0072b2"
+    box.layout.padding = "0.4em 1em"
+    return box
+
+
+def _state(entry: Entry) -> str:
+    if entry.predicted is None:
+        return "Commit a figure before you run on: a guess that you wrote down is worth ten."
+    late = " (after a measurement was seen: it will not count)" if entry.late else ""
+    return f"✔ Committed: {entry.predicted:g} {html.escape(entry.unit)}{late}"
+
+
+def _show_reconciled(entry: Entry) -> None:
+    """Display prediction, model and measurement side by side."""
+    text = _as_text(entry)
+    if not _in_notebook():
+        print(text)
+        return
+    from IPython.display import display
+
+    display({"text/plain": text, "text/html": _as_html(entry)}, raw=True)
+
+
+def _as_text(entry: Entry) -> str:
+    lines = [entry.question, *(f"  {name:<14}{value}" for name, value, _ in _rows(entry))]
+    return "\n".join([*lines, f"  {_verdict(entry)}"])
+
+
+def _as_html(entry: Entry) -> str:
+    import jinja2
+
+    return (
+        jinja2.Environment(autoescape=True)
+        .from_string(_RECONCILED)
+        .render(box=_BOX, entry=entry, rows=_rows(entry), verdict=_verdict(entry))
+    )
+
+
+def _rows(entry: Entry) -> list[tuple[str, str, str]]:
+    def figure(value: float | None) -> str:
+        return "–" if value is None else f"{value:.4g} {entry.unit}".strip()
+
+    def ratio(value: float | None) -> str:
+        if value is None or not entry.measured:
+            return ""
+        return f"{value / entry.measured:.2f} × the measurement"
+
+    rows = [("you", figure(entry.predicted), ratio(entry.predicted))]
+    if entry.model is not None:
+        rows.append(("the model", figure(entry.model), f"{ratio(entry.model)} (MODELLED)"))
+    return [*rows, ("here and now", figure(entry.measured), entry.tier)]
+
+
+def _verdict(entry: Entry) -> str:
+    """Say in a sentence how the prediction did."""
+    if entry.predicted is None:
+        return "No prediction was committed; the next one is yours."
+    if entry.measured is None or entry.predicted <= 0 or entry.measured <= 0:
+        return "Compare the two figures yourself: a ratio makes no sense for them."
+    miss = max(entry.predicted / entry.measured, entry.measured / entry.predicted)
+    side = "above" if entry.predicted > entry.measured else "below"
+    late = " It was written down after a measurement, so it does not count." if entry.late else ""
+    if miss < 1.1:
+        return f"Within 10 %: well predicted.{late}"
+    if miss < 2:
+        return f"{miss:.2f} times {side}: the right size.{late}"
+    if miss < 10:
+        return f"{miss:.1f} times {side}: what did your reasoning leave out?{late}"
+    return f"{miss:.3g} times {side}: something essential is different from what you thought.{late}"
+
+
+def _plain(unit: str) -> str:
+    return unit.replace("μ", "u").replace("µ", "u").replace("×", "x").strip().lower()
+
+
+def _in_notebook() -> bool:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    shell = get_ipython()
+    return shell is not None and hasattr(shell, "kernel")

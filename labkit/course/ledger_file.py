@@ -8,20 +8,76 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import filelock
+
+from labkit.course.lessons import ROOT
 
 VERSION = 1
 SECTIONS = ("predictions", "measurements", "passed", "finished", "kept")
 
 _unsaved: dict[Path, dict[str, Any]] = {}
 """Ledgers whose folder cannot be written, for as long as this process lives."""
-_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A question with what was predicted, modelled and measured."""
+
+    key: str
+    question: str
+    unit: str
+    predicted: float | None = None
+    late: bool = False
+    """Whether the prediction was made when a measurement had been seen."""
+    model: float | None = None
+    measured: float | None = None
+    tier: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says something about how well the learner predicts."""
+        return (
+            self.predicted is not None
+            and self.measured is not None
+            and not self.late
+            and self.predicted > 0 < self.measured
+        )
+
+    @property
+    def miss(self) -> float:
+        """How far the prediction is off, as a factor >= 1; defined where `counts`."""
+        return math.exp(abs(math.log(self.predicted / self.measured)))
+
+
+def entry(book: dict[str, Any], key: str) -> Entry:
+    """Return one question of a ledger."""
+    made = book["predictions"].get(key, {})
+    result = book["measurements"].get(key, {})
+    return Entry(
+        key=key,
+        question=made.get("question", key),
+        unit=made.get("unit", ""),
+        predicted=made.get("value"),
+        late=made.get("late", False),
+        model=result.get("model"),
+        measured=result.get("measured"),
+        tier=result.get("tier", ""),
+    )
+
+
+def entries(book: dict[str, Any]) -> tuple[Entry, ...]:
+    """Return all questions of a ledger, in the order of their keys."""
+    return tuple(entry(book, key) for key in sorted({*book["predictions"], *book["measurements"]}))
 
 
 def location() -> Path:
@@ -31,12 +87,12 @@ def location() -> Path:
     """
     if named := os.environ.get("LABKIT_LEDGER"):
         return Path(named).expanduser()
-    home = _CHECKOUT if (_CHECKOUT / "notebooks").is_dir() else Path.cwd()
+    home = ROOT if (ROOT / "notebooks").is_dir() else Path.cwd()
     return home / "work" / "ledger.json"
 
 
 def empty() -> dict[str, Any]:
-    """Return a ledger in which nothing stands."""
+    """Return a ledger with nothing in it."""
     return {"version": VERSION, **{section: {} for section in SECTIONS}}
 
 
@@ -65,7 +121,8 @@ def change(path: Path | None = None) -> Iterator[dict[str, Any]]:
         if path not in _unsaved:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(_locked(path))
+                lock = path.with_name(f".{path.name}.lock")
+                stack.enter_context(filelock.FileLock(lock, timeout=30))
             except OSError as error:
                 _keep_in_memory(empty(), path, error)
         book = load(path)
@@ -124,19 +181,6 @@ def _set_aside(path: Path, error: Exception) -> None:
             f"the ledger {path} cannot be read ({error}). It was kept as {aside.name}; "
             "a new one starts empty."
         )
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock beside the file, where the platform has flock."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with path.with_name(f".{path.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _say(text: str) -> None:

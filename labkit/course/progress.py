@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.course import canonical, exercises, ledger, ledger_file
-from labkit.course.ledger import Entry
+from labkit.course import canonical, exercises, ledger_file
+from labkit.course.ledger_file import Entry
 from labkit.course.lessons import ROOT
 
 _NUMBER = re.compile(r"# *(Exercises )?(\d\d[a-z]? · )?")
@@ -72,7 +72,7 @@ def here(course: Path = ROOT) -> Progress:
                 passed=tuple(n for n in numbers if n in book["passed"]),
             )
         )
-    return Progress(tuple(steps), tuple(ledger.entries()))
+    return Progress(tuple(steps), ledger_file.entries(book))
 
 
 def told(progress: Progress) -> Iterator[str]:

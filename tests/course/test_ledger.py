@@ -3,7 +3,7 @@ import threading
 
 from pytest import fixture, mark, raises
 
-from labkit.course import forms, ledger, ledger_file
+from labkit.course import ledger, ledger_file
 
 
 @fixture(autouse=True)
@@ -12,6 +12,10 @@ def book(tmp_path, monkeypatch):
     path = tmp_path / "folder" / "ledger.json"
     monkeypatch.setenv("LABKIT_LEDGER", str(path))
     return path
+
+
+def entry(key):
+    return ledger_file.entry(ledger_file.load(), key)
 
 
 def ask(key="01.slope", value=None):
@@ -26,21 +30,21 @@ def test_predict_then_reconcile_shows_all_three(capsys):
     for figure in ("100 µs", "240 µs", "250 µs"):
         assert figure in shown
     assert "2.5 times below" in shown
-    entry = ledger.entry("01.slope")
-    assert entry.counts and entry.miss == 2.5 and entry.tier == "EMULATED"
+    found = entry("01.slope")
+    assert found.counts and found.miss == 2.5 and found.tier == "EMULATED"
 
 
 def test_reconcile_needs_no_prediction(capsys):
     ledger.reconcile("02.never-asked", measured=3.5, unit="x")
     assert "3.5 x" in capsys.readouterr().out
-    assert not ledger.entry("02.never-asked").counts
+    assert not entry("02.never-asked").counts
 
 
 def test_a_prediction_made_after_the_measurement_is_marked(capsys):
     ask()
     ledger.reconcile("01.slope", measured=250)
     ask(value=249)
-    assert ledger.entry("01.slope").late and not ledger.entry("01.slope").counts
+    assert entry("01.slope").late and not entry("01.slope").counts
     ledger.reconcile("01.slope", measured=251)
     assert "does not count" in capsys.readouterr().out
 
@@ -48,7 +52,7 @@ def test_a_prediction_made_after_the_measurement_is_marked(capsys):
 def test_asking_again_keeps_the_committed_prediction():
     ask(value=100)
     ask()
-    assert ledger.entry("01.slope").predicted == 100
+    assert entry("01.slope").predicted == 100
 
 
 def test_what_is_kept_is_recalled():
@@ -71,7 +75,7 @@ def test_a_file_that_cannot_be_read_is_set_aside_with_a_message(book, capsys, co
     ask(value=1)
     assert "kept as ledger.damaged-" in capsys.readouterr().err
     assert [path.read_text() for path in book.parent.glob("ledger.damaged-*.json")] == [content]
-    assert ledger.entry("01.slope").predicted == 1
+    assert entry("01.slope").predicted == 1
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch, capsys):
@@ -104,7 +108,7 @@ def test_two_notebooks_do_not_lose_each_others_entries(book):
     [("250", 250), (" 2.5e2 ", 250), ("250 µs", 250), ("250us", 250), ("-1", -1)],
 )
 def test_predictions_are_read_as_people_type_them(typed, value):
-    assert forms.parse(typed, "µs") == value
+    assert ledger._parse(typed, "µs") == value
 
 
 @mark.parametrize(
@@ -112,12 +116,12 @@ def test_predictions_are_read_as_people_type_them(typed, value):
 )
 def test_what_is_no_prediction_is_explained(typed, says):
     with raises(ValueError, match=says):
-        forms.parse(typed, "µs")
+        ledger._parse(typed, "µs")
 
 
 def test_the_form_commits_and_says_so():
     ask()
-    box = forms._form(ledger.entry("01.slope"), ledger.commit)
+    box = ledger._form(entry("01.slope"))
     _, (field, _, button), state = box.children[0], box.children[1].children, box.children[2]
     field.value = "3 ms"
     button.click()
@@ -125,11 +129,13 @@ def test_the_form_commits_and_says_so():
     field.value = "30"
     button.click()
     assert "Committed: 30 µs" in state.value
-    assert ledger.entry("01.slope").predicted == 30
+    assert entry("01.slope").predicted == 30
 
 
 def test_html_and_text_tell_the_same_and_escape_what_was_asked():
-    entry = ledger.Entry("k", "a < b?", "x", predicted=1, measured=1.05, model=2, tier="MEASURED")
-    page = forms._reconciled_html(entry)
+    asked = ledger_file.Entry(
+        "k", "a < b?", "x", predicted=1, measured=1.05, model=2, tier="MEASURED"
+    )
+    page = ledger._as_html(asked)
     assert "a &lt; b?" in page and "MEASURED" in page and "MODELLED" in page
-    assert forms.verdict(entry) in page and forms.verdict(entry) in forms.reconciled_text(entry)
+    assert ledger._verdict(asked) in page and ledger._verdict(asked) in ledger._as_text(asked)

@@ -5,8 +5,8 @@ A notebook in canonical form
 - names the kernel `python3` and nothing about the machine that saved it;
 - gives every cell a readable, unique id that never changes (`the-puzzle`, `ex-1-1-answer`);
 - keeps of a cell's metadata only `tags` and `nbgrader`;
-- keeps outputs only in code cells whose source has the line `# NBVAL_CHECK_OUTPUT`. Those results
-  are deterministic and a test compares them; every other cell is stored without outputs, because
+- keeps outputs only in code cells with the tag `nbval-check-output`. Those results are
+  deterministic and a test compares them; every other cell is stored without outputs, because
   a stored timing would spoil the learner's prediction.
 
 `canonical` is idempotent, so `course check` may ask whether a file equals its own canonical form.
@@ -25,19 +25,18 @@ import nbformat
 import nbformat.warnings
 from nbformat import NotebookNode
 
-MARK = "# NBVAL_CHECK_OUTPUT"
+MARK = "nbval-check-output"
 KEPT_CELL_METADATA = ("nbgrader", "tags")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
+_COMMENT = re.compile(r"^\s*# NBVAL_", re.MULTILINE)  # the first line of a cell is the learner's
 _STABLE_ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _DRAWN_ID = re.compile(r"[0-9a-f]{8}([0-9a-f-]{24,28})?")  # what nbformat and JupyterLab draw
 
 
 def is_marked(cell: NotebookNode) -> bool:
-    """Tell whether a cell keeps its outputs: a code cell with the line `# NBVAL_CHECK_OUTPUT`."""
-    return cell.cell_type == "code" and any(
-        line.strip() == MARK for line in cell.source.splitlines()
-    )
+    """Tell whether a cell keeps its outputs: a code cell with the tag `nbval-check-output`."""
+    return cell.cell_type == "code" and MARK in cell.metadata.get("tags", [])
 
 
 def read(path: Path) -> NotebookNode:
@@ -94,7 +93,7 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
 
 
 def problems(notebook: NotebookNode) -> Iterator[str]:
-    """Name what no formatting can mend: ids that are missing, drawn at random or used twice."""
+    """Name what `canonical` cannot repair: ids and marks that an author has to choose."""
     seen: set[str] = set()
     for index, cell in enumerate(notebook.cells):
         cell_id = cell.get("id", "")
@@ -107,6 +106,8 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         if cell_id in seen:
             yield f"{where} has the id {cell_id!r}, which an earlier cell has too"
         seen.add(cell_id)
+        if cell.cell_type == "code" and _COMMENT.search(cell.source):
+            yield f"{where} has an NBVAL comment; give the cell the tag {MARK!r} instead"
 
 
 def _outputs(cell: NotebookNode, count: int) -> Iterator[NotebookNode]:

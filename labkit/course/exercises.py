@@ -130,8 +130,8 @@ def derive(solutions: NotebookNode) -> NotebookNode:
         if cell.cell_type != "code":
             continue
         cell.outputs, cell.execution_count = [], None
-        unmarked = cell.source.removeprefix(canonical.MARK)  # nothing is stored to compare
-        cell.source = unmarked.lstrip("\n")
+        if canonical.is_marked(cell):  # nothing is stored to compare
+            cell.metadata.tags.remove(canonical.MARK)
         part = part_of(cell)
         marked = BEGIN in cell.source or END in cell.source
         if marked and (part is None or part.role != "answer"):

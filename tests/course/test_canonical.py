@@ -4,18 +4,16 @@ from pytest import mark, raises
 from labkit.course import canonical
 from tests.course.samples import cell, lesson
 
-MARKED = "# NBVAL_CHECK_OUTPUT\nprint(1)"
+
+def marked(source):
+    return cell("marked", source, tags=[canonical.MARK])
 
 
 def run_as_somebody(notebook):
     """What a notebook looks like after a person ran and saved it."""
     notebook.metadata = {"kernelspec": {"name": "my-conda-env", "display_name": "mine"}}
     for count, item in enumerate(notebook.cells, start=40):
-        item.metadata = {
-            "execution": {"iopub.execute_input": "now"},
-            "scrolled": True,
-            "tags": ["a"],
-        }
+        item.metadata |= {"execution": {"iopub.execute_input": "now"}, "scrolled": True}
         item.execution_count = count
         item.outputs = [
             new_output("stream", name="stdout", text="1"),
@@ -26,21 +24,22 @@ def run_as_somebody(notebook):
 
 
 def test_only_marked_cells_keep_outputs():
-    result = canonical.canonical(run_as_somebody(lesson("print(1)", MARKED)))
-    unmarked, marked = result.cells
+    notebook = lesson("print(1)")
+    notebook.cells.append(marked("print(1)"))
+    unmarked, kept = canonical.canonical(run_as_somebody(notebook)).cells
     assert unmarked.outputs == [] and unmarked.execution_count is None
-    assert marked.outputs[0].text == "12\n", "pieces of one stream are joined"
-    assert marked.execution_count == marked.outputs[1].execution_count == 2
+    assert kept.outputs[0].text == "12\n", "pieces of one stream are joined"
+    assert kept.execution_count == kept.outputs[1].execution_count == 2
 
 
 def test_noise_is_dropped_and_tags_stay():
-    result = canonical.canonical(run_as_somebody(lesson("1")))
+    result = canonical.canonical(run_as_somebody(new_notebook(cells=[cell("a", "1", tags=["a"])])))
     assert result.metadata["kernelspec"]["name"] == "python3"
     assert result.cells[0].metadata == {"tags": ["a"]}
 
 
 def test_canonical_changes_nothing_twice_and_leaves_its_argument_alone():
-    notebook = run_as_somebody(lesson("1", MARKED))
+    notebook = run_as_somebody(new_notebook(cells=[cell("a", "1"), marked("1")]))
     before = canonical.dumps(notebook)
     once = canonical.canonical(notebook)
     assert canonical.dumps(notebook) == before
@@ -61,10 +60,12 @@ def test_an_id_used_twice_is_named():
     ]
 
 
-def test_the_mark_is_a_line_of_its_own():
-    assert canonical.is_marked(cell("a", MARKED))
-    assert not canonical.is_marked(cell("a", "print('# NBVAL_CHECK_OUTPUT')"))
-    assert not canonical.is_marked(cell("a", "# NBVAL_CHECK_OUTPUT", kind="markdown"))
+def test_the_mark_is_a_tag_of_a_code_cell():
+    assert canonical.is_marked(marked("1"))
+    assert not canonical.is_marked(cell("a", "1", tags=["other"]))
+    assert not canonical.is_marked(cell("a", "1", kind="markdown", tags=[canonical.MARK]))
+    notebook = new_notebook(cells=[cell("a", "# NBVAL_CHECK_OUTPUT\nprint(1)")])
+    assert "has an NBVAL comment" in next(canonical.problems(notebook))
 
 
 def test_a_file_with_an_id_twice_is_refused_not_repaired(tmp_path):

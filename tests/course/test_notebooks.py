@@ -1,9 +1,12 @@
+from nbformat.v4 import new_notebook
 from pytest import fixture, raises
 
 from labkit.course import canonical, execute, notebooks
-from tests.course.samples import ANSWER, lesson, solutions
+from tests.course.samples import ANSWER, cell, lesson, solutions
 
-MARKED = "# NBVAL_CHECK_OUTPUT\nprint(6 * 7)"
+
+def marked(source):
+    return cell("marked", source, tags=[canonical.MARK])
 
 
 @fixture
@@ -39,8 +42,8 @@ def test_an_exercise_without_solution_is_told_and_removed(course):
 
 def test_a_marked_cell_without_output_is_told(course):
     path = course / "notebooks/01_sample.ipynb"
-    canonical.write(canonical.canonical(lesson(MARKED)), path)
-    assert "cell 'step-0' is marked and has no stored output" in next(notebooks.problems(course))
+    canonical.write(canonical.canonical(new_notebook(cells=[marked("print(1)")])), path)
+    assert "cell 'marked' is marked and has no stored output" in next(notebooks.problems(course))
 
 
 def test_a_notebook_saved_by_a_person_is_told(course):
@@ -62,13 +65,15 @@ def test_unclosed_markers_are_told_with_file_and_cell(course):
 
 def test_run_stores_exactly_the_marked_outputs(tmp_path):
     path = tmp_path / "notebooks/01_sample.ipynb"
-    canonical.write(lesson("import os\nprint(os.environ['LABKIT_LEDGER'])", MARKED), path)
+    notebook = lesson("import os\nprint(os.environ['LABKIT_LEDGER'])")
+    notebook.cells.append(marked("print(6 * 7)"))
+    canonical.write(notebook, path)
     executed = execute.execute(path)
     assert executed.notebook.cells[0].outputs, "the run itself keeps everything"
     stored = execute.store(executed, into=canonical.read(path))
     assert stored.cells[0].outputs == []
     assert stored.cells[1].outputs[0].text == "42\n"
-    assert set(executed.seconds) == {"step-0", "step-1"}
+    assert set(executed.seconds) == {"step-0", "marked"}
 
 
 def test_a_failing_cell_and_a_silent_marked_cell_are_errors(tmp_path):
@@ -76,6 +81,6 @@ def test_a_failing_cell_and_a_silent_marked_cell_are_errors(tmp_path):
     canonical.write(lesson("1 / 0"), path)
     with raises(RuntimeError, match="ZeroDivisionError"):
         execute.execute(path)
-    canonical.write(lesson("# NBVAL_CHECK_OUTPUT\nx = 1"), path)
-    with raises(RuntimeError, match=r"'step-0' is marked .* and shows nothing"):
+    canonical.write(new_notebook(cells=[marked("x = 1")]), path)
+    with raises(RuntimeError, match=r"'marked' is marked .* and shows nothing"):
         execute.store(execute.execute(path), into=canonical.read(path))

@@ -40,6 +40,7 @@ class Fabric:
         pair_rates: `pair_rates[src][dst]` is what src may send to dst, in bits per second or as
             text such as `"200mbit"`. The diagonal is not used.
         nics: What each host's NIC carries each way, all peers together. None: no such limit.
+        servers: Which server each host is a part of; None: none shares one (see `rails`).
         ranks_per_host: How many consecutive ranks share a host.
         mtu: Largest IP packet in bytes.
         delay: Seconds that every packet waits before it leaves a host (needs the kernel's netem).
@@ -55,6 +56,7 @@ class Fabric:
         pair_rates: Sequence[Sequence[str | float]],
         nics: Sequence[str | float] | None = None,
         *,
+        servers: Sequence[int] | None = None,
         ranks_per_host: int = 1,
         mtu: int = 9000,
         delay: float = 0.0,
@@ -68,6 +70,7 @@ class Fabric:
                 for src, row in enumerate(pair_rates)
             ),
             nics=None if nics is None else tuple(rates.parse_rate(nic) for nic in nics),
+            servers=None if servers is None else tuple(servers),
             mtu=mtu,
             delay=delay,
         )
@@ -91,6 +94,27 @@ class Fabric:
             raise ValueError(f"hosts={hosts} but {len(nics)} rates were given; give one for each.")
         fastest = max(map(rates.parse_rate, nics), default=0.0)
         return cls([[fastest] * hosts for _ in range(hosts)], nics, **options)
+
+    @classmethod
+    def rails(
+        cls, servers: int, cards: int, rate: str | float, inside: str | float, **options: int
+    ) -> "Fabric":
+        """Join servers that have several network cards each, as GPU servers do: a card per rank.
+
+        Every card is a host of this fabric, so that rank r is on server ``r // cards`` and has its
+        card ``r % cards`` for itself. The ranks of one server reach each other over fast links that
+        pass no card, like NVLink.
+
+        Args:
+            servers: How many.
+            cards: How many each server has.
+            rate: Of each card, in both directions.
+            inside: Of the link between any two ranks of one server.
+            **options: `mtu` as for `Fabric`.
+        """
+        where = [card // cards for card in range(servers * cards)]
+        pair_rates = [[inside if a == b else rate for b in where] for a in where]
+        return cls(pair_rates, [rate] * len(where), servers=where, **options)
 
     @classmethod
     def from_topology(cls, topology, scale: float, **options: int | float) -> "Fabric":

@@ -17,6 +17,9 @@ class Plan:
     """`rates[src][dst]`: what src may send to dst; the diagonal is not used."""
     nics: tuple[float, ...] | None = None
     """What each host's NIC carries each way, all peers together; None: no such limit."""
+    servers: tuple[int, ...] | None = None
+    """Which server each host is a part of: what stays in a server does not pass a NIC. None: none
+    shares a server."""
     mtu: int = 9000
     """Largest IP packet in bytes."""
     delay: float = 0.0
@@ -31,6 +34,8 @@ class Plan:
                 f"a fabric of {self.hosts} hosts was asked for; 2 to {MOST_HOSTS} can be built. "
                 "More ranks than hosts: use ranks_per_host."
             )
+        if self.servers is not None and len(self.servers) != self.hosts:
+            raise ValueError(f"servers has {len(self.servers)} entries for {self.hosts} hosts.")
         if not 576 <= self.mtu <= 65535:
             raise ValueError(f"mtu={self.mtu} must be between 576 and 65535 bytes.")
         if self.delay < 0:
@@ -54,7 +59,13 @@ class Plan:
     def wire_rate(self, src: int, dst: int) -> float:
         """Return what src can send to dst when nobody else sends, in bits per second."""
         rate = self.rates[src][dst]
-        return rate if self.nics is None else min(rate, self.nics[src], self.nics[dst])
+        if self.nics is None or self.in_one_server(src, dst):
+            return rate
+        return min(rate, self.nics[src], self.nics[dst])
+
+    def in_one_server(self, src: int, dst: int) -> bool:
+        """Say whether two hosts are parts of one server."""
+        return self.servers is not None and self.servers[src] == self.servers[dst]
 
     def payload_rate(self, src: int, dst: int) -> float:
         """Return the bytes of a tensor per second that remain of `wire_rate` after headers.

@@ -88,14 +88,16 @@ def shape(ipr, *, index: int, plan: Plan, host: int, by: str) -> None:
     ipr.tc("add", "htb", index=index, handle=_ROOT, default=0)  # what is not IPv4 (ARP) is free
     if nic is not None:
         _add_class(ipr, index, handle=_NIC, parent=_ROOT, rate=nic, ceil=nic, mtu=plan.mtu)
+    across = [peer for peer in peers if not plan.in_one_server(host, peer)]
     for peer in peers:
+        limited = nic is not None and peer in across
         ceil = plan.wire_rate(host, peer) if by == "dst" else plan.wire_rate(peer, host)
         _add_class(
             ipr,
             index,
             handle=_peer_class(peer),
-            parent=_ROOT if nic is None else _NIC,
-            rate=ceil if nic is None else min(ceil, nic / len(peers)),
+            parent=_NIC if limited else _ROOT,
+            rate=min(ceil, nic / len(across)) if limited else ceil,
             ceil=ceil,
             mtu=plan.mtu,
         )

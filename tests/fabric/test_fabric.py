@@ -290,3 +290,30 @@ def test_a_machine_that_forbids_namespaces_is_explained():
         pytest.skip("/proc/sys cannot be written here")
     assert "FabricUnavailable" in done.stderr
     assert "number of user namespaces is limited to 0" in done.stderr
+
+
+def seconds_to(dsts, nbytes):
+    """Rank 0 sends to several ranks at once; return this rank's time, the fastest of two."""
+    tensor, rank = torch.ones(nbytes // 4), dist.get_rank()
+
+    def exchange():
+        if rank == 0:
+            for work in [dist.isend(tensor, dst) for dst in dsts]:
+                work.wait()
+        elif rank in dsts:
+            dist.recv(tensor, 0)
+
+    return min(time_calls(exchange, warmup=1, iters=2))
+
+
+@pytest.mark.timed
+@needs_hosts
+def test_a_card_limits_what_leaves_its_server_and_nothing_else():
+    with Fabric.rails(servers=2, cards=2, rate="40mbit", inside="800mbit") as fabric:
+        alone = max(launch(seconds_to, [2], 2_000_000, world_size=4, fabric=fabric))
+        both = max(launch(seconds_to, [2, 3], 2_000_000, world_size=4, fabric=fabric))
+        inside = max(launch(seconds_to, [1], 2_000_000, world_size=4, fabric=fabric))
+        assert fabric.payload_rate(0, 1) == pytest.approx(20 * fabric.payload_rate(0, 2))
+    assert alone == pytest.approx(2_000_000 / fabric.payload_rate(0, 2), rel=0.1)
+    assert both == pytest.approx(2 * alone, rel=0.1)  # one card for both
+    assert inside < alone / 5

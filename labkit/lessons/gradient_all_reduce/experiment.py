@@ -1,8 +1,8 @@
 """Lesson 2: why does averaging gradients take 280 ms when the same bytes move in 60?
 
 A VGG11 in small trains on four hosts; each case averages its gradients in another way, some with a
-rank whose storage is slow. What a timer around the all_reduce shows is taken apart: waiting for
-the late rank, and moving bytes.
+rank whose storage is slow. What a timer around the all_reduce shows is taken apart: waiting for the
+late rank, and moving bytes.
 """
 
 import statistics
@@ -10,22 +10,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from labkit.comm.buckets import MB
-from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.launch import torchrun
+from labkit.fabric.fabric import Fabric
 from labkit.launch.launcher import launch
-from labkit.lessons.gradient_all_reduce.gradient_cases import (
+from labkit.lessons.gradient_all_reduce.programs import (
     BARRIER,
     CASES,
     LADDER,
     NOBODY_LATE,
     THREAD,
-    Outcome,
+    Trained,
+    Workload,
     time_all_reduce,
     train_all,
+    vgg11,
 )
-from labkit.lessons.gradient_all_reduce.programs import Workload, vgg11
 from labkit.measure import wire
-from labkit.measure.records import Provenance, Record, Tier, load
+from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.runs import measured_or_recorded
 from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.timing import slowest
@@ -42,10 +43,8 @@ SMALL_SIZES = (256, 4096, 65536, MB)
 
 def benchmark(sizes: Sequence[int], *, iters: int = 7) -> list[Record]:
     """Return a record for each size of all_reduce, on the fabric or as recorded."""
-    return _on_fabric_or_recorded(
-        lambda fabric: _benchmark(fabric, sizes, iters),
-        [f"all_reduce of {nbytes} bytes" for nbytes in sizes],
-    )
+    cases = [f"all_reduce of {nbytes} bytes" for nbytes in sizes]
+    return _on_hosts(lambda fabric: _benchmark(fabric, sizes, iters), cases)
 
 
 def measure(names: Sequence[str], *, steps: int = 4, workload: Workload = WORKLOAD) -> list[Record]:
@@ -54,15 +53,15 @@ def measure(names: Sequence[str], *, steps: int = 4, workload: Workload = WORKLO
     Where hosts cannot be made here, the records are those of another machine, and say so.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: An unknown name.
     """
     if unknown := [name for name in names if name not in CASES]:
         raise ValueError(f"unknown cases {unknown}; there are {list(CASES)}.")
-    return _on_fabric_or_recorded(lambda fabric: _measure(fabric, names, steps, workload), names)
+    return _on_hosts(lambda fabric: _measure(fabric, names, steps, workload), names)
 
 
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
-    """Run the benchmark and all cases; ``quick`` leaves out the sweep and the compression."""
+    """Run the benchmark and all cases; `quick` leaves out the sweep and the compression."""
     sizes = [*SMALL_SIZES, gradient_bytes()]
     names = [*LADDER, BARRIER, NOBODY_LATE] if quick else list(CASES)
     say = progress or (lambda text: None)
@@ -75,7 +74,7 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
             records += _measure(fabric, [name], 3 if quick else 8, WORKLOAD)
         return records
 
-    return _on_fabric_or_recorded(everything, names)
+    return _on_hosts(everything, [*(f"all_reduce of {nbytes} bytes" for nbytes in sizes), *names])
 
 
 def table(records: Sequence[Record]) -> Table:
@@ -85,14 +84,14 @@ def table(records: Sequence[Record]) -> Table:
     first = next((r.values["exposed"] for r in records if r.case == THREAD), None)
     rows = []
     for record in records:
-        times = [_ms(x) for x in (record.summary.median, record.summary.p10, record.summary.p90)]
-        if "exposed" not in record.values:
-            rows.append([record.case, *times, times[0], "", times[0], "", "", ""])
+        summary, values = record.summary, record.values
+        times = [_ms(x) for x in (summary.median, summary.p10, summary.p90)]
+        if "exposed" not in values:
+            rows.append([record.case, *times, times[0], None, times[0], None, None, None])
             continue
-        values = record.values
         parts = [_ms(values[key]) for key in ("exposed", "waiting", "moving", "hidden")]
-        sent = "" if values["sent"] is None else round(values["sent"] / MB, 2)
-        less = round(first / values["exposed"], 1) if first else ""
+        sent = None if values["sent"] is None else round(values["sent"] / MB, 2)
+        less = round(first / values["exposed"], 1) if first else None
         rows.append([record.case, *times, *parts, sent, less])
     return Table(columns, rows)
 
@@ -107,79 +106,69 @@ def gradient_bytes(workload: Workload = WORKLOAD) -> int:
     return sum(parameter.nbytes for parameter in vgg11(workload).parameters())
 
 
-def by_case(records: Sequence[Record]) -> dict[str, Record]:
-    """Return the records by the name of their case."""
-    return {record.case: record for record in records}
-
-
 def _ms(seconds: float) -> float:
     return round(1e3 * seconds, 1)
 
 
-def _on_fabric_or_recorded(measure_on: Callable, names: Sequence[str]) -> list[Record]:
-    if torchrun.is_here():  # torchrun's ranks have a network of their own
-        return measure_on(None)
-    try:
-        with Fabric.star(hosts=HOSTS, rate=RATE) as fabric:
-            return measure_on(fabric)
-    except FabricUnavailable as reason:
-        print(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-    recorded = by_case(load(RECORDING, recorded=True))
-    return [recorded[name] for name in names if name in recorded]
-
-
-def _tier(fabric: Fabric | None) -> Tier:
-    return Tier.EMULATED if fabric else Tier.MEASURED
+def _on_hosts(
+    measure_on: Callable[[Fabric | None], list[Record]], cases: Sequence[str]
+) -> list[Record]:
+    return measured_or_recorded(
+        measure_on,
+        Fabric.star(hosts=HOSTS, rate=RATE),
+        recording=RECORDING,
+        experiment=NAME,
+        keep=lambda record: record.case in cases,
+    )
 
 
 def _benchmark(fabric: Fabric | None, sizes: Sequence[int], iters: int) -> list[Record]:
     times = launch(time_all_reduce, sizes, iters, world_size=fabric and HOSTS, fabric=fabric)
     return [
-        Record(
-            NAME,
-            f"all_reduce of {nbytes} bytes",
-            {"part": "benchmark", "rate": RATE if fabric else None},
-            [rank_times[index] for rank_times in times],
-            _tier(fabric),
-            Provenance.here(),
-            collective="all_reduce",
-            nbytes=nbytes,
-        )
-        for index, nbytes in enumerate(sizes)
-    ]
+        _record(fabric, f"all_reduce of {nbytes} bytes", "benchmark", [rank[i] for rank in times],
+                collective="all_reduce", nbytes=nbytes)
+        for i, nbytes in enumerate(sizes)
+    ]  # fmt: skip
 
 
 def _measure(
     fabric: Fabric | None, names: Sequence[str], steps: int, workload: Workload
 ) -> list[Record]:
-    results = launch(
-        train_all,
-        list(names),
-        workload,
-        steps,
-        world_size=fabric and HOSTS,
-        fabric=fabric,
-        timeout=120,
-    )
-    return [
-        _record(name, [outcomes[index] for outcomes in results], steps, _tier(fabric))
-        for index, name in enumerate(names)
-    ]
+    world_size = fabric and HOSTS
+    args = (list(names), workload, steps)
+    by_rank = launch(train_all, *args, world_size=world_size, fabric=fabric, timeout=120)
+    records = []
+    for name, ranks in zip(names, zip(*by_rank, strict=True), strict=True):
+        samples, values = _take_apart(ranks, steps, CASES[name].micro_batches)
+        records.append(_record(fabric, name, "training", samples, values=values, steps=steps))
+    return records
 
 
-def _record(name: str, outcomes: Sequence[Outcome], steps: int, tier: Tier) -> Record:
-    """Rank 0 is the one that reports, as in the thread; it is never the late one."""
-    micro_batches = CASES[name].micro_batches
-    whole = Timeline([outcome.trace for outcome in outcomes])
+def _record(
+    fabric: Fabric | None,
+    case: str,
+    part: str,
+    samples: list[list[float]],
+    *,
+    steps: int | None = None,
+    **fields,
+) -> Record:
+    params = {"part": part, "rate": RATE if fabric else None} | ({"steps": steps} if steps else {})
+    tier = Tier.EMULATED if fabric else Tier.MEASURED
+    return Record(NAME, case, params, samples, tier, Provenance.here(), **fields)
+
+
+def _take_apart(ranks: Sequence[Trained], steps: int, micro_batches: int) -> tuple[list, dict]:
+    """Return seconds per step, and the parts of a step on rank 0, which reports as in the thread.
+
+    Rank 0 is never the late one. All figures are per batch.
+    """
+    whole = Timeline([rank.trace for rank in ranks])
     split = whole.split()
+    one = [split.steps(step, step) for step in range(1, steps + 1)]
 
-    columns = zip(*(outcome.losses for outcome in outcomes), strict=True)
-
-    def per_step(
-        seconds: Callable[[Timeline], float], choose: Callable = statistics.median
-    ) -> float:
-        one = [seconds(split.steps(step, step)) for step in range(1, steps + 1)]
-        return choose(one) / micro_batches
+    def per_step(seconds: Callable[[Timeline], float], choose: Callable = statistics.median):
+        return choose([seconds(step) for step in one]) / micro_batches
 
     samples = [_step_seconds(whole, rank, micro_batches) for rank in whole.ranks]
     calm = _calmest_pair(slowest(samples))
@@ -191,20 +180,12 @@ def _record(name: str, outcomes: Sequence[Outcome], steps: int, tier: Tier) -> R
         "packing": per_step(lambda part: part.seconds(0, Kind.PACK)),
         "compute": per_step(lambda part: part.seconds(0, Kind.COMPUTE)),
         "hidden": per_step(lambda part: part.hidden(0)),
-        "sent": _bytes_sent(outcomes, steps * micro_batches),
-        "losses": [statistics.fmean(losses) for losses in columns],
+        "sent": _bytes_sent(ranks, steps * micro_batches),
+        "losses": [statistics.fmean(step) for step in zip(*(r.losses for r in ranks), strict=True)],
         "clock_error": whole.clock_error,
         "spans": whole.steps(calm, calm + 1).rows(),
     }
-    return Record(
-        NAME,
-        name,
-        {"part": "training", "rate": RATE if tier is Tier.EMULATED else None, "steps": steps},
-        samples,
-        tier,
-        Provenance.here(),
-        values=values,
-    )
+    return samples, values
 
 
 def _calmest_pair(seconds: Sequence[float]) -> int:
@@ -223,10 +204,10 @@ def _step_seconds(timeline: Timeline, rank: int, micro_batches: int) -> list[flo
     return [(ends[step] - ends[step - 1]) / micro_batches for step in sorted(ends) if step]
 
 
-def _bytes_sent(outcomes: Sequence[Outcome], steps: int) -> float | None:
+def _bytes_sent(ranks: Sequence[Trained], steps: int) -> float | None:
     """Return the bytes that a rank puts on the wire per step; None where they cannot be read."""
     try:
-        sent = wire.matrix([outcome.wire for outcome in outcomes])
+        sent = wire.matrix([rank.wire for rank in ranks])
     except (wire.WireUnavailable, wire.WireMismatch):
         return None
-    return float(sent.sum()) / len(outcomes) / steps
+    return float(sent.sum()) / len(ranks) / steps

@@ -1,18 +1,21 @@
 """Pictures of lesson 2: the thread's figures, the tensors, the ladder, the sweep, the scale."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.comm import costs
+from labkit.comm import buckets, costs
 from labkit.comm.alpha_beta import AlphaBeta
-from labkit.comm.shapes import TensorSpec
+from labkit.comm.buckets import MB
+from labkit.comm.shapes import TensorSpec, vgg11
 from labkit.lessons.gradient_all_reduce import experiment as problem
 from labkit.lessons.gradient_all_reduce import model
-from labkit.lessons.gradient_all_reduce.gradient_cases import FINAL, LADDER, THREAD
+from labkit.lessons.gradient_all_reduce.programs import FINAL, LADDER, THREAD
 from labkit.measure.records import Record, Tier
+from labkit.measure.runs import by_case
 from labkit.show import timeline
 from labkit.show.plots import SOFT, bars, describe, model_line, new_axes, new_figure, stamp, style
 
@@ -80,28 +83,16 @@ def apart(records: Sequence[Record], ax: Axes | None = None, *, title: str = "")
     return ax
 
 
-def ladder(records: Sequence[Record], ax: Axes | None = None) -> Axes:
-    """Draw exposed communication for each rung, with how many times less it is than the first."""
-    ax = new_axes("Each rung exposes less", x="Exposed communication per step", xunit="ms", ax=ax,
+def exposed(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> Axes:
+    """Draw exposed communication for each record, with how many times less than for the first."""
+    ax = new_axes(title, x="Exposed communication per step", xunit="ms", ax=ax,
                   size=(9, 1.3 + 0.5 * len(records)))  # fmt: skip
-    exposed = [1e3 * record.values["exposed"] for record in records]
-    labels = [f"{r.case}  ({exposed[0] / e:.1f}x)" for r, e in zip(records, exposed, strict=True)]
-    bars(ax, labels, exposed, value_format="{:.0f}")
+    values = [1e3 * record.values["exposed"] for record in records]
+    labels = [f"{r.case}  ({values[0] / e:.1f}x)" for r, e in zip(records, values, strict=True)]
+    bars(ax, labels, values, value_format="{:.0f}")
     _stamp(ax, records)
-    describe(ax, "Exposed communication: " + "; ".join(
-        f"{r.case} {e:.0f} ms" for r, e in zip(records, exposed, strict=True)) + ".")  # fmt: skip
-    return ax
-
-
-def sweep(records: Sequence[Record], ax: Axes | None = None) -> Axes:
-    """Draw exposed communication against the bucket's cap."""
-    ax = new_axes("The best bucket is in the middle", x="Exposed communication per step",
-                  xunit="ms", ax=ax, size=(8, 3.2))  # fmt: skip
-    exposed = [1e3 * record.values["exposed"] for record in records]
-    bars(ax, [record.case for record in records], exposed, value_format="{:.0f}")
-    _stamp(ax, records)
-    best = records[exposed.index(min(exposed))].case
-    describe(ax, f"Exposed communication is least with {best}: {min(exposed):.0f} ms.")
+    told = "; ".join(f"{r.case} {e:.0f} ms" for r, e in zip(records, values, strict=True))
+    describe(ax, f"{title}. Exposed communication: {told}.")
     return ax
 
 
@@ -119,29 +110,25 @@ def at_scale(
         alpha: seconds per message.
         bandwidth: of each rank's link, bytes per second.
         backward: seconds of backward; its gradients become ready in proportion to each layer's
-            share (`vgg11_backward_shares`).
+            share (`model.vgg11_backward_shares`).
         cap_mb: bucket cap in MB.
         ax: where to draw.
     """
     ranks = [8 * 2**k for k in range(10)]
     ax = new_axes("When does overlap stop hiding?", x="Ranks", y="Exposed communication",
                   yunit="ms", xscale="log", ax=ax)  # fmt: skip
-    nbytes, shares = vgg11_backward_shares()
-    seconds = [share * backward for share in shares]
-    plan = _plan(nbytes, int(cap_mb * 1e6))
-    ready, sizes = model.ready_times(nbytes, seconds, plan)
+    specs = vgg11()
+    plan = buckets.plan(specs, cap=int(cap_mb * MB), reverse=True)
+    nbytes = [spec.nbytes for spec in specs]
+    seconds = [share * backward for share in model.vgg11_backward_shares()]
+    ready, sizes = model.ready_times(nbytes, seconds, [bucket.members for bucket in plan])
     curves = {"buckets during backward": [], "buckets after backward": [], "one call each": []}
     for n in ranks:
-        ring = costs.ring_all_reduce(n)
-
-        def cost(size: int, ring=ring) -> float:
-            return ring.seconds(size, alpha=alpha, beta=1 / bandwidth)
-
-        during = model.overlapped(ready, sizes, cost, backward=backward)
-        after = model.after_backward(sizes, cost, backward=backward)
-        each = model.after_backward(nbytes, cost, backward=backward)
-        for curve, step in zip(curves.values(), (during, after, each), strict=True):
-            curve.append(1e3 * step.exposed)
+        cost = partial(costs.ring_all_reduce(n).seconds, alpha=alpha, beta=1 / bandwidth)
+        during = model.exposed(ready, sizes, cost, backward=backward)
+        after, each = sum(map(cost, sizes)), sum(map(cost, nbytes))
+        for curve, exposed_time in zip(curves.values(), (during, after, each), strict=True):
+            curve.append(1e3 * exposed_time)
     for series, (label, values) in enumerate(curves.items()):
         model_line(ax, ranks, values, label=label, series=series)
     ax.set_xticks(ranks, [str(n) for n in ranks])
@@ -157,39 +144,16 @@ def at_scale(
     return ax
 
 
-def vgg11_backward_shares() -> tuple[list[int], list[float]]:
-    """Return the real VGG11's bytes and the share of backward's work, by parameter.
-
-    Multiplications in proportion to weights times output pixels, at 224 x 224; a bias is ready with
-    its weight.
-    """
-    from labkit.comm.shapes import vgg11
-
-    pixels = [224, 112, 56, 56, 28, 28, 14, 14, 1, 1, 1]
-    specs = vgg11()
-    work = [
-        spec.numel * pixels[place // 2] ** 2 if len(spec.shape) > 1 else 0
-        for place, spec in enumerate(specs)
-    ]
-    return [spec.nbytes for spec in specs], [amount / sum(work) for amount in work]
-
-
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: the ladder, and the first and last rung as timelines."""
-    by_case = problem.by_case(records)
+    found = by_case(records)
     figure, (top, left, right) = new_figure(3, 1, size=(10, 10.5), title=problem.TITLE)
-    ladder([by_case[name] for name in LADDER if name in by_case], top)
+    rungs = [found[name] for name in LADDER if name in found]
+    exposed(rungs, title="Each rung exposes less", ax=top)
     for ax, name in ((left, THREAD), (right, FINAL)):
-        timeline.draw(problem.timeline(by_case[name]), title=f"Two steps: {name}", ax=ax)
-        _stamp(ax, [by_case[name]])
+        timeline.draw(problem.timeline(found[name]), title=f"Two steps: {name}", ax=ax)
+        _stamp(ax, [found[name]])
     return figure
-
-
-def _plan(nbytes: Sequence[int], cap: int) -> list[tuple[int, ...]]:
-    from labkit.comm.buckets import plan
-
-    specs = [TensorSpec(str(place), (size // 4,)) for place, size in enumerate(nbytes)]
-    return [bucket.members for bucket in plan(specs, cap=cap, reverse=True)]
 
 
 def _stamp(ax: Axes, records: Sequence[Record]) -> None:

@@ -1,20 +1,27 @@
-"""A VGG11 to train, small enough for a laptop, and an input pipeline that can be slow.
+"""What the ranks of lesson 2 run: a VGG11 that trains, an input that may be slow, and all cases.
 
 The network has VGG11's 22 tensors in VGG11's proportions: most bytes are in the classifier, most
-computing is in the convolutions. ``width`` scales all layers; 1.0 is the real one.
+computing is in the convolutions. `width` scales all layers; 1.0 is the real one.
 """
 
 import queue
 import threading
 import time
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
+from labkit.comm.buckets import MB
 from labkit.comm.shapes import VGG11_LAYERS
+from labkit.lessons.gradient_all_reduce import sync
+from labkit.measure import wire
+from labkit.measure.timing import time_calls
+from labkit.measure.trace import Kind, RankTrace, Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +38,12 @@ class Workload:
     """Seconds that the slow rank's storage adds to each batch."""
     slow_rank: int = 2
 
-    def delay_of(self, rank: int) -> float:
-        """Return the seconds that storage adds on this rank."""
-        return self.delay if rank == self.slow_rank else 0.0
-
 
 def vgg11(workload: Workload, *, seed: int = 0) -> nn.Sequential:
     """Build the network, the same on every rank for the same seed.
 
-    The average pooling in front of the classifier gives 7 x 7 features for any picture, so that
-    the classifier keeps its shape.
+    The average pooling in front of the classifier gives 7 x 7 features for any picture, so that the
+    classifier keeps its shape.
     """
     torch.manual_seed(seed)
     layers: list[nn.Module] = []
@@ -71,13 +74,14 @@ class Storage:
     A picture is its class's pattern of 4 x 4 patches plus noise: there is something to learn.
 
     Args:
-        workload: sizes.
-        rank: whose samples; every rank has its own.
-        count: how many different samples.
+        workload: Sizes.
+        rank: Whose samples; every rank has its own.
+        count: How many different samples.
     """
 
     def __init__(self, workload: Workload, rank: int, *, count: int = 64):
-        self._workload, self._delay = workload, workload.delay_of(rank)
+        self._workload = workload
+        self._delay = workload.delay if rank == workload.slow_rank else 0.0
         shared, own = torch.Generator().manual_seed(1), torch.Generator().manual_seed(100 + rank)
         shape = (3, workload.picture, workload.picture)
         coarse = torch.randint(40, 216, (workload.classes, 3, 4, 4), generator=shared)
@@ -88,7 +92,7 @@ class Storage:
         self._files = [zlib.compress(picture.numpy().tobytes(), 1) for picture in pictures]
 
     def batch(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read, decompress and normalise batch ``number``: pictures and labels."""
+        """Read, decompress and normalise batch `number`: pictures and labels."""
         time.sleep(self._delay)  # a slow disk, a busy file server, a cold cache
         size, side = self._workload.batch, self._workload.picture
         places = [(number * size + i) % len(self._files) for i in range(size)]
@@ -97,12 +101,12 @@ class Storage:
         return (pictures.view(size, 3, side, side).float() / 127.5 - 1, self._labels[places])
 
     def batches(self, count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Read ``count`` batches, each when it is asked for."""
+        """Read `count` batches, each when it is asked for."""
         return (self.batch(number) for number in range(count))
 
 
 def prefetched(batches: Iterator, *, ahead: int = 2) -> Iterator:
-    """Read batches in a thread, up to ``ahead`` of the consumer.
+    """Read batches in a thread, up to `ahead` of the consumer.
 
     An error in the reading thread is raised where the batch would have been.
     """
@@ -124,3 +128,105 @@ def prefetched(batches: Iterator, *, ahead: int = 2) -> Iterator:
         if error is not None:
             raise error
         yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One way to average gradients, and the circumstances."""
+
+    way: Callable
+    """``way(model, tracer)`` makes one of the ways in `sync`."""
+    prefetch: bool = False
+    straggler: bool = True
+    """Whether one rank's storage is slow."""
+    micro_batches: int = 1
+    warmup: int = 1
+
+
+CAP = 2 * MB
+"""Bytes per bucket: the largest tensor has 6.4 MB, all others together 1.9 MB."""
+CAPS = {"0": 0, "0.2 MB": MB // 5, "2 MB": 2 * MB, "7 MB": 7 * MB, "no limit": None}
+THREAD = "one call per parameter"
+BARRIER = "one call per parameter, barrier first"
+NOBODY_LATE = "one call per parameter, nobody late"
+FINAL = "and the input prefetched"
+_OURS = partial(sync.DuringBackward, cap=CAP)
+_DDP = partial(sync.DDP, bucket_cap_mb=CAP / MB)
+_FP16 = partial(_DDP, hook=sync.send_float16)
+_POWER_SGD = partial(sync.DDP, hook=sync.send_power_sgd, bucket_cap_mb=1000)
+_calm = partial(Setup, prefetch=True, straggler=False)
+LADDER = {
+    THREAD: Setup(sync.AfterBackward),
+    "one flat tensor": Setup(partial(sync.AfterBackward, cap=None)),
+    "buckets after backward": Setup(partial(sync.AfterBackward, cap=CAP)),
+    "buckets during backward": Setup(_OURS),
+    FINAL: Setup(_OURS, prefetch=True),
+    "DDP, input prefetched": Setup(_DDP, prefetch=True),
+}
+SWEEP = {f"cap {name}": _calm(partial(_OURS, cap=cap)) for name, cap in CAPS.items()}
+COMPRESSED = {
+    "float32": _calm(_DDP, warmup=3),
+    "float16, DDP's hook": _calm(_FP16, warmup=3),
+    "bfloat16, our hooks": _calm(partial(_OURS, compress=torch.bfloat16), warmup=3),
+    "PowerSGD of rank 2": _calm(_POWER_SGD, warmup=3),
+    "every second step": _calm(partial(_OURS, micro_batches=2), micro_batches=2),
+}
+CASES: dict[str, Setup] = {
+    **LADDER,
+    BARRIER: Setup(partial(sync.AfterBackward, barrier=True)),
+    NOBODY_LATE: Setup(sync.AfterBackward, straggler=False),
+    **SWEEP,
+    **COMPRESSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What one rank brings back from one case."""
+
+    trace: RankTrace
+    """Step 0 is the warm-up."""
+    losses: tuple[float, ...]
+    wire: wire.Report
+
+
+def train(name: str, workload: Workload, steps: int) -> Trained:
+    """Train with one case and write down where the time goes; runs on every rank."""
+    setup, rank = CASES[name], dist.get_rank()
+    workload = workload if setup.straggler else replace(workload, delay=0.0)
+    tracer = Tracer.aligned()
+    way = setup.way(vgg11(workload), tracer)
+    optimizer = torch.optim.SGD(way.model.parameters(), lr=0.003)
+    batches = Storage(workload, rank).batches((setup.warmup + steps) * setup.micro_batches)
+    batches = prefetched(batches) if setup.prefetch else batches
+
+    def step() -> float:
+        ready = False
+        while not ready:
+            with tracer.span("input", Kind.INPUT):
+                pictures, labels = next(batches)
+            with tracer.span("forward", Kind.COMPUTE):
+                way.zero()
+                loss = nn.functional.cross_entropy(way.model(pictures), labels)
+            ready = way.backward(loss)
+        with tracer.span("optimizer", Kind.COMPUTE):
+            optimizer.step()
+        return float(loss.detach())
+
+    losses = [step() for _ in range(setup.warmup)]
+    with wire.meter() as meter:
+        for _ in range(steps):
+            tracer.next_step()
+            losses.append(step())
+    return Trained(tracer.trace(), tuple(losses), meter.report)
+
+
+def train_all(names: Sequence[str], workload: Workload, steps: int) -> list[Trained]:
+    """Train with one case after the other; runs on every rank."""
+    return [train(name, workload, steps) for name in names]
+
+
+def time_all_reduce(sizes: Sequence[int], iters: int) -> list[list[float]]:
+    """Time all_reduce of some bytes with nobody late: the "benchmark"; runs on every rank."""
+    tensors = [torch.ones(nbytes // 4) for nbytes in sizes]
+    return [time_calls(partial(dist.all_reduce, t), warmup=2, iters=iters) for t in tensors]

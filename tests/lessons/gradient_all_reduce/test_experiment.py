@@ -5,9 +5,18 @@ import pytest
 from labkit.fabric.fabric import SWITCH
 from labkit.lessons.gradient_all_reduce import experiment as problem
 from labkit.lessons.gradient_all_reduce import pictures
-from labkit.lessons.gradient_all_reduce.gradient_cases import CASES, FINAL, LADDER, THREAD
-from labkit.lessons.gradient_all_reduce.programs import Storage, Workload, prefetched, vgg11
+from labkit.lessons.gradient_all_reduce.programs import (
+    CASES,
+    FINAL,
+    LADDER,
+    THREAD,
+    Storage,
+    Workload,
+    prefetched,
+    vgg11,
+)
 from labkit.measure.records import Tier, load
+from labkit.measure.runs import by_case
 from labkit.show.alt_text import text_of
 
 SMALL = Workload(delay=0.25, picture=32, batch=4)
@@ -61,7 +70,7 @@ def test_an_error_while_prefetching_is_raised_where_the_batch_is_due():
 @pytest.fixture(scope="module")
 def measured():
     names = [THREAD, "one flat tensor", FINAL, "DDP, input prefetched", "bfloat16, our hooks"]
-    return problem.by_case(problem.measure(names, steps=3, workload=SMALL))
+    return by_case(problem.measure(names, steps=3, workload=SMALL))
 
 
 @pytest.mark.timed
@@ -98,6 +107,9 @@ def test_without_hosts_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys
     assert "RECORDED" in capsys.readouterr().out
     (alone,) = problem.benchmark([problem.gradient_bytes()])
     assert alone.collective == "all_reduce"
+    whole = problem.run(quick=True)
+    assert {r.params["part"] for r in whole} == {"benchmark", "training"}
+    assert "cap 0" not in by_case(whole)
 
 
 def test_the_kept_steps_are_the_quickest_two_in_a_row():
@@ -118,24 +130,17 @@ def test_an_unknown_case_is_refused():
 
 def test_the_recording_has_every_case_and_its_pictures_have_words():
     records = load(problem.RECORDING, recorded=True)
-    by_case = problem.by_case(records)
-    assert set(CASES) <= set(by_case)
+    found = by_case(records)
+    assert set(CASES) <= set(found)
     table = problem.table(records)
     columns, rows = table.columns, table.rows
     assert all(len(row) == len(columns) for row in rows)
     assert "one call per parameter" in text_of(pictures.draw(records))
-    ladder = [by_case[name] for name in LADDER]
+    ladder = [found[name] for name in LADDER]
     for ax in (
         pictures.puzzle(),
         pictures.apart(ladder),
-        pictures.ladder(ladder),
-        pictures.sweep([r for name, r in by_case.items() if name.startswith("cap")]),
+        pictures.exposed(ladder, title="Each rung exposes less"),
         pictures.at_scale(),
     ):
         assert len(text_of(ax)) > 30
-
-
-def test_overlap_stops_hiding_when_there_are_many_ranks():
-    nbytes, shares = pictures.vgg11_backward_shares()
-    assert len(nbytes) == 22 and sum(shares) == pytest.approx(1.0)
-    assert sum(shares[:16]) > 0.9  # the work is in the convolutions

@@ -4,20 +4,11 @@ from labkit.lessons.gradient_all_reduce import model
 
 
 def test_the_wire_takes_buckets_in_turn():
-    step = model.overlapped(
-        [1.0, 2.0, 9.0], [10, 30, 10], lambda nbytes: nbytes / 10, backward=9.0, forward=5.0
-    )
-    assert [(s.begin, s.end) for s in step.sent] == [(1.0, 2.0), (2.0, 5.0), (9.0, 10.0)]
-    assert step.communication == 5.0
-    assert step.exposed == 1.0
-    assert step.hidden == 4.0
-    assert step.seconds == 15.0
-
-
-def test_after_backward_everything_is_exposed():
-    step = model.after_backward([10, 30], lambda nbytes: nbytes / 10, backward=9.0)
-    assert step.exposed == step.communication == 4.0
-    assert step.hidden == 0.0
+    ready, nbytes = [1.0, 2.0, 9.0], [10, 30, 10]
+    assert model.sending(ready, nbytes, lambda b: b / 10) == [(1.0, 2.0), (2.0, 5.0), (9.0, 10.0)]
+    assert model.exposed(ready, nbytes, lambda b: b / 10, backward=9.0) == 1.0
+    assert model.exposed(ready, nbytes, lambda b: b / 10, backward=11.0) == 0.0
+    assert model.exposed([], [], lambda b: b / 10, backward=9.0) == 0.0
 
 
 def test_backward_finishes_the_last_parameters_first():
@@ -28,4 +19,10 @@ def test_backward_finishes_the_last_parameters_first():
 
 def test_ready_times_and_bytes_must_match():
     with pytest.raises(ValueError, match="2 ready times for 1 buckets"):
-        model.overlapped([0.0, 1.0], [1], lambda nbytes: 0.0, backward=1.0)
+        model.sending([0.0, 1.0], [1], lambda nbytes: 0.0)
+
+
+def test_nearly_all_of_backwards_work_is_in_the_convolutions():
+    shares = model.vgg11_backward_shares()
+    assert len(shares) == 22 and sum(shares) == pytest.approx(1.0)
+    assert sum(shares[:16]) > 0.9

@@ -62,7 +62,7 @@ def lost_against_the_first(seconds):
         (most_often_last, "need not cost most"),
         (mean_as_transfer, "averaging over ranks mixes the waiting back in"),
         (lost_against_the_first, "the next to last would decide"),
-        (lambda seconds: None, "lacks a `return`"),
+        (lambda seconds: None, "ends without `return`"),
     ],
 )
 def test_wrong_diagnoses(answer, words):
@@ -128,7 +128,7 @@ def empty_bucket(nbytes, cap, first_cap):
         (same_cap_for_the_first, "the first bucket has its own, smaller cap"),
         (one_each, "although the next tensor would have fitted"),
         (empty_bucket, "close a bucket only if something is in it"),
-        (lambda *_: None, "no `return`, perhaps"),
+        (lambda *_: None, "ends without `return`"),
     ],
 )
 def test_wrong_plans(answer, words):
@@ -239,7 +239,7 @@ def test_a_right_exposure_passes(capsys):
             lambda r, b, cost, w: sum(map(cost, b)) - w,
             "communication cannot start before a bucket is ready",
         ),
-        (lambda *_: None, "lacks a `return`"),
+        (lambda *_: None, "ends without `return`"),
         (lambda *_: 1.0, "begin = max(ready, when the wire is free)"),
     ],
 )

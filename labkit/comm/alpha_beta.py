@@ -1,87 +1,9 @@
-"""What communication should cost: a latency, a bandwidth, and the CPU that both of them need.
-
-Two small models. `AlphaBeta` is the field's oldest: S bytes take ``alpha + beta * S`` seconds.
-`Saturation` adds what it leaves out on a machine whose ranks share cores: every call also costs CPU
-time, and a core gives one second of it per second.
-"""
+"""The time of calls whose ranks share CPU cores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
-
-
-@dataclass(frozen=True, slots=True)
-class AlphaBeta:
-    """The time of one message: ``alpha + beta * nbytes``.
-
-    Source: R. W. Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2",
-    Parallel Computing 20 (1994).
-
-    Example:
-        >>> link = AlphaBeta(alpha=10e-6, beta=1e-9)
-        >>> round(link.time(1_000_000) * 1e6)
-        1010
-
-        A message of 1 MB over a link of 10 us and 1 GB/s takes 1010 us: the latency hardly matters.
-    """
-
-    alpha: float
-    """Seconds per message, however small."""
-    beta: float
-    """Seconds per byte; its inverse is the bandwidth in bytes per second."""
-
-    @property
-    def bandwidth(self) -> float:
-        """Bytes per second for messages so large that the latency vanishes."""
-        return 1 / self.beta
-
-    @property
-    def half_nbytes(self) -> float:
-        """The message size at which latency and bandwidth cost the same: ``alpha / beta``.
-
-        Below it a message is latency-bound, above it bandwidth-bound; there it reaches half of the
-        bandwidth (Hockney's n-half).
-        """
-        return self.alpha / self.beta
-
-    def time(self, nbytes: float) -> float:
-        """Return the seconds that a message of ``nbytes`` takes."""
-        return self.alpha + self.beta * nbytes
-
-    @classmethod
-    def fit(cls, nbytes: Sequence[float], seconds: Sequence[float]) -> AlphaBeta:
-        """Fit both parameters to measured times, by least squares of the *relative* error.
-
-        Sizes span many powers of two. A plain least-squares line would be decided by the largest
-        alone, and its alpha would be noise; dividing each equation by its time gives every size a
-        vote.
-
-        Args:
-            nbytes: Message sizes.
-            seconds: Times, of the same length.
-
-        Raises:
-            ValueError: If there are fewer than two different sizes, or a time is not positive.
-        """
-        sizes, times = np.asarray(nbytes, float), np.asarray(seconds, float)
-        if len(np.unique(sizes)) < 2 or sizes.shape != times.shape:
-            raise ValueError(
-                f"a fit needs a time for each of at least two sizes, got {len(sizes)} sizes "
-                f"and {len(times)} times."
-            )
-        if not (times > 0).all():
-            raise ValueError("a fit needs positive times.")
-        relative = np.column_stack([1 / times, sizes / times])
-        (alpha, beta), *_ = np.linalg.lstsq(relative, np.ones_like(times), rcond=None)
-        if alpha <= 0:  # the line would start below zero: let the smallest message say what it is
-            alpha = float(times[sizes == sizes.min()].min())
-            beta = float(
-                np.median((times - alpha)[sizes > sizes.min()] / sizes[sizes > sizes.min()])
-            )
-        return cls(float(alpha), float(max(beta, 1e-15)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,15 +130,6 @@ def as_one_buffer(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return flat
 
 
-def all_reduce(tensors: Sequence[torch.Tensor], *, cap: int | None, group=None) -> None:
-    """Sum ``tensors`` over all ranks in place, in buckets of at most ``cap`` bytes, one by one."""
-    for bucket in plan(tensors, cap=cap):
-        members = [tensors[place] for place in bucket.members]
-        flat = flatten(members)
-        dist.all_reduce(flat, group=group)
-        unpack(flat, members)
-
-
 def broadcast(
     tensors: Sequence[torch.Tensor],
     *,

@@ -4,17 +4,21 @@ S is the largest buffer on a rank, as in nccl-tests: the whole tensor for all_re
 reduce_scatter, the *output* of all_gather. The data are whole numbers that differ by rank and by
 place, so that a float sum is exact and a wrong chunk, a rank counted twice or a result in the
 wrong place cannot go unnoticed. The expected values are computed without communication.
+
+Beside the table: where a rank's tensors live, and the ping-pong that times one message.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from labkit.measure.records import bus_factor
+from labkit.launch.launcher import default_backend
+from labkit.measure import timing
 
 Group = dist.ProcessGroup | None
 
@@ -84,10 +88,6 @@ class Collective:
                 f"{buffers.target[place].item():g} at place {place}, expected "
                 f"{expected[place].item():g}; {len(wrong)} of {len(expected)} places are wrong."
             )
-
-    def busbw(self, nbytes: int, seconds: float, *, world_size: int) -> float:
-        """Return bus bandwidth in bytes per second: S / t times the factor of nccl-tests."""
-        return nbytes / seconds * bus_factor(self.name, world_size)
 
 
 def pattern(rank: int, numel: int) -> torch.Tensor:
@@ -162,3 +162,38 @@ COLLECTIVES = {
     )
 }
 """Every collective by its name."""
+
+
+def my_device() -> torch.device:
+    """Return this rank's GPU if the default group has NCCL, else the CPU.
+
+    As a context it makes new tensors there: ``with my_device(): x = torch.ones(4)``.
+    """
+    if "nccl" in dist.get_backend_config():
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return torch.device("cpu")
+
+
+def carrier(world_size: int) -> str:
+    """Return ``"nccl"`` or ``"gloo"``: what carries the tensors of `my_device` in a launch."""
+    return "nccl" if "nccl" in default_backend(world_size) else "gloo"
+
+
+def ping_pong(nbytes: int, *, warmup: int = 3, iters: int = 24) -> list[float]:
+    """Send a tensor to and fro between ranks 0 and 1; runs on every rank, further ones look on.
+
+    Returns:
+        Seconds *one way*, half of each round trip. Rank 0's are the ones to use: the others cannot
+        know when it sent.
+    """
+    rank, ball = dist.get_rank(), torch.zeros(nbytes, dtype=torch.uint8, device=my_device())
+
+    def round_trip() -> None:
+        if rank == 0:
+            dist.send(ball, dst=1)
+            dist.recv(ball, src=1)
+        elif rank == 1:
+            dist.recv(ball, src=0)
+            dist.send(ball, dst=0)
+
+    return [t / 2 for t in timing.time_calls(round_trip, warmup=warmup, iters=iters)]

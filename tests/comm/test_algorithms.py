@@ -6,10 +6,11 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.comm import algorithm_bytes, algorithms
-from labkit.comm.algorithms.hierarchical import two_levels
+from labkit.comm import algorithms
+from labkit.comm.algorithms import two_levels
 from labkit.comm.collectives import COLLECTIVES, pattern, total
 from labkit.measure import sockets, wire
+from tests.comm import algorithm_bytes
 
 ALL_REDUCES = [name for name in algorithms.__all__ if name.endswith("all_reduce")]
 ALL_REDUCES += ["all_reduce_via_root", "all_reduce_by_exchange"]

@@ -6,9 +6,9 @@ import torch.distributed as dist
 
 from labkit import launch
 from labkit.comm import algorithms, costs
-from labkit.comm.algorithms.hierarchical import two_levels
+from labkit.comm.algorithms import two_levels
+from labkit.comm.collectives import ping_pong
 from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.lessons.equivalent_collectives.experiment import round_trip
 from labkit.lessons.equivalent_collectives.variants import ALL
 from labkit.measure import sockets, timing, wire
 
@@ -54,7 +54,7 @@ def seconds(fabric, names, iters=3):
 
 
 def test_each_time_is_the_models_within_ten_percent(fabric):
-    alpha = min(timing.slowest(launch(round_trip, world_size=2, fabric=fabric)))
+    alpha = min(launch(ping_pong, 4, world_size=2, fabric=fabric)[0])
     beta = 1 / fabric.payload_rate(0, 1)
     expected = {
         name: getattr(costs, name)(HOSTS, **IN_PLACE.get(name, {})).seconds(

@@ -1,9 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.comm.collectives import COLLECTIVES, Buffers, WrongAnswer, pattern, total
+from labkit.comm.collectives import COLLECTIVES, Buffers, WrongAnswer, pattern, ping_pong, total
+from labkit.measure import timing
 
 
 @pytest.mark.parametrize("n", range(2, 9))
@@ -62,6 +65,25 @@ def test_data_differ_by_rank_and_place_and_sum_exactly():
     assert all(len(torch.unique(row)) > 400 for row in rows)
 
 
-def test_busbw_uses_the_fields_factor():
-    assert COLLECTIVES["all_reduce"].busbw(100, 1.0, world_size=4) == 150
-    assert COLLECTIVES["broadcast"].busbw(100, 2.0, world_size=4) == 50
+@pytest.mark.parametrize("n", [2, 3])
+def test_ping_pong_times_one_way_and_lets_others_look_on(n):
+    for nbytes in (4, 2**16):
+        times = launch(partial(ping_pong, nbytes, iters=5), world_size=n)[0]
+        assert len(times) == 5
+        assert all(t > 0 for t in times)
+
+
+def test_one_way_is_half_a_round_trip():
+    def program():
+        real = timing.time_calls
+        trips = []
+
+        def listening(*args, **options):
+            trips.append(real(*args, **options))
+            return trips[-1]
+
+        timing.time_calls = listening
+        return ping_pong(64, iters=5), trips
+
+    times, trips = launch(program, world_size=2)[0]
+    assert times == [trip / 2 for trip in trips[0]]

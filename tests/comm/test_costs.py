@@ -1,10 +1,14 @@
+"""The cost models, against figures worked out by hand."""
+
 import math
 
 import numpy as np
 import pytest
+from pytest import approx, mark
 
-from labkit.comm import algorithm_bytes as sent
 from labkit.comm import costs as cost
+from labkit.comm.costs import AlphaBeta
+from tests.comm import algorithm_bytes as sent
 
 ALPHA, BETA, GAMMA = 1e-4, 1e-9, 1e-11
 
@@ -25,18 +29,18 @@ def test_time_is_the_three_terms():
     assert price.seconds(1000, alpha=1, beta=0.5, gamma=0.25) == 3 + 1000 + 250
 
 
-@pytest.mark.parametrize("name", cost.ALL_REDUCES)
+@mark.parametrize("name", cost.ALL_REDUCES)
 def test_one_rank_costs_nothing(name):
     assert cost.ALL_REDUCES[name](1).seconds(10**6, alpha=ALPHA, beta=BETA, gamma=GAMMA) == 0
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 8, 16])
+@mark.parametrize("n", [2, 3, 4, 8, 16])
 def test_the_two_halves_make_the_ring(n):
     assert cost.ring_reduce_scatter(n) + cost.ring_all_gather(n) == cost.ring_all_reduce(n)
 
 
-@pytest.mark.parametrize("nbytes", [2**20, 2**26])
-@pytest.mark.parametrize("n", [3, 4, 8])
+@mark.parametrize("nbytes", [2**20, 2**26])
+@mark.parametrize("n", [3, 4, 8])
 def test_best_chunks_is_the_minimum(nbytes, n):
     def seconds(k):
         return cost.pipelined_broadcast(n, chunks=k).seconds(nbytes, alpha=ALPHA, beta=BETA)
@@ -58,10 +62,10 @@ def test_small_messages_want_few_rounds_large_ones_few_bytes():
     assert fastest(2**28) in ("ring", "halving-doubling")
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "name", [name for name in dir(sent) if name.endswith(("_reduce", "scatter", "gather"))]
 )
-@pytest.mark.parametrize("n", [2, 4, 8])
+@mark.parametrize("n", [2, 4, 8])
 def test_wire_is_what_the_busiest_rank_sends_or_receives(name, n):
     if name == "hierarchical_all_reduce":
         return
@@ -96,3 +100,67 @@ def test_shares_are_tensor_splits():
         for n in (1, 3, 8):
             lengths = [len(part) for part in torch.arange(numel).tensor_split(n)]
             np.testing.assert_array_equal(sent.shares(numel, n), lengths)
+
+
+def test_time_is_latency_plus_bytes():
+    link = AlphaBeta(alpha=20e-6, beta=2e-9)
+    assert link.time(0) == 20e-6
+    assert link.time(5000) == approx(30e-6)
+    assert link.bandwidth == approx(0.5e9)
+    assert link.half_nbytes == approx(10_000)
+    assert link.half_nbytes / link.time(link.half_nbytes) == approx(link.bandwidth / 2)
+
+
+SIZES = [4**k for k in range(2, 13)]
+
+
+def test_a_fit_finds_the_parameters_that_made_the_data():
+    fitted = AlphaBeta.fit(SIZES, [30e-6 + 0.4e-9 * size for size in SIZES])
+    assert fitted.alpha == approx(30e-6, rel=1e-6)
+    assert fitted.beta == approx(0.4e-9, rel=1e-6)
+
+
+def test_a_fit_gives_small_messages_a_vote():
+    """The largest message 10 % off: a plain least-squares line would move alpha by far more."""
+    times = [30e-6 + 0.4e-9 * size for size in SIZES]
+    times[-1] *= 1.1
+    plain_alpha = np.polynomial.polynomial.polyfit(SIZES, times, 1)[0]
+    assert abs(plain_alpha / 30e-6 - 1) > 0.5, "else this shows nothing"
+    assert AlphaBeta.fit(SIZES, times).alpha == approx(30e-6, rel=0.05)
+
+
+def test_a_fit_survives_noise():
+    noise = np.random.default_rng(0).uniform(0.9, 1.1, size=(20, len(SIZES)))
+    times = (30e-6 + 0.4e-9 * np.array(SIZES)) * noise
+    fitted = AlphaBeta.fit(np.tile(SIZES, 20), times.ravel())
+    assert fitted.alpha == approx(30e-6, rel=0.1)
+    assert fitted.beta == approx(0.4e-9, rel=0.1)
+
+
+@mark.parametrize("times", [[10e-6, 30e-6, 90e-6], [50e-6, 20e-6, 10e-6]])
+def test_parameters_are_never_negative(times):
+    """Steeper than a line through the origin; and falling with the size."""
+    fitted = AlphaBeta.fit([1000, 2000, 4000], times)
+    assert fitted.alpha > 0
+    assert fitted.beta > 0
+
+
+def test_a_steeper_curve_leaves_latency_to_the_smallest_message():
+    fitted = AlphaBeta.fit([1000, 2000, 4000], [10e-6, 30e-6, 90e-6])
+    assert fitted.alpha == 10e-6
+    assert fitted.beta == approx(15e-9)  # of (30 - 10) / 2000 and (90 - 10) / 4000, the median
+
+
+@mark.parametrize(
+    ("sizes", "times", "message"),
+    [
+        ([100], [1e-6], "got 1 sizes and 1 times"),
+        ([100, 100], [1e-6, 2e-6], "at least two sizes"),
+        ([100, 200, 300], [1e-6, 2e-6], "got 3 sizes and 2 times"),
+        ([100, 200], [1e-6, 0.0], "positive times"),
+        ([100, 200], [1e-6, float("nan")], "positive times"),
+    ],
+)
+def test_a_fit_without_enough_data_is_refused(sizes, times, message):
+    with pytest.raises(ValueError, match=message):
+        AlphaBeta.fit(sizes, times)

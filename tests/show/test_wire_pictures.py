@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from labkit.comm import algorithm_bytes
 from labkit.measure.rounds import Message
 from labkit.show import alt_text
 from labkit.show import wire as pictures
+from tests.comm import algorithm_bytes
 
 RING = algorithm_bytes.ring_all_reduce(4, 400)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from labkit.comm import devices
-from labkit.comm.collectives import pattern
+from labkit.comm import collectives
+from labkit.comm.collectives import my_device
 from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.launch import torchrun
 from labkit.launch.launcher import launch
@@ -65,7 +65,7 @@ def program(cases: Sequence[str], nbytes: int, iters: int) -> dict[str, dict[str
     """
     rank, n, numel = dist.get_rank(), dist.get_world_size(), nbytes // 4
     results = {}
-    with devices.mine():
+    with my_device():
         for name in cases:
             case = variants.ALL[name]
             buffers = case.prepare(numel, rank=rank, world_size=n)
@@ -77,21 +77,6 @@ def program(cases: Sequence[str], nbytes: int, iters: int) -> dict[str, dict[str
             samples = timing.time_calls(call, warmup=0, iters=iters)
             results[name] = {"samples": samples, "report": m.report}
     return results
-
-
-def round_trip(iters: int = 30) -> list[float]:
-    """Time half a round trip of four bytes between ranks 0 and 1; runs on every rank."""
-    rank, message = dist.get_rank(), pattern(0, 1).to(devices.mine())
-
-    def there_and_back() -> None:
-        if rank == 0:
-            dist.send(message, 1)
-            dist.recv(message, 1)
-        elif rank == 1:
-            dist.recv(message, 0)
-            dist.send(message, 0)
-
-    return [seconds / 2 for seconds in timing.time_calls(there_and_back, iters=iters)]
 
 
 def compare(
@@ -124,10 +109,10 @@ def compare(
     params = {"hosts": hosts, "rate": rate or ("torchrun" if torchrun.is_here() else "loopback")}
     if progress:
         progress(f"{len(cases)} cases on {hosts} ranks, {params['rate']}")
-    carrier = devices.carrier(hosts) if torchrun.is_here() else "gloo"
+    carrier = collectives.carrier(hosts) if torchrun.is_here() else "gloo"
     with Fabric.star(hosts=hosts, rate=rate) if rate else nullcontext() as fabric:
         where = {} if torchrun.is_here() else {"fabric": fabric, "backend": "gloo"}
-        alpha = statistics.median(timing.slowest(launch(round_trip, world_size=2, **where)))
+        alpha = statistics.median(launch(collectives.ping_pong, 4, world_size=2, **where)[0])
         results = launch(
             program, tuple(cases), nbytes, iters, world_size=hosts, timeout=120.0, **where
         )
@@ -163,7 +148,7 @@ def _under_torchrun(iters: int, progress: Callable[[str], None] | None) -> list[
     ranks each would wait for a receive that stands behind its send.
     """
     ranks = int(os.environ["WORLD_SIZE"])
-    on_gpus = devices.carrier(ranks) == "nccl"
+    on_gpus = collectives.carrier(ranks) == "nccl"
     unit = 2 * 4096 * ranks
     nbytes = -(-(ON_GPUS if on_gpus else NBYTES) // unit) * unit
     cases = (*LIBRARY, *TWO_STEPS) if on_gpus else CASES

@@ -16,7 +16,7 @@ from labkit.comm import algorithms
 from labkit.comm.collectives import COLLECTIVES, Buffers, Collective, Group, pattern
 
 PIECES = 16
-"""Chunks of the pipelined broadcast; `model.algorithm_costs.best_chunks` gives about this for 2 to
+"""Chunks of the pipelined broadcast; `labkit.comm.costs.best_chunks` gives about this for 2 to
 8 MiB on the fabrics of lesson 6."""
 
 

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from labkit.comm import buckets, costs
-from labkit.comm.alpha_beta import AlphaBeta
 from labkit.comm.buckets import MB
+from labkit.comm.costs import AlphaBeta
 from labkit.comm.shapes import TensorSpec, vgg11
 from labkit.lessons.gradient_all_reduce import experiment as problem
 from labkit.lessons.gradient_all_reduce import model

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.comm import devices
-from labkit.comm.alpha_beta import AlphaBeta
+from labkit.comm import collectives
+from labkit.comm.collectives import my_device
+from labkit.comm.costs import AlphaBeta
 from labkit.launch.launcher import launch
 from labkit.launch.machine import Machine
 from labkit.measure import sched, timing
@@ -50,29 +51,12 @@ class Passport:
         return AlphaBeta(self.alpha, self.beta)
 
 
-def ping_pong(sizes: Sequence[int], iters: int) -> dict[int, list[float]]:
-    """Send each size to and fro between ranks 0 and 1.
-
-    Returns:
-        On rank 0, for each size in bytes, the seconds *one way*: half of each round trip. Empty on
-        rank 1: it cannot know when rank 0 sent.
-    """
-    rank = dist.get_rank()
-    times = {}
-    for nbytes in sizes:
-        ball = torch.zeros(nbytes, dtype=torch.uint8, device=devices.mine())
-
-        def round_trip(ball: torch.Tensor = ball) -> None:
-            if rank == 0:
-                dist.send(ball, dst=1)
-                dist.recv(ball, src=1)
-            else:
-                dist.recv(ball, src=0)
-                dist.send(ball, dst=0)
-
-        fewer = iters if nbytes < 2**20 else max(3, iters // 4)
-        times[nbytes] = [t / 2 for t in timing.time_calls(round_trip, warmup=3, iters=fewer)]
-    return times if rank == 0 else {}
+def messages(sizes: Sequence[int], iters: int) -> dict[int, list[float]]:
+    """Send each size in bytes to and fro between ranks 0 and 1: the seconds one way, by size."""
+    return {
+        nbytes: collectives.ping_pong(nbytes, iters=iters if nbytes < 2**20 else max(3, iters // 4))
+        for nbytes in sizes
+    }
 
 
 def call_cost(calls: int, blocks: int) -> dict[str, Any]:
@@ -82,7 +66,7 @@ def call_cost(calls: int, blocks: int) -> dict[str, Any]:
         ``samples``: seconds per call, one per block; ``on_cpu``: seconds on a CPU per call of this
         rank, all its threads; None where the system does not tell.
     """
-    small = torch.zeros(100, device=devices.mine())
+    small = torch.zeros(100, device=my_device())
 
     def block() -> None:
         for _ in range(calls):
@@ -104,8 +88,8 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     """Measure everything that the passport needs; about three seconds."""
     if progress:
         progress("ping-pong between two ranks")
-    one_way = launch(ping_pong, SIZES, 8 if quick else 24, world_size=2)[0]
-    origin = Provenance.here(devices.carrier(2))
+    one_way = launch(messages, SIZES, 8 if quick else 24, world_size=2)[0]
+    origin = Provenance.here(collectives.carrier(2))
     records = [
         Record(
             NAME,

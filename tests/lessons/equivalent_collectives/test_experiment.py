@@ -3,13 +3,13 @@ import sys
 import numpy as np
 import pytest
 
-from labkit.comm import algorithm_bytes
 from labkit.fabric.fabric import FabricUnavailable
 from labkit.launch import launcher
 from labkit.lessons.equivalent_collectives import experiment, pictures, rounds_or_bytes
 from labkit.measure import sockets
 from labkit.measure.records import Tier
 from labkit.show import plots
+from tests.comm import algorithm_bytes
 
 LOCAL = 4 * 2 * 4096 * 4  # bytes that divide by 2 x 4096 x 4 ranks
 

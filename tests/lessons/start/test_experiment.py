@@ -2,7 +2,6 @@
 
 from pytest import approx, fixture, mark
 
-from labkit import launch
 from labkit.launch.machine import Machine
 from labkit.lessons.start import experiment
 from labkit.measure.records import Provenance, Record, Tier
@@ -58,28 +57,6 @@ def test_large_messages_take_longer_and_reach_more(records):
     drawn = experiment.passport(records)
     assert drawn.ceiling >= max(record.algbw for record in messages)
     assert 0 < drawn.alpha < largest.summary.median
-
-
-def test_one_way_is_half_a_round_trip():
-    def program():
-        import torch.distributed as dist
-
-        from labkit.measure import timing
-
-        real = timing.time_calls
-        trips = []
-
-        def listening(*args, **options):
-            trips.append(real(*args, **options))
-            return trips[-1]
-
-        timing.time_calls = listening
-        times = experiment.ping_pong([64], 5)
-        return dist.get_rank(), times, trips
-
-    (_, times, trips), (_, on_rank_1, _) = launch(program, world_size=2)
-    assert times == {64: [trip / 2 for trip in trips[0]]}
-    assert on_rank_1 == {}
 
 
 def test_the_table_has_a_row_per_record(records):

@@ -53,11 +53,11 @@ def tell(results):
     """Print the findings."""
     traces, usages, reports = zip(*results, strict=True)
     timeline = Timeline(traces)
-    columns, rows = timeline.table()
+    table = timeline.table()
     blame = timeline.blame()
-    columns += ["delayed all by", "on CPU", "queued for CPU"]
+    columns = [*table.columns, "delayed all by", "on CPU", "queued for CPU"]
     print("  ".join(columns), f"    (ms per step, {STEPS} steps)")
-    for row, usage in zip(rows, usages, strict=True):
+    for row, usage in zip(table.rows, usages, strict=True):
         rank, *times = row
         times += [1e3 * x for x in (blame[rank], usage.on_cpu, usage.waiting)]
         cells = [str(rank), *(f"{ms / STEPS:.2f}" for ms in times)]

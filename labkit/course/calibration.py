@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from labkit.measure.tables import Table
 from labkit.show import plots
 
 
@@ -58,6 +59,6 @@ def draw(
     plots.describe(
         ax,
         f"{inside} of {len(names)} predictions are within a factor of two of the measurement.",
-        table=(["prediction", "predicted", "measured", "ratio"], rows),
+        table=Table(["prediction", "predicted", "measured", "ratio"], rows),
     )
     return ax

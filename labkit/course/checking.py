@@ -22,8 +22,9 @@ An exercise that was not attempted fails with its own `NotImplementedError`, unt
 from __future__ import annotations
 
 import math
+import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ import torch
 from labkit.course import ledger
 from labkit.launch.errors import LaunchTimeout
 from labkit.launch.launcher import launch
+from labkit.measure.records import Record
 
 T = TypeVar("T")
 WORLD_SIZES = (2, 3, 4, 5)
@@ -66,6 +68,51 @@ class CheckFailed(AssertionError):
     def _render_traceback_(self) -> list[str]:
         """Show a notebook the message alone: labkit's own frames would bury it."""
         return [str(self)]
+
+
+class ClaimFailed(AssertionError):
+    """A lesson's claim that the learner's own run does not bear out."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+def claim(holds: bool, expected: str, *, measured: object, records: Iterable[Record] = ()) -> None:
+    """Hold the learner's run to what the lesson claims of it.
+
+    On a crowded machine a true claim can fail. So the message says not only what was expected and
+    what was measured, but also how much CPU other programs used meanwhile, and what to do.
+
+    Args:
+        holds: The claim: a relation with a loose bound, such as ``slope > 1.5``.
+        expected: The claim in words: ``"each further pair makes a call longer by half"``.
+        measured: What was measured instead, as the message shows it: ``f"{slope:.2f} times"``.
+        records: What it was computed from; they know how disturbed they are.
+
+    Raises:
+        ClaimFailed: It does not hold.
+
+    Example:
+        >>> claim(2.0 > 1.5, "twice the pairs take more than 1.5 times as long", measured=2.0)
+    """
+    if holds:
+        return
+    busy = [record.others for record in records if record.others is not None]
+    if busy:
+        others = max(busy)
+        meanwhile = f"other programs used up to {others:.1f} CPUs"
+    else:
+        others = max(os.getloadavg()[0] - 1.0, 0.0) if hasattr(os, "getloadavg") else 0.0
+        meanwhile = f"not watched; just now other programs ask for about {others:.1f} CPUs"
+    advice = (
+        "The run was disturbed. Close other programs, and run the cell that measured it again."
+        if others > 0.1
+        else "Run the cell that measured it again. If the claim fails again, this machine differs "
+        "from those that the lesson was tried on: find out why, that is worth more than the claim."
+    )
+    told = {"expected": expected, "measured": str(measured), "meanwhile": meanwhile}
+    lines = [f"  {name:<12}  {_indented(textwrap.fill(text, 84))}" for name, text in told.items()]
+    raise ClaimFailed("\n".join(["this run does not show what the lesson claims", *lines, advice]))
 
 
 @dataclass(slots=True)

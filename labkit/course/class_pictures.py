@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from labkit.measure.tables import Table
 from labkit.show import plots
 
 
@@ -39,7 +40,9 @@ def predictions(
     plots.describe(
         ax,
         f"{right} of {len(pairs)} predictions have the right size (within a factor of 1.4).",
-        table=(["prediction / measurement", "learners"], list(zip(names, counts, strict=True))),
+        table=Table(
+            ["prediction / measurement", "learners"], list(zip(names, counts, strict=True))
+        ),
     )
     return ax
 
@@ -67,7 +70,7 @@ def machines(figures: Sequence[tuple[str, float, float]], *, ax: Axes | None = N
     plots.describe(
         ax,
         f"{len(rows)} machines of {len(kinds)} kinds.",
-        table=(["machine", "alpha [µs]", "bandwidth [GB/s]"], rows),
+        table=Table(["machine", "alpha [µs]", "bandwidth [GB/s]"], rows),
     )
     return ax
 

@@ -61,7 +61,9 @@ def shown(value: Any) -> str:
     """Write a value for a reader: four digits of a float, nothing for None."""
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
 def _template() -> Any:

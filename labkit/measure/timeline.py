@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from labkit.measure import intervals
 from labkit.measure.clock import Clock
+from labkit.measure.tables import Table
 from labkit.measure.trace import MAIN, NETWORK, Kind, RankTrace, Span, each_span
 
 BUSY = (Kind.COMPUTE, Kind.INPUT)
@@ -176,8 +177,8 @@ class Timeline:
         clock = Clock(0.0, clock_error, "kept rows")
         return cls([RankTrace(rank, clock, tuple(own)) for rank, own in spans.items()])
 
-    def table(self) -> tuple[list[str], list[list]]:
-        """Return columns and one row per rank: milliseconds by kind, exposed, hidden."""
+    def table(self) -> Table:
+        """Return one row per rank: milliseconds by kind, exposed, hidden."""
         timeline = self.split()
         kinds = [Kind.INPUT, Kind.COMPUTE, Kind.PACK, Kind.WAIT, Kind.MOVE]
         columns = ["rank", *(f"{kind} ms" for kind in kinds), "exposed ms", "hidden ms"]
@@ -187,7 +188,7 @@ class Timeline:
             + [round(1e3 * timeline.exposed(rank), 2), round(1e3 * timeline.hidden(rank), 2)]
             for rank in self.ranks
         ]
-        return columns, rows
+        return Table(columns, rows)
 
     def _keep(self, wanted) -> "Timeline":
         return self._map(lambda span: [span] if wanted(span) else [])

@@ -12,16 +12,15 @@ import html
 import io
 import sys
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
+from labkit.measure.tables import Table
+
 _SHARPNESS = 2.0
 """Pixels drawn per pixel shown, for screens of high resolution."""
 _MOST_ROWS = 400
@@ -32,10 +31,10 @@ class Alternative:
     """What stands for a figure where it cannot be seen."""
 
     text: list[str] = field(default_factory=list)
-    tables: list[tuple[str, Table]] = field(default_factory=list)
-    """Heading and table, as `describe` got them."""
-    drawn: list[tuple[Axes, str, Table]] = field(default_factory=list)
-    """Axes, label and table of each thing that labkit drew."""
+    tables: list[Table] = field(default_factory=list)
+    """As `describe` got them."""
+    drawn: list[tuple[Axes, Table]] = field(default_factory=list)
+    """What labkit drew into which axes; the title is the series' name."""
     stamps: dict[Axes, str] = field(default_factory=dict)
     """What each panel's stamp says about the origin of its figures."""
 
@@ -49,13 +48,13 @@ def describe(on: Axes | Figure, text: str, *, table: Table | None = None) -> Non
     Args:
         on: The picture, or one panel of it.
         text: What it shows, with the figures that matter: what you would say over the telephone.
-        table: Column names and rows; without it the data that `labkit.show.plots` drew.
+        table: The data in it; without one, what `labkit.show.plots` drew.
     """
     alternative = of(on)
     alternative.text.append(" ".join(text.split()))
     if table is not None:
         heading = on.get_title(loc="left") if isinstance(on, Axes) else ""
-        alternative.tables.append((heading, table))
+        alternative.tables.append(replace(table, title=table.title or heading))
 
 
 def of(on: Axes | Figure) -> Alternative:
@@ -76,15 +75,17 @@ def text_of(on: Axes | Figure) -> str:
     return "; ".join(panels) or "Chart without a description."
 
 
-def tables_of(on: Axes | Figure) -> list[tuple[str, Table]]:
-    """Return a figure's data tables with their headings."""
+def tables_of(on: Axes | Figure) -> list[Table]:
+    """Return a figure's data tables."""
     alternative = of(on)
     if alternative.tables:
         return alternative.tables
-    several = len({ax for ax, _, _ in alternative.drawn}) > 1
+    several = len({ax for ax, _ in alternative.drawn}) > 1
     return [
-        (" – ".join(filter(None, [ax.get_title(loc="left") if several else "", label])), table)
-        for ax, label, table in alternative.drawn
+        replace(table, title=" – ".join(filter(None, [ax.get_title(loc="left"), table.title])))
+        if several
+        else table
+        for ax, table in alternative.drawn
     ]
 
 
@@ -94,7 +95,7 @@ def to_html(on: Axes | Figure) -> str:
     width = round(figure.get_figwidth() * 96)
     data = base64.b64encode(_png(figure, dpi=96 * _SHARPNESS)).decode()
     text = html.escape(text_of(figure), quote=True)
-    tables = "".join(_table_html(heading, table) for heading, table in tables_of(figure))
+    tables = "".join(map(_table_html, tables_of(figure)))
     return (
         f'<figure style="margin:0"><img alt="{text}" width="{width}" '
         f'style="max-width:100%;height:auto" src="data:image/png;base64,{data}">'
@@ -120,20 +121,10 @@ def _png(figure: Figure, *, dpi: float) -> bytes:
     return buffer.getvalue()
 
 
-def _table_html(heading: str, table: Table) -> str:
-    columns, rows = table
-    head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row) + "</tr>"
-        for row in list(rows)[:_MOST_ROWS]
-    )
-    more = f"<p>… and {len(rows) - _MOST_ROWS} more rows.</p>" if len(rows) > _MOST_ROWS else ""
-    caption = f"<caption>{html.escape(heading)}</caption>" if heading else ""
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+def _table_html(table: Table) -> str:
+    left_out = len(table.rows) - _MOST_ROWS
+    more = f"<p>… and {left_out} more rows.</p>" if left_out > 0 else ""
+    return replace(table, rows=table.rows[:_MOST_ROWS]).html() + more
 
 
 def _figure(on: Axes | Figure) -> Figure:

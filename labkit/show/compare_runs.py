@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from labkit.measure.records import Record
+from labkit.measure.tables import Table
 from labkit.show import plots
 
 SETTINGS = ("place", "hosts", "rate")
@@ -81,7 +82,7 @@ def columns(rows: Rows) -> list[str]:
     return list(dict.fromkeys(name for row in rows.values() for name in row))
 
 
-def table(rows: Rows) -> tuple[list[str], list[list]]:
+def table(rows: Rows) -> Table:
     """Lay `in_common` out: the median of each case in each run and setting."""
     quantity, unit, figure = _measure(rows)
     names = columns(rows)
@@ -89,7 +90,7 @@ def table(rows: Rows) -> tuple[list[str], list[list]]:
         [case, *(float(figure(row[name])[1]) if name in row else None for name in names)]
         for case, row in rows.items()
     ]
-    return ["case", *(f"{name}: {quantity} [{unit}]" for name in names)], lines
+    return Table(["case", *(f"{name}: {quantity} [{unit}]" for name in names)], lines)
 
 
 def _origin(records: Sequence[Record]) -> str:

@@ -19,6 +19,7 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from labkit.measure.published import Published
 from labkit.measure.records import Record, Tier
+from labkit.measure.tables import Table
 from labkit.show import alt_text
 from labkit.show.alt_text import describe, save
 from labkit.show.frame import FAINT, INK, SOFT, STYLES, Style, new_axes, new_figure, stamp, style
@@ -262,11 +263,8 @@ def matrix(
     ax.grid(visible=False)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    table = (
-        ["", *columns],
-        [[name, *map(float, row)] for name, row in zip(rows, values, strict=True)],
-    )
-    alt_text.of(ax).drawn.append((ax, "", table))
+    table = [[name, *map(float, row)] for name, row in zip(rows, values, strict=True)]
+    alt_text.of(ax).drawn.append((ax, Table(["", *columns], table)))
     return ax
 
 
@@ -283,7 +281,7 @@ def _tell(ax: Axes, label: str, x: Any, y: Any, low: Any = None, high: Any = Non
     if low is not None and high is not None:
         names += ["10th percentile", "90th percentile"]
         columns += [list(map(float, low)), list(map(float, high))]
-    alt_text.of(ax).drawn.append((ax, label, (names, list(zip(*columns, strict=True)))))
+    alt_text.of(ax).drawn.append((ax, Table(names, list(zip(*columns, strict=True)), label)))
 
 
 def _written(value: float, value_format: str | None) -> str:

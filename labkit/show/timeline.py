@@ -1,11 +1,30 @@
-"""Draw a timeline: one lane per rank, what each was doing, when; below it what ran on the wire."""
+"""Timelines: one lane for each rank or stream, bars for what it did, arrows for what it sent.
+
+Every timeline of the course is drawn by `draw_lanes`, from plain figures::
+
+    draw_lanes(
+        ["rank 0", "rank 1"],
+        [Bar(0, "forward", 0.0, 0.010, label="F0"), Bar(1, "forward", 0.012, 0.022, label="F0")],
+        arrows=[Arrow(0, 0.010, 1, 0.012, "forward")],
+        looks={"forward": style(5)},
+        said="Rank 1 starts 12 ms after rank 0.",
+    )
+
+`draw` does so for what `labkit.measure.trace` traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
+from matplotlib.patches import FancyArrowPatch, Patch
 
+from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import MAIN, Kind
-from labkit.show.plots import describe, new_axes, style
+from labkit.show.plots import Style, describe, new_axes, style
 
 LOOKS = {
     Kind.INPUT: style(4),
@@ -15,64 +34,160 @@ LOOKS = {
     Kind.MOVE: style(0),
     Kind.COLLECTIVE: style(0),
 }
-"""By kind: colour and hatching, so that a lane can be read without colours."""
+"""How the kinds of traced spans look: by colour and hatching, so that colours are not needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One stretch of time in a lane."""
+
+    lane: int
+    """Index of its lane, from the top."""
+    kind: str
+    """What was done: the legend's word, and the key of the bar's look."""
+    begin: float
+    """Seconds."""
+    end: float
+    label: str = ""
+    """Written into the bar: ``"F3"``."""
+    behind: bool = False
+    """Whether it went on in the background: drawn thin, below the lane's own bars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """Something that left one lane at one time and reached another at a later one."""
+
+    src: int
+    """Index of the lane that it leaves."""
+    begin: float
+    """Seconds."""
+    dst: int
+    """Index of the lane that it reaches."""
+    end: float
+    kind: str
+    """Key of its look; its legend is that of the bars of this kind."""
+    label: str = ""
+    """For the data table: ``"F3"``."""
+
+
+def draw_lanes(
+    lanes: Sequence[str],
+    bars: Sequence[Bar],
+    *,
+    said: str,
+    arrows: Sequence[Arrow] = (),
+    looks: Mapping[str, Style] | None = None,
+    table: Table | None = None,
+    title: str = "",
+    y: str = "",
+    until: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw bars, and arrows between lanes, on a common axis in milliseconds.
+
+    Args:
+        lanes: Names of the lanes, from top to bottom.
+        bars: What each did.
+        said: What the picture shows, in words, for those who cannot see it.
+        arrows: What went from lane to lane.
+        looks: Kind -> style of its bars and arrows; the course's styles in turn if not given.
+        table: The data that stand for the picture; all bars and arrows if not given.
+        title: What the picture says.
+        y: What the lanes are: ``"Rank"``.
+        until: End of the time axis in seconds, to put several pictures on one scale.
+        ax: Where to draw; axes of its own if not given.
+    """
+    kinds = list(dict.fromkeys(bar.kind for bar in bars))
+    looks = looks or {kind: style(series) for series, kind in enumerate(kinds)}
+    size = (10, 1.1 + 0.62 * max(len(lanes), 2))
+    ax = new_axes(title, x="Time", xunit="ms", y=y, ax=ax, size=size)
+    ax.grid(visible=False, axis="y")
+    ax.grid(visible=True, axis="x", alpha=0.4)
+    low = 0.12 if any(bar.behind for bar in bars) else 0.0  # room for the thin ones
+    for bar in bars:
+        _draw_bar(ax, bar, looks[bar.kind], at=bar.lane + (0.29 if bar.behind else -low))
+    for arrow in arrows:
+        _draw_arrow(ax, arrow, looks[arrow.kind])
+    ax.set_yticks(range(len(lanes)), lanes)
+    ax.set_ylim(len(lanes) - 0.45, -0.55)
+    last = max((part.end for part in (*bars, *arrows)), default=0.0)
+    ax.set_xlim(0, 1e3 * (until or last) or None)
+    shown = [kind for kind in looks if kind in kinds]
+    patches = [Patch(fc=looks[k].color, hatch=looks[k].hatch, ec="white", label=k) for k in shown]
+    if len(patches) > 1:
+        ax.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(patches),
+                  frameon=False, fontsize=9, handlelength=1.6)  # fmt: skip
+    describe(ax, said, table=table or _table(lanes, bars, arrows))
+    return ax
 
 
 def draw(
     timeline: Timeline, *, title: str = "", ax: Axes | None = None, until: float | None = None
 ) -> Axes:
-    """Draw the timeline, each collective split into waiting and moving.
+    """Draw what ranks traced, each collective split into waiting and moving.
 
-    The upper bar of a lane is the rank's own thread, the lower and thinner one the collectives that
-    run in the background.
+    The upper bars of a lane are the rank's own thread, the thin ones below them the collectives
+    that run in the background.
 
     Args:
-        timeline: what to draw; one or two steps are readable.
-        title: what it shows.
-        ax: where to draw.
-        until: end of the time axis in seconds, to put two pictures on one scale.
+        timeline: What to draw; one or two steps are readable.
+        title: What the picture says.
+        ax: Where to draw; axes of its own if not given.
+        until: End of the time axis in seconds, to put two pictures on one scale.
     """
     split = timeline.split()
-    tall = 1.1 + 0.62 * max(len(split.ranks), 2)
-    ax = new_axes(title, x="Time", xunit="ms", y="Rank", ax=ax, size=(10, tall))
-    ax.grid(visible=False, axis="y")
-    ax.grid(visible=True, axis="x", alpha=0.4)
-    for lane, rank in enumerate(split.ranks):
-        for span in split.of(rank):
-            look = LOOKS[span.kind]
-            own = span.channel == MAIN
-            ax.barh(
-                lane - 0.12 if own else lane + 0.29,
-                1e3 * span.seconds,
-                left=1e3 * (span.begin - split.begin),
-                height=0.52 if own else 0.2,
-                color=look.color,
-                hatch=look.hatch,
-                edgecolor="white",
-                linewidth=0.3,
-            )
-    ax.set_yticks(range(len(split.ranks)), [str(rank) for rank in split.ranks])
-    ax.set_ylim(len(split.ranks) - 0.45, -0.55)
-    if until is not None:
-        ax.set_xlim(0, 1e3 * until)
-    seen = {span.kind for span in split.spans}
-    handles = [
-        Patch(facecolor=look.color, hatch=look.hatch, edgecolor="white", label=str(kind))
-        for kind, look in LOOKS.items()
-        if kind in seen
-    ]
-    ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles),
-              frameon=False, fontsize=9, handlelength=1.6)  # fmt: skip
-    describe(ax, _told(timeline, title), table=timeline.table())
-    return ax
+    bars = [
+        Bar(lane, span.kind, span.begin - split.begin, span.end - split.begin,
+            behind=span.channel != MAIN)
+        for lane, rank in enumerate(split.ranks)
+        for span in split.of(rank)
+    ]  # fmt: skip
+    ranks = [str(rank) for rank in split.ranks]
+    return draw_lanes(
+        ranks, bars, said=_told(timeline, title), looks=LOOKS, table=timeline.table(),
+        title=title, y="Rank", until=until, ax=ax,
+    )  # fmt: skip
+
+
+def _draw_bar(ax: Axes, bar: Bar, look: Style, *, at: float) -> None:
+    ax.barh(
+        at, 1e3 * (bar.end - bar.begin), left=1e3 * bar.begin, height=0.2 if bar.behind else 0.54,
+        color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0.4,
+    )  # fmt: skip
+    if bar.label:
+        box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
+        middle = 500 * (bar.begin + bar.end)
+        ax.text(middle, at, bar.label, ha="center", va="center", fontsize=7.5, bbox=box)
+
+
+def _draw_arrow(ax: Axes, arrow: Arrow, look: Style) -> None:
+    """Draw from the edge of one lane's bars to the facing edge of the other's."""
+    down = 0.27 if arrow.dst > arrow.src else -0.27
+    ends = (1e3 * arrow.begin, arrow.src + down), (1e3 * arrow.end, arrow.dst - down)
+    ax.add_patch(
+        FancyArrowPatch(
+            *ends, arrowstyle="-|>", mutation_scale=8, color=look.color,
+            linestyle=look.linestyle, linewidth=1.1, shrinkA=0, shrinkB=0, alpha=0.85,
+        )
+    )  # fmt: skip
+
+
+def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -> Table:
+    def row(where: str, part: Bar | Arrow) -> list:
+        return [where, part.label or str(part.kind), 1e3 * part.begin, 1e3 * part.end]
+
+    rows = [row(lanes[bar.lane], bar) for bar in bars]
+    rows += [row(f"{lanes[a.src]} → {lanes[a.dst]}", a) for a in arrows]
+    return Table(["where", "what", "begin ms", "end ms"], rows)
 
 
 def _told(timeline: Timeline, title: str) -> str:
-    """Say the picture in words: who waits, and for whom."""
-    columns, rows = timeline.table()
-    waits = {row[0]: row[columns.index("wait ms")] for row in rows}
+    """Say in words who waits, and for whom."""
+    table = timeline.table()
+    wait = table.columns.index("wait ms")
     told = f"{title}. " if title else ""
-    told += "; ".join(f"rank {rank} waits {wait:.0f} ms" for rank, wait in waits.items())
+    told += "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
     blame = timeline.blame()
     latest = max(blame, key=blame.get, default=None)
     if latest is not None and blame[latest] > 0:

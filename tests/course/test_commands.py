@@ -108,7 +108,7 @@ def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, t
     module = types.SimpleNamespace(
         TITLE="A sample",
         run=measure,
-        table=lambda found: (["case", "s"], [["a", found[0].summary.median]]),
+        table=lambda found: Table(["case", "s"], [["a", found[0].summary.median]]),
     )
     package = "labkit.lessons.gloo_scaling"
     pictures = types.SimpleNamespace(draw=draw)

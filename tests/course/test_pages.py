@@ -72,8 +72,8 @@ def test_progress_writes_the_hand_in(tmp_path, capsys):
 
 def test_the_histogram_counts_everybody_once():
     pairs = [(100, 100), (120, 100), (200, 100), (25, 100), (1e9, 1.0), (1e-9, 1.0)]
-    ((_, (_, rows)),) = tables_of(pictures.predictions("?", pairs))
-    counts = {name: count for name, count in rows if count}
+    (table,) = tables_of(pictures.predictions("?", pairs))
+    counts = {name: count for name, count in table.rows if count}
     assert counts == {"right size": 2, "2×": 1, "1/4": 1, "128×": 1, "1/128": 1}
 
 

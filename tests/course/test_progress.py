@@ -46,7 +46,7 @@ def test_only_honest_predictions_count(course):
 def test_the_calibration_curve_tells_the_same():
     ax = calibration.draw([("a", 10.0, 20.0), ("b", 30.0, 10.0)])
     assert alt_text.text_of(ax).startswith("1 of 2 predictions")
-    assert alt_text.tables_of(ax)[0][1][1][1] == ("b", 30.0, 10.0, 3.0)
+    assert alt_text.tables_of(ax)[0].rows[1] == ("b", 30.0, 10.0, 3.0)
     assert alt_text.to_html(calibration.draw([])), "nobody predicted anything"
 
 

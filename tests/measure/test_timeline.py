@@ -93,9 +93,9 @@ def test_two_traces_of_one_rank_are_refused():
 
 
 def test_the_table_has_one_row_per_rank():
-    columns, rows = Timeline(traces(collective(0, 0, 3), collective(1, 1, 3))).table()
-    assert columns[0] == "rank" and len(rows) == 2
-    assert dict(zip(columns, rows[0], strict=True))["wait ms"] == 1000.0
+    table = Timeline(traces(collective(0, 0, 3), collective(1, 1, 3))).table()
+    assert table.columns[0] == "rank" and len(table.rows) == 2
+    assert dict(zip(table.columns, table.rows[0], strict=True))["wait ms"] == 1000.0
 
 
 def test_chrome_events_carry_rank_kind_and_microseconds(tmp_path):

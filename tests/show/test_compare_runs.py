@@ -19,9 +19,9 @@ def record():
 
 def test_sizes_may_differ_where_bandwidth_is_compared(record):
     larger = replace(record, nbytes=8000, samples=[[2e-3, 2e-3]])
-    ((_, (columns, rows)),) = tables_of(compare_runs.draw({"here": [record], "there": [larger]}))
-    assert columns == ["case", "here: busbw [MB/s]", "there: busbw [MB/s]"]
-    assert rows == [["ring", approx(2), approx(4)]]
+    (table,) = tables_of(compare_runs.draw({"here": [record], "there": [larger]}))
+    assert table.columns == ["case", "here: busbw [MB/s]", "there: busbw [MB/s]"]
+    assert table.rows == [["ring", approx(2), approx(4)]]
 
 
 def test_a_run_with_several_settings_has_a_mark_for_each(record):
@@ -35,8 +35,8 @@ def test_without_bytes_it_is_time_that_is_compared(record):
     timed = [replace(record, nbytes=None, params={"pairs": pairs}) for pairs in (1, 2)]
     rows = compare_runs.in_common({"here": timed, "there": timed})
     assert list(rows) == ["ring, pairs=1", "ring, pairs=2"]
-    columns, lines = compare_runs.table(rows)
-    assert columns[1] == "here: time [ms]" and lines[0][1] == approx(1)
+    table = compare_runs.table(rows)
+    assert table.columns[1] == "here: time [ms]" and table.rows[0][1] == approx(1)
 
 
 def test_cases_of_one_run_only_are_left_out(record):

@@ -8,6 +8,7 @@ from PIL import Image
 from pytest import approx, mark
 
 from labkit.measure.records import Tier
+from labkit.measure.tables import Table
 from labkit.show import alt_text, plots, ticks
 
 
@@ -39,10 +40,10 @@ def test_axes_that_are_given_are_dressed():
 
 
 def test_the_data_table_is_what_was_drawn():
-    ((heading, (columns, rows)),) = alt_text.tables_of(sample())
-    assert heading == "free"
-    assert columns == ["Pairs", "Time [µs]", "10th percentile", "90th percentile"]
-    assert rows[-1] == (4.0, 40.5, 30.0, 50.0)
+    (table,) = alt_text.tables_of(sample())
+    assert table.title == "free"
+    assert table.columns == ["Pairs", "Time [µs]", "10th percentile", "90th percentile"]
+    assert table.rows[-1] == (4.0, 40.5, 30.0, 50.0)
 
 
 def test_the_picture_carries_its_description_and_table():
@@ -50,7 +51,7 @@ def test_the_picture_carries_its_description_and_table():
     plots.describe(ax, 'Time "doubles"\n  with the pairs.')
     page = alt_text.to_html(ax)
     assert 'alt="Time &quot;doubles&quot; with the pairs."' in page
-    assert "<td>40.5</td>" in page and '<th scope="col">Pairs</th>' in page
+    assert '<td class="figure">40.5</td>' in page and ">Pairs</th>" in page
 
 
 def test_without_a_description_titles_and_axes_stand_in():
@@ -59,8 +60,8 @@ def test_without_a_description_titles_and_axes_stand_in():
 
 def test_a_table_that_is_given_replaces_the_drawn_one():
     ax = sample()
-    plots.describe(ax, "x", table=(["a"], [[1]]))
-    assert alt_text.tables_of(ax) == [("A title", (["a"], [[1]]))]
+    plots.describe(ax, "x", table=Table(["a"], [[1]]))
+    assert alt_text.tables_of(ax) == [Table(["a"], [[1]], "A title")]
 
 
 def test_saved_pictures_hold_their_text(tmp_path):

@@ -1,8 +1,31 @@
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
 from labkit.measure.clock import Clock
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import NETWORK, Kind, RankTrace, Span
 from labkit.show import timeline
 from labkit.show.alt_text import tables_of, text_of
+from labkit.show.timeline import Arrow, Bar
+
+
+def test_bars_and_arrows_are_drawn_in_their_lanes_and_listed():
+    bars = [Bar(0, "F", 0.0, 0.010, label="F0"), Bar(1, "F", 0.012, 0.022), Bar(1, "B", 0.03, 0.04)]
+    arrows = [Arrow(0, 0.010, 1, 0.012, "F", label="F0")]
+    ax = timeline.draw_lanes(["a", "b"], bars, arrows=arrows, said="A sends to b.", title="T")
+    drawn = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
+    assert [(p.get_x(), round(p.get_width(), 9)) for p in drawn] == [(0, 10), (12, 10), (30, 10)]
+    assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 1
+    assert [text.get_text() for text in ax.texts] == ["F0"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["F", "B"]
+    assert text_of(ax) == "A sends to b." and ax.get_xlim() == (0.0, 40.0)
+    (table,) = tables_of(ax)
+    assert table.rows[-1] == ["a → b", "F0", 10.0, 12.0] and len(table.rows) == 4
+
+
+def test_what_runs_behind_is_thin_and_below():
+    both = [Bar(0, "compute", 0, 1), Bar(0, "move", 0, 1, behind=True)]
+    above, below = timeline.draw_lanes(["a"], both, said="Hidden.").patches
+    assert below.get_height() < above.get_height() and below.get_y() > above.get_y()
 
 
 def test_the_picture_says_in_words_who_waits_for_whom():
@@ -22,6 +45,6 @@ def test_the_picture_says_in_words_who_waits_for_whom():
         "Late. rank 0 waits 20 ms; rank 1 waits 0 ms. "
         "The others lose 20 ms waiting for rank 1 alone."
     )
-    ((_, (columns, rows)),) = tables_of(ax)
-    assert columns[0] == "rank" and len(rows) == 2
+    (table,) = tables_of(ax)
+    assert table.columns[0] == "rank" and len(table.rows) == 2
     assert ax.get_xlim() == (0.0, 100.0)

@@ -12,6 +12,7 @@ from labkit.lessons.coalesced_broadcast import experiment as problem
 from labkit.lessons.coalesced_broadcast.model import Coalescing
 from labkit.lessons.coalesced_broadcast.programs import CASES
 from labkit.measure.records import Record, Tier
+from labkit.measure.tables import Table
 from labkit.show.plots import bars, describe, model_line, new_axes, new_figure, spread, stamp, style
 
 SOURCE = "PyTorch pull request 4978, 2018: ResNet50 on two nodes"
@@ -48,7 +49,7 @@ def tensors(specs: Sequence[TensorSpec], ax: Axes | None = None) -> Axes:
         f"{small.sum()} of {len(sizes)} tensors are below 16 KiB; together they hold "
         f"{100 * sizes[small].sum() / sizes.sum():.1f} % of the bytes."
     )
-    describe(ax, told, table=(["tensor", "bytes"], [[s.name, s.nbytes] for s in specs]))
+    describe(ax, told, table=Table(["tensor", "bytes"], [[s.name, s.nbytes] for s in specs]))
     return ax
 
 
@@ -93,8 +94,8 @@ def phases(records: Sequence[Record], ax: Axes | None = None) -> Axes:
           note="pack: the source; send, unpack: a receiver")  # fmt: skip
     rows = [[r.case, *(round(1e3 * r.values[p], 1) for p in PHASES)] for r in records]
     worst = max(records, key=lambda record: record.values["pack"])
-    describe(ax, f"Packing costs most in the case '{worst.case}': "
-             f"{1e3 * worst.values['pack']:.0f} ms.", table=(["case", *PHASES], rows))  # fmt: skip
+    said = f"Packing costs most in the case '{worst.case}': {1e3 * worst.values['pack']:.0f} ms."
+    describe(ax, said, table=Table(["case", *PHASES], rows))
     return ax
 
 

@@ -16,6 +16,7 @@ from labkit.lessons.gradient_all_reduce import model
 from labkit.lessons.gradient_all_reduce.programs import FINAL, LADDER, THREAD
 from labkit.measure.records import Record, Tier
 from labkit.measure.runs import by_case
+from labkit.measure.tables import Table
 from labkit.show import timeline
 from labkit.show.plots import SOFT, bars, describe, model_line, new_axes, new_figure, stamp, style
 
@@ -50,7 +51,7 @@ def tensors(specs: Sequence[TensorSpec], link: AlphaBeta, ax: Axes | None = None
         ax,
         f"{small.sum()} of {len(specs)} tensors are below {link.half_nbytes / 1e3:.0f} kB, where "
         "an all_reduce spends more than half of its time on latency.",
-        table=(["tensor", "bytes"], [[spec.name, spec.nbytes] for spec in specs]),
+        table=Table(["tensor", "bytes"], [[spec.name, spec.nbytes] for spec in specs]),
     )
     return ax
 
@@ -79,7 +80,7 @@ def apart(records: Sequence[Record], ax: Axes | None = None, *, title: str = "")
     rows = [[r.case, *(round(1e3 * r.values[part], 1) for part in PARTS)] for r in records]
     told = "; ".join(f"{r.case}: {total:.0f} ms" for r, total in zip(records, left, strict=True))
     describe(ax, f"Communication that rank 0 cannot hide, per step. {told}.",
-             table=(["case", *PARTS], rows))  # fmt: skip
+             table=Table(["case", *PARTS], rows))  # fmt: skip
     return ax
 
 

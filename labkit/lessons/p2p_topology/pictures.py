@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from labkit.lessons.p2p_topology.relay_model import relay_time
 from labkit.lessons.p2p_topology.rings import Cluster
 from labkit.measure.records import Record
+from labkit.measure.tables import Table
 from labkit.show import plots
 
 
@@ -66,7 +67,7 @@ def ladder(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> 
     ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=9)
     rows = list(zip([record.case for record in records], medians, predicted, strict=True))
     said = "; ".join(f"{case}: {median:.3g} ms, model {p:.3g} ms" for case, median, p in rows)
-    plots.describe(ax, f"{said}.", table=(["case", "measured ms", "model ms"], rows))
+    plots.describe(ax, f"{said}.", table=Table(["case", "measured ms", "model ms"], rows))
     return plots.stamp(ax, [records[0].tier, "MODELLED"], records[0].provenance)
 
 

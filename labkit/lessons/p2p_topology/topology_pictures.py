@@ -14,6 +14,7 @@ from labkit.lessons.p2p_topology import flows
 from labkit.lessons.p2p_topology.flows import Path
 from labkit.lessons.p2p_topology.link_rates import CLASS_NAMES, nvlinks
 from labkit.lessons.p2p_topology.topology import Topology
+from labkit.measure.tables import Table
 from labkit.show import plots
 
 _LOOKS = (  # told by colour, dash and width at once, the widest NVLinks first
@@ -176,11 +177,10 @@ def _said(topology: Topology, paths: Sequence[Path]) -> str:
     return f"{topology.gpus} GPUs: {counts}.{ways}"
 
 
-def _link_table(topology: Topology, paths: Sequence[Path]):
+def _link_table(topology: Topology, paths: Sequence[Path]) -> Table:
     if paths:
         rows = [[" -> ".join(map(str, path.gpus)), path.rate / 1e9] for path in paths]
-        return ["way", "GB/s"], rows
+        return Table(["way", "GB/s"], rows)
     gpus = range(topology.gpus)
-    return ["", *map(str, gpus)], [
-        [src, *(topology.link(src, dst) for dst in gpus)] for src in gpus
-    ]
+    rows = [[src, *(topology.link(src, dst) for dst in gpus)] for src in gpus]
+    return Table(["", *map(str, gpus)], rows)

@@ -9,6 +9,7 @@ from matplotlib.patches import FancyArrowPatch, Patch
 from labkit.lessons.pipeline_p2p import experiment
 from labkit.lessons.pipeline_p2p.simulator import Timeline
 from labkit.measure.records import Record, Tier
+from labkit.measure.tables import Table
 from labkit.show.plots import bars, describe, new_axes, new_figure, spread, stamp, style
 
 __all__ = ["compare", "copies", "draw", "ladder", "timeline"]
@@ -169,7 +170,7 @@ def _name(ax: Axes, text: str, *, x: float, y: float) -> None:
     ax.text(x, y, text, ha="center", va="center", fontsize=7.5, bbox=box)
 
 
-def _rows(seen: Timeline) -> tuple[list[str], list[list]]:
+def _rows(seen: Timeline) -> Table:
     rows = [
         [f"rank {rank}", str(task), 1e3 * span.begin, 1e3 * span.end]
         for rank, task, span in seen.tasks
@@ -178,4 +179,4 @@ def _rows(seen: Timeline) -> tuple[list[str], list[list]]:
         [f"{transfer.src}→{transfer.dst}", str(transfer.task), 1e3 * span.begin, 1e3 * span.end]
         for transfer, span in seen.transfers
     ]
-    return ["where", "what", "begin ms", "end ms"], rows
+    return Table(["where", "what", "begin ms", "end ms"], rows)

@@ -36,7 +36,7 @@ def test_link_classes_are_not_told_by_colour_alone():
 def test_paths_are_in_the_alternative(tmp_path):
     ax = topology_pictures.graph(PUZZLE, paths=flows.maximum_flow(PUZZLE, 0, 2, nvlink_only=True))
     assert "0 -> 5 -> 2 at 46.6 GB/s" in alt_text.text_of(ax)
-    assert len(alt_text.tables_of(ax)[0][1][1]) == 6
+    assert len(alt_text.tables_of(ax)[0].rows) == 6
     assert drawn(ax, tmp_path)
 
 

@@ -14,9 +14,9 @@ def test_a_timeline_draws_every_task_and_transfer_and_lists_them():
     assert sum(isinstance(patch, Rectangle) for patch in ax.patches) == 24
     assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 16
     assert {text.get_text() for text in ax.texts} >= {"F0", "B3"}
-    (_, (columns, rows)), *_ = alt_text.tables_of(ax)
-    assert columns == ["where", "what", "begin ms", "end ms"]
-    assert len(rows) == 24 + 16
+    table, *_ = alt_text.tables_of(ax)
+    assert table.columns == ["where", "what", "begin ms", "end ms"]
+    assert len(table.rows) == 24 + 16
     assert "24 tasks and 16 transfers" in alt_text.text_of(ax)
 
 

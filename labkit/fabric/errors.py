@@ -21,33 +21,21 @@ class FabricUnavailable(RuntimeError):
         return type(self), (self.cause, self.remedy)
 
 
-_SWITCHES = {
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+_SYSCTLS = Path("/proc/sys")
+_SWITCHES = {  # the value that forbids, a value that allows, and what the first one means
+    "kernel.apparmor_restrict_unprivileged_userns": (
         "1",
+        "0",
         "AppArmor keeps unprivileged programs from using user namespaces (Ubuntu's default)",
-        "Allow it until the next boot: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
     ),
-    "/proc/sys/kernel/unprivileged_userns_clone": (
-        "0",
-        "this kernel is set to keep user namespaces for root",
-        "Allow it until the next boot: sudo sysctl kernel.unprivileged_userns_clone=1",
-    ),
-    "/proc/sys/user/max_user_namespaces": (
-        "0",
-        "the number of user namespaces is limited to 0",
-        "Allow it until the next boot: sudo sysctl user.max_user_namespaces=10000",
-    ),
-    "/proc/sys/user/max_net_namespaces": (
-        "0",
-        "the number of network namespaces is limited to 0",
-        "Allow it until the next boot: sudo sysctl user.max_net_namespaces=10000",
-    ),
+    "kernel.unprivileged_userns_clone": ("0", "1", "this kernel keeps user namespaces for root"),
+    "user.max_user_namespaces": ("0", "10000", "the number of user namespaces is limited to 0"),
+    "user.max_net_namespaces": ("0", "10000", "the number of network namespaces is limited to 0"),
 }
 _MODULES = {
     "add a bridge": "bridge",
     "add a veth pair": "veth",
     "shape with htb and u32": "sch_htb cls_u32",
-    "delay with netem": "sch_netem",
 }
 _FORBIDDEN = {errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS}
 
@@ -69,8 +57,10 @@ def explain(answer: dict, stderr: str) -> FabricUnavailable:
             f"pyroute2 cannot be imported ({error})", "Install it: pip install pyroute2"
         )
     if code in _FORBIDDEN:
-        for path, (value, cause, remedy) in _SWITCHES.items():
-            if Path(path).is_file() and Path(path).read_text().strip() == value:
+        for name, (forbids, allows, cause) in _SWITCHES.items():
+            file = _SYSCTLS / name.replace(".", "/")
+            if file.is_file() and file.read_text().strip() == forbids:
+                remedy = f"Allow it until the next boot: sudo sysctl {name}={allows}"
                 return FabricUnavailable(cause, remedy)
         return FabricUnavailable(
             f"this process may not {step} ({error})",

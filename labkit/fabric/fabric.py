@@ -6,23 +6,26 @@ Ranks on them are ordinary processes, and their traffic is ordinary TCP: only th
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import asdict
 
-from labkit.fabric import rates
 from labkit.fabric.errors import FabricUnavailable, explain
-from labkit.fabric.plan import Plan
-from labkit.fabric.shaping import INTERFACE
+from labkit.fabric.plan import INTERFACE, Plan, parse_rate
 from labkit.launch import torchrun
 from labkit.launch.placement import Placement
 
 __all__ = ["Fabric", "FabricUnavailable"]
 
 SWITCH = "LABKIT_NO_FABRIC"  # set to anything: behave as where namespaces are not allowed
-_LABKIT_IS_IN = Path(__file__).parents[2]
+_ETHERNET_HEADER = 14  # bytes before each IP packet, counted by the kernel's shaper
+_TCP_IP_HEADERS = 52  # bytes of each packet that carry no payload: IPv4 20, TCP 20 + 12 timestamps
+_fastest_seen = 0.0
 
 
 class Fabric:
@@ -33,8 +36,8 @@ class Fabric:
 
     Rank r runs on host `r // ranks_per_host`. Ranks of one host share its NIC, and reach each
     other over the host's own loopback, which is not slowed down. A fabric serves any number of
-    launches; when its `with` block ends, or its maker dies, nothing is left of it. It never
-    touches the interfaces of the machine itself.
+    launches; when its `with` block or the process ends, nothing is left of it. It never touches
+    the machine's own interfaces.
 
     Args:
         pair_rates: `pair_rates[src][dst]` is what src may send to dst, in bits per second or as
@@ -43,7 +46,6 @@ class Fabric:
         servers: Which server each host is a part of; None: none shares one (see `rails`).
         ranks_per_host: How many consecutive ranks share a host.
         mtu: Largest IP packet in bytes.
-        delay: Seconds that every packet waits before it leaves a host (needs the kernel's netem).
 
     Raises:
         ValueError: the rates are not a square matrix of rates, there are fewer than 2 or more
@@ -59,40 +61,37 @@ class Fabric:
         servers: Sequence[int] | None = None,
         ranks_per_host: int = 1,
         mtu: int = 9000,
-        delay: float = 0.0,
     ) -> None:
         if ranks_per_host < 1:
             raise ValueError(f"ranks_per_host={ranks_per_host} must be 1 or more.")
         self.ranks_per_host = ranks_per_host
         self.plan = Plan(
             rates=tuple(
-                tuple(0.0 if src == dst else rates.parse_rate(rate) for dst, rate in enumerate(row))
+                tuple(0.0 if src == dst else parse_rate(rate) for dst, rate in enumerate(row))
                 for src, row in enumerate(pair_rates)
             ),
-            nics=None if nics is None else tuple(rates.parse_rate(nic) for nic in nics),
+            nics=None if nics is None else tuple(map(parse_rate, nics)),
             servers=None if servers is None else tuple(servers),
             mtu=mtu,
-            delay=delay,
         )
         self._holder: subprocess.Popen | None = None
-        self._namespaces: list[tuple[str, ...]] = []
+        self._namespaces: list[list[str]] = []
 
     @classmethod
     def star(
-        cls, hosts: int, rate: str | float | Sequence[str | float], **options: int | float
+        cls, hosts: int, rate: str | float | Sequence[str | float], **options: int
     ) -> "Fabric":
         """Join hosts by one switch: each has a NIC of `rate`, in both directions.
 
         Args:
             hosts: How many.
             rate: Of every NIC, or one for each host.
-            **options: `ranks_per_host`, `mtu`, `delay` as for `Fabric`.
+            **options: `ranks_per_host`, `mtu` as for `Fabric`.
         """
-        same = isinstance(rate, str | int | float)
-        nics = [rate] * hosts if same else list(rate)
+        nics = [rate] * hosts if isinstance(rate, str | int | float) else list(rate)
         if len(nics) != hosts:
             raise ValueError(f"hosts={hosts} but {len(nics)} rates were given; give one for each.")
-        fastest = max(map(rates.parse_rate, nics), default=0.0)
+        fastest = max(map(parse_rate, nics), default=0.0)
         return cls([[fastest] * hosts for _ in range(hosts)], nics, **options)
 
     @classmethod
@@ -117,26 +116,19 @@ class Fabric:
         return cls(pair_rates, [rate] * len(where), servers=where, **options)
 
     @classmethod
-    def from_topology(cls, topology, scale: float, **options: int | float) -> "Fabric":
+    def from_topology(cls, topology, scale: float, **options: int) -> "Fabric":
         """Give every pair of hosts the bandwidth of a pair of GPUs, scaled down.
 
         Args:
             topology: Has `bandwidths()`, a square matrix in bytes per second: a
                 `labkit.lessons.p2p_topology.topology.Topology`.
             scale: With 1/1000 a link of 93 GB/s becomes one of 744 Mbit/s.
-            **options: `ranks_per_host`, `mtu`, `delay` as for `Fabric`.
+            **options: `ranks_per_host`, `mtu` as for `Fabric`.
         """
         if not scale > 0:
             raise ValueError(f"scale={scale} must be above 0; 1/1000 makes 744 Mbit/s of 93 GB/s.")
         matrix = topology.bandwidths()
-        pair_rates = [
-            [
-                0.0 if src == dst else float(bandwidth) * 8 * scale
-                for dst, bandwidth in enumerate(row)
-            ]
-            for src, row in enumerate(matrix)
-        ]
-        return cls(pair_rates, **options)
+        return cls([[float(rate) * 8 * scale for rate in row] for row in matrix], **options)
 
     @property
     def hosts(self) -> int:
@@ -146,9 +138,10 @@ class Fabric:
     def payload_rate(self, src: int, dst: int) -> float:
         """Return the bytes per second that a tensor gets from host src to host dst, alone.
 
-        That is the link's rate less the headers of Ethernet, IP and TCP (0.7 % with mtu 9000).
+        The headers of Ethernet, IP and TCP take the rest of the link's rate: 0.7 % with mtu 9000.
         """
-        return self.plan.payload_rate(src, dst)
+        share = (self.plan.mtu - _TCP_IP_HEADERS) / (self.plan.mtu + _ETHERNET_HEADER)
+        return self.plan.wire_rate(src, dst) / 8 * share
 
     def placement(self, rank: int, world_size: int) -> Placement:
         """Return where a rank runs: the namespaces to enter, and the interface to speak through.
@@ -172,8 +165,7 @@ class Fabric:
                 f"The process that held this fabric's hosts has ended (status "
                 f"{self._holder.returncode}). Make a new fabric."
             )
-        host = rank // self.ranks_per_host
-        return Placement(namespaces=self._namespaces[host], interface=INTERFACE, host=host)
+        return Placement(tuple(self._namespaces[rank // self.ranks_per_host]), INTERFACE)
 
     def __enter__(self) -> "Fabric":
         return self.start()
@@ -201,7 +193,12 @@ class Fabric:
                 f"network namespaces are Linux's, and this is {sys.platform}",
                 "Run the course in a Linux virtual machine or container.",
             )
-        self._check_rate()
+        fastest = self.plan.fastest
+        if fastest > (ceiling := loopback_rate(wanted=fastest)):
+            raise ValueError(
+                f"A link of {fastest / 1e9:.4g} Gbit/s was asked for; this machine's loopback "
+                f"carries {ceiling / 1e9:.4g} Gbit/s. Choose a lower rate or scale."
+            )
         self._start_holder()
         return self
 
@@ -213,14 +210,6 @@ class Fabric:
             holder.stdout.close()
             holder.wait()
 
-    def _check_rate(self) -> None:
-        ceiling = rates.loopback_rate(wanted=self.plan.fastest)
-        if self.plan.fastest > ceiling:
-            raise ValueError(
-                f"A link of {rates.format_rate(self.plan.fastest)} was asked for; this machine's "
-                f"loopback carries {rates.format_rate(ceiling)}. Choose a lower rate or scale."
-            )
-
     def _start_holder(self) -> None:
         with tempfile.TemporaryFile("w+") as errors:
             holder = subprocess.Popen(
@@ -229,11 +218,10 @@ class Fabric:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=_environment(),
                 start_new_session=True,
             )
             try:
-                holder.stdin.write(json.dumps(self.plan.as_dict()) + "\n")
+                holder.stdin.write(json.dumps(asdict(self.plan)) + "\n")
                 holder.stdin.flush()
                 answer = json.loads(holder.stdout.readline() or "{}")
             except BaseException:  # KeyboardInterrupt too: leave nothing behind
@@ -245,10 +233,41 @@ class Fabric:
                 holder.communicate()
                 errors.seek(0)
                 raise explain(answer, errors.read())
-        self._holder = holder
-        self._namespaces = [tuple(paths) for paths in answer["hosts"]]
+        self._holder, self._namespaces = holder, answer["hosts"]
 
 
-def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(_LABKIT_IS_IN), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
+def loopback_rate(wanted: float = 0.0) -> float:
+    """Return what one TCP connection over this machine's loopback carries, in bits per second.
+
+    A shaped link can only slow traffic down, so no fabric is faster than this. Other programs can
+    make a measurement too low but never too high, so the highest of this process counts; while it
+    is below `wanted`, it is measured again, ever longer, for up to a second in all.
+    """
+    global _fastest_seen
+    seconds = 0.03
+    while not _fastest_seen or (_fastest_seen < wanted and seconds < 0.5):
+        _fastest_seen = max(_fastest_seen, _measure_loopback(seconds))
+        seconds *= 2
+    return _fastest_seen
+
+
+def _measure_loopback(seconds: float) -> float:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        receiver, _ = server.accept()
+    block, room, received = bytes(1 << 18), bytearray(1 << 18), 0
+
+    def pour() -> None:
+        until = time.perf_counter() + seconds
+        with sender:
+            while time.perf_counter() < until:
+                sender.sendall(block)
+
+    pouring = threading.Thread(target=pour)
+    begin = time.perf_counter()
+    pouring.start()
+    with receiver:
+        while count := receiver.recv_into(room):
+            received += count
+    pouring.join()
+    return received * 8 / (time.perf_counter() - begin)

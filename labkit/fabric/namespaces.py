@@ -1,8 +1,16 @@
 """The process that holds a fabric's hosts: `python -m labkit.fabric.namespaces`.
 
 It reads a plan as one line of JSON, builds the hosts in namespaces of its own, answers with one
-line of JSON, and then waits until its maker is gone. The hosts are nothing but open files of
-this process: when it ends, for whatever reason, the kernel takes all of them down.
+line of JSON, and then waits until the process that asked is gone. The hosts are nothing but open
+files of this process: when it ends, for whatever reason, the kernel takes all of them down.
+
+A host's cable is a veth pair from its namespace to a bridge, shaped at both ends. Every end has one
+htb class per peer, so that no transfer waits in another transfer's queue:
+
+    the host's eth0      what the host sends, a class per destination
+    the bridge's port    what the host receives, a class per source (only if NICs are limited)
+
+The classes of one end share its NIC's rate: htb takes turns between them.
 """
 
 import ctypes
@@ -11,45 +19,18 @@ import os
 import select
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from labkit.fabric import shaping
-from labkit.fabric.plan import Plan
+from labkit.fabric.plan import INTERFACE, NETWORK, Plan, address
 
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def _call(name: str, *args: int) -> None:
-    if getattr(_LIBC, name)(*args):
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
-
-
-def leave_the_machine() -> tuple[str, ...]:
-    """Move this process into a user and a network namespace of its own; return what to enter.
-
-    Root may do without the user namespace where those are switched off.
-    """
-    user, group = os.getuid(), os.getgid()
-    here = f"/proc/{os.getpid()}/ns/user"
-    try:
-        _call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
-    except OSError:
-        if user != 0:
-            raise
-        _call("unshare", CLONE_NEWNET)
-        return ()
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    return (here,)
-
-
-def new_network() -> int:
-    """Move this process into a new network namespace and return the open file that keeps it."""
-    _call("unshare", CLONE_NEWNET)
-    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+_ROOT = 0x10000  # htb's handle 1:0; 1:1 is the NIC, 1:2, 1:3, ... are the peers
+_NIC = _ROOT + 1
+_IPV4 = 0x0800
+_NO_PREFIX_ROUTE = 0x200  # IFA_F_NOPREFIXROUTE
+_OFFSETS = {"src": 12, "dst": 16}  # of the addresses in an IPv4 header
 
 
 class Builder:
@@ -65,52 +46,149 @@ class Builder:
         from pyroute2 import IPRoute
 
         self.step = "create namespaces"
-        user = leave_the_machine()
-        middle = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        networks = [new_network() for _ in range(self.plan.hosts)]
-        _call("setns", middle, CLONE_NEWNET)
+        user = _leave_the_machine()
+        middle = _open_network()
+        networks = []
+        for _ in range(self.plan.hosts):
+            _call("unshare", _CLONE_NEWNET)
+            networks.append(_open_network())
+        _call("setns", middle, _CLONE_NEWNET)
         with IPRoute() as ipr:  # speaks to the namespace in which it is opened
             self._lay_cables(ipr, networks)
         for host, network in enumerate(networks):
-            _call("setns", network, CLONE_NEWNET)
+            _call("setns", network, _CLONE_NEWNET)
             with IPRoute() as ipr:
                 self._configure_host(ipr, host)
-        _call("setns", middle, CLONE_NEWNET)
+        _call("setns", middle, _CLONE_NEWNET)
         return [(*user, f"/proc/{os.getpid()}/fd/{network}") for network in networks]
 
     def _lay_cables(self, ipr, networks: list[int]) -> None:
         self.step = "add a bridge"
-        bridge = shaping.make_bridge(ipr)
+        ipr.link("add", ifname="bridge", kind="bridge")
+        (bridge,) = ipr.link_lookup(ifname="bridge")
+        ipr.link("set", index=bridge, state="up")
         for host, network in enumerate(networks):
             self.step = "add a veth pair"
-            port = shaping.plug_in(ipr, host=host, bridge=bridge, namespace=network, plan=self.plan)
+            mtu = self.plan.mtu
+            theirs = {"ifname": INTERFACE, "net_ns_fd": network, "mtu": mtu}
+            ipr.link("add", ifname=f"port{host}", kind="veth", mtu=mtu, peer=theirs)
+            (port,) = ipr.link_lookup(ifname=f"port{host}")
+            ipr.link("set", index=port, master=bridge, state="up")
             if self.plan.nics is not None:
-                self.step = "shape with htb and u32"
-                shaping.shape(ipr, index=port, plan=self.plan, host=host, by="src")
+                self._shape(ipr, port, host, by="src")
 
     def _configure_host(self, ipr, host: int) -> None:
         self.step = "configure a host"
-        eth0 = shaping.configure_host(ipr, host=host)
+        with suppress(OSError):  # /proc/sys is read-only in a container, and IPv6 does no harm
+            Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
+        ipr.link("set", index=1, state="up")  # lo is down in a new namespace
+        (eth0,) = ipr.link_lookup(ifname=INTERFACE)
+        # noprefixroute: the only route is the one below, which names the congestion control. The
+        # machine's default may be bbr, whose probing makes times scatter.
+        own = {"address": address(host), "prefixlen": 24, "flags": _NO_PREFIX_ROUTE}
+        ipr.addr("add", index=eth0, **own)
+        ipr.link("set", index=eth0, state="up")
+        route = {"dst": f"{NETWORK}.0/24", "oif": eth0, "scope": "link", "prefsrc": address(host)}
+        ipr.route("add", **route, metrics={"cc_algo": "cubic"})
+        self._shape(ipr, eth0, host, by="dst")
+
+    def _shape(self, ipr, index: int, host: int, *, by: str) -> None:
+        """Limit what an interface sends: a class per peer, and one above them for the whole NIC.
+
+        Args:
+            ipr: Speaks to the namespace of the interface.
+            index: The interface.
+            host: The host at this cable.
+            by: `"dst"` at the host's own end, where the peer is the receiver of a packet; `"src"`
+                at the bridge's end, where it is the sender.
+        """
         self.step = "shape with htb and u32"
-        shaping.shape(ipr, index=eth0, plan=self.plan, host=host, by="dst")
-        if self.plan.delay:
-            self.step = "delay with netem"
-            shaping.delay(ipr, index=eth0, plan=self.plan, host=host)
+        plan = self.plan
+        peers = [peer for peer in range(plan.hosts) if peer != host]
+        across = [peer for peer in peers if not plan.in_one_server(host, peer)]
+        nic = None if plan.nics is None else plan.nics[host]
+        ipr.tc("add", "htb", index=index, handle=_ROOT, default=0)  # what is not IPv4 (ARP) is free
+        if nic is not None:
+            self._add_class(ipr, index, handle=_NIC, parent=_ROOT, rate=nic, ceil=nic)
+        for peer in peers:
+            ceil = plan.wire_rate(host, peer) if by == "dst" else plan.wire_rate(peer, host)
+            parent, rate = _ROOT, ceil
+            if nic is not None and peer in across:
+                parent, rate = _NIC, min(ceil, nic / len(across))
+            handle = _NIC + 1 + peer
+            self._add_class(ipr, index, handle=handle, parent=parent, rate=rate, ceil=ceil)
+            key = "0x" + "".join(f"{int(octet):02x}" for octet in address(peer).split("."))
+            packets = {"protocol": _IPV4, "keys": [f"{key}/0xffffffff+{_OFFSETS[by]}"]}
+            ipr.tc("add-filter", "u32", index=index, parent=_ROOT, prio=1, target=handle, **packets)
+
+    def _add_class(self, ipr, index: int, *, handle: int, parent: int, rate: float, ceil: float):
+        ipr.tc(
+            "add-class",
+            "htb",
+            index=index,
+            handle=handle,
+            parent=parent,
+            rate=int(rate / 8),  # pyroute2 takes bytes per second
+            ceil=int(ceil / 8),
+            burst=_burst(rate),
+            cburst=_burst(ceil),
+            quantum=max(self.plan.mtu, 1500) * 2,  # the bytes of a turn when classes share
+            mtu=65536,
+        )
+
+
+def _burst(rate: float) -> int:
+    """Return the bytes that may leave at once at a rate: 256 KB per Gbit/s, 64 KB at least.
+
+    The kernel refills a class in steps of its timer and hands it packets of up to 64 KB. A burst
+    smaller than what a step refills loses the rest: measured, links were 64 to 100 % too slow.
+    """
+    return max(65536, int(rate / 1e9 * 262144))
+
+
+def _leave_the_machine() -> tuple[str, ...]:
+    """Move this process into a user and a network namespace of its own; return what to enter.
+
+    Root may do without the user namespace where those are switched off.
+    """
+    user, group = os.getuid(), os.getgid()
+    try:
+        _call("unshare", _CLONE_NEWUSER | _CLONE_NEWNET)
+    except OSError:
+        if user != 0:
+            raise
+        _call("unshare", _CLONE_NEWNET)
+        return ()
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    return (f"/proc/{os.getpid()}/ns/user",)
+
+
+def _open_network() -> int:
+    """Open this process's network namespace; it lasts as long as the open file."""
+    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _call(name: str, *args: int) -> None:
+    if getattr(_LIBC, name)(*args):
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
 def main() -> int:
     """Build what standard input asks for and keep it until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter interrupts the whole process group
-    maker = os.getppid()
+    parent = os.getppid()
     builder = Builder(Plan(**json.loads(sys.stdin.readline())))
     try:
         answer = {"hosts": builder.build()}
-    except Exception as error:  # every failure goes to the maker, who explains it
+    except Exception as error:  # every failure is told: the other side explains it
         code = getattr(error, "code", None) or getattr(error, "errno", None)
         answer = {"step": builder.step, "errno": code, "error": f"{error}"}
     print(json.dumps(answer), flush=True)
-    # The pipe ends with its maker, unless another process has inherited the writing end.
-    while os.getppid() == maker:
+    # The pipe ends with the parent, unless another process has inherited the writing end.
+    while os.getppid() == parent:
         if select.select([sys.stdin], [], [], 1.0)[0]:
             break
     return 0

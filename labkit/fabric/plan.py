@@ -1,12 +1,50 @@
 """The plan of a fabric: which host may send how fast to which, before anything is built.
 
-A plan is plain data. The maker of a fabric writes it, `labkit.launch.hosts` builds it.
+A plan is plain data: `labkit.fabric.fabric` writes it, `labkit.fabric.namespaces` builds it.
 """
 
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import dataclass
 
-ETHERNET_HEADER = 14  # bytes before each IP packet, counted by the kernel's shaper
-TCP_IP_HEADERS = 52  # bytes of each packet that carry no payload: IPv4 20, TCP 20 + 12 timestamps
+NETWORK = "10.77.0"  # private to the fabric
+INTERFACE = "eth0"
+MOST_HOSTS = 64  # n hosts need n^2 shaping rules; 64 hosts take some seconds to build
+
+_UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_RATE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Z]+)\s*")
+
+
+def address(host: int) -> str:
+    """Return a host's IPv4 address."""
+    return f"{NETWORK}.{host + 1}"
+
+
+def parse_rate(rate: str | float) -> float:
+    """Return a rate in bits per second.
+
+    Args:
+        rate: Bits per second as a number, or text with a unit as `tc` writes it:
+            `"200mbit"`, `"1gbit"`, `"1.5gbit"` (1 gbit = 1e9 bits per second).
+
+    Raises:
+        ValueError: the text has no known unit, or the rate is not a positive finite number.
+
+    Example:
+        >>> parse_rate("200mbit")
+        200000000.0
+    """
+    bits = rate
+    if isinstance(rate, str):
+        match = _RATE.fullmatch(rate)
+        if match is None or match[2].lower() not in _UNITS:
+            raise ValueError(
+                f"rate={rate!r} is not a rate. Write a number and one of "
+                f'{", ".join(_UNITS)}: rate="200mbit".'
+            )
+        bits = float(match[1]) * _UNITS[match[2].lower()]
+    if not 0 < bits < float("inf"):
+        raise ValueError(f"rate={rate!r} must be above 0 bits per second and finite.")
+    return float(bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +60,10 @@ class Plan:
     shares a server."""
     mtu: int = 9000
     """Largest IP packet in bytes."""
-    delay: float = 0.0
-    """Seconds that every packet waits at its sender (needs the kernel's netem)."""
 
     def __post_init__(self) -> None:
-        if any(len(row) != self.hosts for row in self.rates):
-            lengths = [len(row) for row in self.rates]
+        lengths = [len(row) for row in self.rates]
+        if set(lengths) - {self.hosts}:
             raise ValueError(f"rates must be a square matrix; {self.hosts} rows have {lengths}.")
         if not 2 <= self.hosts <= MOST_HOSTS:
             raise ValueError(
@@ -38,8 +74,6 @@ class Plan:
             raise ValueError(f"servers has {len(self.servers)} entries for {self.hosts} hosts.")
         if not 576 <= self.mtu <= 65535:
             raise ValueError(f"mtu={self.mtu} must be between 576 and 65535 bytes.")
-        if self.delay < 0:
-            raise ValueError(f"delay={self.delay} must not be negative (it is in seconds).")
 
     @property
     def hosts(self) -> int:
@@ -49,12 +83,8 @@ class Plan:
     @property
     def fastest(self) -> float:
         """The highest rate that one transfer may have, in bits per second."""
-        return max(
-            self.wire_rate(src, dst)
-            for src in range(self.hosts)
-            for dst in range(self.hosts)
-            if src != dst
-        )
+        everyone = range(self.hosts)
+        return max(self.wire_rate(src, dst) for src in everyone for dst in everyone if src != dst)
 
     def wire_rate(self, src: int, dst: int) -> float:
         """Return what src can send to dst when nobody else sends, in bits per second."""
@@ -66,19 +96,3 @@ class Plan:
     def in_one_server(self, src: int, dst: int) -> bool:
         """Say whether two hosts are parts of one server."""
         return self.servers is not None and self.servers[src] == self.servers[dst]
-
-    def payload_rate(self, src: int, dst: int) -> float:
-        """Return the bytes of a tensor per second that remain of `wire_rate` after headers.
-
-        Each packet of `mtu` bytes carries `mtu - 52` bytes of payload and takes `mtu + 14` bytes
-        of the wire.
-        """
-        share = (self.mtu - TCP_IP_HEADERS) / (self.mtu + ETHERNET_HEADER)
-        return self.wire_rate(src, dst) / 8 * share
-
-    def as_dict(self) -> dict:
-        """Return the plan as JSON can carry it."""
-        return asdict(self)
-
-
-MOST_HOSTS = 64  # n hosts need n^2 shaping rules; 64 hosts take some seconds to build

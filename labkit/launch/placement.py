@@ -21,8 +21,6 @@ class Placement:
     """Namespace files (``/proc/PID/ns/user``, ``/proc/PID/ns/net``), entered in this order."""
     interface: str = LOOPBACK
     """The network interface that gloo binds to."""
-    host: int = 0
-    """Number of the fabric's host; ranks of one host share its interface."""
 
     def enter(self) -> None:
         """Move the calling process into the namespaces.

@@ -24,7 +24,6 @@ from labkit.fabric import errors
             "could not shape",
             "modprobe -a sch_htb cls_u32",
         ),
-        ({"step": "delay with netem", "errno": 2, "error": "No such file"}, "netem", "sch_netem"),
         ({"step": "configure a host", "errno": 22, "error": "Invalid"}, "configure", "Report"),
     ],
 )
@@ -37,11 +36,14 @@ def test_each_cause_has_its_remedy(answer, cause, remedy, monkeypatch):
 
 
 def test_a_switch_of_the_system_is_named(tmp_path, monkeypatch):
-    switch = tmp_path / "apparmor_restrict_unprivileged_userns"
+    monkeypatch.setattr(errors, "_SYSCTLS", tmp_path)
+    switch = tmp_path / "kernel" / "apparmor_restrict_unprivileged_userns"
+    switch.parent.mkdir()
     switch.write_text("1\n")
-    monkeypatch.setattr(errors, "_SWITCHES", {str(switch): ("1", "AppArmor forbids it", "Ask.")})
     answer = {"step": "create namespaces", "errno": errno.EPERM, "error": "not permitted"}
-    assert errors.explain(answer, "").cause == "AppArmor forbids it"
+    error = errors.explain(answer, "")
+    assert "AppArmor" in error.cause
+    assert "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0" in error.remedy
     switch.write_text("0\n")
     assert "may not create namespaces" in errors.explain(answer, "").cause
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from pytest import approx, mark, raises
 
 from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.fabric.shaping import address
+from labkit.fabric.plan import address
 from labkit.launch import roll_call
 from labkit.launch.errors import LaunchError
 from labkit.launch.roll_call import Present

@@ -182,6 +182,7 @@ def ladder(
     title: str,
     x: str = "Time",
     unit: Literal["µs", "ms"] = "ms",
+    xscale: str = "linear",
     names: Sequence[str] | None = None,
     series: int | Sequence[int] = 0,
     value_format: str | None = None,
@@ -197,6 +198,7 @@ def ladder(
         title: What the picture shows.
         x: What the axis measures.
         unit: Of the axis.
+        xscale: `linear` or `log`.
         names: A name for each bar; the records' cases if not given.
         series: Style of the bars: one for all, or one each.
         value_format: How a figure is written.
@@ -204,7 +206,8 @@ def ladder(
         ax: Where to draw; axes of its own if not given.
     """
     names = [record.case for record in records] if names is None else names
-    ax = new_axes(title, x=x, xunit=unit, ax=ax, size=(9, 1.4 + 0.42 * len(records)))
+    size = (9, 1.4 + 0.42 * len(records))
+    ax = new_axes(title, x=x, xunit=unit, xscale=xscale, ax=ax, size=size)
     medians, band = spread(records, unit)
     bars(ax, names, medians, **band, series=series, value_format=value_format)
     scale = {"µs": 1e6, "ms": 1e3}[unit]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.comm.alpha_beta import Saturation
 from labkit.lessons.gloo_scaling.experiment import PUBLISHED, PUBLISHED_CALLS
+from labkit.lessons.gloo_scaling.model import Saturation
 from labkit.measure.records import Record
 from labkit.show import plots
 
@@ -63,21 +63,8 @@ def whereabouts(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
 def ladder(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     """Draw the time per tensor of each way of summing, slowest first."""
     rungs = [record for record in records if record.params.get("part") == "ladder"]
-    pairs = rungs[0].params["pairs"]
-    ax = plots.new_axes(
-        f"Summing one 10 x 10 tensor, {pairs} pairs at once",
-        x="Time per tensor",
-        xunit="µs",
-        xscale="log",
-        ax=ax,
-        size=(7.6, 0.6 + 0.42 * len(rungs)),
-    )
-    middle, band = plots.spread(rungs, "µs")
-    plots.bars(ax, [record.case for record in rungs], middle, **band)
-    plots.stamp(ax, rungs[0].tier, rungs[0].provenance)
-    best = rungs[middle.index(min(middle))].case
-    plots.describe(ax, f"From {max(middle):.0f} µs per tensor down to {min(middle):.0f} ({best}).")
-    return ax
+    title = f"Summing one 10 x 10 tensor, {rungs[0].params['pairs']} pairs at once"
+    return plots.ladder(rungs, title=title, x="Time per tensor", unit="µs", xscale="log", ax=ax)
 
 
 def explorer(

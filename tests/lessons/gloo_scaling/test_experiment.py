@@ -1,6 +1,7 @@
 """Lesson 1's experiment at tiny sizes: its arithmetic by hand, its measurements as relations."""
 
 import pytest
+from labkit.lessons.gloo_scaling.gloo_pairs import place, ranks_per_core
 from pytest import approx, fixture, mark
 
 from labkit import launch
@@ -8,7 +9,6 @@ from labkit.launch import affinity
 from labkit.launch.machine import Machine
 from labkit.lessons.gloo_scaling import experiment, gloo_ladder, gloo_pairs, pairwise
 from labkit.lessons.gloo_scaling.experiment import predict
-from labkit.lessons.gloo_scaling.gloo_pairs import place, ranks_per_core
 from labkit.measure import sched
 from labkit.measure.records import Provenance, Record, Tier
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from labkit.lessons.gloo_scaling.pairwise import Pair, SharedMemory
 from pytest import mark
 
 from labkit import launch
 from labkit.lessons.gloo_scaling import pairwise
-from labkit.lessons.gloo_scaling.pairwise import Pair, SharedMemory
 
 SHAPES = [(10, 10), (1,), (3, 5, 7), (), (129,)]
 

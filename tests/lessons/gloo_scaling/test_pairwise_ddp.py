@@ -2,12 +2,12 @@
 
 import torch
 import torch.distributed as dist
+from labkit.lessons.gloo_scaling.pairwise import Pair
+from labkit.lessons.gloo_scaling.pairwise_ddp import ThroughDDP
 from pytest import mark
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
 from labkit import launch
-from labkit.lessons.gloo_scaling.pairwise import Pair
-from labkit.lessons.gloo_scaling.pairwise_ddp import ThroughDDP
 
 SHAPES = [(10, 10), (1,), (3, 5, 7), ()]
 

@@ -1,4 +1,4 @@
-"""Exercise 1.1: a stopwatch, tried on calls whose true time is known because it is scripted."""
+"""Calls whose true time is scripted, and so known: exercise 1.1 tries the stopwatch on them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-
-from labkit.course import checking
-
-LOW, HIGH = 0.7, 1.4
-"""Accepted ratio of what was measured to the truth. The usual mistakes are off by 2 or more."""
-OWN_COST = 0.05
-"""What a stopwatch may add to a call, in barriers. Reading a clock costs a thousandth of one."""
-ATTEMPTS = 3
-"""A busy machine can spoil a reading, hardly three in a row; a mistake spoils all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +37,6 @@ class Patient:
         return statistics.median(max(times) for times in zip(*counted, strict=True))
 
 
-_OWN = (
-    "each rank reports its own time. A collective is done when its slowest rank is: exchange the "
-    "times (all_reduce with ReduceOp.MAX) before you take the median"
-)
 PATIENTS = (
     Patient(
         "one rank is slower",
@@ -135,39 +122,13 @@ class Call:
         self.durations.append(time.perf_counter() - start)
 
 
-def check_time_call(time_call: Callable[..., float]) -> None:
-    """Judge a stopwatch.
+def examine(time_call: Callable[..., float], patient: Patient) -> dict[str, Any] | None:
+    """Let a stopwatch time a patient; runs on every rank.
 
-    Args:
-        time_call: Called on every rank of a group as ``time_call(call, warmup=, iters=, group=)``;
-            returns, on each of them, the median over iterations of the slowest rank's seconds.
-
-    Raises:
-        CheckFailed: Says which patient it misjudged.
+    Returns:
+        What it ``got``, how long the calls really took (``durations``) and a ``barrier``; None on
+        ranks outside the group.
     """
-    with checking.exercise("1.1", par="within 40 %, at 5 % of a barrier") as verdict:
-        first, *others = PATIENTS
-        errors = [abs(_judged(time_call, first) - 1)]
-        own = _own_cost(time_call)
-        errors += [abs(_judged(time_call, patient) - 1) for patient in others]
-        reached = f"{len(PATIENTS)} sick calls within {max(errors):.0%}"
-        verdict.reached = f"{reached}, at {own:.2%} of a barrier"
-
-
-def examine(time_call: Callable[..., float], patient: Patient) -> list[dict[str, Any] | None]:
-    """Run a patient under a stopwatch on real ranks; return what each rank of the group saw."""
-    size = len(patient.script)
-    try:
-        return checking.on_ranks(_examine, time_call, patient, world_size=size, timeout=5.0)
-    except checking.CheckFailed as hang:
-        hang.meaning = (
-            "not all ranks make the same calls. If ranks outside the group are waited for, a "
-            f"collective lacks group=group. In general: {hang.meaning}"
-        )
-        raise
-
-
-def _examine(time_call: Callable[..., float], patient: Patient) -> dict[str, Any] | None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     group = None
     if patient.outsiders:
@@ -184,60 +145,3 @@ def _examine(time_call: Callable[..., float], patient: Patient) -> dict[str, Any
         time.sleep(patient.late)
     got = time_call(call, warmup=patient.warmup, iters=patient.iters, group=group)
     return {"got": got, "durations": call.durations, "barrier": statistics.median(barriers)}
-
-
-def _judged(time_call: Callable[..., float], patient: Patient) -> float:
-    """Return what was measured, divided by the truth."""
-    for attempt in range(1, ATTEMPTS + 1):
-        seen = [one for one in examine(time_call, patient) if one is not None]
-        _same_on_all(seen, patient)
-        got = float(seen[0]["got"])
-        truth = patient.truth([one["durations"] for one in seen])
-        if LOW <= got / truth <= HIGH:
-            break
-        if attempt == ATTEMPTS:
-            raise checking.CheckFailed(
-                f"{patient.name}: {truth * 1e3:.1f} ms per call (0.7 to 1.4 times that)",
-                f"{got * 1e3:.1f} ms",
-                patient.if_long if got > truth else patient.if_short,
-            )
-    return got / truth
-
-
-def _same_on_all(seen: list[dict[str, Any]], patient: Patient) -> None:
-    """Hold the stopwatch to have made all calls, and to answer the same on every rank."""
-    for one in seen:
-        made, asked = len(one["durations"]), patient.warmup + patient.iters
-        if made != asked:
-            raise checking.CheckFailed(
-                f"{patient.name}: {patient.warmup} calls to warm up and {patient.iters} that count",
-                f"{made} calls",
-                "there is no warm-up: the first `warmup` calls must not be counted"
-                if made == patient.iters
-                else "a call too many or too few: some call is made outside the two loops",
-            )
-        if one["got"] is None:
-            raise checking.CheckFailed(
-                "seconds, on every rank", "None", "a `return` is missing, or only one rank returns"
-            )
-    answers = [float(one["got"]) for one in seen]
-    if max(answers) > 1.001 * min(answers):
-        shown = ", ".join(f"{answer * 1e3:.2f}" for answer in answers)
-        raise checking.CheckFailed(
-            f"{patient.name}: the same answer on every rank", f"{shown} ms on the ranks", _OWN
-        )
-
-
-def _own_cost(time_call: Callable[..., float]) -> float:
-    """Return what the stopwatch adds to a call, in barriers."""
-    for _ in range(ATTEMPTS):
-        seen = examine(time_call, NOTHING)
-        _same_on_all(seen, NOTHING)
-        own = float(seen[0]["got"]) / seen[0]["barrier"]
-        if own <= OWN_COST:
-            return own
-    raise checking.CheckFailed(
-        f"a call that does nothing: at most {OWN_COST:.0%} of a barrier's time",
-        f"{own:.2f} barriers",
-        "the stopwatch times itself: a barrier or another collective runs between start and stop",
-    )

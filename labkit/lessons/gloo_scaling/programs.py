@@ -1,0 +1,446 @@
+"""What ranks run in lesson 01: pairs, the ways in which partners sum, and programs that time them.
+
+A way is a function ``way(tensors, pair)`` that replaces every tensor, in place, by the sum of both
+partners' tensors. The ways are meant to be read: the differences between them are the lesson.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from labkit.launch import affinity
+from labkit.measure import load, sched
+from labkit.measure.timing import time_calls
+
+SHAPE = (10, 10)
+MATRIX = (512, 512)
+PLACEMENTS = ("free", "one core", "together", "apart")
+Way = Callable[[list[torch.Tensor], "Pair"], None]
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two consecutive ranks, 2k and 2k + 1, seen from one of them."""
+
+    index: int
+    partner: int
+    """The other one's rank in the default group."""
+    group: Any
+    """The process group of just these two."""
+
+    @classmethod
+    def of(cls, rank: int, world_size: int) -> Pair:
+        """Create the groups of all pairs, which is collective over all ranks, and return ours.
+
+        Raises:
+            ValueError: If the number of ranks is odd: somebody would have no partner.
+        """
+        if world_size % 2:
+            raise ValueError(f"pairs need an even world_size, got {world_size}.")
+        groups = [dist.new_group([first, first + 1]) for first in range(0, world_size, 2)]
+        return cls(rank // 2, rank ^ 1, groups[rank // 2])
+
+
+def blocking(tensors: list[torch.Tensor], pair: Pair) -> None:
+    """Sum one tensor after the other and wait for each: what the asker did."""
+    for tensor in tensors:
+        dist.all_reduce(tensor, group=pair.group)
+
+
+def asynchronous(tensors: list[torch.Tensor], pair: Pair) -> None:
+    """Start all sums, then wait for all: still one call per tensor, but no idling between them."""
+    works = [dist.all_reduce(tensor, group=pair.group, async_op=True) for tensor in tensors]
+    for work in works:
+        work.wait()
+
+
+def fused(tensors: list[torch.Tensor], pair: Pair) -> None:
+    """Copy all tensors into one, sum that in a single call, and copy the results back."""
+    flat = _flatten_dense_tensors(tensors)
+    dist.all_reduce(flat, group=pair.group)
+    # One call each for all tensors: a Python loop over 1024 of them would cost more than the sum.
+    torch._foreach_copy_(tensors, _unflatten_dense_tensors(flat, tensors))
+
+
+def one_group(tensors: list[torch.Tensor], pair: Pair) -> None:
+    """Swap each tensor with the partner in the default group and add: no group per pair."""
+    received = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+    for tensor, theirs in zip(tensors, received, strict=True):
+        swap = [
+            dist.P2POp(dist.isend, tensor.contiguous(), pair.partner),
+            dist.P2POp(dist.irecv, theirs, pair.partner),
+        ]
+        for work in dist.batch_isend_irecv(swap):
+            work.wait()
+    for tensor, theirs in zip(tensors, received, strict=True):
+        tensor += theirs
+
+
+def accumulated(tensors: list[torch.Tensor], pair: Pair) -> None:
+    """Add the tensors up locally and sum once, as ``no_sync`` does over micro-batches.
+
+    This answers another question: afterwards the first tensor holds the sum of *all* tensors of
+    both partners, and the others are used up.
+    """
+    for tensor in tensors[1:]:
+        tensors[0] += tensor
+    dist.all_reduce(tensors[0], group=pair.group)
+
+
+class SharedMemory:
+    """Sums between partners on one machine, through memory that both of them see.
+
+    Each partner has a slot in a shared mapping, and a pipe on which the other wakes it. A sum is:
+    write your slot, wake the partner, wait to be woken, add the partner's slot. Slots alternate
+    between two halves, so that a fast partner never overwrites what the slow one still reads. The
+    kernel's pipe also makes the other's writes visible: no spinning, no memory fences of our own.
+    """
+
+    def __init__(self, pair: Pair, nbytes: int) -> None:
+        """Meet the partner and map the memory.
+
+        Args:
+            pair: The two partners; both must call this.
+            nbytes: Size of the largest tensor, in bytes.
+        """
+        self.me = dist.get_rank() % 2
+        self.nbytes = max(64, -(-nbytes // 64) * 64)  # slots start where any dtype may
+        self.turn = 0
+        with _meeting_place(pair, self.me, 4 * self.nbytes) as folder:
+            with (folder / "slots").open("r+b") as file:
+                self.memory = mmap.mmap(file.fileno(), 4 * self.nbytes)
+            self.wake, self.woken = self._pipes(folder)
+            dist.barrier(group=pair.group)  # both have opened everything: the names may go
+
+    def __call__(self, tensors: list[torch.Tensor], pair: Pair) -> None:
+        """Sum every tensor with the partner's, one after the other.
+
+        Raises:
+            ValueError: If a tensor is larger than a slot.
+        """
+        for tensor in tensors:
+            if tensor.nbytes > self.nbytes:
+                raise ValueError(
+                    f"a tensor of {tensor.nbytes} bytes does not fit into a slot of {self.nbytes}. "
+                    "Make SharedMemory with the size of the largest tensor."
+                )
+            mine, theirs = self._slot(self.me, tensor), self._slot(1 - self.me, tensor)
+            mine.copy_(tensor)
+            os.write(self.wake, b"!")
+            os.read(self.woken, 1)
+            tensor += theirs
+            self.turn = 1 - self.turn
+
+    def _slot(self, owner: int, like: torch.Tensor) -> torch.Tensor:
+        offset = (2 * self.turn + owner) * self.nbytes
+        flat = torch.frombuffer(self.memory, dtype=like.dtype, count=like.numel(), offset=offset)
+        return flat.view_as(like)
+
+    def _pipes(self, folder: Path) -> tuple[int, int]:
+        ends = {}
+        for reader in (0, 1):  # the same order on both sides, or each would wait for the other
+            flags = os.O_RDONLY if reader == self.me else os.O_WRONLY
+            ends[reader] = os.open(folder / f"wake-{reader}", flags)
+        return ends[1 - self.me], ends[self.me]
+
+
+@contextlib.contextmanager
+def _meeting_place(pair: Pair, me: int, nbytes: int) -> Iterator[Path]:
+    """Yield a folder with a file of ``nbytes`` and two pipes; the first partner makes it."""
+    name: list[str | None] = [None]
+    with contextlib.ExitStack() as stack:
+        if me == 0:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            with (Path(folder) / "slots").open("wb") as file:
+                file.truncate(nbytes)
+            for reader in (0, 1):
+                os.mkfifo(Path(folder) / f"wake-{reader}")
+            name[0] = folder
+        dist.broadcast_object_list(name, src=2 * pair.index, group=pair.group)
+        yield Path(name[0])
+
+
+class ThroughDDP:
+    """Sums tensors between partners by making them the gradients of a model wrapped in DDP.
+
+    The sums are exact without a hook. A hook may round: torch's ``fp16_compress_hook`` sends 16-bit
+    floats, which hold whole numbers up to 2048 and 11 significant bits of anything else.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], pair: Pair, hook: Any = None) -> None:
+        """Build the model and wrap it; both partners must call this.
+
+        Args:
+            tensors: What will be summed; their shapes become the model's parameters.
+            pair: The two partners.
+            hook: As `register_comm_hook` wants it; it makes the all_reduce in DDP's place.
+        """
+        model = _Parameters(tensors)
+        self.model = DistributedDataParallel(
+            model, process_group=pair.group, gradient_as_bucket_view=True
+        )
+        if hook is not None:
+            self.model.register_comm_hook(pair.group, hook)
+        self.parameters = list(model.parameters())
+
+    def __call__(self, tensors: list[torch.Tensor], pair: Pair) -> None:
+        """Sum every tensor with the partner's, in one backward pass."""
+        torch.autograd.backward(self.model(), tensors)  # d loss / d parameter := tensor
+        for tensor, parameter in zip(tensors, self.parameters, strict=True):
+            torch.mul(parameter.grad, 2, out=tensor)  # DDP divides by the number of ranks
+        self.model.zero_grad()
+
+
+class _Parameters(nn.Module):
+    """A model whose output is its parameters: their gradients are what backward is given."""
+
+    def __init__(self, like: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.tensors = nn.ParameterList(torch.zeros_like(tensor) for tensor in like)
+
+    def forward(self) -> list[torch.Tensor]:
+        return [tensor.view_as(tensor) for tensor in self.tensors]
+
+
+WAYS: dict[str, Way] = {
+    "blocking": blocking,
+    "one group": one_group,
+    "async_op": asynchronous,
+    "fused": fused,
+    "accumulated": accumulated,
+}
+"""Ways that need nothing but the pair."""
+HOOKS = {"DDP": None, "DDP, fp16 hook": fp16_compress_hook}
+
+
+def make_way(name: str, tensors: list[torch.Tensor], pair: Pair) -> Way:
+    """Return the way of that name, ready for such tensors; both partners call this."""
+    if name == "shared memory":
+        return SharedMemory(pair, max(tensor.nbytes for tensor in tensors))
+    return ThroughDDP(tensors, pair, HOOKS[name]) if name in HOOKS else WAYS[name]
+
+
+def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
+    """Return the CPUs that a rank may use.
+
+    Args:
+        placement: ``"free"``: all, the scheduler decides; ``"one core"``: the first;
+            ``"together"``: both ranks of a pair on one CPU, pairs dealt out over the CPUs;
+            ``"apart"``: ranks dealt out, so that partners share no CPU if there are two.
+        rank: The rank.
+        cpus: The CPUs there are.
+
+    Example:
+        >>> [place("together", rank, [0, 1]) for rank in range(4)]
+        [[0], [0], [1], [1]]
+    """
+    numbers = {"one core": 0, "together": rank // 2, "apart": rank}
+    if placement == "free":
+        return list(cpus)
+    if placement not in numbers:
+        raise ValueError(f"placement must be one of {', '.join(PLACEMENTS)}; got {placement!r}.")
+    return [cpus[numbers[placement] % len(cpus)]]
+
+
+def settle(placement: str) -> Pair:
+    """Go to this rank's CPUs, then make the groups of all pairs; every rank calls this."""
+    rank = dist.get_rank()
+    if placement != "free":
+        affinity.pin(place(placement, rank, affinity.cpus()))
+    return Pair.of(rank, dist.get_world_size())
+
+
+def repeated_calls(
+    placement: str, calls: int, blocks: int, sched_batch: bool = False
+) -> dict[str, Any]:
+    """Call all_reduce on the pair's group over and over, and account for the time.
+
+    Args:
+        placement: See `place`.
+        calls: Calls in a block, back to back.
+        blocks: Blocks; before each the ranks meet.
+        sched_batch: Whether no thread that wakes up may take the CPU from the one that runs.
+
+    Returns:
+        ``samples``: seconds per call, one per block. Per call over all blocks, in seconds:
+        ``on_cpu`` and ``waiting`` (all threads), ``blocked`` (main thread), ``loop`` (on a CPU in
+        gloo's loop threads). Per call: ``switches`` and ``writes`` (system calls that write). The
+        names of the ``threads``; ``busy`` and ``ours``: how many CPUs' worth of time the whole
+        machine and this rank used meanwhile.
+    """
+    pair = settle(placement)
+    tensors = [torch.ones(SHAPE)] * calls
+    blocking(tensors[:20], pair)
+    if sched_batch:
+        affinity.never_preempt()
+    samples = []
+    with sched.watch() as usage, load.watch() as machine:
+        writes = -_write_calls()
+        for _ in range(blocks):
+            dist.barrier()
+            start = time.perf_counter()
+            blocking(tensors, pair)
+            samples.append((time.perf_counter() - start) / calls)
+        writes += _write_calls()
+    total = calls * blocks
+    return {
+        "samples": samples,
+        "on_cpu": usage.on_cpu / total,
+        "waiting": usage.waiting / total,
+        "blocked": usage.blocked / total,
+        "loop": sum(t.on_cpu for t in usage.threads if t.name == "gloo_tcp_loop") / total,
+        "switches": (usage.voluntary + usage.involuntary) / total,
+        "writes": writes / total,
+        "threads": [thread.name for thread in usage.threads],
+        "busy": machine.busy,
+        "ours": usage.on_cpu / usage.wall,
+    }
+
+
+def sums(way_name: str, count: int, iters: int, placement: str) -> list[float]:
+    """Sum ``count`` tensors with the partner in the named way: once checked, then timed.
+
+    Returns:
+        Seconds per tensor, one value per iteration.
+    """
+    pair = settle(placement)
+    rank = dist.get_rank()
+    tensors = [torch.full(SHAPE, float(rank + index)) for index in range(count)]
+    way = make_way(way_name, tensors, pair)
+    way(tensors, pair)
+    if way_name != "accumulated":
+        for index, tensor in enumerate(tensors):
+            expected = float(rank + pair.partner + 2 * index)
+            assert (tensor == expected).all(), f"{way_name}: tensor {index} is not {expected}"
+    for tensor in tensors:
+        tensor.zero_()
+    samples = time_calls(lambda: way(tensors, pair), warmup=1, iters=iters)
+    return [sample / count for sample in samples]
+
+
+def overlapped(count: int, iters: int) -> dict[str, list[float]]:
+    """Time a step of compute and ``count`` sums with and without overlap.
+
+    The compute takes about as long as the sums by themselves: all of them could be hidden, if the
+    sums needed no CPU.
+
+    Returns:
+        Seconds per step, ``iters`` of them, for each case.
+    """
+    pair = settle("free")
+    tensors = [torch.zeros(SHAPE) for _ in range(count)]
+    matrix = torch.randn(MATRIX)
+    slow, quick = (
+        statistics.median(time_calls(fn, warmup=1, iters=5))
+        for fn in (lambda: asynchronous(tensors, pair), lambda: matrix @ matrix)
+    )
+    fits = torch.tensor([slow / quick])
+    dist.all_reduce(fits, op=dist.ReduceOp.MAX)  # all ranks compute for equally long
+
+    def compute() -> None:
+        for _ in range(max(1, round(fits.item()))):
+            matrix @ matrix
+
+    def in_turn() -> None:
+        compute()
+        asynchronous(tensors, pair)
+
+    def at_once() -> None:
+        works = [dist.all_reduce(tensor, group=pair.group, async_op=True) for tensor in tensors]
+        compute()
+        for work in works:
+            work.wait()
+
+    cases = {
+        "compute alone": compute,
+        "sums alone": lambda: asynchronous(tensors, pair),
+        "one after the other": in_turn,
+        "overlapped": at_once,
+    }
+    return {case: time_calls(step, warmup=2, iters=iters) for case, step in cases.items()}
+
+
+def product_and_sums(calls: int, iters: int) -> dict[str, list[float]]:
+    """Multiply two matrices, then sum ``calls`` tensors with the partner.
+
+    Returns:
+        Seconds per iteration: of the whole ``step``, and of its parts ``matmul`` and ``sums``.
+    """
+    pair = settle("free")
+    tensors = [torch.zeros(SHAPE) for _ in range(calls)]
+    matrix = torch.randn(MATRIX)
+    parts: dict[str, list[float]] = {"matmul": [], "sums": []}
+
+    def step() -> None:
+        start = time.perf_counter()
+        matrix @ matrix
+        middle = time.perf_counter()
+        blocking(tensors, pair)
+        parts["matmul"].append(middle - start)
+        parts["sums"].append(time.perf_counter() - middle)
+
+    whole = time_calls(step, warmup=2, iters=iters)
+    return {"step": whole, **{name: times[-iters:] for name, times in parts.items()}}
+
+
+def new_groups(lazy: bool, iters: int) -> dict[str, list[float]]:
+    """Create groups of all ranks and sum twice on each.
+
+    Returns:
+        With one value per group: ``create``, the seconds that it took; ``descriptors`` and
+        ``threads`` that it added; ``on_first_use``, the descriptors that its first all_reduce
+        added; ``first_call`` and ``later_call``, the seconds of its first and second all_reduce.
+    """
+    os.environ["TORCH_GLOO_LAZY_INIT"] = "1" if lazy else "0"  # read when a group is created
+    tensor = torch.ones(SHAPE)
+    groups: list[Any] = []  # kept: a group that is dropped closes its connections
+    figures: dict[str, list[float]] = defaultdict(list)
+
+    def create() -> None:
+        groups.append(dist.new_group(list(range(dist.get_world_size()))))
+
+    for _ in range(iters):
+        before = _entries("fd"), _entries("task")
+        figures["create"] += time_calls(create, warmup=0, iters=1)
+        created = _entries("fd"), _entries("task")
+        first, later = time_calls(
+            lambda: dist.all_reduce(tensor, group=groups[-1]), warmup=0, iters=2
+        )
+        figures["descriptors"].append(created[0] - before[0])
+        figures["threads"].append(created[1] - before[1])
+        figures["on_first_use"].append(_entries("fd") - created[0])
+        figures["first_call"].append(first)
+        figures["later_call"].append(later)
+    return dict(figures)
+
+
+def _write_calls() -> int:
+    """Return how many write-like system calls this process has made; 0 where nobody counts."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("syscw"))
+
+
+def _entries(table: str) -> int:
+    """Return how many descriptors (``fd``) or threads (``task``) this process has; 0 if untold."""
+    folder = Path("/proc/self", table)
+    return sum(1 for _ in folder.iterdir()) if folder.exists() else 0

@@ -8,7 +8,6 @@ from pytest import mark, raises
 
 from labkit.course.checking import CheckFailed
 from labkit.lessons.gloo_scaling import checks
-from labkit.lessons.gloo_scaling.checks import timer
 from tests.lessons.gloo_scaling import answers
 
 
@@ -48,7 +47,7 @@ def test_a_right_stopwatch_passes(capsys):
 @mark.timed
 @mark.parametrize("answer", TIMERS, ids=lambda answer: answer.__name__)
 def test_each_wrong_stopwatch_is_named(answer, monkeypatch):
-    monkeypatch.setattr(timer, "ATTEMPTS", 2)  # repetition is for right answers; this saves time
+    monkeypatch.setattr(checks, "ATTEMPTS", 2)  # repetition is for right answers; this saves time
     assert TIMERS[answer] in caught(checks.check_time_call, answer)
 
 
@@ -205,13 +204,13 @@ def test_each_wrong_shared_sum_is_named(answer):
 def test_a_right_shared_sum_is_never_held_up(delay):
     """The scripted delays must end because the partner went on, not because patience did."""
     from labkit import launch
-    from labkit.lessons.gloo_scaling.checks import shared
+    from labkit.lessons.gloo_scaling import meetings
 
     def turns():
         start = time.perf_counter()
-        result = shared._turns(answers.right_shared, delay, 0)
+        result = meetings.turns(answers.right_shared, delay, 0)
         return result["stuck"], time.perf_counter() - start
 
     for stuck, seconds in launch(turns, world_size=2):
         assert not stuck
-        assert seconds < shared.TURNS * shared.PATIENCE / 3 / 2
+        assert seconds < meetings.TURNS * meetings.PATIENCE / 3 / 2

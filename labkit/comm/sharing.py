@@ -1,19 +1,19 @@
-"""Jobs that share links: who runs when, if links are shared fairly.
+"""Activities that share links: who runs when, if links are shared fairly.
 
-A job first takes some seconds (computing, or a latency), then moves bytes over one or more links
-at once. It starts when everything that it comes after has ended. Bytes flow like water: at every
-moment each flow gets its max-min fair share (Bertsekas and Gallager, Data Networks, section 6.5.2).
+An activity first takes some seconds (computing), then moves bytes over one or more links at once.
+It starts when everything that it comes after has ended. Bytes flow like water: at every moment each
+flow gets its max-min fair share (Bertsekas and Gallager, Data Networks, section 6.5.2).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Job", "Span", "max_min", "play"]
+__all__ = ["Activity", "Period", "max_min", "play"]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Activity:
     """Something that takes time."""
 
     seconds: float = 0.0
@@ -23,12 +23,12 @@ class Job:
     links: tuple[Hashable, ...] = ()
     """Links that the bytes cross at the same time."""
     queue: Hashable = None
-    """Jobs of one queue move their bytes one after the other, first come first served."""
+    """Activities of one queue move their bytes one after the other, first come first served."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """When a job ran, in seconds from the start."""
+class Period:
+    """When an activity ran, in seconds from the start."""
 
     begin: float
     end: float
@@ -64,74 +64,68 @@ def max_min(
 
 
 def play(
-    jobs: Mapping[Hashable, Job],
+    activities: Mapping[Hashable, Activity],
     *,
     after: Mapping[Hashable, Collection[Hashable]],
     rates: Mapping[Hashable, float],
-    drag: Callable[[Hashable, Collection[Hashable]], float] = lambda job, running: 1.0,
-) -> dict[Hashable, Span]:
-    """Run all jobs and say when each ran.
+) -> dict[Hashable, Period]:
+    """Run all activities and say when each ran.
 
     Args:
-        jobs: The jobs by name.
-        after: after[a]: the jobs that must have ended before a starts.
+        activities: The activities by name.
+        after: after[a]: what must have ended before a starts.
         rates: Bytes per second of each link.
-        drag: drag(job, running) >= 1: how many times slower the job goes beside the others.
 
     Raises:
-        ValueError: Some jobs wait for each other in a circle; they are named.
+        ValueError: Some activities wait for each other in a circle; they are named.
     """
-    waiting = {name: len(set(after.get(name, ()))) for name in jobs}
+    waiting = {name: len(set(after.get(name, ()))) for name in activities}
     followers: dict[Hashable, list[Hashable]] = defaultdict(list)
-    for name in jobs:
+    for name in activities:
         for before in set(after.get(name, ())):
             followers[before].append(name)
     ready = [name for name, count in waiting.items() if not count]
-    fixed: dict[Hashable, float] = {}  # seconds left of running jobs in their first part
+    fixed: dict[Hashable, float] = {}  # seconds left of those in their first part
     moving: dict[Hashable, float] = {}  # bytes left of those in their second, first come first
     begin: dict[Hashable, float] = {}
     end: dict[Hashable, float] = {}
     now = 0.0
-    while len(end) < len(jobs):
+    while len(end) < len(activities):
         for name in ready:
-            begin[name], fixed[name] = now, jobs[name].seconds
+            begin[name], fixed[name] = now, activities[name].seconds
         ready = []
         if not fixed and not moving:
             stuck = ", ".join(str(name) for name, count in waiting.items() if count)
             raise ValueError(f"these wait for each other: {stuck}")
-        pace = _paces(jobs, fixed=fixed, moving=moving, rates=rates, drag=drag)
+        pace = {**dict.fromkeys(fixed, 1.0), **_paces(activities, moving=moving, rates=rates)}
         left = {**moving, **fixed}
         step = min(left[name] / pace[name] for name in pace)
         now += step
         for name, speed in pace.items():
             rest = left[name] - step * speed if speed < float("inf") else 0.0
             (fixed if name in fixed else moving)[name] = rest
-        for name in [name for name, rest in fixed.items() if rest <= 1e-9 * jobs[name].seconds]:
+        for name in [n for n, rest in fixed.items() if rest <= 1e-9 * activities[n].seconds]:
             del fixed[name]
-            moving[name] = jobs[name].nbytes
-        for name in [name for name, rest in moving.items() if rest <= 1e-9 * jobs[name].nbytes]:
+            moving[name] = activities[name].nbytes
+        for name in [n for n, rest in moving.items() if rest <= 1e-9 * activities[n].nbytes]:
             del moving[name]
             end[name] = now
             for follower in followers[name]:
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     ready.append(follower)
-    return {name: Span(begin[name], end[name]) for name in jobs}
+    return {name: Period(begin[name], end[name]) for name in activities}
 
 
 def _paces(
-    jobs: Mapping[Hashable, Job],
+    activities: Mapping[Hashable, Activity],
     *,
-    fixed: Collection[Hashable],
     moving: Collection[Hashable],
     rates: Mapping[Hashable, float],
-    drag: Callable[[Hashable, Collection[Hashable]], float],
 ) -> dict[Hashable, float]:
-    """Return how fast each running job goes: seconds per second, or bytes per second."""
+    """Return the bytes per second of each activity that moves."""
     heads: dict[Hashable, Hashable] = {}  # only the first of a queue moves
     for name in moving:
-        queue = jobs[name].queue
+        queue = activities[name].queue
         heads.setdefault(("alone", name) if queue is None else ("queue", queue), name)
-    shares = max_min({name: jobs[name].links for name in heads.values()}, rates)
-    running = {**dict.fromkeys(fixed, 1.0), **shares}
-    return {name: speed / drag(name, running) for name, speed in running.items()}
+    return max_min({name: activities[name].links for name in heads.values()}, rates)

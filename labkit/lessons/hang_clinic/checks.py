@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from labkit.course import checking
 
-__all__ = ["CAUSES", "Diagnosis", "check_diagnosis"]
-
 CAUSES = {
     "fewer calls": "a rank makes fewer calls than the others, because it has less to do",
     "other order": "the ranks make the same calls, in different orders",
@@ -67,12 +65,7 @@ def check_diagnosis(number: int, name: str, diagnosis: Diagnosis) -> None:
         CheckFailed: Says which of rank, call and cause is not right, and where to look.
     """
     with checking.exercise(f"5b.{number}", par="rank, call and cause named") as verdict:
-        if not isinstance(diagnosis, Diagnosis):
-            raise checking.CheckFailed(
-                "a Diagnosis(rank=..., call=..., cause=...)",
-                repr(diagnosis),
-                "the function lacks a `return`, or returns something else",
-            )
+        checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
         if diagnosis.cause not in CAUSES:
             raise checking.CheckFailed(
                 f"a cause out of {', '.join(CAUSES)}",

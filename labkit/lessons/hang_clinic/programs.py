@@ -11,13 +11,11 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-__all__ = ["CASES", "WORLD_SIZE", "Case"]
-
 WORLD_SIZE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Patient:
     """A sick program and what a healthy one returns."""
 
     program: Callable[[], list[float]]
@@ -136,17 +134,17 @@ def slow_reader() -> list[float]:
     return [x.item()]
 
 
-CASES = {
-    "uneven batches": Case(uneven_batches, lambda rank: [1.0, 2.0, 3.0]),
-    "two in a dict": Case(two_in_a_dict, lambda rank: [3.0, 30.0]),
-    "last batch": Case(last_batch, lambda rank: [2900.0]),
-    "count samples": Case(count_samples, lambda rank: [300.0]),
-    "pass it on": Case(pass_it_on, lambda rank: [float((rank - 1) % WORLD_SIZE)]),
-    "checkpoint": Case(checkpoint, lambda rank: [3.0]),
-    "subgroup": Case(subgroup, lambda rank: [2.0 if rank != 2 else 1.0, 3.0]),
-    "best effort": Case(best_effort, lambda rank: [3.0, 6.0, 9.0]),
-    "double buffer": Case(
+PATIENTS = {
+    "uneven batches": Patient(uneven_batches, lambda rank: [1.0, 2.0, 3.0]),
+    "two in a dict": Patient(two_in_a_dict, lambda rank: [3.0, 30.0]),
+    "last batch": Patient(last_batch, lambda rank: [2900.0]),
+    "count samples": Patient(count_samples, lambda rank: [300.0]),
+    "pass it on": Patient(pass_it_on, lambda rank: [float((rank - 1) % WORLD_SIZE)]),
+    "checkpoint": Patient(checkpoint, lambda rank: [3.0]),
+    "subgroup": Patient(subgroup, lambda rank: [2.0 if rank != 2 else 1.0, 3.0]),
+    "best effort": Patient(best_effort, lambda rank: [3.0, 6.0, 9.0]),
+    "double buffer": Patient(
         double_buffer, lambda rank: [float(n) for n in range(10)] if rank == 1 else []
     ),
-    "slow reader": Case(slow_reader, lambda rank: [3.0]),
+    "slow reader": Patient(slow_reader, lambda rank: [3.0]),
 }

@@ -1,4 +1,4 @@
-"""Admit a sick program: run it with a short timeout, and write down what came of it."""
+"""Run a sick program with a short timeout, and write down what came of it."""
 
 import inspect
 from dataclasses import dataclass
@@ -8,9 +8,7 @@ from labkit.launch.casefile import CaseFile, RankCase
 from labkit.launch.errors import LaunchTimeout
 from labkit.launch.launcher import launch
 from labkit.lessons.hang_clinic import programs
-from labkit.lessons.hang_clinic.programs import CASES, WORLD_SIZE
-
-__all__ = ["OUTCOMES", "Outcome", "admit", "open_up"]
+from labkit.lessons.hang_clinic.programs import PATIENTS, WORLD_SIZE
 
 OUTCOMES = {
     "right": "every rank returned what a healthy program returns",
@@ -21,7 +19,7 @@ OUTCOMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseReport:
     """What became of a program."""
 
     name: str
@@ -34,34 +32,34 @@ class Outcome:
         return f"Patient: {self.name}\nOutcome: {self.kind}: {OUTCOMES[self.kind]}\n\n{self.report}"
 
 
-def admit(name: str, *, timeout: float = 1.5, checks: bool = False) -> Outcome:
+def run_case(name: str, *, timeout: float = 1.5, checks: bool = False) -> CaseReport:
     """Run one of the clinic's programs.
 
     Args:
-        name: A key of `hang_clinic.CASES`.
+        name: A key of `PATIENTS`.
         timeout: Seconds until it counts as hanging.
         checks: Let torch compare the ranks' calls (`launch(..., checks=True)`).
     """
-    if name not in CASES:
-        raise ValueError(f"no patient {name!r}; there are: {', '.join(CASES)}.")
-    case = CASES[name]
+    if name not in PATIENTS:
+        raise ValueError(f"no patient {name!r}; there are: {', '.join(PATIENTS)}.")
+    patient = PATIENTS[name]
     try:
-        results = launch(case.program, world_size=WORLD_SIZE, timeout=timeout, checks=checks)
+        results = launch(patient.program, world_size=WORLD_SIZE, timeout=timeout, checks=checks)
     except LaunchTimeout as hang:
-        return Outcome(name, "hang", _chart(hang.case))
+        return CaseReport(name, "hang", _chart(hang.case))
     except RuntimeError as error:  # a rank's own, from torch, or RankDied
-        return Outcome(name, "error", _shortened(str(error)))
-    expected = [case.healthy(rank) for rank in range(WORLD_SIZE)]
+        return CaseReport(name, "error", _shortened(str(error)))
+    expected = [patient.healthy(rank) for rank in range(WORLD_SIZE)]
     rows = [
         f"rank {rank}: returned {got}" + ("" if got == right else f", a healthy one {right}")
         for rank, (got, right) in enumerate(zip(results, expected, strict=True))
     ]
-    return Outcome(name, "right" if results == expected else "wrong values", "\n".join(rows))
+    return CaseReport(name, "right" if results == expected else "wrong values", "\n".join(rows))
 
 
 def open_up(name: str) -> str:
     """Return the source of a program."""
-    return inspect.getsource(CASES[name].program)
+    return inspect.getsource(PATIENTS[name].program)
 
 
 def _chart(case: CaseFile) -> str:

@@ -6,48 +6,42 @@ step's time first.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.launch import torchrun
-from labkit.lessons.pipeline_p2p import two_destinations
-from labkit.lessons.pipeline_p2p.pipeline import Channel
-from labkit.lessons.pipeline_p2p.pipeline_cases import (
-    COPY_RATES,
-    NAME,
-    PIPELINE_RATE,
-    SCHEDULES,
-    STAGES,
-    measure_copies,
-    measure_overlap,
-    measure_pipeline,
-    message_seconds,
-    timeline,
+from labkit.comm.collectives import ping_pong
+from labkit.comm.sharing import Activity, Period, play
+from labkit.fabric.fabric import Fabric
+from labkit.launch.launcher import launch
+from labkit.lessons.pipeline_p2p import overlap
+from labkit.lessons.pipeline_p2p.programs import (
+    DESTINATIONS,
+    MODES,
+    Copies,
+    StepNotes,
+    Workload,
+    copy_to_two,
+    train,
+    wait_ends_early,
 )
-from labkit.lessons.pipeline_p2p.programs import Shape
-from labkit.measure.records import Record, load
+from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, programs
+from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
+from labkit.measure.records import Provenance, Record, Tier, load
+from labkit.measure.runs import by_case, measured_or_recorded, repeat_if_disturbed
 from labkit.measure.tables import Table
 
-__all__ = [
-    "NAME",
-    "SCHEDULES",
-    "TITLE",
-    "destinations",
-    "overlap",
-    "pipelines",
-    "recorded",
-    "run",
-    "table",
-    "timeline",
-]
-
+NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"
-Say = Callable[[str], Any]
+STAGES, MICRO_BATCHES, CREDITS = 4, 8, 2
+PIPELINE_RATE = "200mbit"
+COPY_RATES = ("400mbit", "1.6gbit", "400mbit", "400mbit")
+DISTURBED = 1.1
+"""A run that takes more than this times its prediction was disturbed."""
 RECORDING = Path(__file__).with_name("recording.json")
+Say = Callable[[str], Any]
 
 
 def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
@@ -68,7 +62,7 @@ def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
     return [
         *pipelines(every, steps=repeats, progress=progress),
         *destinations(repeats=repeats, progress=progress),
-        *overlap(progress=progress),
+        *compute_beside_messages(progress=progress),
     ]
 
 
@@ -76,66 +70,97 @@ def pipelines(
     cases: Sequence[tuple[str, Channel]], *, steps: int = 3, progress: Say | None = None
 ) -> list[Record]:
     """Predict and measure some (schedule, channel) on four hosts, or return what was recorded."""
-    try:
-        with _hosts(STAGES, PIPELINE_RATE) as fabric:
-            leg = message_seconds(fabric, Shape().nbytes)
-            records = []
-            for schedule, channel in cases:
-                _say(progress, f"{schedule}, {channel.value}")
-                measure = partial(measure_pipeline, schedule, channel, fabric=fabric, leg=leg)
-                records.append(_settled(partial(measure, steps=steps), progress))
-            return records
-    except FabricUnavailable as reason:
-        _say(progress, f"RECORDED instead: {reason}")
-        return recorded([f"{schedule}, {channel.value}" for schedule, channel in cases])
+    say = progress or _nothing
+
+    def measure(fabric: Fabric | None) -> list[Record]:
+        leg = median(launch(ping_pong, Workload().nbytes, world_size=2, fabric=fabric)[0])
+        records = []
+        for schedule, channel in cases:
+            say(f"{schedule}, {channel.value}")
+            one = partial(_pipeline, schedule, channel, fabric=fabric, leg=leg, steps=steps)
+            records.append(_settled(one, say))
+        return records
+
+    names = [f"{schedule}, {channel.value}" for schedule, channel in cases]
+    return _here_or_recorded(measure, Fabric.star(hosts=STAGES, rate=PIPELINE_RATE), names, say)
 
 
 def destinations(*, repeats: int = 3, progress: Say | None = None) -> list[Record]:
     """Predict and measure the copies to two destinations, or return what was recorded."""
-    modes = two_destinations.MODES
-    try:
-        with _hosts(4, COPY_RATES) as fabric:
-            leg = message_seconds(fabric, two_destinations.Copies("").nbytes)
-            _say(progress, "two destinations")
-            measure = partial(measure_copies, fabric=fabric, leg=leg, repeats=repeats)
-            return [_settled(partial(measure, mode), progress) for mode in modes]
-    except FabricUnavailable as reason:
-        _say(progress, f"RECORDED instead: {reason}")
-        return recorded([f"two destinations, {mode}" for mode in modes])
+    say = progress or _nothing
+
+    def measure(fabric: Fabric | None) -> list[Record]:
+        say("two destinations")
+        leg = median(launch(ping_pong, Copies("").nbytes, world_size=2, fabric=fabric)[0])
+        one = partial(_copies, fabric=fabric, leg=leg, repeats=repeats)
+        return [_settled(partial(one, mode), say) for mode in MODES]
+
+    names = [f"two destinations, {mode}" for mode in MODES]
+    return _here_or_recorded(measure, Fabric.star(hosts=4, rate=COPY_RATES), names, say)
 
 
-def overlap(*, progress: Say | None = None) -> list[Record]:
+def compute_beside_messages(*, progress: Say | None = None) -> list[Record]:
     """Compute beside messages over loopback, then over a link, or return what was recorded."""
-    _say(progress, "computing beside messages")
-    try:
-        with _hosts(2, COPY_RATES[0]) as fabric:
-            as_it_is = measure_overlap(fabric=None)
-            return [as_it_is, measure_overlap(fabric=fabric)] if fabric else [as_it_is]
-    except FabricUnavailable as reason:
-        _say(progress, f"RECORDED instead: {reason}")
-        return [measure_overlap(fabric=None), *recorded(["computing beside messages, link"])]
+    say = progress or _nothing
+    say("computing beside messages")
+    return [
+        _overlap(fabric=None),
+        *_here_or_recorded(
+            lambda fabric: [_overlap(fabric=fabric)] if fabric else [],
+            Fabric.star(hosts=2, rate=COPY_RATES[0]),
+            ["computing beside messages, link"],
+            say,
+        ),
+    ]
 
 
 def recorded(cases: Sequence[str] | None = None) -> list[Record]:
     """Return the records of another machine, all or those of some cases."""
-    every = {record.case: record for record in load(RECORDING, recorded=True)}
+    every = by_case(load(RECORDING, recorded=True))
     return list(every.values()) if cases is None else [every[case] for case in cases]
+
+
+def modelled(schedule: str, channel: Channel, *, leg: float) -> StepTimeline:
+    """Simulate the step that is measured.
+
+    Args:
+        schedule: A name of SCHEDULES.
+        channel: How transfers are ordered.
+        leg: Seconds of one message between two hosts: the model's only parameter.
+    """
+    plan = SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
+    costs = Costs(Workload().forward, Workload().backward, nbytes=1.0, rate=1 / leg)
+    credits = CREDITS if channel is Channel.TAGGED else None
+    return simulate(plan, costs, channel=channel, credits=credits)
+
+
+def modelled_copies(mode: str, *, each: int, leg: float) -> float:
+    """Return the seconds of `each` copies to both destinations, if a leg alone takes `leg`."""
+    activities, after = {}, {}
+    order = [(dst, k) for k in range(each) for dst in DESTINATIONS]
+    for place, (dst, k) in enumerate(order):
+        down, up = (dst, k, 1), (dst, k, 2)
+        in_turn = "source" if mode == "in turn" else None
+        activities[down] = Activity(nbytes=leg, links=("source",), queue=in_turn)
+        activities[up] = Activity(nbytes=leg, links=(("to", dst),))
+        after[up] = [down]
+        before = order[place - 1] if mode == "interleaved" else (dst, k - 1)
+        after[down] = [(*before, 2)] if place and before[1] >= 0 else []
+    rates = dict.fromkeys(["source", *(("to", dst) for dst in DESTINATIONS)], 1.0)
+    return max(period.end for period in play(activities, after=after, rates=rates).values())
+
+
+def step(record: Record) -> StepTimeline:
+    """Return the timeline of the step that a pipeline's record holds."""
+    return StepTimeline.from_lists(record.values["timeline"], world_size=record.params["stages"])
 
 
 def table(records: Sequence[Record]) -> Table:
     """Lay out what has a prediction: step time, its error, bubbles."""
-    columns = [
-        "schedule",
-        "channel",
-        "predicted ms",
-        "measured ms",
-        "error %",
-        "predicted bubble",
-        "bubble",
-    ]
+    columns = ["schedule", "channel", "predicted ms", "measured ms", "error %"]
     rows = []
     for record in records:
-        if "slow_down" in record.values:
+        if record.predicted is None:
             continue
         took, expected = record.summary.median, record.predicted
         rows.append(
@@ -149,36 +174,146 @@ def table(records: Sequence[Record]) -> Table:
                 _rounded(record.values.get("bubble")),
             ]
         )
-    return Table(columns, rows)
-
-
-def _hosts(hosts: int, rate: str | Sequence[str]) -> AbstractContextManager[Fabric | None]:
-    """Build a fabric; under torchrun use the network that its ranks have (None)."""
-    return nullcontext() if torchrun.is_here() else Fabric.star(hosts=hosts, rate=rate)
-
-
-def _settled(measure: Callable[[], Record], progress: Say | None) -> Record:
-    """Measure; while the time is far above its prediction measure again, twice at most.
-
-    Other programs on the machine can only add time, so the fastest run is the least disturbed.
-    The record's `runs` tells how many there were.
-    """
-    records = [measure()]
-    while len(records) < 3 and _time(records[-1]) > 1.1 * records[-1].predicted:
-        _say(progress, "  disturbed? once more")
-        records.append(measure())
-    best = min(records, key=_time)
-    return replace(best, params={**best.params, "runs": len(records)})
-
-
-def _time(record: Record) -> float:
-    return record.summary.median
-
-
-def _say(progress: Say | None, text: str) -> None:
-    if progress:
-        progress(text)
+    return Table([*columns, "predicted bubble", "bubble"], rows)
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
+
+
+def _here_or_recorded(
+    measure: Callable, fabric: Fabric, cases: Sequence[str], say: Say
+) -> list[Record]:
+    return measured_or_recorded(
+        measure,
+        fabric,
+        recording=RECORDING,
+        experiment=NAME,
+        keep=lambda record: record.case in cases,
+        say=say,
+    )
+
+
+def _settled(measure: Callable[[], Record], say: Say) -> Record:
+    """Measure; while the time is far above its prediction measure again, twice at most.
+
+    Other programs on the machine can only add time, so the fastest run is the least disturbed.
+    """
+    return repeat_if_disturbed(
+        measure,
+        unrest=lambda record: record.summary.median / record.predicted,
+        limit=DISTURBED,
+        say=say,
+    )
+
+
+def _record(case: str, fabric: Fabric | None, **about: Any) -> Record:
+    return Record(
+        experiment=NAME,
+        case=case,
+        tier=Tier.EMULATED if fabric else Tier.MEASURED,
+        provenance=Provenance.here("gloo"),
+        **about,
+    )
+
+
+def _pipeline(
+    schedule: str, channel: Channel, *, fabric: Fabric | None, leg: float, steps: int
+) -> Record:
+    work = Workload()
+    ranks = programs(SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES))
+    predicted = modelled(schedule, channel, leg=leg)
+    results = launch(train, ranks, channel, work, steps, CREDITS, world_size=STAGES, fabric=fabric)
+    samples = [[notes.seconds for notes in steps_of_rank] for steps_of_rank in results]
+    totals = [max(times) for times in zip(*samples, strict=True)]
+    middle = sorted(range(steps), key=totals.__getitem__)[steps // 2]
+    seen = side_by_side([steps_of_rank[middle] for steps_of_rank in results])
+    return _record(
+        f"{schedule}, {channel.value}",
+        fabric,
+        params={
+            "schedule": schedule,
+            "channel": channel.value,
+            "stages": STAGES,
+            "micro_batches": MICRO_BATCHES,
+            "forward": work.forward,
+            "backward": work.backward,
+            "leg": leg,
+            "rate": PIPELINE_RATE if fabric else "as it is",
+        },
+        samples=samples,
+        nbytes=work.nbytes,
+        values={
+            "bubble": seen.bubble,
+            "predicted_bubble": predicted.bubble,
+            "gradients": [steps_of_rank[middle].digest for steps_of_rank in results],
+            "timeline": seen.as_lists(),
+        },
+        predicted=predicted.seconds,
+    )
+
+
+def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:
+    """Put the ranks' notes of one step side by side, to the microsecond.
+
+    All ranks read one kernel's clock. A transfer runs from when both ends want it until the
+    receiver has it.
+    """
+    start = min(begin for notes in ranks for _, begin, _ in notes.tasks)
+
+    def period(begin: float, end: float) -> Period:
+        return Period(round(begin - start, 6), round(end - start, 6))
+
+    tasks = [
+        (rank, task, period(begin, end))
+        for rank, notes in enumerate(ranks)
+        for task, begin, end in notes.tasks
+    ]
+    transfers = [
+        (transfer, period(max(begin, ranks[transfer.src].transfers[transfer][0]), end))
+        for rank, notes in enumerate(ranks)
+        for transfer, (begin, end) in notes.transfers.items()
+        if transfer.dst == rank
+    ]
+    tasks.sort(key=lambda item: item[2].begin)
+    transfers.sort(key=lambda item: item[1].begin)
+    return StepTimeline(len(ranks), tuple(tasks), tuple(transfers))
+
+
+def _copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int) -> Record:
+    copies = Copies(mode)
+    results = [launch(copy_to_two, copies, world_size=4, fabric=fabric) for _ in range(repeats)]
+    return _record(
+        f"two destinations, {mode}",
+        fabric,
+        params={
+            "mode": mode,
+            "copies": len(DESTINATIONS) * copies.each,
+            "leg": leg,
+            "rates": list(COPY_RATES) if fabric else "as it is",
+        },
+        samples=[[result[rank] for result in results] for rank in range(4)],
+        nbytes=copies.nbytes,
+        predicted=modelled_copies(mode, each=copies.each, leg=leg),
+    )
+
+
+def _overlap(*, fabric: Fabric | None) -> Record:
+    seen = launch(overlap.measure, world_size=2, fabric=fabric)
+    where = "link" if fabric else "loopback"
+    return _record(
+        f"computing beside messages, {where}",
+        fabric,
+        params={"where": where, "rate": COPY_RATES[0] if fabric else None},
+        samples=[[one.compute_beside] for one in seen],
+        values={
+            "ranks": [asdict(one) for one in seen],
+            "slow_down": median(one.slow_down for one in seen),
+            "cpu_share": median(one.cpu_share for one in seen),
+            "wait_ends_early_by": launch(wait_ends_early, world_size=2, fabric=fabric)[0],
+        },
+    )
+
+
+def _nothing(text: str) -> None:
+    """Say nothing."""

@@ -1,31 +1,43 @@
-"""Pictures of lesson 05: timelines of pipelines, ladders of channels, copies on links."""
+"""Pictures of lesson 05: timelines of steps, times of channels and copies, pipelines at scale."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Patch
 
-from labkit.lessons.pipeline_p2p import experiment
-from labkit.lessons.pipeline_p2p.simulator import Timeline
+from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, ideal_bubble
+from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
 from labkit.measure.records import Record, Tier
-from labkit.measure.tables import Table
-from labkit.show.plots import bars, describe, new_axes, new_figure, spread, stamp, style
+from labkit.show import plots
+from labkit.show.plots import bars, describe, line, new_axes, new_figure, stamp, style
+from labkit.show.timeline import Arrow, Bar, draw_lanes
 
-__all__ = ["compare", "copies", "draw", "ladder", "timeline"]
+KINDS = {"F": "F forward", "B": "B backward"}
+LOOKS = {"F forward": style(5), "B backward": style(4)}
+THREAD = {
+    "tensor.to, interleaved": 97.441,
+    "tensor.to, overlapped": 75.075,
+    "NCCL send": 270.14,
+    "NCCL batch_isend_irecv": 298.44,
+}
+"""Milliseconds for ten sends of 64 MB to two GPUs, from the thread (see the lesson's sources)."""
+COURSES = (
+    ("gpipe", Channel.ORDERED),
+    ("gpipe", Channel.TAGGED),
+    ("1f1b", Channel.ORDERED),
+    ("1f1b", Channel.TAGGED),
+    ("eager 1f1b", Channel.TAGGED),
+)
 
-LOOK = {"F": style(5), "B": style(4)}  # light blue and orange, told apart by hatching and letter
-ARROW = {"F": style(0), "B": style(1)}
 
-
-def timeline(
-    seen: Timeline,
+def step(
+    seen: StepTimeline,
     *,
     title: str = "",
     ax: Axes | None = None,
     until: float | None = None,
     names: bool = True,
-    arrows: bool = True,
 ) -> Axes:
     """Draw one row per rank: its tasks as boxes, transfers as arrows between the rows.
 
@@ -35,148 +47,142 @@ def timeline(
         ax: Where to draw.
         until: End of the time axis in seconds, to put two pictures on one scale.
         names: Write F3 or B3 into each box.
-        arrows: Draw the transfers.
     """
-    ax = new_axes(title, x="Time", xunit="ms", y="Rank", ax=ax, size=(10, 3.0))
-    ax.grid(visible=False)
-    for rank, task, span in seen.tasks:
-        look = LOOK[task.kind]
-        ax.barh(
-            rank, 1e3 * span.seconds, left=1e3 * span.begin, height=0.62, color=look.color,
-            hatch="////" if task.kind == "B" else "", edgecolor="white", linewidth=0.8,
-        )  # fmt: skip
-        if names:
-            _name(ax, str(task), x=500 * (span.begin + span.end), y=rank)
-    for transfer, span in seen.transfers if arrows else ():
-        look = ARROW[transfer.task.kind]
-        down = 1 if transfer.dst > transfer.src else -1
-        ends = [
-            (1e3 * span.begin, transfer.src + 0.31 * down),
-            (1e3 * span.end, transfer.dst - 0.31 * down),
-        ]
-        ax.add_patch(
-            FancyArrowPatch(
-                *ends,
-                arrowstyle="-|>",
-                mutation_scale=8,
-                color=look.color,
-                linewidth=1.1,
-                linestyle=look.linestyle,
-                shrinkA=0,
-                shrinkB=0,
-                alpha=0.85,
-            )
-        )
-    ax.set_yticks(range(seen.world_size), [f"rank {rank}" for rank in range(seen.world_size)])
-    ax.set_ylim(seen.world_size - 0.5, -0.5)
-    ax.set_xlim(0, 1e3 * (until or seen.seconds))
-    ax.legend(
-        handles=[
-            Patch(fc=LOOK["F"].color, label="F forward"),
-            Patch(fc=LOOK["B"].color, hatch="////", ec="white", label="B backward"),
+    return draw_lanes(
+        [f"rank {rank}" for rank in range(seen.world_size)],
+        [
+            Bar(rank, KINDS[task.kind], at.begin, at.end, label=str(task) if names else "")
+            for rank, task, at in seen.tasks
         ],
-        loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, ncols=2,
-    )  # fmt: skip
-    describe(
-        ax,
-        f"Timeline of {seen.world_size} ranks: {len(seen.tasks)} tasks and "
+        arrows=[
+            Arrow(t.src, at.begin, t.dst, at.end, KINDS[t.task.kind], label=str(t.task))
+            for t, at in seen.transfers
+        ],
+        looks=LOOKS,
+        said=f"Timeline of {seen.world_size} ranks: {len(seen.tasks)} tasks and "
         f"{len(seen.transfers)} transfers in {1e3 * seen.seconds:.0f} ms; the ranks do not "
         f"compute for {seen.bubble:.0%} of the time.",
-        table=_rows(seen),
+        title=title,
+        until=until,
+        ax=ax,
     )
-    return ax
 
 
-def compare(
-    seen: Sequence[tuple[str, Timeline]], *, tier: Tier | str, provenance=None, note: str = ""
+def steps(
+    seen: Sequence[tuple[str, StepTimeline]], *, tier: Tier | str, provenance=None, note: str = ""
 ) -> Figure:
     """Draw timelines below each other on one time axis, each with its title."""
     figure, panels = new_figure(len(seen), 1, size=(10, 0.5 + 2.5 * len(seen)))
     until = max(one.seconds for _, one in seen)
     for panel, (title, one) in zip(panels, seen, strict=True):
-        ax = timeline(
-            one, title=f"{title}: {1e3 * one.seconds:.0f} ms", ax=panel, until=1.01 * until,
-            names=until < 1.1,
-        )  # fmt: skip
-        stamp(ax, tier, provenance, note=note)
+        title = f"{title}: {1e3 * one.seconds:.0f} ms"
+        step(one, title=title, ax=panel, until=1.01 * until, names=until < 1.1)
+        stamp(panel, tier, provenance, note=note)
     return figure
-
-
-def ladder(records: Sequence[Record], *, schedule: str, ax: Axes | None = None) -> Axes:
-    """Draw a schedule's step time on each channel: measured as bars, predicted as crosses."""
-    chosen = [record for record in records if record.params.get("schedule") == schedule]
-    return _bars_with_model(
-        chosen,
-        names=[record.params["channel"] for record in chosen],
-        title=schedule,
-        ax=ax,
-    )
 
 
 def copies(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     """Draw the times of copies to two destinations, measured and predicted."""
     chosen = [record for record in records if "mode" in record.params]
-    return _bars_with_model(
-        chosen,
-        names=[record.params["mode"] for record in chosen],
-        title="Ten copies, two destinations",
-        ax=ax,
-    )
+    names = [record.params["mode"] for record in chosen]
+    return _ladder(chosen, names, title="Ten copies, two destinations", ax=ax)
 
 
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw all ladders of the experiment in one picture."""
-    schedules = [
-        name
-        for name in experiment.SCHEDULES
-        if any(record.params.get("schedule") == name for record in records)
-    ]
+    """Draw each schedule's step time on each channel, and the copies, measured and predicted."""
     figure, panels = new_figure(
         2, 2, title="The order of transfers decides the step time", size=(11, 6.4)
     )
-    for panel, name in zip(panels, schedules, strict=False):
-        ladder(records, schedule=name, ax=panel)
+    for panel, name in zip(panels, SCHEDULES, strict=False):
+        chosen = [record for record in records if record.params.get("schedule") == name]
+        _ladder(chosen, [record.params["channel"] for record in chosen], title=name, ax=panel)
     copies(records, ax=panels[3])
     return figure
 
 
-def _bars_with_model(
-    records: Sequence[Record], *, names: Sequence[str], title: str, ax: Axes | None
+def _ladder(
+    records: Sequence[Record], names: Sequence[str], *, title: str, ax: Axes | None
 ) -> Axes:
-    ax = new_axes(title, x="Time of a step", xunit="ms", ax=ax)
-    medians, band = spread(records, "ms")
-    predicted = [1e3 * record.predicted for record in records]
-    bars(
+    return plots.ladder(
+        records, title=title, x="Time of a step", names=names, series=list(range(len(names))),
+        value_format="    {:.0f}", ax=ax,
+    )  # fmt: skip
+
+
+def puzzle(ax: Axes | None = None) -> Axes:
+    """Draw the thread's four ways to make ten transfers."""
+    ax = new_axes("The same ten transfers, four ways", x="Time", xunit="ms", ax=ax)
+    bars(ax, list(THREAD), list(THREAD.values()), series=[0, 1, 2, 3], value_format="{:.0f}")
+    said = ", ".join(f"{name} {value:.0f} ms" for name, value in THREAD.items())
+    describe(ax, f"Ten transfers of 64 MB from one GPU to two others: {said}.")
+    return stamp(ax, Tier.PUBLISHED, note="8x RTX 3090, PyTorch dev forum")
+
+
+@cache
+def slowness(
+    schedule: str, channel: Channel, *, stages: int, micro_batches: int, transfer: float
+) -> float:
+    """Return a step's time over the time of its computing alone, without any bubble.
+
+    Args:
+        schedule: A name of SCHEDULES.
+        channel: How transfers are ordered.
+        stages: Pipeline stages, one per rank.
+        micro_batches: Micro-batches per step.
+        transfer: Time of one transfer over that of one forward task; backward takes two.
+    """
+    plan = SCHEDULES[schedule](stages=stages, micro_batches=micro_batches)
+    costs = Costs(1.0, 2.0, nbytes=transfer, rate=1.0)
+    return simulate(plan, costs, channel=channel).seconds / (3.0 * micro_batches)
+
+
+def at_scale(
+    *,
+    stages: tuple[int, ...] = (4, 8, 16, 32, 64),
+    micro_batches: int = 32,
+    transfer: float = 0.5,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the slowness of schedules and channels over the number of stages."""
+    ax = new_axes(
+        "More stages: the bubble grows, and the wrong order adds to it",
+        x="Stages", y="Step time / computing alone", xscale="log", ax=ax, size=(8.6, 4.6),
+    )  # fmt: skip
+    for series, (schedule, channel) in enumerate(COURSES[::2]):
+        values = [
+            slowness(schedule, channel, stages=s, micro_batches=micro_batches, transfer=transfer)
+            for s in stages
+        ]
+        line(ax, stages, values, label=f"{schedule}, {channel.value}", series=series)
+    bubble = [1 / (1 - ideal_bubble(stages=s, micro_batches=micro_batches)) for s in stages]
+    line(ax, stages, bubble, label="bubble alone", series=6)
+    ax.set_xticks(stages, [str(s) for s in stages])
+    ax.minorticks_off()
+    describe(
         ax,
-        names,
-        medians,
-        **band,
-        series=list(range(len(names))),
-        value_format="    {:.0f}",
+        f"With {micro_batches} micro-batches and transfers of {transfer:g} forward tasks, from "
+        f"{stages[0]} to {stages[-1]} stages.",
     )
-    look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none"}
-    ax.plot(predicted, range(len(names)), "X", color="black", **look)
-    said = "; ".join(
-        f"{name}: {median:.0f} ms measured, {expected:.0f} ms predicted"
-        for name, median, expected in zip(names, medians, predicted, strict=True)
+    return stamp(
+        ax,
+        Tier.MODELLED,
+        note=f"{micro_batches} micro-batches, transfer = {transfer:g} forward, backward = 2",
     )
-    describe(ax, f"{title}. {said}.")
-    stamp(ax, records[0].tier, records[0].provenance, note="crosses: MODELLED")
-    return ax
 
 
-def _name(ax: Axes, text: str, *, x: float, y: float) -> None:
-    box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
-    ax.text(x, y, text, ha="center", va="center", fontsize=7.5, bbox=box)
-
-
-def _rows(seen: Timeline) -> Table:
-    rows = [
-        [f"rank {rank}", str(task), 1e3 * span.begin, 1e3 * span.end]
-        for rank, task, span in seen.tasks
+def explore_scale(stages: int, micro_batches: int, transfer: float) -> Axes:
+    """Draw the slowness of schedules and channels for one pipeline; for `widgets.explore`."""
+    names = [f"{schedule}, {channel.value}" for schedule, channel in COURSES]
+    values = [
+        slowness(schedule, channel, stages=stages, micro_batches=micro_batches, transfer=transfer)
+        for schedule, channel in COURSES
     ]
-    rows += [
-        [f"{transfer.src}→{transfer.dst}", str(transfer.task), 1e3 * span.begin, 1e3 * span.end]
-        for transfer, span in seen.transfers
-    ]
-    return Table(["where", "what", "begin ms", "end ms"], rows)
+    bubble = 1 / (1 - ideal_bubble(stages=stages, micro_batches=micro_batches))
+    ax = new_axes(
+        f"{stages} stages, {micro_batches} micro-batches", x="Step time / computing alone",
+        size=(8.6, 3.4),
+    )  # fmt: skip
+    bars(ax, ["bubble alone", *names], [bubble, *values], series=[6, 0, 1, 2, 3, 4])
+    best = min(zip(values, names, strict=True))
+    describe(ax, f"The best is {best[1]} with {best[0]:.2f}; the bubble alone costs {bubble:.2f}.")
+    return stamp(ax, Tier.MODELLED, note=f"transfer = {transfer:g} forward, backward = 2 forward")

@@ -1,28 +1,37 @@
-"""The rank program: one stage of a pipeline that really trains, through a chosen channel.
+"""What the ranks run: a pipeline that trains, copies to two destinations, and small questions.
 
-A stage is one layer, y = tanh(x W), with its backward pass written out. After computing, the rank
-sleeps until the task's set time is over: it stands for a CPU that waits for its accelerator. So
-four stages keep their times on two cores, and the mathematics is real and can be checked.
+A stage of the pipeline is one layer, y = tanh(x W), with its backward pass written out. After
+computing, the rank sleeps until the task's set time is over: it stands for a CPU that waits for its
+accelerator. So four stages keep their times on two cores, and the mathematics is real and can be
+checked.
 """
 
 import hashlib
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
-from labkit.lessons.pipeline_p2p.p2p import Lanes, Mailbox
-from labkit.lessons.pipeline_p2p.pipeline import Batch, Channel, Program, Transfer
-from labkit.lessons.pipeline_p2p.schedules import Task
-
-__all__ = ["Run", "Shape", "train", "train_alone"]
+from labkit.lessons.pipeline_p2p.exchange import Lanes, Mailbox
+from labkit.lessons.pipeline_p2p.schedules import (
+    Batch,
+    Channel,
+    Program,
+    Task,
+    Transfer,
+    transfers_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Workload:
     """What is trained, and how long it takes."""
 
     rows: int = 400
@@ -50,16 +59,16 @@ class Shape:
         return (torch.rand(self.width, self.width, generator=generator) - 0.5) / self.width**0.5
 
 
-@dataclass(slots=True)
-class Run:
+@dataclass(frozen=True, slots=True)
+class StepNotes:
     """What a rank brings back from one training step."""
 
     seconds: float
-    tasks: list[tuple[Task, float, float]] = field(default_factory=list)
+    tasks: list[tuple[Task, float, float]]
     """(task, begin, end) on the kernel's clock, which all ranks of one machine share."""
-    transfers: dict[Transfer, tuple[float, float]] = field(default_factory=dict)
+    transfers: dict[Transfer, tuple[float, float]]
     """When this rank started and finished its end of each transfer."""
-    gradients: torch.Tensor | None = None
+    gradients: torch.Tensor
 
     @property
     def digest(self) -> str:
@@ -70,73 +79,79 @@ class Run:
 class Stage:
     """One layer, its saved activations and its gradient."""
 
-    def __init__(self, number: int, *, shape: Shape) -> None:
-        self.weights = shape.weights(number)
+    def __init__(self, number: int, *, work: Workload) -> None:
+        self.weights = work.weights(number)
         self.gradients = torch.zeros_like(self.weights)
-        self._shape = shape
+        self._work = work
         self._saved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def compute(self, task: Task, arrived: torch.Tensor | None) -> torch.Tensor:
         """Run a task on what arrived: an activation for F, a gradient for B; None at an end."""
         until = time.perf_counter()
-        until += self._shape.forward if task.kind == "F" else self._shape.backward
-        made = self._forward(task, arrived) if task.kind == "F" else self._backward(task, arrived)
+        until += self._work.forward if task.kind == "F" else self._work.backward
+        pass_through = self._forward if task.kind == "F" else self._backward
+        made = pass_through(task.micro_batch, arrived)
         time.sleep(max(0.0, until - time.perf_counter()))
         return made
 
-    def _forward(self, task: Task, x: torch.Tensor | None) -> torch.Tensor:
-        x = self._shape.micro_batch(task.micro_batch) if x is None else x
+    def _forward(self, k: int, x: torch.Tensor | None) -> torch.Tensor:
+        x = self._work.micro_batch(k) if x is None else x
         y = torch.tanh(x @ self.weights)
-        self._saved[task.micro_batch] = (x, y)
+        self._saved[k] = (x, y)
         return y
 
-    def _backward(self, task: Task, dy: torch.Tensor | None) -> torch.Tensor:
-        x, y = self._saved.pop(task.micro_batch)
+    def _backward(self, k: int, dy: torch.Tensor | None) -> torch.Tensor:
+        x, y = self._saved.pop(k)
         dz = (y if dy is None else dy) * (1 - y * y)  # at the end: the gradient of sum(y**2) / 2
         self.gradients += x.T @ dz
         return dz @ self.weights.T
 
 
 def train(
-    ranks: Sequence[Program], channel: Channel, shape: Shape, steps: int = 1, credits: int = 2
-) -> list[Run]:
+    ranks: Sequence[Program], channel: Channel, work: Workload, steps: int = 1, credits: int = 2
+) -> list[StepNotes]:
     """Train for some steps on this rank; one stage per rank. Call it through `launch`."""
-    groups = _groups(ranks, channel)
-    idle = replace(shape, forward=0.0, backward=0.0)
-    _step(ranks, channel, idle, groups=groups, credits=credits)  # connects; not counted
-    return [_step(ranks, channel, shape, groups=groups, credits=credits) for _ in range(steps)]
+    open_exchange = _opener(ranks, channel, work, credits)
+    idle = replace(work, forward=0.0, backward=0.0)
+    _step(ranks, idle, open_exchange)  # connects; not counted
+    return [_step(ranks, work, open_exchange) for _ in range(steps)]
+
+
+def _opener(
+    ranks: Sequence[Program], channel: Channel, work: Workload, credits: int
+) -> Callable[[], Lanes | Mailbox]:
+    """Return what opens the exchange of one step."""
+    rank, like = dist.get_rank(), torch.empty(work.rows, work.width)
+    program = ranks[rank]
+    every = sorted({transfer for steps in ranks for transfer in transfers_of(steps)})
+    if channel is Channel.TAGGED:
+        place = {step: number for number, step in enumerate(program) if isinstance(step, Task)}
+        incoming = [transfer for transfer in transfers_of(program) if transfer.dst == rank]
+        incoming.sort(key=lambda transfer: place[transfer.use])
+        tags = {transfer: number for number, transfer in enumerate(every)}
+        return partial(Mailbox, incoming, tags=tags, like=like, credits=credits)
+    lanes = defaultdict(list)
+    for batch in (step for step in program if isinstance(step, Batch)):
+        for lane, transfers in channel.lanes(batch):
+            lanes[lane].append(transfers)
+    groups = {}
+    if channel is not Channel.ORDERED:  # a group for every lane; all ranks in the same order
+        members = {channel.lane(t): sorted((t.src, t.dst)) for t in every}
+        groups = {lane: dist.new_group(pair) for lane, pair in members.items()}
+    return partial(Lanes, lanes, like=like, groups=groups)
 
 
 def _step(
-    ranks: Sequence[Program], channel: Channel, shape: Shape, *, groups: dict, credits: int
-) -> Run:
-    stage = Stage(dist.get_rank(), shape=shape)
-    dist.barrier()
-    begin = time.perf_counter()
-    exchange = _exchange(ranks, channel, shape, groups=groups, credits=credits)
-    tasks = _play(ranks[dist.get_rank()], stage, exchange)
-    exchange.close()
-    return Run(time.perf_counter() - begin, tasks, exchange.spans, stage.gradients)
-
-
-def train_alone(shape: Shape, *, stages: int, micro_batches: int) -> list[torch.Tensor]:
-    """Compute the same gradients in one process, without a pipeline: what must come out."""
-    parts = [Stage(n, shape=shape) for n in range(stages)]
-    for k in range(micro_batches):
-        x = None
-        for n, part in enumerate(parts):
-            x = part._forward(Task("F", n, k), x)
-        dy = None
-        for n, part in reversed(list(enumerate(parts))):
-            dy = part._backward(Task("B", n, k), dy)
-    return [part.gradients for part in parts]
-
-
-def _play(program: Program, stage: Stage, exchange: Lanes | Mailbox) -> list:
+    ranks: Sequence[Program], work: Workload, open_exchange: Callable[[], Lanes | Mailbox]
+) -> StepNotes:
     """Go through the program: take what a task needs, compute, put what it made."""
-    into = {t.use: t for t in _transfers(program)}
-    out_of = {t.task: t for t in _transfers(program)}
+    program, stage = ranks[dist.get_rank()], Stage(dist.get_rank(), work=work)
+    into = {t.use: t for t in transfers_of(program)}
+    out_of = {t.task: t for t in transfers_of(program)}
     done = []
+    dist.barrier()
+    start = time.perf_counter()
+    exchange = open_exchange()
     for task in (step for step in program if isinstance(step, Task)):
         arrived = exchange.take(into[task]) if task in into else None
         begin = time.perf_counter()
@@ -144,41 +159,177 @@ def _play(program: Program, stage: Stage, exchange: Lanes | Mailbox) -> list:
         done.append((task, begin, time.perf_counter()))
         if task in out_of:
             exchange.put(out_of[task], made)
-    return done
+    exchange.close()
+    return StepNotes(time.perf_counter() - start, done, exchange.times, stage.gradients)
 
 
-def _exchange(
-    ranks: Sequence[Program], channel: Channel, shape: Shape, *, groups: dict, credits: int
-) -> Lanes | Mailbox:
+SOURCE, MEMORY, DESTINATIONS = 0, 1, (2, 3)
+DONE = 1000  # a tag that no copy has
+MODES = {
+    "interleaved": "one stream: each copy starts when the one before has ended",
+    "overlapped": "a stream per destination: the first legs share the source's link",
+    "in turn": "a stream per destination, and one first leg at a time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What is copied."""
+
+    mode: str
+    """One of MODES."""
+    each: int = 5
+    """Copies per destination."""
+    nbytes: int = 2 << 20
+    """Bytes of a copy."""
+
+
+def copy_to_two(copies: Copies) -> float:
+    """Run the copies on 4 ranks; return this rank's seconds.
+
+    Without peer access, a copy from GPU to GPU goes through the host's memory: first down from the
+    source (leg 1), then up to the destination (leg 2). Here the GPUs are hosts with slow network
+    cards and the host's memory is a host with a fast one; rank 1 is that memory and drives the
+    copies, as the streams of the thread's program do.
+    """
     rank = dist.get_rank()
-    program = ranks[rank]
-    like = torch.empty(shape.rows, shape.width)
-    if channel is Channel.TAGGED:
-        every = sorted({t for steps in ranks for t in _transfers(steps)})
-        use = {step: place for place, step in enumerate(program) if isinstance(step, Task)}
-        incoming = [t for t in _transfers(program) if t.dst == rank]
-        tags = {transfer: number for number, transfer in enumerate(every)}
-        return Mailbox(
-            sorted(incoming, key=lambda t: use[t.use]), tags=tags, like=like, credits=credits
-        )
-    lanes = defaultdict(list)
-    for batch in (step for step in program if isinstance(step, Batch)):
-        parts = defaultdict(list)
-        for transfer in batch.transfers:
-            parts[channel.lane(transfer)].append(transfer)
-        for lane, part in parts.items():
-            lanes[lane].append(part)
-    return Lanes(lanes, like=like, groups=groups)
+    block = torch.ones(copies.nbytes // 4)
+    # A group per destination has its own connections: so two copies share a link, not a queue.
+    streams = {dst: dist.new_group([SOURCE, MEMORY, dst]) for dst in DESTINATIONS}
+    order = [(dst, k) for k in range(copies.each) for dst in DESTINATIONS]
+    dist.barrier()
+    begin = time.perf_counter()
+    if rank == MEMORY:
+        _drive(copies, streams, order)
+    elif rank == SOURCE:  # nothing moves before rank 1 posts the receive
+        for work in [dist.isend(block, MEMORY, group=streams[dst], tag=k) for dst, k in order]:
+            work.wait()
+    else:
+        for k in range(copies.each):
+            dist.recv(block, MEMORY, group=streams[rank], tag=k)
+            dist.send(block[:1], MEMORY, group=streams[rank], tag=DONE)
+    dist.barrier()
+    return time.perf_counter() - begin
 
 
-def _groups(ranks: Sequence[Program], channel: Channel) -> dict:
-    """Make a process group for every lane between two ranks; all ranks in the same order."""
-    if channel not in (Channel.EDGE, Channel.DIRECTION):
-        return {}
-    every = sorted({t for steps in ranks for t in _transfers(steps)})
-    lanes = {channel.lane(t): sorted((t.src, t.dst)) for t in every}
-    return {lane: dist.new_group(members) for lane, members in lanes.items()}
+def _drive(copies: Copies, streams: dict, order: list[tuple[int, int]]) -> None:
+    turn = threading.Lock() if copies.mode == "in turn" else nullcontext()
+
+    def copy(dst: int, k: int) -> None:
+        buffer, group = torch.empty(copies.nbytes // 4), streams[dst]
+        with turn:
+            dist.recv(buffer, SOURCE, group=group, tag=k)
+        dist.send(buffer, dst, group=group, tag=k)
+        dist.recv(buffer[:1], dst, group=group, tag=DONE)  # a send ends when the kernel has it
+
+    def stream(dst: int) -> None:
+        for k in range(copies.each):
+            copy(dst, k)
+
+    if copies.mode == "interleaved":
+        for dst, k in order:
+            copy(dst, k)
+    else:
+        with ThreadPoolExecutor(len(DESTINATIONS)) as workers:
+            list(workers.map(stream, DESTINATIONS))
 
 
-def _transfers(program: Program) -> list[Transfer]:
-    return [t for step in program if isinstance(step, Batch) for t in step.transfers]
+LATE = 0.15  # seconds that the receiver comes late
+LARGE = 1 << 20  # bytes
+
+
+def ask() -> dict[str, bool]:
+    """Ask the backend what its calls wait for, by running them on two ranks; rank 0 knows."""
+    questions = {
+        "Does send (4 bytes) hold Python until the receiver asks?": partial(_held, by="send"),
+        "Does isend hold Python until the receiver asks?": partial(_held, by="isend"),
+        "Does wait() on the isend hold Python until then?": partial(_held, by="wait"),
+        "Is a change between isend and wait() sent instead?": partial(_changed, waits=False),
+        "Is a change after wait() sent instead?": partial(_changed, waits=True),
+        "Can the buffer of an irecv change before wait()?": _irecv_fills,
+        "May a message overtake another one with a different tag?": _tags_overtake,
+    }
+    answers = {}
+    for question, experiment in questions.items():
+        dist.barrier()
+        answers[question] = experiment(dist.get_rank())
+    return answers
+
+
+def wait_ends_early() -> float:
+    """Return by how many seconds send ends on rank 0 before rank 1 has the 1 MiB (one clock)."""
+    x, rank = torch.zeros(LARGE // 4), dist.get_rank()
+    (dist.recv if rank else dist.send)(x, 1 - rank)
+    ended = torch.tensor([time.perf_counter()], dtype=torch.float64)
+    theirs = ended.clone()
+    (dist.send if rank else dist.recv)(theirs, 1 - rank)
+    return float(theirs - ended)
+
+
+def _held(rank: int, *, by: str) -> bool:
+    """Let the receiver come late and look how long a call holds the sender."""
+    x = torch.zeros(1)
+    if rank == 1:
+        time.sleep(LATE)
+        dist.recv(x, 0)
+        return False
+    begin = time.perf_counter()
+    if by == "send":
+        dist.send(x, 1)
+        return time.perf_counter() - begin > LATE / 2
+    work = dist.isend(x, 1)
+    issued = time.perf_counter()
+    work.wait()
+    held = issued - begin if by == "isend" else time.perf_counter() - issued
+    return held > LATE / 2
+
+
+def _changed(rank: int, *, waits: bool) -> bool:
+    """Change a buffer after isend, before or after wait(); look what arrives."""
+    x, note = torch.full((LARGE // 4,), 1.0), torch.zeros(1)
+    if rank == 0:
+        work = dist.isend(x, 1)
+        if waits:
+            work.wait()
+        x.fill_(-1.0)
+        dist.send(note, 1, tag=1)
+        if not waits:  # never twice: a second wait() on a gloo send does not return
+            work.wait()
+        dist.recv(note, 1)
+        return bool(note)
+    if not waits:  # only then: the sender must have changed it before we ask
+        dist.recv(note, 0, tag=1)
+    dist.recv(x, 0)
+    if waits:
+        dist.recv(note, 0, tag=1)
+    dist.send((x != 1.0).any().float().reshape(1), 0)
+    return False
+
+
+def _irecv_fills(rank: int) -> bool:
+    x, filled = torch.full((1,), 5.0), torch.zeros(1)
+    if rank == 0:
+        dist.send(x, 1)
+        dist.recv(filled, 1)
+        return bool(filled)
+    work = dist.irecv(x.zero_(), 0)
+    time.sleep(LATE)
+    filled = (x == 5.0).float()
+    work.wait()
+    dist.send(filled, 0)
+    return False
+
+
+def _tags_overtake(rank: int) -> bool:
+    """Send tag 7 then 9; receive 9, and only then ask for 7."""
+    if rank == 0:
+        for work in [dist.isend(torch.tensor([float(tag)]), 1, tag=tag) for tag in (7, 9)]:
+            work.wait()
+        right = torch.zeros(1)
+        dist.recv(right, 1)
+        return bool(right)
+    got = torch.zeros(2)
+    dist.recv(got[:1], 0, tag=9)
+    dist.recv(got[1:], 0, tag=7)
+    dist.send((got == torch.tensor([9.0, 7.0])).all().float().reshape(1), 0)
+    return False

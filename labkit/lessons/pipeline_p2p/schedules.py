@@ -1,30 +1,21 @@
-"""Pipeline schedules as data: who computes what, in which order.
+"""Pipeline schedules as data, and the program of each rank that follows from one.
 
 A model is cut into stages, a batch into micro-batches. Each micro-batch goes forward (F) through
 all stages, then backward (B) through all of them again. A schedule says, for every rank, in which
-order it computes its share. It says nothing of transfers: they follow (`pipeline`).
+order it computes its share. A program adds what the rank receives and sends between its tasks. When
+a transfer may start depends on the channel that it goes through (`Channel`, `simulator`).
 
-Sources: GPipe (Huang et al., 2019); 1F1B (PipeDream-Flush, Narayanan et al., 2021); interleaved
-1F1B (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC 2021).
+Sources: GPipe (Huang et al., 2019); 1F1B (PipeDream-Flush, Narayanan et al., 2021).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-
-__all__ = [
-    "InvalidSchedule",
-    "Schedule",
-    "Task",
-    "eager_1f1b",
-    "gpipe",
-    "ideal_bubble",
-    "interleaved",
-    "one_f_one_b",
-]
+from enum import Enum
 
 
-class InvalidSchedule(ValueError):
-    """A schedule or a program that cannot mean anything; the message lists what is wrong."""
+class InvalidProgram(ValueError):
+    """Programs that cannot mean anything; the message lists what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,7 +25,7 @@ class Task:
     kind: str
     """"F" (forward) or "B" (backward)."""
     stage: int
-    """Which part of the model, 0 to stages - 1."""
+    """Which part of the model, 0 to stages - 1; it lives on the rank of that number."""
     micro_batch: int
     """Which part of the batch, 0 to micro_batches - 1."""
 
@@ -44,49 +35,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What every rank computes, in order. Stage v lives on rank v % world_size."""
+    """What every rank computes, in order. Rank r holds stage r."""
 
     name: str
     order: tuple[tuple[Task, ...], ...]
     """order[r]: the tasks of rank r, first to last."""
-    stages: int
     micro_batches: int
 
-    def __post_init__(self) -> None:
-        wrong = []
-        for rank, tasks in enumerate(self.order):
-            wrong += [
-                f"{task} of stage {task.stage} is on rank {rank}, not {self.rank_of(task.stage)}"
-                for task in tasks
-                if self.rank_of(task.stage) != rank
-            ]
-        found = Counter(task for tasks in self.order for task in tasks)
-        wanted = [
-            Task(kind, stage, micro_batch)
-            for kind in "FB"
-            for stage in range(self.stages)
-            for micro_batch in range(self.micro_batches)
-        ]
-        wrong += [
-            f"{task} of stage {task.stage} appears {found[task]} times, must appear once"
-            for task in wanted
-            if found[task] != 1
-        ]
-        wrong += [
-            f"{task} of stage {task.stage} does not exist" for task in found - Counter(wanted)
-        ]
-        if wrong:
-            more = f" (and {len(wrong) - 4} more)" if len(wrong) > 4 else ""
-            raise InvalidSchedule(f"schedule {self.name!r}: " + "; ".join(wrong[:4]) + more)
-
     @property
-    def world_size(self) -> int:
-        """Return how many ranks the schedule needs."""
+    def stages(self) -> int:
+        """Return how many stages there are, and ranks."""
         return len(self.order)
-
-    def rank_of(self, stage: int) -> int:
-        """Return the rank that holds a stage."""
-        return stage % len(self.order)
 
     def peak_in_flight(self) -> list[int]:
         """Return, per rank, the most activations kept at once (forward done, backward not yet)."""
@@ -102,12 +61,7 @@ class Schedule:
 
 def gpipe(*, stages: int, micro_batches: int) -> Schedule:
     """Build GPipe: all forward passes, then all backward passes. Keeps every activation."""
-    _positive(stages=stages, micro_batches=micro_batches)
-    order = tuple(
-        tuple(Task(kind, stage, k) for kind in "FB" for k in range(micro_batches))
-        for stage in range(stages)
-    )
-    return Schedule("gpipe", order, stages, micro_batches)
+    return _schedule("gpipe", stages, micro_batches, warmup=lambda stage: micro_batches)
 
 
 def one_f_one_b(*, stages: int, micro_batches: int) -> Schedule:
@@ -115,7 +69,7 @@ def one_f_one_b(*, stages: int, micro_batches: int) -> Schedule:
 
     As long as GPipe when transfers are free, but stage i keeps at most stages - i activations.
     """
-    return _one_f_one_b("1f1b", stages=stages, micro_batches=micro_batches, slack=1)
+    return _schedule("1f1b", stages, micro_batches, warmup=lambda stage: stages - stage - 1)
 
 
 def eager_1f1b(*, stages: int, micro_batches: int) -> Schedule:
@@ -124,74 +78,182 @@ def eager_1f1b(*, stages: int, micro_batches: int) -> Schedule:
     Costs memory: stage i keeps up to 2 (stages - i) - 1 activations. Source: Zhuang et al., "On
     Optimizing the Communication of Model Parallelism", MLSys 2023, section 4.
     """
-    return _one_f_one_b("eager 1f1b", stages=stages, micro_batches=micro_batches, slack=2)
-
-
-def _one_f_one_b(name: str, *, stages: int, micro_batches: int, slack: int) -> Schedule:
-    _positive(stages=stages, micro_batches=micro_batches)
-    order = tuple(
-        _alternate(
-            [Task("F", stage, k) for k in range(micro_batches)],
-            [Task("B", stage, k) for k in range(micro_batches)],
-            warmup=min(slack * (stages - stage - 1), micro_batches),
-        )
-        for stage in range(stages)
+    return _schedule(
+        "eager 1f1b", stages, micro_batches, warmup=lambda stage: 2 * (stages - stage - 1)
     )
-    return Schedule(name, order, stages, micro_batches)
 
 
-def interleaved(*, world_size: int, chunks: int, micro_batches: int) -> Schedule:
-    """Build interleaved 1F1B: every rank holds `chunks` stages, world_size apart.
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "eager 1f1b": eager_1f1b,
+}
 
-    Micro-batches go through in groups of world_size, so micro_batches must be a multiple of it.
 
-    Raises:
-        ValueError: micro_batches is not a multiple of world_size.
-    """
-    _positive(world_size=world_size, chunks=chunks, micro_batches=micro_batches)
-    if micro_batches % world_size:
-        raise ValueError(
-            f"interleaved needs micro_batches to be a multiple of world_size: "
-            f"{micro_batches} % {world_size} = {micro_batches % world_size}, not 0"
-        )
-    group = world_size * chunks
-    count = micro_batches * chunks
+def _schedule(
+    name: str, stages: int, micro_batches: int, *, warmup: Callable[[int], int]
+) -> Schedule:
+    """Let each stage run ahead with `warmup(stage)` forward passes, then alternate F and B."""
+    for what, value in {"stages": stages, "micro_batches": micro_batches}.items():
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{what} must be a whole number of at least 1, not {value!r}")
     order = []
-    for rank in range(world_size):
-
-        def task(kind: str, k: int, rank: int = rank) -> Task:
-            chunk = k % group // world_size
-            if kind == "B":
-                chunk = chunks - 1 - chunk
-            return Task(kind, chunk * world_size + rank, k // group * world_size + k % world_size)
-
-        order.append(
-            _alternate(
-                [task("F", k) for k in range(count)],
-                [task("B", k) for k in range(count)],
-                warmup=min(2 * (world_size - rank - 1) + (chunks - 1) * world_size, count),
-            )
-        )
-    return Schedule(f"interleaved x{chunks}", tuple(order), world_size * chunks, micro_batches)
+    for stage in range(stages):
+        forward, backward = ([Task(kind, stage, k) for k in range(micro_batches)] for kind in "FB")
+        ahead = min(warmup(stage), micro_batches)
+        tasks = forward[:ahead]
+        for f, b in zip(forward[ahead:], backward, strict=False):
+            tasks += [f, b]
+        order.append((*tasks, *backward[micro_batches - ahead :]))
+    return Schedule(name, tuple(order), micro_batches)
 
 
-def ideal_bubble(*, stages: int, micro_batches: int, chunks: int = 1) -> float:
+def ideal_bubble(*, stages: int, micro_batches: int) -> float:
     """Return the share of a rank's time that it idles when transfers cost nothing.
 
-    (s - 1) / (chunks * m + s - 1), with s = stages per chunk (= ranks) and m = micro_batches:
-    Narayanan et al., SC 2021, section 2.2, as a share of the whole step.
+    (s - 1) / (m + s - 1), with s stages and m micro-batches: Narayanan et al., "Efficient
+    Large-Scale Language Model Training on GPU Clusters", SC 2021, section 2.2.
     """
-    return (stages - 1) / (chunks * micro_batches + stages - 1)
+    return (stages - 1) / (micro_batches + stages - 1)
 
 
-def _alternate(forward: list[Task], backward: list[Task], *, warmup: int) -> tuple[Task, ...]:
-    order = forward[:warmup]
-    for f, b in zip(forward[warmup:], backward, strict=False):
-        order += [f, b]
-    return (*order, *backward[len(forward) - warmup :])
+@dataclass(frozen=True, slots=True, order=True)
+class Transfer:
+    """One message: what `task` produced goes from rank src to rank dst, where `use` needs it."""
+
+    task: Task
+    use: Task
+    src: int
+    dst: int
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.src}→{self.dst}"
 
 
-def _positive(**values: int) -> None:
-    for name, value in values.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Transfers that a rank starts together and finishes together; often only one.
+
+    What `torch.distributed.batch_isend_irecv` takes: no order among them, all done before the next.
+    """
+
+    transfers: tuple[Transfer, ...]
+
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.transfers))
+
+
+Program = tuple[Task | Batch, ...]
+"""What one rank does, in order."""
+
+
+class Channel(Enum):
+    """How a rank's transfers are ordered. The comment names what behaves so."""
+
+    BLOCKING = "blocking"
+    """Transfers and computing in one order: blocking send and recv."""
+    ORDERED = "ordered"
+    """All transfers of a rank in one order, beside the computing: one NCCL communicator."""
+    EDGE = "edge"
+    """One order per pair of ranks: one process group per edge."""
+    DIRECTION = "direction"
+    """One order per pair and direction: two process groups per edge."""
+    TAGGED = "tagged"
+    """No order: each starts when it can. Tags on gloo, or plain memory copies."""
+
+    def lane(self, transfer: Transfer) -> Hashable:
+        """Return which queue a transfer stands in; None when it stands in none."""
+        if self is Channel.TAGGED:
+            return None
+        if self is Channel.DIRECTION:
+            return (transfer.src, transfer.dst)
+        return _pair(transfer) if self is Channel.EDGE else "all"
+
+    def lanes(self, batch: Batch) -> list[tuple[Hashable, tuple[Transfer, ...]]]:
+        """Divide a batch by the queues that its transfers stand in."""
+        if self is Channel.TAGGED:
+            return [(None, (transfer,)) for transfer in batch.transfers]
+        found: dict[Hashable, list[Transfer]] = defaultdict(list)
+        for transfer in batch.transfers:
+            found[self.lane(transfer)].append(transfer)
+        return [(lane, tuple(transfers)) for lane, transfers in found.items()]
+
+
+def activation(src: int, micro_batch: int) -> Transfer:
+    """Name the transfer of a micro-batch's activation from the stage on rank src to the next."""
+    task = Task("F", src, micro_batch)
+    return Transfer(task, Task("F", src + 1, micro_batch), src, src + 1)
+
+
+def programs(schedule: Schedule, *, batched: bool = True) -> tuple[Program, ...]:
+    """Write each rank's program: receive what a task needs, compute it, send what it made.
+
+    Args:
+        schedule: Who computes what.
+        batched: Join the transfers between two tasks that go to and come from the same rank into
+            one batch (what Megatron-LM calls send_forward_recv_backward). False leaves every
+            transfer alone: the naive program, which deadlocks for 1F1B.
+    """
+    return tuple(
+        _program(tasks, stages=schedule.stages, batched=batched) for tasks in schedule.order
+    )
+
+
+def _program(tasks: Sequence[Task], *, stages: int, batched: bool) -> Program:
+    steps: list[Task | Batch] = []
+    sent: Transfer | None = None
+    for task in tasks:
+        received = _moves(task, stages=stages, out=False)
+        if batched and sent and received and _pair(sent) == _pair(received):
+            steps.append(Batch((sent, received)))
+        else:
+            steps += [Batch((transfer,)) for transfer in (sent, received) if transfer]
+        steps.append(task)
+        sent = _moves(task, stages=stages, out=True)
+    if sent:
+        steps.append(Batch((sent,)))
+    return tuple(steps)
+
+
+def _pair(transfer: Transfer) -> frozenset[int]:
+    return frozenset((transfer.src, transfer.dst))
+
+
+def _moves(task: Task, *, stages: int, out: bool) -> Transfer | None:
+    """Return the transfer out of a task or into it; None at the pipeline's ends."""
+    other = task.stage + (1 if (task.kind == "F") == out else -1)
+    if not 0 <= other < stages:
+        return None
+    there = Task(task.kind, other, task.micro_batch)
+    made, use = (task, there) if out else (there, task)
+    return Transfer(made, use, made.stage, use.stage)
+
+
+def transfers_of(program: Program) -> list[Transfer]:
+    """Return the transfers of a rank's program, in order."""
+    return [t for step in program if isinstance(step, Batch) for t in step.transfers]
+
+
+def check_programs(ranks: Sequence[Program]) -> None:
+    """Check that every send has its receive, on the right ranks and once.
+
+    Raises:
+        InvalidProgram: with every transfer that lacks its other half.
+    """
+    wrong = []
+    ends: dict[Transfer, set[int]] = defaultdict(set)
+    for rank, program in enumerate(ranks):
+        for transfer, count in Counter(transfers_of(program)).items():
+            ends[transfer].add(rank)
+            if rank not in (transfer.src, transfer.dst):
+                wrong.append(f"rank {rank} has {transfer}, which is not its own")
+            if count > 1:
+                wrong.append(f"rank {rank} has {transfer} {count} times")
+    for transfer, found in ends.items():
+        src, dst = transfer.src, transfer.dst
+        if src not in found:
+            wrong.append(f"rank {dst} receives {transfer}, rank {src} never sends it")
+        if dst not in found:
+            wrong.append(f"rank {src} sends {transfer}, rank {dst} never receives it")
+    if wrong:
+        raise InvalidProgram("; ".join(wrong))

@@ -1,20 +1,150 @@
-"""The timeline of a pipeline: when each stage computes, when each transfer runs.
+"""What waits for what when programs run through a channel: the deadlocks, and the timeline.
 
-Every rank has its own network card that sends and receives at `rate` at the same time, as a host
-of `Fabric.star`. Transfers of one card share it fairly; those from one rank to one other go one
-after the other, as on one TCP connection.
+One graph serves twice: a cycle in it is a deadlock, and played forward it is the timeline. Every
+rank has its own network card that sends and receives at `rate` at the same time, as a host of
+`Fabric.star`. Transfers of one card share it fairly; those from one rank to one other go one after
+the other, as on one TCP connection.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import astuple, dataclass
+from itertools import pairwise
 
-from labkit.comm.sharing import Job, Span, play
-from labkit.lessons.pipeline_p2p.deadlock import Deadlock, explain, find_cycle
-from labkit.lessons.pipeline_p2p.dependencies import waits
-from labkit.lessons.pipeline_p2p.pipeline import Channel, Program, Transfer, programs
-from labkit.lessons.pipeline_p2p.schedules import Schedule, Task
+import networkx as nx
 
-__all__ = ["Costs", "Timeline", "simulate", "simulate_programs"]
+from labkit.comm.sharing import Activity, Period, play
+from labkit.lessons.pipeline_p2p.schedules import (
+    Batch,
+    Channel,
+    Program,
+    Schedule,
+    Task,
+    Transfer,
+    check_programs,
+    programs,
+    transfers_of,
+)
+
+Waits = dict[Task | Transfer, dict[Task | Transfer, str]]
+"""after[x][y] = why x cannot start before y has ended."""
+
+
+class Deadlock(Exception):
+    """Programs that can never end; the message walks once around the cycle."""
+
+
+def waits(ranks: Sequence[Program], *, channel: Channel, credits: int | None = None) -> Waits:
+    """Build the graph of what has to wait for what.
+
+    Args:
+        ranks: Each rank's program.
+        channel: How transfers are ordered.
+        credits: Receive buffers per pair and direction: transfer k may start once the receiver
+            has begun to use transfer k - credits. None: as many as there are transfers.
+    """
+    check_programs(ranks)
+    after: Waits = {part: {} for program in ranks for step in program for part in _parts(step)}
+    for rank, program in enumerate(ranks):
+        if channel is Channel.BLOCKING:
+            _in_line(after, rank, program)
+        else:
+            _in_lanes(after, rank, program, channel)
+    if credits is not None:
+        _with_credits(after, ranks, credits)
+    return after
+
+
+def _parts(step: Task | Batch) -> tuple[Task | Transfer, ...]:
+    return step.transfers if isinstance(step, Batch) else (step,)
+
+
+def _in_line(after: Waits, rank: int, program: Program) -> None:
+    """Let each step wait for the whole step before it."""
+    for earlier, later in pairwise(program):
+        for part in _parts(later):
+            for before in _parts(earlier):
+                after[part][before] = f"rank {rank} does it first"
+
+
+def _in_lanes(after: Waits, rank: int, program: Program, channel: Channel) -> None:
+    """Let computing run beside the transfers; transfers of one lane wait for each other."""
+    previous: dict[Hashable, tuple[Transfer, ...]] = {}
+    last: Task | None = None
+    arrives: dict[Task, tuple[Transfer, ...]] = {}
+    for step in program:
+        if isinstance(step, Task):
+            if last:
+                after[step][last] = f"rank {rank} computes it first"
+            for transfer in arrives.get(step, ()):
+                after[step][transfer] = f"rank {rank} waits for its batch"
+            last = step
+            continue
+        for lane, batch in channel.lanes(step):
+            made = [transfer for transfer in batch if transfer.src == rank]
+            for transfer in batch:
+                for sent in made:  # a batch starts when everything it sends is there
+                    after[transfer][sent.task] = f"rank {rank} sends what it makes"
+                for before in previous.get(lane, ()) if lane is not None else ():
+                    after[transfer][before] = f"it stands before it in rank {rank}'s queue"
+                if transfer.dst == rank:
+                    arrives[transfer.use] = batch
+            previous[lane] = batch
+
+
+def _with_credits(after: Waits, ranks: Sequence[Program], credits: int) -> None:
+    if credits < 1:
+        raise ValueError(f"credits={credits}: a receiver needs at least 1 buffer per sender")
+    used: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
+    for rank, program in enumerate(ranks):
+        arriving = {t.use: t for t in transfers_of(program) if t.dst == rank}
+        for step in program:  # buffers come free in the order in which the tasks use them
+            if step in arriving:
+                used[arriving[step].src, rank].append(arriving[step])
+    for queue in used.values():
+        for earlier, later in zip(queue, queue[credits:], strict=False):
+            for before in after[earlier.use]:  # when these have ended, its use begins
+                after[later][before] = f"rank {later.dst} has no free buffer before"
+
+
+def find_cycle(after: Waits) -> list:
+    """Return the shortest cycle of things that wait for each other, [] when there is none.
+
+    Each waits for the one after it, the last for the first.
+    """
+    graph = nx.DiGraph()
+    graph.add_edges_from((part, before) for part, befores in after.items() for before in befores)
+    best: list = []
+    for component in nx.strongly_connected_components(graph):
+        if len(component) == 1 and not graph.has_edge(*(2 * tuple(component))):
+            continue
+        inside = graph.subgraph(component)
+        for part in sorted(component, key=str):
+            for before in inside.successors(part):
+                path = nx.shortest_path(inside, before, part)
+                if not best or len(path) < len(best):
+                    best = [part, *path[:-1]]
+    return best
+
+
+def find_deadlock(ranks: Sequence[Program], *, channel: Channel) -> str:
+    """Return a deadlock of these programs on this channel in words, "" when there is none.
+
+    >>> print(find_deadlock(ranks, channel=Channel.BLOCKING))       # doctest: +SKIP
+    F1 0→1 waits for B0 1→0: rank 1 does it first
+    B0 1→0 waits for F1 0→1: rank 0 does it first
+    """
+    after = waits(ranks, channel=channel)
+    return _in_words(find_cycle(after), after=after)
+
+
+def _in_words(cycle: Sequence, *, after: Waits) -> str:
+    pairs = zip(cycle, [*cycle[1:], *cycle[:1]], strict=True)
+    return "\n".join(f"{_name(a)} waits for {_name(b)}: {after[a][b]}" for a, b in pairs)
+
+
+def _name(part: Task | Transfer) -> str:
+    return str(part) if isinstance(part, Transfer) else f"{part} of stage {part.stage}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,41 +159,55 @@ class Costs:
     """Bytes of one transfer (an activation, or its gradient)."""
     rate: float = float("inf")
     """Bytes per second of each rank's network card, each way."""
-    latency: float = 0.0
-    """Seconds of one transfer before its bytes flow (alpha)."""
-    compute_drag: float = 1.0
-    """How many times slower a rank computes while it moves bytes (3 for NCCL in the thread)."""
-    transfer_drag: float = 1.0
-    """How many times slower bytes move while one of their two ranks computes."""
-    slow_stages: tuple[tuple[int, float], ...] = ()
-    """Stages whose tasks take so many times as long: ((stage, factor), ...)."""
 
-    def seconds(self, task: Task) -> float:
-        """Return how long a task computes."""
-        base = self.forward if task.kind == "F" else self.backward
-        return base * dict(self.slow_stages).get(task.stage, 1.0)
+    def activity(self, part: Task | Transfer) -> Activity:
+        """Return what a task or a transfer takes."""
+        if isinstance(part, Task):
+            return Activity(self.forward if part.kind == "F" else self.backward)
+        links = (("out", part.src), ("in", part.dst))
+        return Activity(nbytes=self.nbytes, links=links, queue=(part.src, part.dst))
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
-    """When everything ran, simulated or measured."""
+class StepTimeline:
+    """When everything of one training step ran, simulated or measured."""
 
     world_size: int
-    tasks: tuple[tuple[int, Task, Span], ...]
+    tasks: tuple[tuple[int, Task, Period], ...]
     """(rank, task, when), in the order of their begin."""
-    transfers: tuple[tuple[Transfer, Span], ...]
+    transfers: tuple[tuple[Transfer, Period], ...]
 
     @property
     def seconds(self) -> float:
         """Return the time of the whole step, first begin to last end."""
-        spans = [span for *_, span in (*self.tasks, *self.transfers)]
-        return max(span.end for span in spans) - min(span.begin for span in spans)
+        periods = [period for *_, period in (*self.tasks, *self.transfers)]
+        return max(period.end for period in periods) - min(period.begin for period in periods)
 
     @property
     def bubble(self) -> float:
         """Return the share of all ranks' time in which they do not compute."""
-        busy = sum(span.seconds for _, _, span in self.tasks)
+        busy = sum(period.seconds for _, _, period in self.tasks)
         return 1 - busy / (self.world_size * self.seconds)
+
+    def as_lists(self) -> list[list]:
+        """Turn it into what JSON can hold."""
+        return [
+            [[rank, astuple(task), astuple(period)] for rank, task, period in self.tasks],
+            [[*astuple(transfer), astuple(period)] for transfer, period in self.transfers],
+        ]
+
+    @classmethod
+    def from_lists(cls, lists: Sequence[Sequence], *, world_size: int) -> "StepTimeline":
+        """Read what `as_lists` wrote."""
+        tasks, transfers = lists
+        return cls(
+            world_size,
+            tuple((rank, Task(*task), Period(*when)) for rank, task, when in tasks),
+            tuple(
+                (Transfer(Task(*task), Task(*use), src, dst), Period(*when))
+                for task, use, src, dst, when in transfers
+            ),
+        )
 
 
 def simulate(
@@ -72,7 +216,7 @@ def simulate(
     *,
     channel: Channel = Channel.TAGGED,
     credits: int | None = None,
-) -> Timeline:
+) -> StepTimeline:
     """Play a schedule through a channel.
 
     Raises:
@@ -82,40 +226,18 @@ def simulate(
 
 
 def simulate_programs(
-    ranks: Sequence[Program],
-    costs: Costs,
-    *,
-    channel: Channel,
-    credits: int | None = None,
-) -> Timeline:
+    ranks: Sequence[Program], costs: Costs, *, channel: Channel, credits: int | None = None
+) -> StepTimeline:
     """Play hand-written programs through a channel; as `simulate`."""
     after = waits(ranks, channel=channel, credits=credits)
     if cycle := find_cycle(after):
-        raise Deadlock(f"on channel {channel.value}:\n{explain(cycle, after=after)}")
-    home = {
-        step: rank for rank, steps in enumerate(ranks) for step in steps if isinstance(step, Task)
-    }
-    jobs = {node: _job(node, costs) for node in after}
+        raise Deadlock(f"on channel {channel.value}:\n{_in_words(cycle, after=after)}")
     rates = {(side, rank): costs.rate for side in ("out", "in") for rank in range(len(ranks))}
-
-    def drag(node: Task | Transfer, running: Collection[Task | Transfer]) -> float:
-        if isinstance(node, Task):
-            mine = (home[node] in (x.src, x.dst) for x in running if isinstance(x, Transfer))
-            return costs.compute_drag if any(mine) else 1.0
-        busy = {home[x] for x in running if isinstance(x, Task)}
-        return costs.transfer_drag if busy & {node.src, node.dst} else 1.0
-
-    spans = play(jobs, after=after, rates=rates, drag=drag)
-    when = sorted(spans.items(), key=lambda item: item[1].begin)
-    return Timeline(
+    activities = {part: costs.activity(part) for part in after}
+    periods = play(activities, after=after, rates=rates)
+    when = sorted(periods.items(), key=lambda item: item[1].begin)
+    return StepTimeline(
         world_size=len(ranks),
-        tasks=tuple((home[node], node, span) for node, span in when if isinstance(node, Task)),
-        transfers=tuple((node, span) for node, span in when if isinstance(node, Transfer)),
+        tasks=tuple((part.stage, part, at) for part, at in when if isinstance(part, Task)),
+        transfers=tuple((part, at) for part, at in when if isinstance(part, Transfer)),
     )
-
-
-def _job(node: Task | Transfer, costs: Costs) -> Job:
-    if isinstance(node, Task):
-        return Job(seconds=costs.seconds(node))
-    links = (("out", node.src), ("in", node.dst))
-    return Job(costs.latency, costs.nbytes, links, queue=(node.src, node.dst))

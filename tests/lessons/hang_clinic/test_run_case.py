@@ -1,8 +1,8 @@
 import pytest
 
 from labkit.lessons.hang_clinic.checks import _TRUTH
-from labkit.lessons.hang_clinic.programs import CASES
-from labkit.lessons.hang_clinic.run_case import admit, open_up
+from labkit.lessons.hang_clinic.programs import PATIENTS
+from labkit.lessons.hang_clinic.run_case import open_up, run_case
 
 EXPECTED = {
     "uneven batches": ("hang", "hang"),
@@ -19,21 +19,21 @@ EXPECTED = {
 
 
 def test_every_patient_has_a_true_diagnosis():
-    assert list(CASES) == list(EXPECTED) == list(_TRUTH)
+    assert list(PATIENTS) == list(EXPECTED) == list(_TRUTH)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PATIENTS)
 @pytest.mark.parametrize("checks", [False, True])
 def test_what_gloo_makes_of_it(name, checks):
-    assert admit(name, timeout=1.0, checks=checks).kind == EXPECTED[name][checks]
+    assert run_case(name, timeout=1.0, checks=checks).kind == EXPECTED[name][checks]
 
 
 def test_a_straggler_is_right_if_one_waits():
-    assert admit("slow reader", timeout=20).kind == "right"
+    assert run_case("slow reader", timeout=20).kind == "right"
 
 
 def test_the_chart_names_who_is_missing_and_the_line():
-    report = admit("uneven batches", timeout=1.0).report
+    report = run_case("uneven batches", timeout=1.0).report
     assert (
         "rank 0: running, waiting in all_reduce #3 of group default; not there yet: [2]" in report
     )
@@ -43,5 +43,5 @@ def test_the_chart_names_who_is_missing_and_the_line():
 
 def test_an_unknown_patient_is_refused():
     with pytest.raises(ValueError, match="no patient 'nobody'; there are: uneven batches"):
-        admit("nobody")
+        run_case("nobody")
     assert "def uneven_batches" in open_up("uneven batches")

@@ -1,16 +1,15 @@
 import pytest
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from labkit.lessons.pipeline_p2p import experiment, pictures, pipeline_scale
-from labkit.lessons.pipeline_p2p.pipeline import Channel
-from labkit.lessons.pipeline_p2p.schedules import one_f_one_b
+from labkit.lessons.pipeline_p2p import experiment, pictures
+from labkit.lessons.pipeline_p2p.schedules import Channel, one_f_one_b
 from labkit.lessons.pipeline_p2p.simulator import Costs, simulate
 from labkit.show import alt_text
 
 
 def test_a_timeline_draws_every_task_and_transfer_and_lists_them():
     seen = simulate(one_f_one_b(stages=3, micro_batches=4), Costs(1, 2, nbytes=1, rate=1))
-    ax = pictures.timeline(seen, title="1F1B")
+    ax = pictures.step(seen, title="1F1B")
     assert sum(isinstance(patch, Rectangle) for patch in ax.patches) == 24
     assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 16
     assert {text.get_text() for text in ax.texts} >= {"F0", "B3"}
@@ -25,29 +24,29 @@ def test_the_experiments_picture_tells_every_figure():
     figure = pictures.draw(records)
     said = alt_text.text_of(figure)
     for record in records:
-        if "predicted" in record.values:
-            assert f"{1e3 * record.summary.median:.0f} ms measured" in said
+        if record.predicted is not None:
+            assert (
+                f"{1e3 * record.summary.median:.0f} ms (model {1e3 * record.predicted:.3g})" in said
+            )
 
 
 def test_two_timelines_share_their_axis():
     records = experiment.recorded(["gpipe, ordered", "gpipe, tagged"])
-    seen = [(record.case, experiment.timeline(record)) for record in records]
-    figure = pictures.compare(seen, tier="RECORDED")
+    seen = [(record.case, experiment.step(record)) for record in records]
+    figure = pictures.steps(seen, tier="RECORDED")
     limits = {panel.get_xlim() for panel in figure.axes}
     assert len(limits) == 1
 
 
 @pytest.mark.parametrize(("stages", "transfer"), [(2, 0.0), (8, 0.5)])
 def test_the_explorer_draws_what_the_model_says(stages, transfer):
-    ax = pipeline_scale.explore_scale(stages, 8, transfer)
+    ax = pictures.explore_scale(stages, 8, transfer)
     assert "bubble alone" in [label.get_text() for label in ax.get_yticklabels()]
-    slow = pipeline_scale.slowness(
-        "gpipe", Channel.TAGGED, stages=stages, micro_batches=8, transfer=0.0
-    )
+    slow = pictures.slowness("gpipe", Channel.TAGGED, stages=stages, micro_batches=8, transfer=0.0)
     assert slow == pytest.approx((8 + stages - 1) / 8)
 
 
 def test_the_puzzle_and_the_scale_are_labelled():
-    assert "97 ms" in alt_text.text_of(pipeline_scale.puzzle())
-    ax = pipeline_scale.at_scale(stages=(2, 4), micro_batches=4)
+    assert "97 ms" in alt_text.text_of(pictures.puzzle())
+    ax = pictures.at_scale(stages=(2, 4), micro_batches=4)
     assert "2 to 4 stages" in alt_text.text_of(ax)

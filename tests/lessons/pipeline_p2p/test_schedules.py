@@ -1,15 +1,21 @@
 import pytest
 
 from labkit.lessons.pipeline_p2p.schedules import (
-    InvalidSchedule,
-    Schedule,
+    Batch,
+    Channel,
+    InvalidProgram,
     Task,
+    Transfer,
+    check_programs,
     eager_1f1b,
     gpipe,
     ideal_bubble,
-    interleaved,
     one_f_one_b,
+    programs,
 )
+from labkit.lessons.pipeline_p2p.simulator import find_cycle, find_deadlock, waits
+
+BUILDERS = [gpipe, one_f_one_b, eager_1f1b]
 
 
 def words(tasks):
@@ -27,14 +33,6 @@ def test_orders_written_out_by_hand():
     assert words(eager_1f1b(stages=2, micro_batches=4).order[0]) == "F0 F1 F2 B0 F3 B1 B2 B3"
 
 
-def test_interleaved_order_of_rank_0_with_two_chunks():
-    schedule = interleaved(world_size=2, chunks=2, micro_batches=4)
-    order = " ".join(f"{task}.{task.stage}" for task in schedule.order[0])
-    assert order == (
-        "F0.0 F1.0 F0.2 F1.2 F2.0 B0.2 F3.0 B1.2 F2.2 B0.0 F3.2 B1.0 B2.2 B3.2 B2.0 B3.0"
-    )
-
-
 def test_activations_kept():
     assert gpipe(stages=4, micro_batches=8).peak_in_flight() == [8, 8, 8, 8]
     assert one_f_one_b(stages=4, micro_batches=8).peak_in_flight() == [4, 3, 2, 1]
@@ -44,23 +42,87 @@ def test_activations_kept():
 
 def test_ideal_bubble():
     assert ideal_bubble(stages=4, micro_batches=8) == pytest.approx(3 / 11)
-    assert ideal_bubble(stages=4, micro_batches=8, chunks=2) == pytest.approx(3 / 19)
-
-
-def test_a_schedule_that_forgets_repeats_or_misplaces_is_refused():
-    f0, b0 = Task("F", 0, 0), Task("B", 0, 0)
-    with pytest.raises(InvalidSchedule, match="B0 of stage 0 appears 0 times"):
-        Schedule("mine", ((f0,),), stages=1, micro_batches=1)
-    with pytest.raises(InvalidSchedule, match="F0 of stage 0 appears 2 times"):
-        Schedule("mine", ((f0, f0, b0),), stages=1, micro_batches=1)
-    with pytest.raises(InvalidSchedule, match="is on rank 1, not 0"):
-        Schedule("mine", ((f0,), (b0,)), stages=1, micro_batches=1)
-    with pytest.raises(InvalidSchedule, match="F7 of stage 0 does not exist"):
-        Schedule("mine", ((f0, b0, Task("F", 0, 7)),), stages=1, micro_batches=1)
 
 
 def test_bad_numbers_are_refused():
-    with pytest.raises(ValueError, match="6 % 4 = 2, not 0"):
-        interleaved(world_size=4, chunks=2, micro_batches=6)
     with pytest.raises(ValueError, match="stages must be a whole number"):
         gpipe(stages=0, micro_batches=3)
+
+
+def message(name: int, src: int, dst: int) -> Transfer:
+    return Transfer(Task("F", src, name), Task("F", dst, name), src, dst)
+
+
+def test_programs_written_out_by_hand():
+    first, last = programs(one_f_one_b(stages=2, micro_batches=2))
+    assert [str(step) for step in first] == [
+        "F0", "F0 0→1", "F1", "F1 0→1 + B0 1→0", "B0", "B1 1→0", "B1",
+    ]  # fmt: skip
+    assert [str(step) for step in last] == [
+        "F0 0→1", "F0", "B0", "B0 1→0 + F1 0→1", "F1", "B1", "B1 1→0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+@pytest.mark.parametrize("stages", [1, 2, 3, 5])
+def test_every_send_has_its_receive_and_batches_never_deadlock(build, stages):
+    ranks = programs(build(stages=stages, micro_batches=4))
+    check_programs(ranks)
+    moved = [t for program in ranks for s in program if isinstance(s, Batch) for t in s.transfers]
+    assert len(moved) == 2 * 2 * 4 * (stages - 1)  # both ends, F and B
+    for channel in Channel:
+        assert find_deadlock(ranks, channel=channel) == ""
+
+
+def test_naive_1f1b_deadlocks_in_every_order_but_per_direction_or_by_tag():
+    ranks = programs(one_f_one_b(stages=4, micro_batches=4), batched=False)
+    found = {channel: find_deadlock(ranks, channel=channel) for channel in Channel}
+    assert [channel for channel in Channel if not found[channel]] == [
+        Channel.DIRECTION,
+        Channel.TAGGED,
+    ]
+
+
+def test_the_cycle_is_printed_in_words():
+    ranks = programs(one_f_one_b(stages=2, micro_batches=2), batched=False)
+    lines = find_deadlock(ranks, channel=Channel.BLOCKING).splitlines()
+    assert sorted(lines) == [
+        "B0 1→0 waits for F1 0→1: rank 0 does it first",
+        "F1 0→1 waits for B0 1→0: rank 1 does it first",
+    ]
+
+
+def test_a_ring_of_blocking_sends_is_a_cycle_as_long_as_the_ring():
+    ring = [message(rank, rank, (rank + 1) % 5) for rank in range(5)]
+    ranks = [(Batch((ring[r],)), Batch((ring[r - 1],))) for r in range(5)]
+    assert len(find_cycle(waits(ranks, channel=Channel.BLOCKING))) == 5
+    even_odd = [program if r % 2 else program[::-1] for r, program in enumerate(ranks)]
+    assert find_deadlock(even_odd, channel=Channel.BLOCKING) == ""
+
+
+def test_two_orders_of_the_same_two_messages():
+    one, two = message(1, 0, 1), message(2, 0, 1)
+    ranks = [(Batch((one,)), Batch((two,))), (Batch((two,)), Batch((one,)))]
+    assert find_deadlock(ranks, channel=Channel.ORDERED)
+    assert find_deadlock(ranks, channel=Channel.DIRECTION)
+    assert not find_deadlock(ranks, channel=Channel.TAGGED)
+
+
+def test_a_send_without_receive_is_named():
+    lonely = message(3, 0, 1)
+    with pytest.raises(InvalidProgram, match="rank 0 sends F3 0→1, rank 1 never receives it"):
+        check_programs([(Batch((lonely,)),), ()])
+    with pytest.raises(InvalidProgram, match="rank 1 receives F3 0→1, rank 0 never sends it"):
+        check_programs([(), (Batch((lonely,)),)])
+    with pytest.raises(InvalidProgram, match="2 times"):
+        check_programs([(Batch((lonely,)), Batch((lonely,))), (Batch((lonely,)),)])
+
+
+def test_credits_make_a_transfer_wait_until_the_receiver_takes_an_earlier_one():
+    ranks = programs(gpipe(stages=2, micro_batches=4))
+    fourth, second, busy = message(3, 0, 1), message(1, 0, 1), Task("F", 1, 0)
+    after = waits(ranks, channel=Channel.TAGGED, credits=2)
+    assert {second, busy} <= after[fourth].keys()  # rank 1 takes the second when F0 is done
+    assert busy not in waits(ranks, channel=Channel.TAGGED)[fourth]
+    with pytest.raises(ValueError, match="at least 1 buffer"):
+        waits(ranks, channel=Channel.TAGGED, credits=0)

@@ -14,8 +14,7 @@ from labkit.lessons.pipeline_p2p.checks import (
     check_find_cycle,
     check_inference_program,
 )
-from labkit.lessons.pipeline_p2p.pipeline import Batch, activation
-from labkit.lessons.pipeline_p2p.schedules import Task
+from labkit.lessons.pipeline_p2p.schedules import Batch, Task, activation
 
 
 def caught(check, answer):
@@ -277,5 +276,5 @@ def test_diagnoses():
     assert "the victim" in said(Diagnosis(0, "all_reduce", "fewer calls"))
     assert "name it as in torch.distributed" in said(Diagnosis(2, "barrier", "fewer calls"))
     assert "one of the words of CAUSES" in said(Diagnosis(2, "all_reduce", "magic"))
-    assert "lacks a `return`" in said(None)
+    assert "without `return`" in said(None)
     assert set(CAUSES) > {"fewer calls", "straggler"}

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from labkit import LaunchTimeout, launch
-from labkit.lessons.pipeline_p2p.p2p import Lanes, Mailbox
+from labkit.lessons.pipeline_p2p.exchange import Lanes, Mailbox
 
 
 class Note(NamedTuple):
@@ -117,7 +117,7 @@ def test_credits_bound_what_is_sent_ahead():
             done = None
         else:
             time.sleep(0.2)
-            done = sorted(note.number for note in exchange.spans)
+            done = sorted(note.number for note in exchange.times)
             for note in NOTES:
                 exchange.take(note)
         exchange.close()

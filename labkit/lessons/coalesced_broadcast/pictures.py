@@ -7,16 +7,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from labkit.comm import costs
+from labkit.comm.buckets import PHASES, plan
 from labkit.comm.shapes import TensorSpec
 from labkit.lessons.coalesced_broadcast import experiment as problem
 from labkit.lessons.coalesced_broadcast.model import Coalescing
-from labkit.lessons.coalesced_broadcast.programs import CASES
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
-from labkit.show.plots import bars, describe, model_line, new_axes, new_figure, spread, stamp, style
+from labkit.show import plots
+from labkit.show.plots import bars, describe, model_line, new_axes, new_figure, stamp, style
 
 SOURCE = "PyTorch pull request 4978, 2018: ResNet50 on two nodes"
-PHASES = ("pack", "send", "unpack")
 
 
 def puzzle(ax: Axes | None = None) -> Axes:
@@ -55,30 +55,14 @@ def tensors(specs: Sequence[TensorSpec], ax: Axes | None = None) -> Axes:
 
 def ladder(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw the time of one broadcast of the state for each case, and what the model expects."""
-    models = [Coalescing(**record.values) for record in records if record.case == "parts"]
-    records = [record for record in records if record.case != "parts"]
-    ax = new_axes(f"One broadcast of the state: {records[0].params['place']}", x="Time",
-                  xunit="ms", ax=ax, size=(9, 1.4 + 0.42 * len(records)))  # fmt: skip
-    medians, band = spread(records, "ms")
-    bars(ax, [record.case for record in records], medians, **band, value_format="{:.0f}")
-    tiers = [str(records[0].tier)]
-    if models:
-        width = records[0].params["width"]
-        known = [(y, CASES[r.case]) for y, r in enumerate(records) if not CASES[r.case].torch_own]
-        guesses = [1e3 * problem.predict(models[0], case, width) for _, case in known]
-        ax.plot(guesses, [y for y, _ in known], "D", color="white", markeredgecolor="black",
-                markersize=7, label="model")  # fmt: skip
-        ax.legend(fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
-        tiers.append(str(Tier.MODELLED))
-    stamp(ax, tiers, records[0].provenance)
-    fastest = min(records, key=lambda record: record.summary.median)
-    describe(ax, f"The fastest is '{fastest.case}' with {1e3 * fastest.summary.median:.0f} ms.")
-    return ax
+    cases = [record for record in records if record.case != problem.PARTS]
+    title = f"One broadcast of the state: {cases[0].params['place']}"
+    return plots.ladder(cases, title=title, value_format="{:.0f}", ax=ax)
 
 
 def phases(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw packing on the source, sending and unpacking on a receiver, one under the other."""
-    records = [r for r in records if r.case in CASES and not CASES[r.case].torch_own]
+    records = [r for r in records if r.predicted is not None]  # not torch's own code
     ax = new_axes("Packing, sending and unpacking apart", x="Time", xunit="ms", ax=ax,
                   size=(9, 1.4 + 0.55 * len(records)))  # fmt: skip
     for offset, (phase, series) in enumerate(zip(PHASES, (3, 0, 2), strict=True)):
@@ -101,8 +85,6 @@ def phases(records: Sequence[Record], ax: Axes | None = None) -> Axes:
 
 def optimum(model: Coalescing, specs: Sequence[TensorSpec], ax: Axes | None = None) -> Axes:
     """Draw what the model expects of every cap, with buffers that are fresh or kept."""
-    from labkit.comm.buckets import plan
-
     caps = np.geomspace(1e4, 4e8, 45)
     ax = new_axes("Where the best bucket lies", x="Bucket cap", xunit="MB", xscale="log",
                   y="One broadcast", yunit="ms", ax=ax)  # fmt: skip

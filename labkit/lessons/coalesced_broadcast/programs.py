@@ -22,7 +22,7 @@ FRESH = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Scheme:
     """One way to broadcast the state."""
 
     cap: int | None
@@ -36,16 +36,16 @@ class Case:
 
 
 ONE_BY_ONE = "one by one"
-CASES: dict[str, Case] = {
-    ONE_BY_ONE: Case(cap=0, in_flight=1),
-    "1 MB": Case(cap=MB),
-    "10 MB": Case(cap=10 * MB),
-    "25 MB": Case(cap=25 * MB),
-    "25 MB, in turn": Case(cap=25 * MB, in_flight=1),
-    "250 MB": Case(cap=250 * MB),
-    "250 MB, buffers kept": Case(cap=250 * MB, keep=True),
-    "already flat": Case(cap=None, flat=True),
-    "torch's own, 25 MB": Case(cap=25 * MB, torch_own=True),
+CASES: dict[str, Scheme] = {
+    ONE_BY_ONE: Scheme(cap=0, in_flight=1),
+    "1 MB": Scheme(cap=MB),
+    "10 MB": Scheme(cap=10 * MB),
+    "25 MB": Scheme(cap=25 * MB),
+    "25 MB, in turn": Scheme(cap=25 * MB, in_flight=1),
+    "250 MB": Scheme(cap=250 * MB),
+    "250 MB, buffers kept": Scheme(cap=250 * MB, keep=True),
+    "already flat": Scheme(cap=None, flat=True),
+    "torch's own, 25 MB": Scheme(cap=25 * MB, torch_own=True),
 }
 
 
@@ -73,32 +73,32 @@ def digest(tensors: Sequence[torch.Tensor]) -> str:
 
 
 def send(
-    case: Case,
+    scheme: Scheme,
     tensors: Sequence[torch.Tensor],
     *,
     kept: dict[int, torch.Tensor] | None = None,
     span: Callable = lambda phase: nullcontext(),
 ) -> None:
     """Broadcast rank 0's state in one way."""
-    if case.torch_own:
+    if scheme.torch_own:
         group = dist.distributed_c10d._get_default_group()
-        dist._broadcast_coalesced(group, list(tensors), case.cap, 0)
+        dist._broadcast_coalesced(group, list(tensors), scheme.cap, 0)
     else:
-        kept = kept if case.keep else None
-        buckets.broadcast(tensors, cap=case.cap, in_flight=case.in_flight, kept=kept, span=span)
+        kept = kept if scheme.keep else None
+        buckets.broadcast(tensors, cap=scheme.cap, in_flight=scheme.in_flight, kept=kept, span=span)
 
 
-def prepare(case: Case, tensors: Sequence[torch.Tensor]) -> None:
+def prepare(scheme: Scheme, tensors: Sequence[torch.Tensor]) -> None:
     """Move the state into one buffer per dtype where the case wants that."""
-    if case.flat:
+    if scheme.flat:
         for bucket in buckets.plan(tensors, cap=None):
             buckets.as_one_buffer([tensors[place] for place in bucket.members])
 
 
 def time_case(name: str, width: float, iters: int) -> dict[str, Any]:
     """Time one case; runs on every rank. Seconds per broadcast, in all and by phase."""
-    case, tensors = CASES[name], state(width, fill=float(dist.get_rank()))
-    prepare(case, tensors)
+    scheme, tensors = CASES[name], state(width, fill=float(dist.get_rank()))
+    prepare(scheme, tensors)
     spent: dict[str, float] = defaultdict(float)
 
     @contextmanager
@@ -108,11 +108,13 @@ def time_case(name: str, width: float, iters: int) -> dict[str, Any]:
         spent[phase] += time.perf_counter() - begin
 
     kept: dict[int, torch.Tensor] = {}
-    send(case, tensors, kept=kept)  # connect, and touch all memory
+    send(scheme, tensors, kept=kept)  # connect, and touch all memory
     if any(bool(tensor.any()) for tensor in tensors):
         raise AssertionError(f"{name}: rank {dist.get_rank()} did not get rank 0's zeros")
     faults = -resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    samples = time_calls(lambda: send(case, tensors, kept=kept, span=listen), warmup=0, iters=iters)
+    samples = time_calls(
+        lambda: send(scheme, tensors, kept=kept, span=listen), warmup=0, iters=iters
+    )
     faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     phases = {phase: spent[phase] / iters for phase in PHASES}
     return {"samples": samples, "faults": faults / iters} | phases
@@ -125,10 +127,10 @@ def time_cases(names: Sequence[str], width: float, iters: int) -> list[dict[str,
 
 def digests(name: str, width: float) -> tuple[str, str]:
     """Broadcast a random state; runs on every rank. Its fingerprint before and after."""
-    case, tensors = CASES[name], state(width)
-    prepare(case, tensors)
+    scheme, tensors = CASES[name], state(width)
+    prepare(scheme, tensors)
     before = digest(tensors)
-    send(case, tensors)
+    send(scheme, tensors)
     return before, digest(tensors)
 
 

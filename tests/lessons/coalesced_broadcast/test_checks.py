@@ -9,7 +9,6 @@ import torch.distributed as dist
 from labkit.comm import buckets
 from labkit.course.checking import CheckFailed
 from labkit.lessons.coalesced_broadcast import checks
-from labkit.lessons.coalesced_broadcast.checks import cap as cap_check
 
 
 def caught(check, answer, words):
@@ -81,7 +80,7 @@ def test_wrong_coalesces(answer, words):
 
 
 def right_cap(nbytes, caps, alpha, beta, copy):
-    return min(caps, key=lambda cap: cap_check.seconds(nbytes, cap, alpha, beta, copy))
+    return min(caps, key=lambda cap: checks.seconds(nbytes, cap, alpha, beta, copy))
 
 
 def phases_added_up(nbytes, caps, alpha, beta, copy):
@@ -191,7 +190,7 @@ def test_a_right_comparison_passes(capsys):
         (through_float32, "large integers must stay integers"),
         (memory_as_it_lies, "take the bytes of a contiguous copy"),
         (only_rank_0_knows, "two tensors swapped"),
-        (lambda tensors: None, "lacks a `return`"),
+        (lambda tensors: None, "ends without `return`"),
     ],
 )
 def test_wrong_comparisons(answer, words):

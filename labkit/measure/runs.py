@@ -32,7 +32,7 @@ def measured_or_recorded(
     """Measure on a fabric; where none can be made, say so and return the recorded run instead.
 
     Never a mixture of both. Under torchrun the ranks have a network of their own, so `measure` gets
-    None, as it does for `fabric=None` (loopback).
+    None, as it does for `fabric=None` (loopback); it may raise `FabricUnavailable` then.
 
     Args:
         measure: Gets the fabric, started, and returns what it measured on it.
@@ -45,9 +45,9 @@ def measured_or_recorded(
     Raises:
         LookupError: There is no fabric here, and nothing of the kind was recorded.
     """
-    if fabric is None or torchrun.is_here():
-        return measure(None)
     try:
+        if fabric is None or torchrun.is_here():
+            return measure(None)
         with fabric:
             return measure(fabric)
     except FabricUnavailable as reason:

@@ -1,109 +1,178 @@
-"""Lesson 4's pictures: the three copies, the ways around the slow link, chunks, and scale."""
+"""Lesson 04's pictures: who is linked to whom, the ways around the slow link, chunks, scale."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.p2p_topology.relay_model import relay_time
-from labkit.lessons.p2p_topology.rings import Cluster
+from labkit.lessons.p2p_topology import experiment, flows
+from labkit.lessons.p2p_topology.flows import Cluster, Path
+from labkit.lessons.p2p_topology.topology import CLASS_NAMES, Topology, nvlinks
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.show import plots
+from labkit.show.timeline import Bar, draw_lanes
+
+_LOOKS = (  # told by colour, dash and width at once, the widest NVLinks first
+    {"color": "#0072b2", "linewidth": 3.6, "linestyle": "-"},
+    {"color": "#009e73", "linewidth": 2.0, "linestyle": (0, (6, 1.5))},
+    {"color": "#56b4e9", "linewidth": 1.6, "linestyle": (0, (3, 1.5))},
+)
+_PCIE_LOOK = {"color": "#9a9a9a", "linewidth": 1.0, "linestyle": (0, (1, 2.5))}
 
 
-def timeline(milliseconds: dict[str, float], *, tier: str, note: str = "") -> Axes:
-    """Draw transfers that start together as bars on a time axis, one stream each."""
-    longest = max(milliseconds.values())
-    ax = plots.new_axes(
-        f"They start together; the last ends after {longest:.3g} ms",
-        x="time",
-        xunit="ms",
-        size=(8.0, 2.4),
-    )
-    plots.bars(
-        ax,
-        list(milliseconds),
-        list(milliseconds.values()),
-        series=range(len(milliseconds)),
-        value_format="{:.3g} ms",
-    )
-    said = ", ".join(f"{name} {value:.3g} ms" for name, value in milliseconds.items())
-    plots.describe(ax, f"Transfers that start together: {said}.")
-    return plots.stamp(ax, tier, note=note)
+def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = None) -> Axes:
+    """Draw the GPUs on a circle and their links, wide ones thick; paths as numbered arrows."""
+    ax = plots.new_axes("Who is linked to whom", ax=ax, size=(6.0, 6.4))
+    _clear(ax)
+    angles = [math.pi / 2 - 2 * math.pi * gpu / topology.gpus for gpu in range(topology.gpus)]
+    places = [(math.cos(angle), math.sin(angle)) for angle in angles]
+    pairs = list(itertools.combinations(range(topology.gpus), 2))
+    kinds = {pair: topology.link(*pair) for pair in pairs}
+    widths = sorted({nvlinks(kind) for kind in kinds.values()} - {0}, reverse=True)
+    shown = set()
+    for pair in sorted(pairs, key=lambda pair: -topology.rates.bandwidth(kinds[pair])):
+        kind, count = kinds[pair], nvlinks(kinds[pair])
+        look = _LOOKS[min(widths.index(count), len(_LOOKS) - 1)] if count else _PCIE_LOOK
+        meaning = f"{count} NVLinks" if count else CLASS_NAMES[kind]
+        label = f"{kind}: {meaning}, {topology.rates.bandwidth(kind) / 1e9:.3g} GB/s"
+        ends = zip(*(places[gpu] for gpu in pair), strict=True)
+        alpha = 0.25 if paths else 1.0
+        ax.plot(*ends, label=None if kind in shown else label, alpha=alpha, **look)
+        shown.add(kind)
+    for number, way in enumerate(paths):
+        _arrows(ax, places, way, number)
+    for gpu, (x, y) in enumerate(places):
+        on_path = any(gpu in way.gpus for way in paths)
+        ax.plot(x, y, "o", markersize=25, color="#fff3c4" if on_path else "white",
+                markeredgecolor=plots.INK, markeredgewidth=1.4, zorder=5)  # fmt: skip
+        ax.text(x, y, str(gpu), ha="center", va="center", fontsize=11, color=plots.INK, zorder=6)
+        if topology.numa[gpu] is not None:
+            ax.text(1.38 * x, 1.27 * y, f"NUMA {topology.numa[gpu]}", ha="center", va="center",
+                    fontsize=8, color=plots.SOFT)  # fmt: skip
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), frameon=False, fontsize=9,
+              handlelength=3.2)  # fmt: skip
+    found = list(kinds.values())
+    counts = ", ".join(f"{found.count(kind)} pairs by {kind}" for kind in dict.fromkeys(found))
+    ways = f" Ways: {'; '.join(map(str, paths))}." if paths else ""
+    plots.describe(ax, f"{topology.gpus} GPUs: {counts}.{ways}", table=_link_table(topology, paths))
+    return ax
 
 
-def ladder(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> Axes:
-    """Draw the time of each case with its spread, and what the model says as a mark."""
-    medians, band = plots.spread(records, "ms")
-    ax = plots.new_axes(
-        title,
-        x="time",
-        xunit="ms",
-        xscale="log" if max(medians) > 6 * min(medians) else "linear",
-        ax=ax,
-        size=(8.4, 0.5 + 0.55 * (len(records) + 2)),
-    )
-    plots.bars(
-        ax,
-        [record.case for record in records],
-        medians,
-        **band,
-        label="measured",
-    )
-    predicted = [record.predicted * 1e3 for record in records]
-    ax.plot(
-        predicted,
-        range(len(records)),
-        linestyle="",
-        marker="|",
-        markersize=22,
-        markeredgewidth=2.2,
-        color=plots.style(1).color,
-        label="model",
-    )
-    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=9)
-    rows = list(zip([record.case for record in records], medians, predicted, strict=True))
-    said = "; ".join(f"{case}: {median:.3g} ms, model {p:.3g} ms" for case, median, p in rows)
-    plots.describe(ax, f"{said}.", table=Table(["case", "measured ms", "model ms"], rows))
-    return plots.stamp(ax, [records[0].tier, "MODELLED"], records[0].provenance)
+def _link_table(topology: Topology, paths: Sequence[Path]) -> Table:
+    if paths:
+        rows = [[" -> ".join(map(str, way.gpus)), way.rate / 1e9] for way in paths]
+        return Table(["way", "GB/s"], rows)
+    rows = [[src, *links] for src, links in enumerate(topology.classes)]
+    return Table(["", *map(str, range(topology.gpus))], rows)
 
 
-def chunk_curve(
-    records: Sequence[Record], *, rates: Sequence[float], alpha: float, ax: Axes | None = None
+def _arrows(ax: Axes, places: Sequence[tuple[float, float]], way: Path, number: int) -> None:
+    look = plots.style(number)
+    arrow = {
+        "arrowstyle": "-|>,head_width=0.35,head_length=0.7",
+        "color": look.color,
+        "linestyle": look.linestyle,
+        "linewidth": 2.2,
+        "shrinkA": 14,
+        "shrinkB": 14,
+        "connectionstyle": f"arc3,rad={0.06 + 0.03 * number}",
+    }
+    for src, dst in way.hops:
+        ax.annotate("", places[dst], places[src], arrowprops=arrow, zorder=4)
+
+
+def _clear(ax: Axes) -> None:
+    ax.set_aspect("equal")
+    ax.set(xlim=(-1.65, 1.65), ylim=(-1.4, 1.4), xticks=[], yticks=[])
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+
+
+def bandwidth_matrix(
+    matrix: Sequence[Sequence[float]], *, title: str = "Bandwidth of a copy", ax: Axes | None = None
 ) -> Axes:
-    """Draw a relayed copy's time over the size of its chunks, with the model's curve.
+    """Draw the bandwidths of all ordered pairs, in bytes per second, as a heat map in GB/s."""
+    ax = plots.new_axes(f"{title}, GB/s", x="to GPU", y="from GPU", ax=ax, size=(6.0, 5.0))
+    names = [str(gpu) for gpu in range(len(matrix))]
+    shown = [[rate / 1e9 if rate else float("nan") for rate in row] for row in matrix]
+    plots.matrix(ax, shown, rows=names, columns=names, value_format="{:.3g}", log=True)
+    pairs = [rate for i, row in enumerate(shown) for j, rate in enumerate(row) if i != j]
+    if pairs:
+        low, high = min(pairs), max(pairs)
+        plots.describe(
+            ax, f"{title}, all pairs: {low:.3g} to {high:.3g} GB/s, {high / low:.3g} to 1."
+        )
+    return ax
 
-    Args:
-        records: One for each size; `params["chunk"]` is the size.
-        rates: Of the hops, bytes per second.
-        alpha: What a chunk costs, in seconds.
-        ax: Where to draw.
-    """
-    ax = plots.new_axes(
-        "Neither the largest chunk nor the smallest",
-        x="chunk",
-        xunit="bytes",
-        y="time",
-        yunit="ms",
-        xscale="log",
-        ax=ax,
+
+def gpu_matrices(direct: Sequence[Sequence[float]], staged: Sequence[Sequence[float]]) -> Figure:
+    """Draw the measured bandwidths of all pairs of GPUs: by the driver's choice, and staged."""
+    figure, panels = plots.new_figure(1, 2, size=(11, 4.6))
+    titles = ("As the driver chooses", "Staged through the host")
+    for ax, matrix, title in zip(panels, (direct, staged), titles, strict=True):
+        plots.stamp(bandwidth_matrix(matrix, title=title, ax=ax), "MEASURED")
+    return figure
+
+
+def transfer(topology: Topology, src: int, dst: int, nbytes: int) -> Figure:
+    """Draw the ways from one GPU to another, and how long each takes: link, relay, every path."""
+    figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 6.0))
+    if src == dst:
+        for ax in (left, right):
+            _clear(plots.new_axes(ax=ax))
+        left.set_title("Choose two different GPUs", loc="left")
+        return figure
+    direct = flows.path(topology, src, dst)
+    every = flows.maximum_flow(topology, src, dst, nvlink_only=True)
+    if sum(way.rate for way in every) <= direct.rate:
+        every = flows.maximum_flow(topology, src, dst)
+    graph(topology, paths=every, ax=left)
+    left.set_title(f"Every way from {src} to {dst}", loc="left", fontsize=11.5, fontweight="bold")
+    ways = {f"direct ({topology.link(src, dst)})": [direct]}
+    ways |= {f"by {relay.gpus[1]}": [relay] for relay in flows.relays(topology, src, dst)[:1]}
+    ways[f"every path ({len(every)})"] = every
+    times = [nbytes / sum(way.rate for way in paths) * 1e3 for paths in ways.values()]
+    plots.new_axes(f"{nbytes / 1e6:g} MB from {src} to {dst}", x="time", xunit="ms", ax=right)
+    plots.bars(right, list(ways), times, label="modelled", value_format="{:.3g} ms")
+    said = ", ".join(f"{way} {time:.3g} ms" for way, time in zip(ways, times, strict=True))
+    plots.describe(right, f"Modelled times of {nbytes / 1e6:g} MB from GPU {src} to {dst}: {said}.")
+    source = "a measured matrix" if topology.measured else topology.rates.source
+    for ax in (left, right):
+        plots.stamp(ax, "MODELLED", note=f"bandwidths: {source}")
+    return figure
+
+
+def together(milliseconds: dict[str, float]) -> Axes:
+    """Draw transfers that start together as bars on a time axis, a lane for each stream."""
+    said = ", ".join(f"{name} {value:.3g} ms" for name, value in milliseconds.items())
+    return draw_lanes(
+        list(milliseconds),
+        [
+            Bar(lane, "copy", 0.0, value / 1e3, label=f"{value:.3g} ms")
+            for lane, value in enumerate(milliseconds.values())
+        ],
+        said=f"Transfers that start together: {said}.",
+        title=f"They start together; the last ends after {max(milliseconds.values()):.3g} ms",
     )
+
+
+def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
+    """Draw a relayed copy's time over the size of its chunks, beside what was predicted."""
+    title = "Neither the largest chunk nor the smallest"
+    ax = plots.new_axes(title, x="chunk", xunit="bytes", y="time", yunit="ms", xscale="log", ax=ax)
     sizes = [record.params["chunk"] for record in records]
     medians, band = plots.spread(records, "ms")
     plots.line(ax, sizes, medians, **band, label="measured")
-    nbytes = records[0].nbytes
-    steps = [min(sizes) * (max(sizes) / min(sizes)) ** (i / 60) for i in range(61)]
-    curve = [relay_time(rates, nbytes=nbytes, chunk=round(c), alpha=alpha) * 1e3 for c in steps]
-    plots.model_line(ax, steps, curve, label=f"model, {alpha * 1e6:.0f} µs for each chunk")
+    plots.model_line(ax, sizes, [record.predicted * 1e3 for record in records])
     best, size = min(zip(medians, sizes, strict=True))
+    ends = "; ".join(f"{medians[i]:.3g} ms in chunks of {sizes[i]} bytes" for i in (0, -1))
     plots.describe(
-        ax,
-        f"Time against chunk size: lowest at {size} bytes with {best:.3g} ms; "
-        f"{medians[0]:.3g} ms in chunks of {sizes[0]} bytes, "
-        f"{medians[-1]:.3g} ms in chunks of {sizes[-1]}.",
+        ax, f"Time against chunk size: lowest at {size} bytes with {best:.3g} ms; {ends}."
     )
     return plots.stamp(ax, [records[0].tier, "MODELLED"], records[0].provenance)
 
@@ -116,22 +185,17 @@ def at_scale(nbytes: int, nics: Sequence[int] = (1, 2, 4, 8), *, algorithm: str 
         nics: Network cards of a host, a curve each.
         algorithm: `"ring"` or `"tree"`.
     """
-    ax = plots.new_axes(
-        f"all_reduce of {nbytes / 2**20:,.0f} MiB by {algorithm}",
-        x="GPUs",
-        y="busbw",
-        yunit="GB/s",
-        xscale="log",
-    )
-    hosts = [2**power for power in range(10)]
+    title = f"all_reduce of {nbytes / 2**20:,.0f} MiB by {algorithm}"
+    ax = plots.new_axes(title, x="GPUs", y="busbw", yunit="GB/s", xscale="log")
     for series, cards in enumerate(nics):
-        clusters = [Cluster(count, nics=cards) for count in hosts]
-        seconds = [
-            c.ring_time(nbytes) if algorithm == "ring" else c.tree_time(nbytes) for c in clusters
+        clusters = [Cluster(2**power, nics=cards) for power in range(10)]
+        times = [
+            one.ring_time(nbytes) if algorithm == "ring" else one.tree_time(nbytes)
+            for one in clusters
         ]
-        busbw = [c.busbw(t, nbytes) / 1e9 for c, t in zip(clusters, seconds, strict=True)]
+        busbw = [one.busbw(time, nbytes) / 1e9 for one, time in zip(clusters, times, strict=True)]
         label = f"{cards} network card{'s' if cards > 1 else ''} a host"
-        plots.line(ax, [c.gpus for c in clusters], busbw, label=label, series=series)
+        plots.line(ax, [one.gpus for one in clusters], busbw, label=label, series=series)
     plots.describe(
         ax,
         f"Modelled bus bandwidth of an all_reduce of {nbytes} bytes by {algorithm}, 8 to 4096 "
@@ -145,56 +209,23 @@ def at_scale(nbytes: int, nics: Sequence[int] = (1, 2, 4, 8), *, algorithm: str 
     return plots.stamp(ax, "MODELLED", note=note)
 
 
-def gpu_matrices(direct: Sequence[Sequence[float]], staged: Sequence[Sequence[float]]) -> Figure:
-    """Draw the measured bandwidths of all pairs of GPUs: by the driver's choice, and staged.
-
-    Args:
-        direct: Bytes per second of each ordered pair.
-        staged: The same, through pinned host memory.
-    """
-    figure, panels = plots.new_figure(1, 2, size=(11, 4.6))
-    titles = ("GB/s, as the driver chooses", "GB/s, staged through the host")
-    for ax, matrix, title in zip(panels, (direct, staged), titles, strict=True):
-        names = [str(gpu) for gpu in range(len(matrix))]
-        plots.new_axes(title, x="to GPU", y="from GPU", ax=ax)
-        shown = [[rate / 1e9 for rate in row] for row in matrix]
-        plots.matrix(ax, shown, rows=names, columns=names, log=True)
-        plots.describe(ax, f"{title}: {len(names)} x {len(names)} pairs, measured.")
-        plots.stamp(ax, "MEASURED")
-    return figure
-
-
 def draw(records: Sequence[Record]) -> Figure:
     """Draw what `labkit run p2p-topology` measured: every way, and the chunk sizes."""
     figure, (left, right) = plots.new_figure(1, 2, size=(13.0, 5.0))
-    sweep = [record for record in records if record.case.endswith(" B")]
-    ways = [
+    relayed = [
         record
         for record in records
-        if record.case.startswith(("0 -> ", "via ", "every "))
-        and " in " not in record.case
-        and record not in sweep
+        if record.params["part"] == "ways"
+        and record.params["ways"][0][-1] == experiment.FAR
+        and record.nbytes == experiment.NBYTES
     ]
-    ladder(ways, title="The same bytes, every way", ax=left)
-    plots.new_axes(
-        "Neither the largest chunk nor the smallest",
-        x="chunk",
-        xunit="bytes",
-        y="time",
-        yunit="ms",
-        xscale="log",
-        ax=right,
-    )
-    plots.line(
-        right,
-        [record.params["chunk"] for record in sweep],
-        [record.summary.median * 1e3 for record in sweep],
-        label="measured",
-    )
-    plots.model_line(
-        right,
-        [record.params["chunk"] for record in sweep],
-        [record.predicted * 1e3 for record in sweep],
-    )
-    plots.stamp(right, [sweep[0].tier, "MODELLED"], sweep[0].provenance)
+    ways = [record for record in records if record.params["part"] == "copies"]
+    sweep = []
+    for record in relayed:
+        if record.params["ways"] == [[0, 5, 2]]:
+            sweep.append(record)
+        if record.params["ways"] not in [shown.params["ways"] for shown in ways]:
+            ways.append(record)
+    plots.ladder(ways, title="The same bytes, every way", ax=left)
+    chunk_curve(sorted(sweep, key=lambda record: -record.params["chunk"]), ax=right)
     return figure

@@ -1,4 +1,7 @@
-"""What the ranks of lesson 4 do. Imports little: every rank of every launch pays for it."""
+"""What the ranks of lesson 04 do. Imports little: every rank of every launch pays for it.
+
+What is timed returns, on each destination, the seconds of each repetition; on other ranks None.
+"""
 
 import threading
 import time
@@ -7,16 +10,68 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from labkit.lessons.p2p_topology.relay import carry
 from labkit.measure import timing
 
 
-def copies(src: int, dsts: Sequence[int], nbytes: int, iters: int) -> list[float] | None:
-    """Send the same bytes to several ranks at once; runs on every rank.
+def carry(
+    tensor: torch.Tensor,
+    ways: Sequence[Sequence[int]],
+    *,
+    chunk: int,
+    shares: Sequence[float] | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> None:
+    """Copy a tensor from the first rank of the ways to their last, over the ranks between.
 
-    Returns:
-        On a destination: the seconds until it had everything, for each repetition. Else None.
+    A bucket brigade: nobody waits for the whole tensor. While a relay hands on one chunk, the next
+    one is on its way to it, so all links of a way are busy at the same time.
+
+    Every rank of the group calls this with a tensor of the same shape: the source's is sent, the
+    destination's is overwritten, a relay's is its buffer, and the rest are left alone.
+
+    Args:
+        tensor: One-dimensional and contiguous.
+        ways: The ranks of each way in order, such as `[[0, 5, 2], [0, 7, 2]]`. A rank may be on
+            several ways.
+        chunk: Elements that travel together.
+        shares: How much of the tensor takes each way, in any unit; equal shares if not given.
+        group: The group whose connections are used; the default group if not given.
     """
+    rank, legs, leaving = dist.get_rank(), [], []
+    for tag, (part, way) in enumerate(zip(split(tensor, shares, ways), ways, strict=True)):
+        if rank in way:
+            here, pieces = list(way).index(rank), part.split(chunk)
+            after = way[here + 1] if rank != way[-1] else None
+            # All receives are posted before anything is sent: no sender waits for readiness.
+            arriving = [
+                dist.irecv(piece, way[here - 1], group=group, tag=tag)
+                for piece in pieces
+                if here > 0
+            ]
+            legs.append((pieces, arriving, after, tag))
+    for turn in range(max((len(pieces) for pieces, *_ in legs), default=0)):
+        for pieces, arriving, after, tag in legs:
+            if arriving and turn < len(pieces):
+                arriving[turn].wait()
+            if after is not None and turn < len(pieces):
+                leaving.append(dist.isend(pieces[turn], after, group=group, tag=tag))
+    for work in leaving:
+        work.wait()
+
+
+def split(
+    tensor: torch.Tensor, shares: Sequence[float] | None, ways: Sequence[Sequence[int]]
+) -> list[torch.Tensor]:
+    """Cut a tensor into one part for each way, in proportion to the shares; nothing is lost."""
+    shares = [1.0] * len(ways) if shares is None else shares
+    ends = [
+        round(len(tensor) * sum(shares[: number + 1]) / sum(shares)) for number in range(len(ways))
+    ]
+    return [tensor[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def copies(src: int, dsts: Sequence[int], nbytes: int, iters: int) -> list[float] | None:
+    """Send the same bytes to several ranks at once."""
     rank, tensor, samples = dist.get_rank(), torch.ones(nbytes // 4), []
     for repetition in range(iters + 1):
         message = tensor if repetition else tensor[:1]  # the first only opens the connections
@@ -31,66 +86,8 @@ def copies(src: int, dsts: Sequence[int], nbytes: int, iters: int) -> list[float
     return samples[1:] if rank in dsts else None
 
 
-def relayed(
-    ways: Sequence[Sequence[int]],
-    shares: Sequence[float] | None,
-    nbytes: int,
-    chunk: int,
-    iters: int,
-) -> list[float] | None:
-    """Carry bytes along ways, chunk by chunk; runs on every rank. Checks what arrives, once.
-
-    Returns:
-        On the destination: seconds for each repetition. Else None.
-    """
-    rank, src, dst = dist.get_rank(), ways[0][0], ways[0][-1]
-    sent = torch.arange(nbytes // 4, dtype=torch.float32)
-    tensor = sent.clone() if rank == src else torch.zeros_like(sent)
-    carry(tensor, ways, chunk=max(1, chunk // 4), shares=shares)
-    if rank == dst and not torch.equal(tensor, sent):
-        raise AssertionError(f"what arrived over {ways} is not what was sent")
-    samples = timing.time_calls(
-        lambda: carry(tensor, ways, chunk=max(1, chunk // 4), shares=shares), warmup=0, iters=iters
-    )
-    return samples if rank == dst else None
-
-
-def at_once(
-    ways: Sequence[Sequence[int]], nbytes: int, chunk: int, iters: int
-) -> list[list[float]]:
-    """Start several transfers together, each over connections of its own; runs on every rank.
-
-    Returns:
-        For each way: seconds for each repetition, on its destination; empty on other ranks.
-    """
-    rank, everyone = dist.get_rank(), list(range(dist.get_world_size()))
-    groups = [dist.new_group(everyone) for _ in ways]
-    tensors = [torch.ones(nbytes // 4) for _ in ways]
-    samples: list[list[float]] = [[] for _ in ways]
-
-    def transfer(number: int, begin: float) -> None:
-        carry(tensors[number], [ways[number]], chunk=chunk // 4, group=groups[number])
-        if rank == ways[number][-1]:
-            samples[number].append(time.perf_counter() - begin)
-
-    mine = [number for number, way in enumerate(ways) if rank in way]
-    for _ in range(iters + 1):
-        dist.barrier()
-        begin = time.perf_counter()
-        threads = [threading.Thread(target=transfer, args=(number, begin)) for number in mine]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return [row[1:] for row in samples]
-
-
 def in_turns(way: Sequence[int], nbytes: int, chunk: int, iters: int) -> list[float] | None:
-    """Hand chunks along a way with plain send and recv; runs on every rank.
-
-    Returns:
-        On the destination: seconds for each repetition. Else None.
-    """
+    """Hand chunks along a way with plain send and recv."""
     rank, tensor = dist.get_rank(), torch.ones(nbytes // 4)
 
     def hand_on() -> None:
@@ -105,3 +102,51 @@ def in_turns(way: Sequence[int], nbytes: int, chunk: int, iters: int) -> list[fl
 
     samples = timing.time_calls(hand_on, warmup=1, iters=iters)
     return samples if rank == way[-1] else None
+
+
+def relayed(
+    ways: Sequence[Sequence[int]],
+    shares: Sequence[float] | None,
+    nbytes: int,
+    chunk: int,
+    iters: int,
+) -> list[float] | None:
+    """Carry bytes along ways, chunk by chunk. Checks what arrives, once."""
+    rank, src, dst = dist.get_rank(), ways[0][0], ways[0][-1]
+    sent = torch.arange(nbytes // 4, dtype=torch.float32)
+    tensor = sent.clone() if rank == src else torch.zeros_like(sent)
+
+    def run() -> None:
+        carry(tensor, ways, chunk=max(1, chunk // 4), shares=shares)
+
+    run()
+    if rank == dst and not torch.equal(tensor, sent):
+        raise AssertionError(f"what arrived over {ways} is not what was sent")
+    samples = timing.time_calls(run, warmup=0, iters=iters)
+    return samples if rank == dst else None
+
+
+def at_once(
+    ways: Sequence[Sequence[int]], nbytes: int, chunk: int, iters: int
+) -> list[float] | None:
+    """Start several transfers together, each over connections of its own, to other ranks each."""
+    rank, everyone = dist.get_rank(), list(range(dist.get_world_size()))
+    groups = [dist.new_group(everyone) for _ in ways]
+    tensors = [torch.ones(nbytes // 4) for _ in ways]
+    samples: list[float] = []
+
+    def transfer(number: int, begin: float) -> None:
+        carry(tensors[number], [ways[number]], chunk=chunk // 4, group=groups[number])
+        if rank == ways[number][-1]:
+            samples.append(time.perf_counter() - begin)
+
+    mine = [number for number, way in enumerate(ways) if rank in way]
+    for _ in range(iters + 1):
+        dist.barrier()
+        begin = time.perf_counter()
+        threads = [threading.Thread(target=transfer, args=(number, begin)) for number in mine]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return samples[1:] or None

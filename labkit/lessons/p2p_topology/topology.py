@@ -1,53 +1,122 @@
-"""Which GPU can reach which, how, and how fast: the machine as a weighted graph."""
+"""Which GPU can reach which, how, and how fast: the machine as a weighted graph; and presets."""
+
+from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import networkx as nx
+from labkit.lessons.p2p_topology.topology_text import read_bandwidths, read_topology
 
-from labkit.lessons.p2p_topology import link_rates
-from labkit.lessons.p2p_topology.link_rates import LinkRates, nvlinks
-from labkit.lessons.p2p_topology.topology_text import Table, read_bandwidths, read_topology
+CLASS_NAMES = {
+    "PIX": "at most one PCIe switch",
+    "PXB": "several PCIe switches, not the CPU",
+    "PHB": "PCIe and the CPU's host bridge",
+    "NODE": "PCIe and host bridges of one NUMA node",
+    "SYS": "PCIe and the link between CPUs",
+}
+"""The PCIe classes, the fastest first, and what a copy between two such GPUs crosses."""
+MOST_NVLINKS = 18
+"""The most NVLinks that one GPU has had (H100, H200, B200; NVIDIA's data sheets)."""
+
+
+def nvlinks(link: str) -> int:
+    """Return how many NVLinks a class bonds: 4 for NV4, 0 for every PCIe class."""
+    return int(link[2:]) if link.startswith("NV") else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates:
+    """Bandwidths by link class: one way, in bytes per second, as copies achieve them."""
+
+    nvlink: float
+    """Of one NVLink; NV4 is four of them."""
+    pcie: dict[str, float]
+    """Of PIX, PXB, PHB, NODE and SYS."""
+    source: str
+    """Where the figures come from."""
+
+    def bandwidth(self, link: str) -> float:
+        """Return what a link of a class carries.
+
+        Raises:
+            ValueError: The class is not known (`X` has no link).
+        """
+        if nvlinks(link):
+            return nvlinks(link) * self.nvlink
+        if link in self.pcie:
+            return self.pcie[link]
+        known = ", ".join(["NV1, NV2, ...", *self.pcie])
+        raise ValueError(f"no bandwidth for link class {link!r}; there is one for {known}.")
+
+
+_PCIE3 = 15.75e9 * 256 / (256 + 26)  # 8 GT/s, 16 lanes, 128b/130b; 26 bytes around 256 of payload
+
+PUZZLE_RATES = LinkRates(
+    nvlink=93.3e9 / 4,
+    pcie={"PIX": _PCIE3, "PXB": _PCIE3, "PHB": 10.8e9, "NODE": 9.5e9, "SYS": 7.5e9},
+    source="GPU Puzzlers 2023, puzzler 1: NV4 93.3, SYS 7.5, staged through the host 9.5 to 10.8 "
+    "GB/s measured; PIX and PXB computed for PCIe 3.0 x16 with 256-byte packets",
+)
+RTX3090_RATES = LinkRates(
+    nvlink=101.7e9 / 2 / 4,
+    pcie=dict.fromkeys(CLASS_NAMES, 8.0e9 / 2),
+    source="PyTorch dev forum, memcpy-based P2P: bidirectional 101.7 (NV4) and 7.4 to 8.7 GB/s, "
+    "halved",
+)
+HOPPER_RATES = LinkRates(
+    nvlink=376e9 / 18,
+    pcie=dict.fromkeys(CLASS_NAMES, 37e9),
+    source="NCCL issue 1264, p2pBandwidthLatencyTest on 8 H100: about 376 GB/s with P2P (NV18), "
+    "37 GB/s staged through the host",
+)
+V100_RATES = LinkRates(
+    nvlink=25e9 * 0.93,
+    pcie={"PIX": _PCIE3, "PXB": _PCIE3, "PHB": 9.5e9, "NODE": 9.5e9, "SYS": 7.5e9},
+    source="NVIDIA data sheet: 25 GB/s for each NVLink one way, of which the puzzle's server "
+    "reaches 93 %; PCIe as in the puzzle",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     """The links between the GPUs of one machine.
 
-    A pair of GPUs has one link class. Point-to-point NVLinks belong to their pair alone; PCIe
-    transfers leave and enter a GPU by one port that all of them share; so do NVLinks that go to a
-    switch (`switched`).
+    Point-to-point NVLinks belong to their pair alone; PCIe transfers leave and enter a GPU by one
+    port that all of them share; so do NVLinks that go to a switch (`switched`).
 
     Example:
-        >>> from labkit.lessons.p2p_topology.presets import PUZZLE
         >>> PUZZLE.link(0, 1), round(PUZZLE.bandwidth(0, 1) / 1e9)
         ('NV4', 93)
 
         Reads: GPUs 0 and 1 are joined by four NVLinks, together 93 GB/s each way.
     """
 
-    table: Table
-    rates: LinkRates = link_rates.DEFAULT
+    classes: tuple[tuple[str, ...], ...]
+    """`classes[i][j]`: the link class of the pair: `NV4`, `SYS`, ..., `X` on the diagonal."""
+    numa: tuple[int | None, ...]
+    """Each GPU's NUMA node."""
+    rates: LinkRates = PUZZLE_RATES
     measured: tuple[tuple[float, ...], ...] | None = None
     """Bytes per second for each ordered pair, in place of the rates by class."""
     private: bool = False
     """Whether every ordered pair has a link that it shares with nobody, as on a fabric."""
 
     @classmethod
-    def parse(cls, text: str, rates: LinkRates = link_rates.DEFAULT) -> "Topology":
+    def parse(cls, text: str, rates: LinkRates = PUZZLE_RATES) -> Topology:
         """Read what `nvidia-smi topo -m` prints.
 
         Raises:
-            TopologyTextError: at the first thing that is not understood, with line and column.
+            TopologyTextError: At the first thing that is not understood, with line and column.
         """
-        return cls(read_topology(text), rates)
+        return cls(*read_topology(text), rates)
 
     @classmethod
-    def here(cls) -> "Topology":
+    def here(cls) -> Topology:
         """Ask this machine.
 
         Raises:
-            RuntimeError: there is no `nvidia-smi`, or it fails.
+            RuntimeError: There is no `nvidia-smi`, or it fails.
         """
         command = ["nvidia-smi", "topo", "-m"]
         try:
@@ -59,12 +128,12 @@ class Topology:
             ) from error
         return cls.parse(done.stdout)
 
-    def with_measured(self, text: str) -> "Topology":
+    def with_measured(self, text: str) -> Topology:
         """Return the same links with the bandwidths that `p2pBandwidthLatencyTest` measured.
 
         Raises:
-            TopologyTextError: the text is not a matrix.
-            ValueError: it is one of another number of GPUs.
+            TopologyTextError: The text is not a matrix.
+            ValueError: It is one of another number of GPUs.
         """
         matrix = read_bandwidths(text)
         if len(matrix) != self.gpus:
@@ -73,14 +142,14 @@ class Topology:
             )
         return replace(self, measured=tuple(map(tuple, matrix)))
 
-    def as_fabric(self) -> "Topology":
+    def as_fabric(self) -> Topology:
         """Return the same bandwidths with no shared ports: what `Fabric.from_topology` builds."""
         return replace(self, private=True)
 
     @property
     def gpus(self) -> int:
         """How many GPUs there are."""
-        return len(self.table.gpus)
+        return len(self.numa)
 
     @property
     def switched(self) -> bool:
@@ -88,15 +157,11 @@ class Topology:
 
         Then every pair shows all links of a GPU, and the row's sum is more than a GPU can have.
         """
-        return max(self.nvlinks_of(gpu) for gpu in range(self.gpus)) > link_rates.MOST_NVLINKS
+        return max(sum(map(nvlinks, row)) for row in self.classes) > MOST_NVLINKS
 
     def link(self, src: int, dst: int) -> str:
         """Return the link class of a pair: `NV4`, `SYS`, ..."""
-        return self.table.classes[src][dst]
-
-    def nvlinks_of(self, gpu: int) -> int:
-        """Return how many NVLinks a GPU's row adds up to."""
-        return sum(nvlinks(self.link(gpu, peer)) for peer in range(self.gpus))
+        return self.classes[src][dst]
 
     def bandwidth(self, src: int, dst: int) -> float:
         """Return what a copy from src to dst gets with nobody else about, in bytes per second."""
@@ -113,24 +178,6 @@ class Topology:
             [0.0 if src == dst else self.bandwidth(src, dst) for dst in everyone]
             for src in everyone
         ]
-
-    def graph(self, *, nvlink_only: bool = False) -> nx.DiGraph:
-        """Return a node for each GPU and an edge for each ordered pair.
-
-        Edges carry `link` (the class) and `bandwidth` (bytes per second).
-
-        Args:
-            nvlink_only: Leave out the PCIe pairs.
-        """
-        graph = nx.DiGraph()
-        graph.add_nodes_from(range(self.gpus))
-        for src in range(self.gpus):
-            for dst in range(self.gpus):
-                if src != dst and (not nvlink_only or nvlinks(self.link(src, dst))):
-                    graph.add_edge(
-                        src, dst, link=self.link(src, dst), bandwidth=self.bandwidth(src, dst)
-                    )
-        return graph
 
     def resources(self, src: int, dst: int) -> dict[tuple, float]:
         """Return what a transfer from src to dst occupies, in order, and how much each carries.
@@ -153,3 +200,68 @@ class Topology:
         peers = (peer for peer in range(self.gpus) if peer != gpu)
         same_kind = [peer for peer in peers if (nvlinks(self.link(gpu, peer)) > 0) == by_nvlink]
         return max(max(self.bandwidth(gpu, peer), self.bandwidth(peer, gpu)) for peer in same_kind)
+
+
+PUZZLE_TEXT = """\
+        GPU0    GPU1    GPU2    GPU3    GPU4    GPU5    GPU6    GPU7    CPU Affinity    NUMA Affinity
+GPU0     X      NV4     SYS     SYS     NV2     NV2     SYS     NV4     0-23,96-119     0
+GPU1    NV4      X      SYS     SYS     NV4     NV2     NV2     SYS     0-23,96-119     0
+GPU2    SYS     SYS      X      NV4     SYS     NV4     NV2     NV2     24-47,120-143   1
+GPU3    SYS     SYS     NV4      X      NV2     SYS     NV4     NV2     24-47,120-143   1
+GPU4    NV2     NV4     SYS     NV2      X      NV4     SYS     SYS     48-71,144-167   2
+GPU5    NV2     NV2     NV4     SYS     NV4      X      SYS     SYS     48-71,144-167   2
+GPU6    SYS     NV2     NV2     NV4     SYS     SYS      X      NV4     72-95,168-191   3
+GPU7    NV4     SYS     NV2     NV2     SYS     SYS     NV4      X      72-95,168-191   3
+
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node
+  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)
+  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)
+  PIX  = Connection traversing at most a single PCIe bridge
+  NV#  = Connection traversing a bonded set of # NVLinks
+"""  # noqa: E501 - as printed
+"""What the puzzle's server printed (GPU Puzzlers, collectives/comms_images)."""
+
+
+def _by_rule(rule: Callable[[int, int], str], rates: LinkRates) -> Topology:
+    """Make a machine of eight GPUs, four to a CPU, from the link class of each pair."""
+    eight = range(8)
+    classes = tuple(tuple("X" if i == j else rule(i, j) for j in eight) for i in eight)
+    return Topology(classes, tuple(gpu // 4 for gpu in eight), rates)
+
+
+_DGX1_ROWS = """
+    X   NV1 NV1 NV2 NV2 SYS SYS SYS
+    NV1 X   NV2 NV1 SYS NV2 SYS SYS
+    NV1 NV2 X   NV2 SYS SYS NV1 SYS
+    NV2 NV1 NV2 X   SYS SYS SYS NV1
+    NV2 SYS SYS SYS X   NV1 NV1 NV2
+    SYS NV2 SYS SYS NV1 X   NV2 NV1
+    SYS SYS NV1 SYS NV1 NV2 X   NV2
+    SYS SYS SYS NV1 NV2 NV1 NV2 X
+"""
+_DGX1_LINKS = [row.split() for row in _DGX1_ROWS.strip().splitlines()]
+
+PUZZLE = Topology.parse(PUZZLE_TEXT)
+"""The puzzle's server: a hybrid cube mesh, 12 NVLinks a GPU (GPU Puzzlers 2023, puzzler 1)."""
+RTX3090 = _by_rule(lambda i, j: "NV4" if i // 2 == j // 2 else "SYS", RTX3090_RATES)
+"""Eight RTX 3090 with NVLink bridges between neighbours (lesson 05's server)."""
+DGX1 = _by_rule(lambda i, j: _DGX1_LINKS[i][j], V100_RATES)
+"""DGX-1 with V100: a hybrid cube mesh, 6 NVLinks a GPU (NVIDIA's DGX-1 white paper)."""
+NVSWITCH = _by_rule(lambda i, j: "NV18", HOPPER_RATES)
+"""Eight H100 around NVSwitches: every pair shows all 18 links, and all pairs share them."""
+PCIE_TREE = _by_rule(
+    lambda i, j: "PIX" if i // 2 == j // 2 else "NODE" if i // 4 == j // 4 else "SYS", PUZZLE_RATES
+)
+"""Made up: eight GPUs without NVLink, two to a PCIe switch, two switches to a CPU, two CPUs."""
+
+PRESETS: dict[str, Topology] = {
+    "the puzzle's hybrid cube mesh": PUZZLE,
+    "8x RTX 3090, bridged": RTX3090,
+    "DGX-1 (V100)": DGX1,
+    "8x H100, NVSwitch": NVSWITCH,
+    "PCIe tree": PCIE_TREE,
+}

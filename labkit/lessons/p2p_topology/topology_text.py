@@ -5,7 +5,7 @@ header, with columns for network cards and processors that differ between versio
 """
 
 import re
-from dataclasses import dataclass
+from itertools import product
 
 _UNDERLINE = re.compile(r"\x1b?\[\d*(?:;\d+)*m")  # also where the paste lost the escape byte
 _AFTER_DEVICES = re.compile(r"CPU\s+Affinity|NUMA\s+Affinity|GPU\s+NUMA\s+ID")
@@ -15,134 +15,70 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
 class TopologyTextError(ValueError):
-    """A table that could not be understood; says at which line and column, and what was expected.
-
-    Attributes:
-        line: Counted from 1.
-        column: Counted from 1, after terminal codes were taken out.
-    """
-
-    def __init__(self, line: int, column: int, message: str) -> None:
-        super().__init__(f"line {line}, column {column}: {message}")
-        self.line, self.column, self.message = line, column, message
-
-    def __reduce__(self):  # an exception with several arguments must say so to be pickled
-        return type(self), (self.line, self.column, self.message)
+    """A table that could not be understood; says at which line and column, counted from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The table as it stands in the text."""
-
-    gpus: tuple[str, ...]
-    """`("GPU0", "GPU1", ...)`."""
-    nics: tuple[str, ...]
-    """Network cards by the names of the legend, such as `mlx5_0`; else of the columns."""
-    classes: tuple[tuple[str, ...], ...]
-    """`classes[i][j]`: the link from device i to device j, GPUs first, then network cards."""
-    cpus: tuple[str | None, ...]
-    """Each GPU's CPU affinity, such as `0-31,64-95`."""
-    numa: tuple[int | None, ...]
-    """Each GPU's NUMA node."""
+def _error(line: int, column: int, message: str) -> TopologyTextError:
+    return TopologyTextError(f"line {line}, column {column}: {message}")
 
 
-def read_topology(text: str) -> Table:
-    """Read the table that `nvidia-smi topo -m` prints.
+def read_topology(text: str) -> tuple[tuple[tuple[str, ...], ...], tuple[int | None, ...]]:
+    """Read the table that `nvidia-smi topo -m` prints; network cards are passed over.
+
+    Returns:
+        `classes[i][j]`, the link class from GPU i to GPU j, and each GPU's NUMA node.
 
     Raises:
-        TopologyTextError: at the first thing that is not understood.
+        TopologyTextError: At the first thing that is not understood.
     """
     lines = [_UNDERLINE.sub("", line).replace("\xa0", " ") for line in text.splitlines()]
     start = next((i for i, line in enumerate(lines) if re.search(r"\bGPU\d+", line)), None)
     if start is None:
-        raise TopologyTextError(
-            1, 1, "no line names GPU0. Paste what `nvidia-smi topo -m` prints, with its header."
-        )
-    devices = _devices(lines[start])
-    rows: dict[str, tuple[int, str]] = {}
+        raise _error(1, 1, "no line names GPU0. Paste what `nvidia-smi topo -m` prints, whole.")
+    devices = _AFTER_DEVICES.split(lines[start])[0].split()
+    rows: dict[str, tuple[int, list[re.Match]]] = {}
     for number, line in enumerate(lines[start + 1 :], start + 2):
         if re.match(r"\s*(NIC )?Legend", line):
             break
-        if line.strip():
-            name = line.split()[0]
-            if name not in devices:
-                raise TopologyTextError(
-                    number,
-                    line.index(name) + 1,
-                    f"a row called {name!r}; the header has {', '.join(devices)}.",
-                )
-            rows[name] = number, line
+        words = list(_WORD.finditer(line))
+        if words:
+            _check_row(number, line, words, devices)
+            rows[words[0][0]] = number, words
     gpus = [name for name in devices if name.startswith("GPU")]
     for name in gpus:
         if name not in rows:
-            raise TopologyTextError(
+            raise _error(
                 len(lines), 1, f"the row of {name} is missing; the header has {len(gpus)} GPUs."
             )
-    return _table(devices, gpus, rows, _nic_names(lines))
+    place = {name: devices.index(name) + 1 for name in gpus}
+    classes = {(a, b): rows[a][1][place[b]][0] for a, b in product(gpus, gpus)}
+    for a, b in product(gpus, gpus):
+        there, back = classes[a, b], classes[b, a]
+        if there != back or (there == "X") != (a == b):
+            number, words = rows[a]
+            message = f"{a} to {b} is {there}, but {b} to {a} is {back}."
+            raise _error(number, words[place[b]].start() + 1, message)
+    numa = tuple(_numa([word[0] for word in rows[name][1][len(devices) + 1 :]]) for name in gpus)
+    return tuple(tuple(classes[a, b] for b in gpus) for a in gpus), numa
 
 
-def _devices(header: str) -> list[str]:
-    found = _AFTER_DEVICES.search(header)
-    return header[: found.start() if found else None].split()
-
-
-def _table(devices: list[str], gpus: list[str], rows: dict, legend: dict[str, str]) -> Table:
-    order = gpus + [name for name in devices if name not in gpus]
-    classes, cpus, numa = [], [], []
-    for name in order:
-        if name not in rows:  # some versions print no rows for network cards
-            break
-        cells, rest = _cells(*rows[name], devices)
-        classes.append(tuple(cells[devices.index(other)][0] for other in order))
-        if name in gpus:
-            cpu, node = _affinity(rest)
-            cpus.append(cpu)
-            numa.append(node)
-    _check_symmetry(order, classes, rows, devices)
-    nics = tuple(legend.get(name, name) for name in order[len(gpus) :])
-    return Table(tuple(gpus), nics, tuple(classes), tuple(cpus), tuple(numa))
-
-
-def _cells(number: int, line: str, devices: list[str]) -> tuple[list[tuple[str, int]], str]:
-    words = list(_WORD.finditer(line))[1 : len(devices) + 1]
-    for word in words:
+def _check_row(number: int, line: str, words: list[re.Match], devices: list[str]) -> None:
+    name, links = words[0], words[1 : len(devices) + 1]
+    if name[0] not in devices:
+        message = f"a row called {name[0]!r}; the header has {', '.join(devices)}."
+        raise _error(number, name.start() + 1, message)
+    for word in links:
         if not _CLASS.fullmatch(word[0]):
-            raise TopologyTextError(
-                number,
-                word.start() + 1,
-                f"{word[0]!r} is not a link class (X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS).",
-            )
-    if len(words) < len(devices):
-        raise TopologyTextError(
-            number,
-            len(line) + 1,
-            f"{len(words)} links where the header has {len(devices)} devices.",
-        )
-    return [(word[0], word.start() + 1) for word in words], line[words[-1].end() :]
+            message = f"{word[0]!r} is not a link class (X, NV1, NV2, ..., PIX, ..., SYS)."
+            raise _error(number, word.start() + 1, message)
+    if len(links) < len(devices):
+        message = f"{len(links)} links where the header has {len(devices)} devices."
+        raise _error(number, len(line) + 1, message)
 
 
-def _affinity(rest: str) -> tuple[str | None, int | None]:
-    words = rest.split()
-    cpu = words[0] if words and re.fullmatch(r"[\d,-]+", words[0]) else None
-    node = words[1] if len(words) > 1 and re.fullmatch(r"\d+", words[1]) else None
-    return cpu, None if node is None else int(node)
-
-
-def _check_symmetry(order: list[str], classes: list, rows: dict, devices: list[str]) -> None:
-    for i in range(len(classes)):
-        for j in range(len(classes)):
-            there, back = classes[i][j], classes[j][i]
-            if there != back or (there == "X") != (i == j):
-                cells, _ = _cells(*rows[order[i]], devices)
-                raise TopologyTextError(
-                    rows[order[i]][0],
-                    cells[devices.index(order[j])][1],
-                    f"{order[i]} to {order[j]} is {there}, but {order[j]} to {order[i]} is {back}.",
-                )
-
-
-def _nic_names(lines: list[str]) -> dict[str, str]:
-    return dict(re.findall(r"^\s*(NIC\d+):\s*(\S+)", "\n".join(lines), re.MULTILINE))
+def _numa(rest: list[str]) -> int | None:
+    """Return the NUMA node from what stands behind a row's links: the CPUs, the node."""
+    return int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else None
 
 
 def read_bandwidths(text: str) -> list[list[float]]:
@@ -152,7 +88,7 @@ def read_bandwidths(text: str) -> list[list[float]]:
     is a GPU's copy within its own memory.
 
     Raises:
-        TopologyTextError: a row is too short or too long, out of order, or holds no number.
+        TopologyTextError: A row is too short or too long, out of order, or holds no number.
     """
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -161,15 +97,13 @@ def read_bandwidths(text: str) -> list[list[float]]:
             continue
         for word in words[1:]:
             if not _NUMBER.fullmatch(word[0]):
-                raise TopologyTextError(number, word.start() + 1, f"{word[0]!r} is not a number.")
+                raise _error(number, word.start() + 1, f"{word[0]!r} is not a number.")
         rows.append([float(word[0]) * 1e9 for word in words[1:]])
         if len(rows[-1]) != len(rows[0]):
-            raise TopologyTextError(
-                number, 1, f"{len(rows[-1])} numbers, where row 0 has {len(rows[0])}."
-            )
+            raise _error(number, 1, f"{len(rows[-1])} numbers, where row 0 has {len(rows[0])}.")
         if len(rows) == len(rows[0]):
             return rows
-    raise TopologyTextError(
+    raise _error(
         len(text.splitlines()) or 1,
         1,
         f"{len(rows)} rows found of a square matrix of {len(rows[0]) if rows else 'unknown'}. "

@@ -1,0 +1,174 @@
+"""The same bytes by different ways on this machine: between its GPUs, and between two processes.
+
+With two GPUs or more: the matrix of all ordered pairs, by peer-to-peer copy and staged through
+pinned host memory. With one: device to device, and to and from the host. Without: memory that two
+processes share, a TCP connection over the loopback, a pipe that carries pickled objects.
+"""
+
+import os
+import pickle
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from labkit.launch.launcher import launch
+from labkit.measure import timing
+from labkit.measure.records import Provenance, Record, Tier
+
+
+def available() -> int:
+    """Return how many GPUs can be used here."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def pair_matrix(
+    *, nbytes: int = 400_000_000, iters: int = 5, staged: bool = False
+) -> list[list[float]]:
+    """Return the bandwidth of a copy for each ordered pair of GPUs, in bytes per second.
+
+    Args:
+        nbytes: Of a copy.
+        iters: Repetitions, of which the median counts.
+        staged: Through pinned host memory, in two steps, as where peer access is off; else the
+            driver's own choice, which is peer-to-peer where the pair allows it.
+    """
+    gpus = range(available())
+    return [
+        [nbytes / _pair_time(src, dst, nbytes, iters, staged=staged) for dst in gpus]
+        for src in gpus
+    ]
+
+
+def _pair_time(src: int, dst: int, nbytes: int, iters: int, *, staged: bool) -> float:
+    """Time a copy by the host's clock between synchronisations of both GPUs.
+
+    Events of one GPU do not see the other's work; at these sizes the host's clock is exact enough.
+    """
+    source = torch.ones(nbytes // 4, device=f"cuda:{src}")
+    into = torch.empty(nbytes // 4, device=f"cuda:{dst}")
+    host = torch.empty(nbytes // 4, pin_memory=True) if staged else None
+
+    def copy() -> None:
+        if host is None:
+            into.copy_(source, non_blocking=True)
+        else:
+            host.copy_(source, non_blocking=True)
+            torch.cuda.synchronize(src)
+            into.copy_(host, non_blocking=True)
+        torch.cuda.synchronize(src)
+        torch.cuda.synchronize(dst)
+
+    seconds = timing.summarize(timing.time_calls(copy, warmup=1, iters=iters)).median
+    if not torch.equal(into.cpu()[:1000], source.cpu()[:1000]):
+        raise AssertionError(f"GPU {src} to GPU {dst}: the copy is not equal to its source")
+    return seconds
+
+
+def single_gpu(*, nbytes: int = 400_000_000, iters: int = 10) -> list[Record]:
+    """Time the copies that one GPU can make."""
+    on_gpu, other = (torch.ones(nbytes // 4, device="cuda") for _ in range(2))
+    pinned, pageable = torch.ones(nbytes // 4, pin_memory=True), torch.ones(nbytes // 4)
+    copies = {
+        "device to device": lambda: other.copy_(on_gpu, non_blocking=True),
+        "pinned host to device": lambda: on_gpu.copy_(pinned, non_blocking=True),
+        "device to pinned host": lambda: pinned.copy_(on_gpu, non_blocking=True),
+        "pageable host to device": lambda: on_gpu.copy_(pageable),
+        "device to pageable host": lambda: pageable.copy_(on_gpu),
+    }
+    return [
+        Record(
+            "gpu-copies",
+            case,
+            {"gpu": torch.cuda.get_device_name()},
+            [timing.time_calls(copy, warmup=1, iters=iters)],
+            Tier.MEASURED,
+            Provenance.here(backend="cuda"),
+            nbytes=nbytes,
+        )
+        for case, copy in copies.items()
+    ]
+
+
+def local_paths(*, nbytes: int = 32_000_000, iters: int = 5) -> list[Record]:
+    """Time a copy from rank 0's memory into rank 1's, by each of three ways."""
+    found = []
+    for case, way in {
+        "shared memory": _shared_memory,
+        "loopback TCP (gloo)": _gloo,
+        "pickle through a pipe": _pickle,
+    }.items():
+        with tempfile.TemporaryDirectory() as folder:
+            results = launch(_timed, way, folder, nbytes, iters, world_size=2)
+        samples = [results[1]]
+        found.append(
+            Record("local-paths", case, {}, samples, Tier.MEASURED, Provenance.here(), None, nbytes)
+        )
+    return found
+
+
+def _timed(way: Callable, folder: str, nbytes: int, iters: int) -> list[float]:
+    """Let rank 1 time the copies, from the moment both are ready; check what arrives."""
+    source = torch.arange(nbytes // 4, dtype=torch.float32)
+    into = torch.zeros_like(source)
+    copy = way(Path(folder), source, into)
+    samples = []
+    for _ in range(iters + 1):
+        into.zero_()
+        dist.barrier()
+        begin = time.perf_counter()
+        copy()
+        samples.append(time.perf_counter() - begin)
+        if dist.get_rank() == 1 and not torch.equal(into, source):
+            raise AssertionError("the copy is not equal to its source")
+    return samples[1:]
+
+
+def _shared_memory(folder: Path, source: torch.Tensor, into: torch.Tensor) -> Callable[[], None]:
+    """Copy into memory that both ranks map, tell the other, copy out: two copies, no kernel."""
+    shm = Path("/dev/shm")
+    name = [str(shm / f"labkit-{os.getpid()}" if shm.is_dir() else folder / "memory")]
+    dist.broadcast_object_list(name, src=0)
+    memory = torch.from_file(name[0], shared=True, size=source.numel(), dtype=source.dtype)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        Path(name[0]).unlink()  # the mapping stays; nothing is left behind
+    ready = torch.zeros(1)
+
+    def copy() -> None:
+        if dist.get_rank() == 0:
+            memory.copy_(source)
+            dist.send(ready, 1)
+        else:
+            dist.recv(ready, 0)
+            into.copy_(memory)
+
+    return copy
+
+
+def _gloo(folder: Path, source: torch.Tensor, into: torch.Tensor) -> Callable[[], None]:
+    """Send and receive: the kernel copies into the socket and out of it."""
+    if dist.get_rank() == 0:
+        return lambda: dist.send(source, 1)
+    return lambda: dist.recv(into, 0)
+
+
+def _pickle(folder: Path, source: torch.Tensor, into: torch.Tensor) -> Callable[[], None]:
+    """Turn the tensor into bytes, push them through a pipe, make a tensor again."""
+    pipe = folder / "pipe"
+    if dist.get_rank() == 0:
+        os.mkfifo(pipe)
+    dist.barrier()
+
+    def copy() -> None:
+        if dist.get_rank() == 0:
+            with pipe.open("wb") as file:
+                file.write(pickle.dumps(source.numpy()))
+        else:
+            with pipe.open("rb") as file:
+                into.copy_(torch.from_numpy(pickle.loads(file.read())))
+
+    return copy

@@ -47,7 +47,7 @@ def rate(src: int, dst: int) -> float:
 
 def on_links(
     cases: dict[str, dict[str, Any]],
-    program: Callable[..., list[float] | None],
+    program: Callable[..., list[float] | list[list[float]] | None],
     *args: Any,
     say: Callable[[str], object] = once,
 ) -> list[Record]:
@@ -56,7 +56,7 @@ def on_links(
     Args:
         cases: Name of each case -> fields of its record; `params["ways"][0][-1]` is the rank whose
             samples count.
-        program: Returns its samples in seconds on that rank.
+        program: Returns its samples in seconds on that rank, or a list of them for each case.
         *args: Its arguments.
         say: Told why nothing runs here.
     """
@@ -65,19 +65,17 @@ def on_links(
         if fabric is None:
             raise FabricUnavailable("ranks that torchrun started stay where they are", "")
         results = launch(program, *args, world_size=fabric.hosts, fabric=fabric)
-        return [
-            Record(
-                NAME,
-                case,
-                about["params"],
-                [results[about["params"]["ways"][0][-1]]],
-                Tier.EMULATED,
-                Provenance.here(),
-                nbytes=about["nbytes"],
-                predicted=about["predicted"],
+        found = []
+        for number, (case, about) in enumerate(cases.items()):
+            got = results[about["params"]["ways"][0][-1]]
+            samples = [got[number] if isinstance(got[0], list) else got]
+            provenance = Provenance.here()
+            found.append(
+                Record(
+                    NAME, case, samples=samples, tier=Tier.EMULATED, provenance=provenance, **about
+                )
             )
-            for case, about in cases.items()
-        ]
+        return found
 
     return runs.measured_or_recorded(
         measure,

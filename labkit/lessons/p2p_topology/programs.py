@@ -128,17 +128,21 @@ def relayed(
 
 def at_once(
     ways: Sequence[Sequence[int]], nbytes: int, chunk: int, iters: int
-) -> list[float] | None:
-    """Start several transfers together, each over connections of its own, to other ranks each."""
+) -> list[list[float]]:
+    """Start several transfers together, each over connections of its own.
+
+    Returns:
+        For each way: seconds for each repetition, on its destination; empty on other ranks.
+    """
     rank, everyone = dist.get_rank(), list(range(dist.get_world_size()))
     groups = [dist.new_group(everyone) for _ in ways]
     tensors = [torch.ones(nbytes // 4) for _ in ways]
-    samples: list[float] = []
+    samples: list[list[float]] = [[] for _ in ways]
 
     def transfer(number: int, begin: float) -> None:
         carry(tensors[number], [ways[number]], chunk=chunk // 4, group=groups[number])
         if rank == ways[number][-1]:
-            samples.append(time.perf_counter() - begin)
+            samples[number].append(time.perf_counter() - begin)
 
     mine = [number for number, way in enumerate(ways) if rank in way]
     for _ in range(iters + 1):
@@ -149,4 +153,4 @@ def at_once(
             thread.start()
         for thread in threads:
             thread.join()
-    return samples[1:] or None
+    return [row[1:] for row in samples]

@@ -4,7 +4,19 @@ import networkx as nx
 import pytest
 
 from labkit.lessons.p2p_topology import flows
-from labkit.lessons.p2p_topology.presets import DGX1, NVSWITCH, PCIE_TREE, PRESETS, PUZZLE, RTX3090
+from labkit.lessons.p2p_topology.flows import Cluster, Ring, best_chunk, best_ring, relay_time
+from labkit.lessons.p2p_topology.topology import (
+    DGX1,
+    NVSWITCH,
+    PCIE_TREE,
+    PRESETS,
+    PUZZLE,
+    RTX3090,
+    Topology,
+    nvlinks,
+)
+
+MB = 1_000_000
 
 NV2 = PUZZLE.bandwidth(0, 4)
 SYS = PUZZLE.bandwidth(0, 2)
@@ -17,9 +29,7 @@ def total(paths):
 def test_the_model_gives_the_published_durations():
     published = {1: 4.3e-3, 2: 53.3e-3, 4: 8.5e-3}
     for dst, seconds in published.items():
-        assert flows.direct_time(PUZZLE, 0, dst, nbytes=400_000_000) == pytest.approx(
-            seconds, rel=0.1
-        )
+        assert 400_000_000 / PUZZLE.bandwidth(0, dst) == pytest.approx(seconds, rel=0.1)
 
 
 def test_the_shared_neighbours_are_the_best_relays():
@@ -27,15 +37,12 @@ def test_the_shared_neighbours_are_the_best_relays():
     assert {ways[0].gpus, ways[1].gpus} == {(0, 5, 2), (0, 7, 2)}
     assert ways[0].rate == ways[1].rate == NV2
     assert ways[2].rate == SYS
-    assert flows.best_relay(PUZZLE, 0, 2).rate / SYS == pytest.approx(6.2, abs=0.1)
+    assert ways[0].rate / SYS == pytest.approx(6.2, abs=0.1)
 
 
 def test_a_relay_needs_a_third_gpu():
-    from labkit.lessons.p2p_topology.topology import Topology
-
     pair = Topology.parse("GPU0 GPU1\nGPU0 X SYS\nGPU1 SYS X")
-    with pytest.raises(ValueError, match="third GPU"):
-        flows.best_relay(pair, 0, 1)
+    assert flows.relays(pair, 0, 1) == []
 
 
 def test_the_maximum_flow_uses_all_twelve_links():
@@ -61,7 +68,10 @@ def test_paths_of_a_flow_fit_the_links_and_lead_there(name, src, dst):
 
 def test_the_flow_is_as_large_as_an_independent_algorithm_says():
     for topology in (PUZZLE, DGX1):
-        graph = topology.graph(nvlink_only=True)
+        graph = nx.DiGraph()
+        for i, j in itertools.permutations(range(8), 2):
+            if nvlinks(topology.link(i, j)):
+                graph.add_edge(i, j, bandwidth=topology.bandwidth(i, j))
         for src, dst in itertools.permutations(range(8), 2):
             expected = nx.maximum_flow_value(
                 graph, src, dst, capacity="bandwidth", flow_func=nx.algorithms.flow.dinitz
@@ -104,3 +114,96 @@ def test_who_stays_takes_over_what_becomes_free():
     )
     times = flows.finish_times(PUZZLE, [[0, 5], [0, 5]], nbytes=[size, 2 * size])
     assert times == pytest.approx([2, 3])
+
+
+def test_one_chunk_stores_and_forwards():
+    assert relay_time([MB, MB, MB], nbytes=MB, chunk=MB) == pytest.approx(3.0)
+    assert relay_time([MB, MB, MB], nbytes=MB, chunk=9 * MB) == pytest.approx(3.0)
+
+
+def test_by_hand():
+    # 4 chunks of 0.25 MB; hops take 0.25 + 0.1 and 0.125 + 0.1: 0.35 + 0.225 + 3 * 0.35.
+    assert relay_time([MB, 2 * MB], nbytes=MB, chunk=MB // 4, alpha=0.1) == pytest.approx(1.625)
+
+
+def test_small_free_chunks_cost_one_transfer():
+    assert relay_time([MB, MB], nbytes=MB, chunk=100) == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("rates", [[MB, MB], [MB, 2 * MB], [3 * MB, MB, 2 * MB]])
+def test_the_best_chunk_is_the_lowest_point_of_the_curve(rates):
+    chunk = best_chunk(rates, nbytes=10 * MB, alpha=1e-3)
+    best = relay_time(rates, nbytes=10 * MB, chunk=round(chunk), alpha=1e-3)
+    for factor in (0.25, 0.5, 2, 4):
+        other = relay_time(rates, nbytes=10 * MB, chunk=round(chunk * factor), alpha=1e-3)
+        assert best < other
+
+
+def test_where_there_is_no_optimum_it_says_so():
+    with pytest.raises(ValueError, match="one hop"):
+        best_chunk([MB], nbytes=MB, alpha=1e-3)
+    with pytest.raises(ValueError, match="alpha=0"):
+        best_chunk([MB, MB], nbytes=MB, alpha=0)
+    with pytest.raises(ValueError, match="chunk=0"):
+        relay_time([MB, MB], nbytes=MB, chunk=0)
+
+
+def test_counting_order_meets_the_slow_links():
+    assert Ring(PUZZLE, range(8)).rate == PUZZLE.bandwidth(0, 2)
+    assert PUZZLE.link(*Ring(PUZZLE, range(8)).hottest) == "SYS"
+
+
+def test_the_puzzle_has_a_ring_of_wide_links_only():
+    best = best_ring(PUZZLE)
+    assert {PUZZLE.link(*hop) for hop in best.hops} == {"NV4"}
+    assert best.rate / Ring(PUZZLE, range(8)).rate == pytest.approx(12.4, abs=0.1)
+
+
+@pytest.mark.parametrize("topology", [PUZZLE, DGX1, RTX3090], ids=["puzzle", "dgx1", "3090"])
+def test_no_other_ring_is_faster(topology):
+    best = best_ring(topology).rate
+    for rest in itertools.islice(itertools.permutations(range(1, 8)), 0, None, 7):
+        slowest = min(topology.bandwidth(*hop) for hop in Ring(topology, [0, *rest]).hops)
+        assert slowest <= best * (1 + 1e-9)
+
+
+def test_an_order_must_visit_everybody_once():
+    with pytest.raises(ValueError, match="each of the 8 GPUs once"):
+        Ring(PUZZLE, [0, 1, 2, 3, 4, 5, 6, 6])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_has_a_ring(name):
+    assert sorted(best_ring(PRESETS[name]).order) == list(range(8))
+
+
+def test_behind_a_switch_every_ring_is_best():
+    assert Ring(NVSWITCH, [0, 5, 2, 7, 4, 1, 6, 3]).rate == Ring(NVSWITCH, range(8)).rate
+
+
+def test_one_host_does_not_notice_its_network_cards():
+    assert Cluster(1, nics=1).ring_time(1 << 30) == Cluster(1, nics=8).ring_time(1 << 30)
+
+
+def test_the_ring_by_hand():
+    cluster = Cluster(2, nics=2, nic_rate=50e9, alpha_network=1e-5)
+    assert cluster.rate == 100e9 < cluster.nvlink_rate
+    # 16 GPUs: 30 steps of 10 us and S/16 over 100 GB/s.
+    assert cluster.ring_time(1_600_000_000) == pytest.approx(30 * (1e-5 + 1e-3))
+
+
+def test_large_messages_reach_the_slowest_stage_and_no_more():
+    for hosts in (2, 16, 512):
+        for nics in (1, 2, 4, 8):
+            cluster = Cluster(hosts, nics=nics)
+            for seconds in (cluster.ring_time(1 << 40), cluster.tree_time(1 << 40)):
+                busbw = cluster.busbw(seconds, 1 << 40)
+                assert 0.9 * cluster.rate < busbw <= cluster.rate
+
+
+def test_rings_pay_for_every_gpu_and_trees_for_the_logarithm():
+    small = 1 << 20
+    rings = [Cluster(hosts, nics=8).ring_time(small) for hosts in (2, 32, 512)]
+    trees = [Cluster(hosts, nics=8).tree_time(small) for hosts in (2, 32, 512)]
+    assert rings[2] > 100 * rings[0]
+    assert trees[2] < 5 * trees[0]

@@ -1,6 +1,6 @@
 import pytest
 
-from labkit.lessons.p2p_topology.presets import (
+from labkit.lessons.p2p_topology.topology import (
     DGX1,
     NVSWITCH,
     PCIE_TREE,
@@ -8,8 +8,9 @@ from labkit.lessons.p2p_topology.presets import (
     PUZZLE,
     PUZZLE_TEXT,
     RTX3090,
+    Topology,
+    nvlinks,
 )
-from labkit.lessons.p2p_topology.topology import Topology
 
 
 def test_link_counts_alone_give_the_published_bandwidths():
@@ -33,9 +34,8 @@ def test_presets_are_symmetric_and_complete(topology):
 
 
 def test_every_gpu_uses_all_its_links():
-    assert {PUZZLE.nvlinks_of(gpu) for gpu in range(8)} == {12}
-    assert {DGX1.nvlinks_of(gpu) for gpu in range(8)} == {6}
-    assert {RTX3090.nvlinks_of(gpu) for gpu in range(8)} == {4}
+    for topology, count in ((PUZZLE, 12), (DGX1, 6), (RTX3090, 4)):
+        assert {sum(map(nvlinks, row)) for row in topology.classes} == {count}
 
 
 def test_only_the_nvswitch_machine_is_switched():
@@ -69,13 +69,6 @@ def test_a_measured_matrix_takes_the_place_of_the_table():
     assert measured.link(0, 1) == "NV4"
     with pytest.raises(ValueError, match="2 x 2; the topology has 8"):
         PUZZLE.with_measured("0 1 2\n1 3 4")
-
-
-def test_the_graph_carries_class_and_bandwidth():
-    graph = PUZZLE.graph()
-    assert graph.number_of_edges() == 8 * 7
-    assert graph.edges[0, 4] == {"link": "NV2", "bandwidth": PUZZLE.bandwidth(0, 4)}
-    assert PUZZLE.graph(nvlink_only=True).number_of_edges() == 8 * 4
 
 
 def test_errors_name_what_is_asked():

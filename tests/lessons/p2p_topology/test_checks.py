@@ -8,10 +8,10 @@ import pytest
 
 from labkit.course import checking
 from labkit.course.checking import CheckFailed
-from labkit.lessons.p2p_topology import checks, rings
+from labkit.lessons.p2p_topology import checks, flows
 from labkit.lessons.p2p_topology.topology import Topology
 from tests.fabric.test_fabric import needs_hosts
-from tests.lessons.p2p_topology import relays
+from tests.lessons.p2p_topology import answers
 
 
 def caught(check, answer, words):
@@ -70,7 +70,7 @@ def test_a_right_reading_passes(capsys):
         (one_digit, "NV12 was read as NV1"),
         (off_by_one, "off by one|row of src"),
         (in_gigabytes, "bytes and gigabytes"),
-        (returns_nothing, "must return a number"),
+        (returns_nothing, "without `return`"),
     ],
 )
 def test_wrong_readings(answer, words):
@@ -83,35 +83,35 @@ def test_wrong_readings(answer, words):
 @pytest.mark.timed
 @needs_hosts
 def test_a_right_relay_passes(capsys):
-    checks.check_relay(relays.right_relay)
+    checks.check_relay(answers.right_relay)
     assert re.search(r"passed: you reached [567]\.\d times", capsys.readouterr().out)
 
 
 def test_without_hosts_values_and_bytes_are_judged_all_the_same(capsys, monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
-    checks.check_relay(relays.right_relay)
+    checks.check_relay(answers.right_relay)
     assert "the speed was not judged" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (relays.straight_to_the_end, "direct link.*next rank"),
-        (relays.forgets_the_rest, "chunk may be shorter"),
-        (relays.whole_tensor_for_each_chunk, "crosses every hop once"),
-        (relays.everybody_takes_part, "not on the way"),
-        (relays.never_sends, "deadlock"),
+        (answers.straight_to_the_end, "direct link.*next rank"),
+        (answers.forgets_the_rest, "chunk may be shorter"),
+        (answers.whole_tensor_for_each_chunk, "crosses every hop once"),
+        (answers.everybody_takes_part, "not on the way"),
+        (answers.never_sends, "deadlock"),
     ],
 )
 def test_wrong_relays(answer, words, monkeypatch):
-    if answer is relays.never_sends:  # it hangs, and need not do so for long
+    if answer is answers.never_sends:  # it hangs, and need not do so for long
         monkeypatch.setattr(checking, "on_ranks", functools.partial(checking.on_ranks, timeout=4))
     caught(checks.check_relay, answer, words)
 
 
 @pytest.mark.timed
 @needs_hosts
-@pytest.mark.parametrize("answer", [relays.whole_tensor, relays.waits_for_the_end])
+@pytest.mark.parametrize("answer", [answers.whole_tensor, answers.waits_for_the_end])
 def test_relays_that_do_not_overlap(answer):
     caught(checks.check_relay, answer, "hops do not overlap")
 
@@ -134,7 +134,7 @@ def test_a_right_chunk_passes():
         (lambda rates, S, alpha: (S * alpha / sum(1 / r for r in rates)) ** 0.5, "leave it out"),
         (lambda rates, S, alpha: (S * alpha * min(rates)) ** 0.5, "as slow as the slowest"),
         (lambda rates, S, alpha: 65536, "minimise"),
-        (lambda rates, S, alpha: None, "must return c"),
+        (lambda rates, S, alpha: None, "without `return`"),
         (lambda rates, S, alpha: 0, "above 0"),
     ],
 )
@@ -150,7 +150,7 @@ def right_ring(links):
         [" ".join(f"GPU{i}" for i in range(len(links)))]
         + [" ".join([f"GPU{i}", *row]) for i, row in enumerate(links)]
     )
-    return rings.best_ring(Topology.parse(text, checks.RATES))
+    return flows.best_ring(Topology.parse(text, checks.RATES)).order
 
 
 def speed(link):

@@ -2,10 +2,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.p2p_topology import flows, pictures, topology_pictures
+from labkit.lessons.p2p_topology import flows, pictures
 from labkit.lessons.p2p_topology.experiment import RECORDING
-from labkit.lessons.p2p_topology.presets import PRESETS, PUZZLE
-from labkit.lessons.p2p_topology.topology import Topology
+from labkit.lessons.p2p_topology.topology import PRESETS, PUZZLE, Topology
 from labkit.measure import records
 from labkit.show import alt_text
 
@@ -21,27 +20,27 @@ def drawn(figure_or_axes, tmp_path):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_can_be_drawn(name, tmp_path):
-    ax = topology_pictures.graph(PRESETS[name])
+    ax = pictures.graph(PRESETS[name])
     assert isinstance(ax, Axes)
     assert drawn(ax, tmp_path)
     assert "8 GPUs" in alt_text.text_of(ax)
 
 
 def test_link_classes_are_not_told_by_colour_alone():
-    lines = topology_pictures.graph(PUZZLE).get_legend().get_lines()
+    lines = pictures.graph(PUZZLE).get_legend().get_lines()
     looks = {(str(line.get_linestyle()), line.get_linewidth()) for line in lines}
     assert len(looks) == len(lines) == 3
 
 
 def test_paths_are_in_the_alternative(tmp_path):
-    ax = topology_pictures.graph(PUZZLE, paths=flows.maximum_flow(PUZZLE, 0, 2, nvlink_only=True))
+    ax = pictures.graph(PUZZLE, paths=flows.maximum_flow(PUZZLE, 0, 2, nvlink_only=True))
     assert "0 -> 5 -> 2 at 46.6 GB/s" in alt_text.text_of(ax)
     assert len(alt_text.tables_of(ax)[0].rows) == 6
     assert drawn(ax, tmp_path)
 
 
 def test_the_matrix_has_its_figures(tmp_path):
-    ax = topology_pictures.bandwidth_matrix(PUZZLE)
+    ax = pictures.bandwidth_matrix(PUZZLE.bandwidths())
     assert "12.4 to 1" in alt_text.text_of(ax)
     assert drawn(ax, tmp_path)
 
@@ -49,14 +48,14 @@ def test_the_matrix_has_its_figures(tmp_path):
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize(("src", "dst"), [(0, 2), (3, 3), (7, 0)])
 def test_the_playground_takes_every_choice(name, src, dst, tmp_path):
-    figure = topology_pictures.transfer(PRESETS[name], src, dst, 400_000_000)
+    figure = pictures.transfer(PRESETS[name], src, dst, 400_000_000)
     assert isinstance(figure, Figure)
     assert drawn(figure, tmp_path)
 
 
 def test_the_playground_draws_two_gpus():
     pair = Topology.parse("GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X")
-    figure = topology_pictures.transfer(pair, 0, 1, 1_000_000)
+    figure = pictures.transfer(pair, 0, 1, 1_000_000)
     assert "direct (NV2)" in alt_text.text_of(figure)
 
 
@@ -71,12 +70,12 @@ def test_measured_matrices_of_gpus(tmp_path):
 
 def test_the_chunk_curve_names_its_lowest_point(recording):
     sweep = [record for record in recording if record.case.startswith("via 5, ")]
-    ax = pictures.chunk_curve(sweep, rates=[46e6, 93e6], alpha=1e-5)
+    ax = pictures.chunk_curve(sweep)
     assert "lowest at" in alt_text.text_of(ax)
 
 
-def test_the_timeline_and_the_scale_say_their_tier(tmp_path):
-    ax = pictures.timeline({"0 -> 1": 4.3, "0 -> 2": 53.3}, tier="PUBLISHED", note="source")
+def test_transfers_that_start_together_and_the_scale(tmp_path):
+    ax = pictures.together({"0 -> 1": 4.3, "0 -> 2": 53.3})
     assert "53.3 ms" in alt_text.text_of(ax)
     for algorithm in ("ring", "tree"):
         assert drawn(pictures.at_scale(2**28, algorithm=algorithm), tmp_path)

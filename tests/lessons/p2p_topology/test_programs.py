@@ -3,7 +3,7 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.lessons.p2p_topology.relay import carry, split
+from labkit.lessons.p2p_topology.programs import carry, split
 
 
 def moved(length, ways, shares, chunk):

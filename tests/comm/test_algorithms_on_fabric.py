@@ -9,7 +9,7 @@ from labkit.comm import algorithms, costs
 from labkit.comm.algorithms import two_levels
 from labkit.comm.collectives import ping_pong
 from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.lessons.equivalent_collectives.variants import ALL
+from labkit.lessons.equivalent_collectives.programs import ALL
 from labkit.measure import sockets, timing, wire
 
 pytestmark = pytest.mark.timed

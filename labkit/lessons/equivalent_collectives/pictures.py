@@ -16,48 +16,16 @@ _SHOWN = ("ring", "tree", "doubling", "halving-doubling")
 
 
 def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> Axes:
-    """Draw the time of each case; a line marks what the least possible bytes would take.
+    """Draw the time of each case of one setting, beside what the least possible bytes would take.
 
     Args:
-        records: cases of one setting, such as `compare` returns.
+        records: such as `compare` returns.
         title: what the picture says.
         ax: where to draw; axes of its own if not given.
     """
-    ax = plots.new_axes(title, x="Time", xunit="ms", ax=ax, size=(8, 1.6 + 0.42 * len(records)))
-    medians, band = plots.spread(records, "ms")
-    plots.bars(
-        ax,
-        [record.case for record in records],
-        medians,
-        **band,
-        label="median, 10th to 90th percentile (ms)",
-        series=[_by(record) for record in records],
+    return plots.ladder(
+        records, title=title, series=[_by(r) for r in records], note=_setting(records[0]), ax=ax
     )
-    ideals = [record.predicted for record in records]
-    if all(ideals):
-        for place, ideal in enumerate(ideals):
-            ax.plot([ideal * 1e3] * 2, [place - 0.42, place + 0.42], color=plots.INK, linewidth=2.2)
-        (mark,) = ax.plot([], [], color=plots.INK, linewidth=2.2)
-        ax.legend(
-            [mark],
-            ["least possible (MODELLED)"],
-            frameon=False,
-            fontsize=8.5,
-            loc="upper right",
-            bbox_to_anchor=(1.0, 0.0),
-            borderaxespad=2.4,  # below the ticks
-        )
-    first = records[0]
-    note = f"{first.world_size} ranks, {_link(first)}, S = {first.nbytes / 2**20:g} MiB"
-    plots.stamp(ax, first.tier, first.provenance, note=note)
-    slow = max(records, key=lambda record: record.summary.median)
-    fast = min(records, key=lambda record: record.summary.median)
-    plots.describe(
-        ax,
-        f"{title}. {note}. Slowest: {slow.case}, {slow.summary}; fastest: {fast.case}, "
-        f"{fast.summary}.",
-    )
-    return ax
 
 
 def draw(records: Sequence[Record]) -> Figure:
@@ -71,9 +39,8 @@ def draw(records: Sequence[Record]) -> Figure:
     heights = [1 + len(cases) for cases in settings.values()]
     figure, panels = plots.new_figure(len(settings), 1, size=(8.5, 1 + 0.45 * sum(heights)))
     panels[0].get_gridspec().set_height_ratios(heights)
-    for ax, ((_, n, nbytes), cases) in zip(panels, settings.items(), strict=True):
-        title = f"{n} ranks, {_link(cases[0])}, S = {nbytes / 2**20:g} MiB"
-        times(cases, title=title, ax=ax)
+    for ax, cases in zip(panels, settings.values(), strict=True):
+        times(cases, title=_setting(cases[0]), ax=ax)
     return figure
 
 
@@ -209,7 +176,8 @@ def _by(record: Record) -> int:
     return 2 if by_hand else 0
 
 
-def _link(record: Record) -> str:
+def _setting(record: Record) -> str:
     rate = record.params["rate"]
     named = {"loopback": "loopback", "torchrun": "the network between torchrun's ranks"}
-    return named.get(rate, f"links of {rate}")
+    link = named.get(rate, f"links of {rate}")
+    return f"{record.world_size} ranks, {link}, S = {record.nbytes / 2**20:g} MiB"

@@ -7,19 +7,16 @@ crossing.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import torch
-
-from labkit.comm import algorithms
-from labkit.comm.costs import ALL_REDUCES
-from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.comm import costs
+from labkit.fabric.fabric import Fabric
+from labkit.launch import torchrun
 from labkit.launch.launcher import launch
-from labkit.lessons.equivalent_collectives import latency
-from labkit.measure import records, timing
+from labkit.lessons.equivalent_collectives import programs
+from labkit.measure import records, runs
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 
@@ -27,75 +24,64 @@ NAME = "rounds-or-bytes"
 TITLE = "Few rounds or few bytes?"
 RECORDING = Path(__file__).with_name("recording.json")
 SIZES = (2**14, 2**18, 2**20, 2**22)
-RATE, SLOW = "200mbit", 0.01
-WAYS = {
-    "ring": "ring_all_reduce",
-    "tree": "tree_all_reduce",
-    "doubling": "recursive_doubling_all_reduce",
-    "halving-doubling": "halving_doubling_all_reduce",
-}
-"""Short name, as in `labkit.comm.costs.ALL_REDUCES` -> algorithm."""
+RATE, SLOW, HOSTS = "200mbit", 0.01, 4
 
 
 def sweep(
-    sizes: Sequence[int] = SIZES, *, hosts: int = 4, alpha: float = SLOW, iters: int = 2
+    sizes: Sequence[int] = SIZES,
+    *,
+    alpha: float = SLOW,
+    iters: int = 2,
+    say: Callable[[str], object] = print,
 ) -> list[Record]:
     """Time the hand-written all_reduces over sizes, on links where a message costs `alpha` more.
 
+    Where no fabric can be made (torchrun's ranks have a network of their own), the recorded run is
+    returned.
+
     Args:
         sizes: S, bytes.
-        hosts: world size.
         alpha: seconds that the sender sleeps before each message.
         iters: calls per size and algorithm.
+        say: told why nothing runs here.
 
     Returns:
         A record per algorithm and size; `predicted` is the closed form's seconds.
-
-    Raises:
-        FabricUnavailable: hosts cannot be made here.
     """
-    with Fabric.star(hosts=hosts, rate=RATE) as fabric:
+
+    def measure(fabric: Fabric) -> list[Record]:
         results = launch(
-            program, tuple(sizes), alpha, iters, world_size=hosts, fabric=fabric, timeout=120
+            programs.sweep, tuple(sizes), alpha, iters, world_size=HOSTS, fabric=fabric, timeout=120
         )
         beta = 1 / fabric.payload_rate(0, 1)
-    return [
-        Record(
-            NAME,
-            name,
-            {"hosts": hosts, "rate": RATE, "alpha": alpha},
-            [result[name, nbytes] for result in results],
-            Tier.EMULATED,
-            Provenance.here(),
-            collective="all_reduce",
-            nbytes=nbytes,
-            predicted=cost(hosts).seconds(nbytes, alpha=alpha, beta=beta),
-        )
-        for name, cost in ALL_REDUCES.items()
-        if name in WAYS
-        for nbytes in sizes
-    ]
+        return [
+            Record(
+                NAME,
+                name,
+                {"hosts": HOSTS, "rate": RATE, "alpha": alpha},
+                [result[name, nbytes] for result in results],
+                Tier.EMULATED,
+                Provenance.here(),
+                collective="all_reduce",
+                nbytes=nbytes,
+                predicted=costs.ALL_REDUCES[name](HOSTS).seconds(nbytes, alpha=alpha, beta=beta),
+            )
+            for name in programs.ALL_REDUCES
+            for nbytes in sizes
+        ]
+
+    if torchrun.is_here():
+        return records.load(RECORDING, recorded=True, experiment=NAME)
+    star = Fabric.star(hosts=HOSTS, rate=RATE)
+    return runs.measured_or_recorded(measure, star, recording=RECORDING, experiment=NAME, say=say)
 
 
-def program(sizes: Sequence[int], alpha: float, iters: int) -> dict[tuple[str, int], list[float]]:
-    """Time every algorithm of `WAYS` at every size; runs on every rank."""
-    found = {}
-    for name, algorithm in WAYS.items():
-        run = getattr(algorithms, algorithm)
-        run(torch.zeros(1))  # opens the connections
-        for nbytes in sizes:
-            tensor = torch.zeros(nbytes // 4)
-            with latency.added(alpha):
-                samples = timing.time_calls(functools.partial(run, tensor), warmup=0, iters=iters)
-            found[name, nbytes] = samples
-    return found
-
-
-def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+def run(
+    *, quick: bool = False, progress: Callable[[str], None] = lambda text: None
+) -> list[Record]:
     """Run the sweep; where no fabric can be made, return the recorded one."""
-    if progress:
-        progress(f"{len(WAYS)} algorithms, {len(SIZES)} sizes")
-    return sweep_or_recorded(iters=1 if quick else 3)
+    progress(f"{len(programs.ALL_REDUCES)} algorithms, {len(SIZES)} sizes")
+    return sweep(iters=1 if quick else 3, say=progress)
 
 
 def table(found: Sequence[Record]) -> Table:
@@ -103,25 +89,15 @@ def table(found: Sequence[Record]) -> Table:
     rows = []
     for record in found:
         run, model = record.summary.median, record.predicted
-        row = [record.case, record.nbytes, *(round(t * 1e3, 1) for t in (run, model))]
-        rows.append([*row, f"{run / model - 1:+.0%}"])
+        rows.append([record.case, record.nbytes, run * 1e3, model * 1e3, f"{run / model - 1:+.0%}"])
     return Table(["algorithm", "S (bytes)", "ms", "model ms", "off"], rows)
 
 
-def sweep_or_recorded(**options: int | float | Sequence[int]) -> list[Record]:
-    """Measure as `sweep` does; where no fabric can be made, say so and return a recorded run."""
-    try:
-        return sweep(**options)
-    except FabricUnavailable as reason:
-        print(f"{reason}\nWhat follows was recorded on another machine.")
-    return records.load(RECORDING, recorded=True, experiment=NAME)
-
-
-def crossing(records: Sequence[Record], first: str, second: str, *, modelled: bool) -> float | None:
+def crossing(found: Sequence[Record], first: str, second: str, *, modelled: bool) -> float | None:
     """Return the size from which `second` is faster than `first`, between the sizes that were run.
 
     Args:
-        records: what `sweep` returned.
+        found: what `sweep` returned.
         first: short name of the algorithm that is faster when S is small.
         second: of the one that is faster when S is large.
         modelled: whether to use the closed forms' times instead of the measured ones.
@@ -134,7 +110,7 @@ def crossing(records: Sequence[Record], first: str, second: str, *, modelled: bo
 
     def times(name: str) -> dict[int, float]:
         return {
-            r.nbytes: r.predicted if modelled else min(r.seconds) for r in records if r.case == name
+            r.nbytes: r.predicted if modelled else min(r.seconds) for r in found if r.case == name
         }
 
     early, late = times(first), times(second)

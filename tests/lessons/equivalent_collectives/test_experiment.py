@@ -5,9 +5,10 @@ import pytest
 
 from labkit.fabric.fabric import FabricUnavailable
 from labkit.launch import launcher
-from labkit.lessons.equivalent_collectives import experiment, pictures, rounds_or_bytes
+from labkit.lessons.equivalent_collectives import experiment, pictures, programs, rounds_or_bytes
 from labkit.measure import sockets
 from labkit.measure.records import Tier
+from labkit.measure.runs import by_case
 from labkit.show import plots
 from tests.comm import algorithm_bytes
 
@@ -23,7 +24,7 @@ def local():
 
 @counted
 def test_bytes_are_those_of_the_algorithms(local):
-    sent = {name: record.values["sent"] for name, record in experiment.by_case(local).items()}
+    sent = {name: record.values["sent"] for name, record in by_case(local).items()}
     assert sent["all_reduce"] == sent["reduce_scatter"] == [1.5] * 4
     assert sent["reduce_scatter + all_gather"] == [2.25] * 4
     assert sent["ring all_reduce"] == sent["ring reduce_scatter + all_gather"] == [1.5] * 4
@@ -38,7 +39,7 @@ def test_every_record_says_what_it_is(local):
     assert [row[0] for row in rows] == list(experiment.CASES)
     assert all(len(row) == len(columns) for row in rows)
     assert {record.tier for record in local} == {Tier.MEASURED}
-    assert all(record.busbw > 0 and record.values["alpha"] > 0 for record in local)
+    assert all(record.busbw > 0 for record in local)
 
 
 def test_least_bytes():
@@ -64,7 +65,7 @@ def test_two_steps_cost_what_one_costs_unless_the_library_sends_more():
 @pytest.mark.parametrize(
     "cases, setting",
     [
-        ((*experiment.CASES, *experiment.SWAPS), {"hosts": 4}),
+        ((*experiment.CASES, *programs.SWAPS), {"hosts": 4}),
         (("all_reduce", "ring reduce_scatter + all_gather"), {"hosts": 8}),
         (experiment.BROADCASTS, {"hosts": 8, "nbytes": 8 * 2**20, "rate": "400mbit"}),
     ],
@@ -75,8 +76,10 @@ def test_without_a_fabric_the_recorded_run_is_shown(cases, setting, monkeypatch,
     assert [record.case for record in found] == list(cases)
     assert {record.tier for record in found} == {Tier.RECORDED}
     assert "No fabric can be made here" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="has no 4 hosts of 200mbit, 77 bytes"):
+    with pytest.raises(LookupError, match="holds none of"):
         experiment.compare_or_recorded(("broadcast",), hosts=4, nbytes=77)
+    with pytest.raises(LookupError, match="has no .*swap, send.* on 8 hosts"):
+        experiment.compare_or_recorded(("swap, send posted first",), hosts=8)
 
 
 def test_what_was_counted_elsewhere_is_the_algorithms():
@@ -88,7 +91,7 @@ def test_what_was_counted_elsewhere_is_the_algorithms():
 
 def test_the_recorded_sweep_crosses_where_the_model_says(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
-    found = rounds_or_bytes.sweep_or_recorded()
+    found = rounds_or_bytes.sweep()
     assert {record.tier for record in found} == {Tier.RECORDED}
     for rival in ("ring", "halving-doubling"):
         model, run = (
@@ -114,7 +117,7 @@ def test_pictures_have_words(local):
     figure = pictures.draw(local)
     text = plots.alt_text.text_of(figure)
     assert "4 ranks, loopback" in text
-    assert "fastest" in text
+    assert "all_reduce" in text
     ax = pictures.on_trial({"a": 852e9, "b": 1e9}, limit=300e9, limit_name="wire")
     assert "1 of 2 published figures are above" in plots.alt_text.text_of(ax)
 

@@ -8,19 +8,15 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
-    "start": ("labkit.course.start", "check the machine, copy the lessons, open JupyterLab"),
-    "doctor": ("labkit.course.doctor", "say what this machine can do for the course"),
-    "run": ("labkit.course.run", "run experiments without a notebook"),
-    "progress": (
-        "labkit.course.progress_command",
-        "show lessons run, exercises passed, predictions",
-    ),
-    "report": ("labkit.course.report", "make one HTML page of what this machine measured"),
-    "class": ("labkit.course.classroom", "make one HTML page of what a class handed in"),
-    "edition": ("labkit.course.edition", "run the lessons and write them as HTML pages"),
-    "course": ("labkit.course.notebooks", "keep the course's notebooks in order (for authors)"),
+    "start": ("start", "check the machine, copy the lessons, open JupyterLab"),
+    "doctor": ("doctor", "say what this machine can do for the course"),
+    "run": ("run", "run experiments without a notebook"),
+    "progress": ("progress", "show lessons run, exercises passed, predictions; write a hand-in"),
+    "report": ("report", "make one HTML page of what this machine measured"),
+    "class": ("classroom", "make one HTML page of what a class handed in"),
+    "course": ("author", "keep the course in order: notebooks, exercises, recordings, pictures"),
 }
-"""Name -> module with `configure(parser)` and `main(options) -> int`, and a line of help."""
+"""Name -> module of `labkit.course` with `configure(parser)` and `main(options) -> int`, help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _configured(module: str, command: argparse.ArgumentParser):
-    implementation = importlib.import_module(module)
+    implementation = importlib.import_module(f"labkit.course.{module}")
     implementation.configure(command)
     return implementation.main
 

@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlparse
 
 from pytest import mark
 
-from labkit.course import canonical
+from labkit.course import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = [
@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"https?://[^\s)>\"'`]+")
 def text_of(path):
     if path.suffix == ".md":
         return path.read_text()
-    cells = canonical.read(path).cells
+    cells = notebooks.read(path).cells
     return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 

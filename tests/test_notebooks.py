@@ -10,7 +10,7 @@ import nbformat
 from nbclient import NotebookClient
 from pytest import mark, param
 
-from labkit.course import canonical, exercises, notebooks
+from labkit.course import author, exercises, notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
@@ -30,7 +30,7 @@ def name(path):
 
 
 def test_notebooks_are_canonical_and_exercises_follow_from_solutions():
-    assert list(notebooks.problems(ROOT)) == []
+    assert list(author.problems(ROOT)) == []
 
 
 MEASURE = ("01_gloo_scaling", "04_p2p_topology")  # solutions whose checks hold times
@@ -38,7 +38,7 @@ MEASURE = ("01_gloo_scaling", "04_p2p_topology")  # solutions whose checks hold 
 
 def kept():
     """All lessons and solutions; most are `timed`."""
-    for path in notebooks.kept(ROOT):
+    for path in author.kept(ROOT):
         timed = path.parent.name == "notebooks" or path.stem in MEASURE
         yield param(path, marks=mark.timed if timed else ())
 
@@ -70,9 +70,9 @@ def test_unsolved_exercises_fail_with_exactly_their_error(
     for key, value in environment(tmp_path / "ledger.json").items():
         monkeypatch.setenv(key, value)
     start = time.perf_counter()
-    failed = failures(canonical.read(path), path.parent)
+    failed = failures(notebooks.read(path), path.parent)
     notebook_seconds(name(path), time.perf_counter() - start)
-    assert broken(canonical.read(path), failed) == []
+    assert broken(notebooks.read(path), failed) == []
 
 
 def failures(notebook, folder):

@@ -1,14 +1,41 @@
-"""`python -m labkit doctor`: what this machine can do for the course, and what to do about it."""
+"""`python -m labkit doctor`: what this machine can do for the course, and what to do about it.
+
+Each check tries what it checks. It returns what was found, and where that falls short also what
+this means for the course and what to do about it.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
 
-from labkit.course import health
-from labkit.course.health import Finding
+from labkit.launch import machine
 
+GIB = 2**30
+OLDEST_PYTHON = (3, 11)
 _SIGNS = {"ok": "✔ ", "note": "! ", "missing": "✘ "}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    state: str
+    """`ok`; `note`: the course runs, but with less; `missing`: it cannot run."""
+    found: str
+    meaning: str = ""
+    """What it means for the course; empty when all is well."""
+    remedy: str = ""
+    """What to do about it."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,10 +44,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print every finding; return 0 when the course can run."""
-    findings = health.examine()
+    findings = [examine(name, *check) for name, check in CHECKS.items()]
     for line in told(findings):
         print(line)
-    return 0 if health.can_run(findings) else 1
+    return int(any(finding.state == "missing" for finding in findings))
+
+
+def examine(name: str, check: Callable[[], tuple[str, ...]], short: str = "note") -> Finding:
+    """Run a check; `short` is the state of what falls short, or cannot even be tried."""
+    try:
+        result = check()
+    except Exception as error:
+        return Finding(name, short, f"could not be tried: {type(error).__name__}: {error}")
+    return Finding(name, short if len(result) > 1 else "ok", *result)
 
 
 def told(findings: Iterable[Finding]) -> list[str]:
@@ -32,13 +68,183 @@ def told(findings: Iterable[Finding]) -> list[str]:
         lines.append(f"{_SIGNS[finding.state]}{finding.name:<{width}}  {finding.found}")
         indent = " " * (width + 4)
         lines += [indent + text for text in (finding.meaning, finding.remedy) if text]
-    worst = [finding.name for finding in findings if finding.state == "missing"]
-    lines.append("")
-    if health.can_run(findings):
-        limits = f" What is marked {_SIGNS['note'].strip()} is a limit, not a fault." if any(
-            finding.state == "note" for finding in findings
-        ) else ""  # fmt: skip
-        lines.append(f"The course can run here.{limits}")
-    else:
-        lines.append(f"The course cannot run yet. First see to: {', '.join(worst)}.")
-    return lines
+    states = {finding.state for finding in findings}
+    if "missing" in states:
+        worst = ", ".join(finding.name for finding in findings if finding.state == "missing")
+        return [*lines, "", f"The course cannot run yet. First see to: {worst}."]
+    limits = " What is marked ! is a limit, not a fault." if "note" in states else ""
+    return [*lines, "", f"The course can run here.{limits}"]
+
+
+def python() -> tuple[str, ...]:
+    """Check the interpreter's version."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return (
+            found,
+            "labkit needs Python 3.11 or later.",
+            "Make the virtual environment with a newer python3.",
+        )
+    return (found,)
+
+
+def torch() -> tuple[str, ...]:
+    """Check that torch is there with torch.distributed, and which backends it has."""
+    if util.find_spec("torch") is None:
+        return "not installed", "Everything here runs on it.", "pip install -r requirements.txt"
+    import torch.distributed as dist
+
+    version = metadata.version("torch")
+    if not dist.is_available() or not dist.is_gloo_available():
+        return (
+            f"{version}, without gloo",
+            "Every lesson talks through gloo.",
+            "Install a build of torch with torch.distributed.",
+        )
+    return (f"{version}, backends gloo{', nccl' if dist.is_nccl_available() else ''}",)
+
+
+def notebook_tools() -> tuple[str, ...]:
+    """Check what the notebooks are opened and drawn with."""
+    needed = ("jupyterlab", "ipywidgets", "ipykernel", "matplotlib", "networkx", "cloudpickle")
+    lacking = ", ".join(name for name in needed if util.find_spec(name) is None)
+    if lacking:
+        return (
+            f"not installed: {lacking}",
+            "The lessons are notebooks.",
+            "pip install -r requirements.txt",
+        )
+    return (f"JupyterLab {metadata.version('jupyterlab')}",)
+
+
+def two_ranks() -> tuple[str, ...]:
+    """Start two real ranks and let them talk."""
+    from labkit.launch.launcher import launch
+
+    launch(_sum_of_ranks, world_size=2)  # the first launch also starts the fork server
+    start = time.perf_counter()
+    total = launch(_sum_of_ranks, world_size=2)
+    seconds = time.perf_counter() - start
+    if total != [1, 1]:
+        return f"summed 0 + 1 to {total}", "gloo does not work."
+    return (f"started, summed and ended in {seconds * 1e3:.0f} ms",)
+
+
+def _sum_of_ranks() -> int:
+    import torch
+    import torch.distributed as dist
+
+    total = torch.tensor(dist.get_rank())
+    dist.all_reduce(total)
+    return int(total)
+
+
+def cpus() -> tuple[str, ...]:
+    """Compare the CPUs that are shown with those that may be used."""
+    shown, usable, quota = os.cpu_count() or 1, machine.usable_cpus(), machine.cpu_quota()
+    found = f"{usable} usable" + (f" of {shown}" if usable != shown else "")
+    if quota is not None and quota < usable:
+        return (
+            f"{found}, but limited to {quota:g} CPUs' worth of time (cgroup)",
+            "Ranks are stopped when the quota is used up: timings jump. labkit counts the quota.",
+            "Give the container as many CPUs as it sees, or pin it: "
+            f"--cpuset-cpus=0-{max(int(quota), 1) - 1}.",
+        )
+    if usable < 2:
+        return (
+            found,
+            "All ranks take turns on one CPU: the lessons run, slowly, and lesson 01 has no "
+            "placement to choose.",
+        )
+    return (found,)
+
+
+def memory() -> tuple[str, ...]:
+    """Compare the memory with what the lessons need."""
+    total = machine.Machine.here().memory
+    found = f"{total / GIB:.1f} GiB" if total else "not known"
+    if total and total < 3.5 * GIB:
+        return (
+            found,
+            "Lessons 02 and 03 are made for 4 GiB.",
+            "Close other programs before you run them.",
+        )
+    return (found,)
+
+
+def shared_memory() -> tuple[str, ...]:
+    """Look at /dev/shm, where ranks meet and share tensors."""
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        return "no /dev/shm", "Ranks meet in the temporary directory instead: slower to start."
+    size = shutil.disk_usage(folder).total
+    found = f"/dev/shm of {size / GIB:.2g} GiB"
+    if size < 256 * 2**20:
+        return (
+            found,
+            "Shared tensors of more than this end a rank with SIGBUS.",
+            "In Docker: --shm-size=1g.",
+        )
+    return (found,)
+
+
+def gpus() -> tuple[str, ...]:
+    """List GPUs and how they are linked."""
+    names = machine.Machine.here().gpus
+    if not names:
+        return "none", "Everything runs on the CPU; cells that need GPUs say so and do nothing."
+    found = f"{len(names)}: {', '.join(sorted(set(names)))}"
+    if len(names) == 1:
+        return found, "One GPU: NCCL between ranks needs two or more."
+    if smi := shutil.which("nvidia-smi"):
+        done = subprocess.run([smi, "topo", "-m"], capture_output=True, text=True, timeout=30)
+        found += "\n" + done.stdout.rstrip()
+    return (found,)
+
+
+def fabric() -> tuple[str, ...]:
+    """Make two hosts joined by a shaped link, and take them away again."""
+    from labkit.fabric.errors import FabricUnavailable
+    from labkit.fabric.fabric import Fabric
+
+    try:
+        with Fabric.star(hosts=2, rate="100mbit"):
+            return ("hosts with shaped links can be made (user namespaces)",)
+    except FabricUnavailable as error:
+        meaning = "What is EMULATED on shaped links is shown as RECORDED runs."
+        return f"no: {error.cause}", meaning, error.remedy
+
+
+def wire_meter() -> tuple[str, ...]:
+    """Check that the kernel tells how many bytes a socket sent."""
+    from labkit.measure import sockets
+
+    if reason := sockets.unavailable():
+        return f"no: {reason}", "Checks count the bytes of send calls instead of bytes on the wire."
+    return ("bytes per connection can be read (TCP_INFO)",)
+
+
+def scheduler() -> tuple[str, ...]:
+    """Check that the kernel tells how long a thread ran and waited."""
+    try:
+        waited = int(Path("/proc/self/schedstat").read_text().split()[1])
+    except (OSError, IndexError):
+        meaning = "Time waiting for a CPU cannot be told from time blocked."
+        return "no /proc/self/schedstat", meaning
+    return (f"waiting for a CPU can be read ({waited / 1e6:.0f} ms so far)",)
+
+
+CHECKS: dict[str, tuple] = {
+    "Python": (python, "missing"),
+    "torch": (torch, "missing"),
+    "notebooks": (notebook_tools, "missing"),
+    "two ranks": (two_ranks, "missing"),
+    "CPUs": (cpus,),
+    "memory": (memory,),
+    "shared memory": (shared_memory,),
+    "GPUs": (gpus,),
+    "fabric": (fabric,),
+    "wire meter": (wire_meter,),
+    "scheduler": (scheduler,),
+}
+"""Name -> check, and the state of what falls short where that is not `note`."""

@@ -47,11 +47,12 @@ import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.course import canonical
+from labkit.course import notebooks
 
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
@@ -80,6 +81,12 @@ def part_of(cell: NotebookNode) -> Part | None:
     if match is None:
         return None
     return Part(f"{match[1]}.{match[2]}", match[3] or "statement")
+
+
+def numbers(path: Path) -> tuple[str, ...]:
+    """Return the numbers of the exercises in a notebook file."""
+    parts = (part_of(cell) for cell in notebooks.read(path).cells)
+    return tuple(part.number for part in parts if part and part.role == "statement")
 
 
 def stub(source: str, *, number: str) -> str:
@@ -130,8 +137,8 @@ def derive(solutions: NotebookNode) -> NotebookNode:
         if cell.cell_type != "code":
             continue
         cell.outputs, cell.execution_count = [], None
-        if canonical.is_marked(cell):  # nothing is stored to compare
-            cell.metadata.tags.remove(canonical.MARK)
+        if notebooks.is_marked(cell):  # nothing is stored to compare
+            cell.metadata.tags.remove(notebooks.MARK)
         part = part_of(cell)
         marked = BEGIN in cell.source or END in cell.source
         if marked and (part is None or part.role != "answer"):

@@ -39,6 +39,10 @@ class Lesson:
     """What `labkit run` calls them. The first is the module ``experiment`` of the folder; each
     further one has a module of its own name, with ``_`` for ``-``."""
 
+    def notebook(self, folder: Path) -> Path | None:
+        """Return the lesson's notebook in `notebooks/`, `exercises/` or `solutions/`, if any."""
+        return next(folder.glob(f"{self.number}_*.ipynb"), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Experiment:

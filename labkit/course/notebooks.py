@@ -1,177 +1,216 @@
-"""Keep the course in order: `python -m labkit course format|run|sync|pictures|check`.
+"""Notebooks as files: the one form in which they are kept, and how they are run.
 
-- `format`: bring notebooks into canonical form (`labkit.course.canonical`) and write the metadata
-  of exercises (`labkit.course.exercises`, which tells the convention of an exercise).
-- `run NOTEBOOK...`: execute from start to end and store the outputs of exactly the marked cells.
-- `sync`: derive `exercises/` from `solutions/`.
-- `pictures`: draw the README's pictures from the runs that lessons keep.
-- `check`: say everything that is not as it should be; change nothing.
+A notebook in canonical form
+
+- names the kernel `python3` and nothing about the machine that saved it;
+- gives every cell a readable, unique id that never changes (`the-puzzle`, `ex-1-1-answer`);
+- keeps of a cell's metadata only `tags` and `nbgrader`;
+- keeps outputs only in code cells with the tag `nbval-check-output`. Those results are
+  deterministic and a test compares them; every other cell is stored without outputs, because
+  a stored timing would spoil the learner's prediction.
+
+`canonical` is idempotent, so `course check` may ask whether a file equals its own canonical form.
 """
 
 from __future__ import annotations
 
-import argparse
+import copy
+import datetime
+import json
+import os
 import re
-import time
-from collections.abc import Iterator, Sequence
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.course import canonical, exercises
+import nbformat
+import nbformat.warnings
+from nbformat import NotebookNode
+
 from labkit.course.lessons import ROOT
 
-LESSONS, SOLUTIONS, EXERCISES = "notebooks", "solutions", "exercises"
+MARK = "nbval-check-output"
+KEPT_CELL_METADATA = ("nbgrader", "tags")
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
-_NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
-
-
-def kept(root: Path = ROOT) -> list[Path]:
-    """List the notebooks that people write: lessons and solutions, in order of their names."""
-    return [
-        path for folder in (LESSONS, SOLUTIONS) for path in sorted((root / folder).glob("*.ipynb"))
-    ]
+_COMMENT = re.compile(r"^\s*# NBVAL_", re.MULTILINE)  # the first line of a cell is the learner's
+_STABLE_ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_DRAWN_ID = re.compile(r"[0-9a-f]{8}([0-9a-f-]{24,28})?")  # what nbformat and JupyterLab draw
 
 
-def formatted(path: Path) -> str:
-    """Return what a lesson's or a solution's file should contain."""
-    notebook = canonical.read(path)
-    if path.parent.name == SOLUTIONS:
-        notebook = exercises.with_grading(notebook)
-    return canonical.dumps(canonical.canonical(notebook))
+def is_marked(cell: NotebookNode) -> bool:
+    """Tell whether a cell keeps its outputs: a code cell with the tag `nbval-check-output`."""
+    return cell.cell_type == "code" and MARK in cell.metadata.get("tags", [])
 
 
-def derived(solution: Path) -> str:
-    """Return what the exercises file of a solutions notebook should contain.
+def read(path: Path) -> NotebookNode:
+    """Read a notebook as nbformat 4.
 
     Raises:
-        ValueError: A solution region is nested or unclosed; names the file and the cell.
+        ValueError: The file is not a notebook, or a cell's id is missing or used twice; names
+            the file.
     """
-    notebook = exercises.with_grading(canonical.canonical(canonical.read(solution)))
     try:
-        return canonical.dumps(canonical.canonical(exercises.derive(notebook)))
-    except ValueError as error:
-        raise ValueError(f"{solution.name}: {error}") from error
+        with warnings.catch_warnings():  # nbformat repairs ids silently, with random ones
+            warnings.simplefilter("error", nbformat.warnings.DuplicateCellId)
+            warnings.simplefilter("error", nbformat.warnings.MissingIDFieldWarning)
+            return nbformat.read(path, as_version=4)
+    except Warning as problem:
+        raise ValueError(f"{path}: {problem}") from problem
+    except (json.JSONDecodeError, nbformat.reader.NotJSONError, AttributeError, KeyError) as error:
+        raise ValueError(f"{path} is not a notebook: {error}") from error
 
 
-def sync(root: Path = ROOT) -> list[Path]:
-    """Write `exercises/` from `solutions/`, drop those without a solution; return what changed."""
-    wanted = {
-        root / EXERCISES / path.name: derived(path) for path in (root / SOLUTIONS).glob("*.ipynb")
-    }
-    changed = [path for path in sorted((root / EXERCISES).glob("*.ipynb")) if path not in wanted]
-    for path in changed:
-        path.unlink()
-    for path, text in sorted(wanted.items()):
-        if _text(path) != text:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            changed.append(path)
-    return changed
+def write(notebook: NotebookNode, path: Path) -> None:
+    """Write a notebook exactly as `dumps` prints it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dumps(notebook), encoding="utf-8")
 
 
-def problems(root: Path = ROOT) -> Iterator[str]:
-    """Name everything that `course check` objects to, one line each, with the file in front."""
-    for path in kept(root):
-        name = path.relative_to(root)
-        notebook = canonical.read(path)
-        match = _NAME.fullmatch(path.name)
-        if match is None:
-            yield f"{name}: a notebook's name is like 01_gloo_scaling.ipynb"
-        found = [*canonical.problems(notebook)]
-        if path.parent.name == SOLUTIONS and match:
-            found += exercises.problems(notebook, lesson=match[1].lstrip("0"))
-        if found:
-            yield from (f"{name}: {problem}" for problem in found)
-        elif path.read_text(encoding="utf-8") != formatted(path):
-            yield f"{name}: not in canonical form; run 'python -m labkit course format'"
-        for cell in notebook.cells:
-            if canonical.is_marked(cell) and not (cell.outputs and cell.execution_count):
-                yield (
-                    f"{name}: cell {cell.id!r} is marked and has no stored output; "
-                    f"run 'python -m labkit course run {name}'"
-                )
-    yield from _drift(root)
+def dumps(notebook: NotebookNode) -> str:
+    """Print a notebook as JSON: one space of indent, sorted keys, a final newline."""
+    return nbformat.writes(notebook, version=4).rstrip("\n") + "\n"
 
 
-def _drift(root: Path) -> Iterator[str]:
-    """Name exercises that are not what their solutions give."""
-    solutions = {path.name: path for path in (root / SOLUTIONS).glob("*.ipynb")}
-    for path in sorted((root / EXERCISES).glob("*.ipynb")):
-        if path.name not in solutions:
-            yield f"{EXERCISES}/{path.name}: has no solutions notebook"
-    for name, path in sorted(solutions.items()):
-        try:
-            text = derived(path)
-        except ValueError as error:
-            yield str(error)
+def canonical(notebook: NotebookNode) -> NotebookNode:
+    """Return a notebook's canonical form; the argument stays as it is.
+
+    Execution counts become the cell's place among the code cells: what a run of all cells gives.
+    """
+    notebook = copy.deepcopy(notebook)
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.metadata = nbformat.from_dict(
+        {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    )
+    count = 0
+    for cell in notebook.cells:
+        cell.source = cell.source.strip("\n")
+        cell.metadata = nbformat.from_dict(
+            {key: cell.metadata[key] for key in KEPT_CELL_METADATA if cell.metadata.get(key)}
+        )
+        if cell.cell_type != "code":
             continue
-        if _text(root / EXERCISES / name) != text:
-            yield f"{EXERCISES}/{name}: differs from its solution; run 'labkit course sync'"
+        count += 1
+        cell.outputs = _outputs(cell, count) if is_marked(cell) else []
+        cell.execution_count = count if cell.outputs else None
+    return notebook
 
 
-def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.exists() else None
+def problems(notebook: NotebookNode) -> Iterator[str]:
+    """Name what `canonical` cannot repair: ids and marks that an author has to choose."""
+    seen: set[str] = set()
+    for index, cell in enumerate(notebook.cells):
+        cell_id, first_line = cell.get("id", ""), cell.source.strip().split("\n")[0][:50]
+        where = f"cell {index} ({first_line!r})"
+        if not _STABLE_ID.fullmatch(cell_id) or _DRAWN_ID.fullmatch(cell_id):
+            yield (
+                f"{where} has the id {cell_id!r}; give it a short, meaningful one: lower-case "
+                "words joined by hyphens, like 'the-puzzle'"
+            )
+        if cell_id in seen:
+            yield f"{where} has the id {cell_id!r}, which an earlier cell has too"
+        seen.add(cell_id)
+        if cell.cell_type == "code" and _COMMENT.search(cell.source):
+            yield f"{where} has an NBVAL comment; give the cell the tag {MARK!r} instead"
+        if is_marked(cell) and not (cell.outputs and cell.execution_count):
+            yield f"{where} is marked and has no stored output; run 'python -m labkit course run'"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `python -m labkit course`."""
-    commands = parser.add_subparsers(dest="action", required=True)
-    about = {
-        "format": "bring notebooks into canonical form (all of them when none is named)",
-        "run": "execute notebooks and store the outputs of exactly the marked cells",
-        "sync": "derive exercises/ from solutions/",
-        "pictures": "draw the README's pictures from the recorded runs",
-        "check": "say what is not as it should be; exit status 1 when something is not",
-    }
-    for name, text in about.items():
-        command = commands.add_parser(name, help=text, description=text)
-        if name in ("format", "run"):
-            command.add_argument("notebooks", nargs="+" if name == "run" else "*", type=Path)
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A notebook after a run."""
+
+    notebook: NotebookNode
+    """The notebook with all outputs of this run."""
+    seconds: dict[str, float]
+    """Seconds per code cell, by cell id."""
 
 
-def main(options: argparse.Namespace) -> int:
-    """Do what `configure`'s arguments ask; return the exit status."""
-    match options.action:
-        case "format":
-            return _format(options.notebooks or kept())
-        case "run":
-            return _run(options.notebooks)
-        case "pictures":
-            from labkit.course import pictures
+def execute(path: Path, *, cell_timeout: float = 300.0) -> Executed:
+    """Run a notebook's cells in a fresh kernel whose working folder is the notebook's own.
 
-            for path in pictures.draw_all():
-                print(path.relative_to(ROOT))
-            return 0
-        case "sync":
-            changed = sync()
-            for path in changed:
-                print(f"{'written' if path.exists() else 'removed'}: {path.relative_to(ROOT)}")
-            print(f"{len(changed)} of the exercises changed")
-            return 0
-    found = list(problems())
-    for problem in found:
-        print(problem)
-    print(f"{len(kept())} notebooks checked, {len(found)} problems")
-    return 1 if found else 0
+    The run has a ledger of its own, so that it never writes into a learner's.
 
+    Args:
+        path: The notebook.
+        cell_timeout: Seconds that one cell may take.
 
-def _format(paths: Sequence[Path]) -> int:
-    for path in paths:
-        text = formatted(path.resolve())
-        if text != _text(path):
-            path.write_text(text, encoding="utf-8")
-            print(f"formatted: {path}")
-    return 0
+    Raises:
+        RuntimeError: A cell raised, took too long, or ended the kernel; with the traceback.
+    """
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    notebook = read(path)
+    client = NotebookClient(
+        notebook,
+        timeout=cell_timeout,
+        kernel_name="python3",
+        record_timing=True,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    try:
+        with _course_environment():
+            client.execute()
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        raise RuntimeError(f"{path.name} did not run to its end:\n{error}") from error
+    return Executed(
+        notebook, {cell.id: _seconds(cell) for cell in notebook.cells if "outputs" in cell}
+    )
 
 
-def _run(paths: Sequence[Path]) -> int:
-    from labkit.course import execute
+def store(executed: Executed, *, into: NotebookNode) -> NotebookNode:
+    """Return `into` in canonical form, its marked cells with the outputs of this run.
 
-    for path in map(Path.resolve, paths):
-        start = time.perf_counter()
-        executed = execute.execute(path)
-        canonical.write(execute.store(executed, into=canonical.read(path)), path)
-        path.write_text(formatted(path), encoding="utf-8")
-        print(f"{path.name}: {time.perf_counter() - start:.1f} s; slowest cells:")
-        for cell_id, seconds in sorted(executed.seconds.items(), key=lambda item: -item[1])[:5]:
-            print(f"  {seconds:6.2f} s  {cell_id}")
-    return 0
+    Raises:
+        RuntimeError: A marked cell produced no output, so that a test would compare nothing.
+    """
+    notebook = copy.deepcopy(into)
+    for cell, ran in zip(notebook.cells, executed.notebook.cells, strict=True):
+        if is_marked(cell):
+            if not ran.outputs:
+                raise RuntimeError(f"cell {cell.id!r} is marked {MARK} and shows nothing")
+            cell.outputs = ran.outputs
+    return canonical(notebook)
+
+
+def _outputs(cell: NotebookNode, count: int) -> list[NotebookNode]:
+    """Return a marked cell's outputs: pieces of a stream joined, run-specific fields reset."""
+    outputs: list[NotebookNode] = []
+    for output in cell.outputs:
+        output.pop("transient", None)
+        if output.output_type == "execute_result":
+            output.execution_count = count
+        if outputs and output.output_type == "stream" and output.name == outputs[-1].get("name"):
+            outputs[-1].text += output.text
+        else:
+            outputs.append(output)
+    return outputs
+
+
+@contextmanager
+def _course_environment() -> Iterator[None]:
+    """Let kernels find labkit, and give them a ledger that is thrown away."""
+    saved = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="labkit-ledger-") as folder:
+        os.environ["LABKIT_LEDGER"] = str(Path(folder) / "ledger.json")
+        paths = [str(ROOT), *filter(None, [saved.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(saved)
+
+
+def _seconds(cell: NotebookNode) -> float:
+    times = cell.metadata.get("execution", {})
+    try:
+        start, end = times["iopub.execute_input"], times["shell.execute_reply"]
+    except KeyError:  # an empty cell is not sent to the kernel
+        return 0.0
+    moments = (datetime.datetime.fromisoformat(time) for time in (end, start))  # Z is UTC
+    return (next(moments) - next(moments)).total_seconds()

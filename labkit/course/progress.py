@@ -1,18 +1,32 @@
-"""How far a learner has come: lessons run, exercises passed, and how well the predictions did."""
+"""`python -m labkit progress`: lessons run, exercises passed, predictions made; and the hand-in.
+
+A hand-in holds predictions, exercises passed and the machine's passport, and nothing else: no name
+unless the learner types one, no paths, no host name. It is a small JSON file that one can read
+before sending it.
+"""
 
 from __future__ import annotations
 
-import re
+import argparse
+import json
+import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from labkit.course import canonical, exercises, ledger_file
+from labkit.course import exercises, ledger_file, lessons
 from labkit.course.ledger_file import Entry
 from labkit.course.lessons import ROOT
+from labkit.launch.machine import Machine
 
-_NUMBER = re.compile(r"# *(Exercises )?(\d\d[a-z]? · )?")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+VERSION = 1
+"""Of hand-ins."""
+_FIGURES = ("predicted", "model", "measured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +34,6 @@ class Step:
     """One lesson and what was done of it."""
 
     number: str
-    """As in its file name: `01`, `05b`."""
     title: str
     finished: bool
     exercises: tuple[str, ...]
@@ -37,7 +50,7 @@ class Progress:
     entries: tuple[Entry, ...]
 
     def __str__(self) -> str:
-        return "\n".join(told(self))
+        return "\n".join(_told(self))
 
     @property
     def counted(self) -> list[Entry]:
@@ -52,31 +65,137 @@ class Progress:
 
 
 def here(course: Path = ROOT) -> Progress:
-    """Read the learner's progress from the ledger and the course's notebooks.
-
-    Args:
-        course: The folder with `notebooks/` and `exercises/`.
-    """
+    """Read the learner's progress from the ledger and the course's exercises."""
     book = ledger_file.load()
-    lessons = {_number(path): path for path in sorted((course / "notebooks").glob("*.ipynb"))}
-    tasks = {_number(path): path for path in sorted((course / "exercises").glob("*.ipynb"))}
     steps = []
-    for number in sorted({*lessons, *tasks}):
-        numbers = _exercise_numbers(tasks[number]) if number in tasks else ()
-        steps.append(
-            Step(
-                number=number,
-                title=_title(lessons.get(number) or tasks[number]),
-                finished=number in book["finished"],
-                exercises=numbers,
-                passed=tuple(n for n in numbers if n in book["passed"]),
-            )
-        )
+    for lesson in lessons.find().values():
+        tasks = lesson.notebook(course / "exercises")
+        numbers = exercises.numbers(tasks) if tasks else ()
+        passed = tuple(number for number in numbers if number in book["passed"])
+        done = lesson.number in book["finished"]
+        steps.append(Step(lesson.number, lesson.title, done, numbers, passed))
     return Progress(tuple(steps), ledger_file.entries(book))
 
 
-def told(progress: Progress) -> Iterator[str]:
-    """Tell it in lines of text."""
+def draw(progress: Progress, *, ax: Axes | None = None) -> Axes:
+    """Draw how far each prediction was from its measurement, in the order in which they come.
+
+    A mark on the line is exact; one step up is twice too much, one step down half. The band is
+    a factor of two.
+    """
+    import numpy as np
+
+    from labkit.measure.tables import Table
+    from labkit.show import plots
+
+    counted = progress.counted
+    factors = np.array([entry.predicted / entry.measured for entry in counted])
+    misses = np.array([entry.miss for entry in counted])
+    ax = plots.new_axes(
+        "How far off were your predictions?", y="Predicted / measured", yscale="log", ax=ax
+    )
+    place = np.arange(len(counted))
+    ax.axhspan(0.5, 2, color=plots.FAINT, alpha=0.5, zorder=0)
+    ax.axhline(1, color=plots.SOFT, linewidth=1)
+    ax.vlines(place, 1, factors, color=plots.FAINT, linewidth=2, zorder=1)
+    for series, label in enumerate(("within a factor of 2", "farther off")):
+        shown, look = (misses > 2) == bool(series), plots.style(series)
+        ax.plot(place[shown], factors[shown], look.marker, color=look.color, label=label, zorder=2)
+    widest = max([4.0, *misses * 1.3])
+    ax.set_ylim(1 / widest, widest)
+    ax.set_xticks(place, [entry.key for entry in counted], rotation=45, ha="right")
+    if counted:
+        ax.legend(frameon=False, fontsize=9)
+        tiers = dict.fromkeys(entry.tier for entry in counted)
+        plots.stamp(ax, tiers, note="what the predictions are held against")
+    else:
+        said = "no prediction yet that was committed before its measurement"
+        ax.text(0.5, 0.55, said, transform=ax.transAxes, ha="center", color=plots.SOFT)
+    rows = [(e.key, e.predicted, e.measured, e.predicted / e.measured) for e in counted]
+    plots.describe(
+        ax,
+        f"{(misses <= 2).sum()} of {len(rows)} predictions are within a factor of two of the "
+        "measurement.",
+        table=Table(["prediction", "predicted", "measured", "ratio"], rows),
+    )
+    return ax
+
+
+@dataclass(frozen=True, slots=True)
+class HandIn:
+    """One learner's state of the course."""
+
+    name: str
+    """As typed; empty for anonymous."""
+    machine: str
+    """CPU model and number of cores."""
+    passport: dict[str, float]
+    """The figures of lesson 00: `alpha`, `beta`, ... in seconds and bytes; empty without it."""
+    passed: tuple[str, ...]
+    finished: tuple[str, ...]
+    entries: tuple[Entry, ...]
+
+
+def hand_in(name: str = "") -> HandIn:
+    """Collect the hand-in from this machine's ledger."""
+    book, machine = ledger_file.load(), Machine.here()
+    kept = book["kept"].get("passport", {})
+    return HandIn(
+        name=name,
+        machine=f"{machine.cpu_model}, {machine.cores:g} CPUs",
+        passport={key: float(value) for key, value in kept.items() if _is_figure(value)},
+        passed=tuple(sorted(book["passed"])),
+        finished=tuple(sorted(book["finished"])),
+        entries=ledger_file.entries(book),
+    )
+
+
+def save(hand_in: HandIn, path: Path) -> Path:
+    """Write a hand-in as JSON; return the path."""
+    path.write_text(json.dumps({"version": VERSION, **asdict(hand_in)}, indent=1) + "\n")
+    return path
+
+
+def load(path: Path) -> HandIn:
+    """Read a hand-in that anybody may have written: nothing in it is trusted.
+
+    Raises:
+        ValueError: It is none, or of another version; names the file and what is wrong.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["version"] != VERSION:
+            raise ValueError(f"version {document['version']!r}, this labkit reads {VERSION}")
+        return HandIn(
+            name=str(document["name"])[:80],
+            machine=str(document["machine"])[:120],
+            passport={str(k): _figure(v) for k, v in document["passport"].items()},
+            passed=tuple(str(number)[:12] for number in document["passed"]),
+            finished=tuple(str(number)[:12] for number in document["finished"]),
+            entries=tuple(_entry(entry) for entry in document["entries"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no hand-in of this course: {error}") from error
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--hand-in", type=Path, metavar="FILE", help="write a small JSON file for your instructor"
+    )
+    parser.add_argument("--name", default="", help="a name to hand in under (none if not given)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the learner's progress, and write the hand-in if it is asked for; return 0."""
+    print(here())
+    print(f"\nkept in {ledger_file.location()}")
+    if options.hand_in:
+        print(f"to hand in: {save(hand_in(options.name), options.hand_in)}")
+    return 0
+
+
+def _told(progress: Progress) -> Iterator[str]:
     for step in progress.steps:
         done = "run to the end" if step.finished else "not finished"
         marks = "".join("■" if n in step.passed else "□" for n in step.exercises)
@@ -96,24 +215,17 @@ def told(progress: Progress) -> Iterator[str]:
         yield f"half of them are within a factor of {progress.typical_miss:.2f}"
 
 
-def calibration(progress: Progress) -> list[tuple[str, float, float]]:
-    """Return key, prediction and measurement of each prediction that counts."""
-    return [(entry.key, entry.predicted, entry.measured) for entry in progress.counted]
+def _entry(fields: dict[str, Any]) -> Entry:
+    texts = {key: str(fields[key])[:300] for key in ("key", "question", "unit", "tier")}
+    figures = {key: None if fields[key] is None else _figure(fields[key]) for key in _FIGURES}
+    return Entry(**texts, **figures, late=bool(fields["late"]))
 
 
-def _number(path: Path) -> str:
-    return path.stem.partition("_")[0]
+def _figure(value: Any) -> float:
+    if not _is_figure(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
 
 
-def _title(path: Path) -> str:
-    """Read a notebook's title from its first heading, without the number."""
-    for cell in canonical.read(path).cells:
-        for line in cell.source.splitlines():
-            if cell.cell_type == "markdown" and line.startswith("# "):
-                return _NUMBER.sub("", line)
-    return path.stem.partition("_")[2].replace("_", " ")
-
-
-def _exercise_numbers(path: Path) -> tuple[str, ...]:
-    parts = (exercises.part_of(cell) for cell in canonical.read(path).cells)
-    return tuple(part.number for part in parts if part and part.role == "statement")
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

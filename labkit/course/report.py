@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from labkit.course import lessons
-from labkit.course.lessons import Experiment
 from labkit.course.run import found_runs
 from labkit.launch.machine import Machine
 from labkit.measure import records as recording
@@ -57,7 +56,7 @@ def page(loaded: dict[Path, list[Record]]) -> Page:
             runs.setdefault(records[0].experiment, {})[path] = records
     for name, files in runs.items():
         if len(files) > 1:
-            _side_by_side(result, name, {_name(path, files): files[path] for path in files})
+            _side_by_side(result, _title(name), {_name(path, files): files[path] for path in files})
         for path, records in files.items():
             _section(result, _name(path, files), records)
             result.data(f"records-{_name(path, loaded)}", path.read_text(encoding="utf-8"))
@@ -79,10 +78,10 @@ def _name(path: Path, among: Iterable[Path]) -> str:
     return path.stem if alone else f"{path.parent.name}/{path.stem}"
 
 
-def _side_by_side(result: Page, name: str, runs: dict[str, list[Record]]) -> None:
+def _side_by_side(result: Page, title: str, runs: dict[str, list[Record]]) -> None:
     from labkit.show import compare_runs
 
-    result.heading(f"{_title(name)}: {len(runs)} runs side by side")
+    result.heading(f"{title}: {len(runs)} runs side by side")
     try:
         result.picture(compare_runs.draw(runs))
     except ValueError as error:
@@ -91,36 +90,28 @@ def _side_by_side(result: Page, name: str, runs: dict[str, list[Record]]) -> Non
 
 def _section(result: Page, file: str, records: list[Record]) -> None:
     name, origin = records[0].experiment, records[0].provenance
-    experiment = _experiment(name)
     result.heading(_title(name))
-    result.table(
-        Table(
-            ["", ""],
-            [
-                ("experiment", name),
-                ("file", file),
-                ("tier", " + ".join(dict.fromkeys(str(record.tier) for record in records))),
-                ("date", origin.date),
-                ("backend", origin.backend),
-                ("command", origin.command),
-                *_machines(origin),
-            ],
-        )
-    )
-    if experiment:
+    rows = [
+        ("experiment", name),
+        ("file", file),
+        ("tier", " + ".join(dict.fromkeys(str(record.tier) for record in records))),
+        ("date", origin.date),
+        ("backend", origin.backend),
+        ("command", origin.command),
+        *_machines(origin),
+    ]
+    result.table(Table(["", ""], rows))
+    if experiment := lessons.experiments().get(name):
         result.picture(experiment.draw(records))
         result.table(experiment.module.table(records))
-    rows = [_row(record) for record in records if record.samples and record.samples[0]]
-    columns = ["case", "median [µs]", "p10", "p90", "samples", "busbw [GB/s]"]
-    result.table(Table(columns, rows))
-
-
-def _experiment(name: str) -> Experiment | None:
-    return lessons.experiments().get(name)
+    else:  # of a lesson that is not here
+        rows = [_row(record) for record in records if record.samples and record.samples[0]]
+        columns = ["case", "median [µs]", "p10", "p90", "samples", "busbw [GB/s]"]
+        result.table(Table(columns, rows))
 
 
 def _title(name: str) -> str:
-    experiment = _experiment(name)
+    experiment = lessons.experiments().get(name)
     return experiment.module.TITLE if experiment else name
 
 

@@ -11,11 +11,14 @@ import sys
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from labkit.course import lessons
 from labkit.course.lessons import Experiment
 from labkit.launch import torchrun
+
+if TYPE_CHECKING:
+    from labkit.measure.records import Record
 
 RUNS = Path("work") / "runs"
 
@@ -59,29 +62,31 @@ def found_runs(folder: Path = RUNS) -> list[Path]:
     return [latest[name] for name in lessons.experiments() if name in latest]
 
 
-def _run(experiment: Experiment, *, quick: bool) -> list[Any]:
+def _run(experiment: Experiment, *, quick: bool) -> list[Record]:
     start = time.perf_counter()
 
-    def progress(text: str) -> None:
+    def say(text: str) -> None:
         if _is_first_rank():
-            print(f"  {time.perf_counter() - start:6.1f} s  {text}", file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)
 
-    if _is_first_rank():
-        print(f"{experiment.name}: {experiment.module.TITLE}", file=sys.stderr, flush=True)
-    return experiment.module.run(quick=quick, progress=progress)
+    say(f"{experiment.name}: {experiment.module.TITLE}")
+    return experiment.module.run(
+        quick=quick,
+        progress=lambda text: say(f"  {time.perf_counter() - start:6.1f} s  {text}"),
+    )
 
 
-def _report(experiment: Experiment, records: list[Any], path: Path) -> None:
-    from labkit.measure import records as recording
+def _report(experiment: Experiment, found: list[Record], path: Path) -> None:
+    from labkit.measure import records
     from labkit.show import alt_text
 
     print(f"\n{experiment.module.TITLE}")
-    if records:
-        tiers = " + ".join(dict.fromkeys(record.tier for record in records))
-        print(f"{tiers} · {records[0].provenance}")
-    print(experiment.module.table(records))
-    recording.save(records, path)
-    picture = alt_text.save(experiment.draw(records), path.with_suffix(".png"))
+    if found:
+        tiers = " + ".join(dict.fromkeys(record.tier for record in found))
+        print(f"{tiers} · {found[0].provenance}")
+    print(experiment.module.table(found))
+    records.save(found, path)
+    picture = alt_text.save(experiment.draw(found), path.with_suffix(".png"))
     print(f"\nrecords: {path}\npicture: {picture}\n")
 
 

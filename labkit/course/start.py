@@ -1,18 +1,30 @@
-"""`python -m labkit start`: check the machine, make the learner's copies, open JupyterLab."""
+"""`python -m labkit start`: check the machine, make the learner's copies, open JupyterLab.
+
+Copies are made once in `work/`, refreshed when the course changes, and never overwritten. A copy is
+the learner's own as soon as a cell's text differs from what was copied; outputs alone do not count.
+When the course changes a notebook that the learner changed too, the new version is put beside it
+as `NAME.new.ipynb`. A copy that was deleted is made again: that is how to start afresh.
+"""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from labkit.course import copies
+from labkit.course import notebooks
 from labkit.course.lessons import ROOT
-from labkit.launch import serverlink
 
 FIRST = "notebooks/00_start_here.ipynb"
+FOLDERS = ("notebooks", "exercises", "solutions")
+_MANIFEST = ".copies.json"
+"""In `work/`: what was copied last, as fingerprints by name."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +36,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it all; return JupyterLab's exit status, or 1 when the course cannot run here."""
-    from labkit.course import doctor, health
+    from labkit.course import doctor
+    from labkit.launch import serverlink
 
-    findings = health.examine()
-    for line in doctor.told(findings):
-        print(line)
-    if not health.can_run(findings):
+    if doctor.main(options):
         return 1
-    for line in copies.told(copies.refresh(ROOT, ROOT / "work")):
+    for line in refresh(ROOT, ROOT / "work") or ["work/ is up to date."]:
         print(line)
     sys.stdout.flush()
     serverlink.discard()  # it started the doctor's two ranks
@@ -45,8 +55,7 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
     """Return the command that opens JupyterLab on the learner's first notebook."""
     command = [
         sys.executable, "-m", "jupyterlab",
-        f"--ServerApp.root_dir={ROOT}",
-        f"--LabApp.default_url=/lab/tree/work/{FIRST}",
+        f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/work/{FIRST}",
     ]  # fmt: skip
     if options.no_browser:
         command.append("--no-browser")
@@ -61,8 +70,57 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
 
 def environment() -> dict[str, str]:
     """Return the environment in which kernels find this labkit and this Python."""
-    variables = dict(os.environ)
-    paths = [str(ROOT), *filter(None, [variables.get("PYTHONPATH")])]
-    variables["PYTHONPATH"] = os.pathsep.join(paths)
-    variables["JUPYTER_PREFER_ENV_PATH"] = "1"  # not a python3 kernel of another environment
-    return variables
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "JUPYTER_PREFER_ENV_PATH": "1",  # not a python3 kernel of another environment
+    }
+
+
+def refresh(course: Path, work: Path) -> list[str]:
+    """Bring the working folder up to date.
+
+    Args:
+        course: The folder with `notebooks/`, `exercises/`, `solutions/`.
+        work: The learner's folder; made if it is not there.
+
+    Returns:
+        A line for each copy that something happened to.
+    """
+    work.mkdir(exist_ok=True)
+    try:
+        manifest = dict(json.loads((work / _MANIFEST).read_text()))
+    except (OSError, ValueError, TypeError):
+        manifest = {}
+    sources = [path for folder in FOLDERS for path in sorted((course / folder).glob("*.ipynb"))]
+    told = [_copy(source, work, manifest) for source in sources]
+    (work / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    return [line for line in told if line]
+
+
+def _copy(source: Path, work: Path, manifest: dict[str, str]) -> str:
+    """Bring one copy up to date; say what was done, or nothing."""
+    name = f"{source.parent.name}/{source.name}"
+    copy, now, copied = work / name, _fingerprint(source), manifest.get(name)
+    mine = _fingerprint(copy) if copy.exists() else None
+    manifest[name] = now
+    if mine == now:
+        return ""
+    if mine not in (None, copied):  # the learner's own
+        if copied == now:
+            return ""
+        beside = copy.with_suffix(".new.ipynb")
+        shutil.copyfile(source, beside)
+        return f"work/{name}: yours, kept; the course's new version is beside it as {beside.name}"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, copy)
+    return f"work/{name}: {'copied' if mine is None else 'brought up to date'}"
+
+
+def _fingerprint(path: Path) -> str:
+    """Hash the cells' kinds and texts; a file that cannot be read as a notebook by its bytes."""
+    try:
+        cells = [(cell.cell_type, cell.source) for cell in notebooks.read(path).cells]
+    except ValueError:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(json.dumps(cells).encode()).hexdigest()

@@ -2,61 +2,63 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass, field
 
+import jinja2
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from labkit.measure.tables import Table
 from labkit.show import alt_text
 
-_STYLE = """
+_TEMPLATE = jinja2.Environment(autoescape=True).from_string("""\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{{ title }}</title><style>
 body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{line-height:1.2} h2{margin-top:2.5rem;border-top:1px solid #ddd;padding-top:1rem}
 table{border-collapse:collapse;margin:1rem 0;font-size:.9rem} caption{text-align:left;color:#666}
 td,th{padding:.2rem .8rem;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}
 td.figure,th.figure{text-align:right;font-variant-numeric:tabular-nums}
-figure{margin:1rem 0} summary{cursor:pointer;color:#555} .note{color:#666;font-size:.9rem}
+figure{margin:1rem 0} summary{cursor:pointer;color:#555}
 @media print{details{display:none}}
-"""
+</style></head>
+<body><h1>{{ title }}</h1>
+{% for part in parts %}{{ part }}
+{% endfor %}</body></html>
+""")
 
 
 @dataclass(slots=True)
 class Page:
-    """A page that is written from top to bottom."""
+    """A page that is written from top to bottom. All text is escaped."""
 
     title: str
-    _parts: list[str] = field(default_factory=list)
+    _parts: list[Markup] = field(default_factory=list)
 
     def heading(self, text: str) -> None:
         """Begin a section."""
-        self._parts.append(f"<h2>{html.escape(text)}</h2>")
+        self._parts.append(Markup("<h2>{}</h2>").format(text))
 
-    def text(self, text: str, *, note: bool = False) -> None:
-        """Add a paragraph; a note is set smaller."""
-        kind = ' class="note"' if note else ""
-        self._parts.append(f"<p{kind}>{html.escape(text)}</p>")
+    def text(self, text: str) -> None:
+        """Add a paragraph."""
+        self._parts.append(Markup("<p>{}</p>").format(text))
 
     def picture(self, picture: Axes | Figure) -> None:
         """Add a picture with its description and data."""
-        self._parts.append(alt_text.to_html(picture))
+        self._parts.append(Markup(alt_text.to_html(picture)))
 
     def table(self, table: Table) -> None:
         """Add a table; columns of figures stand to the right."""
-        self._parts.append(table.html())
+        self._parts.append(Markup(table.html()))
 
     def data(self, identifier: str, json_text: str) -> None:
         """Embed JSON that a program can read back from the page."""
-        safe = json_text.replace("<", "\\u003c")
-        self._parts.append(f'<script type="application/json" id="{identifier}">{safe}</script>')
+        safe = Markup(json_text.replace("<", "\\u003c"))
+        script = Markup('<script type="application/json" id="{}">{}</script>')
+        self._parts.append(script.format(identifier, safe))
 
     def __str__(self) -> str:
-        title = html.escape(self.title)
-        return (
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width">'
-            f"<title>{title}</title><style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
-            + "\n".join(self._parts)
-            + "\n</body></html>\n"
-        )
+        """Return the whole page as HTML."""
+        return _TEMPLATE.render(title=self.title, parts=self._parts)

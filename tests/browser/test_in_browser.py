@@ -10,7 +10,7 @@ import time
 
 from pytest import fixture, importorskip, mark, skip
 
-from labkit.course import canonical
+from labkit.course import notebooks
 from tests.browser import lab
 from tests.course.samples import cell, lesson
 
@@ -66,23 +66,23 @@ def course(tmp_path_factory):
 def opened(browser, course, request):
     """Open a notebook by name or from cells; keep a picture when the test fails."""
     folder, address = course
-    notebooks = []
+    tabs = []
     page = browser.new_page(viewport={"width": 1200, "height": 1600})
 
     def open_(notebook):
-        for before in notebooks:
+        for before in tabs:
             before.close()
         stem = re.sub(r"[^a-z0-9]+", "_", request.node.name.lower())
-        name = f"{stem}_{len(notebooks)}.ipynb"  # a notebook opened again gets a new kernel
-        canonical.write(canonical.canonical(notebook), folder / name)
-        notebooks.append(lab.Notebook(page, address, name))
-        return notebooks[-1]
+        name = f"{stem}_{len(tabs)}.ipynb"  # a notebook opened again gets a new kernel
+        notebooks.write(notebooks.canonical(notebook), folder / name)
+        tabs.append(lab.Notebook(page, address, name))
+        return tabs[-1]
 
     yield open_
     if getattr(request.node, "failed", False):
         lab.PICTURES.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=lab.PICTURES / f"{request.node.name}.png")
-    for notebook in notebooks[-1:]:  # none, if it could not be opened
+    for notebook in tabs[-1:]:  # none, if it could not be opened
         notebook.close()
     page.close()
 
@@ -95,7 +95,7 @@ def test_a_lesson_runs_and_renders(path, opened, notebook_seconds):
         skip("LABKIT_BROWSER=first opens lesson 00 alone")
     for label in (f"{path.stem} in a browser", f"{path.stem} in a browser, second run"):
         start = time.perf_counter()
-        notebook = opened(canonical.read(path))
+        notebook = opened(notebooks.read(path))
         notebook.run_all(timeout=400)
         notebook_seconds(label, time.perf_counter() - start)
         assert notebook.unrendered_widgets() == 0
@@ -162,10 +162,10 @@ def test_a_failed_check_shows_its_message_without_a_traceback(opened):
 def solved_exercise():
     """An exercises notebook with the answer to its first exercise, or None."""
     for path in sorted((lab.ROOT / "exercises").glob("*.ipynb")):
-        solution = canonical.read(lab.ROOT / "solutions" / path.name)
+        solution = notebooks.read(lab.ROOT / "solutions" / path.name)
         answers = {c.id: c.source for c in solution.cells if re.match(r"ex-\w+-1-answer", c.id)}
         if answers:
-            return canonical.read(path), answers
+            return notebooks.read(path), answers
     return None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest import fixture, mark
 
-from labkit.course import canonical, exercises
+from labkit.course import exercises, notebooks
 from tests.course.samples import solutions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ with checking.exercise("1.1", par="one call"):
 
 def assignment(answer=ANSWER):
     notebook = exercises.with_grading(solutions(answer=answer, check=CHECK))
-    return canonical.canonical(notebook)
+    return notebooks.canonical(notebook)
 
 
 def nbgrader(course, *arguments):
@@ -63,19 +63,19 @@ def course(tmp_path):
     (tmp_path / "nbgrader_config.py").write_text(
         "c = get_config()\nc.CourseDirectory.course_id = 'a'"
     )
-    canonical.write(assignment(), tmp_path / "source/lesson/01.ipynb")
+    notebooks.write(assignment(), tmp_path / "source/lesson/01.ipynb")
     return tmp_path
 
 
 def test_generate_and_autograde_two_ranks(course):
     nbgrader(course, "generate_assignment", "lesson")
-    released = canonical.read(course / "release/lesson/01.ipynb")
+    released = notebooks.read(course / "release/lesson/01.ipynb")
     answer = next(cell for cell in released.cells if cell.id == "ex-1-1-answer")
     assert "NotImplementedError" in answer.source and "all_reduce" not in answer.source
 
     wrong = assignment(ANSWER.replace("dist.all_reduce(data)", "pass"))
     for student, notebook in {"right": assignment(), "wrong": wrong, "lazy": released}.items():
-        canonical.write(notebook, course / f"submitted/{student}/lesson/01.ipynb")
+        notebooks.write(notebook, course / f"submitted/{student}/lesson/01.ipynb")
     nbgrader(course, "autograde", "lesson")
 
     from nbgrader.api import Gradebook

@@ -1,76 +1,95 @@
-from nbformat.v4 import new_notebook
-from pytest import fixture, raises
+from nbformat.v4 import new_notebook, new_output
+from pytest import mark, raises
 
-from labkit.course import canonical, execute, notebooks
-from tests.course.samples import ANSWER, cell, lesson, solutions
+from labkit.course import notebooks
+from tests.course.samples import cell, lesson
 
 
 def marked(source):
-    return cell("marked", source, tags=[canonical.MARK])
+    return cell("marked", source, tags=[notebooks.MARK])
 
 
-@fixture
-def course(tmp_path):
-    """A course of one lesson and one solutions notebook, formatted and synced."""
-    canonical.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
-    canonical.write(solutions(), tmp_path / "solutions/01_sample.ipynb")
-    for path in notebooks.kept(tmp_path):
-        path.write_text(notebooks.formatted(path))
-    notebooks.sync(tmp_path)
-    return tmp_path
+def run_as_somebody(notebook):
+    """What a notebook looks like after a person ran and saved it."""
+    notebook.metadata = {"kernelspec": {"name": "my-conda-env", "display_name": "mine"}}
+    for count, item in enumerate(notebook.cells, start=40):
+        item.metadata |= {"execution": {"iopub.execute_input": "now"}, "scrolled": True}
+        item.execution_count = count
+        item.outputs = [
+            new_output("stream", name="stdout", text="1"),
+            new_output("stream", name="stdout", text="2\n"),
+            new_output("execute_result", {"text/plain": "3"}, execution_count=count),
+        ]
+    return notebook
 
 
-def test_a_synced_course_has_no_problems_and_sync_is_done_once(course):
-    assert list(notebooks.problems(course)) == []
-    assert notebooks.sync(course) == []
+def test_only_marked_cells_keep_outputs():
+    notebook = lesson("print(1)")
+    notebook.cells.append(marked("print(1)"))
+    unmarked, kept = notebooks.canonical(run_as_somebody(notebook)).cells
+    assert unmarked.outputs == [] and unmarked.execution_count is None
+    assert kept.outputs[0].text == "12\n", "pieces of one stream are joined"
+    assert kept.execution_count == kept.outputs[1].execution_count == 2
 
 
-def test_an_edited_exercise_is_told_and_mended(course):
-    path = course / "exercises/01_sample.ipynb"
-    path.write_text(path.read_text().replace("exercise 1.1", "exercise 9.9"))
-    assert "differs from its solution" in next(notebooks.problems(course))
-    assert notebooks.sync(course) == [path]
-    assert list(notebooks.problems(course)) == []
+def test_noise_is_dropped_and_tags_stay():
+    result = notebooks.canonical(run_as_somebody(new_notebook(cells=[cell("a", "1", tags=["a"])])))
+    assert result.metadata["kernelspec"]["name"] == "python3"
+    assert result.cells[0].metadata == {"tags": ["a"]}
 
 
-def test_an_exercise_without_solution_is_told_and_removed(course):
-    (course / "exercises/02_orphan.ipynb").write_text("{}")
-    assert "has no solutions notebook" in next(notebooks.problems(course))
-    notebooks.sync(course)
-    assert not (course / "exercises/02_orphan.ipynb").exists()
+def test_canonical_changes_nothing_twice_and_leaves_its_argument_alone():
+    notebook = run_as_somebody(new_notebook(cells=[cell("a", "1"), marked("1")]))
+    before = notebooks.dumps(notebook)
+    once = notebooks.canonical(notebook)
+    assert notebooks.dumps(notebook) == before
+    assert notebooks.dumps(notebooks.canonical(once)) == notebooks.dumps(once)
 
 
-def test_a_marked_cell_without_output_is_told(course):
-    path = course / "notebooks/01_sample.ipynb"
-    canonical.write(canonical.canonical(new_notebook(cells=[marked("print(1)")])), path)
-    assert "cell 'marked' is marked and has no stored output" in next(notebooks.problems(course))
+@mark.parametrize("cell_id", ["3f2a9c01", "Cell_1", "0b54b1b3-7a11-4d2e-9a55-1c8a9a2f0b11", "a--b"])
+def test_an_id_that_is_drawn_or_unreadable_is_named(cell_id):
+    found = list(notebooks.problems(new_notebook(cells=[cell(cell_id, "x = 1")])))
+    assert len(found) == 1 and cell_id in found[0] and "'x = 1'" in found[0]
 
 
-def test_a_notebook_saved_by_a_person_is_told(course):
-    path = course / "notebooks/01_sample.ipynb"
-    notebook = canonical.read(path)
-    notebook.cells[0].metadata["scrolled"] = True
-    canonical.write(notebook, path)
-    assert "not in canonical form" in next(notebooks.problems(course))
+def test_an_id_used_twice_is_named():
+    notebook = new_notebook(cells=[cell("a-b", "1")])
+    notebook.cells.append(cell("a-b", "2"))
+    assert list(notebooks.problems(notebook)) == [
+        "cell 1 ('2') has the id 'a-b', which an earlier cell has too"
+    ]
 
 
-def test_unclosed_markers_are_told_with_file_and_cell(course):
-    path = course / "solutions/01_sample.ipynb"
-    broken = ANSWER.replace("### END SOLUTION", "")
-    canonical.write(solutions(answer=broken), path)
-    assert any("01_sample.ipynb: cell 'ex-1-1-answer'" in p for p in notebooks.problems(course))
-    with raises(ValueError, match=r"01_sample\.ipynb: cell 'ex-1-1-answer': line 3"):
-        notebooks.sync(course)
+def test_the_mark_is_a_tag_of_a_code_cell():
+    assert notebooks.is_marked(marked("1"))
+    assert not notebooks.is_marked(cell("a", "1", tags=["other"]))
+    assert not notebooks.is_marked(cell("a", "1", kind="markdown", tags=[notebooks.MARK]))
+    notebook = new_notebook(cells=[cell("a", "# NBVAL_CHECK_OUTPUT\nprint(1)")])
+    assert "has an NBVAL comment" in next(notebooks.problems(notebook))
+
+
+def test_a_file_with_an_id_twice_is_refused_not_repaired(tmp_path):
+    path = tmp_path / "01.ipynb"
+    path.write_text(notebooks.dumps(lesson("1", "2")).replace("step-1", "step-0"))
+    with raises(ValueError, match="step-0"):
+        notebooks.read(path)
+
+
+def test_a_file_that_is_no_notebook_is_named(tmp_path):
+    path = tmp_path / "notes.ipynb"
+    path.write_text("not json")
+    with raises(ValueError, match=r"notes\.ipynb is not a notebook"):
+        notebooks.read(path)
 
 
 def test_run_stores_exactly_the_marked_outputs(tmp_path):
     path = tmp_path / "notebooks/01_sample.ipynb"
     notebook = lesson("import os\nprint(os.environ['LABKIT_LEDGER'])")
     notebook.cells.append(marked("print(6 * 7)"))
-    canonical.write(notebook, path)
-    executed = execute.execute(path)
+    notebooks.write(notebook, path)
+    executed = notebooks.execute(path)
     assert executed.notebook.cells[0].outputs, "the run itself keeps everything"
-    stored = execute.store(executed, into=canonical.read(path))
+    stored = notebooks.store(executed, into=notebooks.read(path))
     assert stored.cells[0].outputs == []
     assert stored.cells[1].outputs[0].text == "42\n"
     assert set(executed.seconds) == {"step-0", "marked"}
@@ -78,9 +97,9 @@ def test_run_stores_exactly_the_marked_outputs(tmp_path):
 
 def test_a_failing_cell_and_a_silent_marked_cell_are_errors(tmp_path):
     path = tmp_path / "01_sample.ipynb"
-    canonical.write(lesson("1 / 0"), path)
+    notebooks.write(lesson("1 / 0"), path)
     with raises(RuntimeError, match="ZeroDivisionError"):
-        execute.execute(path)
-    canonical.write(new_notebook(cells=[marked("x = 1")]), path)
+        notebooks.execute(path)
+    notebooks.write(new_notebook(cells=[marked("x = 1")]), path)
     with raises(RuntimeError, match=r"'marked' is marked .* and shows nothing"):
-        execute.store(execute.execute(path), into=canonical.read(path))
+        notebooks.store(notebooks.execute(path), into=notebooks.read(path))

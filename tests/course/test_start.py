@@ -1,7 +1,25 @@
+import argparse
+
 from pytest import fixture
 
-from labkit.course import canonical, copies
+from labkit.course import notebooks, start
 from tests.course.samples import lesson
+
+BESIDE = (
+    "work/notebooks/01_a.ipynb: yours, kept; the course's new version is beside it as "
+    "01_a.new.ipynb"
+)
+
+
+def test_start_gives_jupyterlab_its_own_options():
+    parser = argparse.ArgumentParser()
+    start.configure(parser)
+    command = start.jupyter(
+        parser.parse_args(["--no-browser", "--port", "9999", "--ip", "0.0.0.0"])
+    )
+    assert {"--no-browser", "--port=9999", "--ip=0.0.0.0"} <= set(command)
+    assert any("00_start_here" in part for part in command)
+    assert str(start.ROOT) in start.environment()["PYTHONPATH"]
 
 
 @fixture
@@ -17,74 +35,68 @@ def work(tmp_path):
 
 
 def write(path, *sources):
-    canonical.write(lesson(*sources), path)
+    notebooks.write(lesson(*sources), path)
 
 
 def source(path):
-    return canonical.read(path).cells[0].source
-
-
-def whats(outcomes):
-    return [(outcome.name, outcome.what) for outcome in outcomes]
+    return notebooks.read(path).cells[0].source
 
 
 def test_copies_are_made_once(course, work):
-    made = copies.refresh(course, work)
-    assert whats(made) == [("notebooks/01_a.ipynb", "new"), ("exercises/01_a.ipynb", "new")]
+    made = start.refresh(course, work)
+    assert made == ["work/notebooks/01_a.ipynb: copied", "work/exercises/01_a.ipynb: copied"]
     assert source(work / "notebooks/01_a.ipynb") == "x = 1"
-    assert copies.refresh(course, work) == []
-    assert list(copies.told([])) == ["work/ is up to date."]
+    assert start.refresh(course, work) == []
 
 
 def test_an_untouched_copy_follows_the_course(course, work):
-    copies.refresh(course, work)
+    start.refresh(course, work)
     write(course / "notebooks/01_a.ipynb", "x = 2")
-    assert whats(copies.refresh(course, work)) == [("notebooks/01_a.ipynb", "updated")]
+    assert start.refresh(course, work) == ["work/notebooks/01_a.ipynb: brought up to date"]
     assert source(work / "notebooks/01_a.ipynb") == "x = 2"
 
 
 def test_running_and_saving_is_no_change(course, work):
-    copies.refresh(course, work)
+    start.refresh(course, work)
     path = work / "notebooks/01_a.ipynb"
-    notebook = canonical.read(path)
+    notebook = notebooks.read(path)
     notebook.cells[0].execution_count = 7
     notebook.cells[0].metadata["scrolled"] = True
-    canonical.write(notebook, path)
+    notebooks.write(notebook, path)
     write(course / "notebooks/01_a.ipynb", "x = 2")
-    assert whats(copies.refresh(course, work)) == [("notebooks/01_a.ipynb", "updated")]
+    assert start.refresh(course, work) == ["work/notebooks/01_a.ipynb: brought up to date"]
 
 
 def test_what_a_learner_changed_is_never_overwritten(course, work):
-    copies.refresh(course, work)
+    start.refresh(course, work)
     mine = work / "notebooks/01_a.ipynb"
     write(mine, "x = 'mine'")
-    assert copies.refresh(course, work) == []
+    assert start.refresh(course, work) == []
     write(course / "notebooks/01_a.ipynb", "x = 2")
-    outcomes = copies.refresh(course, work)
-    assert whats(outcomes) == [("notebooks/01_a.ipynb", "beside")]
-    assert "01_a.new.ipynb" in next(copies.told(outcomes))
+    outcomes = start.refresh(course, work)
+    assert outcomes == [BESIDE]
     assert source(mine) == "x = 'mine'"
     assert source(work / "notebooks/01_a.new.ipynb") == "x = 2"
-    assert copies.refresh(course, work) == [], "told once"
+    assert start.refresh(course, work) == [], "told once"
 
 
 def test_without_its_notes_it_takes_every_difference_for_the_learners(course, work):
-    copies.refresh(course, work)
+    start.refresh(course, work)
     write(work / "notebooks/01_a.ipynb", "x = 'mine'")
     (work / ".copies.json").write_text("damaged")
-    assert whats(copies.refresh(course, work)) == [("notebooks/01_a.ipynb", "beside")]
+    assert start.refresh(course, work) == [BESIDE]
     assert source(work / "notebooks/01_a.ipynb") == "x = 'mine'"
 
 
 def test_a_deleted_copy_is_made_again(course, work):
-    copies.refresh(course, work)
+    start.refresh(course, work)
     (work / "notebooks/01_a.ipynb").unlink()
-    assert whats(copies.refresh(course, work)) == [("notebooks/01_a.ipynb", "new")]
+    assert start.refresh(course, work) == ["work/notebooks/01_a.ipynb: copied"]
 
 
 def test_a_copy_that_is_no_notebook_any_more_is_the_learners(course, work):
-    copies.refresh(course, work)
+    start.refresh(course, work)
     (work / "notebooks/01_a.ipynb").write_text("notes")
     write(course / "notebooks/01_a.ipynb", "x = 2")
-    assert whats(copies.refresh(course, work)) == [("notebooks/01_a.ipynb", "beside")]
+    assert start.refresh(course, work) == [BESIDE]
     assert (work / "notebooks/01_a.ipynb").read_text() == "notes"

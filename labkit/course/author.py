@@ -1,0 +1,287 @@
+"""What authors do: `python -m labkit course format|run|sync|pictures|record|edition|check`.
+
+- `format`: bring notebooks into canonical form (`labkit.course.notebooks`) and write the metadata
+  of exercises (`labkit.course.exercises`, which tells the convention of an exercise).
+- `run NOTEBOOK...`: execute from start to end and store the outputs of exactly the marked cells.
+- `sync`: derive `exercises/` from `solutions/`, and the README's table from the lessons.
+- `pictures`: draw the README's pictures from the runs that lessons keep.
+- `record NAME...`: run experiments on a calm machine and keep their records in the lessons.
+- `edition`: run the lessons and write them as pages to read.
+- `check`: say everything that is not as it should be; change nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from labkit.course import exercises, lessons, notebooks
+from labkit.course.lessons import ROOT, Experiment
+from labkit.measure import records, runs
+from labkit.measure.records import Tier
+
+LESSONS, SOLUTIONS, EXERCISES, PICTURES = "notebooks", "solutions", "exercises", "pictures"
+CALM = 0.1
+"""CPUs that other programs may use while a run is recorded."""
+
+_NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
+_TABLE = re.compile(r"(?<=<!-- lessons -->\n).*?(?=<!-- end of lessons -->)", re.DOTALL)
+_SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def kept(root: Path = ROOT) -> list[Path]:
+    """List the notebooks that people write: lessons and solutions, in order of their names."""
+    return [
+        path for folder in (LESSONS, SOLUTIONS) for path in sorted((root / folder).glob("*.ipynb"))
+    ]
+
+
+def formatted(path: Path) -> str:
+    """Return what a lesson's or a solution's file should contain."""
+    notebook = notebooks.read(path)
+    if path.parent.name == SOLUTIONS:
+        notebook = exercises.with_grading(notebook)
+    return notebooks.dumps(notebooks.canonical(notebook))
+
+
+def derived(root: Path = ROOT) -> dict[Path, str]:
+    """Return what every derived file should contain: the exercises, and the README.
+
+    Raises:
+        ValueError: A solution region is nested or unclosed, or the README lacks the marks of its
+            table; names the file.
+    """
+    wanted = {}
+    for path in sorted((root / SOLUTIONS).glob("*.ipynb")):
+        notebook = exercises.with_grading(notebooks.canonical(notebooks.read(path)))
+        try:
+            notebook = notebooks.canonical(exercises.derive(notebook))
+        except ValueError as error:
+            raise ValueError(f"{path.name}: {error}") from error
+        wanted[root / EXERCISES / path.name] = notebooks.dumps(notebook)
+    readme = root / "README.md"
+    if readme.exists():
+        table = "\n".join([*_lessons_table(root), ""])
+        wanted[readme], found = _TABLE.subn(lambda _: table, readme.read_text(encoding="utf-8"))
+        if not found:
+            raise ValueError("README.md lacks <!-- lessons --> and <!-- end of lessons -->")
+    return wanted
+
+
+def sync(root: Path = ROOT) -> list[Path]:
+    """Write what is derived, drop exercises without a solution; return what changed."""
+    wanted = derived(root)
+    changed = [path for path in sorted((root / EXERCISES).glob("*.ipynb")) if path not in wanted]
+    for path in changed:
+        path.unlink()
+    for path, text in wanted.items():
+        if _text(path) != text:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+def problems(root: Path = ROOT) -> Iterator[str]:
+    """Name everything that `course check` objects to, one line each, with the file in front."""
+    for path in kept(root):
+        name, match = path.relative_to(root), _NAME.fullmatch(path.name)
+        notebook = notebooks.read(path)
+        found = list(notebooks.problems(notebook))
+        if match is None:
+            found.append("a notebook's name is like 01_gloo_scaling.ipynb")
+        elif path.parent.name == SOLUTIONS:
+            found += exercises.problems(notebook, lesson=match[1].lstrip("0"))
+        if not found and _text(path) != formatted(path):
+            found.append("not in canonical form; run 'python -m labkit course format'")
+        yield from (f"{name}: {problem}" for problem in found)
+    try:
+        wanted = derived(root)
+    except ValueError as error:
+        yield str(error)
+        return
+    for path in sorted((root / EXERCISES).glob("*.ipynb")):
+        if path not in wanted:
+            yield f"{EXERCISES}/{path.name}: has no solutions notebook"
+    for path, text in wanted.items():
+        if _text(path) != text:
+            yield f"{path.relative_to(root)}: not up to date; run 'python -m labkit course sync'"
+
+
+def pictures(folder: Path = ROOT / PICTURES) -> Iterator[Path]:
+    """Draw every recorded experiment into `folder`; yield the files as they are written."""
+    from labkit.show import alt_text
+
+    for name, found in lessons.experiments().items():
+        if recorded := found.recorded():
+            yield alt_text.save(found.draw(recorded), folder / f"{name}.png", dpi=110)
+
+
+def record(experiment: Experiment) -> Path:
+    """Run an experiment on a calm machine and keep its records in its lesson.
+
+    Records of the lesson's other experiments stay in the file.
+
+    Raises:
+        RuntimeError: Other programs used more than `CALM` CPUs, however often a case was repeated,
+            or something could not run here; nothing is written.
+    """
+    with runs.calm(limit=CALM):
+        found = experiment.module.run(quick=False, progress=lambda text: print(f"  {text}"))
+    doubts = [doubt for record in found if (doubt := why_not_to_keep(record))]
+    if doubts:
+        raise RuntimeError("\n".join([f"{experiment.name} is not recorded:", *doubts]))
+    path = experiment.recording
+    others = records.load(path) if path.exists() else []
+    return records.save([r for r in others if r.experiment != experiment.name] + found, path)
+
+
+def why_not_to_keep(record: records.Record) -> str:
+    """Say why a record cannot stand in a lesson's `recording.json`; empty where it can."""
+    if record.tier is Tier.RECORDED:
+        return f"  {record.case}: could not run here"
+    if record.samples and record.others is None:
+        return f"  {record.case}: nobody watched what other programs did meanwhile"
+    if record.samples and record.others > CALM:
+        return f"  {record.case}: other programs used {record.others:.2f} CPUs, {CALM} may be used"
+    return ""
+
+
+def page(notebook: NotebookNode) -> str:
+    """Return an executed notebook as one HTML page; pictures stand where widgets would.
+
+    nbconvert's scripts load mathematics and diagrams from the network; the lessons have neither.
+    """
+    from nbconvert import HTMLExporter
+
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "text/html" in output.get("data", {}):
+                output.data.pop(_WIDGET, None)
+    text, _ = HTMLExporter(template_name="lab").from_notebook_node(notebook)
+    return _SCRIPT.sub("", text)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `python -m labkit course`."""
+    commands = parser.add_subparsers(dest="action", required=True)
+    about = {
+        "format": "bring notebooks into canonical form (all of them when none is named)",
+        "run": "execute notebooks and store the outputs of exactly the marked cells",
+        "sync": "derive exercises/ from solutions/, and the README's table from the lessons",
+        "pictures": "draw the README's pictures from the recorded runs",
+        "record": "run experiments on a calm machine and keep their records in the lessons",
+        "edition": "run the lessons and write them as HTML pages",
+        "check": "say what is not as it should be; exit status 1 when something is not",
+    }
+    for name, text in about.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name in ("format", "run", "edition"):
+            several = "+" if name == "run" else "*"
+            command.add_argument("notebooks", nargs=several, type=lambda x: Path(x).resolve())
+        if name == "record":
+            command.add_argument("names", nargs="+", metavar="NAME", choices=lessons.experiments())
+        if name == "edition":
+            command.add_argument("--out", type=Path, default=Path("build/html"))
+
+
+def main(options: argparse.Namespace) -> int:
+    """Do what `configure`'s arguments ask; return the exit status."""
+    return {
+        "format": lambda: _format(options.notebooks or kept()),
+        "run": lambda: _run(options.notebooks),
+        "sync": lambda: _tell(sync()),
+        "pictures": lambda: _tell(pictures()),
+        "record": lambda: _record(options.names),
+        "edition": lambda: _edition(options.notebooks, options.out),
+        "check": _check,
+    }[options.action]()
+
+
+def _tell(paths: Iterator[Path] | Sequence[Path]) -> int:
+    for path in paths:
+        print(f"{'written' if path.exists() else 'removed'}: {path.relative_to(ROOT)}")
+    return 0
+
+
+def _format(paths: Sequence[Path]) -> int:
+    for path in paths:
+        text = formatted(path)
+        if text != _text(path):
+            path.write_text(text, encoding="utf-8")
+            print(f"formatted: {path}")
+    return 0
+
+
+def _run(paths: Sequence[Path]) -> int:
+    for path in paths:
+        start = time.perf_counter()
+        executed = notebooks.execute(path)
+        notebooks.write(notebooks.store(executed, into=notebooks.read(path)), path)
+        path.write_text(formatted(path), encoding="utf-8")
+        print(f"{path.name}: {time.perf_counter() - start:.1f} s; slowest cells:")
+        for cell_id, seconds in sorted(executed.seconds.items(), key=lambda item: -item[1])[:5]:
+            print(f"  {seconds:6.2f} s  {cell_id}")
+    return 0
+
+
+def _record(names: Sequence[str]) -> int:
+    for name in names:
+        print(f"{name}:")
+        try:
+            print(f"kept: {record(lessons.experiment(name)).relative_to(ROOT)}")
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+def _edition(paths: Sequence[Path], out: Path) -> int:
+    out.mkdir(parents=True, exist_ok=True)
+    for path in paths or sorted((ROOT / LESSONS).glob("*.ipynb")):
+        target = out / f"{path.stem}.html"
+        target.write_text(page(notebooks.execute(path).notebook), encoding="utf-8")
+        print(target)
+    return 0
+
+
+def _check() -> int:
+    found = list(problems())
+    for problem in found:
+        print(problem)
+    print(f"{len(kept())} notebooks checked, {len(found)} problems")
+    return 1 if found else 0
+
+
+def _lessons_table(root: Path) -> Iterator[str]:
+    """Write the README's table; a lesson without a notebook joins the row of the one before."""
+    yield "| | Lesson | It starts from | Exercises | Runs best with |"
+    yield "|---|---|---|---|---|"
+    rows: list[list[str]] = []
+    for lesson in lessons.find().values():
+        notebook, tasks = (lesson.notebook(root / folder) for folder in (LESSONS, EXERCISES))
+        count = len(exercises.numbers(tasks)) if tasks else 0
+        if notebook is None:
+            rows[-1][3] += f", and [{lesson.title}]({EXERCISES}/{tasks.name}) ({count})"
+            continue
+        rows.append(
+            [
+                lesson.number,
+                f"[{lesson.title}]({LESSONS}/{notebook.name})",
+                lesson.starts_from,
+                f"[{count}]({EXERCISES}/{tasks.name})" if tasks else "",
+                lesson.runs_best_with,
+            ]
+        )
+    yield from (f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None

@@ -1,0 +1,90 @@
+import re
+
+from nbformat.v4 import new_notebook, new_output
+from PIL import Image
+from pytest import fixture, mark, raises
+
+from labkit.course import author, lessons, notebooks
+from tests.course.samples import ANSWER, cell, lesson, solutions
+
+
+@fixture
+def course(tmp_path):
+    """A course of one lesson and one solutions notebook, formatted and synced."""
+    notebooks.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
+    notebooks.write(solutions(), tmp_path / "solutions/01_sample.ipynb")
+    for path in author.kept(tmp_path):
+        path.write_text(author.formatted(path))
+    author.sync(tmp_path)
+    return tmp_path
+
+
+def test_a_synced_course_has_no_problems_and_sync_is_done_once(course):
+    assert list(author.problems(course)) == []
+    assert author.sync(course) == []
+
+
+def test_an_edited_exercise_is_told_and_mended(course):
+    path = course / "exercises/01_sample.ipynb"
+    path.write_text(path.read_text().replace("exercise 1.1", "exercise 9.9"))
+    assert "01_sample.ipynb: not up to date" in next(author.problems(course))
+    assert author.sync(course) == [path]
+    assert list(author.problems(course)) == []
+
+
+def test_an_exercise_without_solution_is_told_and_removed(course):
+    (course / "exercises/02_orphan.ipynb").write_text("{}")
+    assert "has no solutions notebook" in next(author.problems(course))
+    author.sync(course)
+    assert not (course / "exercises/02_orphan.ipynb").exists()
+
+
+def test_a_marked_cell_without_output_is_told(course):
+    path = course / "notebooks/01_sample.ipynb"
+    notebook = new_notebook(cells=[cell("a", "1", tags=[notebooks.MARK])])
+    notebooks.write(notebooks.canonical(notebook), path)
+    assert "is marked and has no stored output" in next(author.problems(course))
+
+
+def test_a_notebook_saved_by_a_person_is_told(course):
+    path = course / "notebooks/01_sample.ipynb"
+    notebook = notebooks.read(path)
+    notebook.cells[0].metadata["scrolled"] = True
+    notebooks.write(notebook, path)
+    assert "not in canonical form" in next(author.problems(course))
+
+
+def test_unclosed_markers_are_told_with_file_and_cell(course):
+    path = course / "solutions/01_sample.ipynb"
+    broken = ANSWER.replace("### END SOLUTION", "")
+    notebooks.write(solutions(answer=broken), path)
+    assert any("01_sample.ipynb: cell 'ex-1-1-answer'" in p for p in author.problems(course))
+    with raises(ValueError, match=r"01_sample\.ipynb: cell 'ex-1-1-answer': line 3"):
+        author.sync(course)
+
+
+RECORDED = [name for name, found in lessons.experiments().items() if found.recorded()]
+
+
+@mark.parametrize("name", RECORDED)
+def test_the_readme_shows_each_recorded_run(name):
+    path = author.ROOT / author.PICTURES / f"{name}.png"
+    assert f"({author.PICTURES}/{name}.png)" in (author.ROOT / "README.md").read_text()
+    with Image.open(path) as picture:
+        assert picture.text["Software"] == "labkit"
+        assert len(picture.text["Description"]) > 40
+
+
+def test_pictures_are_drawn_from_the_records(tmp_path):
+    drawn = list(author.pictures(tmp_path))
+    assert [path.stem for path in drawn] == RECORDED
+    assert all(path.stat().st_size > 10_000 for path in drawn)
+
+
+def test_the_edition_shows_pictures_in_place_of_widgets():
+    notebook = lesson("1")
+    data = {author._WIDGET: {"model_id": "x"}, "text/html": "<img alt='the picture'>"}
+    notebook.cells[0].outputs = [new_output("display_data", data)]
+    page = author.page(notebook)
+    assert 'alt="the picture"' in page and not re.search(r'"model_id":\s*"x"', page)
+    assert "<script" not in page and "cdn" not in page, "nothing from the network"

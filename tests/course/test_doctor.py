@@ -1,0 +1,46 @@
+from pytest import mark
+
+from labkit.__main__ import main
+from labkit.course import doctor
+from labkit.course.doctor import Finding
+
+
+def test_this_machine_can_run_the_course(capsys):
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert "The course can run here." in told
+    assert "started, summed and ended" in told
+
+
+def test_a_missing_essential_is_told_with_its_remedy_and_fails():
+    python = Finding("Python", "ok", "3.11")
+    findings = [python, Finding("torch", "missing", "none", "All.", "Install.")]
+    lines = doctor.told(findings)
+    assert lines[-1] == "The course cannot run yet. First see to: torch."
+    assert any("Install." in line for line in lines)
+    assert doctor.told([python])[-1] == "The course can run here."
+
+
+def test_a_missing_essential_is_the_exit_status(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "CHECKS", {"torch": (lambda: ("none", "All."), "missing")})
+    assert main(["doctor"]) == 1
+    assert "First see to: torch." in capsys.readouterr().out
+
+
+@mark.parametrize(("quota", "state"), [(None, "ok"), (0.5, "note")])
+def test_a_cpu_quota_below_the_shown_cpus_is_noted(monkeypatch, quota, state):
+    monkeypatch.setattr(doctor.machine, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(doctor.machine, "usable_cpus", lambda: 4)
+    found = doctor.examine("CPUs", *doctor.CHECKS["CPUs"])
+    assert found.state == state
+    if quota:
+        assert "0.5 CPUs' worth" in found.found and "cpuset" in found.remedy
+
+
+def test_a_check_that_breaks_is_a_note_unless_it_is_essential():
+    def broken():
+        raise OSError("no such luck")
+
+    assert doctor.examine("luck", broken).state == "note"
+    found = doctor.examine("luck", broken, "missing")
+    assert found.state == "missing" and "no such luck" in found.found

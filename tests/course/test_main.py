@@ -1,0 +1,29 @@
+"""The command line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pytest import raises
+
+from labkit.__main__ import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_command_has_help_and_only_its_module_is_imported():
+    for name in COMMANDS:
+        with raises(SystemExit) as ended:
+            main([name, "--help"])
+        assert ended.value.code == 0
+    program = "import sys, labkit.__main__ as m\ntry: m.main(['--help'])\nexcept SystemExit: pass"
+    program += "\nprint('torch' in sys.modules, 'matplotlib' in sys.modules)"
+    code = [sys.executable, "-c", program]
+    done = subprocess.run(code, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.splitlines()[-1].endswith("False")
+
+
+def test_an_unknown_command_lists_the_right_ones(capsys):
+    with raises(SystemExit):
+        main(["strat"])
+    assert "start" in capsys.readouterr().err

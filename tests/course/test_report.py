@@ -1,0 +1,78 @@
+import dataclasses
+import json
+import re
+
+from labkit.__main__ import main
+from labkit.course import report, run
+from labkit.launch.roll_call import Node
+from labkit.measure import records
+from labkit.measure.records import Provenance, Record, Tier
+
+
+def measured(path):
+    record = Record("other", "a case", {"n": 2}, [[1e-3, 3e-3], [2e-3, 1e-3]], Tier.MEASURED,
+                    Provenance.here(), collective="all_reduce", nbytes=1000)  # fmt: skip
+    return records.save([record], path)
+
+
+def test_the_report_recomputes_from_samples_and_embeds_them(tmp_path):
+    path, out = measured(tmp_path / "other.json"), tmp_path / "report.html"
+    assert main(["report", str(path), "--out", str(out)]) == 0
+    page = out.read_text()
+    assert "2500" in page, "the median of the slowest rank per iteration, in µs"
+    embedded = re.search(r'<script [^>]*id="records-other">(.*?)</script>', page, re.S)
+    assert json.loads(embedded[1])["records"][0]["samples"] == [[1e-3, 3e-3], [2e-3, 1e-3]]
+
+
+def test_runs_of_one_experiment_stand_side_by_side_with_every_node(tmp_path):
+    mine = measured(tmp_path / "mine" / "other.json")
+    (record,) = records.load(mine)
+    there = dataclasses.replace(record.provenance.machine, cpu_model="Abacus 9", memory=1)
+    nodes = (Node((0, 1), there), Node((2, 3), there))
+    origin = dataclasses.replace(record.provenance, machine=there, nodes=nodes)
+    cluster = dataclasses.replace(
+        record, samples=[[1e-4, 2e-4]] * 2, nbytes=8000, provenance=origin
+    )
+    theirs = records.save([cluster], tmp_path / "theirs" / "other.json")
+    assert records.load(theirs)[0].provenance == origin
+    page = str(report.page({path: report._load(path) for path in (mine, theirs)}))
+    assert "2 runs side by side" in page and "busbw [MB/s]" in page
+    assert "node 0, ranks 0 to 1" in page and "node 1, ranks 2 to 3" in page
+    assert "RECORDED, 2 nodes, the first Abacus 9" in page
+    assert 'id="records-mine/other"' in page and 'id="records-theirs/other"' in page
+    assert str(tmp_path) not in page
+
+
+def test_only_what_comes_from_elsewhere_is_called_recorded(tmp_path):
+    (mine,) = records.load(measured(tmp_path / "a.json"))
+    there = dataclasses.replace(mine.provenance.machine, cpu_model="Abacus 9")
+    theirs = dataclasses.replace(
+        mine, provenance=dataclasses.replace(mine.provenance, machine=there)
+    )
+    path = records.save([mine, theirs], tmp_path / "mixed.json")
+    assert [record.tier for record in report._load(path)] == [Tier.MEASURED, Tier.RECORDED]
+
+
+def test_runs_without_a_case_in_common_are_told_so(tmp_path):
+    (record,) = records.load(measured(tmp_path / "a.json"))
+    records.save([dataclasses.replace(record, case="another")], tmp_path / "b.json")
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    page = str(report.page({path: report._load(path) for path in files}))
+    assert "a and b have no case in common" in page
+
+
+def test_the_report_takes_the_latest_of_each_experiment(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report"]) == 1
+    assert "labkit run" in capsys.readouterr().err
+    for day in ("20260101", "20260102"):
+        measured(tmp_path / run.RUNS / day / "gloo-scaling.json")
+    (found,) = run.found_runs()
+    assert "20260102" in str(found)
+
+
+def test_a_file_that_holds_no_records_is_named(tmp_path, capsys):
+    path = tmp_path / "x.json"
+    path.write_text("{}")
+    assert report.main(type("Options", (), {"files": [path], "out": tmp_path / "r"})) == 2
+    assert "x.json" in capsys.readouterr().err

@@ -1,0 +1,52 @@
+import sys
+import types
+
+from labkit.__main__ import main
+from labkit.course import lessons
+from labkit.measure import records
+from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.tables import Table
+from labkit.show import plots
+
+
+def test_a_wrong_experiment_lists_the_right_ones(capsys):
+    assert main(["run", "gloo-scalling"]) == 2
+    told = capsys.readouterr().err
+    assert all(name in told for name in lessons.experiments())
+
+
+def test_out_takes_one_experiment(capsys, tmp_path):
+    assert main(["run", "a", "b", "--out", str(tmp_path / "x.json")]) == 2
+    assert "name one" in capsys.readouterr().err
+
+
+def sample_record():
+    return Record("sample", "a", {}, [[1.0], [2.0]], Tier.MEASURED, Provenance.here())
+
+
+def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, tmp_path):
+    def draw(found):
+        ax = plots.new_axes("Sample")
+        plots.bars(ax, ["a"], [found[0].summary.median])
+        return ax.figure
+
+    def measure(*, quick, progress):
+        progress("half way")
+        return [sample_record()]
+
+    module = types.SimpleNamespace(
+        TITLE="A sample",
+        run=measure,
+        table=lambda found: Table(["case", "s"], [["a", found[0].summary.median]]),
+    )
+    package = "labkit.lessons.gloo_scaling"
+    pictures = types.SimpleNamespace(draw=draw)
+    monkeypatch.setitem(sys.modules, f"{package}.experiment", module)
+    monkeypatch.setitem(sys.modules, f"{package}.pictures", pictures)
+    out = tmp_path / "deep" / "x.json"
+    assert main(["run", "gloo-scaling", "--quick", "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert "half way" in told.err
+    assert "MEASURED" in told.out and "a     2" in told.out
+    assert records.load(out)[0].summary.median == 2.0
+    assert out.with_suffix(".png").stat().st_size > 1000

@@ -1,34 +1,115 @@
-"""Which torch.distributed calls a block made: sends and receives with peer and bytes, collectives.
+"""Which torch.distributed calls a block made, and when each was waited for.
 
-Every call of torch.distributed passes torch's dispatcher as an operator of the `c10d` library,
-whether it came from `send`, `isend` or `batch_isend_irecv`. A dispatch mode sees them go by. It
-sees what was *asked*; what really went over the network is `labkit.measure.wire`'s business.
+    def program():
+        x, other = torch.ones(4), 1 - dist.get_rank()
+        with calls.CallLog() as log:
+            sending = dist.isend(x, other)
+            incoming = torch.empty(4)
+            dist.recv(incoming, other)
+            x += incoming                       # too early: `sending` may not have read x yet
+            sending.wait()
+        return log.calls
+
+    sent, received = launch(program, world_size=2)[0]
+    received.waited < sent.waited               # True: positions of events in the block, in order
+    sent.touched                                # "aten.add_": it changed x before the wait
+
+**How it sees them.** Every call becomes an operator of torch's `c10d` library, whoever makes it:
+`dist.all_reduce`, the same function imported by name, `batch_isend_irecv`, the functional
+collectives, DDP's C++ code, any thread of the process. During the block each of these operators
+passes a kernel of ours on its way. Works stay torch's own objects; it is the methods of their class
+(`wait`, `is_completed`, `get_future`, ...) that report.
+
+**What it cannot see.** Calls on a backend object (`group._get_backend(...)`), below the operators.
+Waits in C++ (DDP's). What follows from `future.then`. Buffers touched through numpy, by `tolist`,
+or from another thread. It sees what was *asked*; what went over the network is
+`labkit.measure.wire`'s business.
 """
 
-import sys
-from dataclasses import dataclass
+from __future__ import annotations
 
+import functools
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 ANY_SOURCE = -1
-_TORCH_DISTRIBUTED = dist.send.__wrapped__.__code__.co_filename
+NAMES = {
+    "send": "send",
+    "recv_": "recv",
+    "recv_any_source_": "recv",
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce_coalesced",
+    "broadcast_": "broadcast",
+    "reduce_": "reduce",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather_into_tensor",
+    "allgather_coalesced_": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced_": "all_gather_into_tensor_coalesced",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter_tensor_coalesced",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "barrier": "barrier",
+    "monitored_barrier_": "monitored_barrier",
+}
+"""How torch.distributed calls what the operators of `c10d` do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, in the order in which the rank made them."""
+    """One call. `at` and `waited` are positions in the block's sequence of calls and waits."""
 
     kind: str
-    """"send", "recv", or the name of a collective as the dispatcher spells it, such as
-    "allreduce_"."""
+    """As in torch.distributed: "send", "recv" (also for `isend`, `irecv`), "all_reduce", ..."""
     peer: int = ANY_SOURCE
-    """The other rank (its number in the whole world) of a send or receive; -1 for any source and
-    for collectives."""
+    """The other rank of a send or receive, the root of a collective (numbers in the whole world);
+    -1 for collectives without a root, and for a receive from anyone until it was waited for."""
     nbytes: int = 0
-    """Payload of a send or receive; 0 for collectives."""
+    """The largest buffer: a send's payload, S of a collective; 0 for a barrier."""
     blocking: bool = True
-    """Whether Python waited in the call (`send`, `recv`) or got a handle (`isend`, `irecv`)."""
+    """Whether the call waited itself (`send`, `recv`, `async_op=False`)."""
+    tag: int = 0
+    dtype: torch.dtype | None = None
+    """Of the first tensor; None for a barrier."""
+    ranks: tuple[int, ...] = ()
+    """The group, in numbers of the whole world."""
+    at: int = 0
+    """When the call was made."""
+    waited: int | None = None
+    """When it was known to be complete; None if nobody waited."""
+    waited_by: str | None = None
+    """What told: "wait", "is_completed" (which said True), "future", "wait_tensor"."""
+    touched: str | None = None
+    """The first operator, such as "aten.add_", that changed the buffer of a send, or read or
+    changed the buffer of a receive, between `at` and `waited`; None if none was seen. For a
+    collective its inputs count as sent and its outputs as received."""
+
+
+def outstanding(calls: Sequence[Call], kind: str = "recv") -> list[int]:
+    """Return how many calls of a kind were under way: after each of their starts and ends.
+
+    Example:
+        >>> posted = [Call("recv", at=0, waited=2), Call("recv", at=1, waited=3)]
+        >>> outstanding(posted)
+        [1, 2, 1, 0]
+    """
+    chosen = [call for call in calls if call.kind == kind]
+    events = [(call.at, 1) for call in chosen]
+    events += [(call.waited, -1) for call in chosen if call.waited is not None]
+    return list(itertools.accumulate(step for _, step in sorted(events)))
 
 
 class Observer(TorchDispatchMode):
@@ -43,39 +124,341 @@ class Observer(TorchDispatchMode):
         return False
 
 
-class CallLog(Observer):
-    """Context manager that lists this thread's calls in `calls`, at some microseconds each."""
+class CallLog:
+    """Context manager that lists this process's calls, at some tens of microseconds each."""
 
-    def __init__(self):
+    def __init__(self) -> None:
+        self._entries: list[_Entry] = []
+        self._start = 0
+        self._touches = _Touches(self)
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls, in the order in which they were made."""
+        return [entry.call(self._start) for entry in self._entries]
+
+    def __enter__(self) -> CallLog:
+        with _state.lock:
+            if not _state.logs:
+                _state.install()
+            _state.logs.append(self)
+            self._start = next(_state.positions) + 1
+        self._touches.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._touches.__exit__(*exception)
+        with _state.lock:
+            _state.logs.remove(self)
+            if not _state.logs:
+                _state.uninstall()
+
+    def _touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
+        """Note what touches the buffer of a call that is under way."""
+        for entry in self._entries:
+            if (
+                entry.waited is None
+                and entry.touched is None
+                and (_overlap(writes, entry.reads + entry.writes) or _overlap(reads, entry.writes))
+            ):
+                entry.touched = by
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A call of which more is yet to be known."""
+
+    fields: dict[str, Any]
+    at: int
+    blocking: bool
+    reads: list[_Memory]
+    writes: list[_Memory]
+    waited: int | None = None
+    waited_by: str | None = None
+    touched: str | None = None
+
+    def call(self, start: int) -> Call:
+        waited = None if self.waited is None else self.waited - start
+        return Call(
+            **self.fields,
+            blocking=self.blocking,
+            at=self.at - start,
+            waited=waited,
+            waited_by=self.waited_by,
+            touched=self.touched,
+        )
+
+
+class _State:
+    """What is installed in torch while at least one log is open."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.logs: list[CallLog] = []
+        self.positions = itertools.count()
+        self.open: dict[int, tuple[dist.Work, list[_Entry]]] = {}
+        """By id: works that nobody has waited for. The reference keeps the id from being reused."""
+        self.futures: dict[int, tuple[Any, dist.Work]] = {}
+        self.batch: list[_Entry] | None = None
+        """Calls between a group's `_start_coalescing` and `_end_coalescing` (NCCL)."""
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        library = torch.library.Library("c10d", "IMPL")
+        for name in NAMES:
+            operator = getattr(torch.ops.c10d, name).default
+            library.impl(name, _kernel(operator), "BackendSelect", with_keyset=True)
+        functional = torch.library.Library("_c10d_functional", "IMPL")
+        functional.impl("wait_tensor", _wait_tensor, "BackendSelect", with_keyset=True)
+        self._undo += [library._destroy, functional._destroy]
+        for owner, replacements in _REPLACEMENTS.items():
+            for name, make in replacements.items():
+                original = getattr(owner, name)
+                setattr(owner, name, functools.wraps(original)(make(original)))
+                self._undo.append(functools.partial(setattr, owner, name, original))
+
+    def uninstall(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+        self.open.clear()
+        self.futures.clear()
+        self.batch = None
+
+    def started(self, work: dist.Work | None, entries: list[_Entry]) -> None:
+        with self.lock:
+            if self.batch is not None:
+                self.batch += entries
+            if work is not None:
+                self.open[id(work)] = (work, entries)
+            elif self.batch is None:  # complete when the call returned
+                self._end(entries, "wait", blocking=True)
+
+    def ended(self, work: dist.Work, by: str, *, blocking: bool = False) -> None:
+        with self.lock:
+            _, entries = self.open.pop(id(work), (None, []))
+            self._end(entries, by, blocking=blocking)
+            for entry in entries:
+                if entry.fields["peer"] == ANY_SOURCE and entry.fields["kind"] == "recv":
+                    entry.fields["peer"] = _source(work, entry.fields["ranks"])
+
+    def _end(self, entries: list[_Entry], by: str, *, blocking: bool) -> None:
+        position = next(self.positions)
+        for entry in entries:
+            if entry.waited is None:
+                entry.waited, entry.waited_by = position, by
+                entry.blocking = entry.blocking or blocking
+
+
+_state = _State()
+_BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+_TORCH_DISTRIBUTED = dist.send.__wrapped__.__code__.co_filename
+
+
+def _kernel(operator: Any) -> Callable[..., Any]:
+    """Make the kernel that notes a call and passes it on to the backend."""
+    names = [argument.name for argument in operator._schema.arguments]
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        entries = [_entry(log, operator, given) for log in tuple(_state.logs)]
+        result = operator.redispatch(keyset & _BELOW, *args, **kwargs)
+        boxed = result[-1] if isinstance(result, tuple) and result else result
+        work = dist.Work.unbox(boxed) if isinstance(boxed, torch.ScriptObject) else None
+        _state.started(work, entries)
+        return result
+
+    return kernel
+
+
+def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
+    name = operator._schema.name.partition("::")[2]
+    ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(given["process_group"])))
+    peer = next((given[key] for key in ("dst", "src", "root_rank") if key in given), None)
+    tensors = {
+        key: [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        for key, value in given.items()
+        if "barrier" not in name
+    }
+    largest = max((sum(tensor.nbytes for tensor in own) for own in tensors.values()), default=0)
+    read = {key for key in tensors if name == "send" or key.startswith("input")}
+    reads = [tensor for key in read for tensor in tensors[key]]
+    writes = [tensor for key in tensors.keys() - read for tensor in tensors[key]]
+    log._touch(reads, writes, f"c10d.{name}")
+    entry = _Entry(
+        fields={
+            "kind": NAMES[name],
+            "peer": ANY_SOURCE if peer is None else ranks[peer],
+            "nbytes": largest,
+            "tag": given.get("tag", 0),
+            "dtype": next((t.dtype for own in tensors.values() for t in own), None),
+            "ranks": ranks,
+        },
+        at=next(_state.positions),
+        blocking=given.get("async_op") is False,
+        reads=_memories(reads),
+        writes=_memories(writes),
+    )
+    log._entries.append(entry)
+    return entry
+
+
+def _source(work: dist.Work, ranks: tuple[int, ...]) -> int:
+    try:
+        return ranks[work._source_rank()]
+    except RuntimeError:  # a backend that does not tell
+        return ANY_SOURCE
+
+
+def _wait_tensor(keyset: Any, tensor: torch.Tensor) -> torch.Tensor:
+    operator = torch.ops._c10d_functional.wait_tensor.default
+    result = operator.redispatch(keyset & _BELOW, tensor)
+    for work, entries in list(_state.open.values()):
+        if any(_overlap([tensor], entry.writes) for entry in entries):
+            _state.ended(work, "wait_tensor")
+    return result
+
+
+# How the methods of torch's classes are replaced: each maker gets the original.
+
+
+def _reporting(by: str) -> Callable:
+    def make(original: Callable) -> Callable:
+        def method(self: dist.Work, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            if by != "is_completed" or result:
+                caller = sys._getframe(1).f_code.co_filename
+                _state.ended(self, by, blocking=caller == _TORCH_DISTRIBUTED)
+            return result
+
+        return method
+
+    return make
+
+
+def _get_future(original: Callable) -> Callable:
+    def method(self: dist.Work) -> Any:
+        future = original(self)
+        _state.futures[id(future)] = (future, self)
+        return future
+
+    return method
+
+
+def _reporting_future(original: Callable) -> Callable:
+    def method(self: Any) -> Any:
+        result = original(self)
+        future, work = _state.futures.get(id(self), (None, None))
+        if future is self and result is not False:
+            _state.ended(work, "future")
+        return result
+
+    return method
+
+
+def _start_coalescing(original: Callable) -> Callable:
+    def method(self: dist.ProcessGroup, *args: Any) -> Any:
+        _state.batch = []
+        return original(self, *args)
+
+    return method
+
+
+def _end_coalescing(original: Callable) -> Callable:
+    def method(self: dist.ProcessGroup, *args: Any) -> Any:
+        work, entries = original(self, *args), _state.batch or []
+        _state.batch = None
+        _state.started(work, entries)
+        return work
+
+    return method
+
+
+_REPLACEMENTS: dict[type, dict[str, Callable]] = {
+    dist.Work: {
+        "wait": _reporting("wait"),
+        "synchronize": _reporting("wait"),
+        "is_completed": _reporting("is_completed"),
+        "get_future": _get_future,
+    },
+    torch._C.Future: {
+        name: _reporting_future
+        for name in ("wait", "value", "done")
+        if hasattr(torch._C.Future, name)
+    },
+    dist.ProcessGroup: {
+        "_start_coalescing": _start_coalescing,
+        "_end_coalescing": _end_coalescing,
+    },
+}
+
+
+class _Touches(Observer):
+    """Sees this thread's operators, and tells the log which memory they read and write."""
+
+    def __init__(self, log: CallLog) -> None:
         super().__init__()
-        self.calls: list[Call] = []
+        self.log = log
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "c10d":
-            self.calls.append(_describe(func.overloadpacket.__name__, args))
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func.namespace == "aten" and any(e.waited is None for e in self.log._entries):
+            reads, writes = [], []
+            for key, write in _uses(func):
+                value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
+                found = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+                (writes if write else reads).extend(found)
+            self.log._touch(reads, writes, str(func.overloadpacket))
+        return func(*args, **kwargs)
 
 
-def _describe(operator: str, args: tuple) -> Call:
-    if operator == "recv_any_source_":
-        return Call("recv", ANY_SOURCE, _nbytes(args[0]), _blocking())
-    if operator in ("send", "recv_"):
-        tensors, boxed_group, peer = args[:3]
-        group = dist.ProcessGroup.unbox(boxed_group)
-        peer = dist.get_global_rank(group, peer)
-        return Call(operator.rstrip("_"), peer, _nbytes(tensors), _blocking())
-    return Call(operator)
+@functools.cache
+def _uses(func: Any) -> list[tuple[int | str, bool]]:
+    """Return where an operator takes tensors whose content it reads (False) or changes (True)."""
+    name = func._schema.name.partition("::")[2]
+    if name.endswith("_like") or name.startswith(("new_", "sym_", "is_")):
+        return []  # only shape and type matter
+    return [
+        (argument.name if argument.kwarg_only else index, alias is not None)
+        for index, argument in enumerate(func._schema.arguments)
+        if (alias := argument.alias_info) is None or alias.is_write  # else it makes a view
+    ]
 
 
-def _blocking() -> bool:
-    """Tell from the stack which of torch's functions was called: both use the same operators."""
-    frame, functions = sys._getframe(1), set()
-    while frame is not None:
-        if frame.f_code.co_filename == _TORCH_DISTRIBUTED:
-            functions.add(frame.f_code.co_name)
-        frame = frame.f_back
-    return not functions.isdisjoint({"send", "recv"})
+_Memory = np.ndarray
+"""Stretches of memory: shape (k, 2), addresses of first byte and end, in rising order."""
 
 
-def _nbytes(tensors: list) -> int:
-    return sum(tensor.nbytes for tensor in tensors)
+def _memories(tensors: Sequence[torch.Tensor]) -> list[_Memory]:
+    return [memory for tensor in tensors if (memory := _memory(tensor)) is not None]
+
+
+def _memory(tensor: torch.Tensor) -> _Memory | None:
+    """Return where a tensor's elements lie; None where it has none, or nobody may know."""
+    try:
+        begin = tensor.data_ptr()
+    except RuntimeError:  # a tensor without memory of its own
+        return None
+    if not tensor.numel() or tensor.layout != torch.strided:
+        return None
+    run, begins = tensor.element_size(), np.array([begin])
+    dims = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    for stride, length in dims:
+        step = stride * tensor.element_size()
+        if step == run and len(begins) == 1:
+            run *= length
+        elif length > 1 and step:
+            begins = np.add.outer(np.arange(length) * step, begins).ravel()
+    return np.stack([begins, begins + run], axis=1)
+
+
+def _overlap(tensors: Sequence[torch.Tensor], memories: Sequence[_Memory]) -> bool:
+    return any(_meet(mine, theirs) for mine in _memories(tensors) for theirs in memories)
+
+
+def _meet(one: _Memory, other: _Memory) -> bool:
+    if one[-1, 1] <= other[0, 0] or other[-1, 1] <= one[0, 0]:
+        return False
+    after = np.searchsorted(other[:, 1], one[:, 0], side="right")
+    """For each stretch of one, the first of the other that ends after it begins."""
+    inside = after < len(other)
+    return bool((other[after[inside], 0] < one[inside, 1]).any())

@@ -21,7 +21,7 @@ from labkit.measure.timing import Summary, slowest, summarize
 
 VERSION = 3
 _READABLE = {1, 2, 3}
-"""Version 1 knew one machine only; 2 kept predictions among the values."""
+"""Version 1 knew one machine only; 2 kept predictions and others' load among the values."""
 _PREDICTIONS = ("predicted", "model", "ideal")
 """Names under which versions 1 and 2 kept, among the values, what a model predicted."""
 
@@ -228,6 +228,7 @@ def _record(entry: dict[str, Any], version: int) -> Record:
     if version < 3:
         values = entry.setdefault("values", {})
         entry["predicted"] = next((values.pop(k) for k in _PREDICTIONS if k in values), None)
+        entry["others"] = values.pop("others", None)
     origin = entry.pop("provenance")
     machine = Machine.from_dict(origin.pop("machine"))
     nodes = tuple(Node.from_dict(node) for node in origin.pop("nodes", []))

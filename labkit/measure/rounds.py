@@ -1,9 +1,9 @@
 """Sort the messages of a metered block into rounds: which could have travelled at the same time.
 
-A rank sends at most one message and receives at most one per round, and what it sends after a
-receive that it waited for goes in a later round. When an `irecv` is waited for cannot be seen: it
-is taken to be after the sends that follow it, before the next receive. What a collective of the
-library does inside cannot be seen either.
+A rank sends at most one message and receives at most one per round. What it posts after a wait
+travels in a later round than what it waited for, be that a receive or a send: whoever waits for all
+pieces before passing on the first, or for a send before the next receive, needs more rounds. What a
+collective of the library does inside cannot be seen.
 """
 
 from collections import defaultdict, deque
@@ -26,8 +26,8 @@ class Message:
 def rounds(reports: Sequence[Report]) -> list[list[Message]]:
     """Return the messages of a block, round by round.
 
-    A message from one rank to another matches the receives in the order of both programs. Messages
-    without content (receipts) order the others and are left out.
+    A message from one rank to another matches the receives of the same tag in the order of both
+    programs. Messages without content (receipts) order the others and are left out.
 
     Args:
         reports: one `Report` per rank, in the order of the ranks.
@@ -36,78 +36,94 @@ def rounds(reports: Sequence[Report]) -> list[list[Message]]:
         ValueError: a receive has no send, a send has no receive, or the block did something else
             than send and receive.
     """
-    lines = [_Line(rank, _sends_and_receives(report)) for rank, report in enumerate(reports)]
-    posted: dict[tuple[int, int], deque] = defaultdict(deque)
+    lines = [_Line(rank, _events(report)) for rank, report in enumerate(reports)]
+    posted: dict[tuple, deque[_Post]] = defaultdict(deque)
     found: list[tuple[int, Message]] = []
-    while any(line.ahead or line.open for line in lines):
-        if not any(_advance(line, posted, found) for line in lines):
-            waiting = {line.rank: _awaited(line) for line in lines if line.ahead or line.open}
+    while any(line.ahead for line in lines):
+        if not [line for line in lines if _advance(line, lines, posted, found)]:
+            waiting = {line.rank: line.ahead[0].call.peer for line in lines if line.ahead}
             raise ValueError(f"these ranks wait for a message that nobody sends: {waiting}")
-    if unheard := [pair for pair, queue in posted.items() if queue]:
-        raise ValueError(f"nobody received what was sent on {unheard}")
+    for (kind, src, dst, _), queue in posted.items():
+        if queue:
+            raise ValueError(
+                f"nobody received what rank {src} sent to rank {dst}"
+                if kind == "send"
+                else f"rank {dst} posted a receive for which rank {src} sent nothing"
+            )
     told = [(number, message) for number, message in found if message.nbytes]
     numbers = sorted({number for number, _ in told})
     return [[message for at, message in told if at == number] for number in numbers]
 
 
 @dataclass(slots=True)
+class _Post:
+    """A send or receive, and the round in which its message travels, once both sides are there."""
+
+    call: Call
+    after: int = 0
+    """The round that its rank had waited for when it posted this."""
+    number: int | None = None
+
+
+@dataclass(slots=True)
 class _Line:
-    """Where one rank is in its program, and since which round it is free for what."""
+    """Where one rank is in its program: the posts (first time) and waits (second) ahead of it."""
 
     rank: int
-    ahead: deque[Call]
-    sent: int = 0
-    received: int = 0
-    ready: int = 0
-    """Round in which the last thing that it waited for arrived."""
-    open: list[int] = field(default_factory=list)
-    """The sources of receives that are posted and not yet waited for."""
-    sent_since: bool = False
-    """Whether it has sent since it opened them."""
+    ahead: deque[_Post]
+    seen: set[int] = field(default_factory=set)
+    now: int = 0
+    """The last round that it has waited for."""
+    sent: set[int] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
+    """The rounds in which it sends and receives."""
 
 
-def _awaited(line: _Line) -> list[int]:
-    return line.open or [line.ahead[0].peer]
-
-
-def _advance(line: _Line, posted: dict, found: list) -> bool:
-    """Play a rank's calls until one must wait; return whether there was progress."""
+def _advance(line: _Line, lines: list[_Line], posted: dict, found: list) -> bool:
+    """Play a rank's events until one must wait; return whether there was progress."""
     moved = False
-    while line.ahead or line.open:
-        call = line.ahead[0] if line.ahead else None
-        if call is None or (call.kind == "recv" and line.sent_since):
-            if not all(posted[src, line.rank] for src in line.open):
-                return moved
-            for src in line.open:
-                _receive(line, src, posted, found)
-            line.open, line.sent_since = [], False
-            moved = True
-            continue
-        if call.kind == "send":
-            line.sent = max(line.sent, line.ready) + 1
-            line.sent_since = bool(line.open)
-            posted[line.rank, call.peer].append((line.sent, call.nbytes))
-        elif not call.blocking:
-            line.open.append(call.peer)
-        elif posted[call.peer, line.rank]:
-            _receive(line, call.peer, posted, found)
-        else:
+    while line.ahead:
+        post = line.ahead[0]
+        if id(post) not in line.seen:
+            line.seen.add(id(post))
+            _post(post, line, lines, posted, found)
+        elif post.number is None:
             return moved
+        else:
+            line.now = max(line.now, post.number)
         line.ahead.popleft()
         moved = True
     return moved
 
 
-def _receive(line: _Line, src: int, posted: dict, found: list) -> None:
-    number, nbytes = posted[src, line.rank].popleft()
-    number = max(number, line.received + 1)
-    line.received = number
-    line.ready = max(line.ready, number)
-    found.append((number, Message(src, line.rank, nbytes)))
+def _post(post: _Post, line: _Line, lines: list[_Line], posted: dict, found: list) -> None:
+    """Post a send or receive; if the other side is there, find the first round that is free."""
+    call, post.after = post.call, line.now
+    sends = call.kind == "send"
+    src, dst = (line.rank, call.peer) if sends else (call.peer, line.rank)
+    partners = posted["recv" if sends else "send", src, dst, call.tag]
+    if not partners:
+        posted[call.kind, src, dst, call.tag].append(post)
+        return
+    partner = partners.popleft()
+    number = max(post.after, partner.after) + 1
+    while number in lines[src].sent or number in lines[dst].received:
+        number += 1
+    lines[src].sent.add(number)
+    lines[dst].received.add(number)
+    post.number = partner.number = number
+    nbytes = (post if sends else partner).call.nbytes
+    found.append((number, Message(src, dst, nbytes)))
 
 
-def _sends_and_receives(report: Report) -> deque[Call]:
+def _events(report: Report) -> deque[_Post]:
+    """Return each send and receive where it was made, and again where it was waited for."""
+    events = []
     for call in report.calls:
         if call.kind not in ("send", "recv"):
             raise ValueError(f"rank {report.rank} called {call.kind}, which hides its messages")
-    return deque(report.calls)
+        post = _Post(call)
+        events.append((call.at, post))
+        if call.waited is not None:
+            events.append((call.waited, post))
+    return deque(post for _, post in sorted(events, key=lambda event: event[0]))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.launch import torchrun
-from labkit.measure import records
-from labkit.measure.records import Record
+from labkit.launch.launcher import launch
+from labkit.measure import records, sched
+from labkit.measure.records import Record, Tier
 
 T = TypeVar("T")
 
@@ -85,3 +89,83 @@ def repeat_if_disturbed(
         say(f"disturbed ({unrest(runs[-1]):.2f}, calm is {limit:g}): measuring again")
         runs.append(measure())
     return min(runs, key=unrest)
+
+
+class Disturbed(RuntimeError):
+    """Other programs used the machine during every attempt; the message says how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Calm:
+    limit: float
+    attempts: int
+
+
+_asked: ContextVar[_Calm | None] = ContextVar("calm", default=None)
+
+
+@contextlib.contextmanager
+def calm(limit: float = 0.1, attempts: int = 5) -> Iterator[None]:
+    """Have `watched`, within the block, repeat what other programs disturbed.
+
+    Args:
+        limit: CPUs; more than that used by other programs is a disturbance.
+        attempts: Runs of one measurement at most.
+
+    Example:
+        >>> with calm(limit=0.1, attempts=3):
+        ...     records = watched(lambda: [])
+    """
+    token = _asked.set(_Calm(limit, attempts))
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def watched(
+    measure: Callable[[], list[Record]], *, say: Callable[[str], object] = print
+) -> list[Record]:
+    """Measure, and note in each record how many CPUs other programs used meanwhile.
+
+    Within `calm` a measurement that was disturbed is repeated. Watch one launch or a few, not an
+    hour: the figure is an average, and a repetition repeats all of it. What was watched inside
+    `measure` already, and what was not measured here and now, stays as it is.
+
+    Args:
+        measure: Launches ranks and returns their records.
+        say: Told of each repetition, and where the system does not tell.
+
+    Raises:
+        Disturbed: Within `calm`: no attempt was calm enough.
+    """
+    asked, attempts = _asked.get(), []
+    while True:
+        with sched.others() as others:
+            found = measure()
+        cpus = _most(others.cpus)
+        if asked is None or cpus is None or cpus <= asked.limit or not any(map(_unwatched, found)):
+            break
+        attempts.append(f"{cpus:.2f}")
+        if len(attempts) == asked.attempts:
+            raise Disturbed(
+                f"calm(limit={asked.limit:g}): in {len(attempts)} attempts other programs used "
+                f"{', '.join(attempts)} CPUs. Close them and try again, or raise the limit; "
+                "`top` shows who they are."
+            )
+        say(f"Other programs used {cpus:.2f} CPUs: measuring again.")
+    if asked is not None and cpus is None:
+        say("This system does not tell what other programs use: nobody knows whether it was calm.")
+    return [replace(record, others=cpus) if _unwatched(record) else record for record in found]
+
+
+def _unwatched(record: Record) -> bool:
+    return record.others is None and record.tier in (Tier.MEASURED, Tier.EMULATED)
+
+
+def _most(cpus: float | None) -> float | None:
+    """Return the most that any node saw; under torchrun the ranks must decide alike."""
+    if not torchrun.is_here():
+        return cpus
+    seen = [answer for answer in launch(lambda: cpus) if answer is not None]
+    return max(seen, default=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from labkit.launch import affinity, torchrun
 from labkit.launch.launcher import launch
 from labkit.launch.machine import Machine, usable_cpus
 from labkit.lessons.gloo_scaling import model, programs
+from labkit.measure import runs
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.measure.timing import slowest
@@ -85,25 +87,21 @@ def sweep(
         for count in pairs:
             if progress:
                 progress(f"{count} pairs, {placement}")
-            results = launch(
-                programs.repeated_calls, placement, calls, blocks, world_size=2 * count
-            )
-            keys = ("on_cpu", "waiting", "blocked", "loop", "switches", "writes")
-            values = {key: statistics.fmean(result[key] for result in results) for key in keys}
-            values["threads"] = results[0]["threads"]
-            values["ours"] = sum(result["ours"] for result in results)
-            records.append(
-                _record(
-                    placement,
-                    {"part": "sweep", "pairs": count, "placement": placement},
-                    [result["samples"] for result in results],
-                    collective="all_reduce",
-                    nbytes=400,
-                    values=values,
-                    others=max(0.0, results[0]["busy"] - values["ours"]),
-                )
-            )
+            records += runs.watched(partial(_sweep_case, placement, count, calls, blocks))
     return model.with_predictions(records)
+
+
+def _sweep_case(placement: str, pairs: int, calls: int, blocks: int) -> list[Record]:
+    results = launch(programs.repeated_calls, placement, calls, blocks, world_size=2 * pairs)
+    keys = ("on_cpu", "waiting", "blocked", "loop", "switches", "writes", "ours")
+    values: dict[str, Any] = {
+        key: statistics.fmean(result[key] for result in results) for key in keys
+    }
+    values["threads"] = results[0]["threads"]
+    values["ours"] *= len(results)
+    params = {"part": "sweep", "pairs": pairs, "placement": placement}
+    samples = [result["samples"] for result in results]
+    return [_record(placement, params, samples, collective="all_reduce", nbytes=400, values=values)]
 
 
 def ladder(

@@ -80,8 +80,8 @@ def with_predictions(sweep: Sequence[Record]) -> list[Record]:
 
 
 def others(record: Record) -> float:
-    """Return how many CPUs other programs used meanwhile."""
-    return record.values["others"] if record.others is None else record.others
+    """Return how many CPUs other programs used meanwhile; 0 where the system does not tell."""
+    return record.others or 0.0
 
 
 def identity(record: Record) -> float:

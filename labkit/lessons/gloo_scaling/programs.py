@@ -26,7 +26,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit.launch import affinity
-from labkit.measure import load, sched
+from labkit.measure import sched
 from labkit.measure.timing import time_calls
 
 SHAPE = (10, 10)
@@ -282,8 +282,7 @@ def repeated_calls(
         ``samples``: seconds per call, one per block. Per call over all blocks, in seconds:
         ``on_cpu`` and ``waiting`` (all threads), ``blocked`` (main thread), ``loop`` (on a CPU in
         gloo's loop threads). Per call: ``switches`` and ``writes`` (system calls that write). The
-        names of the ``threads``; ``busy`` and ``ours``: how many CPUs' worth of time the whole
-        machine and this rank used meanwhile.
+        names of the ``threads``; ``ours``: how many CPUs' worth of time this rank used meanwhile.
     """
     pair = settle(placement)
     tensors = [torch.ones(SHAPE)] * calls
@@ -291,7 +290,7 @@ def repeated_calls(
     if sched_batch:
         affinity.never_preempt()
     samples = []
-    with sched.watch() as usage, load.watch() as machine:
+    with sched.watch() as usage:
         writes = -_write_calls()
         for _ in range(blocks):
             dist.barrier()
@@ -309,7 +308,6 @@ def repeated_calls(
         "switches": (usage.voluntary + usage.involuntary) / total,
         "writes": writes / total,
         "threads": [thread.name for thread in usage.threads],
-        "busy": machine.busy,
         "ours": usage.on_cpu / usage.wall,
     }
 

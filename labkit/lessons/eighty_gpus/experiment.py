@@ -1,0 +1,147 @@
+"""Lesson 07: servers with a network card for each rank, and what uses the cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from labkit.fabric.fabric import Fabric
+from labkit.launch import torchrun
+from labkit.launch.launcher import launch
+from labkit.lessons.eighty_gpus import model
+from labkit.lessons.eighty_gpus.programs import program
+from labkit.measure import runs, wire
+from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.tables import Table
+
+NAME = "rails"
+TITLE = "Network cards, and who uses them"
+RECORDING = Path(__file__).with_name("recording.json")
+SERVERS, CARDS = 3, (1, 2, 4)
+RATE, INSIDE = "40mbit", "800mbit"
+NBYTES = 12 * 8192 * 40
+"""S: divides by all world sizes, rings and packets."""
+ONE, EACH, LEVELS, ALL = (
+    "one ring, one card",
+    "a ring over each card",
+    "inside, across, inside",
+    "all_to_all",
+)
+CASES = (ONE, EACH, LEVELS, ALL)
+
+
+def predict(case: str, *, cards: int, card: float, inside: float, nbytes: int = NBYTES) -> float:
+    """Return the seconds that the cards' speed allows."""
+    about = {"servers": SERVERS, "cards": cards, "card": card}
+    if case == ALL:
+        return model.all_to_all_seconds(nbytes, **about)
+    if case == LEVELS:
+        return model.two_level_seconds(nbytes, inside=inside, **about)
+    return model.ring_seconds(nbytes, rings=1 if case == ONE else cards, **about)
+
+
+def measure(
+    cases: Sequence[str] = CASES,
+    cards: int = 2,
+    *,
+    iters: int = 2,
+    say: Callable[[str], object] = print,
+) -> list[Record]:
+    """Measure ways to communicate between servers with that many cards, or return the recorded run.
+
+    Returns:
+        A record per case; `predicted` by `predict`. `values`: `carried`, the bytes that each card
+        sent out of its server in units of S, by rank (None where the wire cannot be read).
+    """
+
+    def on(fabric: Fabric) -> list[Record]:
+        rates = {
+            "card": fabric.payload_rate(0, cards),
+            "inside": fabric.payload_rate(0, 1) if cards > 1 else float("inf"),
+        }
+        found = []
+        for case in cases:
+            results = launch(
+                program, case, NBYTES, cards, iters,
+                world_size=SERVERS * cards, fabric=fabric, timeout=120,
+            )  # fmt: skip
+            found.append(_record(case, cards, results, predict(case, cards=cards, **rates)))
+        return found
+
+    return runs.measured_or_recorded(
+        lambda fabric: on(fabric),
+        Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE),
+        recording=RECORDING,
+        experiment=NAME,
+        keep=lambda record: record.params["cards"] == cards and record.case in cases,
+        say=say,
+    )
+
+
+def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+    """Measure all cases with 1, 2 and 4 cards per server."""
+    say = progress or (lambda text: None)
+    if torchrun.is_here():
+        say("this experiment needs shaped links of its own: nothing is run under torchrun")
+        return []
+    found = []
+    for cards in CARDS[:2] if quick else CARDS:
+        say(f"{SERVERS} servers, {cards} cards each")
+        found += measure(cards=cards, iters=1 if quick else 3, say=say)
+    return found
+
+
+def carried(matrix: np.ndarray, cards: int) -> list[float]:
+    """Return what each rank's card sent to other servers, from a matrix of bytes by rank."""
+    server = np.arange(len(matrix)) // cards
+    return [float(row[server != server[rank]].sum()) for rank, row in enumerate(matrix)]
+
+
+def busbw(record: Record) -> float:
+    """Return the bus bandwidth of a record in bytes per second, from its fastest call."""
+    n = record.world_size
+    factor = (n - 1) / n if record.case == ALL else 2 * (n - 1) / n
+    return factor * record.nbytes / min(record.seconds)
+
+
+def table(records: Sequence[Record]) -> Table:
+    """Lay the records out: time, model, and what the busiest card carried."""
+    rows = []
+    for record in records:
+        sent = record.values["carried"]
+        rows.append(
+            [
+                record.params["cards"],
+                record.case,
+                round(1e3 * record.summary.median, 1),
+                round(1e3 * record.predicted, 1),
+                round(busbw(record) / 1e6, 2),
+                round(max(sent), 3) if sent else None,
+            ]
+        )
+    columns = ["cards", "case", "ms", "model ms", "busbw MB/s", "busiest card (S)"]
+    return Table(columns, rows)
+
+
+def _record(case: str, cards: int, results: Sequence[dict], predicted: float) -> Record:
+    if any(result["right"] is False for result in results):
+        raise AssertionError(f"{case}: the sum is wrong")
+    try:
+        matrix = wire.matrix([result["report"] for result in results]) / NBYTES
+        sent = carried(matrix, cards)
+    except (wire.WireUnavailable, wire.WireMismatch):
+        sent = None
+    return Record(
+        NAME,
+        case,
+        {"servers": SERVERS, "cards": cards, "rate": RATE, "inside": INSIDE},
+        [result["samples"] for result in results],
+        Tier.EMULATED,
+        Provenance.here(),
+        collective="all_to_all" if case == ALL else "all_reduce",
+        nbytes=NBYTES,
+        values={"carried": sent},
+        predicted=predicted,
+    )

@@ -12,7 +12,11 @@ _NVLINK = {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4), "nvls": (0.0, 0.0,
 _NETWORK = {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0), "nvls": (0.0, 0.0, 18.0)}
 """Microseconds by algorithm and protocol: once per call, per step over NVLink, over a network."""
 _LL_MOST = {"one host": (141.0, 45.0, 35.0), "Intel": (39.0, 39.0, 20.4)}
-_CHANNEL_MOST = {"ring LL128": (36.7,) * 3, "tree": (38.7, 41.4, 36.0), "tree LL128": (36.7, 36.7, 29.0)}  # fmt: skip
+_CHANNEL_MOST = {
+    "ring LL128": (36.7, 36.7, 36.7),
+    "tree": (38.7, 41.4, 36.0),
+    "tree LL128": (36.7, 36.7, 29.0),
+}
 """GB/s that NCCL thinks possible on Hopper, for one, two and more hosts."""
 _TREE_DIPS = (
     (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.comm.algorithms import hierarchical
+from labkit.comm import algorithms
 from labkit.measure import timing, wire
 
 
@@ -18,9 +18,7 @@ def ring_order(ring: int, *, servers: int, cards: int, rings: int) -> list[int]:
     The only ring of one leaves by the last card and comes in by the first.
     """
     first = (ring + 1) % cards if rings > 1 else 0
-    return [
-        server * cards + (first + i) % cards for server in range(servers) for i in range(cards)
-    ]
+    return [server * cards + (first + i) % cards for server in range(servers) for i in range(cards)]
 
 
 def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int, rings: int) -> None:
@@ -68,10 +66,8 @@ def program(case: str, nbytes: int, cards: int, iters: int) -> dict[str, Any]:
         output = torch.empty_like(tensor)
         run = partial(dist.all_to_all_single, output, tensor)
     elif case == "inside, across, inside":
-        within, across = hierarchical.two_levels(cards)
-        run = partial(
-            hierarchical.hierarchical_all_reduce, tensor, within=within, across=across
-        )
+        within, across = algorithms.two_levels(cards)
+        run = partial(algorithms.hierarchical_all_reduce, tensor, within=within, across=across)
     else:
         rings = cards if case == "a ring over each card" else 1
         run = partial(all_reduce_along_rings, tensor, cards=cards, rings=rings)

@@ -1,4 +1,4 @@
-"""The logs of three real GPU clusters, and one simulator's figure: where they are and what they say.
+"""The logs of three GPU clusters, and one simulator's figure: where they are, what they say.
 
 The files in `data/` hold what the lesson needs of the logs, in the units of nccl-tests:
 microseconds, GB/s (1e9), out of place. `h100.csv` has medians where a case was run on several
@@ -83,7 +83,7 @@ def h100() -> list[dict]:
 
 
 def polaris() -> list[dict]:
-    """Read Polaris' all_reduce: rows with ``nccl``, ``hosts``, ``setup`` (1 to 5), ``bytes``, ..."""
+    """Read Polaris' all_reduce: rows with ``nccl``, ``hosts``, ``setup``, ``bytes``, and times."""
     return _rows("polaris.csv")
 
 

@@ -34,14 +34,18 @@ def _judge_law(law: Callable, collective: str, hosts: int, gpus: int, cards: int
     expected = reduce if collective == "all_reduce" else spread
     where = f"{collective}, {hosts} hosts x {gpus} GPUs with {cards} cards of {card} GB/s"
     got = checking.answer(law(collective, hosts, gpus, cards, card), float, what=where)
-    mistakes = {
-        "one card is counted, though every host has several": card,
-        "a host with fewer GPUs than cards cannot use them all": cards * card,
-        "a host with fewer cards than GPUs: its GPUs share them": gpus * card,
-        "alltoall: bytes to ranks of the same host do not pass a card": used / gpus * card,
-        "alltoall: each rank sends its own bytes; more cards bring no more for each": reduce,
-        "alltoall: bus bandwidth has the factor (n-1)/n": n / (n - gpus) * used / gpus * card,
-    }
+    if collective == "all_reduce":
+        mistakes = {
+            "one card is counted, though every host has several": card,
+            "a host with fewer GPUs than cards cannot use them all": cards * card,
+            "a host with fewer cards than GPUs: its GPUs share them": gpus * card,
+        }
+    else:
+        mistakes = {
+            "alltoall: bytes to ranks of the same host do not pass a card": used / gpus * card,
+            "alltoall: each rank sends its own bytes; more cards bring no more for each": reduce,
+            "alltoall: bus bandwidth has the factor (n-1)/n": n / (n - gpus) * used / gpus * card,
+        }
     meaning = checking.diagnose(
         got, mistakes, otherwise="count what one card must carry, and divide", within=1e-6
     )

@@ -239,6 +239,7 @@ def matrix(
     columns: Sequence[str],
     value_format: str | None = None,
     log: bool = False,
+    shades_from: tuple[float, float] | None = None,
 ) -> Axes:
     """Draw a matrix as a heat map with its figures written in; NaN stays empty.
 
@@ -249,11 +250,13 @@ def matrix(
         columns: Names of the columns.
         value_format: How a figure is written; three digits if not given.
         log: Shade by the logarithm, for values that span decades.
+        shades_from: The values of the lightest and the darkest shade; if not given, those drawn.
     """
     values = np.asarray(values, dtype=float)
     shades = np.log10(np.where(values > 0, values, np.nan)) if log else values
-    ax.imshow(np.ma.masked_invalid(shades), cmap=_SHADES, aspect="auto")
-    lowest, highest = np.nanmin(shades), np.nanmax(shades)
+    lowest, highest = shades_from or (np.nanmin(shades), np.nanmax(shades))
+    image = np.ma.masked_invalid(shades)
+    ax.imshow(image, cmap=_SHADES, aspect="auto", vmin=lowest, vmax=highest)
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
             dark = highest > lowest and (shades[i, j] - lowest) > 0.55 * (highest - lowest)

@@ -105,7 +105,8 @@ def sick(rows: Sequence[dict], *, title: str, ax: Axes | None = None) -> Axes:
         matrix[hosts.index(row["first"]), hosts.index(row["second"])] = row["busbw_gbs"] / median
     names = [str(host) for host in hosts]
     ax = plots.new_axes(title, x="Second host", y="First host", ax=ax, size=(8, 6.5))
-    plots.matrix(ax, matrix, rows=names, columns=names, value_format="{:.1f}")
+    look = {"value_format": "{:.1f}", "shades_from": (0.0, 1.0)}
+    plots.matrix(ax, matrix, rows=names, columns=names, **look)
     slow = int((matrix < 0.8).sum())
     plots.stamp_published(ax, published.SICK_PAIRS, note="1.0 is the median pair")
     plots.describe(ax, f"{title}: {slow} of {len(rows)} pairs are below 0.8 of the median pair.")

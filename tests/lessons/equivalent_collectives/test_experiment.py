@@ -78,7 +78,7 @@ def test_without_a_fabric_the_recorded_run_is_shown(cases, setting, monkeypatch,
     assert "No fabric can be made here" in capsys.readouterr().out
     with pytest.raises(LookupError, match="holds none of"):
         experiment.compare_or_recorded(("broadcast",), hosts=4, nbytes=77)
-    with pytest.raises(LookupError, match="has no .*swap, send.* on 8 hosts"):
+    with pytest.raises(LookupError, match=r"has no .*swap, send.* on 8 hosts"):
         experiment.compare_or_recorded(("swap, send posted first",), hosts=8)
 
 

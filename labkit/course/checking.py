@@ -21,12 +21,17 @@ An exercise that was not attempted fails with its own `NotImplementedError`, unt
 
 from __future__ import annotations
 
+import copy
 import math
 import os
+import signal
+import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -37,6 +42,8 @@ from labkit.launch.launcher import launch
 from labkit.measure.records import Record
 
 T = TypeVar("T")
+_LABKIT = Path(__file__).parents[1]
+_ALGORITHMS = tuple(str(_LABKIT / folder) for folder in ("comm", "lessons"))
 WORLD_SIZES = (2, 3, 4, 5)
 """World sizes to try: powers of two and others."""
 LENGTHS = (1, 7, 64, 1000)
@@ -165,6 +172,96 @@ def on_ranks(
             got=f"ranks {hang.case.running} did not:\n{hang.case}",
             meaning=_why_it_hangs(hang),
         ) from None
+
+
+class _TooLong(BaseException):
+    """Raised in a learner's function when its time is over; no `except Exception` catches it."""
+
+
+def ask(function: Callable[..., T], *args: Any, limit: float = 10.0, **kwargs: Any) -> T:
+    """Call a learner's function that needs no ranks.
+
+    Raises:
+        CheckFailed: It took longer than `limit` seconds, changed what it was given (plain data
+            only), or called labkit's own algorithms.
+
+    Example:
+        >>> ask(sorted, [3, 1, 2])
+        [1, 2, 3]
+    """
+    given = copy.deepcopy((args, kwargs))
+    try:
+        with own_work(), _no_longer_than(limit):
+            got = function(*args, **kwargs)
+    except _TooLong as stop:
+        raise CheckFailed(
+            f"an answer within {limit:g} s",
+            f"none; the function was in {stop}",
+            "a loop that does not end, or one that tries far too many cases",
+        ) from None
+    if (args, kwargs) != given:
+        raise CheckFailed(
+            "arguments as they were before the call",
+            f"{(*args, *kwargs.values())} instead of {(*given[0], *given[1].values())}"[:300],
+            "the function changes what it was given, and the caller still needs it: use a copy",
+        )
+    return got
+
+
+@contextmanager
+def own_work() -> Iterator[None]:
+    """Refuse that labkit's own algorithms, of `labkit.comm` or a lesson, do a learner's work.
+
+    Raises:
+        CheckFailed: One of them was called during the block, in this thread.
+    """
+    called: list[str] = []
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if called or event != "call" or not code.co_filename.startswith(_ALGORITHMS):
+            return
+        importing = code.co_name == "<module>" or frame.f_back.f_code.co_name == "<module>"
+        if not importing:
+            called.append(code.co_qualname)
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+    if called:
+        raise CheckFailed(
+            "an answer of your own",
+            f"a call of labkit's {called[0]}",
+            "labkit's functions are there to be read and compared with; the exercise is to write "
+            "one yourself",
+        )
+
+
+@contextmanager
+def _no_longer_than(seconds: float) -> Iterator[None]:
+    """Stop the block when its time is over, where the system can: in the main thread, on Unix."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(signum: int, frame: Any) -> None:
+        if frame.f_code.co_filename == __file__:  # the alarm rang while `own_work` watched a call
+            frame = frame.f_back
+        raise _TooLong(f"`{frame.f_code.co_name}`, line {frame.f_lineno}")
+
+    handler = signal.signal(signal.SIGALRM, stop)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        passed = seconds - signal.setitimer(signal.ITIMER_REAL, 0)[0]
+        signal.signal(signal.SIGALRM, handler)
+        if left:  # somebody else's alarm goes on
+            signal.setitimer(signal.ITIMER_REAL, max(left - passed, 0.001))
 
 
 def rank_data(

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import time
 
@@ -132,3 +133,47 @@ def test_a_figure_that_is_off_or_none_is_refused(got):
     with raises(CheckFailed):
         checking.close_to(got, 10.0, within=0.1, what="time", unit="µs", meaning="m")
     checking.close_to(10.5, 10.0, within=0.1, what="time", unit="µs", meaning="m")
+
+
+def grows(n):
+    return 1 if n == 0 else grows(n - 1) + grows(n - 1)
+
+
+def swallows(n):
+    while True:
+        with contextlib.suppress(Exception):
+            grows(n)
+
+
+@mark.parametrize("function", [grows, swallows])
+def test_an_endless_answer_is_stopped(function):
+    with raises(CheckFailed) as caught:
+        checking.ask(function, 60, limit=0.3)
+    assert "`grows`, line" in caught.value.got
+    assert "does not end" in caught.value.meaning
+
+
+def test_an_answer_must_leave_its_arguments_alone():
+    assert checking.ask(lambda values: sorted(values), [3, 1]) == [1, 3]
+    with raises(CheckFailed) as caught:
+        checking.ask(lambda values: values.sort(), [3, 1])
+    assert "[1, 3]" in caught.value.got
+    assert "use a copy" in caught.value.meaning
+
+
+def labkits_own(n):
+    from labkit.comm import costs
+
+    return costs.ring_all_reduce(n).rounds
+
+
+def test_labkits_own_functions_are_no_answer():
+    with raises(CheckFailed) as caught:
+        checking.ask(labkits_own, 4)
+    assert "labkit's ring_all_reduce" in caught.value.got
+    assert checking.ask(lambda n: 2 * (n - 1), 4) == 6
+
+
+def test_an_error_of_the_answer_comes_through():
+    with raises(ZeroDivisionError):
+        checking.ask(lambda n: 1 / n, 0)

@@ -1,28 +1,38 @@
 """Imports point one way: the kit knows neither course nor lessons, a lesson no other lesson."""
 
 import ast
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from pytest import mark
+from pytest import mark, raises
 
 LABKIT = Path(__file__).resolve().parents[1] / "labkit"
+KIT = ("launch", "fabric", "measure", "comm", "show")
 MAY_IMPORT = {
-    "fabric": {"launch"},
     "launch": {"fabric"},
+    "fabric": {"launch"},
     "measure": {"launch", "fabric"},
-    "comm": {"measure", "launch", "fabric"},
-    "show": {"comm", "measure", "launch", "fabric"},
-    "course": {"show", "comm", "measure", "launch", "fabric"},
-    "lessons": {"course", "show", "comm", "measure", "launch", "fabric"},
+    "comm": {"launch", "fabric", "measure"},
+    "show": {"launch", "fabric", "measure", "comm"},
+    "course": {*KIT},
+    "lessons": {*KIT, "course"},
 }
-KIT = {"launch", "fabric", "measure", "comm", "show"}
 DRAWING = {"matplotlib", "ipywidgets", "IPython"}
-NO_DRAWING = {"launch", "fabric", "measure", "comm"}
-MODULES = sorted(path for path in LABKIT.rglob("*.py") if path.parent != LABKIT)
+
+
+def name_of(path, root=LABKIT):
+    """`labkit.show.plots` for its file; a package is named like its folder."""
+    parts = path.relative_to(root.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(LABKIT.rglob("*.py"))}
 
 
 def imported(path):
-    """Every module that a file imports, wherever in the file the import stands."""
+    """Every name that a file imports, wherever in the file the import stands."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -31,71 +41,69 @@ def imported(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def of_labkit(path):
-    """The parts behind ``labkit.`` of what a file imports from labkit's folders."""
-    parts = (name.split(".")[1:] for name in imported(path) if name.startswith("labkit."))
-    return [part for part in parts if part[0] in MAY_IMPORT]
+def of_labkit(path, modules=MODULES):
+    """The modules of labkit that a file imports; fails where one is not there."""
+    for name in imported(path):
+        if name.split(".")[0] == "labkit":
+            module = name if name in modules else name.rpartition(".")[0]
+            assert module in modules, f"{path} imports {name}, which does not exist"
+            yield module
 
 
-def draws(path):
-    return {name.split(".")[0] for name in imported(path)} & DRAWING or any(
-        part[0] == "show" for part in of_labkit(path)
-    )
+def circle(arrows):
+    """The first circle among modules, or nothing."""
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return " <- ".join(error.args[1])
+    return None
 
 
-def ranks_import(path):
-    """The modules of one lesson that its `programs` import, directly or not; itself included."""
-    seen, todo = set(), [path]
-    while todo:
-        module = todo.pop()
-        if module in seen or not module.exists():
-            continue
-        seen.add(module)
-        inside = (
-            part[2:] for part in of_labkit(module) if part[:2] == ["lessons", path.parent.name]
-        )
-        todo += [path.parent / f"{part[0]}.py" for part in inside if part]
-    return seen
-
-
-@mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(LABKIT)))
-def test_imports_point_one_way(path):
-    folder, *inner = path.relative_to(LABKIT).parts
-    for part in of_labkit(path):
-        if folder == "course" and part == ["lessons"]:
+@mark.parametrize("name", [name for name in MODULES if name.count(".") > 1])
+def test_imports_point_one_way(name):
+    _, folder, *inner = name.split(".")
+    for other in of_labkit(MODULES[name]):
+        _, there, *rest = [*other.split("."), ""]
+        if (folder, other) == ("course", "labkit.lessons"):
             continue  # the empty package, to look through it for lessons
-        assert part[0] in MAY_IMPORT[folder] | {folder}, f"{folder} imports {'.'.join(part)}"
-        if folder == "lessons" and part[0] == "lessons":
-            assert part[1] == inner[0], f"lesson {inner[0]} imports lesson {part[1]}"
-    if folder in NO_DRAWING:
-        assert not draws(path), f"{folder} draws"
-
-
-@mark.parametrize("path", sorted(LABKIT.glob("lessons/*/programs.py")), ids=lambda p: p.parent.name)
-def test_what_ranks_import_draws_nothing(path):
-    assert [module.name for module in sorted(ranks_import(path)) if draws(module)] == []
-
-
-def test_no_two_modules_of_a_folder_import_each_other():
-    arrows = set()
-    for path in MODULES:
-        me = path.relative_to(LABKIT).with_suffix("").parts
-        for part in of_labkit(path):
-            for end in (part, part[:-1]):
-                if (LABKIT.joinpath(*end).with_suffix(".py")).exists():
-                    arrows.add((".".join(me), ".".join(end)))
-    circles = {
-        tuple(sorted(pair)) for pair in arrows if pair[::-1] in arrows and pair[0] != pair[1]
-    }
-    assert circles == set()
+        assert there in MAY_IMPORT[folder] | {folder, ""}, f"{folder} imports {other}"
+        if folder == there == "lessons":
+            assert rest[0] == inner[0], f"lesson {inner[0]} imports lesson {rest[0]}"
 
 
 def test_every_folder_is_known():
     assert {path.parent.name for path in LABKIT.glob("*/__init__.py")} == set(MAY_IMPORT)
 
 
-def test_a_wrong_arrow_would_be_seen(tmp_path):
+def test_no_modules_import_each_other_in_a_circle():
+    arrows = {name: {*of_labkit(path)} - {name} for name, path in MODULES.items()}
+    assert circle(arrows) is None
+
+
+def test_only_pictures_draw():
+    for name, path in MODULES.items():
+        if name.split(".")[1:2] in (["launch"], ["fabric"], ["measure"], ["comm"]):
+            assert not {part.split(".")[0] for part in imported(path)} & DRAWING, name
+
+
+def test_what_ranks_import_loads_nothing_that_draws():
+    """Ranks import the module of what they run: anything of a lesson but its pictures."""
+    names = [name for name in MODULES if ".lessons." in name and not name.endswith("pictures")]
+    program = (
+        f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\n"
+        f"print([name for name in {sorted(DRAWING)} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_a_wrong_arrow_a_missing_module_and_a_circle_would_be_seen(tmp_path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text("def f():\n    from labkit.show import plots\n    import torch.nn")
     assert list(imported(wrong)) == ["labkit.show.plots", "torch.nn"]
-    assert draws(wrong)
+    assert list(of_labkit(wrong)) == ["labkit.show.plots"]
+    wrong.write_text("import labkit.no.such")
+    with raises(AssertionError, match=r"labkit\.no\.such"):
+        list(of_labkit(wrong))
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) is not None
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) is None

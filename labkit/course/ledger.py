@@ -149,20 +149,20 @@ def _show_question(entry: Entry) -> None:
 
 
 def _form(entry: Entry) -> Any:
-    import ipywidgets as widgets
+    import ipywidgets
 
-    question = widgets.HTML(f"<b>Your prediction.</b> {html.escape(entry.question)}")
-    field = widgets.Text(
+    question = ipywidgets.HTML(f"<b>Your prediction.</b> {html.escape(entry.question)}")
+    field = ipywidgets.Text(
         value="" if entry.predicted is None else f"{entry.predicted:g}",
         placeholder="a number",
         description="I expect",
-        layout=widgets.Layout(width="16em"),
+        layout=ipywidgets.Layout(width="16em"),
     )
-    unit = widgets.HTML(html.escape(entry.unit))
-    button = widgets.Button(
+    unit = ipywidgets.HTML(html.escape(entry.unit))
+    button = ipywidgets.Button(
         description="Commit", button_style="primary", tooltip="Write this prediction down"
     )
-    state = widgets.HTML(_state(entry))
+    state = ipywidgets.HTML(_state(entry))
 
     def on_commit(_: Any) -> None:
         try:
@@ -172,7 +172,7 @@ def _form(entry: Entry) -> Any:
 
     button.on_click(on_commit)
     field.continuous_update = False  # so that a change means Enter or leaving the field
-    box = widgets.VBox([question, widgets.HBox([field, unit, button]), state])
+    box = ipywidgets.VBox([question, ipywidgets.HBox([field, unit, button]), state])
     box.add_class("labkit-prediction")
     box.layout.border_left = "4px solid #0072b2"
     box.layout.padding = "0.4em 1em"

@@ -8,13 +8,13 @@ picture appears once, where it was asked for, and leaves nothing behind.
 from __future__ import annotations
 
 import base64
-import html
 import io
 import sys
-import weakref
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import jinja2
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -24,6 +24,14 @@ from labkit.measure.tables import Table
 _SHARPNESS = 2.0
 """Pixels drawn per pixel shown, for screens of high resolution."""
 _MOST_ROWS = 400
+_TEMPLATE = jinja2.Environment(autoescape=True).from_string(
+    '<figure style="margin:0"><img alt="{{ text }}" width="{{ width }}" '
+    'style="max-width:100%;height:auto" src="data:image/png;base64,{{ data }}">'
+    '<details style="font-size:85%"><summary>Description and data</summary><p>{{ text }}</p>'
+    "{% for table, left_out in tables %}{{ table }}"
+    "{% if left_out > 0 %}<p>… and {{ left_out }} more rows.</p>{% endif %}{% endfor %}"
+    "</details></figure>"
+)
 
 
 @dataclass(slots=True)
@@ -37,9 +45,6 @@ class Alternative:
     """What labkit drew into which axes; the title is the series' name."""
     stamps: dict[Axes, str] = field(default_factory=dict)
     """What each panel's stamp says about the origin of its figures."""
-
-
-_alternatives: weakref.WeakKeyDictionary[Figure, Alternative] = weakref.WeakKeyDictionary()
 
 
 def describe(on: Axes | Figure, text: str, *, table: Table | None = None) -> None:
@@ -58,8 +63,11 @@ def describe(on: Axes | Figure, text: str, *, table: Table | None = None) -> Non
 
 
 def of(on: Axes | Figure) -> Alternative:
-    """Return the alternative of a figure, to be added to."""
-    return _alternatives.setdefault(_figure(on), Alternative())
+    """Return the alternative of a figure, to be added to. The figure itself carries it."""
+    figure = _figure(on)
+    if not hasattr(figure, "_labkit_alternative"):
+        figure._labkit_alternative = Alternative()
+    return figure._labkit_alternative
 
 
 def text_of(on: Axes | Figure) -> str:
@@ -80,11 +88,10 @@ def tables_of(on: Axes | Figure) -> list[Table]:
     alternative = of(on)
     if alternative.tables:
         return alternative.tables
-    several = len({ax for ax, _ in alternative.drawn}) > 1
+    if len({ax for ax, _ in alternative.drawn}) < 2:
+        return [table for _, table in alternative.drawn]
     return [
         replace(table, title=" – ".join(filter(None, [ax.get_title(loc="left"), table.title])))
-        if several
-        else table
         for ax, table in alternative.drawn
     ]
 
@@ -92,16 +99,16 @@ def tables_of(on: Axes | Figure) -> list[Table]:
 def to_html(on: Axes | Figure) -> str:
     """Return a figure as self-contained HTML: image, alt text, folded data."""
     figure = _figure(on)
-    width = round(figure.get_figwidth() * 96)
-    data = base64.b64encode(_png(figure, dpi=96 * _SHARPNESS)).decode()
-    text = html.escape(text_of(figure), quote=True)
-    tables = "".join(map(_table_html, tables_of(figure)))
-    return (
-        f'<figure style="margin:0"><img alt="{text}" width="{width}" '
-        f'style="max-width:100%;height:auto" src="data:image/png;base64,{data}">'
-        f'<details style="font-size:85%"><summary>Description and data</summary><p>{text}</p>'
-        f"{tables}</details></figure>"
-    )
+    return _TEMPLATE.render(
+        text=text_of(figure),
+        width=round(figure.get_figwidth() * 96),
+        data=base64.b64encode(_png(figure, dpi=96 * _SHARPNESS)).decode(),
+        tables=[
+            (Markup(replace(table, rows=table.rows[:_MOST_ROWS]).html()),
+             len(table.rows) - _MOST_ROWS)
+            for table in tables_of(figure)
+        ],
+    )  # fmt: skip
 
 
 def save(on: Axes | Figure, path: Path | str, *, dpi: float = 150) -> Path:
@@ -119,12 +126,6 @@ def _png(figure: Figure, *, dpi: float) -> bytes:
     metadata = {"Description": text_of(figure), "Software": "labkit"}
     figure.savefig(buffer, format="png", dpi=dpi, metadata=metadata)
     return buffer.getvalue()
-
-
-def _table_html(table: Table) -> str:
-    left_out = len(table.rows) - _MOST_ROWS
-    more = f"<p>… and {left_out} more rows.</p>" if left_out > 0 else ""
-    return replace(table, rows=table.rows[:_MOST_ROWS]).html() + more
 
 
 def _figure(on: Axes | Figure) -> Figure:

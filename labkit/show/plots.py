@@ -1,4 +1,4 @@
-"""The shared look of every picture, and the few shapes that most of them need.
+"""The look of every picture, and the few shapes that most of them need.
 
 Functions take data and `ax`, draw into it and return it; nothing here measures or computes.
 
@@ -6,47 +6,151 @@ Functions take data and `ax`, draw into it and return it; nothing here measures 
     line(ax, pairs, medians, low=p10, high=p90, label="free", series=0)
     stamp(ax, Tier.MEASURED, records[0].provenance)
     describe(ax, "The time of a call grows from 300 to 1400 µs between 1 and 8 pairs.")
+
+Each series has its own colour, marker, dash and hatch, so that a picture survives colour blindness
+and a black and white printer. The palette is Okabe and Ito's, "Color Universal Design" (2008).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from labkit.measure.published import Published
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
 from labkit.show import alt_text
 from labkit.show.alt_text import describe, save
-from labkit.show.frame import FAINT, INK, SOFT, STYLES, Style, new_axes, new_figure, stamp, style
 
 __all__ = [
-    "FAINT",
-    "INK",
-    "SOFT",
-    "STYLES",
-    "Style",
-    "bars",
-    "describe",
-    "ladder",
-    "line",
-    "matrix",
-    "model_line",
-    "new_axes",
-    "new_figure",
-    "published",
-    "save",
-    "spread",
-    "stamp",
-    "stamp_published",
-    "style",
-]
+    "FAINT", "INK", "SOFT", "STYLES", "Style", "bars", "describe", "ladder", "line", "matrix",
+    "model_line", "new_axes", "new_figure", "published", "save", "spread", "stamp",
+    "stamp_published", "style",
+]  # fmt: skip
 
+INK, SOFT, FAINT = "#222222", "#666666", "#dddddd"
 _SHADES = LinearSegmentedColormap.from_list("labkit", ["#f3f7fb", "#7fb3d5", "#0b4a7d"])
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one series looks; no part of it is shared with another series."""
+
+    color: str
+    marker: str
+    linestyle: Any
+    hatch: str
+
+
+STYLES = (
+    Style("#0072b2", "o", "-", ""),
+    Style("#d55e00", "s", (0, (5, 1.5)), "///"),
+    Style("#009e73", "^", (0, (1.2, 1.2)), "..."),
+    Style("#cc79a7", "D", (0, (5, 1.5, 1.2, 1.5)), "xxx"),
+    Style("#e69f00", "v", (0, (8, 2)), "\\\\\\"),
+    Style("#56b4e9", "P", (0, (3, 1, 1, 1, 1, 1)), "ooo"),
+    Style("#222222", "X", (0, (2, 2)), "---"),
+)
+
+
+def style(series: int) -> Style:
+    """Return the style of the series of that number; they repeat after the last."""
+    return STYLES[series % len(STYLES)]
+
+
+def new_figure(
+    rows: int = 1, columns: int = 1, *, title: str = "", size: tuple[float, float] = (10, 4.2)
+) -> tuple[Figure, np.ndarray]:
+    """Make a figure of several panels. Dress each with `new_axes(..., ax=panel)`.
+
+    Returns:
+        The figure and a flat array of its panels, row by row.
+    """
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
+    panels = figure.subplots(rows, columns, squeeze=False)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12.5, fontweight="bold", color=INK)
+    return figure, panels.ravel()
+
+
+def new_axes(
+    title: str = "",
+    *,
+    x: str = "",
+    y: str = "",
+    xunit: str = "",
+    yunit: str = "",
+    xscale: str = "linear",
+    yscale: str = "linear",
+    ax: Axes | None = None,
+    size: tuple[float, float] = (7.2, 4.2),
+) -> Axes:
+    """Make axes in the course's look, or dress the ones given.
+
+    Args:
+        title: What the picture says, rather than what it plots.
+        x: What the horizontal axis shows.
+        y: What the vertical axis shows.
+        xunit: Its unit; with `bytes` the ticks read KiB, MiB, GiB.
+        yunit: The vertical axis's unit.
+        xscale: `linear` or `log`.
+        yscale: `linear` or `log`.
+        ax: Axes to dress; a figure of its own if not given.
+        size: Inches, for a figure of its own.
+    """
+    if ax is None:
+        ax = new_figure(size=size)[1][0]
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(SOFT)
+    ax.tick_params(colors=SOFT, labelcolor=INK, labelsize=9, length=3)
+    ax.grid(visible=True, axis="y", color=FAINT, linewidth=0.8)
+    characters = int(ax.get_position().width * ax.get_figure(root=True).get_figwidth() * 11.5)
+    heading = textwrap.fill(title, max(characters, 20))
+    ax.set_title(heading, loc="left", fontsize=11.5, fontweight="bold", color=INK, pad=10)
+    _dress(ax.xaxis, x, unit=xunit, scale=xscale)
+    _dress(ax.yaxis, y, unit=yunit, scale=yscale)
+    return ax
+
+
+def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: str = "") -> Axes:
+    """Say under the picture how its figures came to be: the tier, and where and when.
+
+    Args:
+        ax: The panel.
+        tier: A `records.Tier` or its name; several, joined by ` + `, where one panel shows several.
+        provenance: A `records.Provenance`: machine, versions, date.
+        note: More: the model's parameters.
+    """
+    tiers = [tier] if isinstance(tier, str) else tier
+    parts = [" + ".join(map(str, tiers)), str(provenance) if provenance else "", note]
+    figure = ax.get_figure(root=True)
+    stamps = alt_text.of(figure).stamps
+    stamps[ax] = " · ".join(part for part in parts if part)
+    lines = list(dict.fromkeys(stamps.values()))
+    if len(lines) > 1:
+        lines = [f"{panel.get_title(loc='left')}: {said}" for panel, said in stamps.items()]
+    width = int(figure.get_figwidth() * 17.5)
+    text = "\n".join(textwrap.fill(line, width) for line in lines)
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color=SOFT)
+    return ax
+
+
+def stamp_published(ax: Axes, *figures: Published, note: str = "") -> Axes:
+    """Stamp a picture of published figures with their sources; the only way to stamp PUBLISHED."""
+    sources = "; ".join(dict.fromkeys(str(figure.source) for figure in figures))
+    return stamp(ax, Tier.PUBLISHED, note=f"{sources}; {note}" if note else sources)
 
 
 def line(
@@ -62,17 +166,9 @@ def line(
     """Draw a measured series: medians as marks on a line, 10th to 90th percentile as a band."""
     look = style(series)
     ax.plot(
-        x,
-        y,
-        color=look.color,
-        marker=look.marker,
-        linestyle=look.linestyle,
-        markersize=6,
-        markeredgecolor="white",
-        markeredgewidth=0.7,
-        linewidth=1.9,
-        label=label or None,
-    )
+        x, y, color=look.color, marker=look.marker, linestyle=look.linestyle, linewidth=1.9,
+        markersize=6, markeredgecolor="white", markeredgewidth=0.7, label=label or None,
+    )  # fmt: skip
     if low is not None and high is not None:
         ax.fill_between(x, low, high, color=look.color, alpha=0.16, linewidth=0)
     if ax.get_yscale() == "linear":  # a cut-off axis makes differences look larger than they are
@@ -80,22 +176,6 @@ def line(
         ax.autoscale_view()
     _tell(ax, label, x, y, low, high)
     return _legend(ax, label)
-
-
-def stamp_published(ax: Axes, *figures: Published, note: str = "") -> Axes:
-    """Stamp a picture of published figures with their sources; the only way to stamp PUBLISHED."""
-    sources = "; ".join(dict.fromkeys(str(figure.source) for figure in figures))
-    return stamp(ax, Tier.PUBLISHED, note=f"{sources}; {note}" if note else sources)
-
-
-def spread(
-    records: Sequence[Record], unit: Literal["µs", "ms"]
-) -> tuple[list[float], dict[str, list[float]]]:
-    """Return what `line` and `bars` draw of records: medians, and the band around them."""
-    scale = {"µs": 1e6, "ms": 1e3}[unit]
-    summaries = [record.summary for record in records]
-    band = {"low": [s.p10 * scale for s in summaries], "high": [s.p90 * scale for s in summaries]}
-    return [s.median * scale for s in summaries], band
 
 
 def model_line(
@@ -111,16 +191,8 @@ def published(
     ax: Axes, x: Sequence[float], y: Sequence[float], *, label: str = "published"
 ) -> Axes:
     """Draw somebody else's figures: hollow grey marks."""
-    ax.plot(
-        x,
-        y,
-        color=SOFT,
-        marker="o",
-        markerfacecolor="none",
-        linestyle=":",
-        linewidth=1.2,
-        label=label,
-    )
+    look = {"marker": "o", "markerfacecolor": "none", "linestyle": ":", "linewidth": 1.2}
+    ax.plot(x, y, color=SOFT, label=label, **look)
     _tell(ax, f"{label} (PUBLISHED)", x, y)
     return _legend(ax, label)
 
@@ -211,11 +283,7 @@ def ladder(
     medians, band = spread(records, unit)
     bars(ax, names, medians, **band, series=series, value_format=value_format)
     scale = {"µs": 1e6, "ms": 1e3}[unit]
-    predicted = {
-        y: scale * record.predicted
-        for y, record in enumerate(records)
-        if record.predicted is not None
-    }
+    predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
     if predicted:
         look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none"}
         ax.plot(list(predicted.values()), list(predicted), "X", color="black", **look)
@@ -260,10 +328,8 @@ def matrix(
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
             dark = highest > lowest and (shades[i, j] - lowest) > 0.55 * (highest - lowest)
-            ink = "white" if dark else INK
-            ax.text(
-                j, i, _written(value, value_format), ha="center", va="center", color=ink, fontsize=9
-            )
+            look = {"ha": "center", "va": "center", "color": "white" if dark else INK}
+            ax.text(j, i, _written(value, value_format), fontsize=9, **look)
     ax.set_xticks(range(len(columns)), columns)
     ax.set_yticks(range(len(rows)), rows)
     ax.grid(visible=False)
@@ -274,16 +340,23 @@ def matrix(
     return ax
 
 
+def spread(
+    records: Sequence[Record], unit: Literal["µs", "ms"]
+) -> tuple[list[float], dict[str, list[float]]]:
+    """Return what `line` and `bars` draw of records: medians, and the band around them."""
+    scale = {"µs": 1e6, "ms": 1e3}[unit]
+    summaries = [record.summary for record in records]
+    band = {"low": [s.p10 * scale for s in summaries], "high": [s.p90 * scale for s in summaries]}
+    return [s.median * scale for s in summaries], band
+
+
 def _tell(ax: Axes, label: str, x: Any, y: Any, low: Any = None, high: Any = None) -> None:
     """Note what was drawn, for the data table."""
-    names, columns = (
-        [ax.get_xlabel() or "x", ax.get_ylabel() or "y"],
-        [list(x), list(map(float, y))],
-    )
-    if not isinstance(columns[0][0] if columns[0] else 0, str):
-        columns[0] = [float(value) for value in columns[0]]
+    if len(x) and isinstance(x[0], str):  # bars
+        names, columns = ["", ax.get_xlabel() or "value"], [list(x), list(map(float, y))]
     else:
-        names = ["", ax.get_xlabel() or "value"]
+        names = [ax.get_xlabel() or "x", ax.get_ylabel() or "y"]
+        columns = [list(map(float, x)), list(map(float, y))]
     if low is not None and high is not None:
         names += ["10th percentile", "90th percentile"]
         columns += [list(map(float, low)), list(map(float, high))]
@@ -303,3 +376,41 @@ def _legend(ax: Axes, label: str) -> Axes:
         below = {"loc": "upper left", "bbox_to_anchor": (0, -0.16), "ncols": 3} if many else {}
         ax.legend(framealpha=0.85, edgecolor="none", fontsize=9, handlelength=3.2, **below)
     return ax
+
+
+def _dress(axis: Axis, name: str, *, unit: str, scale: str) -> None:
+    """Give an axis its name, unit, scale and ticks."""
+    axis.set_label_text(f"{name} [{unit}]" if unit and unit != "bytes" else name, fontsize=10)
+    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    in_bytes = unit == "bytes"
+    if scale == "log":
+        set_scale("log", base=2 if in_bytes else 10)
+        axis.set_minor_formatter(FuncFormatter(lambda value, _: _between(axis, value)))
+        if in_bytes:
+            axis.set_major_locator(LogLocator(base=2, numticks=9))
+            axis.set_minor_locator(LogLocator(base=2, numticks=1))
+        axis.set_major_formatter(FuncFormatter(_as_bytes if in_bytes else _plain))
+    elif in_bytes:
+        axis.set_major_formatter(FuncFormatter(_as_bytes))
+
+
+def _as_bytes(nbytes: float, _: int | None = None) -> str:
+    """Write a number of bytes with a binary unit."""
+    power = 0
+    while abs(nbytes) >= 1024 and power < len(_UNITS) - 1:
+        nbytes /= 1024
+        power += 1
+    return f"{nbytes:.3g} {_UNITS[power]}"
+
+
+def _between(axis: Axis, value: float) -> str:
+    """Label the twos and fives as well where the axis has hardly a decade to label."""
+    low, high = axis.get_view_interval()
+    wanted = high < 60 * low and f"{value:.0e}"[0] in "25"
+    return _plain(value) if wanted else ""
+
+
+def _plain(value: float, _: int | None = None) -> str:
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    return f"{value:,.10g}"

@@ -59,10 +59,11 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
 
         Two controls: a slider from 2 to 64 that starts at 33, and a choice of two sizes.
     """
-    import ipywidgets as widgets
+    import ipywidgets
+    from IPython import get_ipython
 
     fields = {name: _field(name, control) for name, control in controls.items()}
-    picture = widgets.HTML()
+    picture = ipywidgets.HTML()
 
     def redraw(_: Any = None) -> None:
         values = {name: field.value for name, field in fields.items()}
@@ -71,31 +72,42 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     redraw()
     for field in fields.values():
         field.observe(redraw, names="value")
-    heading = widgets.HTML(f"<b>{html.escape(title)}</b>" if title else "")
-    box = widgets.VBox([heading, *fields.values(), picture])
+    heading = ipywidgets.HTML(f"<b>{html.escape(title)}</b>" if title else "")
+    box = ipywidgets.VBox([heading, *fields.values(), picture])
     box.add_class("labkit-explorer")
-    return _shown(box, static=f"<b>{html.escape(title)}</b>{picture.value}")
+    if get_ipython() is None:
+        return box
+    static = f"<b>{html.escape(title)}</b>{picture.value}"
+    return display(box, static=static, plain="a picture with sliders")
+
+
+def display(box: Any, *, static: str, plain: str) -> None:
+    """Display a widget, with HTML and text for whoever cannot show it."""
+    from IPython import display as ipython
+
+    bundle = box._repr_mimebundle_() or {}
+    ipython.display(bundle | {"text/html": static, "text/plain": plain}, raw=True)
 
 
 def _field(name: str, control: Control) -> Any:
-    import ipywidgets as widgets
+    import ipywidgets
 
     look = {
         "description": name.replace("_", " "),
         "style": {"description_width": "10em"},
-        "layout": widgets.Layout(width="36em"),
+        "layout": ipywidgets.Layout(width="36em"),
     }
     match control:
         case Log():
             decades = [math.log10(bound) for bound in (control.low, control.high)]
             start = control.start or math.sqrt(control.low * control.high)
-            return widgets.FloatLogSlider(
+            return ipywidgets.FloatLogSlider(
                 min=decades[0], max=decades[1], step=0.05, value=start, readout_format=".3g", **look
             )
         case list() if control:
-            return widgets.Dropdown(options=_options(control), value=control[0], **look)
+            return ipywidgets.Dropdown(options=_options(control), value=control[0], **look)
         case (list() as choices, start) if start in choices:
-            return widgets.Dropdown(options=_options(choices), value=start, **look)
+            return ipywidgets.Dropdown(options=_options(choices), value=start, **look)
         case (low, high, *rest) if len(rest) <= 2 and all(_is_number(v) for v in control):
             return _slider(low, high, rest, look)
     raise ValueError(
@@ -105,13 +117,13 @@ def _field(name: str, control: Control) -> Any:
 
 
 def _slider(low: float, high: float, rest: list[float], look: dict[str, Any]) -> Any:
-    import ipywidgets as widgets
+    import ipywidgets
 
     whole = all(isinstance(value, int) for value in (low, high, *rest))
     step = rest[0] if rest else (1 if whole else (high - low) / 100)
     middle = low + round((high - low) / 2 / step) * step
     start = rest[1] if len(rest) == 2 else middle
-    kind = widgets.IntSlider if whole else widgets.FloatSlider
+    kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
     return kind(min=low, max=high, step=step, value=start, **look)
 
 
@@ -121,21 +133,3 @@ def _options(choices: list[Any]) -> list[tuple[str, Any]]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _shown(box: Any, *, static: str) -> Any:
-    """Display a widget with its static picture as the alternative; return it outside a notebook."""
-    from IPython import get_ipython
-
-    if get_ipython() is None:
-        return box
-    display(box, static=static, plain="a picture with sliders")
-    return None
-
-
-def display(box: Any, *, static: str, plain: str) -> None:
-    """Display a widget, with HTML and text for whoever cannot show it."""
-    from IPython import display as ipython
-
-    bundle = box._repr_mimebundle_() or {}
-    ipython.display(bundle | {"text/html": static, "text/plain": plain}, raw=True)

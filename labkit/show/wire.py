@@ -135,17 +135,11 @@ def _arrow(
     """Draw a curved arrow; the two directions of a pair bend away from each other."""
     ax.add_patch(
         FancyArrowPatch(
-            start,
-            end,
-            connectionstyle="arc3,rad=0.16",
-            arrowstyle="-|>,head_length=7,head_width=4",
-            linewidth=0.8 + 3.6 * share / most,
+            start, end, connectionstyle="arc3,rad=0.16", shrinkA=13, shrinkB=13, zorder=2,
+            arrowstyle="-|>,head_length=7,head_width=4", linewidth=0.8 + 3.6 * share / most,
             color=plots.style(0).color,
-            shrinkA=13,
-            shrinkB=13,
-            zorder=2,
         )
-    )
+    )  # fmt: skip
     (x0, y0), (x1, y1) = start, end
     early = 0.66 * np.array([x0, y0]) + 0.34 * np.array([x1, y1])  # in the middle, many cross
     aside = 0.07 * np.array([y1 - y0, x0 - x1])  # where the arc bulges: right of the way

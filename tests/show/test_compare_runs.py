@@ -17,9 +17,14 @@ def record():
     )  # fmt: skip
 
 
+def compared(runs):
+    (table,) = tables_of(compare_runs.draw(runs))
+    return table
+
+
 def test_sizes_may_differ_where_bandwidth_is_compared(record):
     larger = replace(record, nbytes=8000, samples=[[2e-3, 2e-3]])
-    (table,) = tables_of(compare_runs.draw({"here": [record], "there": [larger]}))
+    table = compared({"here": [record], "there": [larger]})
     assert table.columns == ["case", "here: busbw [MB/s]", "there: busbw [MB/s]"]
     assert table.rows == [["ring", approx(2), approx(4)]]
 
@@ -27,20 +32,21 @@ def test_sizes_may_differ_where_bandwidth_is_compared(record):
 def test_a_run_with_several_settings_has_a_mark_for_each(record):
     on_eight = replace(record, params={"hosts": 8, "rate": "1gbit"})
     under_torchrun = replace(record, params={"hosts": 16, "rate": "torchrun"})
-    rows = compare_runs.in_common({"here": [record, on_eight], "there": [under_torchrun]})
-    assert compare_runs.columns(rows) == ["here, 4 hosts, 1gbit", "here, 8 hosts, 1gbit", "there"]
+    table = compared({"here": [record, on_eight], "there": [under_torchrun]})
+    settings = ["here, 4 hosts, 1gbit", "here, 8 hosts, 1gbit", "there"]
+    assert table.columns == ["case", *(f"{where}: busbw [MB/s]" for where in settings)]
 
 
 def test_without_bytes_it_is_time_that_is_compared(record):
     timed = [replace(record, nbytes=None, params={"pairs": pairs}) for pairs in (1, 2)]
-    rows = compare_runs.in_common({"here": timed, "there": timed})
-    assert list(rows) == ["ring, pairs=1", "ring, pairs=2"]
-    table = compare_runs.table(rows)
+    table = compared({"here": timed, "there": timed})
+    assert [row[0] for row in table.rows] == ["ring, pairs=1", "ring, pairs=2"]
     assert table.columns[1] == "here: time [ms]" and table.rows[0][1] == approx(1)
 
 
 def test_cases_of_one_run_only_are_left_out(record):
     alone = replace(record, case="alone")
-    assert list(compare_runs.in_common({"a": [record, alone], "b": [record]})) == ["ring"]
+    table = compared({"a": [record, alone], "b": [record]})
+    assert [row[0] for row in table.rows] == ["ring"]
     with raises(ValueError, match="a and b have no case in common"):
-        compare_runs.in_common({"a": [record], "b": [alone]})
+        compared({"a": [record], "b": [alone]})

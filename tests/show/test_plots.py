@@ -1,6 +1,8 @@
+import gc
 import json
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 from matplotlib.colors import to_rgb
@@ -9,7 +11,7 @@ from pytest import approx, mark
 
 from labkit.measure.records import Tier
 from labkit.measure.tables import Table
-from labkit.show import alt_text, plots, ticks
+from labkit.show import alt_text, plots
 
 
 def sample():
@@ -50,7 +52,7 @@ def test_the_picture_carries_its_description_and_table():
     ax = sample()
     plots.describe(ax, 'Time "doubles"\n  with the pairs.')
     page = alt_text.to_html(ax)
-    assert 'alt="Time &quot;doubles&quot; with the pairs."' in page
+    assert 'alt="Time &#34;doubles&#34; with the pairs."' in page
     assert '<td class="figure">40.5</td>' in page and ">Pairs</th>" in page
 
 
@@ -62,6 +64,12 @@ def test_a_table_that_is_given_replaces_the_drawn_one():
     ax = sample()
     plots.describe(ax, "x", table=Table(["a"], [[1]]))
     assert alt_text.tables_of(ax) == [Table(["a"], [[1]], "A title")]
+
+
+def test_a_figure_that_nobody_holds_is_freed():
+    kept = weakref.ref(sample().figure)
+    gc.collect()
+    assert kept() is None
 
 
 def test_saved_pictures_hold_their_text(tmp_path):
@@ -102,13 +110,13 @@ def test_a_matrix_writes_every_figure_but_nan():
     ("nbytes", "text"), [(0, "0 B"), (1023, "1.02e+03 B"), (4096, "4 KiB"), (3 * 2**29, "1.5 GiB")]
 )
 def test_bytes_read_as_people_say_them(nbytes, text):
-    assert ticks.human_bytes(nbytes) == text
+    assert plots._as_bytes(nbytes) == text
 
 
 def test_byte_ticks_are_powers_of_two():
     ax = plots.new_axes(x="Size", xunit="bytes", xscale="log")
     plots.line(ax, [4, 2**26], [1, 2])
-    labels = [ticks._as_bytes(value) for value in ax.get_xticks()]
+    labels = [plots._as_bytes(value) for value in ax.get_xticks()]
     assert all(np.log2(value) == approx(round(np.log2(value))) for value in ax.get_xticks())
     assert "1 MiB" in labels or "2 MiB" in labels or "4 MiB" in labels
 

@@ -54,12 +54,12 @@ def tell(results):
     traces, usages, reports = zip(*results, strict=True)
     timeline = Timeline(traces)
     table = timeline.table()
-    blame = timeline.blame()
+    delays = timeline.straggler_delays()
     columns = [*table.columns, "delayed all by", "on CPU", "queued for CPU"]
     print("  ".join(columns), f"    (ms per step, {STEPS} steps)")
     for row, usage in zip(table.rows, usages, strict=True):
         rank, *times = row
-        times += [1e3 * x for x in (blame[rank], usage.on_cpu, usage.waiting)]
+        times += [1e3 * x for x in (delays[rank], usage.on_cpu, usage.waiting)]
         cells = [str(rank), *(f"{ms / STEPS:.2f}" for ms in times)]
         print("  ".join(cell.rjust(len(name)) for cell, name in zip(cells, columns, strict=True)))
     print(f"collective calls per step: {len(reports[0].calls) / STEPS:g}")

@@ -217,9 +217,9 @@ def fabric() -> tuple[str, ...]:
 
 def wire_meter() -> tuple[str, ...]:
     """Check that the kernel tells how many bytes a socket sent."""
-    from labkit.measure import sockets
+    from labkit.measure import wire
 
-    if reason := sockets.unavailable():
+    if reason := wire.unavailable():
         return f"no: {reason}", "Checks count the bytes of send calls instead of bytes on the wire."
     return ("bytes per connection can be read (TCP_INFO)",)
 

@@ -1,12 +1,11 @@
 """The most memory that a block's tensors took at one time, counted from the tensors themselves.
 
-    with memory.watch() as usage:
+    with memory.watch() as allocated:
         y = x * 2 + 1        # two tensors of x's size, but never more than two at once
-    usage.peak               # bytes
+    allocated.peak           # bytes
 
 Exact and the same on every machine, unlike the process's resident memory. It counts what Python
-code
-makes: buffers inside the library (gloo's) do not show.
+code makes: buffers inside the library (gloo's) do not show.
 """
 
 import weakref
@@ -21,7 +20,7 @@ from labkit.measure.calls import Observer
 
 
 @dataclass(slots=True)
-class Usage:
+class Allocated:
     """Bytes of the storages that a block made, each counted once however many tensors view it."""
 
     now: int = 0
@@ -29,50 +28,38 @@ class Usage:
     peak: int = 0
     """The most that was alive at one time."""
 
-    def _grow(self, nbytes: int) -> None:
+    def _add(self, nbytes: int) -> None:
         self.now += nbytes
         self.peak = max(self.peak, self.now)
 
 
 @contextmanager
-def watch() -> Iterator[Usage]:
-    """Count the memory of the tensors that this thread makes during the block.
-
-    Yields:
-        A `Usage`, kept up to date.
-    """
-    usage = Usage()
-    with _Watcher(usage):
-        yield usage
+def watch() -> Iterator[Allocated]:
+    """Count the memory of the tensors that this thread makes during the block."""
+    allocated = Allocated()
+    with _Watcher(allocated):
+        yield allocated
 
 
 class _Watcher(Observer):
     """Sees every operator's results; a storage that no argument had is new."""
 
-    def __init__(self, usage: Usage):
+    def __init__(self, allocated: Allocated):
         super().__init__()
-        self.usage = usage
+        self.allocated = allocated
         self.seen: weakref.WeakSet = weakref.WeakSet()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        given = {_storage(leaf)._cdata for leaf in tree_leaves((args, kwargs)) if _is_tensor(leaf)}
+        given = {storage._cdata for storage in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
-        for tensor in filter(_is_tensor, tree_leaves(result)):
-            storage = _storage(tensor)
+        for storage in _storages(result):
             if storage._cdata not in given and storage not in self.seen:
                 self.seen.add(storage)
-                self.usage._grow(storage.nbytes())
-                weakref.finalize(storage, _shrink, self.usage, storage.nbytes())
+                self.allocated._add(storage.nbytes())
+                weakref.finalize(storage, self.allocated._add, -storage.nbytes())
         return result
 
 
-def _shrink(usage: Usage, nbytes: int) -> None:
-    usage.now -= nbytes
-
-
-def _is_tensor(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor)
-
-
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
-    return tensor.untyped_storage()
+def _storages(values: object) -> list[torch.UntypedStorage]:
+    tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    return [tensor.untyped_storage() for tensor in tensors]

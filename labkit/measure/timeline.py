@@ -1,15 +1,17 @@
 """The traces of all ranks side by side: who came late, what was hidden, what was exposed."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from labkit.measure import intervals
-from labkit.measure.clock import Clock
 from labkit.measure.tables import Table
-from labkit.measure.trace import MAIN, NETWORK, Kind, RankTrace, Span, each_span
+from labkit.measure.trace import MAIN, NETWORK, Clock, Kind, RankTrace, Span, Tracer, covered
 
 BUSY = (Kind.COMPUTE, Kind.INPUT)
 TALKING = (Kind.COLLECTIVE, Kind.WAIT, Kind.MOVE)
+MARKER = "labkit clock marker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,6 @@ class Arrival:
         return max(self.begins)
 
     @property
-    def skew(self) -> float:
-        """Seconds between the first rank's arrival and the last one's."""
-        return self.complete - min(self.begins)
-
-    @property
     def waits(self) -> tuple[float, ...]:
         """By rank: seconds it waited for the last one."""
         return tuple(min(self.complete, e) - b for b, e in zip(self.begins, self.ends, strict=True))
@@ -54,28 +51,21 @@ class Arrival:
         return max(self.ends) - self.complete
 
     @property
-    def elapsed(self) -> float:
-        """Seconds that the slowest rank's own timer shows around the call."""
-        return max(e - b for b, e in zip(self.begins, self.ends, strict=True))
-
-    @property
-    def blame(self) -> float:
+    def straggler_delay(self) -> float:
         """Seconds that the collective would have started earlier without the last rank's delay.
 
         That is the last arrival minus the one before it: were the last rank on time, the next to
         last would decide.
         """
-        if len(self.begins) < 2:
-            return 0.0
-        return self.complete - sorted(self.begins)[-2]
+        return self.complete - sorted((*self.begins, min(self.begins)))[-2]
 
 
 class Timeline:
     """Spans of all ranks on one clock.
 
         timeline = Timeline(launch(program, world_size=4))    # each rank returned tracer.trace()
-        timeline.blame()           # {2: 0.0203}: the others waited 20 ms for rank 2
-        timeline.exposed(rank=0)   # seconds in which rank 0 did nothing but communicate
+        timeline.straggler_delays()   # {2: 0.0203}: the others waited 20 ms for rank 2 alone
+        timeline.exposed(rank=0)      # seconds in which rank 0 did nothing but communicate
 
     Args:
         traces: one `RankTrace` per rank, any order.
@@ -86,16 +76,12 @@ class Timeline:
 
     def __init__(self, traces: Sequence[RankTrace]):
         self._traces = tuple(sorted(traces, key=lambda trace: trace.rank))
-        ranks = [trace.rank for trace in self._traces]
-        if len(set(ranks)) != len(ranks):
-            raise ValueError(f"one trace per rank is needed; got traces of ranks {ranks}")
-        self.spans = sorted(each_span(self._traces), key=lambda s: (s.rank, s.begin, s.end))
+        self.ranks = [trace.rank for trace in self._traces]
+        if len(set(self.ranks)) != len(self.ranks):
+            raise ValueError(f"one trace per rank is needed; got traces of ranks {self.ranks}")
+        spans = (span for trace in self._traces for span in trace.spans)
+        self.spans = sorted(spans, key=lambda s: (s.rank, s.begin, s.end))
         self.clock_error = max((trace.clock.error for trace in self._traces), default=0.0)
-
-    @property
-    def ranks(self) -> list[int]:
-        """The ranks that have a trace, in rising order."""
-        return [trace.rank for trace in self._traces]
 
     @property
     def begin(self) -> float:
@@ -104,7 +90,8 @@ class Timeline:
 
     def steps(self, first: int, last: int | None = None) -> "Timeline":
         """Return the timeline of steps ``first`` to ``last`` (None: all that follow)."""
-        return self._keep(lambda s: first <= s.step and (last is None or s.step <= last))
+        wanted = range(first, 2**63 if last is None else last + 1)
+        return self._map(lambda span: [span] if span.step in wanted else [])
 
     def arrivals(self) -> list[Arrival]:
         """Return every collective, in the order of the calls, matched over the ranks.
@@ -115,14 +102,14 @@ class Timeline:
         by_rank = [
             {s.call: s for s in self.of(rank, kinds=(Kind.COLLECTIVE,))} for rank in self.ranks
         ]
-        calls = sorted(set().union(*by_rank)) if by_rank else []
+        calls = sorted(set().union(*by_rank))
         return [_arrival(call, [spans.get(call) for spans in by_rank]) for call in calls]
 
-    def blame(self) -> dict[int, float]:
+    def straggler_delays(self) -> dict[int, float]:
         """Return, by rank, the seconds by which it alone delayed the collectives."""
         total = dict.fromkeys(self.ranks, 0.0)
         for arrival in self.arrivals():
-            total[self.ranks[arrival.last]] += arrival.blame
+            total[self.ranks[arrival.last]] += arrival.straggler_delay
         return total
 
     def split(self) -> "Timeline":
@@ -138,22 +125,20 @@ class Timeline:
 
         Blocking collectives count whole; launched ones only as far as the rank waits for them.
         """
-        return intervals.length(_times(self.of(rank, kinds=TALKING, channel=MAIN)))
+        return self.seconds(rank, *TALKING)
 
     def hidden(self, rank: int) -> float:
         """Return the seconds in which a launched collective ran while the rank was busy."""
-        network = _times(self.of(rank, kinds=TALKING, channel=NETWORK))
-        return intervals.length(
-            intervals.intersection(network, _times(self.of(rank, kinds=BUSY, channel=MAIN)))
-        )
+        moving = _times(self.of(rank, kinds=TALKING, channel=NETWORK))
+        busy = _times(self.of(rank, kinds=BUSY, channel=MAIN))
+        return covered(moving) + covered(busy) - covered(moving + busy)
 
     def seconds(self, rank: int, *kinds: Kind) -> float:
         """Return the seconds that the rank's own thread spent in spans of these kinds."""
-        return intervals.length(_times(self.of(rank, kinds=kinds, channel=MAIN)))
+        return covered(_times(self.of(rank, kinds=kinds, channel=MAIN)))
 
     def of(self, rank: int, *, kinds: Iterable[Kind] = tuple(Kind), channel=None) -> list[Span]:
         """Return one rank's spans of some kinds, on one channel or (None) on all."""
-        kinds = tuple(kinds)
         return [
             s
             for s in self.spans
@@ -179,21 +164,17 @@ class Timeline:
 
     def table(self) -> Table:
         """Return one row per rank: milliseconds by kind, exposed, hidden."""
-        timeline = self.split()
+        split = self.split()
         kinds = [Kind.INPUT, Kind.COMPUTE, Kind.PACK, Kind.WAIT, Kind.MOVE]
         columns = ["rank", *(f"{kind} ms" for kind in kinds), "exposed ms", "hidden ms"]
-        rows = [
-            [rank]
-            + [round(1e3 * timeline.seconds(rank, kind), 2) for kind in kinds]
-            + [round(1e3 * timeline.exposed(rank), 2), round(1e3 * timeline.hidden(rank), 2)]
-            for rank in self.ranks
-        ]
+        rows = []
+        for rank in self.ranks:
+            seconds = [split.seconds(rank, kind) for kind in kinds]
+            seconds += [split.exposed(rank), split.hidden(rank)]
+            rows.append([rank, *(round(1e3 * x, 2) for x in seconds)])
         return Table(columns, rows)
 
-    def _keep(self, wanted) -> "Timeline":
-        return self._map(lambda span: [span] if wanted(span) else [])
-
-    def _map(self, change) -> "Timeline":
+    def _map(self, change: Callable[[Span], list[Span]]) -> "Timeline":
         return Timeline(
             [
                 replace(trace, spans=tuple(new for span in trace.spans for new in change(span)))
@@ -202,11 +183,82 @@ class Timeline:
         )
 
 
+def save_chrome(
+    timeline: Timeline, path: str | Path, *, profiles: Mapping[int, str] | None = None
+) -> Path:
+    """Save a timeline as Chrome trace JSON, which https://ui.perfetto.dev opens; return the path.
+
+    Format: "Trace Event Format" (Google, 2016): complete events (``ph: X``) with times in
+    microseconds, ``pid`` = rank, ``tid`` = channel; time 0 is the first span's begin.
+
+    Args:
+        timeline: what to save.
+        path: the file to write.
+        profiles: by rank, the text of that rank's ``profiler.export_chrome_trace``, which has a
+            clock of its own. The profiled block must contain a `clock_marker` of the rank's tracer.
+
+    Raises:
+        ValueError: a profile or its rank's trace has no clock marker.
+    """
+    threads, events = {MAIN: 1, NETWORK: 2}, []
+    for rank in timeline.ranks:
+        events.append(_name("process_name", rank, 0, f"rank {rank}"))
+        events += [_name("thread_name", rank, tid, name) for name, tid in threads.items()]
+    for span in timeline.split().spans:
+        about = {"step": span.step, "call": span.call, "nbytes": span.nbytes}
+        events.append(
+            {
+                "ph": "X",
+                "name": span.name,
+                "cat": str(span.kind),
+                "pid": span.rank,
+                "tid": threads[span.channel],
+                "ts": (span.begin - timeline.begin) * 1e6,
+                "dur": span.seconds * 1e6,
+                "args": {key: value for key, value in about.items() if value is not None},
+            }
+        )
+    for rank, text in (profiles or {}).items():
+        events += _profile_events(timeline, rank, json.loads(text)["traceEvents"])
+    path = Path(path)
+    path.write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}))
+    return path
+
+
+@contextmanager
+def clock_marker(tracer: Tracer) -> Iterator[None]:
+    """Record one short span both in ``tracer`` and in the torch profiler that is running."""
+    from torch.profiler import record_function
+
+    with tracer.span(MARKER, Kind.COMPUTE), record_function(MARKER):
+        yield
+
+
+def _profile_events(timeline: Timeline, rank: int, events: list[dict]) -> Iterator[dict]:
+    ours = [s.begin for s in timeline.of(rank) if s.name == MARKER]
+    theirs = [e["ts"] for e in events if e.get("name") == MARKER and "ts" in e]
+    if not ours or not theirs:
+        raise ValueError(
+            f"rank {rank}: no clock marker in {'the profile' if ours else 'the trace'}. Put "
+            "`with clock_marker(tracer): pass` inside the profiled block."
+        )
+    shift = (min(ours) - timeline.begin) * 1e6 - min(theirs)
+    process = 1000 + rank  # beside the timeline's own processes, not among their threads
+    yield _name("process_name", process, 0, f"rank {rank}: torch.profiler")
+    for event in events:
+        if event.get("ph") == "X":
+            yield event | {"pid": process, "ts": event["ts"] + shift}
+
+
+def _name(what: str, pid: int, tid: int, name: str) -> dict:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
 def _rest(span: Span) -> tuple:
     return span.channel, span.step, span.call, span.nbytes
 
 
-def _times(spans: Iterable[Span]) -> list[intervals.Interval]:
+def _times(spans: Iterable[Span]) -> list[tuple[float, float]]:
     return [(span.begin, span.end) for span in spans]
 
 
@@ -217,13 +269,8 @@ def _arrival(call: int, spans: list[Span | None]) -> Arrival:
             f"collective number {call} is, by rank, {names}. All ranks must trace the same "
             "collectives in the same order (None: this rank traced fewer)."
         )
-    return Arrival(
-        names[0],
-        call,
-        spans[0].step,
-        tuple(span.begin for span in spans),
-        tuple(span.end for span in spans),
-    )
+    begins, ends = zip(*_times(spans), strict=True)
+    return Arrival(names[0], call, spans[0].step, begins, ends)
 
 
 def _split(span: Span, complete: dict[int, float]) -> list[Span]:

@@ -1,8 +1,9 @@
-"""Time a call on every rank, in the way that the field's own benchmarks do.
+"""Time a call on every rank: warm up, let the ranks meet, time each call on each rank.
 
-The method is that of nccl-tests: warm up, align the ranks, time each call on each rank. Afterwards
-the time of a collective is the *slowest* rank's, per iteration; what is reported is the median
-with the 10th and 90th percentile; bandwidths follow from the time and are never averaged.
+Afterwards the time of a collective is the *slowest* rank's, per iteration; what is reported is the
+median with the 10th and 90th percentile; bandwidths follow from the time and are never averaged.
+(nccl-tests does otherwise: it times many calls in a row and prints their average, over all ranks
+too. Averages hide a hiccup in every figure; back-to-back calls hide the wait for late ranks.)
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ class Summary:
     count: int
 
     def __str__(self) -> str:
-        unit, scale = _unit(self.median)
-        low, middle, high = (f"{x * scale:.3g}" for x in (self.p10, self.median, self.p90))
+        scales = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+        unit = next((unit for unit, x in scales.items() if self.median * x >= 1), "ns")
+        low, middle, high = (f"{x * scales[unit]:.3g}" for x in (self.p10, self.median, self.p90))
         return f"{middle} {unit} ({low} to {high}, {self.count} samples)"
 
 
@@ -39,8 +41,9 @@ def time_calls(
 ) -> list[float]:
     """Call ``fn`` repeatedly on this rank and return the seconds that each call took.
 
-    Every rank of the group calls this, with the same numbers. Before each call the ranks meet in
-    a barrier, which is not part of the time. On a GPU the work is awaited before the clock stops.
+    Every rank of the group calls this, with the same numbers. Before each call the ranks meet in a
+    barrier, which is not part of the time. The clock stops when the work is done: a Work that
+    ``fn`` returns, or a list of them, is waited for, and so is a GPU.
 
     Args:
         fn: What to time; called without arguments.
@@ -58,7 +61,7 @@ def time_calls(
         >>> from labkit import launch
         >>> def program():
         ...     x = torch.ones(1000)
-        ...     return time_calls(lambda: dist.all_reduce(x), iters=10)
+        ...     return time_calls(lambda: dist.all_reduce(x, async_op=True), iters=10)
         >>> [len(samples) for samples in launch(program, world_size=2)]
         [10, 10]
     """
@@ -69,7 +72,7 @@ def time_calls(
     meet = _barrier(group) if align else _nothing
     for _ in range(warmup):
         meet()
-        fn()
+        _wait(fn())
     settle = _cuda_synchronize()  # the first call may have been the first to use a GPU
     samples = []
     clock = time.perf_counter
@@ -77,7 +80,7 @@ def time_calls(
         settle()
         meet()
         start = clock()
-        fn()
+        _wait(fn())
         settle()
         samples.append(clock() - start)
     return samples
@@ -105,17 +108,16 @@ def summarize(samples: Sequence[float]) -> Summary:
     """
     if not samples:
         raise ValueError("summarize needs at least one sample, got none.")
-    ordered = sorted(samples)
-    return Summary(
-        statistics.median(ordered), _percentile(ordered, 10), _percentile(ordered, 90), len(ordered)
-    )
+    twice = samples if len(samples) > 1 else [*samples, *samples]
+    tenths = statistics.quantiles(twice, n=10, method="inclusive")
+    return Summary(statistics.median(samples), tenths[0], tenths[-1], len(samples))
 
 
-def _percentile(ordered: Sequence[float], percent: float) -> float:
-    position = (len(ordered) - 1) * percent / 100
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+def _wait(result: Any) -> None:
+    if result is not None:
+        for work in result if isinstance(result, list | tuple) else (result,):
+            if hasattr(work, "wait"):
+                work.wait()
 
 
 def _barrier(group: Any) -> Callable[[], Any]:
@@ -133,10 +135,3 @@ def _cuda_synchronize() -> Callable[[], Any]:
 
 def _nothing() -> None:
     pass
-
-
-def _unit(seconds: float) -> tuple[str, float]:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1:
-            return unit, scale
-    return "ns", 1e9

@@ -1,20 +1,25 @@
 """Write down what a rank does, and when, on one clock for all ranks.
 
-A `Tracer` lives inside a rank. It records spans: stretches of time with a name and a kind. What
-the rank returns, `Tracer.trace()`, is plain data; `labkit.measure.timeline.Timeline` puts the
-traces of all ranks side by side and answers the questions.
+A `Tracer` lives inside a rank. It records spans: stretches of time with a name and a kind. What the
+rank returns, `Tracer.trace()`, is plain data; `labkit.measure.timeline.Timeline` puts the traces of
+all ranks side by side and answers the questions.
+
+The clock: ranks under one Linux kernel share it already, since ``time.perf_counter`` reads
+CLOCK_MONOTONIC, which is one for all CPUs and for all processes of a time namespace. Ranks under
+different kernels estimate the offset as NTP does: rank 0 sends its time, the other answers with its
+own, and the answer lies somewhere inside the round trip.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
+import torch
 import torch.distributed as dist
-
-from labkit.measure.clock import Clock, agree
 
 
 class Kind(StrEnum):
@@ -41,6 +46,22 @@ NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """How to read this rank's ``time.perf_counter()`` on rank 0's clock."""
+
+    offset: float
+    """Seconds to add to this rank's reading."""
+    error: float
+    """The true offset lies within plus or minus this many seconds."""
+    source: str
+    """``"one kernel"`` or ``"round trips"``."""
+
+    def now(self) -> float:
+        """Return the present time in seconds on rank 0's clock."""
+        return time.perf_counter() + self.offset
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """One stretch of one rank's time."""
 
@@ -63,6 +84,23 @@ class Span:
         return self.end - self.begin
 
 
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return the seconds that pairs ``(begin, end)`` cover, counting none of them twice.
+
+    Time in A and not in B is ``covered(A + B) - covered(B)``; time in both,
+    ``covered(A) + covered(B) - covered(A + B)``.
+
+    Example:
+        >>> covered([(3, 4), (0, 2), (1, 3)])
+        4
+    """
+    total, reached = 0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class RankTrace:
     """All that one rank wrote down."""
@@ -75,7 +113,7 @@ class RankTrace:
 class Launched:
     """A collective that runs in the background. ``wait`` records the time it costs to wait."""
 
-    def __init__(self, tracer: "Tracer", work, name: str, call: int):
+    def __init__(self, tracer: "Tracer", work: dist.Work, name: str, call: int):
         self.work, self._tracer, self._name, self._call = work, tracer, name, call
 
     def wait(self) -> None:
@@ -95,7 +133,7 @@ class Tracer:
         return tracer.trace()
 
     Args:
-        clock: turns this rank's time into the common time (`labkit.measure.clock.agree`).
+        clock: turns this rank's time into the common time (`agree`).
         rank: this rank.
         synchronize: called at both ends of every span on the main channel. On a GPU pass
             ``torch.cuda.synchronize``: without it a span holds the time to *launch* kernels. It
@@ -104,10 +142,9 @@ class Tracer:
 
     def __init__(self, clock: Clock, rank: int, *, synchronize: Callable[[], None] | None = None):
         self.clock, self.rank, self.step = clock, rank, 0
-        self._synchronize = synchronize
+        self._synchronize = synchronize or (lambda: None)
         self._spans: list[Span] = []
-        self._calls = 0
-        self._running = 0
+        self._calls = self._running = 0
         self._idle = threading.Condition()
 
     @classmethod
@@ -130,15 +167,18 @@ class Tracer:
         finally:
             self.record(name, kind, begin, self._now(), call=call, nbytes=nbytes)
 
-    def record(self, name: str, kind: Kind, begin: float, end: float, *, call=None, nbytes=None):
-        """Record a span on the main channel from times that were read from ``clock.now()``."""
-        self._add(name, kind, begin, end, MAIN, self.step, call, nbytes)
+    def record(self, name: str, kind: Kind, begin: float, end: float, **more) -> None:
+        """Record a span from times that were read from ``clock.now()``; `more` as in `Span`."""
+        more.setdefault("step", self.step)
+        self._spans.append(Span(self.rank, name, kind, begin, end, **more))
 
     def collective(self, name: str, *, nbytes: int | None = None):
         """Record a blocking collective. Every rank traces the same collectives in one order."""
         return self.span(name, Kind.COLLECTIVE, call=self._next_call(), nbytes=nbytes)
 
-    def launch(self, name: str, start: Callable[[], dist.Work], *, nbytes: int | None = None):
+    def launch(
+        self, name: str, start: Callable[[], dist.Work], *, nbytes: int | None = None
+    ) -> Launched:
         """Start a collective in the background and record it on the network channel.
 
         Args:
@@ -147,8 +187,8 @@ class Tracer:
             nbytes: the bytes of its buffer.
 
         Returns:
-            A `Launched`, to ``wait`` for. The span ends when the backend says that the work is
-            done (its future), whether or not anybody waits.
+            What to ``wait`` for. The span ends when the backend says that the work is done (its
+            future), whether or not anybody waits.
         """
         call, step, begin = self._next_call(), self.step, self.clock.now()
         work = start()
@@ -157,8 +197,9 @@ class Tracer:
 
         def done(_future) -> None:
             end = self.clock.now()  # first: what follows may wait for the interpreter's lock
+            about = {"channel": NETWORK, "step": step, "call": call, "nbytes": nbytes}
             with self._idle:
-                self._add(name, Kind.COLLECTIVE, begin, end, NETWORK, step, call, nbytes)
+                self.record(name, Kind.COLLECTIVE, begin, end, **about)
                 self._running -= 1
                 self._idle.notify_all()
 
@@ -185,22 +226,55 @@ class Tracer:
         return self._calls - 1
 
     def _now(self) -> float:
-        if self._synchronize is not None:
-            self._synchronize()
+        self._synchronize()
         return self.clock.now()
 
-    def _add(self, name, kind, begin, end, channel, step, call, nbytes) -> None:
-        self._spans.append(
-            Span(self.rank, name, kind, begin, end, channel, step=step, call=call, nbytes=nbytes)
-        )
+
+def agree(*, group=None, rounds: int = 20, trust_kernel: bool = True) -> Clock:
+    """Agree on rank 0's clock. A collective: every rank of ``group`` calls it.
+
+    Args:
+        group: the process group; None is the default group.
+        rounds: round trips per rank where clocks differ; the fastest one counts.
+        trust_kernel: use the kernel's clock as it is where all ranks share it. False measures
+            round trips in any case, which shows how good that estimate is.
+
+    Returns:
+        This rank's clock. Under one kernel its error is the timer's resolution; over a network
+        it is half of the fastest round trip (D. Mills, RFC 5905, section 8).
+    """
+    identities = [None] * dist.get_world_size(group)
+    dist.all_gather_object(identities, _kernel_identity(), group=group)
+    if trust_kernel and identities[0] is not None and len(set(identities)) == 1:
+        return Clock(0.0, time.get_clock_info("perf_counter").resolution, "one kernel")
+    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    stamp = torch.zeros(2, dtype=torch.float64, device=device)
+    clock = Clock(0.0, 0.0, "round trips")
+    for other in range(1, dist.get_world_size(group)):  # in turn: they must not disturb each other
+        trips = range(rounds + 1)  # the first opens the connection
+        if dist.get_rank(group) == 0:
+            for _ in trips:
+                dist.recv(stamp, group=group, group_src=other)
+                stamp[0] = time.perf_counter()
+                dist.send(stamp, group=group, group_dst=other)
+        elif dist.get_rank(group) == other:
+            clock = min((_round_trip(stamp, group) for _ in trips), key=lambda trip: trip.error)
+        dist.barrier(group)
+    return clock
 
 
-def local_tracer() -> Tracer:
-    """Return a tracer for one process without a group: it reads its own clock."""
-    return Tracer(Clock(0.0, time.get_clock_info("perf_counter").resolution, "one process"), 0)
+def _round_trip(stamp: torch.Tensor, group) -> Clock:
+    begin = time.perf_counter()
+    dist.send(stamp, group=group, group_dst=0)
+    dist.recv(stamp, group=group, group_src=0)
+    end = time.perf_counter()
+    return Clock(float(stamp[0]) - (begin + end) / 2, (end - begin) / 2, "round trips")
 
 
-def each_span(traces: list[RankTrace]) -> Iterator[Span]:
-    """Yield every span of every rank."""
-    for trace in traces:
-        yield from trace.spans
+def _kernel_identity() -> str | None:
+    """Name the clock that this process reads; None where it cannot be named (not Linux)."""
+    boot, offsets = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/timens_offsets")
+    try:
+        return boot.read_text() + (offsets.read_text() if offsets.exists() else "")
+    except OSError:
+        return None

@@ -9,8 +9,9 @@
 
     wire.payload(launch(program, world_size=4))   # 4 x 4 bytes: row = sender, column = receiver
 
-The counts are the kernel's (`labkit.measure.sockets`), so they hold for code that nobody can edit,
-such as gloo's.
+**The counts are the kernel's.** Linux keeps them in `struct tcp_info`, which any process may read
+for a socket that it holds: no root, no tracing, nothing to change in the code that owns the socket
+(here: gloo's threads, inside torch). So they hold for code that nobody can edit.
 
 **Payload and control.** gloo puts a 48-byte header before each message and sends two more headers
 without a message, "ready to send" and "ready to receive". So what rank i sends to rank j is
@@ -24,16 +25,23 @@ be seen; the payload of each pair is then taken to be a multiple of `unit` bytes
 be a whole number of headers. What does not add up is refused.
 """
 
+import contextlib
+import fcntl
 import math
 import os
+import socket
+import stat
+import struct
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch.distributed as dist
 
-from labkit.measure import sockets
 from labkit.measure.calls import ANY_SOURCE, Call, CallLog
 
 HEADER = 48
@@ -41,6 +49,10 @@ HEADER = 48
 SEGMENT = 2**20
 """Largest message that gloo's collectives send; larger tensors go in several (gloo's
 kMaxSegmentSize)."""
+
+# Offsets in struct tcp_info (linux/tcp.h). The last two came with Linux 4.19.
+_BYTES_RECEIVED, _BYTES_SENT, _BYTES_RETRANS, _TCP_INFO_BYTES = 128, 200, 208, 216
+_SIOCOUTQNSD = 0x894B  # ioctl: bytes of the send queue that have not left (linux/sockios.h)
 
 
 class WireUnavailable(RuntimeError):
@@ -52,6 +64,31 @@ class WireMismatch(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Connection:
+    """One end of a TCP connection. Its other end has `local` and `peer` swapped."""
+
+    local: tuple[str, int]
+    peer: tuple[str, int]
+    network: int
+    """The network namespace (its inode) where the addresses mean something, 0 when they mean the
+    same everywhere."""
+
+    @property
+    def other_end(self) -> "Connection":
+        """The same connection as the process at the other end sees it."""
+        return Connection(self.peer, self.local, self.network)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one end has sent and received since the connection was opened."""
+
+    sent: int
+    """Bytes handed to the network once each: what had to be sent again is not counted."""
+    received: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What one rank saw during a block. Picklable: return it from the rank."""
 
@@ -59,11 +96,11 @@ class Report:
     world_size: int
     calls: tuple[Call, ...]
     """Sends, receives and collectives that the block called, in order."""
-    flows: dict[sockets.Connection, sockets.Traffic]
+    flows: dict[Connection, Traffic]
     """Bytes during the block, per connection. What was received may include the start of what a
     faster rank did next; what was sent is exact."""
-    opened: frozenset[sockets.Connection] = frozenset()
-    closed: frozenset[sockets.Connection] = frozenset()
+    opened: frozenset[Connection] = frozenset()
+    closed: frozenset[Connection] = frozenset()
     unavailable: str | None = None
     """Why the kernel's counts are missing, or None."""
 
@@ -72,7 +109,7 @@ class Report:
 class Meter:
     """What `meter` yields; `report` is there once the block has ended."""
 
-    _report: Report | None = field(default=None)
+    _report: Report | None = None
 
     @property
     def report(self) -> Report:
@@ -99,22 +136,20 @@ def meter() -> Iterator[Meter]:
     Yields:
         A `Meter`, whose `report` is this rank's row of `matrix`.
     """
-    result, log, reason = Meter(), CallLog(), _unavailable()
+    result, log, reason = Meter(), CallLog(), _unavailable_to_group()
     before = {} if reason else _settled()
     with log:
         yield result
     after = {} if reason else _settled()
-    zero = sockets.Traffic(0, 0)
+    flows, zero = {}, Traffic(0, 0)
+    for end, now in after.items():
+        then = before.get(end, zero)
+        flows[end] = Traffic(now.sent - then.sent, now.received - then.received)
     result._report = Report(
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         calls=tuple(log.calls),
-        flows={
-            end: sockets.Traffic(
-                now.sent - before.get(end, zero).sent, now.received - before.get(end, zero).received
-            )
-            for end, now in after.items()
-        },
+        flows=flows,
         opened=frozenset(after.keys() - before.keys()),
         closed=frozenset(before.keys() - after.keys()),
         unavailable=reason,
@@ -147,9 +182,8 @@ def matrix(reports: Sequence[Report]) -> np.ndarray:
         for end in report.closed:
             if end.other_end in owner:
                 raise WireMismatch(
-                    f"rank {report.rank} closed a connection to rank {owner[end.other_end]} "
-                    "during the block: "
-                    "its bytes are lost. Destroy process groups outside the block."
+                    f"rank {report.rank} closed a connection to rank {owner[end.other_end]} during "
+                    "the block: its bytes are lost. Destroy process groups outside the block."
                 )
         for end, traffic in report.flows.items():
             if end.other_end in owner:  # else not a rank: a store, a debugger
@@ -181,17 +215,12 @@ def payload(reports: Sequence[Report], *, unit: int = 4096) -> np.ndarray:
     if any(end.other_end in ends for report in reports for end in report.opened):
         raise WireMismatch(
             "connections between ranks were opened during the block, and their first bytes are "
-            "not gloo's frames. "
-            "Make the same calls once before the block."
+            "not gloo's frames. Make the same calls once before the block."
         )
-    if any(call.kind not in ("send", "recv") for report in reports for call in report.calls):
-        return np.array(
-            [
-                [_multiple(int(b), unit, i, j) for j, b in enumerate(row)]
-                for i, row in enumerate(sent)
-            ]
-        )
-    return _confirmed(sent, reports)
+    if all(call.kind in ("send", "recv") for report in reports for call in report.calls):
+        return _confirmed(sent, reports)
+    pairs = np.ndenumerate(sent)
+    return np.array([_multiple(int(x), unit, *pair) for pair, x in pairs]).reshape(sent.shape)
 
 
 def counted(reports: Sequence[Report]) -> np.ndarray:
@@ -214,21 +243,20 @@ def counted(reports: Sequence[Report]) -> np.ndarray:
 
 def _confirmed(sent: np.ndarray, reports: Sequence[Report]) -> np.ndarray:
     """Return `counted`, after checking it against the kernel's bytes."""
-    asked, headers = counted(reports), np.zeros_like(sent)
+    asked, headers, known = counted(reports), np.zeros_like(sent), True
     for report in reports:
         for call in report.calls:
             if call.peer == ANY_SOURCE:
-                continue
-            headers[report.rank, call.peer] += 2 if call.kind == "send" else 1
-    known = all(call.peer != ANY_SOURCE for report in reports for call in report.calls)
-    excess = sent - asked - HEADER * headers
+                known = False  # how many headers it answered with, and to whom
+            else:
+                headers[report.rank, call.peer] += 2 if call.kind == "send" else 1
+    wanted = asked + HEADER * headers
+    excess = sent - wanted
     for i, j in np.argwhere((excess != 0) if known else (excess < 0) | (excess % HEADER != 0)):
         raise WireMismatch(
             f"rank {i} asked to send {asked[i, j]} bytes to rank {j}, which with {headers[i, j]} "
-            f"headers of {HEADER} "
-            f"makes {asked[i, j] + HEADER * headers[i, j]}; the kernel sent {sent[i, j]}. Does "
-            "the block wait for all "
-            "that it starts, and does nothing else run on this rank?"
+            f"headers of {HEADER} makes {wanted[i, j]}; the kernel sent {sent[i, j]}. Does the "
+            "block wait for all that it starts, and does nothing else run on this rank?"
         )
     return asked
 
@@ -237,22 +265,18 @@ def _multiple(sent: int, unit: int, src: int, dst: int) -> int:
     """Return the largest multiple of `unit` that leaves a whole number of headers in `sent`."""
     ambiguous = unit // math.gcd(unit, HEADER)
     """So many headers are themselves a multiple of the unit."""
-    headers = next(
-        (k for k in range(min(ambiguous, sent // HEADER + 1)) if (sent - HEADER * k) % unit == 0),
-        None,
-    )
+    possible = range(min(ambiguous, sent // HEADER + 1))
+    headers = next((k for k in possible if (sent - HEADER * k) % unit == 0), None)
     if headers is None:
         raise WireMismatch(
-            f"rank {src} sent {sent} bytes to rank {dst}: not a multiple of unit={unit} plus "
-            f"whole {HEADER}-byte "
-            "headers. Choose tensors whose bytes divide by 2 x world_size x unit, or a smaller "
-            "unit."
+            f"rank {src} sent {sent} bytes to rank {dst}: not a multiple of unit={unit} plus whole "
+            f"{HEADER}-byte headers. Choose tensors whose bytes divide by 2 x world_size x unit, "
+            "or a smaller unit."
         )
     if 6 * (sent // SEGMENT) >= ambiguous:
         raise WireMismatch(
             f"rank {src} sent {sent} bytes to rank {dst}: so many messages that {ambiguous} "
-            "headers could pass for "
-            f"payload. Use a larger unit than {unit}."
+            f"headers could pass for payload. Use a larger unit than {unit}."
         )
     return sent - HEADER * headers
 
@@ -267,22 +291,88 @@ def _in_order(reports: Sequence[Report]) -> list[Report]:
     return sorted(reports, key=lambda report: report.rank)
 
 
-def _settled() -> dict[sockets.Connection, sockets.Traffic]:
-    """Read the counts once nothing is queued, without the connection to torch's own store."""
-    sockets.drain()
-    store = os.environ.get("MASTER_PORT")
-    return {
-        end: traffic
-        for end, traffic in sockets.snapshot().items()
-        if store is None or int(store) not in (end.local[1], end.peer[1])
-    }
+def unavailable() -> str | None:
+    """Say in one sentence why this system does not tell the counts; None where it does."""
+    if sys.platform != "linux" or not hasattr(socket, "TCP_INFO"):
+        return f"it reads TCP_INFO, which only Linux has; this is {sys.platform}"
+    with socket.socket() as probe:
+        found = len(probe.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES))
+    if found < _TCP_INFO_BYTES:
+        return f"it needs Linux 4.19 or later; {os.uname().release} does not count bytes_sent"
+    return None
 
 
-def _unavailable() -> str | None:
+def _unavailable_to_group() -> str | None:
     backend = str(dist.get_backend_config())
     if "gloo" not in backend:
         return f"it knows gloo's messages; {backend!r} may move bytes without TCP"
     transport = os.environ.get("GLOO_DEVICE_TRANSPORT", "TCP")
     if transport != "TCP":
         return f"GLOO_DEVICE_TRANSPORT={transport} frames messages differently"
-    return sockets.unavailable()
+    return unavailable()
+
+
+def _settled() -> dict[Connection, Traffic]:
+    """Read the counts once nothing is queued, without the connection to torch's own store."""
+    drain()
+    store = int(os.environ.get("MASTER_PORT", -1))
+    found = snapshot().items()
+    return {end: sent for end, sent in found if store not in (end.local[1], end.peer[1])}
+
+
+def drain(timeout: float = 30.0) -> None:
+    """Wait until every byte that this process wrote has left.
+
+    `sent` rises when bytes leave, not when they are written: on a slow link, or under a
+    congestion control that paces (bbr), a finished `send` can still have bytes in the kernel's
+    queue. (To wait for the other side's word as well would take 40 ms, its delayed
+    acknowledgement.)
+
+    Raises:
+        TimeoutError: something is still queued after `timeout` seconds.
+    """
+    give_up = time.monotonic() + timeout
+    while queued := sum(_not_sent(sock) for sock in _tcp_sockets()):
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"{queued} bytes still queued in the kernel after {timeout:g} s")
+        time.sleep(0.0005)
+
+
+def _not_sent(sock: socket.socket) -> int:
+    (queued,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), _SIOCOUTQNSD, bytes(4)))
+    return queued
+
+
+def snapshot() -> dict[Connection, Traffic]:
+    """Read the counts of every TCP connection that this process holds."""
+    network = Path("/proc/self/ns/net").stat().st_ino
+    found = {}
+    for sock in _tcp_sockets():
+        local, peer = _address(sock.getsockname()), _address(sock.getpeername())
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        (received,) = struct.unpack_from("Q", info, _BYTES_RECEIVED)
+        sent, again = struct.unpack_from("QQ", info, _BYTES_SENT)
+        private = local[0].startswith(("127.", "::1", "fe80:"))
+        found[Connection(local, peer, network if private else 0)] = Traffic(sent - again, received)
+    return found
+
+
+def _tcp_sockets() -> Iterator[socket.socket]:
+    """Yield each connected TCP socket of this process, as a duplicate that is closed afterwards."""
+    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208 - a hot path of plain names
+        with contextlib.ExitStack() as closing:
+            try:
+                if not stat.S_ISSOCK(os.fstat(int(entry)).st_mode):
+                    continue
+                sock = closing.enter_context(socket.socket(fileno=os.dup(int(entry))))
+                sock.getpeername()
+            except OSError:  # closed meanwhile, of a kind unknown to Python, or listening
+                continue
+            internet = sock.family in (socket.AF_INET, socket.AF_INET6)
+            if internet and sock.type == socket.SOCK_STREAM:
+                yield sock
+
+
+def _address(name: tuple) -> tuple[str, int]:
+    """Return (host, port), an IPv4 address inside IPv6 as IPv4: both ends must read the same."""
+    return name[0].removeprefix("::ffff:").partition("%")[0], name[1]

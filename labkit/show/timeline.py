@@ -188,8 +188,8 @@ def _told(timeline: Timeline, title: str) -> str:
     wait = table.columns.index("wait ms")
     told = f"{title}. " if title else ""
     told += "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
-    blame = timeline.blame()
-    latest = max(blame, key=blame.get, default=None)
-    if latest is not None and blame[latest] > 0:
-        told += f". The others lose {1e3 * blame[latest]:.0f} ms waiting for rank {latest} alone"
+    delays = timeline.straggler_delays()
+    latest = max(delays, key=delays.get, default=None)
+    if latest is not None and delays[latest] > 0:
+        told += f". The others lose {1e3 * delays[latest]:.0f} ms waiting for rank {latest} alone"
     return f"{told}."

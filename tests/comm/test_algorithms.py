@@ -9,7 +9,7 @@ from labkit import launch
 from labkit.comm import algorithms
 from labkit.comm.algorithms import two_levels
 from labkit.comm.collectives import COLLECTIVES, pattern, total
-from labkit.measure import sockets, wire
+from labkit.measure import wire
 from tests.comm import algorithm_bytes
 
 ALL_REDUCES = [name for name in algorithms.__all__ if name.endswith("all_reduce")]
@@ -81,7 +81,7 @@ def halves():
 
 
 def judge(results, formula_args):
-    if sockets.unavailable():
+    if wire.unavailable():
         return
     for key in results[0]:
         name, args, kwargs = formula_args(key)

@@ -10,7 +10,7 @@ from labkit.comm.algorithms import two_levels
 from labkit.comm.collectives import ping_pong
 from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.lessons.equivalent_collectives.programs import ALL
-from labkit.measure import sockets, timing, wire
+from labkit.measure import timing, wire
 
 pytestmark = pytest.mark.timed
 
@@ -101,7 +101,7 @@ def test_a_hierarchy_sends_less_between_hosts_and_is_faster_for_it():
         pytest.skip(str(reason))
 
 
-@pytest.mark.skipif(sockets.unavailable() is not None, reason="no wire meter here")
+@pytest.mark.skipif(wire.unavailable() is not None, reason="no wire meter here")
 def test_the_meter_counts_the_same_on_a_fabric(fabric):
     def program():
         x = torch.zeros(NBYTES // 4)

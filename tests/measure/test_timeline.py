@@ -2,10 +2,8 @@ import json
 
 import pytest
 
-from labkit.measure.clock import Clock
-from labkit.measure.timeline import Timeline
-from labkit.measure.trace import NETWORK, Kind, RankTrace, Span
-from labkit.measure.trace_export import chrome_events, save_chrome
+from labkit.measure.timeline import Timeline, save_chrome
+from labkit.measure.trace import NETWORK, Clock, Kind, RankTrace, Span
 
 CLOCK = Clock(0.0, 1e-9, "made up")
 
@@ -27,12 +25,10 @@ def test_a_collective_is_split_at_the_last_arrival():
     )
     (arrival,) = timeline.arrivals()
     assert arrival.last == 2
-    assert arrival.skew == 4.0
     assert arrival.waits == (4.0, 3.0, 0.0)
     assert arrival.transfer == 1.5
-    assert arrival.elapsed == 5.0
-    assert arrival.blame == 3.0  # had rank 2 been on time, rank 1 would have been last
-    assert timeline.blame() == {0: 0.0, 1: 0.0, 2: 3.0}
+    assert arrival.straggler_delay == 3.0  # had rank 2 been on time, rank 1 would have been last
+    assert timeline.straggler_delays() == {0: 0.0, 1: 0.0, 2: 3.0}
     split = timeline.split()
     assert [split.seconds(rank, Kind.WAIT) for rank in range(3)] == [4.0, 3.0, 0.0]
     assert [split.seconds(rank, Kind.MOVE) for rank in range(3)] == pytest.approx([1.0, 1.5, 1.2])
@@ -66,7 +62,7 @@ def test_a_timeline_can_be_kept_as_rows():
     timeline = Timeline(traces(collective(0, 2.0, 5.0, nbytes=4), collective(1, 3.0, 5.5)))
     again = Timeline.from_rows(json.loads(json.dumps(timeline.rows())))
     assert again.rows() == timeline.rows()
-    assert again.arrivals()[0].skew == 1.0
+    assert again.arrivals()[0].waits == (1.0, 0.0)
 
 
 def test_steps_can_be_left_out():
@@ -102,7 +98,6 @@ def test_chrome_events_carry_rank_kind_and_microseconds(tmp_path):
     timeline = Timeline(traces(collective(0, 1.0, 3.0), collective(1, 2.0, 3.0, nbytes=8)))
     path = save_chrome(timeline, tmp_path / "trace.json")
     events = json.loads(path.read_text())["traceEvents"]
-    assert events == json.loads(json.dumps(chrome_events(timeline)))
     spans = [event for event in events if event["ph"] == "X"]
     assert [(e["pid"], e["cat"], e["ts"], e["dur"]) for e in spans] == [
         (0, "wait", 0.0, 1e6),

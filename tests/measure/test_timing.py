@@ -53,6 +53,27 @@ def test_alignment_meets_in_the_given_group_only():
     assert launch(program, world_size=4, timeout=20) == [2, 2, None, None]
 
 
+@mark.timed
+def test_a_work_that_is_returned_is_waited_for():
+    def program(how):
+        x = torch.ones(1)
+        waiting = []
+
+        def call():
+            if dist.get_rank():
+                time.sleep(0.05)
+            waiting.append(dist.all_reduce(x, async_op=True))
+            return {"one": waiting[-1], "a list": [waiting[-1]], "none": None}[how]
+
+        samples = time_calls(call, warmup=0, iters=3)
+        waiting[-1].wait()
+        return min(samples)
+
+    assert launch(program, "one", world_size=2)[0] > 0.04
+    assert launch(program, "a list", world_size=2)[0] > 0.04
+    assert launch(program, "none", world_size=2)[0] < 0.04, "who returns no Work is not waited for"
+
+
 def test_no_group_is_needed():
     assert len(time_calls(lambda: None, iters=2)) == 2
 

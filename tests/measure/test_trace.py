@@ -1,4 +1,5 @@
 import json
+import random
 import statistics
 import time
 from pathlib import Path
@@ -8,10 +9,8 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.measure import trace_export
-from labkit.measure.clock import agree
-from labkit.measure.timeline import Timeline
-from labkit.measure.trace import Kind, Tracer
+from labkit.measure.timeline import Timeline, clock_marker, save_chrome
+from labkit.measure.trace import Kind, Tracer, agree, covered
 
 DELAY = 0.020
 
@@ -36,8 +35,10 @@ def test_an_injected_delay_is_attributed_to_its_rank_within_ten_percent():
     seen = []
     for _ in range(8):
         timeline = Timeline(launch(late_rank, 2, 11, world_size=4))
-        blame = [arrival.blame for arrival in timeline.steps(1).arrivals() if arrival.last == 2]
-        seen.append(statistics.median(blame) if len(blame) >= 6 else 0.0)
+        delays = [
+            arrival.straggler_delay for arrival in timeline.steps(1).arrivals() if arrival.last == 2
+        ]
+        seen.append(statistics.median(delays) if len(delays) >= 6 else 0.0)
         if seen[-1] == pytest.approx(DELAY, rel=0.1):
             return
     pytest.fail(f"rank 2's delay of {DELAY} s was seen as {seen}")
@@ -117,7 +118,7 @@ def test_a_profile_is_merged_onto_the_common_clock(tmp_path):
 
         tracer = Tracer.aligned()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
-            with trace_export.clock_marker(tracer):
+            with clock_marker(tracer):
                 pass
             with tracer.span("product", Kind.COMPUTE):
                 torch.ones(300, 300) @ torch.ones(300, 300)
@@ -127,7 +128,7 @@ def test_a_profile_is_merged_onto_the_common_clock(tmp_path):
 
     results = launch(program, str(tmp_path), world_size=2)
     profiles = {rank: Path(path).read_text() for rank, (_, path) in enumerate(results)}
-    merged = trace_export.save_chrome(
+    merged = save_chrome(
         Timeline([trace for trace, _ in results]), tmp_path / "merged.json", profiles=profiles
     )
     events = [e for e in json.loads(merged.read_text())["traceEvents"] if e["ph"] == "X"]
@@ -142,4 +143,12 @@ def test_a_profile_is_merged_onto_the_common_clock(tmp_path):
 def test_a_profile_without_marker_is_refused(tmp_path):
     timeline = Timeline(launch(late_rank, 0, 1, world_size=2))
     with pytest.raises(ValueError, match="no clock marker in the trace"):
-        trace_export.save_chrome(timeline, tmp_path / "t.json", profiles={0: '{"traceEvents": []}'})
+        save_chrome(timeline, tmp_path / "t.json", profiles={0: '{"traceEvents": []}'})
+
+
+def test_what_is_covered_is_counted_once():
+    numbers = random.Random(7)
+    for _ in range(200):
+        begins = [numbers.randint(0, 60) for _ in range(8)]
+        some = [(begin, begin + numbers.randint(0, 9)) for begin in begins]
+        assert covered(some) == len({tick for span in some for tick in range(*span)})

@@ -1,3 +1,4 @@
+import socket
 import sys
 
 import numpy as np
@@ -6,12 +7,12 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.measure import memory, sockets, wire
+from labkit.measure import memory, wire
 
 S = 2 * 12 * 4096  # divides by 2 x world_size x unit for 2, 3 and 4 ranks
 
 pytestmark = pytest.mark.skipif(
-    sockets.unavailable() is not None, reason=f"the wire meter: {sockets.unavailable()}"
+    wire.unavailable() is not None, reason=f"the wire meter: {wire.unavailable()}"
 )
 
 
@@ -180,7 +181,7 @@ def test_bytes_of_a_send_that_began_before_the_block_are_found_out():
 
 def test_without_the_kernels_counts_the_calls_are_counted():
     def program():
-        sockets.unavailable = lambda: "this is a test"
+        wire.unavailable = lambda: "this is a test"
         x = torch.ones(10)
         with wire.meter() as m:
             dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
@@ -211,3 +212,65 @@ def test_every_rank_must_report_once():
 def test_the_report_is_there_after_the_block_only():
     with pytest.raises(RuntimeError, match="after its `with` block"):
         _ = wire.Meter().report
+
+
+def connected(family, host):
+    with socket.socket(family) as listener:
+        listener.bind((host, 0))
+        listener.listen()
+        client = socket.create_connection(listener.getsockname()[:2])
+        server, _ = listener.accept()
+    return client, server
+
+
+@pytest.mark.parametrize("family, host", [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_both_ends_agree_on_who_and_how_much(family, host):
+    try:
+        client, server = connected(family, host)
+    except OSError as error:
+        pytest.skip(f"no {host} here: {error}")
+    with client, server:
+        client.sendall(b"x" * 12345)
+        received = 0
+        while received < 12345:
+            received += len(server.recv(65536))
+        wire.drain()
+        found = wire.snapshot()
+        end = next(end for end in found if end.local[1] == client.getsockname()[1])
+        assert found[end] == wire.Traffic(sent=12345, received=0)
+        assert found[end.other_end] == wire.Traffic(sent=0, received=12345)
+
+
+def test_ipv4_inside_ipv6_reads_the_same_at_both_ends():
+    with socket.socket(socket.AF_INET6) as listener:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        try:
+            listener.bind(("::", 0))
+        except OSError as error:
+            pytest.skip(f"no IPv6 here: {error}")
+        listener.listen()
+        with socket.create_connection(("127.0.0.1", listener.getsockname()[1])) as client:
+            server, _ = listener.accept()
+            with server:
+                found = wire.snapshot()
+                end = next(end for end in found if end.local[1] == client.getsockname()[1])
+                assert end.other_end in found
+
+
+def test_drain_gives_up_on_a_reader_that_never_reads():
+    client, server = connected(socket.AF_INET, "127.0.0.1")
+    with client, server:
+        client.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                client.send(b"x" * 2**20)
+        with pytest.raises(TimeoutError, match="still queued"):
+            wire.drain(timeout=0.05)
+
+
+def test_listening_sockets_and_files_are_left_alone():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        ports = {end.local[1] for end in wire.snapshot()}
+        assert listener.getsockname()[1] not in ports

@@ -1,8 +1,7 @@
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from labkit.measure.clock import Clock
 from labkit.measure.timeline import Timeline
-from labkit.measure.trace import NETWORK, Kind, RankTrace, Span
+from labkit.measure.trace import NETWORK, Clock, Kind, RankTrace, Span
 from labkit.show import timeline
 from labkit.show.alt_text import tables_of, text_of
 from labkit.show.timeline import Arrow, Bar

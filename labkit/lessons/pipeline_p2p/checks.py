@@ -28,7 +28,7 @@ from labkit.lessons.pipeline_p2p.simulator import (
     simulate_programs,
     waits,
 )
-from labkit.measure import intervals
+from labkit.measure.trace import covered
 
 
 def check_find_cycle(find_cycle: Callable) -> None:
@@ -253,7 +253,7 @@ def _same_seconds(got: object, expected: float, *, what: str, meaning: str) -> N
 def _exposed(seen: StepTimeline, rank: int) -> float:
     inward = [(at.begin, at.end) for transfer, at in seen.transfers if transfer.dst == rank]
     busy = [(at.begin, at.end) for where, _, at in seen.tasks if where == rank]
-    return intervals.length(intervals.difference(inward, busy))
+    return covered(inward + busy) - covered(busy)
 
 
 def check_consume(consume: Callable) -> None:

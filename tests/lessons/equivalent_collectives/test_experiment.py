@@ -6,7 +6,7 @@ import pytest
 from labkit.fabric.fabric import FabricUnavailable
 from labkit.launch import launcher
 from labkit.lessons.equivalent_collectives import experiment, pictures, programs, rounds_or_bytes
-from labkit.measure import sockets
+from labkit.measure import wire
 from labkit.measure.records import Tier
 from labkit.measure.runs import by_case
 from labkit.show import plots
@@ -14,7 +14,7 @@ from tests.comm import algorithm_bytes
 
 LOCAL = 4 * 2 * 4096 * 4  # bytes that divide by 2 x 4096 x 4 ranks
 
-counted = pytest.mark.skipif(sockets.unavailable() is not None, reason="no wire meter here")
+counted = pytest.mark.skipif(wire.unavailable() is not None, reason="no wire meter here")
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def test_the_straggler_is_seen_as_waiting(measured):
     if measured[THREAD].tier is not Tier.EMULATED:
         pytest.skip("no hosts can be made here")
     assert measured[THREAD].values["waiting"] > 0.5 * SMALL.delay
-    assert problem.timeline(measured[THREAD]).blame()[SMALL.slow_rank] > SMALL.delay
+    assert problem.timeline(measured[THREAD]).straggler_delays()[SMALL.slow_rank] > SMALL.delay
 
 
 @pytest.mark.timed
@@ -119,8 +119,8 @@ def test_the_kept_steps_are_the_quickest_two_in_a_row():
 
 def test_in_the_recording_the_late_rank_is_the_slow_one():
     (record,) = (r for r in load(problem.RECORDING) if r.case == THREAD)
-    blame = problem.timeline(record).blame()
-    assert max(blame, key=blame.get) == problem.WORKLOAD.slow_rank
+    delays = problem.timeline(record).straggler_delays()
+    assert max(delays, key=delays.get) == problem.WORKLOAD.slow_rank
 
 
 def test_an_unknown_case_is_refused():

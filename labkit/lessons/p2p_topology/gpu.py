@@ -1,8 +1,8 @@
 """The same bytes by different ways on this machine: between its GPUs, and between two processes.
 
-With two GPUs or more: the matrix of all ordered pairs, by peer-to-peer copy and staged through
-pinned host memory. With one: device to device, and to and from the host. Without: memory that two
-processes share, a TCP connection over the loopback, a pipe that carries pickled objects.
+With two GPUs or more: the matrix of all ordered pairs, by peer-to-peer copy, staged through pinned
+host memory, or over another GPU. With one: device to device, and to and from the host. Without:
+memory that two processes share, a TCP connection over the loopback, a pipe of pickled objects.
 """
 
 import os
@@ -25,47 +25,61 @@ def available() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def pair_matrix(
-    *, nbytes: int = 400_000_000, iters: int = 5, staged: bool = False
-) -> list[list[float]]:
-    """Return the bandwidth of a copy for each ordered pair of GPUs, in bytes per second.
+def pair_matrix(*, via: str | None = None, nbytes: int = 400_000_000) -> list[list[float]]:
+    """Return the `copy_rate` of each ordered pair of GPUs."""
+    gpus = range(available())
+    return [[copy_rate(src, dst, via=via, nbytes=nbytes) for dst in gpus] for src in gpus]
+
+
+def copy_rate(
+    src: int,
+    dst: int,
+    *,
+    via: int | str | None = None,
+    nbytes: int = 400_000_000,
+    chunk: int = 8_000_000,
+    iters: int = 5,
+) -> float:
+    """Return the bandwidth of a copy from one GPU to another, in bytes per second.
 
     Args:
-        nbytes: Of a copy.
+        src: From which GPU.
+        dst: To which GPU.
+        via: The relay: another GPU, or `"host"` for pinned memory, as where peer access is off.
+            None: as the driver chooses, which is peer-to-peer where the pair allows it.
+        nbytes: Of the copy.
+        chunk: Bytes that a relay hands on together, while the next chunk is on its way to it.
         iters: Repetitions, of which the median counts.
-        staged: Through pinned host memory, in two steps, as where peer access is off; else the
-            driver's own choice, which is peer-to-peer where the pair allows it.
     """
-    gpus = range(available())
-    return [
-        [nbytes / _pair_time(src, dst, nbytes, iters, staged=staged) for dst in gpus]
-        for src in gpus
-    ]
+    source = torch.arange(nbytes // 4, dtype=torch.float32, device=f"cuda:{src}")
+    into = torch.zeros(nbytes // 4, device=f"cuda:{dst}")
+    if via is None:
+        hops = [(source, into, torch.cuda.current_stream(src))]
+    else:
+        where = {"pin_memory": True} if via == "host" else {"device": f"cuda:{via}"}
+        between = torch.empty(nbytes // 4, **where)
+        second = torch.cuda.Stream(dst if via == "host" else via)  # a copy runs where it reads from
+        hops = [(source, between, torch.cuda.Stream(src)), (between, into, second)]
 
-
-def _pair_time(src: int, dst: int, nbytes: int, iters: int, *, staged: bool) -> float:
-    """Time a copy by the host's clock between synchronisations of both GPUs.
-
-    Events of one GPU do not see the other's work; at these sizes the host's clock is exact enough.
-    """
-    source = torch.ones(nbytes // 4, device=f"cuda:{src}")
-    into = torch.empty(nbytes // 4, device=f"cuda:{dst}")
-    host = torch.empty(nbytes // 4, pin_memory=True) if staged else None
+    step = (nbytes if via is None else chunk) // 4
 
     def copy() -> None:
-        if host is None:
-            into.copy_(source, non_blocking=True)
-        else:
-            host.copy_(source, non_blocking=True)
-            torch.cuda.synchronize(src)
-            into.copy_(host, non_blocking=True)
-        torch.cuda.synchronize(src)
+        for begin in range(0, nbytes // 4, step):
+            arrived, piece = None, slice(begin, begin + step)
+            for here, there, stream in hops:
+                with torch.cuda.stream(stream):
+                    if arrived is not None:
+                        stream.wait_event(arrived)
+                    there[piece].copy_(here[piece], non_blocking=True)
+                    arrived = stream.record_event()
+        for *_, stream in hops:
+            stream.synchronize()
         torch.cuda.synchronize(dst)
 
     seconds = timing.summarize(timing.time_calls(copy, warmup=1, iters=iters)).median
-    if not torch.equal(into.cpu()[:1000], source.cpu()[:1000]):
+    if not torch.equal(into.cpu(), source.cpu()):
         raise AssertionError(f"GPU {src} to GPU {dst}: the copy is not equal to its source")
-    return seconds
+    return nbytes / seconds
 
 
 def single_gpu(*, nbytes: int = 400_000_000, iters: int = 10) -> list[Record]:

@@ -39,6 +39,7 @@ import torch
 from labkit.course import ledger
 from labkit.launch.errors import LaunchTimeout
 from labkit.launch.launcher import launch
+from labkit.measure.calls import CallLog, Refused
 from labkit.measure.records import Record
 
 T = TypeVar("T")
@@ -238,6 +239,28 @@ def own_work() -> Iterator[None]:
             "labkit's functions are there to be read and compared with; the exercise is to write "
             "one yourself",
         )
+
+
+@contextmanager
+def by_hand() -> Iterator[CallLog]:
+    """Log what a learner's algorithm calls on this rank: sends and receives of its own making.
+
+    Yields:
+        The log. After the block, its `calls` tell who sent what to whom and when it waited.
+
+    Raises:
+        CheckFailed: A collective was called, or one of labkit's own algorithms.
+    """
+    try:
+        with own_work(), CallLog(only=("send", "recv")) as log:
+            yield log
+    except Refused as call:
+        raise CheckFailed(
+            "sends and receives only",
+            f"a call of dist.{call.kind}",
+            "a collective does the work that this exercise is about, or waits for ranks that have "
+            "nothing to do with it: build it from sends and receives",
+        ) from None
 
 
 @contextmanager

@@ -32,7 +32,7 @@ import functools
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,10 +124,28 @@ class Observer(TorchDispatchMode):
         return False
 
 
-class CallLog:
-    """Context manager that lists this process's calls, at some tens of microseconds each."""
+class Refused(RuntimeError):
+    """A call of a kind that the log's block may not make.
 
-    def __init__(self) -> None:
+    Attributes:
+        kind: Which, as in torch.distributed: "all_reduce".
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class CallLog:
+    """Context manager that lists this process's calls, at some tens of microseconds each.
+
+    Args:
+        only: Kinds that the block may call. Any other raises `Refused` instead of being made, so
+            that no other rank is left waiting in it. None: all kinds.
+    """
+
+    def __init__(self, *, only: Collection[str] | None = None) -> None:
+        self._only = only
         self._entries: list[_Entry] = []
         self._start = 0
         self._touches = _Touches(self)
@@ -272,6 +290,8 @@ def _kernel(operator: Any) -> Callable[..., Any]:
 
 def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     name = operator._schema.name.partition("::")[2]
+    if log._only is not None and NAMES[name] not in log._only:
+        raise Refused(NAMES[name])
     ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(given["process_group"])))
     peer = next((given[key] for key in ("dst", "src", "root_rank") if key in given), None)
     tensors = {

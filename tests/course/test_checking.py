@@ -177,3 +177,27 @@ def test_labkits_own_functions_are_no_answer():
 def test_an_error_of_the_answer_comes_through():
     with raises(ZeroDivisionError):
         checking.ask(lambda n: 1 / n, 0)
+
+
+def passes_on(value):
+    """Hand a number around the ranks, by hand; return the log's calls."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    with checking.by_hand() as log:
+        value = torch.tensor([float(value + rank)])
+        sending = dist.isend(value.clone(), (rank + 1) % size)
+        dist.recv(value, (rank - 1) % size)
+        sending.wait()
+    return [call.kind for call in log.calls]
+
+
+def one_rank_uses_a_collective():
+    with checking.by_hand():
+        if dist.get_rank() == 1:
+            dist.all_reduce(torch.ones(1))
+
+
+def test_by_hand_means_sends_and_receives():
+    assert checking.on_ranks(passes_on, 5, world_size=3) == [["send", "recv"]] * 3
+    with raises(CheckFailed) as caught:
+        checking.on_ranks(one_rank_uses_a_collective, world_size=3)
+    assert caught.value.got == "a call of dist.all_reduce"

@@ -266,7 +266,7 @@ def _lessons_table(root: Path) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     rows: list[list[str]] = []
     for lesson in lessons.find().values():
-        notebook, tasks = (lesson.notebook(root / folder) for folder in (LESSONS, EXERCISES))
+        notebook, tasks = (lesson.notebook(root / folder) for folder in (LESSONS, SOLUTIONS))
         count = len(exercises.numbers(tasks)) if tasks else 0
         if notebook is None:
             rows[-1][3] += f", and [{lesson.title}]({EXERCISES}/{tasks.name}) ({count})"

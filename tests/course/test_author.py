@@ -1,10 +1,14 @@
 import re
+import types
+from dataclasses import replace
 
 from nbformat.v4 import new_notebook, new_output
 from PIL import Image
 from pytest import fixture, mark, raises
 
 from labkit.course import author, lessons, notebooks
+from labkit.measure import records
+from labkit.measure.records import Provenance, Record, Tier
 from tests.course.samples import ANSWER, cell, lesson, solutions
 
 
@@ -88,3 +92,33 @@ def test_the_edition_shows_pictures_in_place_of_widgets():
     page = author.page(notebook)
     assert 'alt="the picture"' in page and not re.search(r'"model_id":\s*"x"', page)
     assert "<script" not in page and "cdn" not in page, "nothing from the network"
+
+
+CALM = Record("demo", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=0.04)
+
+
+def experiment(path, *found):
+    module = types.SimpleNamespace(run=lambda *, quick, progress: list(found))
+    return types.SimpleNamespace(name="demo", module=module, recording=path)
+
+
+def test_recording_keeps_the_records_of_other_experiments(tmp_path):
+    path = tmp_path / "recording.json"
+    records.save([replace(CALM, experiment="other"), replace(CALM, case="old")], path)
+    author.record(experiment(path, CALM))
+    assert [(r.experiment, r.case) for r in records.load(path)] == [("other", "a"), ("demo", "a")]
+
+
+@mark.parametrize(
+    ("change", "says"),
+    [
+        ({"others": 0.8}, r"a: other programs used 0\.80 CPUs"),
+        ({"others": None}, "a: nobody watched"),
+        ({"tier": Tier.RECORDED}, "a: could not run here"),
+    ],
+)
+def test_what_was_disturbed_unwatched_or_not_run_is_not_recorded(tmp_path, change, says):
+    path = tmp_path / "recording.json"
+    with raises(RuntimeError, match=says):
+        author.record(experiment(path, replace(CALM, case="fine"), replace(CALM, **change)))
+    assert not path.exists()

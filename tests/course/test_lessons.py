@@ -1,0 +1,141 @@
+"""A lesson is a folder and its notebooks: a toy one is found by every command."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+from pytest import fixture, mark, raises
+
+from labkit.course import lessons, notebooks
+from tests.course.samples import cell, solutions
+
+ROOT = lessons.ROOT
+TOY = {
+    "__init__.py": '''
+        """Lesson 09: a toy."""
+
+        from labkit.course.lessons import Lesson
+
+        LESSON = Lesson(
+            number="09",
+            title="A toy",
+            starts_from="A ball that rolls",
+            runs_best_with="any machine",
+            experiments=("toy",),
+        )
+    ''',
+    "programs.py": '''
+        """What the ranks run."""
+
+        import torch
+        import torch.distributed as dist
+
+        from labkit.measure import timing
+
+
+        def program():
+            """Time a small sum."""
+            data = torch.ones(4)
+            return timing.time_calls(lambda: dist.all_reduce(data), warmup=1, iters=3)
+    ''',
+    "experiment.py": '''
+        """Time one small sum."""
+
+        from labkit.launch.launcher import launch
+        from labkit.lessons.toy.programs import program
+        from labkit.measure import runs
+        from labkit.measure.records import Provenance, Record, Tier
+        from labkit.measure.tables import Table
+
+        TITLE = "A toy measures itself"
+
+
+        def run(*, quick, progress):
+            """Measure."""
+            progress("two ranks")
+
+            def measure():
+                samples = launch(program, world_size=2)
+                return [Record("toy", "sum", {}, samples, Tier.MEASURED, Provenance.here())]
+
+            return runs.watched(measure)
+
+
+        def table(records):
+            """Lay the records out."""
+            return Table(["case", "toy s"], [[r.case, r.summary.median] for r in records])
+    ''',
+    "pictures.py": '''
+        """One picture."""
+
+        from labkit.show import plots
+
+
+        def draw(records):
+            """Draw the ladder."""
+            return plots.ladder(records, title="A toy, drawn").figure
+    ''',
+}
+
+
+@fixture(scope="module")
+def course(tmp_path_factory):
+    """A copy of the course with a toy lesson: a folder, a notebook, a solution; nothing else."""
+    copy = tmp_path_factory.mktemp("copy")
+    for name in ("labkit", "notebooks", "solutions", "exercises"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "README.md", copy)
+    for name, text in TOY.items():
+        path = copy / "labkit" / "lessons" / "toy" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(line.removeprefix(" " * 8) for line in text.split("\n")[1:]))
+    title = cell("title", "# 09 · A toy", kind="markdown")
+    lesson = nbformat.v4.new_notebook(cells=[title, cell("sum", "print(1 + 1)")])
+    notebooks.write(notebooks.canonical(lesson), copy / "notebooks" / "09_toy.ipynb")
+    exercise = solutions()
+    for item in exercise.cells[1:]:
+        item.id, item.source = (
+            item.id.replace("ex-1-", "ex-9-"),
+            item.source.replace("1.1:", "9.1:"),
+        )
+    notebooks.write(exercise, copy / "solutions" / "09_toy.ipynb")
+    return copy
+
+
+def labkit(course: Path, *command: str) -> str:
+    variables = os.environ | {"PYTHONPATH": str(course), "LABKIT_LEDGER": str(course / "l.json")}
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit", *command], cwd=course, env=variables,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@mark.timeout(300)
+def test_a_folder_and_its_notebooks_are_a_lesson(course):
+    assert "toy s" in labkit(course, "run", "toy", "--quick")
+    labkit(course, "report")
+    page = (course / "report.html").read_text()
+    assert "A toy measures itself" in page and "A toy, drawn" in page
+    labkit(course, "course", "format")
+    labkit(course, "course", "sync")
+    assert ", 0 problems" in labkit(course, "course", "check")
+    row = (
+        "| 09 | [A toy](notebooks/09_toy.ipynb) | A ball that rolls | [1](exercises/09_toy.ipynb) |"
+    )
+    assert row in (course / "README.md").read_text()
+    assert "A toy" in labkit(course, "progress") and "0 of 1" in labkit(course, "progress")
+
+
+def test_the_lessons_stand_in_the_order_of_their_numbers():
+    numbers = [lesson.number for lesson in lessons.find().values()]
+    assert numbers == sorted(numbers) and len(numbers) == len(set(numbers))
+
+
+def test_an_experiment_that_is_not_there_lists_those_that_are():
+    with raises(ValueError, match="gloo-scaling"):
+        lessons.experiment("gloo-scalling")

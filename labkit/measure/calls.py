@@ -33,7 +33,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 ANY_SOURCE = -1
-NAMES = {
+_NAMES = {
     "send": "send",
     "recv_": "recv",
     "recv_any_source_": "recv",
@@ -153,7 +153,7 @@ class CallLog:
     @property
     def calls(self) -> list[Call]:
         """The calls, in the order in which they were made."""
-        return [entry.call(self._start) for entry in self._entries]
+        return [entry.call for entry in self._entries]
 
     def __enter__(self) -> CallLog:
         with _state.lock:
@@ -174,37 +174,21 @@ class CallLog:
     def _touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
         """Note what touches the buffer of a call that is under way."""
         for entry in self._entries:
-            if (
-                entry.waited is None
-                and entry.touched is None
-                and (_overlap(writes, entry.reads + entry.writes) or _overlap(reads, entry.writes))
+            under_way = entry.call.waited is None and entry.call.touched is None
+            if under_way and (
+                _overlap(writes, entry.reads + entry.writes) or _overlap(reads, entry.writes)
             ):
-                entry.touched = by
+                entry.call = replace(entry.call, touched=by)
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A call of which more is yet to be known."""
+    """A call as far as it is known, and the buffers that it uses while it is under way."""
 
-    fields: dict[str, Any]
-    at: int
-    blocking: bool
+    log: CallLog
+    call: Call
     reads: list[_Memory]
     writes: list[_Memory]
-    waited: int | None = None
-    waited_by: str | None = None
-    touched: str | None = None
-
-    def call(self, start: int) -> Call:
-        waited = None if self.waited is None else self.waited - start
-        return Call(
-            **self.fields,
-            blocking=self.blocking,
-            at=self.at - start,
-            waited=waited,
-            waited_by=self.waited_by,
-            touched=self.touched,
-        )
 
 
 class _State:
@@ -223,7 +207,7 @@ class _State:
 
     def install(self) -> None:
         library = torch.library.Library("c10d", "IMPL")
-        for name in NAMES:
+        for name in _NAMES:
             operator = getattr(torch.ops.c10d, name).default
             library.impl(name, _kernel(operator), "BackendSelect", with_keyset=True)
         functional = torch.library.Library("_c10d_functional", "IMPL")
@@ -254,17 +238,22 @@ class _State:
     def ended(self, work: dist.Work, by: str, *, blocking: bool = False) -> None:
         with self.lock:
             _, entries = self.open.pop(id(work), (None, []))
-            self._end(entries, by, blocking=blocking)
-            for entry in entries:
-                if entry.fields["peer"] == ANY_SOURCE and entry.fields["kind"] == "recv":
-                    entry.fields["peer"] = _source(work, entry.fields["ranks"])
+            self._end(entries, by, blocking=blocking, work=work)
 
-    def _end(self, entries: list[_Entry], by: str, *, blocking: bool) -> None:
+    def _end(
+        self, entries: list[_Entry], by: str, *, blocking: bool, work: dist.Work | None = None
+    ) -> None:
         position = next(self.positions)
         for entry in entries:
-            if entry.waited is None:
-                entry.waited, entry.waited_by = position, by
-                entry.blocking = entry.blocking or blocking
+            call = entry.call
+            if call.waited is None:
+                entry.call = replace(
+                    call,
+                    waited=position - entry.log._start,
+                    waited_by=by,
+                    blocking=call.blocking or blocking,
+                    peer=_source(work, call) if call.kind == "recv" else call.peer,
+                )
 
 
 _state = _State()
@@ -290,8 +279,8 @@ def _kernel(operator: Any) -> Callable[..., Any]:
 
 def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     name = operator._schema.name.partition("::")[2]
-    if log._only is not None and NAMES[name] not in log._only:
-        raise Refused(NAMES[name])
+    if log._only is not None and _NAMES[name] not in log._only:
+        raise Refused(_NAMES[name])
     ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(given["process_group"])))
     peer = next((given[key] for key in ("dst", "src", "root_rank") if key in given), None)
     tensors = {
@@ -299,32 +288,30 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
         for key, value in given.items()
         if "barrier" not in name
     }
-    largest = max((sum(tensor.nbytes for tensor in own) for own in tensors.values()), default=0)
-    read = {key for key in tensors if name == "send" or key.startswith("input")}
+    gives = name == "send" or (name == "broadcast_" and ranks[peer] == dist.get_rank())
+    read = {key for key in tensors if gives or key.startswith("input")}
     reads = [tensor for key in read for tensor in tensors[key]]
     writes = [tensor for key in tensors.keys() - read for tensor in tensors[key]]
     log._touch(reads, writes, f"c10d.{name}")
-    entry = _Entry(
-        fields={
-            "kind": NAMES[name],
-            "peer": ANY_SOURCE if peer is None else ranks[peer],
-            "nbytes": largest,
-            "tag": given.get("tag", 0),
-            "dtype": next((t.dtype for own in tensors.values() for t in own), None),
-            "ranks": ranks,
-        },
-        at=next(_state.positions),
+    call = Call(
+        kind=_NAMES[name],
+        peer=ANY_SOURCE if peer is None else ranks[peer],
+        nbytes=max((sum(tensor.nbytes for tensor in own) for own in tensors.values()), default=0),
         blocking=given.get("async_op") is False,
-        reads=_memories(reads),
-        writes=_memories(writes),
+        tag=given.get("tag", 0),
+        dtype=next((tensor.dtype for own in tensors.values() for tensor in own), None),
+        ranks=ranks,
+        at=next(_state.positions) - log._start,
     )
+    entry = _Entry(log, call, _memories(reads), _memories(writes))
     log._entries.append(entry)
     return entry
 
 
-def _source(work: dist.Work, ranks: tuple[int, ...]) -> int:
+def _source(work: dist.Work | None, call: Call) -> int:
+    """Return who sent what was received, where that is known now."""
     try:
-        return ranks[work._source_rank()]
+        return call.ranks[work._source_rank()] if call.peer == ANY_SOURCE and work else call.peer
     except RuntimeError:  # a backend that does not tell
         return ANY_SOURCE
 
@@ -421,7 +408,9 @@ class _Touches(Observer):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func.namespace == "aten" and any(e.waited is None for e in self.log._entries):
+        if func.namespace == "aten" and any(
+            entry.call.waited is None for entry in self.log._entries
+        ):
             reads, writes = [], []
             for key, write in _uses(func):
                 value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)

@@ -23,7 +23,6 @@ from labkit.launch import torchrun
 
 _PROC = Path("/proc")
 _TASKS = Path("/proc/self/task")
-_PF_KTHREAD = 0x00200000
 
 
 class SchedUnavailable(RuntimeError):
@@ -136,8 +135,7 @@ class Others:
     """Filled in when the block ends."""
 
     cpus: float | None = None
-    """CPUs that other programs used, on average over the block; None where the system does not
-    tell."""
+    """CPUs that other programs used, on average; None where the system does not tell."""
 
 
 @contextlib.contextmanager
@@ -145,14 +143,13 @@ def others() -> Iterator[Others]:
     """Find out how many CPUs other programs used during the block.
 
     Ours are this process and all that it started: the fork server and its ranks, a fabric's
-    helpers. Under torchrun the agent on this node and all its ranks are ours. Kernel threads count
-    for nobody: some of them carry our own traffic. CPU time that a hypervisor gave to other
-    machines ("steal") counts as used by others.
+    helpers; under torchrun the agent on this node and its ranks. Kernel threads count for nobody:
+    some carry our own traffic. CPU time that a hypervisor gave to other machines ("steal") counts.
 
-    A program that starts and ends within the block is seen when its parent has waited for it, in
-    ticks of 10 ms, as is stolen time: of both, what may be rounding is not counted. In a container
-    the programs outside of it cannot be seen; there, what the machine's total has more than the
-    programs inside counts, as far as it is more than the error of counting ticks.
+    A program that starts and ends within the block shows when its parent has waited for it, in
+    ticks of 10 ms, as does stolen time: of both, what may be rounding is left out. In a container
+    the programs outside cannot be seen; there, what the machine's total has more than the programs
+    inside counts, as far as it exceeds the error of counting ticks.
 
     Example:
         >>> with others() as used:
@@ -160,16 +157,12 @@ def others() -> Iterator[Others]:
         >>> used.cpus is None or used.cpus >= 0
         True
     """
-    used = Others()
-    before = _Snapshot.take()
+    used, before = Others(), _Snapshot.take()
     try:
         yield used
     finally:
-        after = _Snapshot.take()
-        if before is not None and after is not None:
-            used.cpus = before.cpus_of_others(
-                after, ours=_root(), tick=1 / os.sysconf("SC_CLK_TCK")
-            )
+        if before is not None and (after := _Snapshot.take()) is not None:
+            used.cpus = before.cpus_of_others(after, ours=_root())
 
 
 def _root() -> int:
@@ -197,75 +190,63 @@ class _Snapshot:
     stolen: float
     whole: bool
     """Whether all of the machine's processes can be seen: false in a container."""
+    tick: float = 0.01
 
     @classmethod
     def take(cls) -> _Snapshot | None:
         """Look now; None where the system does not tell (not Linux)."""
-        tick = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.0
         try:
-            fields = (_PROC / "stat").read_text().splitlines()
-            user, nice, system, _, _, _, _, stolen = map(int, fields[0].split()[1:9])
-        except (OSError, ValueError):
+            lines = (_PROC / "stat").read_text().splitlines()
+        except OSError:
             return None
-        processes = {}
-        for pid in (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()):
-            with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
-                process, kernel = _process(pid, tick)
-                if not kernel:
-                    processes[pid] = process
-        return cls(
-            time.perf_counter(),
-            processes,
-            sum(line.startswith("cpu") for line in fields) - 1,
-            (user + nice + system) * tick,
-            stolen * tick,
-            _all_visible(),
-        )
+        tick, processes = 1 / os.sysconf("SC_CLK_TCK"), {}
+        for entry in os.listdir(_PROC):  # noqa: PTH208 - a hot path of plain names
+            if entry.isdigit():
+                with contextlib.suppress(OSError):  # it has just ended
+                    processes[int(entry)] = _process(int(entry), tick)
+        try:
+            whole = (_PROC / "2/comm").read_text() == "kthreadd\n"  # a container hides it
+        except OSError:
+            whole = False
+        if whole:  # the kernel's own threads descend from it
+            processes = {pid: p for pid, p in processes.items() if 2 not in (pid, p.parent)}
+        user, nice, system, _, _, _, _, stolen = (int(x) * tick for x in lines[0].split()[1:9])
+        cores = sum(line.startswith("cpu") for line in lines) - 1
+        busy = user + nice + system
+        return cls(time.perf_counter(), processes, cores, busy, stolen, whole, tick)
 
-    def cpus_of_others(self, after: _Snapshot, *, ours: int, tick: float) -> float:
+    def cpus_of_others(self, after: _Snapshot, *, ours: int) -> float:
         """Return how many CPUs were used from here to `after` by what does not descend from us."""
-        wall = after.clock - self.clock
         mine = _descendants(self.processes, ours) | _descendants(after.processes, ours)
-        seconds, all_seen, reaped = 0.0, 0.0, 0.0
-        nothing = _Process(0, 0.0, 0.0)
-        for pid, process in after.processes.items():
-            before = self.processes.get(pid, nothing)
-            all_seen += process.used + process.reaped - before.used - before.reaped
+        wall, nothing = after.clock - self.clock, _Process(0, 0.0, 0.0)
+        seconds = reaped = all_seen = 0.0
+        for pid in self.processes.keys() | after.processes.keys():
+            then = self.processes.get(pid, nothing)
+            now = after.processes.get(pid, nothing)  # its whole life is then in another's `reaped`
+            all_seen += now.used + now.reaped - then.used - then.reaped
             if pid not in mine:
-                seconds += max(0.0, process.used - before.used)
-                reaped += process.reaped - before.reaped
-        for pid, process in self.processes.items():
-            if pid not in after.processes:  # its whole life is now among what its parent has reaped
-                all_seen -= process.used + process.reaped
-                if pid not in mine:
-                    reaped -= process.used + process.reaped
-        seconds += max(0.0, reaped - tick) + max(0.0, after.stolen - self.stolen - tick)
+                ended = now is nothing
+                seconds += 0.0 if ended else now.used - then.used
+                reaped += now.reaped - then.reaped - (then.used if ended else 0.0)
+        seconds += max(0.0, reaped - self.tick)
+        seconds += max(0.0, after.stolen - self.stolen - self.tick)
         if not after.whole:
-            ticks = wall * after.cores / tick
-            error = 3 * tick * ticks**0.5  # each tick sees one program that runs, by chance
+            # Each tick sees one program, by chance: three standard deviations of their number.
+            error = 3 * self.tick * (wall * after.cores / self.tick) ** 0.5
             seconds += max(0.0, after.busy - self.busy - max(0.0, all_seen) - error)
         return seconds / wall
 
 
-def _process(pid: int, tick: float) -> tuple[_Process, bool]:
-    """Return a process, and whether it is a kernel thread. Source: proc_pid_stat(5)."""
-    used = time.clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid(3) makes it
+def _process(pid: int, tick: float) -> _Process:
+    """Read one process's account. Source: clock_getcpuclockid(3), proc_pid_stat(5)."""
+    used = time.clock_gettime((~pid << 3) | 2)
     fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    parent, flags, children = int(fields[1]), int(fields[6]), int(fields[13]) + int(fields[14])
-    return _Process(parent, used, children * tick), bool(flags & _PF_KTHREAD)
-
-
-def _all_visible() -> bool:
-    """Process 2 of a Linux machine is kthreadd; a container has its own numbers, or hides it."""
-    try:
-        return (_PROC / "2/comm").read_text().strip() == "kthreadd"
-    except OSError:
-        return False
+    return _Process(int(fields[1]), used, (int(fields[13]) + int(fields[14])) * tick)
 
 
 def _descendants(processes: dict[int, _Process], root: int) -> set[int]:
-    found, more = {root}, True
+    found, more = {root}, {root}
     while more:
-        more = {pid for pid, p in processes.items() if p.parent in found and pid not in found}
+        more = {pid for pid, process in processes.items() if process.parent in more}
         found |= more
     return found

@@ -203,6 +203,17 @@ def other_rows(rank, other):
     y += 1
 
 
+def read_at_the_root(rank, other):
+    x = torch.ones(8)
+    work = dist.broadcast(x, 0, async_op=True)
+    x.sum()
+    work.wait()
+
+
+def test_the_root_of_a_broadcast_may_read_its_buffer():
+    assert [log[0].touched for log in logged(read_at_the_root)] == [None, "aten.sum"]
+
+
 @pytest.mark.parametrize(
     "block, expected",
     [

@@ -163,8 +163,8 @@ def test_our_own_ranks_and_children_are_not_others():
     subprocess.run([sys.executable, "-c", BURN, "0.3"], check=True)
     burn(0.2)
     after = sched._Snapshot.take()
-    everybody = before.cpus_of_others(after, ours=-1, tick=0.01)
-    others = before.cpus_of_others(after, ours=os.getpid(), tick=0.01)
+    everybody = before.cpus_of_others(after, ours=-1)
+    others = before.cpus_of_others(after, ours=os.getpid())
     assert (everybody - others) * (after.clock - before.clock) > 0.9 * (2 * 0.4 + 0.3 + 0.2)
 
 
@@ -175,7 +175,7 @@ def snapshot(clock, *, stolen=0.0, busy=0.0, whole=True, **processes):
 
 
 def cpus(before, after):
-    return pytest.approx(before.cpus_of_others(after, ours=10, tick=0.01))
+    return pytest.approx(before.cpus_of_others(after, ours=10))
 
 
 def test_who_descends_from_us_is_ours():

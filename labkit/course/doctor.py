@@ -79,13 +79,10 @@ def told(findings: Iterable[Finding]) -> list[str]:
 def python() -> tuple[str, ...]:
     """Check the interpreter's version."""
     found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST_PYTHON:
-        return (
-            found,
-            "labkit needs Python 3.11 or later.",
-            "Make the virtual environment with a newer python3.",
-        )
-    return (found,)
+    if sys.version_info >= OLDEST_PYTHON:
+        return (found,)
+    remedy = "Make the virtual environment with a newer python3."
+    return found, "labkit needs Python 3.11 or later.", remedy
 
 
 def torch() -> tuple[str, ...]:
@@ -96,11 +93,8 @@ def torch() -> tuple[str, ...]:
 
     version = metadata.version("torch")
     if not dist.is_available() or not dist.is_gloo_available():
-        return (
-            f"{version}, without gloo",
-            "Every lesson talks through gloo.",
-            "Install a build of torch with torch.distributed.",
-        )
+        remedy = "Install a build of torch with torch.distributed."
+        return f"{version}, without gloo", "Every lesson talks through gloo.", remedy
     return (f"{version}, backends gloo{', nccl' if dist.is_nccl_available() else ''}",)
 
 
@@ -108,13 +102,10 @@ def notebook_tools() -> tuple[str, ...]:
     """Check what the notebooks are opened and drawn with."""
     needed = ("jupyterlab", "ipywidgets", "ipykernel", "matplotlib", "networkx", "cloudpickle")
     lacking = ", ".join(name for name in needed if util.find_spec(name) is None)
-    if lacking:
-        return (
-            f"not installed: {lacking}",
-            "The lessons are notebooks.",
-            "pip install -r requirements.txt",
-        )
-    return (f"JupyterLab {metadata.version('jupyterlab')}",)
+    if not lacking:
+        return (f"JupyterLab {metadata.version('jupyterlab')}",)
+    remedy = "pip install -r requirements.txt"
+    return f"not installed: {lacking}", "The lessons are notebooks.", remedy
 
 
 def two_ranks() -> tuple[str, ...]:
@@ -151,11 +142,7 @@ def cpus() -> tuple[str, ...]:
             f"--cpuset-cpus=0-{max(int(quota), 1) - 1}.",
         )
     if usable < 2:
-        return (
-            found,
-            "All ranks take turns on one CPU: the lessons run, slowly, and lesson 01 has no "
-            "placement to choose.",
-        )
+        return found, "All ranks take turns: the lessons run slowly; lesson 01 cannot place ranks."
     return (found,)
 
 
@@ -163,13 +150,10 @@ def memory() -> tuple[str, ...]:
     """Compare the memory with what the lessons need."""
     total = machine.Machine.here().memory
     found = f"{total / GIB:.1f} GiB" if total else "not known"
-    if total and total < 3.5 * GIB:
-        return (
-            found,
-            "Lessons 02 and 03 are made for 4 GiB.",
-            "Close other programs before you run them.",
-        )
-    return (found,)
+    if not total or total >= 3.5 * GIB:
+        return (found,)
+    remedy = "Close other programs before you run them."
+    return found, "Lessons 02 and 03 are made for 4 GiB.", remedy
 
 
 def shared_memory() -> tuple[str, ...]:
@@ -179,13 +163,10 @@ def shared_memory() -> tuple[str, ...]:
         return "no /dev/shm", "Ranks meet in the temporary directory instead: slower to start."
     size = shutil.disk_usage(folder).total
     found = f"/dev/shm of {size / GIB:.2g} GiB"
-    if size < 256 * 2**20:
-        return (
-            found,
-            "Shared tensors of more than this end a rank with SIGBUS.",
-            "In Docker: --shm-size=1g.",
-        )
-    return (found,)
+    if size >= 256 * 2**20:
+        return (found,)
+    meaning = "Shared tensors of more than this end a rank with SIGBUS."
+    return found, meaning, "In Docker: --shm-size=1g."
 
 
 def gpus() -> tuple[str, ...]:
@@ -229,8 +210,7 @@ def scheduler() -> tuple[str, ...]:
     try:
         waited = int(Path("/proc/self/schedstat").read_text().split()[1])
     except (OSError, IndexError):
-        meaning = "Time waiting for a CPU cannot be told from time blocked."
-        return "no /proc/self/schedstat", meaning
+        return "no /proc/self/schedstat", "Waiting for a CPU cannot be told from being blocked."
     return (f"waiting for a CPU can be read ({waited / 1e6:.0f} ms so far)",)
 
 

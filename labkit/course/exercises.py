@@ -1,44 +1,20 @@
 r"""What an exercise is: its cells, its markers, and the stub that the learner gets.
 
-A solutions notebook `solutions/NN_name.ipynb` is the only source. In it, exercise M of lesson N is
-these cells, in this order, known by their ids (other cells may stand between them):
+`solutions/NN_name.ipynb` is the only source. In it, exercise M of lesson N is these cells, in this
+order, known by their ids (other cells may stand between them; `05b_clinic` holds `ex-5b-1`):
 
-`ex-N-M`, markdown, the statement::
+- `ex-N-M`, markdown, the statement: the heading `## Exercise N.M: Its title`; the line
+  `**Par:** at most ... · **Time:** 15 min · **Difficulty:** ★★☆`; what to do, and why it is worth
+  doing; then three hints, `<details><summary>Hint 1: a nudge</summary>` and a blank line each:
+  `Hint 2: the invariant` (what stays true in every correct answer), `Hint 3: a partial answer`.
+- `ex-N-M-answer`, code: a stub with its signature and docstring, and the answer between
+  `### BEGIN SOLUTION` and `### END SOLUTION` (nbgrader's markers; one region or more, never
+  nested). What stands outside is given to the learner. More answer cells: `ex-N-M-answer-two`.
+- `ex-N-M-check`, code: calls the `check_*` function. Further ones: `ex-N-M-check-speed`.
 
-    ## Exercise 1.2: Fuse the calls
-
-    **Par:** at most 1/20 of the blocking time per tensor · **Time:** 15 min · **Difficulty:** ★★☆
-
-    What to do, in two or three sentences, and why it is worth doing.
-
-    <details><summary>Hint 1: a nudge</summary>
-
-    Where to look.
-
-    </details>
-
-    <details><summary>Hint 2: the invariant</summary>
-
-    What stays true in every correct answer.
-
-    </details>
-
-    <details><summary>Hint 3: a partial answer</summary>
-
-    The first line or two.
-
-    </details>
-
-`ex-N-M-answer`, code: a stub with its signature and docstring, and the answer between
-`### BEGIN SOLUTION` and `### END SOLUTION` (nbgrader's markers). Anything outside the region is
-given to the learner. One region or more, never nested. More answer cells: `ex-N-M-answer-two`.
-
-`ex-N-M-check`, code: calls the `check_*` function. Further ones: `ex-N-M-check-speed`.
-
-In `exercises/` the region becomes `raise NotImplementedError("exercise 1.2")` at the indent of
-its opening marker. The number of stars (one to three) is the number of points in nbgrader's
-metadata, which `course format` writes. A lesson's side notebook has a letter: `05b_clinic` holds
-`ex-5b-1`.
+In `exercises/` a region becomes `raise NotImplementedError("exercise N.M")` at the indent of its
+opening marker. The number of stars (one to three) is the number of points in nbgrader's metadata,
+which `course format` writes.
 """
 
 from __future__ import annotations
@@ -103,24 +79,18 @@ def stub(source: str, *, number: str) -> str:
     """
     kept: list[str] = []
     opened: int | None = None
-    for line_number, line in enumerate(source.split("\n"), start=1):
-        match line.strip():
-            case text if text == BEGIN:
-                if opened is not None:
-                    raise ValueError(
-                        f"line {line_number}: {BEGIN} inside the region opened in line {opened}"
-                    )
-                opened = line_number
-                indent = line[: len(line) - len(line.lstrip())]
-                kept.append(f'{indent}raise NotImplementedError("exercise {number}")')
-            case text if text == END:
-                if opened is None:
-                    raise ValueError(
-                        f"line {line_number}: {END} closes a region that was not opened"
-                    )
-                opened = None
-            case _ if opened is None:
-                kept.append(line)
+    for at, line in enumerate(source.split("\n"), start=1):
+        if line.strip() == BEGIN:
+            if opened is not None:
+                raise ValueError(f"line {at}: {BEGIN} inside the region opened in line {opened}")
+            opened = at
+            kept.append(line.replace(BEGIN, f'raise NotImplementedError("exercise {number}")'))
+        elif line.strip() == END:
+            if opened is None:
+                raise ValueError(f"line {at}: {END} closes a region that was not opened")
+            opened = None
+        elif opened is None:
+            kept.append(line)
     if opened is not None:
         raise ValueError(f"line {opened}: {BEGIN} is never closed by {END}")
     return "\n".join(kept)
@@ -168,16 +138,11 @@ def with_grading(notebook: NotebookNode) -> NotebookNode:
         if part is None or part.role == "statement" or cell.cell_type != "code":
             continue
         graded = part.role == "check"
+        marks = {"grade": graded, "locked": graded, "solution": not graded, "task": False}
+        if graded:
+            marks["points"] = points.get(part.number, 1)
         cell.metadata["nbgrader"] = nbformat.from_dict(
-            {
-                "grade": graded,
-                "grade_id": cell.id,
-                "locked": graded,
-                "schema_version": 3,
-                "solution": not graded,
-                "task": False,
-            }
-            | ({"points": points.get(part.number, 1)} if graded else {})
+            marks | {"grade_id": cell.id, "schema_version": 3}
         )
     return notebook
 
@@ -207,11 +172,8 @@ def problems(solutions: NotebookNode, *, lesson: str) -> Iterator[str]:
 
 def _exercise_problems(number: str, cells: list[NotebookNode]) -> Iterator[str]:
     roles = [part_of(cell).role for cell in cells]
-    if roles != sorted(roles, key=("statement", "answer", "check").index) or set(roles) != {
-        "statement",
-        "answer",
-        "check",
-    }:
+    order = ("statement", "answer", "check")
+    if roles != sorted(roles, key=order.index) or set(roles) != set(order):
         yield f"needs a statement, then its answer, then its check; has {', '.join(roles)}"
     for cell, role in zip(cells, roles, strict=True):
         expected_type = "markdown" if role == "statement" else "code"

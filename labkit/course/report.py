@@ -127,8 +127,7 @@ def _machines(origin: Provenance) -> Iterator[tuple[str, str]]:
 def _ranks(ranks: Sequence[int]) -> str:
     """Write ranks briefly: torchrun numbers a node's ranks one after the other."""
     first, last = ranks[0], ranks[-1]
-    together = last - first == len(ranks) - 1
-    return f"{first} to {last}" if together and first != last else ", ".join(map(str, ranks))
+    return f"{first} to {last}" if last - first == len(ranks) - 1 > 0 else str(list(ranks))[1:-1]
 
 
 def _row(record: Record) -> tuple:

@@ -37,14 +37,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Do it all; return JupyterLab's exit status, or 1 when the course cannot run here."""
     from labkit.course import doctor
-    from labkit.launch import serverlink
+    from labkit.launch import server
 
     if doctor.main(options):
         return 1
     for line in refresh(ROOT, ROOT / "work") or ["work/ is up to date."]:
         print(line)
     sys.stdout.flush()
-    serverlink.discard()  # it started the doctor's two ranks
+    server.discard()  # it started the doctor's two ranks
     os.chdir(ROOT)
     if os.name == "posix":  # become JupyterLab: Ctrl-C is its own, and nothing of ours stays behind
         os.execve(sys.executable, jupyter(options), environment())

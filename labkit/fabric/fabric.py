@@ -18,7 +18,7 @@ from dataclasses import asdict
 from labkit.fabric.errors import FabricUnavailable, explain
 from labkit.fabric.plan import INTERFACE, Plan, parse_rate
 from labkit.launch import torchrun
-from labkit.launch.placement import Placement
+from labkit.launch.rank import Placement
 
 __all__ = ["Fabric", "FabricUnavailable"]
 

@@ -13,10 +13,22 @@ rank and with the rank's traceback as its cause.
 
 from __future__ import annotations
 
+import json
+import linecache
+import re
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
-from labkit.launch.casefile import CaseFile, Line
+_C10D = "torch/distributed/distributed_c10d.py"
+_THREAD = re.compile("^(?:Current t|T)hread ", re.MULTILINE)
+_STACK_LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)$')
+_HINTS = {
+    "SIGKILL": "Nobody but the system or a person sends it: often memory ran out (see dmesg).",
+    "SIGSEGV": "A crash in native code: the stack is on its stderr.",
+    "SIGABRT": "Native code gave up: its reason is on its stderr.",
+    "SIGBUS": "Often a full /dev/shm (in Docker: --shm-size).",
+}
 
 
 class LaunchError(RuntimeError):
@@ -68,6 +80,38 @@ class RankTraceback(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """One frame of a rank's Python stack."""
+
+    filename: str
+    lineno: int
+    name: str
+
+    @property
+    def source(self) -> str:
+        """The line's text; empty where it is not known.
+
+        Sources are looked up in the launching process: it alone knows a notebook's cells.
+        """
+        return linecache.getline(self.filename, self.lineno).strip()
+
+    @property
+    def own(self) -> bool:
+        """Whether it is the learner's code: neither labkit's nor an installed library's."""
+        *folders, _ = parts = Path(self.filename).parts
+        return not (
+            {"site-packages", "dist-packages", "labkit"} & set(parts)
+            or self.filename.startswith("<")
+            or any(re.fullmatch(r"python3\.\d+", folder) for folder in folders)
+        )
+
+    def told(self) -> list[str]:
+        """Return the frame as Python tells it: the place, then the source where it is known."""
+        place = f'File "{self.filename}", line {self.lineno}, in {self.name}'
+        return [place, f"    {self.source}"] if self.source else [place]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """What a rank reports when its program raised."""
 
@@ -97,19 +141,152 @@ def reraise(failures: list[Failure], world_size: int) -> None:
     first = failures[0]
     alike = sorted(f.rank for f in failures if f.signature == first.signature)
     others = sorted(f.rank for f in failures if f.signature != first.signature)
-    exception = first.exception
-    if exception is None:
-        exception = RankError(f"{first.kind}: {first.text}")
+    exception = first.exception or RankError(f"{first.kind}: {first.text}")
     if len(alike) == 1:
         note = f"raised on rank {first.rank} of {world_size}"
     else:
-        which = "all" if len(alike) == world_size else ", ".join(map(str, alike))
+        which = "all" if len(alike) == world_size else _listed(alike)
         note = f"raised on {len(alike)} of {world_size} ranks ({which}), told by rank {first.rank}"
     if others:
-        note += f"; rank(s) {', '.join(map(str, others))} failed in another way after it"
+        note += f"; rank(s) {_listed(others)} failed in another way after it"
     exception.add_note(f"[labkit] {note}")
     trace = "".join(f"\n  {line}" for frame in first.frames for line in frame.told())
     raise exception from RankTraceback(f"the traceback of rank {first.rank}:{trace}")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """A collective or a point-to-point call that a rank had entered."""
+
+    name: str
+    """As in torch.distributed: ``all_reduce``, ``recv``, ..."""
+    number: int
+    """Its place in the group's sequence of calls, from 1."""
+    group: str
+    """``default`` for the default group, its description, or the list of its ranks."""
+    members: tuple[int, ...]
+    """Ranks of the group."""
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    p2p: bool
+    finished: bool
+
+    @classmethod
+    def from_record(cls, entry: dict, groups: dict[str, list[int]]) -> CollectiveCall:
+        """Read an entry of torch's flight recorder; ``groups`` has each group's ranks by name."""
+        name, description = entry["process_group"]
+        members = tuple(groups.get(name, ()))
+        labels = {"default_pg": "default", "undefined": str(list(members))}
+        dtypes = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
+        shapes = entry.get("input_sizes") or entry.get("output_sizes") or []
+        return cls(
+            name=entry["profiling_name"].rpartition(":")[2],
+            number=entry["p2p_seq_id" if entry["is_p2p"] else "collective_seq_id"],
+            group=labels.get(description, description),
+            members=members,
+            shapes=tuple(map(tuple, shapes)),
+            dtype=dtypes[0].lower(),
+            p2p=entry["is_p2p"],
+            finished=bool(entry.get("retired")),
+        )
+
+    def __str__(self) -> str:
+        shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in self.shapes)
+        state = "done" if self.finished else "NOT FINISHED"
+        what = f"{self.name}({self.dtype}[{shapes}])" if self.shapes else f"{self.name}()"
+        return f"#{self.number} {what} in group {self.group}: {state}"
+
+
+@dataclass(frozen=True, slots=True)
+class RankCase:
+    """One rank at the moment of the timeout."""
+
+    rank: int
+    state: str
+    """``running``, ``finished`` or ``raised``."""
+    stack: tuple[Line, ...] = ()
+    """The main thread's Python stack, innermost call first."""
+    entered: tuple[CollectiveCall, ...] = ()
+    """Calls in the order in which the rank entered them."""
+
+    @classmethod
+    def read(cls, rank: int, state: str, stack: str = "", calls: str = "") -> RankCase:
+        """Read what the rank wrote: `faulthandler`'s stacks, and the JSON of `rank.calls`.
+
+        With ``all_threads=True`` faulthandler lists the oldest thread, the main one, last.
+        """
+        main = _THREAD.split(stack)[-1]
+        found = filter(None, map(_STACK_LINE.match, main.splitlines()))
+        lines = tuple(Line(line["file"], int(line["line"]), line["name"]) for line in found)
+        record = json.loads(calls or '{"entries": []}')
+        entered = (CollectiveCall.from_record(e, record["groups"]) for e in record["entries"])
+        return cls(rank, state, lines, tuple(entered))
+
+    @property
+    def waiting_in(self) -> CollectiveCall | None:
+        """The call that it had entered and not left, if any."""
+        pending = [call for call in self.entered if not call.finished]
+        return pending[0] if pending and self.state == "running" else None
+
+    @property
+    def inside(self) -> str | None:
+        """The function of torch.distributed that the stack is in, if any.
+
+        The flight recorder knows no send and recv of gloo (torch 2.13); the stack does.
+        """
+        calls = [line.name for line in self.stack if line.filename.endswith(_C10D)]
+        return calls[0] if calls and self.state == "running" else None
+
+    @property
+    def line(self) -> Line | None:
+        """The innermost line of the learner's own code."""
+        return next((line for line in self.stack if line.own), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """What every rank was doing when the time ran out: where it stood, for whom it waited."""
+
+    ranks: tuple[RankCase, ...] = ()
+
+    @property
+    def running(self) -> list[int]:
+        """Ranks that had not finished."""
+        return [case.rank for case in self.ranks if case.state == "running"]
+
+    def missing(self, call: CollectiveCall) -> list[int]:
+        """Members of the call's group that had not entered a collective of that number."""
+        place = (call.group, call.number)
+        there = {
+            case.rank
+            for case in self.ranks
+            if place in {(other.group, other.number) for other in case.entered if not other.p2p}
+        }
+        return [case.rank for case in self.ranks if case.rank in {*call.members} - there]
+
+    def __str__(self) -> str:
+        return "\n".join(line for case in self.ranks for line in self._tell(case))
+
+    def _tell(self, case: RankCase) -> list[str]:
+        lines = [f"rank {case.rank}: {case.state}"]
+        call = case.waiting_in
+        if call is not None:
+            lines[0] += f", waiting in {call.name} #{call.number} of group {call.group}"
+            if not call.p2p and (missing := self.missing(call)):
+                lines[0] += f"; not there yet: rank {_listed(missing)}"
+        elif case.inside:
+            lines[0] += f", waiting in {case.inside}"
+        if case.state != "finished":
+            shown = [line for line in case.stack if line.own] or case.stack[:3]
+            lines += [f"    {text}" for line in shown[:4] for text in line.told()]
+        if len(case.entered) > 4:
+            lines.append(f"    entered {len(case.entered) - 4} earlier calls, then")
+        lines += [f"    {call}" for call in case.entered[-4:]]
+        return lines
+
+
+def _listed(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks))
 
 
 def _cause_of_death(status: int) -> str:
@@ -120,10 +297,4 @@ def _cause_of_death(status: int) -> str:
         )
     number = -status
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    hints = {
-        "SIGKILL": "Nobody but the system or a person sends it: often memory ran out (see dmesg).",
-        "SIGSEGV": "A crash in native code: the stack is on its stderr.",
-        "SIGABRT": "Native code gave up: its reason is on its stderr.",
-        "SIGBUS": "Often a full /dev/shm (in Docker: --shm-size).",
-    }
-    return f"was killed by {name} before its program returned. {hints.get(name, '')}".rstrip()
+    return f"was killed by {name} before its program returned. {_HINTS.get(name, '')}".rstrip()

@@ -5,22 +5,32 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import tempfile
+import pickle
+import selectors
+import signal
+import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.launch import serverlink, spawner, torchrun
-from labkit.launch.job import Job
+from labkit.launch import server, torchrun
+from labkit.launch.errors import CaseFile, LaunchTimeout, RankCase, RankDied, reraise
 from labkit.launch.machine import gpu_count
-from labkit.launch.packing import pack
-from labkit.launch.placement import Placement
-from labkit.launch.supervisor import Supervisor
+from labkit.launch.rank import DUMP, DUMPED, FINISHED, RAISED, Job, Placement, pack
 
 if TYPE_CHECKING:
     from labkit.fabric.fabric import Fabric
 
+_GRACE = 0.3  # seconds between the first failure and the verdict, at most: others may fail alike
+_DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
+_OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
+_STDERR_LINES = 16
+_NOISE = ("/labkit/launch/", 'File "<string>"', "Extension modules:")  # of faulthandler
 _one_at_a_time = threading.Lock()
 
 
@@ -77,16 +87,20 @@ def launch(
         Three ranks hold 0, 1 and 2; all_reduce leaves their sum, 3, on every one.
     """
     _check_program(program, args)
+    _check_numbers(4 if world_size is None else world_size, timeout, threads)
     if torchrun.is_here():
-        return torchrun.run(program, args, world_size=world_size, backend=backend, fabric=fabric)
+        _check_backend(backend)
+        options = {"timeout": timeout, "checks": checks, "threads": threads}
+        where = {"world_size": world_size, "backend": backend, "fabric": fabric}
+        return torchrun.run(program, args, **where, **options)
     if "LABKIT_RANK" in os.environ:
         raise RuntimeError(
             f"launch was called on rank {os.environ['LABKIT_RANK']} of a launch. "
             "Ranks cannot start ranks: call launch outside the program."
         )
+    torchrun.note_leftovers()
     world_size = 4 if world_size is None else world_size
-    _check_numbers(world_size, timeout, threads)
-    job = Job.here(
+    job = Job(
         program=pack(program, args),
         world_size=world_size,
         backend=_choose_backend(backend, world_size, fabric),
@@ -96,53 +110,224 @@ def launch(
             fabric.placement(rank, world_size) if fabric else Placement()
             for rank in range(world_size)
         ),
+        environment=dict(os.environ),
+        path=tuple(sys.path),
+        cwd=str(Path.cwd()),
     )
     with _one_at_a_time:
-        starter = spawner if spawner.is_needed() else serverlink
-        server = starter.shared()  # may take seconds: before there is anything to leave behind
-        with _private_directory() as directory:
-            job.save(directory)
-            return _supervise(server, directory, world_size, timeout)
+        return _run(job, server.shared(), timeout)
 
 
 def default_backend(world_size: int) -> str:
     """Return what `launch` takes if no backend is given: gloo, and NCCL beside it for GPUs."""
-    return (
-        torchrun.default_backend()
-        if torchrun.is_here()
-        else _choose_backend(None, world_size, None)
-    )
+    if torchrun.is_here():
+        return torchrun.default_backend()
+    return _choose_backend(None, world_size, None)
 
 
-def _supervise(
-    server: serverlink.ServerLink | spawner.Spawner,
-    directory: Path,
-    world_size: int,
-    timeout: float,
-) -> list[Any]:
-    supervisor = Supervisor(server, directory, world_size)
+def _run(job: Job, link: server.Server, timeout: float) -> list[Any]:
+    supervisor = _Supervisor(link, job.world_size)
     try:
-        supervisor.start()
+        supervisor.start(job)
         return supervisor.watch(timeout)
     finally:
         try:
-            server.end_launch()
+            link.end_launch()
         except BaseException:  # interrupted a second time, or the server is gone
-            server.stop()
+            link.stop()
             raise
         finally:
             supervisor.close()
 
 
-@contextlib.contextmanager
-def _private_directory() -> Iterator[Path]:
-    """Make a folder in memory where that is possible; the ranks' rendezvous must be fast."""
-    memory = Path("/dev/shm")
-    parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(
-        prefix=f"labkit-{os.getpid()}-", dir=parent, ignore_cleanup_errors=True
-    ) as name:
-        yield Path(name)
+@dataclass(slots=True)
+class _Stream:
+    """One rank's stdout or stderr on its way to the cell, line by line."""
+
+    rank: int
+    name: str
+    descriptor: int
+    partial: bytes = b""
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_STDERR_LINES))
+
+    def pump(self) -> bool:
+        """Pass on what is there; say whether there may be more."""
+        data = os.read(self.descriptor, 65536)
+        *lines, self.partial = (self.partial + data).split(b"\n")
+        if not data and self.partial:
+            lines, self.partial = [self.partial], b""
+        for line in lines:
+            text = line.decode(errors="replace")
+            self.tail.append(text)
+            print(f"[rank {self.rank}] {text}", file=getattr(sys, self.name), flush=True)
+        return bool(data)
+
+
+@dataclass(slots=True)
+class _Rank:
+    number: int
+    control: socket.socket
+    streams: tuple[_Stream, _Stream]
+    pid: int | None = None
+    state: str = "running"
+    status: int | None = None
+    dumped: bool = False
+
+
+class _Supervisor:
+    """The ranks of one launch: passes on what they print, and learns how each of them ends."""
+
+    def __init__(self, link: server.Server, world_size: int) -> None:
+        self.link = link
+        self.world_size = world_size
+        self.ranks: list[_Rank] = []
+        self.raised: list[int] = []  # ranks in order of arrival
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(link, selectors.EVENT_READ)
+
+    def start(self, job: Job) -> None:
+        """Start all ranks."""
+        self.directory = self.link.begin_launch()
+        (self.directory / "job").write_bytes(pickle.dumps(job))
+        for number in range(self.world_size):
+            control, theirs = socket.socketpair()
+            out, their_out = os.pipe()
+            err, their_err = os.pipe()
+            streams = (_Stream(number, "stdout", out), _Stream(number, "stderr", err))
+            rank = _Rank(number, control, streams)
+            self.ranks.append(rank)
+            for stream in streams:
+                os.set_blocking(stream.descriptor, False)
+                self.selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+            self.selector.register(control, selectors.EVENT_READ, rank)
+            try:
+                rank.pid = self.link.start_rank(number, [their_out, their_err, theirs.fileno()])
+            finally:
+                theirs.close()
+                os.close(their_out)
+                os.close(their_err)
+
+    def watch(self, timeout: float) -> list[object]:
+        """Wait until every rank has returned; return their results by rank.
+
+        Raises:
+            Exception: A rank's own exception.
+            RankDied: If a rank's process ended.
+            LaunchTimeout: If ranks had not finished after ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        self._note_exits()  # while others were being started
+        while self._running() and not self._failed():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise LaunchTimeout(timeout, self._case_file())
+            self._step(left)
+        if self._failed():
+            self._step_until(time.monotonic() + _GRACE, lambda: not self._running())
+            self._raise()
+        return [self._result(rank) for rank in self.ranks]
+
+    def close(self) -> None:
+        """Pass on the last output and close everything; the ranks must be gone."""
+        for rank in self.ranks:
+            for stream in rank.streams:
+                with contextlib.suppress(BlockingIOError):  # somebody still holds the other end
+                    while stream.pump():
+                        pass
+                os.close(stream.descriptor)
+            rank.control.close()
+        self.selector.close()
+
+    def _running(self) -> bool:
+        return any(rank.state == "running" for rank in self.ranks)
+
+    def _failed(self) -> bool:
+        return any(rank.state in {"raised", "died"} for rank in self.ranks)
+
+    def _step(self, seconds: float) -> None:
+        for key, _ in self.selector.select(seconds):
+            if isinstance(key.data, _Stream):
+                if not key.data.pump():
+                    self.selector.unregister(key.fileobj)
+            elif isinstance(key.data, _Rank):
+                self._hear(key.data)
+            else:
+                self._note_exits()
+
+    def _step_until(self, moment: float, done: Callable[[], bool], every: float = 60.0) -> None:
+        """Step until that moment or until it is done, asking at least every so many seconds."""
+        while (left := moment - time.monotonic()) > 0 and not done():
+            self._step(min(left, every))
+
+    def _hear(self, rank: _Rank) -> None:
+        try:
+            words = rank.control.recv(16)
+        except OSError:
+            words = b""
+        if not words:
+            self.selector.unregister(rank.control)
+        if FINISHED in words:
+            rank.state = "finished"
+        elif RAISED in words:
+            rank.state = "raised"
+            self.raised.append(rank.number)
+        if DUMPED in words:
+            rank.dumped = True
+
+    def _note_exits(self) -> None:
+        exits = self.link.exits()
+        for rank in self.ranks:
+            if rank.pid in exits:
+                rank.status = exits[rank.pid]
+                if rank.state == "running":
+                    rank.state = "died"
+
+    def _result(self, rank: _Rank) -> Any:
+        return pickle.loads((self.directory / f"result-{rank.number}").read_bytes())
+
+    def _raise(self) -> None:
+        died = next((rank for rank in self.ranks if rank.state == "died"), None)
+        if died is not None:  # what others raised is its consequence
+            tail = [
+                line
+                for line in died.streams[1].tail
+                if line.strip() and not any(noise in line for noise in _NOISE)
+            ]
+            raise RankDied(died.number, self.world_size, died.status, tail)
+        reraise([self._result(self.ranks[number]) for number in self.raised], self.world_size)
+
+    def _case_file(self) -> CaseFile:
+        states = [rank.state for rank in self.ranks]  # now: a signal may end what a rank waits for
+        for rank in self.ranks:
+            try:
+                rank.control.send(DUMP)
+            except OSError:
+                rank.dumped = True  # gone: nothing to wait for
+        self._step_until(
+            time.monotonic() + _DUMP_TIME, lambda: all(rank.dumped for rank in self.ranks)
+        )
+        silent = [rank for rank in self.ranks if not rank.dumped]
+        for rank in silent:  # native code holds the interpreter: a signal still gets the stack
+            with contextlib.suppress(OSError):
+                os.kill(rank.pid, signal.SIGUSR1)
+        self._step_until(
+            time.monotonic() + _DUMP_TIME,
+            lambda: all(self._stack(rank).endswith(_OUTERMOST) for rank in silent),
+            every=0.02,  # a signal's handler cannot say when it is done
+        )
+        return CaseFile(tuple(map(self._case, self.ranks, states)))
+
+    def _stack(self, rank: _Rank) -> str:
+        """Return the rank's stack: the one that a signal asked for, if any, since it is earlier."""
+        return self._read(f"signalled-{rank.number}") or self._read(f"stack-{rank.number}")
+
+    def _case(self, rank: _Rank, state: str) -> RankCase:
+        calls = self._read(f"calls-{rank.number}")
+        return RankCase.read(rank.number, state, self._stack(rank), calls)
+
+    def _read(self, name: str) -> str:
+        path = self.directory / name
+        return path.read_text() if path.exists() else ""
 
 
 def _check_program(program: object, args: tuple) -> None:
@@ -171,9 +356,13 @@ def _check_numbers(world_size: object, timeout: object, threads: object) -> None
         raise ValueError(f"timeout must be a number of seconds above 0, got {timeout!r}.")
 
 
-def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str:
+def _check_backend(backend: str | None) -> None:
     if backend not in {None, "gloo", "nccl", "cpu:gloo,cuda:nccl"}:
         raise ValueError(f'backend must be "gloo" or "nccl", got {backend!r}.')
+
+
+def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str:
+    _check_backend(backend)
     if fabric is not None and backend is None:
         return "gloo"
     if backend == "gloo":

@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from labkit.launch import affinity
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -49,7 +51,7 @@ class Machine:
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
             python=platform.python_version(),
             torch=metadata.version("torch"),
-            virtual=_virtual(),
+            virtual=" hypervisor" in _cpu_info(),
         )
 
     @classmethod
@@ -65,9 +67,7 @@ class Machine:
 
 def usable_cpus() -> int:
     """Return how many logical CPUs this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(affinity.cpus())
 
 
 def cpu_quota(
@@ -107,33 +107,33 @@ def _limit(folder: Path) -> float | None:
 
 def gpu_count() -> int:
     """Return how many CUDA devices torch can use, without importing torch where there is none."""
-    if sys.platform == "linux" and not Path("/dev/nvidiactl").exists() and not _hip():
+    drivers = (Path("/dev/nvidiactl"), Path("/dev/kfd"))  # NVIDIA's and AMD's
+    if sys.platform == "linux" and not any(driver.exists() for driver in drivers):
         return 0
     import torch
 
     return torch.cuda.device_count()
 
 
-def _hip() -> bool:
-    return Path("/dev/kfd").exists()
-
-
 def _gpu_names() -> tuple[str, ...]:
-    count = gpu_count()
-    if count == 0:
+    if (count := gpu_count()) == 0:
         return ()
     import torch
 
-    return tuple(torch.cuda.get_device_name(index) for index in range(count))
+    return tuple(map(torch.cuda.get_device_name, range(count)))
+
+
+def _cpu_info() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    for line in _cpu_info().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 
@@ -142,10 +142,3 @@ def _memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 0
-
-
-def _virtual() -> bool:
-    try:
-        return " hypervisor" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False

@@ -2,16 +2,23 @@
 
 ``import torch`` costs more than a second; a fork of a process that has done it costs milliseconds.
 The server is a fresh interpreter with one thread. Its only tie to the process that started it is a
-socket: when that closes, however the other side died, the server kills every rank, removes the
-launch's private directory and ends. Its own death kills the ranks (Linux: PDEATHSIG).
+socket: when that closes, however the other side died, the server kills every rank and ends. It
+makes each launch's private directory and is the one that deletes it. When the server itself is
+killed, its ranks die with it (Linux: PDEATHSIG).
 
 This is `multiprocessing`'s forkserver in spirit. It is our own because theirs imports the caller's
 ``__main__`` again in every child, cannot tell who died of what, and outlives a killed parent for as
 long as one child lives.
+
+With ``LABKIT_START=spawn`` the server imports nothing, and every rank is a fresh interpreter that
+imports torch for itself. It is slow, and meant for systems where a process with torch cannot fork.
+
+`Server` is the launching process's end, `serve` what runs at the other.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -22,20 +29,174 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
+import threading
 import traceback
 from pathlib import Path
+from typing import Any
 
-from labkit.launch.job import Job
+from labkit.launch import rank as rank_module
+from labkit.launch.errors import LaunchError
 
+_TIMEOUT = 120.0  # seconds; the server answers in milliseconds, but first imports torch
+_SERVE = "from labkit.launch.server import serve; serve({descriptor}, fresh={fresh})"
+_RANK = "from labkit.launch.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_DESCRIPTORS_PER_RANK = 3
+_lock = threading.Lock()
+_server: Server | None = None
 
 
-def serve(connection: socket.socket) -> None:
-    """Fork ranks as asked over ``connection`` until it closes."""
-    importlib.import_module("labkit.launch.rank")  # torch, and all that a rank needs
+def shared() -> Server:
+    """Return this process's server; the first call starts it, in a second or two.
 
+    Raises:
+        ValueError: If LABKIT_START is neither ``fork`` nor ``spawn``.
+        LaunchError: If the system cannot run a server.
+    """
+    global _server
+    start = os.environ.get("LABKIT_START", "fork")
+    if start not in {"fork", "spawn"}:
+        raise ValueError(f'LABKIT_START must be "fork" or "spawn", got {start!r}.')
+    if sys.platform == "win32":
+        raise LaunchError(
+            "launch cannot start ranks on Windows. Use WSL2 (in PowerShell: wsl --install), "
+            "and set the course up inside of it: there it runs as on any Linux."
+        )
+    with _lock:
+        if _server is None or not _server.serves(start):
+            _server = Server(start)
+            atexit.register(_server.stop)
+        return _server
+
+
+def discard() -> None:
+    """Stop the server; the next launch starts a fresh one."""
+    global _server
+    with _lock:
+        if _server is not None:
+            _server.stop()
+            _server = None
+
+
+class Server:
+    """A running server, seen from the launching process. Use `shared`."""
+
+    def __init__(self, start: str) -> None:
+        self.owner, self.start = os.getpid(), start
+        self.directory: Path | None = None
+        self._buffer = b""
+        self._exits: dict[int, int] = {}
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the server lives)
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            command = _SERVE.format(descriptor=theirs.fileno(), fresh=start == "spawn")
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C in a terminal is for the launching process alone
+            )
+        self._socket.settimeout(_TIMEOUT)
+        try:
+            self._answer_to("ready")
+        except BaseException:
+            self.stop()
+            raise
+        if start == "spawn":
+            print(
+                "labkit: each rank starts as a fresh interpreter here, not forked from a server. "
+                "A launch takes seconds instead of a tenth of one.",
+                file=sys.stderr,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when ranks have ended."""
+        return self._socket.fileno()
+
+    def serves(self, start: str) -> bool:
+        """Say whether it is there for this process, and starts ranks in this way."""
+        alive = self.fileno() >= 0 and self._process.poll() is None
+        return alive and (self.owner, self.start) == (os.getpid(), start)
+
+    def begin_launch(self) -> Path:
+        """Return a private directory, in memory where that is possible: ranks meet in it."""
+        self.directory = Path(self._ask("begin"))
+        return self.directory
+
+    def start_rank(self, rank: int, descriptors: list[int]) -> int:
+        """Start a rank with these as its stdout, stderr and control socket; return its pid."""
+        return self._ask("start", rank, descriptors)
+
+    def exits(self) -> dict[int, int]:
+        """Take the exit codes of the ranks that have ended since last asked, by pid.
+
+        As in `subprocess`, a negative code is the number of the signal that killed the process.
+        """
+        if select.select([self._socket], [], [], 0)[0]:
+            self._receive()
+        exits, self._exits = self._exits, {}
+        return exits
+
+    def end_launch(self) -> None:
+        """Kill all ranks; return when they are gone, and the launch's directory with them."""
+        self._ask("end")
+        self._exits.clear()
+
+    def stop(self) -> None:
+        """End the server; its ranks die with it."""
+        if os.getpid() != self.owner:
+            return  # a fork of the launching process has no say
+        self._socket.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        self._stderr.close()
+
+    def _ask(self, what: str, value: Any = None, descriptors: list[int] | None = None) -> Any:
+        with contextlib.suppress(ConnectionError):  # gone: reading says so, with the reason
+            socket.send_fds(self._socket, [_line(what, value)], descriptors or [])
+        return self._answer_to(what)
+
+    def _answer_to(self, what: str) -> Any:
+        while True:
+            for kind, value in self._receive():
+                if kind == what:  # others answer what was asked before an interrupt
+                    return value
+
+    def _receive(self) -> list[tuple[str, Any]]:
+        try:
+            data = self._socket.recv(65536)
+        except ConnectionResetError:
+            data = b""
+        except TimeoutError:
+            raise LaunchError(f"the fork server did not answer in {_TIMEOUT:g} s") from None
+        if not data:
+            raise LaunchError(f"the fork server ended {self._last_words()}")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        messages = list(map(json.loads, lines))
+        self._exits |= dict(value for kind, value in messages if kind == "exited")
+        return messages
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        if self.directory is not None:  # killed: then its launch's files are left to us
+            shutil.rmtree(self.directory, ignore_errors=True)
+        self._stderr.seek(0)
+        return f"(status {status}). {self._stderr.read().decode(errors='replace')}".strip()
+
+
+def serve(descriptor: int, *, fresh: bool) -> None:
+    """Start ranks as asked over this socket until it closes."""
+    if not fresh:
+        importlib.import_module("torch.distributed")
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever a rank leaves becomes our child, to be ended
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, every shared page
@@ -44,80 +205,91 @@ def serve(connection: socket.socket) -> None:
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    server = _Server(connection, (wake, waker))
-    connection.sendall(_line(ready=True))
-    while True:
-        readable, _, _ = select.select([connection, wake], [], [])
-        if wake in readable:
-            wake.recv(4096)
-            server.reap()
-        if connection in readable and not server.obey():
-            break
-    server.end()
+    connection = socket.socket(fileno=descriptor)
+    nursery = _Nursery(connection, (wake, waker), fresh=fresh)
+    nursery.answer("ready")
+    try:
+        while True:
+            readable, _, _ = select.select([connection, wake], [], [])
+            if wake in readable:
+                wake.recv(4096)
+                nursery.reap()
+            if connection in readable and not nursery.obey():
+                break
+    finally:
+        nursery.end()
 
 
-class _Server:
-    def __init__(self, connection: socket.socket, wakers: tuple[socket.socket, ...]) -> None:
+class _Nursery:
+    """The ranks of one launch, as the server sees them."""
+
+    def __init__(
+        self, connection: socket.socket, wakers: tuple[socket.socket, ...], *, fresh: bool
+    ) -> None:
         self.connection = connection
         self.wakers = wakers
+        self.fresh = fresh
         self.alive: set[int] = set()
-        self.directory: Path | None = None
+        self.directory: str | None = None
 
     def obey(self) -> bool:
         """Carry out what was asked; say whether the other side is still there."""
         try:
-            message, descriptors, _, _ = socket.recv_fds(
-                self.connection, 4096, _DESCRIPTORS_PER_RANK
-            )
+            message, descriptors, _, _ = socket.recv_fds(self.connection, 4096, 3)
         except OSError:
             message = b""
         if not message:
             return False
-        for request in map(json.loads, message.splitlines()):
-            self._carry_out(request, descriptors)
+        for what, value in map(json.loads, message.splitlines()):
+            if what == "begin":
+                memory = "/dev/shm"
+                self.directory = tempfile.mkdtemp(
+                    prefix=f"labkit-{os.getppid()}-",
+                    dir=memory if os.access(memory, os.W_OK) else None,
+                )
+                self.answer(what, self.directory)
+            elif what == "start":
+                self.answer(what, self.start(value, descriptors))
+            else:
+                self.end()
+                self.answer(what)
         return True
 
-    def _carry_out(self, request: dict, descriptors: list[int]) -> None:
-        if "rank" in request:
-            self.directory = Path(request["directory"])
-            pid = self.fork(request["rank"], descriptors)
-            for descriptor in descriptors:
-                os.close(descriptor)
-            self.connection.sendall(_line(pid=pid))
-        else:
-            self.end()
-            self.connection.sendall(_line(ended=True))
+    def answer(self, what: str, value: Any = None) -> None:
+        with contextlib.suppress(OSError):  # nobody listens any more
+            self.connection.sendall(_line(what, value))
 
-    def fork(self, rank: int, descriptors: list[int]) -> int:
+    def start(self, rank: int, descriptors: list[int]) -> int:
         pid = os.fork()
-        if pid:
-            with contextlib.suppress(OSError):  # the child does it too: whoever comes first
-                os.setpgid(pid, pid)
-            self.alive.add(pid)
-            return pid
-        try:
-            self._become_rank(rank, descriptors)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(70)  # EX_SOFTWARE: a rank stays in rank.main until it is killed
+        if pid == 0:
+            try:
+                self._become_rank(rank, *descriptors)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(70)  # EX_SOFTWARE: a rank stays in rank.main until it is killed
+        with contextlib.suppress(OSError):  # the child does it too: whoever comes first
+            os.setpgid(pid, pid)
+        self.alive.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return pid
 
-    def _become_rank(self, rank: int, descriptors: list[int]) -> None:
+    def _become_rank(self, rank: int, stdout: int, stderr: int, control: int) -> None:
         os.setpgid(0, 0)  # so that a rank's own children die with it
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self.connection.close()
-        for waker in self.wakers:
-            waker.close()
-        stdout, stderr, control = descriptors
+        for inherited in (self.connection, *self.wakers):
+            inherited.close()
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         os.close(stdout)
         os.close(stderr)
-        Job.load(self.directory).placements[rank].enter()  # before any thread exists
-        from labkit.launch import rank as module
-
-        module.main(self.directory, rank, socket.socket(fileno=control))
+        if self.fresh:
+            os.set_inheritable(control, True)
+            command = _RANK.format(directory=self.directory, rank=rank, control=control)
+            os.execv(sys.executable, [sys.executable, "-c", command])
+        rank_module.main(self.directory, rank, control)
 
     def reap(self, *, block: bool = False) -> None:
         """Collect ended ranks and report them."""
@@ -131,9 +303,7 @@ class _Server:
             if pid in self.alive:
                 self.alive.discard(pid)
                 _kill_group(pid)
-                code = os.waitstatus_to_exitcode(status)
-                with contextlib.suppress(OSError):
-                    self.connection.sendall(_line(exited=pid, status=code))
+                self.answer("exited", (pid, os.waitstatus_to_exitcode(status)))
 
     def end(self) -> None:
         """Kill what is left of the launch and remove its directory."""
@@ -159,11 +329,10 @@ def _prctl(option: int, value: int) -> None:
 def _children() -> list[int]:
     """Return this process's children; none where the kernel does not list them."""
     try:
-        return [
-            int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        ]
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
     except OSError:
         return []
+    return [int(pid) for pid in children.split()]
 
 
 def _kill_group(pid: int) -> None:
@@ -171,5 +340,5 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _line(**fields: object) -> bytes:
-    return json.dumps(fields).encode() + b"\n"
+def _line(what: str, value: Any) -> bytes:
+    return json.dumps([what, value]).encode() + b"\n"

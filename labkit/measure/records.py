@@ -16,7 +16,7 @@ from typing import Any
 
 from labkit.launch import torchrun
 from labkit.launch.machine import Machine
-from labkit.launch.roll_call import Node
+from labkit.launch.torchrun import Node
 from labkit.measure.timing import Summary, slowest, summarize
 
 VERSION = 3

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labkit import launch
-from labkit.launch import serverlink
+from labkit.launch import server
 from labkit.measure.records import Provenance
 
 REPEATS = 9
@@ -34,7 +34,7 @@ def program() -> float:
 
 def first_launch() -> float:
     """Seconds of a launch of 4 ranks with no fork server up yet."""
-    serverlink.discard()
+    server.discard()
     return seconds(lambda: launch(program, world_size=4))
 
 

@@ -4,7 +4,7 @@ import re
 
 from labkit.__main__ import main
 from labkit.course import report, run
-from labkit.launch.roll_call import Node
+from labkit.launch.torchrun import Node
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 

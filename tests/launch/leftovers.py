@@ -1,15 +1,17 @@
 """What a launch could leave behind: processes, files, descriptors."""
 
 import os
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from labkit.launch import serverlink
+from labkit.launch import server
 
 
 def of(pid: int) -> dict[str, object]:
     """Return everything that must be the same before and after a launch of this process."""
     return {
-        "ranks": children_of(serverlink.shared().pid),
+        "ranks": children_of(server.shared().pid),
         "directories": directories_of(pid),
         "descriptors": descriptors(),
     }
@@ -42,3 +44,13 @@ def alive(pid: int | str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def after(pids: Iterable[int], launcher: int) -> list[int | str]:
+    """Return which of these processes live, and which directories are there, when all had time."""
+    deadline = time.monotonic() + 20
+    while left := [*filter(alive, pids), *directories_of(launcher)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    return left

@@ -4,8 +4,7 @@ import inspect
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.launch.casefile import CaseFile, RankCase
-from labkit.launch.errors import LaunchTimeout
+from labkit.launch.errors import CaseFile, LaunchTimeout, RankCase
 from labkit.launch.launcher import launch
 from labkit.lessons.hang_clinic import programs
 from labkit.lessons.hang_clinic.programs import PATIENTS, WORLD_SIZE

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from labkit.launch.packing import pack
+from labkit.launch.rank import pack
 
 LOCK = threading.Lock()
 

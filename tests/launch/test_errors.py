@@ -7,7 +7,7 @@ import threading
 
 from pytest import fixture
 
-from labkit.launch.casefile import CaseFile, Entered, Line, RankCase, parse_calls, parse_stack
+from labkit.launch.errors import CaseFile, CollectiveCall, Line, RankCase
 
 STACK = """\
 Thread 0x00007f01 [gloo] (most recent call first):
@@ -34,11 +34,16 @@ def entry(name="nccl:all_reduce", *, number=1, group=("0", "default_pg"), retire
 
 
 def calls(*entries, groups):
-    return parse_calls(json.dumps({"entries": list(entries), "groups": groups}))
+    written = json.dumps({"entries": list(entries), "groups": groups})
+    return RankCase.read(0, "running", calls=written).entered
+
+
+def stack_of(text):
+    return RankCase.read(0, "running", text).stack
 
 
 def test_the_main_threads_stack_is_read_innermost_first():
-    lines = parse_stack(STACK)
+    lines = stack_of(STACK)
     assert [line.name for line in lines] == ["recv", "program", "main"]
     assert lines[1] == Line("/home/me/lesson.py", 12, "program")
 
@@ -56,7 +61,7 @@ def test_what_faulthandler_writes_is_understood():
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        lines = parse_stack(file.read())
+        lines = stack_of(file.read())
     stop.set()
     worker.join()
     assert lines[0].name == "test_what_faulthandler_writes_is_understood"
@@ -65,7 +70,7 @@ def test_what_faulthandler_writes_is_understood():
 
 
 def test_an_empty_stack_is_no_stack():
-    assert parse_stack("") == ()
+    assert stack_of("") == ()
 
 
 def test_whose_code_a_line_is():
@@ -104,8 +109,8 @@ def test_a_call_without_tensors_is_told():
 @fixture
 def stuck():
     """Ranks 0 and 2 wait in the second call; rank 1 is done, rank 3 is in Python."""
-    one = Entered("all_reduce", 1, "default", (0, 1, 2, 3), ((5,),), "float", False, True)
-    two = Entered("broadcast", 2, "default", (0, 1, 2, 3), ((), (2, 3)), "int", False, False)
+    one = CollectiveCall("all_reduce", 1, "default", (0, 1, 2, 3), ((5,),), "float", False, True)
+    two = CollectiveCall("broadcast", 2, "default", (0, 1, 2, 3), ((), (2, 3)), "int", False, False)
     lesson = Line("/home/me/lesson.py", 12, "program")
     library = Line("/env/lib/python3.11/site-packages/x.py", 1, "inner")
     return CaseFile(
@@ -140,7 +145,7 @@ def test_the_case_is_told_rank_by_rank(stuck):
 
 
 def test_a_late_receive_is_not_a_missing_collective(stuck):
-    recv = Entered("recv", 2, "default", (0, 1, 2, 3), ((4,),), "float", True, False)
+    recv = CollectiveCall("recv", 2, "default", (0, 1, 2, 3), ((4,),), "float", True, False)
     waiting = stuck.ranks[0].waiting_in
     case = CaseFile((*stuck.ranks[:3], RankCase(3, "running", (), (recv,))))
     assert case.missing(waiting) == [1, 3], "a p2p call of the same number is another sequence"
@@ -148,14 +153,14 @@ def test_a_late_receive_is_not_a_missing_collective(stuck):
 
 
 def test_without_a_recorded_call_the_stack_says_what_it_waits_in():
-    case = RankCase(0, "running", parse_stack(STACK))
+    case = RankCase.read(0, "running", STACK)
     assert case.inside == "recv"
-    assert RankCase(0, "finished", parse_stack(STACK)).inside is None
+    assert RankCase(0, "finished", stack_of(STACK)).inside is None
     assert str(CaseFile((case,))).startswith("rank 0: running, waiting in recv\n")
 
 
 def test_only_the_last_calls_are_told():
-    done = [Entered("barrier", n, "default", (0,), (), "", False, True) for n in range(1, 8)]
+    done = [CollectiveCall("barrier", n, "default", (0,), (), "", False, True) for n in range(1, 8)]
     told = str(CaseFile((RankCase(0, "running", (), tuple(done)),)))
     assert "entered 3 earlier calls, then" in told
     assert "#3 barrier" not in told

@@ -1,0 +1,228 @@
+"""The server that starts ranks: when it is lost, and when it starts each rank afresh."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from pytest import fixture
+
+from labkit import LaunchError, LaunchTimeout, RankDied, launch
+from labkit.launch import server
+from tests.launch import leftovers
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@fixture
+def spawn(monkeypatch):
+    """Start ranks as fresh interpreters, and leave nothing."""
+    monkeypatch.setenv("LABKIT_START", "spawn")
+    launch(int, world_size=1)  # the server is up: it is meant to stay
+    before = leftovers.of(os.getpid())
+    yield
+    assert leftovers.of(os.getpid()) == before
+
+
+def sleep():
+    time.sleep(30)
+
+
+def test_a_server_that_died_between_launches_is_replaced():
+    lost = server.shared()
+    os.kill(lost.pid, signal.SIGKILL)
+    lost._process.wait()
+    assert launch(int, world_size=2) == [0, 0]
+    assert server.shared().pid != lost.pid
+
+
+def test_a_server_that_dies_during_a_launch_is_an_error_and_takes_its_ranks_along():
+    lost = server.shared()
+    ranks = []
+
+    def kill():
+        ranks.extend(leftovers.children_of(lost.pid))
+        os.kill(lost.pid, signal.SIGKILL)
+
+    threading.Timer(0.5, kill).start()
+    with pytest.raises(LaunchError, match=r"the fork server ended \(status -9\)"):
+        launch(sleep, world_size=2)
+    assert len(ranks) == 2 and leftovers.after(ranks, os.getpid()) == []
+    assert launch(int, world_size=1) == [0]
+
+
+def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
+    (tmp_path / "cloudpickle.py").write_text("raise ImportError('broken on purpose')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    server.discard()
+    with pytest.raises(LaunchError, match=r"ended \(status 1\)[\s\S]*broken on purpose"):
+        launch(int, world_size=1)
+
+
+def test_a_server_that_is_lost_at_the_first_rank_leaves_no_descriptors(monkeypatch):
+    def lost(self, *_):
+        raise LaunchError("the fork server ended")
+
+    launch(int, world_size=1)
+    before = leftovers.of(os.getpid())
+    with monkeypatch.context() as patch:
+        patch.setattr(server.Server, "start_rank", lost)
+        with pytest.raises(LaunchError, match="the fork server ended"):
+            launch(int, world_size=2)
+    assert leftovers.of(os.getpid()) == before
+
+
+def test_a_link_that_was_cut_is_replaced():
+    """As after a second interrupt, while the ranks of the first are being ended."""
+    cut = server.shared()
+    cut.stop()
+    assert not cut.serves("fork")
+    assert launch(int, world_size=1) == [0]
+    assert server.shared() is not cut
+
+
+def test_a_second_interrupt_ends_the_server_with_its_ranks(monkeypatch):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    first = server.shared()
+    with monkeypatch.context() as patch:
+        patch.setattr(server.Server, "end_launch", interrupted)
+        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            launch(sleep, world_size=2)
+    assert not first.serves("fork")
+    assert leftovers.directories_of(os.getpid()) == []
+    assert launch(int, world_size=1) == [0]
+
+
+def test_a_rank_that_dies_while_others_start_is_noticed(monkeypatch):
+    start_rank = server.Server.start_rank
+
+    def slowly(self, rank, descriptors):
+        pid = start_rank(self, rank, descriptors)
+        if rank == 0:
+            os.kill(pid, signal.SIGKILL)
+            time.sleep(0.3)
+        return pid
+
+    monkeypatch.setattr(server.Server, "start_rank", slowly)
+    with pytest.raises(RankDied, match="rank 0 of 2 was killed by SIGKILL"):
+        launch(dist.barrier, world_size=2, timeout=20)
+
+
+def test_it_works_where_labkit_is_on_pythonpath_only(tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "labkit").symlink_to(REPOSITORY / "labkit")
+    script = "from labkit import launch; import labkit; print(launch(int), labkit.__file__)"
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.startswith(f"[0, 0, 0, 0] {tmp_path}"), run.stderr
+
+
+def test_a_closure_runs_on_fresh_interpreters_and_the_cost_is_told_once(capsys, monkeypatch):
+    monkeypatch.setenv("LABKIT_START", "spawn")
+    server.discard()
+    offset = torch.tensor([10.0])
+
+    def program(factor):
+        print("up")
+        x = offset + factor * dist.get_rank()
+        dist.all_reduce(x)
+        return x.item(), torch.get_num_threads()
+
+    assert launch(program, 2, world_size=2) == [(22.0, 1)] * 2
+    out, err = capsys.readouterr()
+    assert sorted(out.splitlines()) == ["[rank 0] up", "[rank 1] up"]
+    assert "labkit: each rank starts as a fresh interpreter here" in err
+    launch(int, world_size=1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_fresh_ranks_exception_and_its_own_children(spawn):
+    def program():
+        child = subprocess.Popen(["sleep", "60"])
+        if dist.get_rank() == 1:
+            raise LookupError(child.pid)
+        dist.barrier()
+
+    with pytest.raises(LookupError) as caught:
+        launch(program, world_size=2)
+    assert caught.value.__notes__ == ["[labkit] raised on rank 1 of 2"]
+    assert not leftovers.alive(caught.value.args[0])
+
+
+def test_a_killed_fresh_rank_is_named_with_its_signal(spawn):
+    def program():
+        print(subprocess.Popen(["sleep", "60"], start_new_session=True).pid, file=sys.stderr)
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    with pytest.raises(RankDied, match="rank 0 of 1 was killed by SIGSEGV") as caught:
+        launch(program, world_size=1)
+    assert not leftovers.alive(caught.value.stderr[0]), "it left a child, which ended too"
+
+
+def test_a_hang_of_fresh_ranks_has_a_case_file(spawn):
+    def program():
+        if dist.get_rank() == 0:
+            dist.barrier()
+
+    with pytest.raises(LaunchTimeout, match="not there yet: rank 1") as caught:
+        launch(program, world_size=2, timeout=6)
+    assert caught.value.case.running == [0]
+
+
+@pytest.mark.parametrize("moment", ["running", "importing"])
+def test_no_fresh_rank_outlives_a_killed_parent(moment):
+    script = """
+        import os, time
+        from labkit import launch
+        from labkit.launch import server
+        start_rank = server.Server.start_rank
+        def program():
+            import subprocess
+            print(subprocess.Popen(["sleep", "60"]).pid, flush=True)
+            time.sleep(60)
+        server.Server.start_rank = lambda *a: (pid := start_rank(*a), print(pid, flush=True))[0]
+        launch(program, world_size=2)
+    """
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=REPOSITORY,
+        env=os.environ | {"LABKIT_START": "spawn"},
+    )
+    with parent:
+        pids = [int(parent.stdout.readline()) for _ in range(2)]
+        if moment == "running":
+            pids += [int(parent.stdout.readline().split()[-1]) for _ in range(2)]
+        assert all(map(leftovers.alive, pids))
+        assert leftovers.directories_of(parent.pid)
+        parent.kill()
+    assert leftovers.after(pids, parent.pid) == []
+
+
+def test_windows_is_told_what_to_do(monkeypatch):
+    monkeypatch.setattr(server.sys, "platform", "win32")
+    with pytest.raises(LaunchError, match="Use WSL2"):
+        launch(int, world_size=1)
+
+
+def test_another_way_to_start_is_refused(monkeypatch):
+    monkeypatch.setenv("LABKIT_START", "thread")
+    with pytest.raises(ValueError, match='LABKIT_START must be "fork" or "spawn", got \'thread\''):
+        launch(int, world_size=1)

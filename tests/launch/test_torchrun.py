@@ -1,0 +1,299 @@
+"""Ranks that torchrun started, on one node or two (two agents stand for two nodes)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import nbclient
+import nbformat
+import torch.distributed as dist
+from pytest import approx, mark, raises
+
+from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.fabric.plan import address
+from labkit.launch import torchrun
+from labkit.launch.errors import LaunchError
+from labkit.measure import records
+from tests.fabric.test_fabric import needs_hosts
+from tests.launch.nodes import ROOT, environment, free_port
+
+MARKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+def run_ranks(folder, text, world_size):
+    """Run a script under torchrun; return its exit status, output and error output."""
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text))
+    command = ["-m", "torch.distributed.run", f"--nproc-per-node={world_size}", str(script)]
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=100, env=environment()
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def answers(people):
+    """Let everybody answer at once; return what each got or the error that it met."""
+    store, results = dist.HashStore(), {}
+    deadline = time.monotonic() + torchrun.join_timeout()
+
+    def one(me):
+        try:
+            results[me["rank"]] = torchrun.roll_call(
+                store, me, world_size=len(people), deadline=deadline
+            )
+        except LaunchError as error:
+            results[me["rank"]] = error
+
+    threads = [threading.Thread(target=one, args=(me,)) for me in people if me is not None]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_everybody_hears_everybody():
+    people = [torchrun.describe(rank) for rank in range(3)]
+    everybody = json.loads(json.dumps(people))
+    assert answers(people) == dict.fromkeys(range(3), everybody)
+
+
+@mark.parametrize("name", ["labkit", "torch", "python", "backend"])
+def test_what_differs_is_refused_with_both_named(name):
+    mine = torchrun.describe(0)
+    other = mine | {"rank": 1, "host": "node-2", name: "0.0.1"}
+    for error in answers([mine, other]).values():
+        text = str(error)
+        assert f"the same {name}" in text and "0.0.1 on ranks [1] (node-2)" in text
+        assert mine[name] in text
+
+
+def test_a_labkit_that_answers_in_other_words_is_refused_by_its_version():
+    mine, store = torchrun.describe(0), dist.HashStore()
+    store.set("1", json.dumps({"host": "node-2", "labkit": "9.9", "beat": 3}))
+    with raises(LaunchError, match=r"the same labkit: .* 9.9 on ranks \[1\] \(node-2\)"):
+        torchrun.roll_call(store, mine, world_size=2, deadline=0.0)
+
+
+def test_missing_ranks_are_named_after_the_stated_time(monkeypatch):
+    monkeypatch.setenv(torchrun.JOIN_TIMEOUT, "0.5")
+    (error,) = answers([torchrun.describe(0), None]).values()
+    assert "ranks [1] are missing after 0.5 s" in str(error)
+
+
+@mark.parametrize(
+    ("rank", "found"), [("0", "ranks [1] are missing"), ("1", "nobody answers at ('127.0.0.1', ")]
+)
+def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words(rank, found):
+    program = "import time, torch, labkit\nt = time.monotonic()\n" + textwrap.dedent("""
+        try:
+            labkit.launch(print)
+        except labkit.LaunchError:
+            print(time.monotonic() - t)
+            raise
+    """)
+    marks = MARKS | {"RANK": rank, "MASTER_PORT": str(free_port())}
+    lonely = environment(**marks, LABKIT_JOIN_TIMEOUT="3")
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=lonely, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and 3 < float(done.stdout) < 6
+    assert f"2 ranks were announced, but {found}" in done.stderr
+    assert "after 3 s" in done.stderr and "unset RANK, WORLD_SIZE" in done.stderr
+    assert "frame #" not in done.stderr and "[c10d]" not in done.stderr
+
+
+def test_leftovers_of_torchrun_do_not_keep_a_notebook_from_launching(monkeypatch):
+    for name, value in MARKS.items():
+        monkeypatch.setenv(name, value)
+    cell = "from labkit import launch\nfor _ in range(2):\n    print(launch(int))"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    nbclient.NotebookClient(notebook, timeout=60).execute()
+    told = {output.name: output.text for output in notebook.cells[0].outputs}
+    assert told["stdout"] == "[0, 0, 0, 0]\n" * 2
+    assert told["stderr"].count("a notebook is no rank of torchrun") == 1
+    assert told["stderr"].count("\n") == 1
+
+
+def test_the_ranks_that_are_there_are_used(tmp_path):
+    status, out, err = run_ranks(tmp_path, USED, 3)
+    assert status == 0, err
+    everybody, fewer, refused, *failed = out.strip().split("|")
+    assert everybody == "[(6, '3'), (6, '3'), (6, '3')]"
+    assert fewer == "[(3, '2'), (3, '2')]"
+    assert refused == "world_size=9, but 3 ranks were started."
+    assert failed == [
+        "LaunchError rank 1 of 3 raised KeyError: 'mine'",
+        "LaunchError rank 1 of 3 raised KeyError: 'in the middle'",  # not: connection closed
+        "ValueError everywhere",
+    ]
+
+
+def test_checks_and_threads_are_as_asked(tmp_path):
+    status, out, err = run_ranks(tmp_path, CHECKED, 2)
+    assert status == 0, err
+    assert out.splitlines() == ["[2, 2]", "[1, 1]", "restored 1 OFF", "Detected mismatch"]
+
+
+def test_a_hang_ends_in_time_and_every_rank_is_in_the_case_file(tmp_path):
+    status, out, err = run_ranks(tmp_path, HANGS, 3)
+    assert status == 1
+    assert "LaunchTimeout: 2 of 3 ranks had not finished after 2 s." in err
+    assert (
+        "rank 0: running, waiting in barrier #1 of group default; not there yet: rank 1, 2" in err
+    )
+    assert "    dist.barrier()" in err
+    assert "rank 1: finished" in err and "while True: pass" in err
+    assert out == "LaunchTimeout [0, 2]\n", "the rank that had finished catches it"
+
+
+USED = """
+import os
+import torch.distributed as dist
+from labkit import launch
+def total():
+    import torch
+    x = torch.tensor([dist.get_rank() + 1]); dist.all_reduce(x)
+    return x.item(), os.environ["WORLD_SIZE"]
+everybody, fewer = launch(total), launch(total, world_size=2)
+try:
+    launch(total, world_size=9)
+except ValueError as error:
+    refused = str(error)
+def bad():
+    if dist.get_rank() == 1:
+        raise KeyError("mine")
+def worse():
+    import time, torch
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(0.2)
+        raise KeyError("in the middle")
+    dist.all_reduce(torch.ones(1))
+def same():
+    raise ValueError("everywhere")
+def failure_of(program):
+    try:
+        launch(program)
+    except Exception as error:
+        return f"{type(error).__name__} {error}"
+failed = [failure_of(program) for program in (bad, worse, same)]
+if os.environ["RANK"] == "0":
+    print(everybody, fewer, refused, *failed, sep="|")
+"""
+CHECKED = """
+import os, torch, torch.distributed as dist
+from labkit import launch
+def shapes():
+    dist.all_reduce(torch.ones(1 + dist.get_rank()))
+told = [launch(torch.get_num_threads, threads=2), launch(torch.get_num_threads)]
+told.append(f"restored {torch.get_num_threads()} {dist.get_debug_level().name}")
+try:
+    launch(shapes, checks=True)
+except Exception as error:
+    told.append(str(error)[str(error).index("Detected"):][:17])
+if os.environ["RANK"] == "0":
+    print(*told, sep="\\n")
+"""
+HANGS = """
+import torch.distributed as dist
+from labkit import launch, LaunchTimeout
+def program():
+    if dist.get_rank() == 0:
+        dist.barrier()
+    if dist.get_rank() == 2:
+        while True: pass
+try:
+    launch(program, timeout=2)
+except LaunchTimeout as error:
+    print("LaunchTimeout", error.case.running, flush=True)
+    raise
+"""
+
+
+def agent(node, port, *command, place=None, master="127.0.0.1"):
+    """Start torchrun as one of two nodes: on this machine, or on a fabric's host (`place`)."""
+    network = {"GLOO_SOCKET_IFNAME": place.interface} if place else {}
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
+            f"--node-rank={node}", f"--master-addr={master}", f"--master-port={port}", *command,
+        ],
+        env=environment(**network), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True, cwd=ROOT, preexec_fn=place.enter if place else None,
+    )  # fmt: skip
+
+
+def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
+    port, out = free_port(), tmp_path / "records.json"
+    command = ["-m", "labkit", "run", "passport", "--quick", "--out", str(out)]
+    nodes = [agent(node, port, *command) for node in range(2)]
+    first, second = (node.communicate(timeout=100) for node in nodes)
+    assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
+    assert "ping-pong" in first[0] and str(out) in first[0]
+    assert "ping-pong" not in second[0], "rank 0 alone prints"
+    assert records.load(out)
+
+
+@mark.timed
+@needs_hosts
+def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
+    """Each agent on a host of its own: the records tell of both, and of the link between them."""
+    out = tmp_path / "records.json"
+    command = ["-m", "labkit", "run", "passport", "--quick", "--out", str(out)]
+    with Fabric.star(hosts=2, rate="2gbit") as fabric:
+        nodes = [
+            agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
+            for host in range(2)
+        ]
+        first, second = (node.communicate(timeout=100) for node in nodes)
+        assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
+        *messages, _ = records.load(out)
+        assert messages[-1].algbw == approx(fabric.payload_rate(0, 1), rel=0.1)
+    assert [node.ranks for node in messages[0].provenance.nodes] == [(0,), (1,)]
+    assert "2 nodes" in first[0]
+
+
+DIES = """
+import os, time
+import torch, torch.distributed as dist
+from labkit import launch
+def program():
+    dist.barrier()
+    print(os.getpid(), flush=True)
+    time.sleep(3)
+    dist.all_reduce(torch.ones(1000))
+launch(program, timeout=40)
+"""
+
+
+def test_a_node_that_dies_in_the_middle_ends_the_other(tmp_path):
+    script = tmp_path / "dies.py"
+    script.write_text(DIES)
+    port = free_port()
+    nodes = [agent(node, port, str(script)) for node in range(2)]
+    rank_1 = int(nodes[1].stdout.readline())
+    for process in (nodes[1].pid, rank_1):  # the node's agent, and its rank in a session of its own
+        os.kill(process, signal.SIGKILL)
+    _, told = nodes[0].communicate(timeout=60)
+    nodes[1].communicate()
+    assert nodes[0].returncode != 0
+    assert "Error" in told
+
+
+def test_a_nonsense_join_timeout_is_a_value_error(monkeypatch):
+    monkeypatch.setenv(torchrun.JOIN_TIMEOUT, "soon")
+    with raises(ValueError, match="soon"):
+        torchrun.join_timeout()
+
+
+def test_under_torchrun_there_is_no_fabric(monkeypatch):
+    for name, value in MARKS.items():
+        monkeypatch.setenv(name, value)
+    with raises(FabricUnavailable, match="torchrun"), Fabric.star(hosts=2, rate="100mbit"):
+        pass

@@ -5,6 +5,9 @@ other; all others run beside them, in a second process, which is polite (where n
 """
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 from pytest import fixture, hookimpl
@@ -14,6 +17,7 @@ from labkit.launch.machine import usable_cpus
 LANE = "LABKIT_TEST_LANE"
 LANES = [f"popen//env:{LANE}=timed", f"popen//env:{LANE}=others//nice=10"]
 NOTEBOOK = "seconds of "
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @hookimpl(tryfirst=True)
@@ -69,6 +73,49 @@ def throwaway_ledger(tmp_path_factory):
 def notebook_seconds(record_property):
     """Note how long a notebook took, for a table at the end: `notebook_seconds(name, seconds)`."""
     return lambda name, seconds: record_property(NOTEBOOK + name, seconds)
+
+
+@fixture(scope="session")
+def executed(tmp_path_factory):
+    """Run a notebook under nbval, once per session: `executed(path, notebook_seconds)`.
+
+    Returns the run, and the notebook with all that it showed. Lessons assert relations between
+    times: a run that something disturbed is repeated, once.
+    """
+    folder = tmp_path_factory.mktemp("executed")
+    passed = {}
+
+    def execute(path, notebook_seconds):
+        name = f"{path.parent.name}/{path.name}"
+        kept = folder / f"{path.parent.name}-{path.name}"
+        command = [
+            sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
+            "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-p", "tests.keep_outputs",
+            "-W", "default", "-q", "--no-header", str(path),
+        ]  # fmt: skip
+        for label in (name, f"{name}, second run"):
+            if name in passed:
+                break
+            start = time.perf_counter()
+            variables = notebook_environment(kept.with_suffix(".ledger.json"))
+            variables["LABKIT_KEEP"] = str(kept)
+            done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+            notebook_seconds(label, time.perf_counter() - start)
+            if done.returncode == 0:
+                passed[name] = done
+        return passed[name] if name in passed else done, kept
+
+    return execute
+
+
+def notebook_environment(ledger):
+    """What a notebook's kernel needs to find this labkit, and a ledger of its own."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "LABKIT_LEDGER": str(ledger),
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,8 +1,5 @@
 """Every notebook runs and shows what is stored; unsolved exercises keep their contract."""
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,18 +8,10 @@ from nbclient import NotebookClient
 from pytest import mark, param
 
 from labkit.course import author, exercises, notebooks
+from tests.conftest import notebook_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
-
-
-def environment(ledger):
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "LABKIT_LEDGER": str(ledger),
-        "JUPYTER_PREFER_ENV_PATH": "1",
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-    }
 
 
 def name(path):
@@ -45,20 +34,8 @@ def kept():
 
 @mark.timeout(600)
 @mark.parametrize("path", list(kept()), ids=name)
-def test_it_runs_and_shows_what_is_stored(path, tmp_path, notebook_seconds):
-    """Lessons assert relations between times: a run that something disturbed is repeated, once."""
-    command = [
-        sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
-        "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-W", "default", "-q",
-        "--no-header", str(path),
-    ]  # fmt: skip
-    for label in (name(path), f"{name(path)}, second run"):
-        start = time.perf_counter()
-        variables = environment(tmp_path / "ledger.json")
-        done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
-        notebook_seconds(label, time.perf_counter() - start)
-        if done.returncode == 0:
-            break
+def test_it_runs_and_shows_what_is_stored(path, executed, notebook_seconds):
+    done, _ = executed(path, notebook_seconds)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
 
 
@@ -67,7 +44,7 @@ def test_it_runs_and_shows_what_is_stored(path, tmp_path, notebook_seconds):
 def test_unsolved_exercises_fail_with_exactly_their_error(
     path, tmp_path, notebook_seconds, monkeypatch
 ):
-    for key, value in environment(tmp_path / "ledger.json").items():
+    for key, value in notebook_environment(tmp_path / "ledger.json").items():
         monkeypatch.setenv(key, value)
     start = time.perf_counter()
     failed = failures(notebooks.read(path), path.parent)

@@ -21,8 +21,8 @@ def cpus() -> list[int]:
 def pin(chosen: Iterable[int]) -> None:
     """Restrict this process, with all the threads that it has now or starts later, to these CPUs.
 
-    Threads inherit the mask of the thread that starts them; those that exist already keep theirs,
-    so each one is told.
+    A thread inherits the mask of the one that starts it. Threads that exist keep theirs, so each is
+    set.
 
     Raises:
         OSError: If the system does not allow it, or there is no such CPU.
@@ -31,25 +31,29 @@ def pin(chosen: Iterable[int]) -> None:
     if not available():
         raise OSError("this system has no way to choose the CPUs of a process")
     os.sched_setaffinity(0, mask)
-    told: set[str] = set()
-    while new := {task.name for task in Path("/proc/self/task").iterdir()} - told:
-        for thread in new:  # once more after that: one may have started another meanwhile
-            with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
-                os.sched_setaffinity(int(thread), mask)
-        told |= new
+    done: set[int] = set()
+    while new := set(_threads()) - done:  # once more: one may have started another meanwhile
+        for thread in new:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.sched_setaffinity(thread, mask)
+        done |= new
 
 
 def never_preempt() -> None:
-    """Put all threads of this process in the class SCHED_BATCH: waking up does not take a CPU.
+    """Put all threads of this process in the scheduling class SCHED_BATCH.
 
-    A thread that wakes up then waits until the one that runs goes to sleep or has had its turn. It
-    needs no privilege. Source: sched(7).
+    A thread of that class, when it wakes up, waits until the one that runs goes to sleep or has had
+    its turn. It needs no privilege. Source: sched(7).
 
     Raises:
         OSError: If the system has no such class.
     """
     if not hasattr(os, "SCHED_BATCH"):
         raise OSError("this system has no SCHED_BATCH class")
-    for task in Path("/proc/self/task").iterdir():
+    for thread in _threads():
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
+            os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _threads() -> list[int]:
+    return [int(task.name) for task in Path("/proc/self/task").iterdir()]

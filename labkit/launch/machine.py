@@ -73,14 +73,10 @@ def usable_cpus() -> int:
 def cpu_quota(
     root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> float | None:
-    """Return the control groups' CPU limit in CPUs; None where there is none.
+    """Return the control groups' limit in CPUs; None where there is none.
 
-    Reads ``cpu.max`` (cgroup v2) or ``cpu.cfs_quota_us`` (v1) of this process's group and of those
-    around it: each of them limits it, so the lowest counts.
-
-    Args:
-        root: Where the control groups' files are.
-        own: The file that says which groups this process is in.
+    Each group around this process limits it, so the lowest ``cpu.max`` (cgroup v2) or
+    ``cpu.cfs_quota_us`` (v1) counts. The files are below ``root``; ``own`` names the groups.
     """
     bases = {"": root, "cpu": root / "cpu"}  # v2 has one tree for all controllers
     folders = list(bases.values())  # in a container often the only ones to be seen
@@ -94,7 +90,6 @@ def cpu_quota(
 
 
 def _limit(folder: Path) -> float | None:
-    """Return one control group's own limit; None where it has none."""
     with contextlib.suppress(OSError, ValueError):
         quota, period = (folder / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)

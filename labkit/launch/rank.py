@@ -23,6 +23,7 @@ import ctypes
 import dis
 import faulthandler
 import inspect
+import itertools
 import json
 import os
 import pickle
@@ -105,12 +106,11 @@ def pack(program: Callable, args: tuple) -> bytes:
     try:
         return cloudpickle.dumps((program, args))
     except Exception as error:
-        culprits = [
-            f"argument {index + 1} (a {_kind(type(value))})"
-            for index, value in enumerate(args)
-            if not _picklable(value)
-        ]
-        culprit, *_ = *culprits, *_culprits(program, seen=set()), "the program or its arguments"
+        culprits = itertools.chain(
+            (f"argument {n} (a {_kind(type(x))})" for n, x in enumerate(args, 1) if _is_stuck(x)),
+            _culprits(program, seen=set()),
+        )
+        culprit = next(culprits, "the program or its arguments")
         raise TypeError(
             f"launch({_name(program)}): {culprit} cannot be sent to the ranks: {error}. "
             "Create it inside the program, so that every rank makes its own."
@@ -125,7 +125,7 @@ def _culprits(function: object, *, seen: set[int]) -> Iterator[str]:
     for role, name, value in _used(function):
         if isinstance(value, types.FunctionType):
             yield from _culprits(value, seen=seen)  # the leaf says more than the function
-        elif not _picklable(value):
+        elif _is_stuck(value):
             yield f"the {role} {name!r} (a {_kind(type(value))}), which {_name(function)} uses,"
 
 
@@ -142,12 +142,12 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, str, object]]:
                 yield "global", name, function.__globals__[name]
 
 
-def _picklable(value: object) -> bool:
+def _is_stuck(value: object) -> bool:
     try:
         cloudpickle.dumps(value)
     except Exception:
-        return False
-    return True
+        return True
+    return False
 
 
 def _kind(kind: type) -> str:

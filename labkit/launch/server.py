@@ -66,11 +66,13 @@ def shared() -> Server:
         )
     with _lock:
         if _server is None or not _server.serves(start):
+            if _server is not None:
+                _server.stop()
             _server = Server(start)
-            atexit.register(_server.stop)
         return _server
 
 
+@atexit.register
 def discard() -> None:
     """Stop the server; the next launch starts a fresh one."""
     global _server
@@ -154,7 +156,7 @@ class Server:
     def stop(self) -> None:
         """End the server; its ranks die with it."""
         if os.getpid() != self.owner:
-            return  # a fork of the launching process has no say
+            return  # a fork of the launching process must leave it alone
         self._socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)

@@ -6,7 +6,7 @@
 - `sync`: derive `exercises/` from `solutions/`, and the README's table from the lessons.
 - `pictures`: draw the README's pictures from the runs that lessons keep.
 - `record NAME...`: run experiments on a calm machine and keep their records in the lessons.
-- `edition`: run the lessons and write them as pages to read.
+- `edition`: run the lessons and build the course as a web site (`labkit.course.edition`).
 - `check`: say everything that is not as it should be; change nothing.
 """
 
@@ -19,8 +19,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nbformat import NotebookNode
-
 from labkit.course import exercises, lessons, notebooks
 from labkit.course.lessons import ROOT, Experiment
 from labkit.measure import records, runs
@@ -32,8 +30,6 @@ CALM = 0.1
 
 _NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
 _TABLE = re.compile(r"(?<=<!-- lessons -->\n).*?(?=<!-- end of lessons -->)", re.DOTALL)
-_SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
-_WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def kept(root: Path = ROOT) -> list[Path]:
@@ -154,21 +150,6 @@ def why_not_to_keep(record: records.Record) -> str:
     return ""
 
 
-def page(notebook: NotebookNode) -> str:
-    """Return an executed notebook as one HTML page; pictures stand where widgets would.
-
-    nbconvert's scripts load mathematics and diagrams from the network; the lessons have neither.
-    """
-    from nbconvert import HTMLExporter
-
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if "text/html" in output.get("data", {}):
-                output.data.pop(_WIDGET, None)
-    text, _ = HTMLExporter(template_name="lab").from_notebook_node(notebook)
-    return _SCRIPT.sub("", text)
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `python -m labkit course`."""
     commands = parser.add_subparsers(dest="action", required=True)
@@ -178,18 +159,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "sync": "derive exercises/ from solutions/, and the README's table from the lessons",
         "pictures": "draw the README's pictures from the recorded runs",
         "record": "run experiments on a calm machine and keep their records in the lessons",
-        "edition": "run the lessons and write them as HTML pages",
+        "edition": "run the lessons and build the course as a web site",
         "check": "say what is not as it should be; exit status 1 when something is not",
     }
     for name, text in about.items():
         command = commands.add_parser(name, help=text, description=text)
-        if name in ("format", "run", "edition"):
+        if name in ("format", "run"):
             several = "+" if name == "run" else "*"
             command.add_argument("notebooks", nargs=several, type=lambda x: Path(x).resolve())
         if name == "record":
             command.add_argument("names", nargs="+", metavar="NAME", choices=lessons.experiments())
         if name == "edition":
-            command.add_argument("--out", type=Path, default=Path("build/html"))
+            command.add_argument("--out", type=Path, default=Path("build/edition"))
+            command.add_argument("--executed", type=Path, help="a folder of lessons run before")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -200,7 +182,7 @@ def main(options: argparse.Namespace) -> int:
         "sync": lambda: _tell(sync()),
         "pictures": lambda: _tell(pictures()),
         "record": lambda: _record(options.names),
-        "edition": lambda: _edition(options.notebooks, options.out),
+        "edition": lambda: _edition(options.executed, options.out),
         "check": _check,
     }[options.action]()
 
@@ -243,12 +225,14 @@ def _record(names: Sequence[str]) -> int:
     return 0
 
 
-def _edition(paths: Sequence[Path], out: Path) -> int:
-    out.mkdir(parents=True, exist_ok=True)
-    for path in paths or sorted((ROOT / LESSONS).glob("*.ipynb")):
-        target = out / f"{path.stem}.html"
-        target.write_text(page(notebooks.execute(path).notebook), encoding="utf-8")
-        print(target)
+def _edition(executed: Path | None, out: Path) -> int:
+    from labkit.course import edition
+
+    try:
+        print(edition.build(out, executed=executed))
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,8 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     import ipywidgets
     from IPython import get_ipython
 
+    if os.environ.get("LABKIT_EDITION"):  # a page to read has no kernel behind its sliders
+        return display(None, static=small_multiples(draw, title=title, **controls), plain=title)
     fields = {name: _field(name, control) for name, control in controls.items()}
     picture = ipywidgets.HTML()
 
@@ -81,11 +84,47 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     return display(box, static=static, plain="a picture with sliders")
 
 
+def small_multiples(draw: Callable[..., Any], *, title: str = "", **controls: Control) -> str:
+    """Return what `explore` shows as HTML without widgets: each control at its ends and its start.
+
+    Args:
+        draw: As for `explore`.
+        title: As for `explore`.
+        **controls: As for `explore`.
+    """
+    fields = {name: _field(name, control) for name, control in controls.items()}
+    start = {name: field.value for name, field in fields.items()}
+    said = {name: f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in start.items()}
+    pictures = []
+    for name, field in fields.items():
+        for value in _spread(field):
+            heading = html.escape(f"{name.replace('_', ' ')} = {_shown(value)}")
+            picture = alt_text.to_html(draw(**{**start, name: value}))
+            pictures.append(f"<div><p>{heading}</p>{picture}</div>")
+    others = ", ".join(said.values())
+    return (
+        f"<p><b>{html.escape(title)}</b> One assumption at a time; the others stay at "
+        f'{html.escape(others)}.</p><div class="small-multiples">{"".join(pictures)}</div>'
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _spread(field: Any) -> list[Any]:
+    """Return the values of a control that are worth a picture: its ends, and where it starts."""
+    if hasattr(field, "options"):
+        return [value for _, value in field.options][:3]
+    low, high = (10**v if hasattr(field, "base") else v for v in (field.min, field.max))
+    return list(dict.fromkeys([low, field.value, high]))
+
+
 def display(box: Any, *, static: str, plain: str) -> None:
-    """Display a widget, with HTML and text for whoever cannot show it."""
+    """Display a widget, with HTML and text for whoever cannot show it; None: only these."""
     from IPython import display as ipython
 
-    bundle = box._repr_mimebundle_() or {}
+    bundle = (box._repr_mimebundle_() or {}) if box is not None else {}
     ipython.display(bundle | {"text/html": static, "text/plain": plain}, raw=True)
 
 

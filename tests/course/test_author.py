@@ -1,8 +1,7 @@
-import re
 import types
 from dataclasses import replace
 
-from nbformat.v4 import new_notebook, new_output
+from nbformat.v4 import new_notebook
 from PIL import Image
 from pytest import fixture, mark, raises
 
@@ -83,15 +82,6 @@ def test_pictures_are_drawn_from_the_records(tmp_path):
     drawn = list(author.pictures(tmp_path))
     assert [path.stem for path in drawn] == RECORDED
     assert all(path.stat().st_size > 10_000 for path in drawn)
-
-
-def test_the_edition_shows_pictures_in_place_of_widgets():
-    notebook = lesson("1")
-    data = {author._WIDGET: {"model_id": "x"}, "text/html": "<img alt='the picture'>"}
-    notebook.cells[0].outputs = [new_output("display_data", data)]
-    page = author.page(notebook)
-    assert 'alt="the picture"' in page and not re.search(r'"model_id":\s*"x"', page)
-    assert "<script" not in page and "cdn" not in page, "nothing from the network"
 
 
 CALM = Record("demo", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=0.04)

@@ -1,0 +1,62 @@
+"""Sphinx's settings for the reading edition; `python -m labkit course edition` runs it."""
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "Why is my all-reduce slow?"
+author = "the authors of labkit"
+copyright = "the authors of labkit: text CC BY 4.0, code BSD-3-Clause"
+release = version = metadata.version("labkit")
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "mathml",
+]
+nb_execution_mode = "off"  # the notebooks come executed
+nb_ipywidgets_js = {}  # sliders are drawn as small multiples; no script from elsewhere
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath", "colon_fence", "html_image", "attrs_inline"]
+myst_heading_anchors = 3
+suppress_warnings = [
+    "mystnb.unknown_mime_type",
+    "myst.header",
+    "myst.xref_missing",
+    "toc.not_included",
+]
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+napoleon_numpy_docstring = False
+add_module_names = False
+default_role = "literal"
+
+html_theme = "sphinx_book_theme"
+html_title = project
+html_static_path = ["_static"]
+html_css_files = ["edition.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "use_download_button": False,
+    "use_fullscreen_button": False,
+    "home_page_in_toc": True,
+    "show_toc_level": 2,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+
+def setup(app):
+    """Name the buttons that unfold the navigation: the theme leaves them without a word."""
+
+    def name_buttons(app, failed):
+        for page in Path(app.outdir).rglob("*.html"):
+            text = page.read_text(encoding="utf-8")
+            bare = '<summary><span class="toctree-toggle"'
+            page.write_text(text.replace(bare, bare.replace(">", ' aria-label="unfold">', 1)))
+
+    app.connect("build-finished", name_buttons)

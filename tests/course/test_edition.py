@@ -1,0 +1,116 @@
+"""The reading edition: what is prepared for its pages, and the site as a browser finds it."""
+
+import functools
+import http.server
+import shutil
+import threading
+
+import nbformat
+import pytest
+from pytest import mark
+
+from labkit.course import edition
+from labkit.course.lessons import ROOT
+from labkit.show import plots, widgets
+from tests.course.samples import cell
+
+
+def notebook(*cells):
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+def output(data):
+    return nbformat.v4.new_output("display_data", data=data)
+
+
+def test_results_are_folded_behind_their_prediction():
+    cells = [
+        cell("ask", 'ledger.predict(\n    "9.a", "How long?")'),
+        cell("measure", "run()"),
+        cell("compare", 'ledger.reconcile("9.a", 3)'),
+        cell("after", "more()"),
+    ]
+    page = edition.prepared(notebook(*cells), [])
+    folded = [one.id for one in page.cells if "hide-output" in one.metadata.get("tags", [])]
+    assert folded == ["measure", "compare"]
+
+
+def test_pictures_stand_where_widgets_would():
+    widget = cell("widget", "explore()")
+    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "1"}, "text/html": "<b>x</b>"}
+    widget.outputs = [output(view)]
+    (shown,) = edition.prepared(notebook(widget), []).cells[-1].outputs
+    assert list(shown.data) == ["text/html"]
+
+
+def test_a_term_is_linked_once_and_only_in_prose():
+    text = "# The ring\n\n`ring` and [a ring](x.md): a ring, another ring."
+    page = edition.prepared(notebook(cell("text", text, kind="markdown")), ["ring"])
+    linked = page.cells[-1].source
+    assert linked.count("{term}") == 1
+    assert linked.endswith("a {term}`ring <ring>`, another ring.")
+
+
+def test_every_term_is_found():
+    assert {"ring", "all_reduce", "bus bandwidth"} <= set(edition.terms())
+
+
+def test_sliders_become_small_multiples():
+    def draw(n, size):
+        return plots.new_axes(f"{n} ranks, {size}")
+
+    page = widgets.small_multiples(draw, title="How many?", n=(2, 10, 1, 4), size=[1.0, 2.0])
+    assert page.count("<figure") == 5
+    assert "n = 2" in page and "n = 10" in page and "size = 2" in page
+
+
+def test_exercises_come_without_their_solutions():
+    pages = edition._exercise_pages()
+    assert "NotImplementedError" in pages["exercises/06_equivalent_collectives-6-1.md"]
+    assert all("BEGIN SOLUTION" not in page for page in pages.values())
+    assert all(page.startswith("# ") for page in pages.values())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("sphinx_book_theme")
+    out = tmp_path_factory.mktemp("edition") / "html"
+    edition.build(out, executed=ROOT / "notebooks")
+    handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(handler, directory=out)
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@mark.slow
+@mark.timeout(300)
+@mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_pages_are_whole_accessible_and_ask_no_other_server(site):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as engine:
+        browser = engine.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        for scheme in ("light", "dark"):
+            page = browser.new_page(color_scheme=scheme)
+            asked = []
+            page.on("request", lambda request: asked.append(request.url))  # noqa: B023
+            for path in ("index", "lessons/07_eighty_gpus", "exercises/07_eighty_gpus-7-1",
+                         "glossary", "api/labkit.measure.runs"):  # fmt: skip
+                response = page.goto(f"{site}/{path}.html")
+                assert response.ok, path
+                found = axe.run(page).response["violations"]
+                serious = [
+                    (v["id"], [n["target"] for n in v["nodes"]][:3])
+                    for v in found
+                    if v["impact"] in {"serious", "critical"}
+                ]
+                assert serious == [], f"{path}, {scheme}"
+            elsewhere = [url for url in asked if not url.startswith((site, "data:"))]
+            assert elsewhere == []
+        browser.close()

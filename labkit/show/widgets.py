@@ -64,7 +64,7 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     from IPython import get_ipython
 
     if os.environ.get("LABKIT_EDITION"):  # a page to read has no kernel behind its sliders
-        return display(None, static=small_multiples(draw, title=title, **controls), plain=title)
+        return display(None, static=_small_multiples(draw, title=title, **controls), plain=title)
     fields = {name: _field(name, control) for name, control in controls.items()}
     picture = ipywidgets.HTML()
 
@@ -84,7 +84,7 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     return display(box, static=static, plain="a picture with sliders")
 
 
-def small_multiples(draw: Callable[..., Any], *, title: str = "", **controls: Control) -> str:
+def _small_multiples(draw: Callable[..., Any], *, title: str = "", **controls: Control) -> str:
     """Return what `explore` shows as HTML without widgets: each control at its ends and its start.
 
     Args:

@@ -55,11 +55,11 @@ def test_every_term_is_found():
     assert {"ring", "all_reduce", "bus bandwidth"} <= set(edition.terms())
 
 
-def test_sliders_become_small_multiples():
+def test_sliders_become__small_multiples():
     def draw(n, size):
         return plots.new_axes(f"{n} ranks, {size}")
 
-    page = widgets.small_multiples(draw, title="How many?", n=(2, 10, 1, 4), size=[1.0, 2.0])
+    page = widgets._small_multiples(draw, title="How many?", n=(2, 10, 1, 4), size=[1.0, 2.0])
     assert page.count("<figure") == 5
     assert "n = 2" in page and "n = 10" in page and "size = 2" in page
 

@@ -39,7 +39,7 @@ import torch
 from labkit.course import ledger
 from labkit.launch.errors import LaunchTimeout
 from labkit.launch.launcher import launch
-from labkit.measure.calls import CallLog, Refused
+from labkit.measure.calls import CallLog, Refused, WaitedTwice
 from labkit.measure.records import Record
 
 T = TypeVar("T")
@@ -249,17 +249,34 @@ def by_hand() -> Iterator[CallLog]:
         The log. After the block, its `calls` tell who sent what to whom and when it waited.
 
     Raises:
-        CheckFailed: A collective was called, or one of labkit's own algorithms.
+        CheckFailed: A collective was called, or one of labkit's own algorithms; a work was waited
+            for twice, or never.
     """
     try:
         with own_work(), CallLog(only=("send", "recv")) as log:
             yield log
+        lost = next((call for call in log.calls if call.waited is None), None)
+        if lost is not None:
+            raise CheckFailed(
+                "every isend and irecv is waited for before the function returns",
+                f"a {lost.kind} {'to' if lost.kind == 'send' else 'from'} rank {lost.peer} that "
+                "nobody waits for",
+                "the handle of an isend or irecv was dropped: keep it, and wait for it. Without "
+                "its handle a message may never arrive",
+            )
     except Refused as call:
         raise CheckFailed(
             "sends and receives only",
             f"a call of dist.{call.kind}",
             "a collective does the work that this exercise is about, or waits for ranks that have "
             "nothing to do with it: build it from sends and receives",
+        ) from None
+    except WaitedTwice:
+        raise CheckFailed(
+            "one wait() for each isend and irecv",
+            "a second one for the same handle",
+            "gloo's second wait() for a handle never returns: it waits for another message. Take "
+            "the handle off your list when you have waited for it",
         ) from None
 
 

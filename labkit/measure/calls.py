@@ -32,6 +32,7 @@ import functools
 import itertools
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,12 +137,17 @@ class Refused(RuntimeError):
         self.kind = kind
 
 
+class WaitedTwice(RuntimeError):
+    """A second `wait` for the same work: gloo's would wait for another message, and never end."""
+
+
 class CallLog:
     """Context manager that lists this process's calls, at some tens of microseconds each.
 
     Args:
         only: Kinds that the block may call. Any other raises `Refused` instead of being made, so
-            that no other rank is left waiting in it. None: all kinds.
+            that no other rank is left waiting in it, and a second `wait` for a work raises
+            `WaitedTwice`. None: all kinds, and no such help.
     """
 
     def __init__(self, *, only: Collection[str] | None = None) -> None:
@@ -201,6 +207,7 @@ class _State:
         self.open: dict[int, tuple[dist.Work, list[_Entry]]] = {}
         """By id: works that nobody has waited for. The reference keeps the id from being reused."""
         self.futures: dict[int, tuple[Any, dist.Work]] = {}
+        self.waited: weakref.WeakSet[dist.Work] = weakref.WeakSet()
         self.batch: list[_Entry] | None = None
         """Calls between a group's `_start_coalescing` and `_end_coalescing` (NCCL)."""
         self._undo: list[Callable[[], None]] = []
@@ -224,6 +231,7 @@ class _State:
             self._undo.pop()()
         self.open.clear()
         self.futures.clear()
+        self.waited.clear()
         self.batch = None
 
     def started(self, work: dist.Work | None, entries: list[_Entry]) -> None:
@@ -331,6 +339,10 @@ def _wait_tensor(keyset: Any, tensor: torch.Tensor) -> torch.Tensor:
 def _reporting(by: str) -> Callable:
     def make(original: Callable) -> Callable:
         def method(self: dist.Work, *args: Any, **kwargs: Any) -> Any:
+            if by == "wait":
+                if self in _state.waited and any(log._only is not None for log in _state.logs):
+                    raise WaitedTwice("this work was waited for before")
+                _state.waited.add(self)
             result = original(self, *args, **kwargs)
             if by != "is_completed" or result:
                 caller = sys._getframe(1).f_code.co_filename

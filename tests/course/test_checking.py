@@ -201,3 +201,36 @@ def test_by_hand_means_sends_and_receives():
     with raises(CheckFailed) as caught:
         checking.on_ranks(one_rank_uses_a_collective, world_size=3)
     assert caught.value.got == "a call of dist.all_reduce"
+
+
+def waits_twice():
+    with checking.by_hand():
+        if dist.get_rank() == 0:
+            sending = dist.isend(torch.ones(4), 1)
+            sending.wait()
+            sending.wait()
+        else:
+            receiving = dist.irecv(torch.ones(4), 0)
+            while not receiving.is_completed():
+                pass
+            receiving.wait()  # the first
+
+
+def test_a_second_wait_is_told_and_does_not_hang():
+    with raises(CheckFailed) as caught:
+        checking.on_ranks(waits_twice, world_size=2)
+    assert "gloo's second wait() for a handle never returns" in caught.value.meaning
+
+
+def drops_a_handle():
+    with checking.by_hand():
+        if dist.get_rank() == 0:
+            dist.isend(torch.ones(4), 1)
+        else:
+            dist.recv(torch.ones(4), 0)
+
+
+def test_a_dropped_handle_is_told_and_not_called_a_deadlock():
+    with raises(CheckFailed) as caught:
+        checking.on_ranks(drops_a_handle, world_size=2)
+    assert caught.value.got == "a send to rank 1 that nobody waits for"

@@ -201,6 +201,31 @@ def best_chunk(rates: Sequence[float], *, nbytes: int, alpha: float) -> float:
     return min(math.sqrt(nbytes * alpha / others), float(nbytes))
 
 
+def best_shares(rates: Sequence[float], delays: Sequence[float], *, nbytes: float) -> list[float]:
+    """Divide bytes among ways so that the last byte arrives as early as possible.
+
+    All ways that are used end at the same moment T: way i carries (T - delays[i]) rates[i]. Ways
+    are taken in the order of their delays, until the next one's is beyond T.
+
+    Args:
+        rates: Of each way, in bytes per second.
+        delays: Seconds until a way's first byte arrives: what filling a relay costs.
+        nbytes: S.
+
+    Example:
+        >>> best_shares([2e9, 1e9], [0.0, 0.0], nbytes=3e9)
+        [2000000000.0, 1000000000.0]
+    """
+    order = sorted(range(len(rates)), key=lambda way: delays[way])
+    for count in range(1, len(order) + 1):
+        used = order[:count]
+        total = sum(rates[way] for way in used)
+        end = (nbytes + sum(rates[way] * delays[way] for way in used)) / total
+        if count == len(order) or end <= delays[order[count]]:
+            break
+    return [max(0.0, end - delays[way]) * rates[way] for way in range(len(rates))]
+
+
 @dataclass(frozen=True, slots=True)
 class Ring:
     """An order in which a collective passes data around all GPUs of a topology."""

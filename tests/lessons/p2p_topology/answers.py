@@ -1,80 +1,247 @@
 """Answers to exercise 4.2, right and wrong; a light module, since every rank imports it."""
 
+import torch
 import torch.distributed as dist
+from torch.distributed import P2POp, batch_isend_irecv, irecv, isend
 
 
-def right_relay(tensor, way, chunk):
-    rank = dist.get_rank()
-    if rank not in way:
+def stand(way):
+    """Where this rank stands: index, rank before, rank after, whether it is a relay."""
+    here = way.index(dist.get_rank())
+    before = way[here - 1] if here > 0 else None
+    after = way[here + 1] if here + 1 < len(way) else None
+    return here, before, after, before is not None and after is not None
+
+
+def cut(tensor, chunk, length, *, relay):
+    """The place of each chunk: in the tensor, or in one of a relay's two slots."""
+    for k, start in enumerate(range(0, length, chunk)):
+        begin = k % 2 * chunk if relay else start
+        yield tensor[begin : begin + min(chunk, length - start)]
+
+
+def right_plain(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
         return
-    here, chunks = way.index(rank), tensor.split(chunk)
-    arriving = [dist.irecv(piece, way[here - 1]) for piece in chunks] if here else []
+    _, before, after, relay = stand(way)
     leaving = []
-    for number, piece in enumerate(chunks):
-        if here:
-            arriving[number].wait()
-        if rank != way[-1]:
-            leaving.append(dist.isend(piece, way[here + 1]))
+    for k, piece in enumerate(cut(tensor, chunk, length, relay=relay)):
+        if relay and k >= 2:
+            leaving.pop(0).wait()
+        if before is not None:
+            dist.recv(piece, before)
+        if after is not None:
+            leaving.append(dist.isend(piece, after))
     for work in leaving:
         work.wait()
 
 
-def in_turns(tensor, way, chunk):
-    rank = dist.get_rank()
-    if rank not in way:
+def waits_twice(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
         return
-    here = way.index(rank)
-    for piece in tensor.split(chunk):
-        if here:
-            dist.recv(piece, way[here - 1])
-        if rank != way[-1]:
-            dist.send(piece, way[here + 1])
+    _, before, after, relay = stand(way)
+    leaving = []
+    for k, piece in enumerate(cut(tensor, chunk, length, relay=relay)):
+        if relay and k >= 2:
+            leaving[k - 2].wait()
+        if before is not None:
+            dist.recv(piece, before)
+        if after is not None:
+            leaving.append(dist.isend(piece, after))
+    for work in leaving:
+        work.wait()
 
 
-def whole_tensor(tensor, way, chunk):
-    in_turns(tensor, way, len(tensor))
-
-
-def waits_for_the_end(tensor, way, chunk):
-    rank, receipt = dist.get_rank(), tensor.new_zeros(1)
-    if rank not in way:
+def right_posted_ahead(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
         return
-    here = way.index(rank)
-    for piece in tensor.split(chunk):
-        if here:
-            dist.recv(piece, way[here - 1])
-        if rank != way[-1]:
-            dist.send(piece, way[here + 1])
-            dist.recv(receipt, way[here + 1])
-        if here:
-            dist.send(receipt, way[here - 1])
+    _, before, after, relay = stand(way)
+    pieces = list(cut(tensor, chunk, length, relay=relay))
+    ahead = 2 if relay else len(pieces)
+    arriving = [irecv(piece, before) for piece in pieces[:ahead] if before is not None]
+    leaving = []
+    for k, piece in enumerate(pieces):
+        if before is not None:
+            arriving[k].wait()
+        if after is not None:
+            leaving.append(isend(piece, after))
+        if relay and k >= 1 and k + 1 < len(pieces):
+            leaving[k - 1].wait()
+            arriving.append(irecv(pieces[k + 1], before))
+    for work in leaving[-2:] if relay else leaving:
+        work.wait()
 
 
-def straight_to_the_end(tensor, way, chunk):
-    rank = dist.get_rank()
-    for piece in tensor.split(chunk):
-        if rank == way[0]:
-            dist.send(piece, way[-1])
-        elif rank == way[-1]:
-            dist.recv(piece, way[0])
+def right_batched(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    _, before, after, relay = stand(way)
+    pieces = list(cut(tensor, chunk, length, relay=relay))
+    if not relay:
+        kind, peer = (isend, after) if before is None else (irecv, before)
+        for work in batch_isend_irecv([P2POp(kind, piece, peer) for piece in pieces]):
+            work.wait()
+        return
+    for k in range(len(pieces) + 1):
+        both = [P2POp(irecv, pieces[k], before)] if k < len(pieces) else []
+        both += [P2POp(isend, pieces[k - 1], after)] if k else []
+        for work in batch_isend_irecv(both):
+            work.wait()
 
 
-def forgets_the_rest(tensor, way, chunk):
-    right_relay(tensor[: len(tensor) // chunk * chunk], way, chunk)
+def straight_to_the_end(tensor, way, chunk, length):
+    if dist.get_rank() in (way[0], way[-1]):
+        right_plain(tensor, [way[0], way[-1]], chunk, length)
 
 
-def whole_tensor_for_each_chunk(tensor, way, chunk):
-    for _ in tensor.split(chunk):
-        right_relay(tensor, way, len(tensor))
+def skips_a_hop(tensor, way, chunk, length):
+    right_plain(tensor, list(dict.fromkeys([way[0], way[1], way[-1]])), chunk, length)
 
 
-def everybody_takes_part(tensor, way, chunk):
-    right_relay(tensor, way, chunk)
+def forgets_the_rest(tensor, way, chunk, length):
+    right_plain(tensor, way, chunk, length // chunk * chunk)
+
+
+def half_chunks(tensor, way, chunk, length):
+    right_plain(tensor, way, max(1, chunk // 2), length)
+
+
+def whole_tensor(tensor, way, chunk, length):
+    if dist.get_rank() in way:
+        relay = stand(way)[-1]
+        right_plain(torch.empty(length, dtype=tensor.dtype) if relay else tensor, way, length,
+                    length)  # fmt: skip
+
+
+def own_buffer(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    _, before, after, relay = stand(way)
+    buffer = torch.empty(length, dtype=tensor.dtype) if relay else tensor
+    pieces = list(cut(buffer, chunk, length, relay=False))
+    arriving = [dist.irecv(piece, before) for piece in pieces if before is not None]
+    leaving = []
+    for k, piece in enumerate(pieces):
+        if before is not None:
+            arriving[k].wait()
+        if after is not None:
+            leaving.append(dist.isend(piece, after))
+    for work in leaving:
+        work.wait()
+
+
+def in_turns(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    _, before, after, relay = stand(way)
+    for piece in cut(tensor, chunk, length, relay=relay):
+        if before is not None:
+            dist.recv(piece, before)
+        if after is not None:
+            dist.send(piece, after)
+
+
+def waits_for_the_end(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    _, before, after, relay = stand(way)
+    receipt = tensor.new_zeros(1)
+    for piece in cut(tensor, chunk, length, relay=relay):
+        if before is not None:
+            dist.recv(piece, before)
+        if after is not None:
+            dist.send(piece, after)
+            dist.recv(receipt, after)
+        if before is not None:
+            dist.send(receipt, before)
+
+
+def reuses_a_slot(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    _, before, after, relay = stand(way)
+    leaving = []
+    for piece in cut(tensor, chunk, length, relay=relay):
+        if before is not None:
+            dist.recv(piece, before)
+        if after is not None:
+            leaving.append(dist.isend(piece, after))
+    for work in leaving:
+        work.wait()
+
+
+def hands_on_too_early(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    _, before, after, relay = stand(way)
+    for piece in cut(tensor, chunk, length, relay=relay):
+        works = [dist.irecv(piece, before)] if before is not None else []
+        works += [dist.isend(piece, after)] if after is not None else []
+        for work in works:
+            work.wait()
+
+
+def drops_a_handle(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    _, before, after, relay = stand(way)
+    leaving = []
+    for k, piece in enumerate(cut(tensor, chunk, length, relay=relay)):
+        if relay and k >= 2:
+            leaving[k - 2].wait()
+        if before is not None:
+            dist.recv(piece, before)
+        if after is not None:
+            leaving.append(dist.isend(piece, after))
+
+
+def slots_swapped(tensor, way, chunk, length):
+    right_plain(tensor, way, chunk, length)
+    if dist.get_rank() == way[-1] and length > chunk:
+        tensor[:] = torch.cat([tensor[chunk:], tensor[:chunk]])
+
+
+def everybody_takes_part(tensor, way, chunk, length):
+    right_plain(tensor, way, chunk, length)
     if dist.get_rank() not in way:
         tensor.zero_()
 
 
-def never_sends(tensor, way, chunk):
+def a_copy_to_a_bystander(tensor, way, chunk, length):
+    right_plain(tensor, way, chunk, length)
+    bystander = min(set(range(dist.get_world_size())) - set(way), default=None)
+    if bystander is not None and dist.get_rank() == way[0]:
+        dist.send(tensor, bystander)
+    if dist.get_rank() == bystander:
+        dist.recv(tensor.clone(), way[0])
+
+
+def by_broadcast(tensor, way, chunk, length):
+    ends = dist.get_rank() in (way[0], way[-1])
+    dist.broadcast(tensor if ends else tensor.new_empty(length), way[0])
+
+
+def half_precision(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    ends = not stand(way)[-1]
+    narrow = tensor.half()
+    right_plain(narrow, way, chunk, length)
+    if ends:
+        tensor.copy_(narrow)
+
+
+def never_sends(tensor, way, chunk, length):
     rank = dist.get_rank()
     if rank in way[1:]:
         dist.recv(tensor, way[way.index(rank) - 1])
+
+
+def labkits_own(tensor, way, chunk, length):
+    from labkit.lessons.p2p_topology.programs import carry
+
+    carry(tensor, [way], chunk=chunk)
+
+
+def returns_nothing_yet(tensor, way, chunk, length):
+    raise NotImplementedError("exercise 4.2")

@@ -1,48 +1,44 @@
 """Lesson 01: pairs of ranks that never talk to each other, and slow each other down all the same.
 
-The question (PyTorch forum, "Improving inter-process communication costs for pytorch.distributed"):
-2p processes, every consecutive two a process group, every rank calls a blocking all_reduce of a
-10 x 10 float32 tensor on its pair's group. Why does the time per call grow with p?
+The question (`published.THREAD`): 2p processes, every consecutive two a process group, every rank
+calls a blocking all_reduce of a 10 x 10 float32 tensor on its pair's group. Why does the time per
+call grow with p? `run` has four parts, told apart by ``params["part"]``: the ``sweep`` over pairs
+and placements, the ``knee`` on one CPU with ranks that sleep between calls, the ``cause`` of what
+partners on different CPUs cost, and the ``ladder`` of fixes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from labkit.launch import affinity, torchrun
 from labkit.launch.launcher import launch
-from labkit.launch.machine import Machine, usable_cpus
+from labkit.launch.machine import Machine
 from labkit.lessons.gloo_scaling import model, programs
 from labkit.measure import runs
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
-from labkit.measure.timing import slowest
 
 NAME = "gloo-scaling"
 TITLE = "Why does gloo slow down with every pair?"
 RECORDING = Path(__file__).with_name("recording.json")
 """What `run` measured on a virtual machine of two CPUs."""
-PUBLISHED_CALLS = 1024
-PUBLISHED = {
-    1: 0.386286,
-    2: 0.478979,
-    3: 0.728055,
-    4: 0.920900,
-    5: 1.150142,
-    6: 1.505277,
-    7: 1.937280,
-    8: 2.068987,
-}
-"""Pairs -> rank 0's seconds for 1024 calls, as the thread gives them (48 logical CPUs)."""
+CAUSES = ("as it is", "CPUs kept awake", "no preemption")
+"""Conditions under which one pair, its partners apart, is measured."""
 RUNGS = (
     ("blocking", "free"),
     ("one group", "free"),
     ("async_op", "free"),
+    ("blocking", "SCHED_BATCH"),
     ("blocking", "together"),
     ("async_op", "together"),
     ("shared memory", "free"),
@@ -50,22 +46,30 @@ RUNGS = (
     ("accumulated", "free"),
     ("fused", "free"),
 )
-"""Way and placement, in the order in which the ladder climbs."""
+"""Way, and placement or scheduling class, in the order in which the ladder climbs."""
 AS_GRADIENTS = (("DDP", "free"), ("DDP, fp16 hook", "free"))
 """Two more, for sums that are a model's gradients. DDP imports a compiler when it is first used:
 most of a second of CPU per rank, before anything is timed."""
 
 
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
-    """Run the sweep and the ladder with sizes that suit this machine."""
+    """Run all four parts with sizes that suit this machine."""
     largest = max(2, min(8, 4 * int(Machine.here().cores)))
     if torchrun.is_here():  # the ranks that torchrun has started are all there are
         largest = min(largest, int(os.environ["WORLD_SIZE"]) // 2)
     pairs = [count for count in (1, 2, 3, 4, 6, 8) if count <= largest]
     if quick:
         pairs = sorted({1, min(2, largest), largest})
+    calls = 50 if quick else 200
     placements = programs.PLACEMENTS if affinity.available() else ("free",)
-    records = sweep(pairs, placements, calls=50 if quick else 200, progress=progress)
+    records = sweep(pairs, placements, calls=calls, progress=progress)
+    if affinity.available():
+        one = next(record for record in records if record.case == "one core")
+        think = 3 * one.summary.median
+        thinking = sweep(pairs, ["one core"], think=think, calls=calls, progress=progress)
+        records += model.with_predictions([one, *thinking])[1:]
+        if Machine.here().cpus > 1 and not torchrun.is_here():
+            records += cause(calls=calls, progress=progress)
     return records + ladder(largest, iters=2 if quick else 3, progress=progress)
 
 
@@ -73,6 +77,7 @@ def sweep(
     pairs: Sequence[int],
     placements: Sequence[str] = programs.PLACEMENTS,
     *,
+    think: float = 0.0,
     calls: int = 100,
     blocks: int = 3,
     progress: Callable[[str], None] | None = None,
@@ -80,28 +85,56 @@ def sweep(
     """Measure the time per call for each number of pairs and each placement.
 
     Beside the time, ``values`` has where it went (see `programs.repeated_calls`), and ``predicted``
-    is what the law says.
+    is what the law says. With ``think`` seconds of sleep before each call, the time has that, too.
     """
+    part = {"part": "knee", "think": think} if think else {"part": "sweep"}
     records = []
     for placement in placements:
         for count in pairs:
-            if progress:
-                progress(f"{count} pairs, {placement}")
-            records += runs.watched(partial(_sweep_case, placement, count, calls, blocks))
+            _tell(progress, f"{count} pairs, {placement}{', thinking' if think else ''}")
+            params = part | {"pairs": count, "placement": placement}
+            case = f"{placement}, thinking" if think else placement
+            measure = partial(_calls, case, params, calls, blocks, think=think)
+            records += runs.watched(measure)
     return model.with_predictions(records)
 
 
-def _sweep_case(placement: str, pairs: int, calls: int, blocks: int) -> list[Record]:
-    results = launch(programs.repeated_calls, placement, calls, blocks, world_size=2 * pairs)
-    keys = ("on_cpu", "waiting", "blocked", "loop", "switches", "writes", "ours")
-    values: dict[str, Any] = {
-        key: statistics.fmean(result[key] for result in results) for key in keys
-    }
-    values["threads"] = results[0]["threads"]
-    values["ours"] *= len(results)
-    params = {"part": "sweep", "pairs": pairs, "placement": placement}
-    samples = [result["samples"] for result in results]
-    return [_record(placement, params, samples, collective="all_reduce", nbytes=400, values=values)]
+def cause(
+    *, calls: int = 200, blocks: int = 3, progress: Callable[[str], None] | None = None
+) -> list[Record]:
+    """Measure one pair with its partners apart, and take one suspect away at a time.
+
+    With the CPUs kept awake no hand-over has to wake an idle CPU. Without preemption no thread that
+    wakes up takes the CPU from the one that runs.
+    """
+    records = []
+    for condition in CAUSES:
+        _tell(progress, f"1 pair apart, {condition}")
+        params = {"part": "cause", "pairs": 1, "placement": "apart", "condition": condition}
+        batch = condition == "no preemption"
+        with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
+            measure = partial(_calls, condition, params, calls, blocks, sched_batch=batch)
+            records += runs.watched(measure)
+    return records
+
+
+@contextlib.contextmanager
+def kept_awake() -> Iterator[None]:
+    """Keep every usable CPU from going idle, by a loop of the class SCHED_IDLE on each.
+
+    Such a loop gives way to anything else at once (sched(7)), so it takes time from nobody.
+    """
+    loop = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in affinity.cpus()]
+    try:
+        for cpu, process in zip(affinity.cpus(), loops, strict=True):
+            os.sched_setaffinity(process.pid, {cpu})
+        time.sleep(0.2)
+        yield
+    finally:
+        for process in loops:
+            process.kill()
+            process.wait()
 
 
 def ladder(
@@ -121,79 +154,18 @@ def ladder(
     for way, placement in rungs:
         if placement != "free" and not affinity.available():
             continue
-        if progress:
-            progress(f"{way}, {placement}")
+        _tell(progress, f"{way}, {placement}")
         light = way in {"fused", "accumulated", *programs.HOOKS}
         tensors, repeats = (count, 4 * iters) if light else (max(1, count // 4), iters)
-        samples = launch(programs.sums, way, tensors, repeats, placement, world_size=2 * pairs)
-        case = way if placement == "free" else f"{way}, pinned {placement}"
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
-        records.append(_record(case, params | {"tensors": tensors}, samples, nbytes=400))
-    return records
-
-
-def overlap(pairs: int = 1, *, count: int = 64, iters: int = 7) -> list[Record]:
-    """Hide pairwise sums behind matrix products, and measure what stays exposed.
-
-    Returns:
-        Four records, in seconds for the whole step: ``compute alone``, ``sums alone``, ``one after
-        the other``, ``overlapped``. The last two have in ``values``: ``exposed``, the median
-        seconds above the compute alone, and ``hidden``, the share of the sums' own time that is
-        not exposed.
-    """
-    results = launch(programs.overlapped, count, iters, world_size=2 * pairs)
-    params = {"part": "overlap", "pairs": pairs, "count": count}
-    records = {case: _record(case, params, [r[case] for r in results]) for case in results[0]}
-    compute, sums = (records[case].summary.median for case in ("compute alone", "sums alone"))
-    for case in ("one after the other", "overlapped"):
-        exposed = max(0.0, records[case].summary.median - compute)
-        records[case].values.update(exposed=exposed, hidden=max(0.0, 1 - exposed / sums))
-    return list(records.values())
-
-
-def threads(
-    settings: Sequence[int] | None = None, *, pairs: int = 1, calls: int = 20, iters: int = 7
-) -> list[Record]:
-    """Compute beside the calls with 1 and torch's default number of intra-op threads per rank.
-
-    Returns:
-        A record per setting, in seconds per step. In ``values``, medians of the slowest rank:
-        ``matmul``, seconds of the product, and ``per_call``, seconds of one sum.
-    """
-    records = []
-    for setting in settings or sorted({1, usable_cpus()}):
-        results = launch(
-            programs.product_and_sums, calls, iters, world_size=2 * pairs, threads=setting
-        )
-        values = {
-            "matmul": _median_of_slowest(results, "matmul"),
-            "per_call": _median_of_slowest(results, "sums") / calls,
-        }
-        params = {"part": "threads", "pairs": pairs, "threads": setting}
-        samples = [result["step"] for result in results]
-        records.append(_record(f"threads: {setting}", params, samples, values=values))
-    return records
-
-
-def connections(world_size: int = 8, *, iters: int = 5) -> list[Record]:
-    """Create groups of all ranks: connected at once, or on first use (TORCH_GLOO_LAZY_INIT=1).
-
-    Returns:
-        Two records, ``eager`` and ``lazy``, in seconds per group creation. ``values`` has the other
-        figures of `programs.new_groups`, the median over groups on the rank where it is largest.
-    """
-    records = []
-    for case in ("eager", "lazy"):
-        results = launch(programs.new_groups, case == "lazy", iters, world_size=world_size)
-        values = {key: _median_of_slowest(results, key) for key in results[0] if key != "create"}
-        params = {"part": "connections", "world_size": world_size}
-        records.append(_record(case, params, [r["create"] for r in results], values=values))
+        measure = partial(_sums, params | {"tensors": tensors}, repeats)
+        records += runs.watched(measure)
     return records
 
 
 def table(records: Sequence[Record]) -> Table:
     """Lay the records out for reading: microseconds per call, and the law's error."""
-    columns = ["case", "pairs", "us per call", "p10", "p90", "on CPU", "waiting"]
+    columns = ["case", "pairs", "µs per call", "p10", "p90", "on CPU", "waiting", "predicted"]
     rows = []
     for record in records:
         summary, law = record.summary, record.predicted
@@ -202,14 +174,42 @@ def table(records: Sequence[Record]) -> Table:
         rows.append(
             [record.case, record.params.get("pairs")]
             + [None if time is None else round(time * 1e6, 1) for time in times]
-            + [None if law is None else f"{law / summary.median - 1:+.0%}"]
+            + [None if law is None else f"{law / summary.median - 1:+.0%}", _rounded(record.others)]
         )
-    return Table([*columns, "predicted", "error"], rows)
+    return Table([*columns, "error", "CPUs of others"], rows)
+
+
+def _calls(
+    case: str, params: dict[str, Any], calls: int, blocks: int, **options: Any
+) -> list[Record]:
+    program = partial(programs.repeated_calls, params["placement"], calls, blocks, **options)
+    results = launch(program, world_size=2 * params["pairs"])
+    keys = ("on_cpu", "waiting", "blocked", "loop", "switches", "writes", "ours")
+    values: dict[str, Any] = {key: statistics.fmean(r[key] for r in results) for key in keys}
+    values["threads"] = results[0]["threads"]
+    values["ours"] *= len(results)
+    samples = [result["samples"] for result in results]
+    return [_record(case, params, samples, collective="all_reduce", values=values)]
+
+
+def _sums(params: dict[str, Any], iters: int) -> list[Record]:
+    way, where = params["way"], params["placement"]
+    batch = where == "SCHED_BATCH"
+    arguments = (way, params["tensors"], iters, "free" if batch else where, batch)
+    samples = launch(programs.sums, *arguments, world_size=2 * params["pairs"])
+    case = {"free": way, "SCHED_BATCH": f"{way}, SCHED_BATCH"}.get(where, f"{way}, pinned {where}")
+    return [_record(case, params, samples)]
 
 
 def _record(case: str, params: dict[str, Any], samples: Any, **more: Any) -> Record:
-    return Record(NAME, case, params, samples, Tier.MEASURED, Provenance.here(), **more)
+    origin = Provenance.here()
+    return Record(NAME, case, params, samples, Tier.MEASURED, origin, nbytes=400, **more)
 
 
-def _median_of_slowest(results: Sequence[dict[str, list[float]]], key: str) -> float:
-    return statistics.median(slowest([result[key] for result in results]))
+def _tell(progress: Callable[[str], None] | None, what: str) -> None:
+    if progress:
+        progress(what)
+
+
+def _rounded(cpus: float | None) -> float | None:
+    return None if cpus is None else round(cpus, 2)

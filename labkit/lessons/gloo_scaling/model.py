@@ -15,12 +15,13 @@ class Saturation:
     """The time of a blocking call that every rank repeats, when ranks share CPU cores.
 
     A call costs each rank ``cpu_per_call`` seconds on a CPU. A core that serves ``ranks / cores``
-    ranks needs that many times as long for one call of each, unless the call's latency is longer:
+    ranks needs that many times as long for one call of each, unless what happens off the CPU takes
+    longer anyway:
 
-        T = max(latency, ranks / cores * cpu_per_call)
+        T = max(latency + think, ranks / cores * cpu_per_call)
 
-    This is the operational law of a saturated server: utilisation 1 means throughput = 1 / demand.
-    Source: E. D. Lazowska et al., "Quantitative System Performance" (1984), chapter 5.
+    These are the asymptotic bounds of a closed queueing system with one bottleneck. Source: E. D.
+    Lazowska et al., "Quantitative System Performance" (1984), chapter 5.
 
     Example:
         >>> law = Saturation(latency=200e-6, cpu_per_call=100e-6, cores=2)
@@ -36,15 +37,17 @@ class Saturation:
     """Seconds on a CPU per call and rank, all threads together."""
     cores: float
     """CPUs that the ranks share."""
+    think: float = 0.0
+    """Seconds that a rank does something else before each call, without a CPU."""
 
     def time(self, ranks: int) -> float:
-        """Return the seconds per call when ``ranks`` ranks call all the time."""
-        return max(self.latency, ranks / self.cores * self.cpu_per_call)
+        """Return the seconds from call to call when ``ranks`` ranks call all the time."""
+        return max(self.latency + self.think, ranks / self.cores * self.cpu_per_call)
 
     @property
     def knee(self) -> float:
         """The number of ranks from which time grows with every rank."""
-        return self.latency * self.cores / self.cpu_per_call
+        return (self.latency + self.think) * self.cores / self.cpu_per_call
 
     def curve(self, ranks: Iterable[int]) -> list[float]:
         """Return `time` for each number of ranks."""
@@ -52,7 +55,7 @@ class Saturation:
 
 
 def ranks_per_core(placement: str, pairs: int, cores: float) -> float:
-    """Return how many ranks the busiest core serves."""
+    """Return how many ranks a core serves: the busiest, or where the scheduler decides, each."""
     return {
         "free": max(1.0, 2 * pairs / cores),
         "one core": 2 * pairs,
@@ -62,36 +65,40 @@ def ranks_per_core(placement: str, pairs: int, cores: float) -> float:
 
 
 def with_predictions(sweep: Sequence[Record]) -> list[Record]:
-    """Set `Record.predicted` of every point to what the CPU time measured at p = 1 predicts.
+    """Set `Record.predicted` of every point to what one pair alone, in the same place, predicts.
 
-    Ranks per core x CPU time per call, and never less than the call takes at p = 1. The points at
-    p = 1 themselves get none: there is nothing to predict.
+    That pair itself gets no prediction: there is nothing to predict.
     """
-    alone = {r.params["placement"]: r for r in sweep if r.params["pairs"] == 1}
+    alone = {
+        record.params["placement"]: record
+        for record in sweep
+        if record.params["pairs"] == 1 and not record.params.get("think")
+    }
 
     def law(record: Record) -> float | None:
-        one, pairs = alone.get(record.params["placement"]), record.params["pairs"]
-        if one is None or pairs == 1:
+        one = alone.get(record.params["placement"])
+        if one is None or one is record:
             return None
-        ranks = ranks_per_core(record.case, pairs, one.provenance.machine.cores)
-        return max(one.summary.median, ranks * one.values["on_cpu"])
+        cores = one.provenance.machine.cores
+        served = ranks_per_core(record.params["placement"], record.params["pairs"], cores)
+        think = record.params.get("think", 0.0)
+        return Saturation(one.summary.median, one.values["on_cpu"], 1, think).time(served)
 
     return [dataclasses.replace(record, predicted=law(record)) for record in sweep]
 
 
-def others(record: Record) -> float:
-    """Return how many CPUs other programs used meanwhile; 0 where the system does not tell."""
-    return record.others or 0.0
+def calm(records: Sequence[Record], limit: float = 0.25) -> bool:
+    """Say whether other programs used few CPUs while these were measured, as far as is known."""
+    return all((record.others or 0.0) <= limit for record in records)
 
 
-def identity(record: Record) -> float:
-    """Return CPU time used over CPU time there was; 1 when the ranks keep the CPUs busy.
+def balance(record: Record) -> float:
+    """Return the CPU time that the ranks used over what there was for them; 1 when saturated.
 
-    With saturated CPUs a call takes ``ranks x CPU per call / cores``: an identity, not a model. A
-    core gives a second of CPU time per second, no more. What other processes used is not ours.
+    A core gives one second of CPU time per second: bookkeeping, not a model. What other programs
+    used is not ours.
     """
-    pairs, placement = record.params["pairs"], record.params["placement"]
-    cores = record.provenance.machine.cores
-    ours = {"one core": 1, "together": min(pairs, cores)}.get(placement, min(2 * pairs, cores))
-    there_was = ours if ours < cores else cores - others(record)
+    pairs, cores = record.params["pairs"], record.provenance.machine.cores
+    reach = {"one core": 1, "together": pairs}.get(record.params["placement"], 2 * pairs)
+    there_was = reach if reach < cores else cores - (record.others or 0.0)
     return record.values["ours"] / there_was

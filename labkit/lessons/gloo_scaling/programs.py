@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import statistics
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +28,7 @@ from labkit.measure import sched
 from labkit.measure.timing import time_calls
 
 SHAPE = (10, 10)
-MATRIX = (512, 512)
-PLACEMENTS = ("free", "one core", "together", "apart")
+PLACEMENTS = ("one core", "free", "together", "apart")
 Way = Callable[[list[torch.Tensor], "Pair"], None]
 
 
@@ -241,7 +238,7 @@ def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
     """Return the CPUs that a rank may use.
 
     Args:
-        placement: ``"free"``: all, the scheduler decides; ``"one core"``: the first;
+        placement: ``"one core"``: the first CPU; ``"free"``: all, the scheduler decides;
             ``"together"``: both ranks of a pair on one CPU, pairs dealt out over the CPUs;
             ``"apart"``: ranks dealt out, so that partners share no CPU if there are two.
         rank: The rank.
@@ -268,25 +265,26 @@ def settle(placement: str) -> Pair:
 
 
 def repeated_calls(
-    placement: str, calls: int, blocks: int, sched_batch: bool = False
+    placement: str, calls: int, blocks: int, *, think: float = 0.0, sched_batch: bool = False
 ) -> dict[str, Any]:
     """Call all_reduce on the pair's group over and over, and account for the time.
 
     Args:
         placement: See `place`.
-        calls: Calls in a block, back to back.
+        calls: Calls in a block.
         blocks: Blocks; before each the ranks meet.
+        think: Seconds to sleep before each call.
         sched_batch: Whether no thread that wakes up may take the CPU from the one that runs.
 
     Returns:
-        ``samples``: seconds per call, one per block. Per call over all blocks, in seconds:
-        ``on_cpu`` and ``waiting`` (all threads), ``blocked`` (main thread), ``loop`` (on a CPU in
-        gloo's loop threads). Per call: ``switches`` and ``writes`` (system calls that write). The
-        names of the ``threads``; ``ours``: how many CPUs' worth of time this rank used meanwhile.
+        ``samples``: seconds per call (and sleep), one per block. Per call over all blocks, in
+        seconds: ``on_cpu`` and ``waiting`` (all threads), ``blocked`` (main thread), ``loop`` (on
+        a CPU in gloo's loop threads). Per call: ``switches`` and ``writes`` (system calls that
+        write). The names of the ``threads``; ``ours``: how many CPUs' worth of time this rank used.
     """
     pair = settle(placement)
-    tensors = [torch.ones(SHAPE)] * calls
-    blocking(tensors[:20], pair)
+    tensor = torch.ones(SHAPE)
+    blocking([tensor] * 20, pair)
     if sched_batch:
         affinity.never_preempt()
     samples = []
@@ -295,7 +293,10 @@ def repeated_calls(
         for _ in range(blocks):
             dist.barrier()
             start = time.perf_counter()
-            blocking(tensors, pair)
+            for _ in range(calls):
+                if think:
+                    time.sleep(think)
+                dist.all_reduce(tensor, group=pair.group)
             samples.append((time.perf_counter() - start) / calls)
         writes += _write_calls()
     total = calls * blocks
@@ -312,8 +313,8 @@ def repeated_calls(
     }
 
 
-def sums(way_name: str, count: int, iters: int, placement: str) -> list[float]:
-    """Sum ``count`` tensors with the partner in the named way: once checked, then timed.
+def sums(name: str, count: int, iters: int, placement: str, sched_batch: bool) -> list[float]:
+    """Sum ``count`` tensors with the partner in the way of that name: once checked, then timed.
 
     Returns:
         Seconds per tensor, one value per iteration.
@@ -321,112 +322,18 @@ def sums(way_name: str, count: int, iters: int, placement: str) -> list[float]:
     pair = settle(placement)
     rank = dist.get_rank()
     tensors = [torch.full(SHAPE, float(rank + index)) for index in range(count)]
-    way = make_way(way_name, tensors, pair)
+    way = make_way(name, tensors, pair)
+    if sched_batch:
+        affinity.never_preempt()
     way(tensors, pair)
-    if way_name != "accumulated":
+    if name != "accumulated":
         for index, tensor in enumerate(tensors):
             expected = float(rank + pair.partner + 2 * index)
-            assert (tensor == expected).all(), f"{way_name}: tensor {index} is not {expected}"
+            assert (tensor == expected).all(), f"{name}: tensor {index} is not {expected}"
     for tensor in tensors:
         tensor.zero_()
     samples = time_calls(lambda: way(tensors, pair), warmup=1, iters=iters)
     return [sample / count for sample in samples]
-
-
-def overlapped(count: int, iters: int) -> dict[str, list[float]]:
-    """Time a step of compute and ``count`` sums with and without overlap.
-
-    The compute takes about as long as the sums by themselves: all of them could be hidden, if the
-    sums needed no CPU.
-
-    Returns:
-        Seconds per step, ``iters`` of them, for each case.
-    """
-    pair = settle("free")
-    tensors = [torch.zeros(SHAPE) for _ in range(count)]
-    matrix = torch.randn(MATRIX)
-    slow, quick = (
-        statistics.median(time_calls(fn, warmup=1, iters=5))
-        for fn in (lambda: asynchronous(tensors, pair), lambda: matrix @ matrix)
-    )
-    fits = torch.tensor([slow / quick])
-    dist.all_reduce(fits, op=dist.ReduceOp.MAX)  # all ranks compute for equally long
-
-    def compute() -> None:
-        for _ in range(max(1, round(fits.item()))):
-            matrix @ matrix
-
-    def in_turn() -> None:
-        compute()
-        asynchronous(tensors, pair)
-
-    def at_once() -> None:
-        works = [dist.all_reduce(tensor, group=pair.group, async_op=True) for tensor in tensors]
-        compute()
-        for work in works:
-            work.wait()
-
-    cases = {
-        "compute alone": compute,
-        "sums alone": lambda: asynchronous(tensors, pair),
-        "one after the other": in_turn,
-        "overlapped": at_once,
-    }
-    return {case: time_calls(step, warmup=2, iters=iters) for case, step in cases.items()}
-
-
-def product_and_sums(calls: int, iters: int) -> dict[str, list[float]]:
-    """Multiply two matrices, then sum ``calls`` tensors with the partner.
-
-    Returns:
-        Seconds per iteration: of the whole ``step``, and of its parts ``matmul`` and ``sums``.
-    """
-    pair = settle("free")
-    tensors = [torch.zeros(SHAPE) for _ in range(calls)]
-    matrix = torch.randn(MATRIX)
-    parts: dict[str, list[float]] = {"matmul": [], "sums": []}
-
-    def step() -> None:
-        start = time.perf_counter()
-        matrix @ matrix
-        middle = time.perf_counter()
-        blocking(tensors, pair)
-        parts["matmul"].append(middle - start)
-        parts["sums"].append(time.perf_counter() - middle)
-
-    whole = time_calls(step, warmup=2, iters=iters)
-    return {"step": whole, **{name: times[-iters:] for name, times in parts.items()}}
-
-
-def new_groups(lazy: bool, iters: int) -> dict[str, list[float]]:
-    """Create groups of all ranks and sum twice on each.
-
-    Returns:
-        With one value per group: ``create``, the seconds that it took; ``descriptors`` and
-        ``threads`` that it added; ``on_first_use``, the descriptors that its first all_reduce
-        added; ``first_call`` and ``later_call``, the seconds of its first and second all_reduce.
-    """
-    os.environ["TORCH_GLOO_LAZY_INIT"] = "1" if lazy else "0"  # read when a group is created
-    tensor = torch.ones(SHAPE)
-    groups: list[Any] = []  # kept: a group that is dropped closes its connections
-    figures: dict[str, list[float]] = defaultdict(list)
-
-    def create() -> None:
-        groups.append(dist.new_group(list(range(dist.get_world_size()))))
-
-    for _ in range(iters):
-        before = _entries("fd"), _entries("task")
-        figures["create"] += time_calls(create, warmup=0, iters=1)
-        created = _entries("fd"), _entries("task")
-        first, later = time_calls(
-            lambda: dist.all_reduce(tensor, group=groups[-1]), warmup=0, iters=2
-        )
-        figures["descriptors"].append(created[0] - before[0])
-        figures["threads"].append(created[1] - before[1])
-        figures["on_first_use"].append(_entries("fd") - created[0])
-        figures["first_call"].append(first)
-        figures["later_call"].append(later)
-    return dict(figures)
 
 
 def _write_calls() -> int:
@@ -436,9 +343,3 @@ def _write_calls() -> int:
     except OSError:
         return 0
     return next(int(line.split()[1]) for line in lines if line.startswith("syscw"))
-
-
-def _entries(table: str) -> int:
-    """Return how many descriptors (``fd``) or threads (``task``) this process has; 0 if untold."""
-    folder = Path("/proc/self", table)
-    return sum(1 for _ in folder.iterdir()) if folder.exists() else 0

@@ -2,9 +2,8 @@
 
 The question (`published.THREAD`): 2p processes, every consecutive two a process group, every rank
 calls a blocking all_reduce of a 10 x 10 float32 tensor on its pair's group. Why does the time per
-call grow with p? `run` has four parts, told apart by ``params["part"]``: the ``sweep`` over pairs
-and placements, the ``knee`` on one CPU with ranks that sleep between calls, the ``cause`` of what
-partners on different CPUs cost, and the ``ladder`` of fixes.
+call grow with p? `run` has three parts, told apart by ``params["part"]``: the ``sweep`` over pairs
+and placements, the ``cause`` of what partners on different CPUs cost, and the ``ladder`` of fixes.
 """
 
 from __future__ import annotations
@@ -47,13 +46,10 @@ RUNGS = (
     ("fused", "free"),
 )
 """Way, and placement or scheduling class, in the order in which the ladder climbs."""
-AS_GRADIENTS = (("DDP", "free"), ("DDP, fp16 hook", "free"))
-"""Two more, for sums that are a model's gradients. DDP imports a compiler when it is first used:
-most of a second of CPU per rank, before anything is timed."""
 
 
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
-    """Run all four parts with sizes that suit this machine."""
+    """Run all three parts with sizes that suit this machine."""
     largest = max(2, min(8, 4 * int(Machine.here().cores)))
     if torchrun.is_here():  # the ranks that torchrun has started are all there are
         largest = min(largest, int(os.environ["WORLD_SIZE"]) // 2)
@@ -63,13 +59,8 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     calls = 50 if quick else 200
     placements = programs.PLACEMENTS if affinity.available() else ("free",)
     records = sweep(pairs, placements, calls=calls, progress=progress)
-    if affinity.available():
-        one = next(record for record in records if record.case == "one core")
-        think = 3 * one.summary.median
-        thinking = sweep(pairs, ["one core"], think=think, calls=calls, progress=progress)
-        records += model.with_predictions([one, *thinking])[1:]
-        if Machine.here().cpus > 1 and not torchrun.is_here():
-            records += cause(calls=calls, progress=progress)
+    if len(affinity.cpus()) > 1 and affinity.available() and not torchrun.is_here():
+        records += cause(calls=calls, progress=progress)
     return records + ladder(largest, iters=2 if quick else 3, progress=progress)
 
 
@@ -77,7 +68,6 @@ def sweep(
     pairs: Sequence[int],
     placements: Sequence[str] = programs.PLACEMENTS,
     *,
-    think: float = 0.0,
     calls: int = 100,
     blocks: int = 3,
     progress: Callable[[str], None] | None = None,
@@ -85,16 +75,14 @@ def sweep(
     """Measure the time per call for each number of pairs and each placement.
 
     Beside the time, ``values`` has where it went (see `programs.repeated_calls`), and ``predicted``
-    is what the law says. With ``think`` seconds of sleep before each call, the time has that, too.
+    is what the law says.
     """
-    part = {"part": "knee", "think": think} if think else {"part": "sweep"}
     records = []
     for placement in placements:
         for count in pairs:
-            _tell(progress, f"{count} pairs, {placement}{', thinking' if think else ''}")
-            params = part | {"pairs": count, "placement": placement}
-            case = f"{placement}, thinking" if think else placement
-            measure = partial(_calls, case, params, calls, blocks, think=think)
+            _tell(progress, f"{count} pairs, {placement}")
+            params = {"part": "sweep", "pairs": count, "placement": placement}
+            measure = partial(_calls, placement, params, calls, blocks)
             records += runs.watched(measure)
     return model.with_predictions(records)
 
@@ -155,7 +143,7 @@ def ladder(
         if placement != "free" and not affinity.available():
             continue
         _tell(progress, f"{way}, {placement}")
-        light = way in {"fused", "accumulated", *programs.HOOKS}
+        light = way in {"fused", "accumulated"}
         tensors, repeats = (count, 4 * iters) if light else (max(1, count // 4), iters)
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
         measure = partial(_sums, params | {"tensors": tensors}, repeats)

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.course import checking
 from labkit.lessons.gloo_scaling import programs
-from labkit.measure import timing
+from labkit.measure import calls, timing
 
 SharedSum = Callable[..., None]
 MEETINGS = {
@@ -31,6 +30,8 @@ MEETINGS = {
 TURNS = 9
 PATIENCE = 1.5
 """Seconds after which a partner who was never woken gives up."""
+BUSY = 0.2
+"""Seconds of CPU that no sum needs. One that polls is busy until the other's patience ends."""
 _WAITS, _RETURNS = 0, 1
 
 
@@ -105,33 +106,46 @@ def turns(shared_sum: SharedSum, delay: str, slow: int) -> dict[str, Any]:
     """Sum `TURNS` tensors while the slow partner keeps its habit; return what came of it."""
     rank = dist.get_rank()
     meeting = Meeting((3, 4), delay if rank == slow else "")
-    got: list[torch.Tensor] = []
-    for turn in range(TURNS):
-        tensor = data(turn, rank)
-        meeting.sum(shared_sum, tensor, turn)
-        if meeting.stuck:
-            break
-        got.append(tensor)
-    counts = {"wakes": meeting.wakes, "waits": meeting.waits}
-    return {"got": got, "stuck": meeting.stuck, **counts}
+    got, views, cpu = [], [], []
+    with calls.CallLog() as log:
+        for turn in range(TURNS):
+            tensor = data(turn, rank)
+            view = tensor.view(3, 4)
+            start = time.thread_time()
+            meeting.sum(shared_sum, tensor, turn)
+            cpu.append(time.thread_time() - start)
+            if meeting.stuck:
+                break
+            got.append(tensor)
+            views.append(view)
+    return {
+        "got": got,
+        "views": views,
+        "cpu": cpu,
+        "calls": log.calls,
+        "stuck": meeting.stuck,
+        "wakes": meeting.wakes,
+        "waits": meeting.waits,
+    }
 
 
 def data(turn: int, rank: int) -> torch.Tensor:
-    """Make what a rank sums in a turn; no two turns or ranks have the same."""
-    return checking.rank_data(12, rank=rank, seed=turn).reshape(3, 4)
+    """Make what a rank sums in a turn; no two turns or ranks have the same. Sums need 24 bits."""
+    generator = torch.Generator().manual_seed(2 * turn + rank)
+    return torch.randint(2**21, 2**23, (3, 4), generator=generator).float()
 
 
-def race(shared_sum: SharedSum, calls: int, blocks: int) -> tuple[list[float], list[float]]:
+def race(shared_sum: SharedSum, count: int, blocks: int) -> tuple[list[float], list[float]]:
     """Time blocks of sums of a 10 x 10 tensor: the learner's, and gloo's all_reduce."""
     meeting, tensor = Meeting((10, 10), ""), torch.zeros(10, 10)
     numbers = iter(range(10**9))
 
     def shared() -> None:
-        for _ in range(calls):
+        for _ in range(count):
             meeting.sum(shared_sum, tensor, next(numbers))
 
     def gloo() -> None:
-        for _ in range(calls):
+        for _ in range(count):
             dist.all_reduce(tensor)
 
     return tuple(timing.time_calls(way, warmup=1, iters=blocks) for way in (shared, gloo))

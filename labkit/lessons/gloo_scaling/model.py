@@ -69,11 +69,7 @@ def with_predictions(sweep: Sequence[Record]) -> list[Record]:
 
     That pair itself gets no prediction: there is nothing to predict.
     """
-    alone = {
-        record.params["placement"]: record
-        for record in sweep
-        if record.params["pairs"] == 1 and not record.params.get("think")
-    }
+    alone = {record.params["placement"]: record for record in sweep if record.params["pairs"] == 1}
 
     def law(record: Record) -> float | None:
         one = alone.get(record.params["placement"])
@@ -81,8 +77,7 @@ def with_predictions(sweep: Sequence[Record]) -> list[Record]:
             return None
         cores = one.provenance.machine.cores
         served = ranks_per_core(record.params["placement"], record.params["pairs"], cores)
-        think = record.params.get("think", 0.0)
-        return Saturation(one.summary.median, one.values["on_cpu"], 1, think).time(served)
+        return Saturation(one.summary.median, one.values["on_cpu"], 1).time(served)
 
     return [dataclasses.replace(record, predicted=law(record)) for record in sweep]
 

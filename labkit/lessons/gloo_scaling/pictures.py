@@ -1,4 +1,4 @@
-"""Pictures of lesson 1: time against pairs, where the time goes, and the ladder of fixes."""
+"""Pictures of lesson 01: time against pairs, where the time goes, a call's path, and the ladder."""
 
 from __future__ import annotations
 
@@ -7,48 +7,82 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.gloo_scaling.experiment import PUBLISHED, PUBLISHED_CALLS
+from labkit.lessons.gloo_scaling import published
 from labkit.lessons.gloo_scaling.model import Saturation
 from labkit.measure.records import Record
 from labkit.show import plots
 
+_THREADS = ("Python", "pt_gloo_runloop", "gloo_tcp_loop")
+_THREADS += _THREADS[::-1]
+_PATH = (
+    (0, 1, "1 wake: a sum to do"),
+    (1, 3, "2 four notices, 48 bytes each; wake"),
+    (2, 3, "3 two parts of 100 bytes; wake"),
+    (3, 4, "4 wakes: there it is"),
+    (4, 2, "5 four notices; wake"),
+    (3, 2, "6 two parts of the sum; wake"),
+    (2, 1, "7 wakes: there it is"),
+    (1, 0, "8 wake: done"),
+)
+"""What rank 0 sends and gets; every arrow is there in the other direction as well. Counted with
+``strace -f`` on torch 2.13: 400 bytes, two ranks, a ring with two parts for each half."""
 
-def published(*, ax: Axes | None = None) -> Axes:
+
+def thread(*, ax: Axes | None = None) -> Axes:
     """Draw the thread's own figures."""
     ax = _axes("The question: independent pairs, growing time", ax)
-    pairs = list(PUBLISHED)
-    times = [seconds / PUBLISHED_CALLS * 1e6 for seconds in PUBLISHED.values()]
+    pairs, times = list(published.PER_CALL), [1e6 * t for t in published.PER_CALL.values()]
     plots.published(ax, pairs, times, label="the thread: 48 logical CPUs, rank 0")
-    plots.stamp(ax, "PUBLISHED")
     plots.describe(ax, f"From {times[0]:.0f} µs with 1 pair to {times[-1]:.0f} µs with 8, in line.")
-    return ax
+    return plots.stamp_published(ax, published.SECONDS[1], note="seconds there, divided by 1024")
 
 
 def growth(
-    records: Sequence[Record], *, beside_published: bool = False, ax: Axes | None = None
+    records: Sequence[Record],
+    *,
+    title: str = "Time per call",
+    beside_published: bool = False,
+    law: bool = False,
+    ax: Axes | None = None,
 ) -> Axes:
-    """Draw time per call against the number of pairs, a line for each placement."""
-    sweep = [record for record in records if record.params.get("part") == "sweep"]
-    ax = _axes("Time per call", ax)
-    said = []
-    for series, placement in enumerate(dict.fromkeys(record.case for record in sweep)):
-        chosen = [record for record in sweep if record.case == placement]
-        pairs = [record.params["pairs"] for record in chosen]
-        middle, band = plots.spread(chosen, "µs")
-        plots.line(ax, pairs, middle, **band, label=placement, series=series)
-        said.append(f"{placement}: {middle[0]:.0f} to {middle[-1]:.0f} µs")
+    """Draw time per call against the number of pairs, a line for each case.
+
+    Args:
+        records: Those of the sweep are drawn.
+        title: What the picture shows.
+        beside_published: Whether to draw the thread's figures, too.
+        law: Whether to draw what the law predicts, where it does.
+        ax: Where to draw; axes of its own if not given.
+    """
+    chosen = [record for record in records if record.params.get("part") == "sweep"]
+    ax = _axes(title, ax)
+    said, tiers = [], [str(chosen[0].tier)]
+    for series, case in enumerate(dict.fromkeys(record.case for record in chosen)):
+        line = [record for record in chosen if record.case == case]
+        middle, band = plots.spread(line, "µs")
+        pairs = [record.params["pairs"] for record in line]
+        plots.line(ax, pairs, middle, **band, label=case, series=series)
+        said.append(f"{case}: {middle[0]:.0f} to {middle[-1]:.0f} µs")
+        told = {r.params["pairs"]: 1e6 * r.predicted for r in line if r.predicted is not None}
+        if law and told:
+            plots.model_line(
+                ax, list(told), list(told.values()), label=f"{case}, the law", series=series
+            )
+            tiers.append("MODELLED")
+    note = ""
     if beside_published:
-        times = [seconds / PUBLISHED_CALLS * 1e6 for seconds in PUBLISHED.values()]
-        plots.published(ax, list(PUBLISHED), times, label="the thread (PUBLISHED)")
-    plots.stamp(ax, sweep[0].tier, sweep[0].provenance)
-    most = sweep[-1].params["pairs"]
+        times = [1e6 * t for t in published.PER_CALL.values()]
+        plots.published(ax, list(published.PER_CALL), times, label="the thread (PUBLISHED)")
+        note = str(published.THREAD)
+    plots.stamp(ax, " + ".join(dict.fromkeys(tiers)), chosen[0].provenance, note=note)
+    most = chosen[-1].params["pairs"]
     plots.describe(ax, f"Time per call from 1 to {most} pairs. {'; '.join(said)}.")
     return ax
 
 
 def whereabouts(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     """Draw what one call costs a rank on CPUs, and how long its threads wait for a CPU."""
-    ax = _axes("Where a rank's time goes, per call", ax, y="Time of all threads")
+    ax = _axes(f"Where a rank's time goes ({records[0].case})", ax, y="Time of all threads")
     pairs = [record.params["pairs"] for record in records]
     for series, (key, label) in enumerate(
         {"on_cpu": "on a CPU", "waiting": "ready, waiting for a CPU"}.items()
@@ -58,6 +92,27 @@ def whereabouts(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     plots.stamp(ax, records[0].tier, records[0].provenance)
     plots.describe(ax, f"CPU time and waiting time per call for {pairs} pairs ({records[0].case}).")
     return ax
+
+
+def path(*, ax: Axes | None = None) -> Axes:
+    """Draw the path of one all_reduce of two ranks through their threads, time downwards."""
+    ax = plots.new_axes("One call, thread by thread", ax=ax, size=(9, 4.6))
+    for x, name in enumerate(_THREADS):
+        ax.plot([x, x], [0.3, len(_PATH) + 0.7], color=plots.FAINT, linewidth=6, zorder=0)
+        ax.text(x, 0.1, f"{name}\nrank {x // 3}", ha="center", va="bottom", fontsize=9)
+    for y, (start, end, text) in enumerate(_PATH, start=1):
+        color = plots.style(abs(start - end) == 1 and start // 3 == end // 3).color
+        ax.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "->", "color": color})
+        ax.text(
+            (start + end) / 2, y - 0.1, text, ha="center", fontsize=8.5, backgroundcolor="#fffc"
+        )
+    ax.set(ylim=(len(_PATH) + 0.9, -0.7), xlim=(-0.6, 5.6), xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+    ax.grid(visible=False)
+    arrows = "; ".join(f"{_THREADS[a]} of rank {a // 3} to {_THREADS[b]} of rank {b // 3}: {text}"
+                       for a, b, text in _PATH)  # fmt: skip
+    plots.describe(ax, f"Eight hand-overs of one call between six threads. {arrows}.")
+    return plots.stamp(ax, "RECORDED", note="system calls by strace, torch 2.13, two ranks")
 
 
 def ladder(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
@@ -87,7 +142,8 @@ def draw(records: Sequence[Record]) -> Figure:
     figure, (left, right) = plots.new_figure(
         1, 2, title="Why does gloo slow down with every pair?", size=(13, 4.6)
     )
-    growth(records, beside_published=True, ax=left)
+    sweep = [record for record in records if record.params.get("part") == "sweep"]
+    growth(sweep, beside_published=True, ax=left)
     ladder(records, ax=right)
     return figure
 

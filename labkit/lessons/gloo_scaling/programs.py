@@ -18,10 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-from torch.nn.parallel import DistributedDataParallel
 
 from labkit.launch import affinity
 from labkit.measure import sched
@@ -174,48 +171,6 @@ def _meeting_place(pair: Pair, me: int, nbytes: int) -> Iterator[Path]:
         yield Path(name[0])
 
 
-class ThroughDDP:
-    """Sums tensors between partners by making them the gradients of a model wrapped in DDP.
-
-    The sums are exact without a hook. A hook may round: torch's ``fp16_compress_hook`` sends 16-bit
-    floats, which hold whole numbers up to 2048 and 11 significant bits of anything else.
-    """
-
-    def __init__(self, tensors: Sequence[torch.Tensor], pair: Pair, hook: Any = None) -> None:
-        """Build the model and wrap it; both partners must call this.
-
-        Args:
-            tensors: What will be summed; their shapes become the model's parameters.
-            pair: The two partners.
-            hook: As `register_comm_hook` wants it; it makes the all_reduce in DDP's place.
-        """
-        model = _Parameters(tensors)
-        self.model = DistributedDataParallel(
-            model, process_group=pair.group, gradient_as_bucket_view=True
-        )
-        if hook is not None:
-            self.model.register_comm_hook(pair.group, hook)
-        self.parameters = list(model.parameters())
-
-    def __call__(self, tensors: list[torch.Tensor], pair: Pair) -> None:
-        """Sum every tensor with the partner's, in one backward pass."""
-        torch.autograd.backward(self.model(), tensors)  # d loss / d parameter := tensor
-        for tensor, parameter in zip(tensors, self.parameters, strict=True):
-            torch.mul(parameter.grad, 2, out=tensor)  # DDP divides by the number of ranks
-        self.model.zero_grad()
-
-
-class _Parameters(nn.Module):
-    """A model whose output is its parameters: their gradients are what backward is given."""
-
-    def __init__(self, like: Sequence[torch.Tensor]) -> None:
-        super().__init__()
-        self.tensors = nn.ParameterList(torch.zeros_like(tensor) for tensor in like)
-
-    def forward(self) -> list[torch.Tensor]:
-        return [tensor.view_as(tensor) for tensor in self.tensors]
-
-
 WAYS: dict[str, Way] = {
     "blocking": blocking,
     "one group": one_group,
@@ -224,14 +179,13 @@ WAYS: dict[str, Way] = {
     "accumulated": accumulated,
 }
 """Ways that need nothing but the pair."""
-HOOKS = {"DDP": None, "DDP, fp16 hook": fp16_compress_hook}
 
 
 def make_way(name: str, tensors: list[torch.Tensor], pair: Pair) -> Way:
     """Return the way of that name, ready for such tensors; both partners call this."""
     if name == "shared memory":
         return SharedMemory(pair, max(tensor.nbytes for tensor in tensors))
-    return ThroughDDP(tensors, pair, HOOKS[name]) if name in HOOKS else WAYS[name]
+    return WAYS[name]
 
 
 def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
@@ -265,26 +219,25 @@ def settle(placement: str) -> Pair:
 
 
 def repeated_calls(
-    placement: str, calls: int, blocks: int, *, think: float = 0.0, sched_batch: bool = False
+    placement: str, calls: int, blocks: int, *, sched_batch: bool = False
 ) -> dict[str, Any]:
     """Call all_reduce on the pair's group over and over, and account for the time.
 
     Args:
         placement: See `place`.
-        calls: Calls in a block.
+        calls: Calls in a block, back to back.
         blocks: Blocks; before each the ranks meet.
-        think: Seconds to sleep before each call.
         sched_batch: Whether no thread that wakes up may take the CPU from the one that runs.
 
     Returns:
-        ``samples``: seconds per call (and sleep), one per block. Per call over all blocks, in
+        ``samples``: seconds per call, one per block. Per call over all blocks, in
         seconds: ``on_cpu`` and ``waiting`` (all threads), ``blocked`` (main thread), ``loop`` (on
         a CPU in gloo's loop threads). Per call: ``switches`` and ``writes`` (system calls that
         write). The names of the ``threads``; ``ours``: how many CPUs' worth of time this rank used.
     """
     pair = settle(placement)
-    tensor = torch.ones(SHAPE)
-    blocking([tensor] * 20, pair)
+    tensors = [torch.ones(SHAPE)] * calls
+    blocking(tensors[:20], pair)
     if sched_batch:
         affinity.never_preempt()
     samples = []
@@ -293,10 +246,7 @@ def repeated_calls(
         for _ in range(blocks):
             dist.barrier()
             start = time.perf_counter()
-            for _ in range(calls):
-                if think:
-                    time.sleep(think)
-                dist.all_reduce(tensor, group=pair.group)
+            blocking(tensors, pair)
             samples.append((time.perf_counter() - start) / calls)
         writes += _write_calls()
     total = calls * blocks
@@ -313,7 +263,9 @@ def repeated_calls(
     }
 
 
-def sums(name: str, count: int, iters: int, placement: str, sched_batch: bool) -> list[float]:
+def sums(
+    name: str, count: int, iters: int, placement: str = "free", sched_batch: bool = False
+) -> list[float]:
     """Sum ``count`` tensors with the partner in the way of that name: once checked, then timed.
 
     Returns:

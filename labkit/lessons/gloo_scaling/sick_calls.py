@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class SickCall:
     """A call that is hard to time, and the mistakes that it brings to light."""
 
     name: str
@@ -31,14 +31,13 @@ class Patient:
     outsiders: int = 0
     """Ranks before the first one of the group, which take no part."""
 
-    def truth(self, durations: list[list[float]]) -> float:
-        """Return the median over iterations of the slowest rank's time, from the calls' own log."""
-        counted = [calls[self.warmup :] for calls in durations]
-        return statistics.median(max(times) for times in zip(*counted, strict=True))
+    def slowest(self, durations: list[list[float]]) -> list[float]:
+        """Return the slowest rank's time of each counted iteration, from the calls' own log."""
+        return [max(times) for times in zip(*(c[self.warmup :] for c in durations), strict=True)]
 
 
-PATIENTS = (
-    Patient(
+SICK_CALLS = (
+    SickCall(
         "one rank is slower",
         script=((2,), (25,)),
         warmup=1,
@@ -46,22 +45,22 @@ PATIENTS = (
         if_long="seconds are asked for, per call: not milliseconds, not the sum of all calls",
         if_short="the average over ranks is a time that no rank had: take the slowest rank's",
     ),
-    Patient(
+    SickCall(
         "slow first calls",
         script=((60,) * 6 + (10,),) * 2,
         warmup=6,
         iters=5,
         if_long="the first calls connect, allocate and load: make `warmup` calls before you count",
     ),
-    Patient(
-        "a rare hiccup",
-        script=((3, 3, 20, 20, 300, 20),) * 2,
+    SickCall(
+        "calls that take between 2 and 300 ms",
+        script=((5, 150, 2, 20, 300, 3, 80),) * 2,
         warmup=0,
         iters=7,
-        if_long="a mean (or a maximum) lets one hiccup decide: time every call, take the median",
-        if_short="the fastest call is the luckiest one: take the median",
+        if_long="a few slow calls must not decide: time every call, sort, take the middle one",
+        if_short="a few fast calls must not decide: time every call, sort, take the middle one",
     ),
-    Patient(
+    SickCall(
         "ranks take turns in being slow",
         script=tuple(tuple(25 if i % 3 == rank else 1 for i in range(12)) for rank in range(3)),
         warmup=1,
@@ -71,7 +70,7 @@ PATIENTS = (
         if_short="first the slowest rank of each iteration, then the median over iterations: each "
         "rank's median hides that every single call was slow for somebody",
     ),
-    Patient(
+    SickCall(
         "a rank that arrives late",
         script=((40,),) * 2,
         warmup=0,
@@ -81,7 +80,7 @@ PATIENTS = (
         if_long="the clock starts while a rank is still on its way, so you time the wait for it: "
         "meet in a barrier first, and start the clock after it",
     ),
-    Patient(
+    SickCall(
         "a rank that is late for the next call",
         script=tuple(tuple(40 if i % 2 == rank else 0 for i in range(12)) for rank in range(2)),
         warmup=1,
@@ -90,8 +89,8 @@ PATIENTS = (
         if_long="one barrier before the loop is not enough: what a rank does late in one call is "
         "waited for in the next. Meet before *every* call",
     ),
-    Patient(
-        "a group that not all belong to",
+    SickCall(
+        "a group that not all ranks belong to",
         script=((0,), (10,), (30,), (10,)),
         warmup=1,
         iters=5,
@@ -99,12 +98,12 @@ PATIENTS = (
         if_long="the default group's ranks are timed too: pass group=group to every collective",
     ),
 )
-NOTHING = Patient("a call that does nothing", ((0,),) * 2, warmup=5, iters=21, if_long="")
+NOTHING = SickCall("a call that does nothing", ((0,),) * 2, warmup=5, iters=21, if_long="")
 
 
 @dataclass(slots=True)
 class Call:
-    """What a patient does on one rank; keeps a log of how long it really took."""
+    """What a sick call does on one rank; keeps a log of how long it really took."""
 
     script: tuple[int, ...]
     group: Any = None
@@ -122,8 +121,8 @@ class Call:
         self.durations.append(time.perf_counter() - start)
 
 
-def examine(time_call: Callable[..., float], patient: Patient) -> dict[str, Any] | None:
-    """Let a stopwatch time a patient; runs on every rank.
+def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any] | None:
+    """Let a stopwatch time a sick call; runs on every rank.
 
     Returns:
         What it ``got``, how long the calls really took (``durations``) and a ``barrier``; None on
@@ -131,17 +130,17 @@ def examine(time_call: Callable[..., float], patient: Patient) -> dict[str, Any]
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     group = None
-    if patient.outsiders:
-        group = dist.new_group(list(range(patient.outsiders, world_size)))
-        if rank < patient.outsiders:
+    if sick.outsiders:
+        group = dist.new_group(list(range(sick.outsiders, world_size)))
+        if rank < sick.outsiders:
             return None
-    call = Call(patient.script[rank], group, patient.meets)
+    call = Call(sick.script[rank], group, sick.meets)
     barriers = []
     for _ in range(9):
         start = time.perf_counter()
         dist.barrier(group=group)
         barriers.append(time.perf_counter() - start)
     if rank == world_size - 1:
-        time.sleep(patient.late)
-    got = time_call(call, warmup=patient.warmup, iters=patient.iters, group=group)
+        time.sleep(sick.late)
+    got = time_call(call, warmup=sick.warmup, iters=sick.iters, group=group)
     return {"got": got, "durations": call.durations, "barrier": statistics.median(barriers)}

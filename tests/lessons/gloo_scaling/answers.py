@@ -4,10 +4,12 @@ Ranks import this file to run them, so it imports no test tools.
 """
 
 import statistics
+import threading
 import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed import ReduceOp, all_gather_object, all_reduce, barrier
 
 # 1.1: the stopwatch
 
@@ -32,6 +34,67 @@ def reduced(values, op, group):
 
 def right_timer(call, *, warmup=5, iters=20, group=None):
     samples = samples_of(call, warmup, iters, group)
+    return reduced(samples, dist.ReduceOp.MAX, group).median().item()
+
+
+def gathering_timer(call, *, warmup=5, iters=20, group=None):
+    """The same by objects, and by functions that were imported by name."""
+    for _ in range(warmup):
+        call()
+    samples = []
+    for _ in range(iters):
+        barrier(group=group)
+        start = time.monotonic()
+        call()
+        samples.append(time.monotonic() - start)
+    everybody = [None] * dist.get_world_size(group)
+    all_gather_object(everybody, samples, group=group)
+    return statistics.median(map(max, zip(*everybody, strict=True)))
+
+
+def stepping_timer(call, *, warmup=5, iters=20, group=None):
+    """The slowest rank of each iteration at once; an all_reduce of one element as the barrier."""
+    slowest = []
+    for i in range(warmup + iters):
+        all_reduce(torch.zeros(1), group=group)
+        start = time.perf_counter_ns()
+        call()
+        elapsed = torch.tensor([time.perf_counter_ns() - start])
+        all_reduce(elapsed, op=ReduceOp.MAX, group=group)
+        if i >= warmup:
+            slowest.append(elapsed.item() / 1e9)
+    return sorted(slowest)[len(slowest) // 2]
+
+
+def of_sorted(pick):
+    def timer(call, *, warmup, iters, group):
+        samples = samples_of(call, warmup, iters, group)
+        return pick(sorted(reduced(samples, dist.ReduceOp.MAX, group).tolist()))
+
+    return timer
+
+
+def trimmed(ordered):
+    return statistics.fmean(ordered[1:-1])
+
+
+def third_quartile(ordered):
+    return ordered[3 * len(ordered) // 4]
+
+
+def slowest_call(ordered):
+    return ordered[-1]
+
+
+def cpu_clock(call, *, warmup, iters, group):
+    for _ in range(warmup):
+        call()
+    samples = []
+    for _ in range(iters):
+        dist.barrier(group=group)
+        start = time.process_time()
+        call()
+        samples.append(time.process_time() - start)
     return reduced(samples, dist.ReduceOp.MAX, group).median().item()
 
 
@@ -128,6 +191,84 @@ def right_fused(tensors, group=None):
         parts = flat.split([tensor.numel() for tensor in alike])
         for tensor, part in zip(alike, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
+
+
+def fused_by_name(tensors, group=None):
+    """Functions imported by name, works, and slices that are cut by hand."""
+    by_dtype = {}
+    for tensor in tensors:
+        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    flats, works = [], []
+    for alike in by_dtype.values():
+        flats.append(torch.cat([tensor.flatten() for tensor in alike]))
+        works.append(all_reduce(flats[-1], group=group, async_op=True))
+    for work, flat, alike in zip(works, flats, by_dtype.values(), strict=True):
+        work.wait()
+        start = 0
+        for tensor in alike:
+            tensor[...] = flat[start : start + tensor.numel()].reshape(tensor.shape)
+            start += tensor.numel()
+
+
+def fused_with_torchs_helpers(tensors, group=None):
+    from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = _flatten_dense_tensors([tensor.contiguous() for tensor in alike])
+        all_reduce(flat, op=ReduceOp.SUM, group=group)
+        for tensor, part in zip(alike, _unflatten_dense_tensors(flat, alike), strict=True):
+            tensor.copy_(part)
+
+
+def fused_in_a_thread(tensors, group=None):
+    """Odd, but right: whoever counts only the calls of one thread would see none."""
+    worker = threading.Thread(target=right_fused, args=(tensors, group))
+    worker.start()
+    worker.join()
+
+
+def in_half_precision(tensors, group):
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = torch.cat([tensor.reshape(-1) for tensor in alike])
+        if dtype == torch.float32:
+            flat = flat.bfloat16()
+        dist.all_reduce(flat, group=group)
+        for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+def by_a_sets_order(tensors, group):
+    right_fused(sorted(tensors, key=lambda tensor: str(tensor.dtype)), group)
+
+
+def remembering(tensors, group, kept={}):  # noqa: B006
+    if len(tensors) not in kept:
+        right_fused(tensors, group)
+        kept[len(tensors)] = [tensor.clone() for tensor in tensors]
+    else:
+        own = [tensor.clone() for tensor in tensors]
+        right_fused(own, group)
+        for tensor, old in zip(tensors, kept[len(tensors)], strict=True):
+            tensor.copy_(old)
+
+
+def cannot_do_none(tensors, group):
+    kinds = {tensors[0].dtype: 0} | {tensor.dtype: 0 for tensor in tensors}
+    assert kinds
+    right_fused(tensors, group)
+
+
+def means(tensors, group):
+    right_fused(tensors, group)
+    for tensor in tensors:
+        tensor.copy_(tensor / dist.get_world_size(group))
+
+
+def nothing_is_sent(tensors, group):
+    for tensor in tensors:
+        tensor.mul_(dist.get_world_size(group))
 
 
 def not_copied_back(tensors, group):
@@ -241,6 +382,63 @@ def right_shared(tensor, slots, me, turn, wake, wait):
     wake()
     wait()
     tensor.add_(half[1 - me])
+
+
+def shared_by_index(tensor, slots, me, turn, wake, wait):
+    slots[turn & 1, me] = tensor
+    wake()
+    wait()
+    tensor += slots[turn & 1, 1 - me]
+
+
+def shared_by_numpy(tensor, slots, me, turn, wake, wait):
+    half, other = turn % 2, 1 - me
+    slots.numpy()[half, me] = tensor.numpy()
+    wake()
+    wait()
+    torch.add(tensor, slots[half, other], out=tensor)
+
+
+def library_instead(tensor, slots, me, turn, wake, wait):
+    wake()
+    wait()
+    dist.all_reduce(tensor)
+
+
+def messages_instead(tensor, slots, me, turn, wake, wait):
+    work = dist.isend(tensor.clone(), 1 - me)
+    theirs = torch.empty_like(tensor)
+    dist.recv(theirs, 1 - me)
+    work.wait()
+    wake()
+    wait()
+    tensor += theirs
+
+
+def polls(tensor, slots, me, turn, wake, wait):
+    half = slots[turn % 2]
+    half[me].copy_(tensor)
+    wake()
+    end = time.monotonic() + 20
+    while half[1 - me].isnan().any() and time.monotonic() < end:
+        pass
+    wait()
+    tensor.add_(half[1 - me])
+    half[1 - me].fill_(float("nan"))
+
+
+def swaps_memory(tensor, slots, me, turn, wake, wait):
+    half = slots[turn % 2]
+    half[me].copy_(tensor)
+    wake()
+    wait()
+    tensor.data = tensor + half[1 - me]
+
+
+def half_precision(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, wake, wait)
+    theirs = slots[turn % 2, 1 - me]
+    tensor.sub_(theirs).add_(theirs.bfloat16().float())
 
 
 def one_half(tensor, slots, me, turn, wake, wait):

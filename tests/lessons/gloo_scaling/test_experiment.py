@@ -1,15 +1,19 @@
 """Lesson 1's experiment at tiny sizes: its arithmetic by hand, its measurements as relations."""
 
+import os
+from pathlib import Path
+
 import pytest
 from pytest import approx, fixture, mark
 
 from labkit import launch
 from labkit.launch import affinity
 from labkit.launch.machine import Machine
-from labkit.lessons.gloo_scaling import experiment, model, programs
+from labkit.lessons.gloo_scaling import experiment, model, pictures, programs, published
 from labkit.lessons.gloo_scaling.programs import place
 from labkit.measure import sched
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.show import alt_text
 
 needs_affinity = mark.skipif(not affinity.available(), reason="this system has no affinity")
 
@@ -28,7 +32,7 @@ def test_where_ranks_are_placed(placement, places):
 
 
 def test_an_unknown_placement_lists_those_there_are():
-    with pytest.raises(ValueError, match="free, one core, together, apart; got 'somewhere'"):
+    with pytest.raises(ValueError, match="one core, free, together, apart; got 'somewhere'"):
         place("somewhere", 0, [0])
 
 
@@ -85,14 +89,14 @@ def test_partners_pinned_together_leave_the_other_cpus_alone():
 
 @mark.parametrize("way", [*programs.WAYS, "shared memory"])
 def test_every_rung_runs_and_is_checked_first(way):
-    results = launch(programs.sums, way, 3, 2, "free", world_size=2)
+    results = launch(programs.sums, way, 3, 2, world_size=2)
     assert [len(samples) for samples in results] == [2, 2]
 
 
 def test_a_rung_that_sums_wrongly_is_not_timed():
     def program():
         programs.WAYS["fused"] = lambda tensors, pair: None
-        programs.sums("fused", 3, 1, "free")
+        programs.sums("fused", 3, 1)
 
     with pytest.raises(AssertionError, match=r"fused: tensor \d is not"):
         launch(program, world_size=2)
@@ -101,7 +105,7 @@ def test_a_rung_that_sums_wrongly_is_not_timed():
 @mark.timed
 def test_fusing_beats_one_call_per_tensor():
     def per_tensor(way):
-        results = launch(programs.sums, way, 128, 3, "free", world_size=2)
+        results = launch(programs.sums, way, 128, 3, world_size=2)
         return min(map(max, zip(*results, strict=True)))
 
     assert per_tensor("fused") < per_tensor("blocking") / 3
@@ -139,7 +143,7 @@ def test_the_table_has_the_laws_error():
     columns, rows = table.columns, table.rows
     last = dict(zip(columns, rows[1], strict=True))
     assert (last["case"], last["pairs"]) == ("together", 4)
-    assert last["us per call"] == approx(600)
+    assert last["µs per call"] == approx(600)
     assert last["predicted"] == approx(480)
     assert last["error"] == "-20%"
 
@@ -152,66 +156,59 @@ def test_saturation_is_flat_up_to_the_knee_and_then_grows_with_every_rank():
     assert law.curve(range(2, 5)) == [law.time(ranks) for ranks in (2, 3, 4)]
 
 
+@needs_affinity
 @mark.timed
-def test_overlap_has_all_four_steps_and_says_what_stays_exposed():
-    records = {r.case: r for r in experiment.overlap(count=4, iters=3)}
-    assert [len(record.seconds) for record in records.values()] == [3] * 4
-    compute, sums = records["compute alone"], records["sums alone"]
-    in_turn, overlapped = records["one after the other"], records["overlapped"]
-    assert all(record.tier is Tier.MEASURED for record in records.values())
-    for record in (in_turn, overlapped):
-        exposed = max(0, record.summary.median - compute.summary.median)
-        assert record.values["exposed"] == approx(exposed)
-        assert record.values["hidden"] == approx(max(0, 1 - exposed / sums.summary.median))
-    assert in_turn.summary.median > min(sums.seconds)
+def test_the_cause_is_looked_for_under_three_conditions():
+    found = experiment.cause(calls=5, blocks=2)
+    assert [record.case for record in found] == list(experiment.CAUSES)
+    assert {record.params["placement"] for record in found} == {"apart"}
+    assert all(record.values["loop"] > 0 for record in found)
 
 
-def test_ddp_makes_one_call_of_many_and_belongs_to_the_ladder():
-    plain, hooked = experiment.ladder(1, experiment.AS_GRADIENTS, count=64, iters=1)
-    assert [plain.case, hooked.case] == ["DDP", "DDP, fp16 hook"]
-    for record in (plain, hooked):
-        assert record.params["part"] == "ladder"
-        assert record.params["way"] == record.case
-        assert (record.world_size, len(record.seconds)) == (2, 4)
+@needs_affinity
+def test_cpus_are_kept_awake_by_loops_that_give_way_and_end(monkeypatch):
+    import subprocess
+
+    started, real = [], subprocess.Popen
+    monkeypatch.setattr(
+        experiment.subprocess, "Popen", lambda *a: (started.append(real(*a)), started[-1])[1]
+    )
+    with experiment.kept_awake():
+        where = [os.sched_getaffinity(process.pid) for process in started]
+        how = {os.sched_getscheduler(process.pid) for process in started}
+    assert where == [{cpu} for cpu in affinity.cpus()]
+    assert how == {os.SCHED_IDLE}
+    assert all(process.poll() is not None for process in started), "all have ended"
 
 
-@fixture(scope="module")
-def connections():
-    return {record.case: record for record in experiment.connections(6, iters=3)}
+def test_sched_batch_is_a_rung_and_reaches_every_thread():
+    def program():
+        programs.sums("blocking", 2, 1, "free", True)
+        tasks = Path("/proc/self/task")
+        return {os.sched_getscheduler(int(task.name)) for task in tasks.iterdir()}
+
+    if hasattr(os, "SCHED_BATCH"):
+        assert launch(program, world_size=2) == [{os.SCHED_BATCH}] * 2
+        (rung,) = experiment.ladder(1, [("blocking", "SCHED_BATCH")], count=8, iters=1)
+        assert rung.case == "blocking, SCHED_BATCH"
 
 
-def test_an_eager_group_connects_to_everybody_a_lazy_one_to_nobody(connections):
-    eager, lazy = connections["eager"].values, connections["lazy"].values
-    assert eager["descriptors"] - lazy["descriptors"] == 5, "a connection per peer, of 6 ranks"
-    assert eager["on_first_use"] == 0
-    assert lazy["on_first_use"] == 2, "a ring needs its two neighbours only"
-    assert eager["threads"] == lazy["threads"] > 0
+def test_the_threads_figures_are_the_threads():
+    quoted = {pairs: figure.quotation for pairs, figure in published.SECONDS.items()}
+    assert list(quoted) == [1, 2, 3, 4, 5, 6, 7, 8]
+    for pairs, figure in published.SECONDS.items():
+        assert quoted[pairs].startswith(f"p = {pairs};")
+        assert quoted[pairs].endswith(f"{figure.value:.6f}")
+        assert published.PER_CALL[pairs] == figure.value / 1024
+        assert figure.source is published.THREAD
 
 
-@mark.timed
-def test_connecting_later_makes_groups_cheaper_to_create(connections):
-    assert connections["lazy"].summary.median < connections["eager"].summary.median
-
-
-def test_thread_settings_reach_the_ranks_and_the_parts_make_the_whole(monkeypatch):
-    asked = []
-
-    def listening_launch(*args, threads, **options):
-        asked.append(threads)
-        return launch(*args, threads=threads, **options)
-
-    monkeypatch.setattr(experiment, "launch", listening_launch)
-    one, three = experiment.threads([1, 3], calls=4, iters=3)
-    assert asked == [1, 3]
-    assert [one.params["threads"], three.params["threads"]] == [1, 3]
-    assert [one.case, three.case] == ["threads: 1", "threads: 3"]
-    for record in (one, three):
-        longest = max(record.seconds)
-        assert 0 < record.values["matmul"] <= longest
-        assert 0 < 4 * record.values["per_call"] <= longest
-
-
-def test_threads_are_one_and_the_machines_default_unless_told(monkeypatch):
-    monkeypatch.setattr(experiment, "usable_cpus", lambda: 2)
-    records = experiment.threads(calls=1, iters=1)
-    assert [record.params["threads"] for record in records] == [1, 2]
+def test_pictures_say_what_they_show():
+    records = [made_up(p, "one core", 240e-6 * p, 120e-6) for p in (1, 2, 8)]
+    ax = pictures.growth(model.with_predictions(records), law=True, beside_published=True)
+    assert "one core: 240 to 1920 µs" in alt_text.text_of(ax)
+    (stamp,) = alt_text.of(ax).stamps.values()
+    assert "MEASURED + MODELLED" in stamp and "discuss.pytorch.org" in stamp
+    (stamp,) = alt_text.of(pictures.thread()).stamps.values()
+    assert stamp.startswith("PUBLISHED") and "discuss.pytorch.org" in stamp
+    assert "gloo_tcp_loop" in alt_text.text_of(pictures.path())

@@ -2,11 +2,13 @@
 
 import math
 import time
+from unittest import mock
 
 import torch
 from pytest import mark, raises
 
 from labkit.course.checking import CheckFailed
+from labkit.course.lessons import ROOT
 from labkit.lessons.gloo_scaling import checks
 from tests.lessons.gloo_scaling import answers
 
@@ -20,14 +22,18 @@ def caught(check, *given):
 # 1.1: the stopwatch
 
 
+RIGHT_TIMERS = [answers.right_timer, answers.gathering_timer, answers.stepping_timer]
 TIMERS = {
     answers.own_time: "each rank reports its own time",
     answers.average_rank: "the average over ranks is a time that no rank had",
-    answers.only_rank_0: "only one rank returns",
+    answers.only_rank_0: "ends without `return`",
     answers.no_warmup: "there is no warm-up",
     answers.warmup_counted: "the first calls connect, allocate and load",
-    answers.mean: "lets one hiccup decide",
+    answers.mean: "a mean lets one slow call decide",
     answers.fastest: "the fastest call is the luckiest one",
+    answers.of_sorted(answers.trimmed): "a mean without its extremes",
+    answers.of_sorted(answers.third_quartile): "a few slow calls must not decide",
+    answers.of_sorted(answers.slowest_call): "the slowest call is an accident",
     answers.slowest_median: "first the slowest rank of each iteration",
     answers.no_barrier: "the clock starts while a rank is still on its way",
     answers.one_barrier: "Meet before *every* call",
@@ -35,17 +41,19 @@ TIMERS = {
     answers.closing_barrier: "the stopwatch times itself",
     answers.default_group: "a collective lacks group=group",
     answers.milliseconds: "not milliseconds",
+    answers.cpu_clock: "the clock stands while a rank waits",
 }
 
 
 @mark.timed
-def test_a_right_stopwatch_passes(capsys):
-    checks.check_time_call(answers.right_timer)
+@mark.parametrize("answer", RIGHT_TIMERS, ids=lambda answer: answer.__name__)
+def test_a_right_stopwatch_passes(answer, capsys):
+    checks.check_time_call(answer)
     assert "Exercise 1.1 passed" in capsys.readouterr().out
 
 
 @mark.timed
-@mark.parametrize("answer", TIMERS, ids=lambda answer: answer.__name__)
+@mark.parametrize("answer", TIMERS, ids=TIMERS.get)
 def test_each_wrong_stopwatch_is_named(answer, monkeypatch):
     monkeypatch.setattr(checks, "ATTEMPTS", 2)  # repetition is for right answers; this saves time
     assert TIMERS[answer] in caught(checks.check_time_call, answer)
@@ -54,6 +62,12 @@ def test_each_wrong_stopwatch_is_named(answer, monkeypatch):
 # 1.2: fusing
 
 
+RIGHT_FUSED = [
+    answers.right_fused,
+    answers.fused_by_name,
+    answers.fused_with_torchs_helpers,
+    answers.fused_in_a_thread,
+]
 FUSED = {
     answers.not_copied_back: "Copy each part back into its tensor",
     answers.returned_instead: "new ones that are returned",
@@ -62,21 +76,28 @@ FUSED = {
     answers.zero_dimensional: "a 0-dimensional tensor has no axis",
     answers.stacked: "`stack` needs equal shapes",
     answers.writes_to_a_copy: "writing to it changes nothing",
-    answers.one_flat(torch.float32): "only the integers are wrong",
-    answers.one_flat(torch.float64): "only the integers are wrong",
+    answers.one_flat(torch.float32): "one flat tensor for all dtypes",
+    answers.one_flat(torch.float64): "one flat tensor for all dtypes",
     answers.wrong_order: "cut in another order",
     answers.swapped_data: "assigning `.data` swaps the memory",
     answers.everybody: "pass group=group",
     answers.one_by_one: "a call per tensor",
     answers.in_halves: "more than one call per dtype",
-    answers.gathered: "everybody's tensors gathered",
+    answers.gathered: "gathering everybody's tensors",
     answers.cloned_first: "a copy too many is alive",
+    answers.in_half_precision: "in a narrower dtype",
+    answers.by_a_sets_order: "in another order than the list has them",
+    answers.remembering: "keeps something between calls",
+    answers.cannot_do_none: "for an empty list there is nothing to do",
+    answers.means: "these are means",
+    answers.nothing_is_sent: "nothing is summed through torch.distributed",
 }
 
 
-def test_a_right_fusion_passes(capsys):
-    checks.check_fused_all_reduce(answers.right_fused)
-    assert "2 calls for 64 tensors" in capsys.readouterr().out
+@mark.parametrize("answer", RIGHT_FUSED, ids=lambda answer: answer.__name__)
+def test_a_right_fusion_passes(answer, capsys):
+    checks.check_fused_all_reduce(answer)
+    assert "1 call per dtype" in capsys.readouterr().out
 
 
 @mark.parametrize("answer", FUSED, ids=lambda answer: answer.__name__)
@@ -119,6 +140,11 @@ def period_assumed(figures):
     return figures.cpus if quota == "max" else min(figures.cpus, int(quota) / 100_000)
 
 
+def whole_ranks(pairs, figures):
+    per_core = math.ceil(2 * pairs / cores_of(figures))
+    return max(figures.wall, per_core * figures.on_cpu) / figures.calls
+
+
 TIMES = {
     "the max is missing": {"join": lambda latency, busy: busy},
     "the law is missing": {"join": lambda latency, busy: latency},
@@ -128,12 +154,50 @@ TIMES = {
     "gives no further CPUs": {"cores": quota_alone},
     "the period is not always": {"cores": period_assumed},
     "divide by their number": {"calls": 1},
+    "seconds are asked for": {"join": lambda latency, busy: 1e6 * max(latency, busy)},
 }
 
 
-def test_a_right_prediction_passes(capsys):
-    checks.check_knee(law, first_slower)
+def by_formula(figures):
+    """The knee without a search."""
+    return max(2, math.floor(knee(figures) / 2) + 1)
+
+
+def by_halving(figures):
+    low, high = 1, 2
+    while law(high, figures) <= law(1, figures):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if law(middle, figures) > law(1, figures) else (middle, high)
+    return high
+
+
+@mark.parametrize("answer", [first_slower, by_formula, by_halving], ids=lambda a: a.__name__)
+def test_a_right_prediction_passes(answer, capsys):
+    checks.check_knee(law, answer)
     assert "Exercise 1.3 passed" in capsys.readouterr().out
+
+
+def test_whole_ranks_per_core_are_another_reading_of_the_law():
+    assert "the average counts" in caught(checks.check_knee, whole_ranks, first_slower)
+
+
+def test_a_search_that_ends_too_early_is_caught():
+    def up_to_49(figures):
+        return next((p for p in range(2, 50) if law(p, figures) > law(1, figures)), 49)
+
+    assert "the first number of pairs with" in caught(checks.check_knee, law, up_to_49)
+
+
+def test_a_search_without_end_is_stopped(monkeypatch):
+    monkeypatch.setattr(checks.checking.ask, "__kwdefaults__", {"limit": 0.3})
+
+    def endless(figures):
+        while law(1, figures) <= law(1, figures):
+            pass
+
+    assert "a loop that does not end" in caught(checks.check_knee, law, endless)
 
 
 @mark.parametrize("meaning", TIMES)
@@ -152,11 +216,12 @@ KNEES = {
     "asked for are pairs": lambda figures: int(knee(figures)) + 1,
     "look into cpu.max": lambda figures: next(
         pairs
-        for pairs in range(2, 1000)
+        for pairs in range(2, 10_000)
         if law(pairs, figures, cores=visible) > law(1, figures, cores=visible)
     ),
     "at the knee itself": lambda figures: max(2, math.ceil(knee(figures) / 2)),
     "one pair cannot be slower": lambda figures: int(knee(figures) / 2) + 1,
+    "the first *whole* number": lambda figures: knee(figures) / 2,
 }
 
 
@@ -182,15 +247,24 @@ SHARED = {
     answers.wait_first: "each waits before it wakes the other",
     answers.wake_before_writing: "write first, then wake",
     answers.own_slot: "twice our own tensor",
-    answers.new_tensor: "add in place",
+    answers.new_tensor: "Add in place",
     answers.partner_alone: "the partner's tensor alone",
     answers.meets_twice: "the partners meet twice",
+    answers.library_instead: "torch.distributed does the sum here",
+    answers.messages_instead: "torch.distributed does the sum here",
+    answers.polls: "polled",
+    answers.swaps_memory: "pointed at other memory",
+    answers.half_precision: "digits are lost",
 }
 
 
+RIGHT_SHARED = [answers.right_shared, answers.shared_by_index, answers.shared_by_numpy]
+
+
 @mark.timed
-def test_a_right_shared_sum_passes(capsys):
-    checks.check_shared_sum(answers.right_shared)
+@mark.parametrize("answer", RIGHT_SHARED, ids=lambda answer: answer.__name__)
+def test_a_right_shared_sum_passes(answer, capsys):
+    checks.check_shared_sum(answer)
     assert "1 wake-up per sum" in capsys.readouterr().out
 
 
@@ -214,3 +288,25 @@ def test_a_right_shared_sum_is_never_held_up(delay):
     for stuck, seconds in launch(turns, world_size=2):
         assert not stuck
         assert seconds < meetings.TURNS * meetings.PATIENCE / 3 / 2
+
+
+# What a statement says and what its check says
+
+
+def test_a_par_stands_once():
+    statements = (ROOT / "solutions" / "01_gloo_scaling.ipynb").read_text()
+    told = {}
+
+    def noted(number, *, par):
+        told[number] = par
+        raise StopIteration
+
+    for number, check in {
+        "1.1": checks.check_time_call,
+        "1.2": checks.check_fused_all_reduce,
+        "1.3": lambda answer: checks.check_knee(answer, answer),
+        "1.4": checks.check_shared_sum,
+    }.items():
+        with mock.patch.object(checks.checking, "exercise", noted), raises(StopIteration):
+            check(None)
+        assert f"**Par:** {told[number]} ·" in statements

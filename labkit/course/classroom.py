@@ -53,7 +53,7 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
     figures = [
         (hand_in.machine, hand_in.passport["alpha"], hand_in.passport["beta"])
         for hand_in in hand_ins
-        if min(hand_in.passport.get("alpha", 0), hand_in.passport.get("beta", 0)) > 0
+        if hand_in.passport.get("alpha", 0) > 1e-12 and hand_in.passport.get("beta", 0) > 1e-18
     ]
     if figures:
         result.picture(draw_machines(figures))
@@ -84,8 +84,8 @@ def draw_predictions(question: str, pairs: Sequence[tuple[float, float]]) -> Axe
 
     from labkit.show import plots
 
-    steps = np.round(np.log2([predicted / measured for predicted, measured in pairs])).astype(int)
-    steps = np.clip(steps, -7, 7)
+    predicted, measured = np.log2(pairs).T
+    steps = np.clip(np.round(predicted - measured), -7, 7).astype(int)
     places = range(min(steps.min(), -2), max(steps.max(), 2) + 1)
     counts = [int((steps == place).sum()) for place in places]
     names = [f"{2**place}×" if place > 0 else f"1/{2**-place}" for place in places]

@@ -20,13 +20,29 @@ from labkit.course import exercises, ledger_file, lessons
 from labkit.course.ledger_file import Entry
 from labkit.course.lessons import ROOT
 from labkit.launch.machine import Machine
+from labkit.measure import foreign
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 VERSION = 1
 """Of hand-ins."""
-_FIGURES = ("predicted", "model", "measured")
+_ENTRY = {
+    **{name: foreign.text() for name in ("key", "question", "unit", "tier")},
+    **dict.fromkeys(("predicted", "model", "measured"), foreign.FIGURE),
+    "late": foreign.BOOLEAN,
+}
+_HAND_IN = foreign.table(
+    {
+        "version": {},
+        "name": foreign.text(80),
+        "machine": foreign.text(),
+        "passport": {"type": "object", "additionalProperties": foreign.NUMBER, "maxProperties": 20},
+        "passed": foreign.array(foreign.text(12), most=1000),
+        "finished": foreign.array(foreign.text(12), most=1000),
+        "entries": foreign.array(foreign.table(_ENTRY), most=500),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +157,7 @@ def hand_in(name: str = "") -> HandIn:
     book, machine = ledger_file.load(), Machine.here()
     kept = book["kept"].get("passport", {})
     return HandIn(
-        name=name,
+        name=name[:80],
         machine=f"{machine.cpu_model}, {machine.cores:g} CPUs",
         passport={key: float(value) for key, value in kept.items() if _is_figure(value)},
         passed=tuple(sorted(book["passed"])),
@@ -160,22 +176,13 @@ def load(path: Path) -> HandIn:
     """Read a hand-in that anybody may have written: nothing in it is trusted.
 
     Raises:
-        ValueError: It is none, or of another version; names the file and what is wrong.
+        ValueError: It is none, or of another version; names the file and the reason, in one line.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["version"] != VERSION:
-            raise ValueError(f"version {document['version']!r}, this labkit reads {VERSION}")
-        return HandIn(
-            name=str(document["name"])[:80],
-            machine=str(document["machine"])[:120],
-            passport={str(k): _figure(v) for k, v in document["passport"].items()},
-            passed=tuple(str(number)[:12] for number in document["passed"]),
-            finished=tuple(str(number)[:12] for number in document["finished"]),
-            entries=tuple(_entry(entry) for entry in document["entries"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no hand-in of this course: {error}") from error
+    document = foreign.load(path, what="hand-in of this course", schemas={VERSION: _HAND_IN})
+    del document["version"]
+    lists = {name: tuple(document.pop(name)) for name in ("passed", "finished")}
+    entries = tuple(Entry(**entry) for entry in document.pop("entries"))
+    return HandIn(**document, **lists, entries=entries)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -213,18 +220,6 @@ def _told(progress: Progress) -> Iterator[str]:
         )
     if progress.typical_miss is not None:
         yield f"half of them are within a factor of {progress.typical_miss:.2f}"
-
-
-def _entry(fields: dict[str, Any]) -> Entry:
-    texts = {key: str(fields[key])[:300] for key in ("key", "question", "unit", "tier")}
-    figures = {key: None if fields[key] is None else _figure(fields[key]) for key in _FIGURES}
-    return Entry(**texts, **figures, late=bool(fields["late"]))
-
-
-def _figure(value: Any) -> float:
-    if not _is_figure(value):
-        raise ValueError(f"{value!r} is not a finite number")
-    return float(value)
 
 
 def _is_figure(value: Any) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from labkit.course import lessons
 from labkit.course.run import found_runs
 from labkit.launch.machine import Machine
+from labkit.measure import foreign
 from labkit.measure import records as recording
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
@@ -35,10 +36,14 @@ def main(options: argparse.Namespace) -> int:
     if not paths:
         print("nothing was measured yet: python -m labkit run --quick", file=sys.stderr)
         return 1
-    try:
-        loaded = {path: _load(path) for path in paths}
-    except (OSError, ValueError) as error:
-        print(f"labkit report: {error}", file=sys.stderr)
+    loaded = {}
+    for path in paths:
+        try:
+            loaded[path] = _load(path)
+        except ValueError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    if not any(loaded.values()):
+        print("labkit report: no record could be read", file=sys.stderr)
         return 2
     options.out.write_text(str(page(loaded)), encoding="utf-8")
     print(f"{sum(map(len, loaded.values()))} records of {len(loaded)} runs: {options.out}")
@@ -84,8 +89,8 @@ def _side_by_side(result: Page, title: str, runs: dict[str, list[Record]]) -> No
     result.heading(f"{title}: {len(runs)} runs side by side")
     try:
         result.picture(compare_runs.draw(runs))
-    except ValueError as error:
-        result.text(str(error))
+    except Exception as error:  # whatever a stranger's records are lacking
+        result.text(f"Not drawn: {foreign.one_line(error)}")
 
 
 def _section(result: Page, file: str, records: list[Record]) -> None:
@@ -102,12 +107,19 @@ def _section(result: Page, file: str, records: list[Record]) -> None:
     ]
     result.table(Table(["", ""], rows))
     if experiment := lessons.experiments().get(name):
-        result.picture(experiment.draw(records))
-        result.table(experiment.module.table(records))
-    else:  # of a lesson that is not here
-        rows = [_row(record) for record in records if record.samples and record.samples[0]]
-        columns = ["case", "median [µs]", "p10", "p90", "samples", "busbw [GB/s]"]
-        result.table(Table(columns, rows))
+        try:
+            table = experiment.module.table(records)
+            table.html()
+            result.picture(experiment.draw(records))
+            result.table(table)
+            return
+        except Exception as error:  # a case or a value that this lesson does not know
+            reason = foreign.one_line(f"{type(error).__name__}: {error}")
+            result.text(f"The lesson's picture and table cannot be made of {file} ({reason}).")
+            print(f"{file}: without the lesson's picture and table ({reason})", file=sys.stderr)
+    rows = [_row(record) for record in records if record.samples and record.samples[0]]
+    columns = ["case", "median [µs]", "p10", "p90", "samples", "busbw [GB/s]"]
+    result.table(Table(columns, rows))
 
 
 def _title(name: str) -> str:

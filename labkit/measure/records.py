@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +17,10 @@ from typing import Any
 from labkit.launch import torchrun
 from labkit.launch.machine import Machine
 from labkit.launch.torchrun import Node
+from labkit.measure import foreign
 from labkit.measure.timing import Summary, slowest, summarize
 
 VERSION = 3
-_READABLE = {1, 2, 3}
 """Version 1 knew one machine only; 2 kept predictions and others' load among the values."""
 _PREDICTIONS = ("predicted", "model", "ideal")
 """Names under which versions 1 and 2 kept, among the values, what a model predicted."""
@@ -120,6 +120,18 @@ class Record:
         return self.algbw * bus_factor(self.collective, self.world_size)
 
 
+_FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "reduce": lambda n: 1.0,
+    "send": lambda n: 1.0,
+}
+"""busbw / algbw for n ranks. Source: nccl-tests, doc/PERFORMANCE.md."""
+
+
 def _command() -> str:
     """Return the command that this process was started with, as one would type it."""
     script = Path(sys.argv[0])
@@ -131,26 +143,16 @@ def _command() -> str:
 
 
 def bus_factor(collective: str, world_size: int) -> float:
-    """Return busbw / algbw. Source: nccl-tests, doc/PERFORMANCE.md.
+    """Return busbw / algbw, as nccl-tests defines it.
 
     Raises:
         ValueError: For a collective that is not in the table.
     """
-    n = world_size
-    factors = {
-        "all_reduce": 2 * (n - 1) / n,
-        "reduce_scatter": (n - 1) / n,
-        "all_gather": (n - 1) / n,
-        "all_to_all": (n - 1) / n,
-        "broadcast": 1.0,
-        "reduce": 1.0,
-        "send": 1.0,
-    }
-    if collective not in factors:
+    if collective not in _FACTORS:
         raise ValueError(
-            f"no bus factor for {collective!r}; there is one for {', '.join(factors)}."
+            f"no bus factor for {collective!r}; there is one for {', '.join(_FACTORS)}."
         )
-    return factors[collective]
+    return _FACTORS[collective](world_size)
 
 
 def suspicious(record: Record, ceilings: Mapping[str, float]) -> list[str]:
@@ -196,24 +198,15 @@ def load(
         experiment: Keep this experiment's records only.
 
     Raises:
-        ValueError: If the file is not a record file, or of a version that this labkit cannot read.
+        ValueError: If the file is not a record file, or of a version that this labkit cannot read;
+            names the file and the reason, in one line.
     """
     path = Path(path)
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        version = document["version"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is not a file of labkit records.") from None
-    if version not in _READABLE:
-        raise ValueError(
-            f"{path} has records of version {version}; this labkit reads up to {VERSION}. "
-            "Use the labkit that wrote it, or measure again."
-        )
-    try:
-        found = [_record(entry, version) for entry in document["records"]]
-        found = [r for r in found if experiment in {None, r.experiment}]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: a record in it cannot be read ({error!r}).") from None
+    document = foreign.load(path, what="file of labkit records", schemas=_SCHEMAS)
+    found = [_record(entry, document["version"]) for entry in document["records"]]
+    if uneven := [r.case for r in found if len({len(times) for times in r.samples}) > 1]:
+        raise ValueError(f"{path} is no file of labkit records: ranks of unlike length in {uneven}")
+    found = [record for record in found if experiment in {None, record.experiment}]
     return [as_recorded(record) for record in found] if recorded else found
 
 
@@ -235,3 +228,49 @@ def _record(entry: dict[str, Any], version: int) -> Record:
     provenance = Provenance(machine, **origin, nodes=nodes)
     tier = Tier(entry.pop("tier"))
     return Record(**entry, tier=tier, provenance=provenance)
+
+
+_MACHINE = foreign.table(
+    {
+        "cpu_model": foreign.text(),
+        "cpus": {"type": "integer", "minimum": 1},
+        "cpu_quota": foreign.FIGURE,
+        "memory": {"type": "integer"},
+        "gpus": foreign.array(foreign.text(), most=10_000),
+        "system": foreign.text(),
+        "python": foreign.text(),
+        "torch": foreign.text(),
+        "virtual": foreign.BOOLEAN,
+    }
+)
+_RANKS = {**foreign.array({"type": "integer"}), "minItems": 1}
+_NODE = foreign.table({"ranks": _RANKS, "machine": _MACHINE})
+_PROVENANCE = foreign.table(
+    {
+        "machine": _MACHINE,
+        "backend": foreign.text(60),
+        "date": foreign.text(60),
+        "command": foreign.text(4000),
+        "nodes": foreign.array(_NODE, most=10_000),
+    },
+    optional=("nodes",),
+)
+_SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9}
+_RECORD = foreign.table(
+    {
+        "experiment": foreign.text(),
+        "case": foreign.text(),
+        "params": {"type": "object", "propertyNames": foreign.text(100), "maxProperties": 100},
+        "samples": foreign.array(foreign.array(_SECONDS)),
+        "tier": {"enum": [str(tier) for tier in Tier]},
+        "provenance": _PROVENANCE,
+        "collective": {"enum": [None, *_FACTORS]},
+        "nbytes": {"type": ["integer", "null"], "minimum": 1},
+        "values": {"type": "object"},
+        "predicted": foreign.FIGURE,
+        "others": foreign.FIGURE,
+    },
+    optional=("predicted", "others"),
+)
+_FILE = foreign.table({"version": {}, "records": foreign.array(_RECORD)})
+_SCHEMAS = dict.fromkeys(range(1, VERSION + 1), _FILE)

@@ -18,6 +18,8 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import LogFormatter
 
 from labkit.measure.tables import Table
 
@@ -120,12 +122,27 @@ def save(on: Axes | Figure, path: Path | str, *, dpi: float = 150) -> Path:
 
 
 def _png(figure: Figure, *, dpi: float) -> bytes:
+    _as_plain_text(figure)
     if figure.canvas is None or not hasattr(figure.canvas, "print_png"):
         FigureCanvasAgg(figure)
     buffer = io.BytesIO()
     metadata = {"Description": text_of(figure), "Software": "labkit"}
     figure.savefig(buffer, format="png", dpi=dpi, metadata=metadata)
     return buffer.getvalue()
+
+
+def _as_plain_text(figure: Figure) -> None:
+    """Draw all text as it is: a stranger's dollar signs are no mathematics.
+
+    Ticks that matplotlib labels itself, as powers of ten, keep their mathematics.
+    """
+    powers = [
+        axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)
+        if isinstance(axis.get_major_formatter(), LogFormatter)
+    ]  # fmt: skip
+    theirs = {text for axis in powers for text in axis.findobj(Text)}
+    for text in figure.findobj(Text):
+        text.set_parse_math(text in theirs)
 
 
 def _figure(on: Axes | Figure) -> Figure:

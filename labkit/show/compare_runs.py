@@ -48,7 +48,8 @@ def draw(runs: Mapping[str, Sequence[Record]], *, ax: Axes | None = None) -> Axe
         low, middle, high = np.array(list(there.values())).T
         origins.append(f"{name}: {_origin([row[name] for row in rows.values() if name in row])}")
         ax.errorbar(
-            middle, np.array(list(there)) + offset, xerr=[middle - low, high - middle],
+            middle, np.array(list(there)) + offset,
+            xerr=np.clip([middle - low, high - middle], 0, None),
             fmt=look.marker, color=look.color, capsize=2, label=origins[-1],
         )  # fmt: skip
     ax.set_yticks(range(len(rows)), rows)

@@ -92,7 +92,7 @@ def test_what_was_measured_elsewhere_is_recorded_and_nothing_else_changes(record
 def test_another_version_is_refused(record, tmp_path):
     path = save([record], tmp_path / "r.json")
     path.write_text(path.read_text().replace(f'"version": {records.VERSION}', '"version": 99'))
-    with pytest.raises(ValueError, match=r"records of version 99; this labkit reads up to 3"):
+    with pytest.raises(ValueError, match=r"version 99; this labkit reads 1, 2, 3"):
         load(path)
 
 
@@ -100,7 +100,7 @@ def test_another_version_is_refused(record, tmp_path):
 def test_another_kind_of_file_is_refused(text, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"other\.json is not a file of labkit records"):
+    with pytest.raises(ValueError, match=r"other\.json is no file of labkit records"):
         load(path)
 
 
@@ -110,7 +110,7 @@ def test_a_damaged_record_is_named(change, record, tmp_path):
     document = json.loads(path.read_text())
     document["records"][0].update(change)
     path.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match=r"r\.json is damaged"):
+    with pytest.raises(ValueError, match=r"r\.json is no file of labkit records: records\[0\]"):
         load(path)
 
 

@@ -9,9 +9,10 @@ from itertools import product
 
 _UNDERLINE = re.compile(r"\x1b?\[\d*(?:;\d+)*m")  # also where the paste lost the escape byte
 _AFTER_DEVICES = re.compile(r"CPU\s+Affinity|NUMA\s+Affinity|GPU\s+NUMA\s+ID")
-_CLASS = re.compile(r"X|NV\d+|SYS|NODE|PHB|PXB|PIX|SOC")
+_CLASS = re.compile(r"X|NV[0-9]{1,2}|SYS|NODE|PHB|PXB|PIX|SOC")
 _WORD = re.compile(r"\S+")
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_SMALL = re.compile(r"[0-9]{1,4}")
 
 
 class TopologyTextError(ValueError):
@@ -78,7 +79,7 @@ def _check_row(number: int, line: str, words: list[re.Match], devices: list[str]
 
 def _numa(rest: list[str]) -> int | None:
     """Return the NUMA node from what stands behind a row's links: the CPUs, the node."""
-    return int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else None
+    return int(rest[1]) if len(rest) > 1 and _SMALL.fullmatch(rest[1]) else None
 
 
 def read_bandwidths(text: str) -> list[list[float]]:
@@ -93,7 +94,7 @@ def read_bandwidths(text: str) -> list[list[float]]:
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = list(_WORD.finditer(line))
-        if not words or not words[0][0].isdigit() or int(words[0][0]) != len(rows):
+        if not words or not _SMALL.fullmatch(words[0][0]) or int(words[0][0]) != len(rows):
             continue
         for word in words[1:]:
             if not _NUMBER.fullmatch(word[0]):

@@ -1,0 +1,176 @@
+"""Whatever a stranger's file holds, it is read, or left out with one line; never a traceback."""
+
+import copy
+import json
+from dataclasses import asdict
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pytest import raises
+
+from labkit.__main__ import main
+from labkit.course import lessons, progress
+from labkit.course.ledger_file import Entry
+from labkit.lessons.p2p_topology.topology import PUZZLE_TEXT, Topology
+from labkit.lessons.p2p_topology.topology_text import TopologyTextError, read_bandwidths
+from labkit.measure import foreign, records
+
+HOSTILE = [
+    "$\\badmacro{$", "$$", "\x1b[2J", "<script>", "", "x" * 10_000, "é" * 300, "\ud800", 10**400,
+    -1, 0, 5e-324, 1e308, True, None, [], {}, [[]], {"a": {"b": []}}, "1e3",
+]  # fmt: skip
+ANYTHING = st.sampled_from(HOSTILE) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+FUZZ = settings(
+    deadline=None, derandomize=True, database=None, max_examples=150,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+DEEP = '{"version": 3, "records": ' + "[" * 100_000
+
+
+def places(document):
+    """Where something stands in a document: lists of keys."""
+    yield []
+    if isinstance(document, dict | list):
+        inner = document.items() if isinstance(document, dict) else enumerate(document)
+        for key, value in inner:
+            yield from ([key, *rest] for rest in places(value))
+
+
+@st.composite
+def mutations(draw, document):
+    """A document with one to three things in it replaced, taken away, or added."""
+    document = copy.deepcopy(document)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.sampled_from(list(places(document))))
+        if not at:
+            continue
+        where = document
+        for key in at[:-1]:
+            where = where[key]
+        match draw(st.sampled_from(["replace", "remove", "add"])):
+            case "replace":
+                where[at[-1]] = draw(ANYTHING)
+            case "remove":
+                del where[at[-1]]
+            case "add" if isinstance(where, dict):
+                where[draw(st.text(max_size=5))] = draw(ANYTHING)
+    return document
+
+
+def hand_in():
+    entry = Entry("01.slope", "How much?", "µs", 50.0, False, 90.0, 100.0, "MEASURED")
+    passport = {"alpha": 2e-5, "beta": 3e-10}
+    made = progress.HandIn("Ada", "CPU", passport, ("1.1",), ("01",), (entry,))
+    return {"version": progress.VERSION, **json.loads(json.dumps(asdict(made)))}
+
+
+HAND_IN = hand_in()
+RECORDING = json.loads(lessons.experiment("gloo-scaling").recording.read_text())
+RECORDING["records"] = RECORDING["records"][:3]
+
+
+def written(document, path):
+    """Write what was drawn, as far as JSON and UTF-8 can hold it."""
+    text = document if isinstance(document, str) else json.dumps(document)
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    return path
+
+
+def read_or_refused(load, document, path):
+    try:
+        load(written(document, path))
+    except ValueError as error:
+        assert str(error).startswith(f"{path} is no ") and str(error).isprintable()
+
+
+@FUZZ
+@given(mutations(HAND_IN))
+@example("[" * 100_000)
+@example("\x00")
+@example('{"version": ' + "9" * 400 + "}")
+def test_a_hand_in_is_read_or_refused_in_one_line(tmp_path_factory, document):
+    read_or_refused(progress.load, document, tmp_path_factory.getbasetemp() / "h.json")
+
+
+@FUZZ
+@given(mutations(RECORDING))
+@example(DEEP)
+@example("null")
+def test_a_record_file_is_read_or_refused_in_one_line(tmp_path_factory, document):
+    read_or_refused(records.load, document, tmp_path_factory.getbasetemp() / "r.json")
+
+
+@st.composite
+def topologies(draw):
+    """The table of the lesson, with something else written over a part of it."""
+    at = draw(st.integers(0, len(PUZZLE_TEXT)))
+    new = draw(st.sampled_from(["X", "GPU9", "\t", "\n", "²", "9" * 5000, "NV99", "NV0"]))
+    return PUZZLE_TEXT[:at] + new + PUZZLE_TEXT[at + draw(st.integers(0, 9)) :]
+
+
+@FUZZ
+@given(st.text() | topologies())
+def test_a_topology_is_read_or_its_fault_located(text):
+    for read in (Topology.parse, read_bandwidths):
+        try:
+            read(text)
+        except TopologyTextError as error:
+            assert str(error).startswith("line ")
+
+
+@FUZZ
+@given(st.text(alphabet="0123456789. -\nabcD\\²", max_size=60))
+def test_bandwidths_are_read_or_their_fault_located(text):
+    try:
+        read_bandwidths(text)
+    except TopologyTextError as error:
+        assert str(error).startswith("line ")
+
+
+@settings(FUZZ, max_examples=12)
+@given(documents=st.lists(mutations(HAND_IN), min_size=3, max_size=3))
+def test_bad_hand_ins_do_not_cost_a_class_its_page(tmp_path_factory, documents):
+    folder = tmp_path_factory.getbasetemp()
+    files = [written(each, folder / f"h{i}.json") for i, each in enumerate([*documents, HAND_IN])]
+    out = folder / "class.html"
+    assert main(["class", *map(str, files), "--out", str(out)]) == 0
+    assert "Ada" in out.read_text()
+
+
+@settings(FUZZ, max_examples=12)
+@given(documents=st.lists(mutations(RECORDING), min_size=2, max_size=2))
+def test_bad_records_do_not_cost_a_report_its_page(tmp_path_factory, documents):
+    folder = tmp_path_factory.getbasetemp()
+    files = [written(each, folder / f"r{i}.json") for i, each in enumerate([*documents, RECORDING])]
+    out = folder / "report.html"
+    assert main(["report", *map(str, files), "--out", str(out)]) == 0
+    assert "gloo" in out.read_text()
+
+
+def test_mathematics_in_a_strangers_text_is_drawn_as_it_is(tmp_path):
+    strange = copy.deepcopy(HAND_IN)
+    strange["entries"][0]["question"] = strange["machine"] = "$\\badmacro{$ and $x_1$"
+    out = tmp_path / "class.html"
+    assert main(["class", str(written(strange, tmp_path / "h.json")), "--out", str(out)]) == 0
+    assert "$\\badmacro{$" in out.read_text()
+
+
+def test_a_record_that_its_lesson_cannot_draw_is_told_and_tabulated(tmp_path, capsys):
+    unknown = copy.deepcopy(RECORDING)
+    for record in unknown["records"]:
+        record["case"], record["params"] = "a case of another lesson", {}
+    out = tmp_path / "report.html"
+    path = written(unknown, tmp_path / "odd.json")
+    assert main(["report", str(path), "--out", str(out)]) == 0
+    assert "odd: without the lesson's picture and table" in capsys.readouterr().err
+    assert "a case of another lesson" in out.read_text()
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(foreign, "MOST_BYTES", 10)
+    with raises(ValueError, match="at most 0 are read"):
+        progress.load(written(HAND_IN, tmp_path / "h.json"))

@@ -5,7 +5,7 @@ from labkit.course.lessons import Lesson
 LESSON = Lesson(
     number="06",
     title="Three ways to sum",
-    starts_from="A published table that cannot be true",
+    starts_from="A published table whose rows do not agree",
     runs_best_with="Linux",
     experiments=("equivalent-collectives", "rounds-or-bytes"),
 )

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from labkit.measure.tables import Table
 
 NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
-RATE, FASTER = "200mbit", "400mbit"
+RATE = "200mbit"
 NBYTES = 2 * 2**20
 ON_GPUS = 2**28
 """S where NCCL carries it: 2 MiB would time the start of a kernel."""
@@ -45,48 +47,73 @@ CASES = (*LIBRARY, *TWO_STEPS, *HAND)
 BROADCASTS = ("broadcast", "tree broadcast, all at once", "tree broadcast", "pipelined broadcast")
 
 
+TWO_LEVELS = ("ring all_reduce", "two-level all_reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where cases are measured."""
+
+    hosts: int = 4
+    nbytes: int = NBYTES
+    """S. Must divide by 2 x 4096 x ranks, so that payload can be told from headers."""
+    rate: str | None = RATE
+    """Of every host's link; None for loopback, or for the network between torchrun's ranks."""
+    ranks_per_host: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """The world size."""
+        return self.hosts * self.ranks_per_host
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """The hosts and links to make; None where there is no rate."""
+        if self.rate is None or torchrun.is_here():
+            return None
+        return Fabric.star(hosts=self.hosts, rate=self.rate, ranks_per_host=self.ranks_per_host)
+
+    def made(self, record: Record) -> bool:
+        """Tell whether a record was measured in this setting."""
+        found = (record.world_size, record.nbytes, record.params["rate"], record.params["hosts"])
+        return found == (self.ranks, self.nbytes, self.rate, self.hosts)
+
+
+LOOPBACK = Setting(rate=None)
+FOUR, EIGHT = Setting(hosts=4), Setting(hosts=8)
+EIGHT_FASTER = Setting(hosts=8, nbytes=8 * 2**20, rate="400mbit")
+TWO_BY_TWO = Setting(hosts=2, ranks_per_host=2)
+
+
 def compare(
-    cases: Sequence[str] = CASES,
+    cases: Sequence[str],
+    setting: Setting,
     *,
-    hosts: int = 4,
-    nbytes: int = NBYTES,
-    rate: str | None = RATE,
     iters: int = 3,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
-    """Measure cases side by side, one rank per host.
+    """Measure cases side by side.
 
     Args:
         cases: Names from `labkit.lessons.equivalent_collectives.programs.ALL`.
-        hosts: World size.
-        nbytes: S. Must divide by 2 x 4096 x hosts, so that payload can be told from headers.
-        rate: Of every host's link; None for loopback, or for the network between torchrun's ranks.
+        setting: Where.
         iters: Calls that are timed, per case.
         progress: Told what happens.
 
     Returns:
         A record per case. `predicted`: seconds at the link's payload rate for the least bytes that
-        the collective can do with (None on loopback). `values`: `sent`, bytes in units of S, per
-        rank; `matrix`, the same by sender and receiver.
+        the collective can do with on ranks with a link each (None on loopback). `values`: `sent`,
+        bytes in units of S, per rank; `matrix`, the same by sender and receiver.
 
     Raises:
         FabricUnavailable: a rate was given and hosts cannot be made here.
     """
-    progress(f"{len(cases)} cases on {hosts} ranks, {rate or 'no fabric'}")
-    if rate is None:
-        return _measure(None, cases, hosts, nbytes, rate, iters)
-    with Fabric.star(hosts=hosts, rate=rate) as fabric:
-        return _measure(fabric, cases, hosts, nbytes, rate, iters)
+    progress(f"{len(cases)} cases on {setting.ranks} ranks, {setting.rate or 'no fabric'}")
+    with setting.fabric or nullcontext() as fabric:
+        return _measure(fabric, cases, setting, iters)
 
 
-def compare_or_recorded(
-    cases: Sequence[str],
-    *,
-    hosts: int,
-    nbytes: int = NBYTES,
-    rate: str = RATE,
-    iters: int = 3,
-) -> list[Record]:
+def compare_or_recorded(cases: Sequence[str], setting: Setting, *, iters: int = 3) -> list[Record]:
     """Measure as `compare` does, again where something disturbed it; or return the recorded run.
 
     A case is calm when its slowest call took at most 25 % longer than its fastest.
@@ -100,45 +127,42 @@ def compare_or_recorded(
 
     found = runs.measured_or_recorded(
         lambda fabric: runs.repeat_if_disturbed(
-            lambda: _measure(fabric, cases, hosts, nbytes, rate, iters),
-            unrest=unrest,
-            limit=1.25,
-            attempts=2,
+            lambda: _measure(fabric, cases, setting, iters), unrest=unrest, limit=1.25, attempts=2
         ),
-        Fabric.star(hosts=hosts, rate=rate),
+        setting.fabric,
         recording=RECORDING,
         experiment=NAME,
-        keep=lambda r: (r.world_size, r.nbytes, r.params["rate"]) == (hosts, nbytes, rate),
+        keep=setting.made,
     )
     there = runs.by_case(found)
     if missing := set(cases) - there.keys():
-        raise LookupError(f"{RECORDING.name} has no {missing} on {hosts} hosts of {rate}")
+        raise LookupError(f"{RECORDING.name} has no {missing} on {setting}")
     return [there[name] for name in cases]
 
 
 def run(
     *, quick: bool = False, progress: Callable[[str], None] = lambda text: None
 ) -> list[Record]:
-    """Run all cases on 4 and 8 hosts, and the 8-host broadcast of 8 MiB; on loopback without.
+    """Run all cases on loopback and on 4 and 8 hosts, then those of a few other settings.
 
     Under torchrun: on the ranks and the network that are there.
     """
-    iters = 2 if quick else 5
+    more = {"iters": 2 if quick else 5, "progress": progress}
     if torchrun.is_here():
-        return _under_torchrun(iters, progress)
-    found = compare(hosts=4, rate=None, iters=iters, progress=progress)
+        return _under_torchrun(**more)
+    found = compare(CASES, LOOPBACK, **more)
     try:
-        found += compare((*CASES, *programs.SWAPS), hosts=4, iters=iters, progress=progress)
+        found += compare((*CASES, *programs.SWAPS), FOUR, **more)
+        found += compare(TWO_LEVELS, TWO_BY_TWO, **more)
         if not quick:
-            found += compare(hosts=8, iters=iters, progress=progress)
-        eight = {"hosts": 8, "nbytes": 8 * 2**20, "rate": FASTER}
-        found += compare(BROADCASTS, **eight, iters=1 if quick else 3, progress=progress)
+            found += compare(CASES, EIGHT, **more)
+        found += compare(BROADCASTS, EIGHT_FASTER, **more | {"iters": 1 if quick else 3})
     except FabricUnavailable as reason:
         progress(f"no fabric: {reason.cause}; loopback only")
     return found
 
 
-def _under_torchrun(iters: int, progress: Callable[[str], None]) -> list[Record]:
+def _under_torchrun(**more: Any) -> list[Record]:
     """Run on all ranks; on GPUs without the hand-written cases.
 
     They send and receive with calls of their own, which NCCL puts into one queue: in a circle of
@@ -149,7 +173,7 @@ def _under_torchrun(iters: int, progress: Callable[[str], None]) -> list[Record]
     unit = 2 * 4096 * ranks
     nbytes = -(-(ON_GPUS if on_gpus else NBYTES) // unit) * unit
     cases = (*LIBRARY, *TWO_STEPS) if on_gpus else CASES
-    return compare(cases, hosts=ranks, nbytes=nbytes, rate=None, iters=iters, progress=progress)
+    return compare(cases, Setting(ranks, nbytes, rate=None), **more)
 
 
 def recorded_matrix(name: str, *, hosts: int = 4) -> list[list[float]]:
@@ -197,36 +221,38 @@ def fastest(found: Sequence[Record]) -> dict[str, float]:
 
 
 def _measure(
-    fabric: Fabric | None,
-    cases: Sequence[str],
-    ranks: int,
-    nbytes: int,
-    rate: str | None,
-    iters: int,
+    fabric: Fabric | None, cases: Sequence[str], setting: Setting, iters: int
 ) -> list[Record]:
     """Measure on a fabric that has started; without one on loopback, with gloo, or for torchrun."""
-    here = torchrun.is_here()
-    carrier = collectives.carrier(ranks) if here else "gloo"
+    here, n, nbytes = torchrun.is_here(), setting.ranks, setting.nbytes
+    carrier = collectives.carrier(n) if here else "gloo"
     where = {} if here else {"fabric": fabric, "backend": "gloo"}
-    results = launch(
-        programs.measure, tuple(cases), nbytes, iters, world_size=ranks, timeout=120.0, **where
-    )
     beta = 1 / fabric.payload_rate(0, 1) if fabric else None
-    return [
-        Record(
-            NAME,
-            name,
-            {"hosts": ranks, "rate": "torchrun" if here else rate or "loopback"},
-            [result[name]["samples"] for result in results],
-            Tier.EMULATED if fabric else Tier.MEASURED,
-            Provenance.here(carrier),
-            collective=programs.ALL[name].name,
-            nbytes=nbytes,
-            values=_sent([result[name]["report"] for result in results], nbytes, carrier),
-            predicted=least(name, ranks) * nbytes * beta if beta else None,
+
+    def measure() -> list[Record]:
+        results = launch(
+            programs.measure, tuple(cases), nbytes, iters, world_size=n, timeout=120.0, **where
         )
-        for name in cases
-    ]
+        return [
+            Record(
+                NAME,
+                name,
+                {
+                    "hosts": setting.hosts,
+                    "rate": "torchrun" if here else setting.rate or "loopback",
+                },
+                [result[name]["samples"] for result in results],
+                Tier.EMULATED if fabric else Tier.MEASURED,
+                Provenance.here(carrier),
+                collective=programs.ALL[name].name,
+                nbytes=nbytes,
+                values=_sent([result[name]["report"] for result in results], nbytes, carrier),
+                predicted=least(name, n) * nbytes * beta if beta else None,
+            )
+            for name in cases
+        ]
+
+    return runs.watched(measure)
 
 
 def _sent(reports: list[wire.Report], nbytes: int, carrier: str) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from labkit.comm import costs
+from labkit.lessons.equivalent_collectives.published import ROWS, Step
+from labkit.measure.published import Published
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
 
@@ -32,53 +34,64 @@ def draw(records: Sequence[Record]) -> Figure:
     """Draw a whole run: who wins when, or a panel for each setting that was measured."""
     if records and records[0].experiment == "rounds-or-bytes":
         return crossover(records).get_figure(root=True)
-    settings: dict[tuple, list[Record]] = {}
+    settings: dict[str, list[Record]] = {}
     for record in records:
-        key = (record.params["rate"], record.world_size, record.nbytes)
-        settings.setdefault(key, []).append(record)
+        settings.setdefault(_setting(record), []).append(record)
     heights = [1 + len(cases) for cases in settings.values()]
     figure, panels = plots.new_figure(len(settings), 1, size=(8.5, 1 + 0.45 * sum(heights)))
     panels[0].get_gridspec().set_height_ratios(heights)
-    for ax, cases in zip(panels, settings.values(), strict=True):
-        times(cases, title=_setting(cases[0]), ax=ax)
+    for ax, (setting, cases) in zip(panels, settings.items(), strict=True):
+        times(cases, title=setting, ax=ax)
     return figure
 
 
 def on_trial(
-    busbw: Mapping[str, float], *, limit: float, limit_name: str, ax: Axes | None = None
+    rates: Mapping[str, Sequence[tuple[Step, float]]],
+    *,
+    limit: Published,
+    ax: Axes | None = None,
 ) -> Axes:
-    """Draw claimed bus bandwidths against what one link can carry.
+    """Draw the bus bandwidths that a table's steps would have had under each hypothesis.
 
     Args:
-        busbw: bytes per second, by the name of the claim.
-        limit: bytes per second that a link carries one way.
-        limit_name: what that is.
+        rates: by hypothesis, each step and its GB/s.
+        limit: GB/s that the fastest link carried one way.
         ax: where to draw; axes of its own if not given.
     """
-    over = sum(value > limit for value in busbw.values())
-    title = f"{over} of {len(busbw)} published figures are above the wire's speed"
     ax = plots.new_axes(
-        title, x="Bus bandwidth", xunit="GB/s", ax=ax, size=(8, 1.5 + 0.4 * len(busbw))
-    )
-    plots.bars(
-        ax,
-        list(busbw),
-        [value / 1e9 for value in busbw.values()],
-        label="bus bandwidth (GB/s)",
-        series=[1 if value > limit else 0 for value in busbw.values()],
-        value_format="{:.0f}",
-    )
-    ax.axvline(limit / 1e9, color=plots.INK, linewidth=1.6)
+        "Twenty published steps, and what each hypothesis makes of them",
+        x="Bus bandwidth", xunit="GB/s", xscale="log", ax=ax, size=(9, 1.6 + 0.9 * len(rates)),
+    )  # fmt: skip
+    ways = list(dict.fromkeys(step.way for found in rates.values() for step, _ in found))
+    for series, way in enumerate(ways):
+        look = plots.style(series)
+        for place, found in enumerate(rates.values()):
+            values = [rate for step, rate in found if step.way == way]
+            height = place + 0.24 * (series - 1)
+            ax.plot(
+                values, [height] * len(values), look.marker, color=look.color, markersize=7,
+                markeredgecolor="white", label=way if place == 0 else None,
+            )  # fmt: skip
+    ax.axvline(limit.value, color=plots.INK, linewidth=1.6)
     ax.annotate(
-        f"{limit_name}: {limit / 1e9:.0f} GB/s", (limit / 1e9, len(busbw) - 0.52), (4, 2),
-        textcoords="offset points", fontsize=8.5, color=plots.INK,
+        f"{limit.value:g} GB/s, the fastest\nGPU's links one way in 2023",
+        (limit.value, len(rates) - 0.5), (5, 4), textcoords="offset points", fontsize=8.5,
+        color=plots.INK, va="bottom",
     )  # fmt: skip
-    plots.stamp(ax, Tier.PUBLISHED, note="GPU Puzzlers (2023), 16 GPUs; hatched: above the wire")
-    worst = max(busbw, key=busbw.get)
-    plots.describe(
-        ax, f"{title}. {limit_name} is {limit / 1e9:.0f} GB/s; {worst} claims "
-        f"{busbw[worst] / 1e9:.0f} GB/s.",
-    )  # fmt: skip
+    ax.set_yticks(range(len(rates)), list(rates))
+    ax.set_ylim(len(rates) - 0.5, -0.5)
+    ax.legend(framealpha=0.85, edgecolor="none", fontsize=9, loc="upper left",
+              bbox_to_anchor=(0, -0.16), ncols=3)  # fmt: skip
+    plots.stamp_published(ax, *ROWS.values(), limit, note="divided by hypotheses of ours")
+    told = []
+    for name, found in rates.items():
+        values = [rate for _, rate in found]
+        above = sum(rate > limit.value for rate in values)
+        told.append(
+            f"{name}: {min(values):.0f} to {max(values):.0f} GB/s, {above} of {len(values)} above "
+            f"{limit.value:g}"
+        )
+    plots.describe(ax, f"Bus bandwidth of a published table's steps. {'; '.join(told)}.")
     return ax
 
 
@@ -86,7 +99,7 @@ def crossover(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     """Draw the fastest call of several algorithms over the size of the tensor, and the model's.
 
     Args:
-        records: as `labkit.lessons.equivalent_collectives.rounds_or_bytes.sweep` returns them.
+        records: as `rounds_or_bytes.sweep` returns them.
         ax: where to draw; axes of its own if not given.
     """
     ax = plots.new_axes(
@@ -179,5 +192,7 @@ def _by(record: Record) -> int:
 def _setting(record: Record) -> str:
     rate = record.params["rate"]
     named = {"loopback": "loopback", "torchrun": "the network between torchrun's ranks"}
-    link = named.get(rate, f"links of {rate}")
-    return f"{record.world_size} ranks, {link}, S = {record.nbytes / 2**20:g} MiB"
+    link, ranks = named.get(rate, f"links of {rate}"), f"{record.world_size} ranks"
+    if record.params["hosts"] < record.world_size:
+        ranks += f" on {record.params['hosts']} hosts"
+    return f"{ranks}, {link}, S = {record.nbytes / 2**20:g} MiB"

@@ -7,6 +7,7 @@ results, equal S; what differs is what goes over the wires.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,17 @@ def scatter_then_gather_by_hand(tensor: torch.Tensor, *, group: Group = None) ->
     algorithms.ring_all_gather(tensor, part, group=group)
 
 
+def two_level_all_reduce(tensor: torch.Tensor, *, group: Group = None) -> None:
+    """Sum inside each of two hosts, then between them; each host has half of the ranks."""
+    within, across = _halves()
+    algorithms.hierarchical_all_reduce(tensor, within=within, across=across)
+
+
+@functools.cache  # making groups takes far longer than a small sum
+def _halves() -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+    return algorithms.two_levels(dist.get_world_size() // 2)
+
+
 def swap(buffers: Buffers, group: Group, *, receive_first: bool) -> None:
     """Exchange S with a neighbour (0 with 1, 2 with 3, ...), posting one of the two calls first."""
     partner = dist.get_rank(group) ^ 1
@@ -82,6 +94,7 @@ BY_HAND: dict[str, Collective] = {
     "ring reduce_scatter + all_gather": _like("all_reduce", scatter_then_gather_by_hand),
     "tree all_reduce": _like("all_reduce", algorithms.tree_all_reduce),
     "halving-doubling all_reduce": _like("all_reduce", algorithms.halving_doubling_all_reduce),
+    "two-level all_reduce": _like("all_reduce", two_level_all_reduce),
     "ring reduce_scatter": _like("reduce_scatter", algorithms.ring_reduce_scatter),
     "ring all_gather": _like("all_gather", algorithms.ring_all_gather),
     "tree broadcast": _like("broadcast", algorithms.tree_broadcast),
@@ -115,6 +128,7 @@ def measure(cases: Sequence[str], nbytes: int, iters: int) -> dict[str, dict[str
     with my_device():
         for name in cases:
             case = ALL[name]
+            case.run(case.prepare(n, rank=rank, world_size=n), None)  # opens connections
             buffers = case.prepare(numel, rank=rank, world_size=n)
             with wire.meter() as m:
                 case.run(buffers, None)
@@ -147,26 +161,26 @@ def sweep(sizes: Sequence[int], alpha: float, iters: int) -> dict[tuple[str, int
 
 
 @contextmanager
-def slowed_messages(seconds: float) -> Iterator[None]:
-    """Let each send of this thread that has content wait first, as over a longer way.
+def slowed_messages(seconds: float, *, kind: str = "send") -> Iterator[None]:
+    """Let each send (or each "recv") of this thread that has content wait first.
 
         with slowed_messages(0.01):
             ring_all_reduce(tensor)  # 2 (n-1) messages, 10 ms each, on top of what they cost anyway
 
-    The alpha of a link that is not here. The library's collectives are not slowed. The kernel's own
-    way to delay packets (netem) is not in every kernel; this needs nothing.
+    Slowed sends are the alpha of a longer way. The library's collectives are not slowed. The
+    kernel's own way to delay packets (netem) is not in every kernel; this needs nothing.
     """
-    with _Slowed(seconds):
+    with _Slowed(seconds, kind):
         yield
 
 
 class _Slowed(Observer):
-    def __init__(self, seconds: float):
+    def __init__(self, seconds: float, kind: str):
         super().__init__()
-        self.seconds = seconds
+        self.seconds, self.kind = seconds, kind
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        sends = func.namespace == "c10d" and func.overloadpacket.__name__ == "send"
-        if sends and any(tensor.nbytes for tensor in args[0]):
+        slowed = func.namespace == "c10d" and func.overloadpacket.__name__.startswith(self.kind)
+        if slowed and any(tensor.nbytes for tensor in args[0]):
             time.sleep(self.seconds)
         return func(*args, **(kwargs or {}))

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from labkit.measure.published import Published, Source
 from labkit.measure.tables import Table
 
-_PUZZLERS = (
-    "https://github.com/anupambhatnagar/GPUPuzzlers/blob/434d6f6decc267a5f84e8ce8087c6274cda56ffb/"
-)
-_BOOK = "https://github.com/stas00/ml-engineering/blob/744d01e18b79512572f64a6bbd8b5f4a725203a7/"
+_PUZZLERS = "https://github.com/anupambhatnagar/GPUPuzzlers/blob/434d6f6/"
+_BOOK = "https://github.com/stas00/ml-engineering/blob/744d01e/"
 _NCCL = "https://github.com/NVIDIA/nccl/blob/"
 
 PUZZLE = Source(
@@ -30,17 +28,17 @@ BOOK = Source(
 )
 TUNER = Source(
     "NVIDIA NCCL 2.30.7, src/graph/tuning.cc",
-    _NCCL + "5067397c2676d5aed50042fc39e5c8ee96eb0027/src/graph/tuning.cc",
+    _NCCL + "5067397/src/graph/tuning.cc",
     "commit 5067397, 2026-06-11",
 )
 TUNER_2022 = Source(
     "NVIDIA NCCL 2.14.3, src/graph/tuning.cc",
-    _NCCL + "c4e2aa6c792b4e94d0343c72ce20e71285238827/src/graph/tuning.cc",
+    _NCCL + "c4e2aa6/src/graph/tuning.cc",
     "commit c4e2aa6, 2022-08-18",
 )
 SETTINGS = Source(
     "NVIDIA NCCL 2.30.7, user guide, environment variables",
-    _NCCL + "5067397c2676d5aed50042fc39e5c8ee96eb0027/docs/userguide/source/env.rst",
+    _NCCL + "5067397/docs/userguide/source/env.rst",
     "commit 5067397, 2026-06-11",
 )
 

@@ -7,6 +7,7 @@ crossing.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -50,6 +51,9 @@ def sweep(
     """
 
     def measure(fabric: Fabric) -> list[Record]:
+        return runs.watched(functools.partial(timed, fabric))
+
+    def timed(fabric: Fabric) -> list[Record]:
         results = launch(
             programs.sweep, tuple(sizes), alpha, iters, world_size=HOSTS, fabric=fabric, timeout=120
         )

@@ -5,7 +5,14 @@ import pytest
 
 from labkit.fabric.fabric import FabricUnavailable
 from labkit.launch import launcher
-from labkit.lessons.equivalent_collectives import experiment, pictures, programs, rounds_or_bytes
+from labkit.lessons.equivalent_collectives import (
+    experiment,
+    pictures,
+    programs,
+    published,
+    rounds_or_bytes,
+)
+from labkit.lessons.equivalent_collectives.experiment import Setting
 from labkit.measure import wire
 from labkit.measure.records import Tier
 from labkit.measure.runs import by_case
@@ -13,13 +20,14 @@ from labkit.show import plots
 from tests.comm import algorithm_bytes
 
 LOCAL = 4 * 2 * 4096 * 4  # bytes that divide by 2 x 4096 x 4 ranks
+HERE = Setting(nbytes=LOCAL, rate=None)
 
 counted = pytest.mark.skipif(wire.unavailable() is not None, reason="no wire meter here")
 
 
 @pytest.fixture(scope="module")
 def local():
-    return experiment.compare(rate=None, nbytes=LOCAL, iters=1)
+    return experiment.compare(experiment.CASES, HERE, iters=1)
 
 
 @counted
@@ -33,6 +41,23 @@ def test_bytes_are_those_of_the_algorithms(local):
     assert sent["pipelined broadcast"] == [1, 1, 1, 0]
 
 
+def test_two_levels_use_the_hosts_links_less():
+    setting = Setting(hosts=2, ranks_per_host=2, nbytes=LOCAL)
+    try:
+        flat, two = experiment.compare(experiment.TWO_LEVELS, setting, iters=1)
+    except FabricUnavailable as reason:
+        pytest.skip(str(reason))
+    assert (flat.world_size, flat.params["hosts"]) == (4, 2)
+    assert setting.made(flat)
+    assert not experiment.FOUR.made(flat)
+    assert flat.predicted == two.predicted  # for ranks with a link each: no law of nature
+    if not wire.unavailable():
+        between = np.array(two.values["matrix"])[:2, 2:].sum()
+        assert between == 1  # S from host to host, both ranks together; the flat ring 1.5
+        assert np.array(flat.values["matrix"])[:2, 2:].sum() == 1.5
+    assert "4 ranks on 2 hosts" in plots.alt_text.text_of(pictures.draw([flat, two]))
+
+
 def test_every_record_says_what_it_is(local):
     table = experiment.table(local)
     columns, rows = table.columns, table.rows
@@ -40,6 +65,7 @@ def test_every_record_says_what_it_is(local):
     assert all(len(row) == len(columns) for row in rows)
     assert {record.tier for record in local} == {Tier.MEASURED}
     assert all(record.busbw > 0 for record in local)
+    assert all(record.others is not None for record in local) or sys.platform != "linux"
 
 
 def test_least_bytes():
@@ -53,7 +79,7 @@ def test_two_steps_cost_what_one_costs_unless_the_library_sends_more():
     cases = ("all_reduce", "reduce_scatter + all_gather", "ring reduce_scatter + all_gather")
     for _ in range(3):  # a busy machine can only make a run slower
         try:
-            found = experiment.compare(cases, hosts=4, rate="200mbit", iters=3)
+            found = experiment.compare(cases, experiment.FOUR)
         except FabricUnavailable as reason:
             pytest.skip(str(reason))
         one, gloos, ours = (min(record.seconds) for record in found)
@@ -65,21 +91,21 @@ def test_two_steps_cost_what_one_costs_unless_the_library_sends_more():
 @pytest.mark.parametrize(
     "cases, setting",
     [
-        ((*experiment.CASES, *programs.SWAPS), {"hosts": 4}),
-        (("all_reduce", "ring reduce_scatter + all_gather"), {"hosts": 8}),
-        (experiment.BROADCASTS, {"hosts": 8, "nbytes": 8 * 2**20, "rate": "400mbit"}),
+        ((*experiment.CASES, *programs.SWAPS), experiment.FOUR),
+        (("all_reduce", "ring reduce_scatter + all_gather"), experiment.EIGHT),
+        (experiment.BROADCASTS, experiment.EIGHT_FASTER),
     ],
 )
 def test_without_a_fabric_the_recorded_run_is_shown(cases, setting, monkeypatch, capsys):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
-    found = experiment.compare_or_recorded(cases, **setting)
+    found = experiment.compare_or_recorded(cases, setting)
     assert [record.case for record in found] == list(cases)
     assert {record.tier for record in found} == {Tier.RECORDED}
     assert "No fabric can be made here" in capsys.readouterr().out
     with pytest.raises(LookupError, match="holds none of"):
-        experiment.compare_or_recorded(("broadcast",), hosts=4, nbytes=77)
-    with pytest.raises(LookupError, match=r"has no .*swap, send.* on 8 hosts"):
-        experiment.compare_or_recorded(("swap, send posted first",), hosts=8)
+        experiment.compare_or_recorded(("broadcast",), Setting(nbytes=77))
+    with pytest.raises(LookupError, match=r"has no .*swap, send.* on Setting\(hosts=8"):
+        experiment.compare_or_recorded(("swap, send posted first",), experiment.EIGHT)
 
 
 def test_what_was_counted_elsewhere_is_the_algorithms():
@@ -118,8 +144,9 @@ def test_pictures_have_words(local):
     text = plots.alt_text.text_of(figure)
     assert "4 ranks, loopback" in text
     assert "all_reduce" in text
-    ax = pictures.on_trial({"a": 852e9, "b": 1e9}, limit=300e9, limit_name="wire")
-    assert "1 of 2 published figures are above" in plots.alt_text.text_of(ax)
+    step = published.steps()[0]
+    ax = pictures.on_trial({"as labelled": [(step, 852.0), (step, 20.0)]}, limit=published.NVLINK)
+    assert "as labelled: 20 to 852 GB/s, 1 of 2 above 450" in plots.alt_text.text_of(ax)
 
 
 def test_at_scale_for_every_setting_of_the_sliders():
@@ -135,6 +162,6 @@ def test_at_scale_for_every_setting_of_the_sliders():
 
 def test_on_a_machine_with_gpus_loopback_is_gloos_all_the_same(monkeypatch):
     monkeypatch.setattr(launcher, "gpu_count", lambda: 8)
-    (record,) = experiment.compare(["all_reduce"], rate=None, nbytes=LOCAL, iters=1)
+    (record,) = experiment.compare(["all_reduce"], HERE, iters=1)
     assert record.provenance.backend == "gloo"
     assert record.values["sent"] is not None or sys.platform != "linux"

@@ -1,0 +1,517 @@
+"""Answers to lesson 6's exercises, right and wrong. Ranks import this module: it is light."""
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch.distributed import irecv, isend, recv, send
+
+from labkit.comm import algorithms, costs
+from labkit.course import checking
+
+
+def around():
+    rank, n = dist.get_rank(), dist.get_world_size()
+    return rank, n, (rank + 1) % n, (rank - 1) % n
+
+
+# 6.1, the ring
+
+
+def ring(tensor, *, cut=torch.Tensor.tensor_split, turns=2, add=True, swap=algorithms.exchange,
+         scratch=lambda flat, chunks: torch.empty_like(chunks[0])):  # fmt: skip
+    """A ring, with one thing wrong or one thing done in another style."""
+    rank, n, right, left = around()
+    flat = tensor.view(-1)
+    chunks = cut(flat, n)
+    room = scratch(flat, chunks)
+    for step in range(n - 1):
+        target = chunks[(rank - 2 - step) % n]
+        incoming = room[: target.numel()] if add else target
+        swap(chunks[(rank - 1 - step) % n], incoming, dst=right, src=left)
+        if add:
+            target += incoming
+    for step in range(n - 1) if turns == 2 else ():
+        outgoing, target = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        swap(outgoing, target, dst=right, src=left)
+
+
+def batched(outgoing, incoming, *, dst, src):
+    operations = [dist.P2POp(dist.irecv, incoming, src), dist.P2POp(dist.isend, outgoing, dst)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+
+
+def by_name(outgoing, incoming, *, dst, src):
+    """Functions imported by name, the send first, waited for in another order, in a generator."""
+    works = [isend(outgoing, dst), irecv(incoming, src)]
+    assert all(work.wait() for work in reversed(works))
+
+
+def parity(outgoing, incoming, *, dst, src):
+    """Blocking calls only: rank 0 receives first, all others send first."""
+    calls = [lambda: send(outgoing, dst), lambda: recv(incoming, src)]
+    for call in calls[::-1] if dist.get_rank() == 0 else calls:
+        call()
+
+
+def ring_rolled(tensor):
+    """Both turns in one loop, numpy adds, and a new buffer in each round."""
+    rank, n, right, left = around()
+    chunks = list(tensor.reshape(-1).tensor_split(n))
+    for step in range(2 * n - 2):
+        target = chunks[(rank - 2 - step) % n]
+        incoming = torch.empty_like(target)
+        works = isend(chunks[(rank - 1 - step) % n], right), irecv(incoming, left)
+        for work in works:
+            work.wait()
+        if step < n - 1:
+            incoming.numpy()[...] += target.numpy()
+        target.copy_(incoming)
+
+
+def whole_tensor_ring(tensor):
+    _, n, right, left = around()
+    travelling, arriving = tensor.clone(), torch.empty_like(tensor)
+    for _ in range(n - 1):
+        algorithms.exchange(travelling, arriving, dst=right, src=left)
+        tensor += arriving
+        travelling, arriving = arriving, travelling
+
+
+def blocking_circle(tensor):
+    _, _, right, left = around()
+    dist.send(tensor, right)
+    dist.recv(tensor, left)
+
+
+def equal_chunks(tensor, n):
+    length = tensor.numel() // n  # forgets the rest
+    return [tensor[i * length : (i + 1) * length] for i in range(n)]
+
+
+def in_two_halves(tensor):
+    for piece in tensor.view(-1).tensor_split(2):
+        ring(piece)
+
+
+def even_or_the_library(tensor):
+    try:
+        chunks = tensor.view(dist.get_world_size(), -1)
+    except RuntimeError:
+        dist.all_reduce(tensor)
+    else:
+        ring(chunks)
+
+
+def labkits_own(tensor):
+    algorithms.ring_all_reduce(tensor.view(-1))
+
+
+def dropped_handles(outgoing, incoming, *, dst, src):
+    dist.isend(outgoing, dst)
+    dist.irecv(incoming, src).wait()
+
+
+def send_waited_late(tensor):
+    rank, n, right, left = around()
+    chunks, sending = tensor.view(-1).tensor_split(n), []
+    for step in range(2 * (n - 1)):
+        target = chunks[(rank - 2 - step) % n]
+        incoming = torch.empty_like(target)
+        sending.append(dist.isend(chunks[(rank - 1 - step) % n], right))
+        dist.recv(incoming, left)
+        target.copy_(target + incoming if step < n - 1 else incoming)
+    for work in sending:
+        work.wait()
+
+
+def reads_too_early(tensor):
+    rank, n, right, left = around()
+    chunks = tensor.view(-1).tensor_split(n)
+    incoming = torch.empty_like(chunks[0])
+    receiving = dist.irecv(incoming, left)
+    sending = dist.isend(chunks[rank], right)
+    chunks[0].add_(incoming[: chunks[0].numel()])
+    receiving.wait(), sending.wait()
+
+
+def through_numpy(tensor):
+    copies = [tensor.numpy().copy() for _ in range(8)]
+    ring(tensor)
+    del copies
+
+
+def flat_only(tensor):
+    if tensor.dim() > 1:
+        raise IndexError("one dimension, please")
+    ring(tensor)
+
+
+def not_alone(tensor):
+    if dist.get_world_size() == 1:
+        raise ZeroDivisionError("nobody there")
+    ring(tensor)
+
+
+def one_share_too_many(tensor):
+    ring(tensor)
+    if dist.get_rank() == 1 and tensor.dtype == torch.float32 and dist.get_world_size() == 4:
+        tensor += checking.rank_data(tensor.numel(), rank=2).view(tensor.shape)
+
+
+# 6.2, the chain
+
+
+def chain(tensor, src, chunks, *, first=None, pieces=None, room=None, order=1, last=False):
+    """A pipelined broadcast, with one thing wrong or in another style."""
+    rank, n, right, left = around()
+    place, sending = (rank - (src if first is None else first)) % n, []
+    split = tensor.view(-1).tensor_split(chunks if pieces is None else pieces)
+    for piece in split[::order] if place else split:
+        if place > 0:
+            dist.recv(piece, left)
+        if place < n - 1 or (last and n > 1):
+            sending.append(dist.isend(piece, right))
+    for work in sending:
+        work.wait()
+
+
+def prefetching(tensor, src=0, chunks=8):
+    """Every receive posted at once; each piece leaves when it is there."""
+    rank, n, right, left = around()
+    place, pieces = (rank - src) % n, tensor.view(-1).tensor_split(chunks)
+    arriving = [irecv(piece, left) for piece in pieces if place]
+    leaving = []
+    for k, piece in enumerate(pieces):
+        if place:
+            arriving[k].wait()
+        if place < n - 1:
+            leaving.append(isend(piece, right))
+    [work.wait() for work in leaving]
+
+
+def one_ahead(tensor, src=0, chunks=8):
+    """The next receive is posted together with this piece's send, as a batch."""
+    rank, n, right, left = around()
+    place, pieces = (rank - src) % n, tensor.view(-1).tensor_split(chunks)
+    leaving = []
+    for k in range(chunks + 1):
+        operations = []
+        if place and k < chunks:
+            operations.append(dist.P2POp(dist.irecv, pieces[k], left))
+        if place < n - 1 and k:
+            operations.append(dist.P2POp(dist.isend, pieces[k - 1], right))
+        works = dist.batch_isend_irecv(operations) if operations else []
+        if place and k < chunks:
+            works.pop(0).wait()
+        leaving += works
+    for work in leaving:
+        work.wait()
+
+
+def root_serves_all(tensor, src, chunks):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for piece in tensor.view(-1).tensor_split(chunks):
+        if rank == src:
+            for dst in set(range(n)) - {src}:
+                dist.send(piece, dst)
+        else:
+            dist.recv(piece, src)
+
+
+def store_and_forward(tensor, src, chunks):
+    rank, n, right, left = around()
+    place, pieces = (rank - src) % n, tensor.view(-1).tensor_split(chunks)
+    arriving = [dist.irecv(piece, left) for piece in pieces if place]
+    for work in arriving:
+        work.wait()
+    leaving = [dist.isend(piece, right) for piece in pieces if place < n - 1]
+    for work in leaving:
+        work.wait()
+
+
+def waits_for_each_send(tensor, src, chunks):
+    rank, n, right, left = around()
+    place = (rank - src) % n
+    for piece in tensor.view(-1).tensor_split(chunks):
+        if place:
+            dist.recv(piece, left)
+        if place < n - 1:
+            dist.send(piece, right)
+
+
+def into_a_copy(tensor, src, chunks):
+    copy = tensor.clone()
+    chain(copy, src, chunks)
+    tensor.copy_(copy)
+
+
+def passes_on_too_early(tensor, src, chunks):
+    rank, n, right, left = around()
+    place, works = (rank - src) % n, []
+    for piece in tensor.view(-1).tensor_split(chunks):
+        works += [dist.irecv(piece, left)] if place else []
+        works += [dist.isend(piece, right)] if place < n - 1 else []
+    for work in works:
+        work.wait()
+
+
+def with_a_barrier(tensor, src, chunks):
+    chain(tensor, src, chunks)
+    dist.barrier()
+
+
+def drops_its_sends(tensor, src, chunks):
+    rank, n, right, left = around()
+    place = (rank - src) % n
+    for piece in tensor.view(-1).tensor_split(chunks):
+        if place:
+            dist.recv(piece, left)
+        if place < n - 1:
+            dist.isend(piece, right)
+
+
+def forgets_the_rest(tensor, src, chunks):
+    flat = tensor.view(-1)
+    chain(flat[: len(flat) // chunks * chunks], src, chunks)
+
+
+def whole(tensor, src, chunks):
+    chain(tensor, src, chunks, pieces=1)
+
+
+def always_eight(tensor, src, chunks):
+    chain(tensor, src, chunks, pieces=8)
+
+
+def always_from_zero(tensor, src, chunks):
+    chain(tensor, src, chunks, first=0)
+
+
+def backwards(tensor, src, chunks):
+    chain(tensor, src, chunks, order=-1)
+
+
+# 6.3, doubling
+
+
+def doubling(tensor, *, swap=algorithms.exchange, fold="first", power=True, room=torch.empty_like):
+    """Recursive doubling; folds the first ranks pairwise or the last onto the first."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    p = 1 << (n.bit_length() - 1)
+    more = n - p
+    if fold == "last":
+        partner, out, number = rank + p if rank < p else rank - p, rank >= p, lambda r: r
+        folded = partner < n
+    else:
+        folded, out = rank < 2 * more, rank < 2 * more and rank % 2 == 0
+        partner = rank ^ 1
+        number = lambda r: r // 2 if r < 2 * more else r - more  # noqa: E731
+    if folded and out:
+        send(tensor, partner)
+        recv(tensor, partner)
+        return
+    received = room(tensor)
+    if folded:
+        recv(received, partner)
+        tensor += received
+    ranks = [r for r in range(n) if fold == "last" or not (r < 2 * more and r % 2 == 0)]
+    distance = 1
+    while distance < p:
+        other = ranks[number(rank) ^ distance]
+        swap(tensor, received, dst=other, src=other)
+        tensor += received
+        distance *= 2
+    if folded:
+        send(tensor, partner)
+
+
+def doubling_out_of_place(tensor):
+    """Adds into a new tensor each time; powers of two by name, else folded."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    p = 2 ** int(math.log2(n))
+    if rank >= p:
+        send(tensor, rank - p)
+        return recv(tensor, rank - p)
+    if rank + p < n:
+        other = tensor.new_empty(tensor.shape)
+        recv(other, rank + p)
+        tensor.add_(other)
+    for k in range(int(math.log2(p))):
+        other = tensor.new_empty(tensor.shape)
+        works = [isend(tensor, rank ^ 2**k), irecv(other, rank ^ 2**k)]
+        [work.wait() for work in works]
+        tensor.copy_(tensor + other)
+    if rank + p < n:
+        send(tensor, rank + p)
+    return None
+
+
+def powers_of_two_only(tensor, *, skip=False):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    received, distance = torch.empty_like(tensor), 1
+    while distance < n:
+        partner = rank ^ distance
+        if partner < n or not skip:
+            algorithms.exchange(tensor, received, dst=partner, src=partner)
+            tensor += received
+        distance *= 2
+
+
+def send_waited_at_the_end(tensor):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    sending = []
+    for k in range(int(math.log2(n))):
+        received, partner = torch.empty_like(tensor), rank ^ 2**k
+        sending.append(dist.isend(tensor, partner))
+        dist.irecv(received, partner).wait()
+        tensor += received
+    for work in sending:
+        work.wait()
+
+
+def library_for_odd_ones(tensor):
+    n = dist.get_world_size()
+    dist.all_reduce(tensor) if n & (n - 1) else doubling(tensor)
+
+
+def up_to_four(tensor):
+    n = dist.get_world_size()
+    if n in (5, 7):
+        raise ValueError(f"cannot do {n}")
+    doubling(tensor)
+
+
+def overwrites(tensor):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for k in range(int(math.log2(n))):
+        mine = tensor.clone()
+        algorithms.exchange(mine, tensor, dst=rank ^ 2**k, src=rank ^ 2**k)
+
+
+def two_exchanges(tensor, received, *, dst, src=None):
+    """One after the other, where both ways at once will do."""
+    first = dist.get_rank() < dst
+    mine = tensor.clone()
+    (dist.send if first else dist.recv)(mine if first else received, dst)
+    (dist.recv if first else dist.send)(received if first else mine, dst)
+
+
+def rank_1_forgets(tensor):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    if n == 4:
+        received = torch.empty_like(tensor)
+        for distance in (1, 2):
+            partner = rank ^ distance
+            algorithms.exchange(tensor, received, dst=partner, src=partner)
+            if not (rank == 1 and distance == 2):
+                tensor += received
+    else:
+        doubling(tensor)
+
+
+def flat_ring(tensor):
+    ring(tensor)
+
+
+def with_many_copies(tensor):
+    kept = [tensor.clone() for _ in range(4)]
+    doubling(tensor)
+    del kept
+
+
+# 6.4, the audit
+
+
+def auditor(
+    collective, nbytes, n, seconds, link, *, two=2, switch=lambda n: (n + 1) / n, strict=False,
+one=lambda n: (n - 1) / n, scale=1, unit=1,
+):  # fmt: skip
+    factor = {"all_reduce": two * (n - 1) / n, "broadcast": 1, "reduce": 1}
+    busbw = nbytes * factor.get(collective, one(n)) / seconds * scale
+    if busbw < link or (busbw == link and not strict):
+        return busbw * unit, "possible"
+    if switch and collective == "all_reduce" and nbytes / seconds * switch(n) <= link:
+        return busbw * unit, "needs a switch that adds"
+    return busbw * unit, "impossible"
+
+
+def auditor_by_time(collective, nbytes, n, seconds, link):
+    """Compares times instead of rates."""
+    moved = {"all_reduce": 2 - 2 / n, "reduce": 1, "broadcast": 1}.get(collective, 1 - 1 / n)
+    busbw = moved * nbytes / seconds
+    if moved * nbytes <= link * seconds:
+        verdict = "possible"
+    elif collective == "all_reduce" and (1 + 1 / n) * nbytes <= link * seconds:
+        verdict = "needs a switch that adds"
+    else:
+        verdict = "impossible"
+    return (busbw, verdict)
+
+
+def auditor_matching(collective, nbytes, n, seconds, link):
+    match collective:
+        case "all_reduce":
+            factor = 2 * (n - 1) / n
+        case "broadcast" | "reduce":
+            factor = 1.0
+        case _:
+            factor = (n - 1) / n
+    algbw = nbytes / seconds
+    verdicts = {algbw * factor <= link: "possible"}
+    if collective == "all_reduce":
+        verdicts.setdefault(algbw * (n + 1) / n <= link, "needs a switch that adds")
+    return algbw * factor, verdicts.get(True, "impossible")
+
+
+# 6.5, the choice
+
+
+def chooser(n, nbytes, alpha, beta, *, fold=2.0, ring=2, depth=math.ceil, tree=2, pick=min):
+    p = 2 ** int(math.log2(n))
+    more, up, k = fold if p < n else 0, depth(math.log2(n)), math.log2(p)
+    price = {
+        "ring": (ring * (n - 1), ring * (n - 1) / n),
+        "tree": (tree * up, tree * up),
+        "doubling": (k + more, k + more),
+        "halving-doubling": (2 * k + more, 2 * (p - 1) / p + more),
+    }
+    return pick(price, key=lambda name: price[name][0] * alpha + price[name][1] * nbytes * beta)
+
+
+def chooser_without_a_tree(n, nbytes, alpha, beta):
+    """Knows that the tree never wins, and sorts."""
+    p = 1 << n.bit_length() - 1
+    fold = 2 * (n > p)
+    times = [
+        (2 * (n - 1) * (alpha + nbytes / n * beta), "ring"),
+        ((math.log2(p) + fold) * (alpha + nbytes * beta), "doubling"),
+        (
+            2 * math.log2(p) * alpha + 2 * (1 - 1 / p) * nbytes * beta
+            + fold * (alpha + nbytes * beta),
+            "halving-doubling",
+        ),
+    ]  # fmt: skip
+    return sorted(times)[0][1]
+
+
+def chooser_by_simulation(n, nbytes, alpha, beta):
+    """Adds up round by round."""
+    p = 2 ** math.floor(math.log2(n))
+    folds = [1.0] * (2 if p < n else 0)
+    halves = [2.0**-k for k in range(1, int(math.log2(p)) + 1)]
+    rounds = {
+        "halving-doubling": halves * 2 + folds,
+        "doubling": [1.0] * len(halves) + folds,
+        "ring": [1 / n] * (2 * n - 2),
+        "tree": [1.0] * (2 * math.ceil(math.log2(n))),
+    }
+    return min(rounds, key=lambda name: sum(alpha + s * nbytes * beta for s in rounds[name]))
+
+
+def labkits_model(n, nbytes, alpha, beta):
+    return min(
+        costs.ALL_REDUCES,
+        key=lambda c: costs.ALL_REDUCES[c](n).seconds(nbytes, alpha=alpha, beta=beta),
+    )

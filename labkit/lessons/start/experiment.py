@@ -15,7 +15,7 @@ from labkit.comm.collectives import my_device
 from labkit.comm.costs import AlphaBeta
 from labkit.launch.launcher import launch
 from labkit.launch.machine import Machine
-from labkit.measure import sched, timing
+from labkit.measure import runs, sched, timing
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 
@@ -34,8 +34,8 @@ class Passport:
     """Seconds for the smallest message from one rank to another."""
     beta: float
     """Seconds for each further byte."""
-    ceiling: float
-    """The highest bandwidth that any message reached, in bytes per second."""
+    copy: float
+    """The most bytes per second that one thread copied within memory, out of its cache."""
     cpu_per_call: float
     """Seconds on a CPU that one small all_reduce costs each of two ranks, all threads together."""
     call: float
@@ -57,6 +57,18 @@ def messages(sizes: Sequence[int], iters: int) -> dict[int, list[float]]:
         nbytes: collectives.ping_pong(nbytes, iters=iters if nbytes < 2**20 else max(3, iters // 4))
         for nbytes in sizes
     }
+
+
+def copies(nbytes: int = 2**18, iters: int = 50) -> list[float]:
+    """Copy a buffer that fits into a core's cache; return the seconds per copy."""
+    source = torch.ones(nbytes, dtype=torch.uint8, device=my_device())
+    target = torch.empty_like(source)
+
+    def block() -> None:
+        for _ in range(50):
+            target.copy_(source)
+
+    return [seconds / 50 for seconds in timing.time_calls(block, warmup=3, iters=iters)]
 
 
 def call_cost(calls: int, blocks: int) -> dict[str, Any]:
@@ -86,32 +98,35 @@ def call_cost(calls: int, blocks: int) -> dict[str, Any]:
 
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
     """Measure everything that the passport needs; about three seconds."""
-    if progress:
-        progress("ping-pong between two ranks")
-    one_way = launch(messages, SIZES, 8 if quick else 24, world_size=2)[0]
-    origin = Provenance.here(collectives.carrier(2))
-    records = [
-        Record(
-            NAME,
-            "ping-pong",
-            {"nbytes": nbytes},
-            [samples],
-            Tier.MEASURED,
-            origin,
-            collective="send",
-            nbytes=nbytes,
-        )
-        for nbytes, samples in one_way.items()
-    ]
-    if progress:
-        progress("the CPU's part of a small all_reduce")
-    results = launch(call_cost, 50 if quick else 200, 3 if quick else 5, world_size=2)
-    costs = [result["on_cpu"] for result in results]
-    values = {} if None in costs else {"on_cpu": statistics.mean(costs)}
-    samples = [result["samples"] for result in results]
-    records.append(
-        Record(NAME, "small all_reduce", {}, samples, Tier.MEASURED, origin, values=values)
-    )
+
+    def measured(case: str, samples: list[list[float]], **more: Any) -> Record:
+        params = {"nbytes": more["nbytes"]} if "nbytes" in more else {}
+        origin = Provenance.here(collectives.carrier(2))
+        return Record(NAME, case, params, samples, Tier.MEASURED, origin, **more)
+
+    def ping_pong() -> list[Record]:
+        one_way = launch(messages, SIZES, 8 if quick else 24, world_size=2)[0]
+        more = {"collective": "send"}
+        return [measured("ping-pong", [t], nbytes=n, **more) for n, t in one_way.items()]
+
+    def copying() -> list[Record]:
+        return [measured("copy", launch(copies, world_size=2), nbytes=2**18)]
+
+    def small_call() -> list[Record]:
+        results = launch(call_cost, 50 if quick else 200, 3 if quick else 5, world_size=2)
+        costs = [result["on_cpu"] for result in results]
+        values = {} if None in costs else {"on_cpu": statistics.mean(costs)}
+        return [measured("small all_reduce", [r["samples"] for r in results], values=values)]
+
+    records = []
+    for what, measure in {
+        "ping-pong between two ranks": ping_pong,
+        "copies within memory": copying,
+        "the CPU's part of a small all_reduce": small_call,
+    }.items():
+        if progress:
+            progress(what)
+        records += runs.watched(measure)
     return records
 
 
@@ -120,16 +135,16 @@ def passport(records: Sequence[Record]) -> Passport:
 
     The line is fitted to the fastest of each size: what disturbs a message only adds to its time.
     """
-    *messages, small = records
+    *sent, copied, small = records
     link = AlphaBeta.fit(
-        [record.nbytes for record in messages], [min(record.seconds) for record in messages]
+        [record.nbytes for record in sent], [min(record.seconds) for record in sent]
     )
     call = small.summary.median
     return Passport(
         cores=Machine.here().cores,
         alpha=link.alpha,
         beta=link.beta,
-        ceiling=max(record.nbytes / min(record.seconds) for record in messages),
+        copy=copied.nbytes / min(map(min, copied.samples)),
         cpu_per_call=small.values.get("on_cpu", call),
         call=call,
     )
@@ -143,4 +158,4 @@ def table(records: Sequence[Record]) -> Table:
         times = [round(t * 1e6, 1) for t in (summary.median, summary.p10, summary.p90)]
         speed = "" if record.algbw is None else round(record.algbw / 1e9, 3)
         rows.append([record.case, record.nbytes or "", *times, speed])
-    return Table(["case", "bytes", "us", "p10", "p90", "GB/s"], rows)
+    return Table(["case", "bytes", "µs", "p10", "p90", "GB/s"], rows)

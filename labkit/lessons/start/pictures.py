@@ -17,7 +17,7 @@ def ping_pong(
     records: Sequence[Record], link: AlphaBeta | None = None, *, ax: Axes | None = None
 ) -> Axes:
     """Draw the time of one message against its size, with the fitted line if there is one."""
-    messages = [record for record in records if record.nbytes]
+    messages = [record for record in records if record.case == "ping-pong"]
     sizes = [record.nbytes for record in messages]
     ax = plots.new_axes(
         "One message between two ranks",

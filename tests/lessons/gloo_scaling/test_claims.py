@@ -4,28 +4,18 @@ import re
 
 import numpy as np
 import torch
-from pytest import fixture, mark, raises
+from pytest import fixture, mark
 
-from labkit.course import notebooks
-from labkit.course.checking import ClaimFailed, claim
-from labkit.course.lessons import ROOT
 from labkit.launch.machine import Machine
 from labkit.lessons.gloo_scaling import model, programs
 from labkit.measure import runs, timing
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
+from tests.lessons.claims import Claims
 
-NOTEBOOK = notebooks.read(ROOT / "notebooks" / "01_gloo_scaling.ipynb")
-CELLS = {cell.id: cell.source for cell in NOTEBOOK.cells if cell.cell_type == "code"}
+LESSON = Claims("01_gloo_scaling", torch=torch, timing=timing, train=None, can_measure=True)
 MACHINE = Machine("a CPU", 2, None, 10**9, (), "Linux", "3.11", "2.13", False)
 ORIGIN = Provenance(MACHINE, "gloo", "2026-01-01", "by hand")
-
-
-class Ledger:
-    """Takes what a cell keeps."""
-
-    def reconcile(self, *args, **options):
-        pass
 
 
 def record(case, pairs, seconds, *, part="sweep", placement=None, others=0.0, **values):
@@ -176,11 +166,6 @@ CLAIMS = [
 ]
 
 
-def run_cell(name, given):
-    about = {"claim": claim, "ledger": Ledger(), "torch": torch, "timing": timing, "train": None}
-    exec(CELLS[name], {**about, "can_measure": True, **given})
-
-
 @fixture(autouse=True)
 def silent(capsys):
     yield
@@ -191,23 +176,20 @@ def silent(capsys):
     ("name", "true", "false", "said"), CLAIMS, ids=[c[0] + ": " + c[3] for c in CLAIMS]
 )
 def test_a_claim_holds_only_for_figures_that_bear_it_out(name, true, false, said):
-    run_cell(name, true)
-    with raises(ClaimFailed, match=re.escape(said)):
-        run_cell(name, false)
+    LESSON.hold(name, true=true, false=false, said=said)
 
 
 def test_every_claim_of_the_lesson_is_tried():
     """But those about bytes, descriptors and switches, which are counted, not timed."""
     counted = {"network-run", "threads-listed", "lazy-run"}
-    claiming = {name for name, source in CELLS.items() if "claim(" in source}
-    assert claiming - counted == {name for name, *_ in CLAIMS}
+    assert LESSON.claiming() - counted == {name for name, *_ in CLAIMS}
 
 
 @mark.parametrize("way", ["blocking", "asynchronous", "fused", "accumulated"])
 def test_the_ways_in_the_lesson_do_what_labkits_do(way):
     """Here without ranks: both reduce the same list of tensors, by the same calls."""
     given = {"torch": torch}
-    exec(CELLS["ways"], {"dist": (fake := Fake()), **given}, found := {})
+    exec(LESSON.cells["ways"], {"dist": (fake := Fake()), **given}, found := {})
     real = programs.dist
     tensors = [torch.arange(4.0).reshape(2, 2) + i for i in range(3)]
     ours = [tensor.clone() for tensor in tensors]
@@ -239,5 +221,5 @@ class Fake:
 
 
 def test_no_figure_of_the_thread_is_typed_in():
-    typed = [cell.id for cell in NOTEBOOK.cells if re.search(r"0\.386|2\.068", cell.source)]
+    typed = [name for name, source in LESSON.cells.items() if re.search(r"0\.386|2\.068", source)]
     assert typed == []

@@ -1,0 +1,39 @@
+"""The game of wrong stopwatches: letters, first tries, and what is said."""
+
+from pytest import fixture, mark
+
+from labkit.course import ledger
+from labkit.lessons.start import stopwatches
+from labkit.lessons.start.stopwatches import ANSWERS, FAULTS, wrong_with
+
+
+@fixture(autouse=True)
+def own_ledger(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
+
+
+def test_every_fault_has_one_stopwatch_and_something_to_say():
+    assert sorted(ANSWERS.values()) == sorted(FAULTS) == sorted(stopwatches.IF_IT_WERE)
+
+
+def test_without_a_letter_the_faults_are_listed_and_nothing_is_kept(capsys):
+    wrong_with("Ada", "?")
+    told = capsys.readouterr().out
+    assert all(f"  {letter}  {text}" in told for letter, text in FAULTS.items())
+    assert ledger.recall("00.game") is None
+
+
+@mark.parametrize("colleague", ANSWERS)
+def test_the_right_letter_is_told(colleague, capsys):
+    wrong_with(colleague, f" {ANSWERS[colleague].lower()} ")
+    told = capsys.readouterr().out
+    assert told.startswith(f"Yes: {FAULTS[ANSWERS[colleague]]}.")
+    assert "1 of 1" in told
+
+
+def test_only_first_tries_count(capsys):
+    wrong_with("Ada", "B")
+    assert capsys.readouterr().out == f"Not B: then {stopwatches.IF_IT_WERE['B']}\n"
+    wrong_with("Ada", "A")
+    wrong_with("Ben", "E")
+    assert "At the first try you named 1 of 2 so far." in capsys.readouterr().out

@@ -15,7 +15,7 @@ from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.launch.launcher import launch
 from labkit.lessons.p2p_topology import flows
-from labkit.lessons.p2p_topology.programs import at_once, copies, in_turns, relayed
+from labkit.lessons.p2p_topology.programs import at_once, copies, in_turns, posted_ahead, relayed
 from labkit.lessons.p2p_topology.topology import PUZZLE
 from labkit.measure import runs
 from labkit.measure.records import Provenance, Record, Tier
@@ -26,7 +26,7 @@ TITLE = "Three copies, three speeds"
 RECORDING = Path(__file__).with_name("recording.json")
 SCALE = 1 / 1000
 NBYTES, CHUNK = 8_000_000, 125_000
-CHUNKS = (8_000_000, 2_000_000, 500_000, 32_000, 8_000, 4_000)  # beside CHUNK
+CHUNKS = (8_000_000, 2_000_000, 500_000, 125_000, 32_000, 8_000, 4_000)
 TURNS = ((8_000_000, 8_000_000), (8_000_000, 125_000), (1_000_000, 2_000))  # S, chunk
 SRC, DSTS, FAR = 0, (1, 2, 4), 2
 RELAYED = {"via 5": [[0, 5, 2]], "via 7": [[0, 7, 2]], "via 5 and 7": [[0, 5, 2], [0, 7, 2]]}
@@ -64,18 +64,7 @@ def on_links(
     def measure(fabric: Fabric | None) -> list[Record]:
         if fabric is None:
             raise FabricUnavailable("ranks that torchrun started stay where they are", "")
-        results = launch(program, *args, world_size=fabric.hosts, fabric=fabric)
-        found = []
-        for number, (case, about) in enumerate(cases.items()):
-            got = results[about["params"]["ways"][0][-1]]
-            samples = [got[number] if isinstance(got[0], list) else got]
-            provenance = Provenance.here()
-            found.append(
-                Record(
-                    NAME, case, samples=samples, tier=Tier.EMULATED, provenance=provenance, **about
-                )
-            )
-        return found
+        return runs.watched(lambda: _measured(fabric, cases, program, *args), say=say)
 
     return runs.measured_or_recorded(
         measure,
@@ -87,7 +76,22 @@ def on_links(
     )
 
 
-def time_copies(*, iters: int = 2, nbytes: int = NBYTES, **options: Any) -> list[Record]:
+def _measured(
+    fabric: Fabric, cases: dict[str, dict[str, Any]], program: Callable, *args: Any
+) -> list[Record]:
+    results = launch(program, *args, world_size=fabric.hosts, fabric=fabric)
+    found = []
+    for number, (case, about) in enumerate(cases.items()):
+        got = results[about["params"]["ways"][0][-1]]
+        samples = [got[number] if isinstance(got[0], list) else got]
+        origin = {"tier": Tier.EMULATED, "provenance": Provenance.here()}
+        found.append(Record(NAME, case, samples=samples, **about, **origin))
+    return found
+
+
+def time_copies(
+    *, program: Callable = copies, iters: int = 2, nbytes: int = NBYTES, **options: Any
+) -> list[Record]:
     """Time the puzzle's three simultaneous copies; one record for each."""
     cases = {
         f"{SRC} -> {dst}": {
@@ -97,7 +101,7 @@ def time_copies(*, iters: int = 2, nbytes: int = NBYTES, **options: Any) -> list
         }
         for dst in DSTS
     }
-    return on_links(cases, copies, SRC, DSTS, nbytes, iters, **options)
+    return on_links(cases, program, SRC, DSTS, nbytes, iters, **options)
 
 
 def time_ways(
@@ -141,18 +145,33 @@ def time_every_way(*, alpha: float = 0.0, iters: int = 3, **options: Any) -> Rec
     return time_ways("every path", ways, **options)
 
 
-def time_turns(
-    nbytes: int, chunk: int, *, program: Callable = in_turns, iters: int = 3, **options: Any
+def time_relay(
+    name: str,
+    nbytes: int,
+    chunk: int,
+    *,
+    program: Callable = in_turns,
+    iters: int = 3,
+    **options: Any,
 ) -> Record:
-    """Time a relay by plain send and recv; `predicted` is a relay whose chunks cost nothing."""
-    way = [0, 5, 2]
+    """Time a program that relays over GPU 5; `predicted` is a relay whose chunks cost nothing.
+
+    Args:
+        name: Of the program, in the case: "in turns" or "posted ahead".
+        nbytes: S.
+        chunk: Bytes that travel together.
+        program: Gets the way, `nbytes`, `chunk` and `iters`.
+        iters: Repetitions.
+        **options: As for `on_links`.
+    """
+    way = RELAYED["via 5"][0]
     hops = [rate(*hop) for hop in itertools.pairwise(way)]
     about = {
         "nbytes": nbytes,
         "params": {"part": "turns", "ways": [way], "chunk": chunk},
         "predicted": flows.relay_time(hops, nbytes=nbytes, chunk=chunk),
     }
-    case = f"in turns, {nbytes} B by {chunk}"
+    case = f"{name}, {nbytes} B by {chunk}"
     return on_links({case: about}, program, way, nbytes, chunk, iters, **options)[0]
 
 
@@ -200,13 +219,10 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
     for chunk in CHUNKS:
         say(f"via 5 in chunks of {chunk} bytes")
         found.append(time_ways(f"via 5, {chunk} B", RELAYED["via 5"], chunk=chunk, **options))
-    say("a small chunk, posted ahead and in turns")
-    nbytes, chunk = TURNS[-1]
-    case = f"posted ahead, {nbytes} B by {chunk}"
-    found.append(time_ways(case, RELAYED["via 5"], nbytes=nbytes, chunk=chunk, **options))
     del options["alpha"]
-    for nbytes, chunk in TURNS:
-        found.append(time_turns(nbytes, chunk, **options))
+    say("plain send and recv, and receives posted ahead")
+    found += [time_relay("in turns", *turn, **options) for turn in TURNS]
+    found.append(time_relay("posted ahead", *TURNS[-1], program=posted_ahead, **options))
     say("three transfers that share links")
     return found + time_at_once(**options)
 

@@ -135,12 +135,12 @@ def finish_times(
     Whenever one ends, the others share anew.
     """
     crossed, rates = _crossed(topology, ways)
-    jobs = {
-        number: sharing.Job(nbytes=size, links=links)
+    transfers = {
+        number: sharing.Activity(nbytes=size, links=links)
         for number, (size, links) in enumerate(zip(nbytes, crossed, strict=True))
     }
-    spans = sharing.play(jobs, after={}, rates=rates)
-    return [spans[number].end for number in jobs]
+    spans = sharing.play(transfers, after={}, rates=rates)
+    return [spans[number].end for number in transfers]
 
 
 def _crossed(

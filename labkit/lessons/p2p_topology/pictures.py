@@ -220,12 +220,12 @@ def draw(records: Sequence[Record]) -> Figure:
         and record.nbytes == experiment.NBYTES
     ]
     ways = [record for record in records if record.params["part"] == "copies"]
-    sweep = []
+    sweep = {}
     for record in relayed:
-        if record.params["ways"] == [[0, 5, 2]]:
-            sweep.append(record)
+        if record.params["ways"] == experiment.RELAYED["via 5"]:
+            sweep.setdefault(-record.params["chunk"], record)
         if record.params["ways"] not in [shown.params["ways"] for shown in ways]:
             ways.append(record)
     plots.ladder(ways, title="The same bytes, every way", ax=left)
-    chunk_curve(sorted(sweep, key=lambda record: -record.params["chunk"]), ax=right)
+    chunk_curve([sweep[chunk] for chunk in sorted(sweep)], ax=right)
     return figure

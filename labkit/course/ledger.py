@@ -224,7 +224,8 @@ def _rows(entry: Entry) -> list[tuple[str, str, str]]:
     rows = [("you", figure(entry.predicted), ratio(entry.predicted))]
     if entry.model is not None:
         rows.append(("the model", figure(entry.model), f"{ratio(entry.model)} (MODELLED)"))
-    return [*rows, ("here and now", figure(entry.measured), entry.tier)]
+    where = "here and now" if entry.tier in ("MEASURED", "EMULATED") else "the measurement"
+    return [*rows, (where, figure(entry.measured), entry.tier)]
 
 
 def _verdict(entry: Entry) -> str:

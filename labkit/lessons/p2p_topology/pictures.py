@@ -97,7 +97,7 @@ def bandwidth_matrix(
     matrix: Sequence[Sequence[float]], *, title: str = "Bandwidth of a copy", ax: Axes | None = None
 ) -> Axes:
     """Draw the bandwidths of all ordered pairs, in bytes per second, as a heat map in GB/s."""
-    ax = plots.new_axes(f"{title}, GB/s", x="to GPU", y="from GPU", ax=ax, size=(6.0, 5.0))
+    ax = plots.new_axes(f"{title}, GB/s", x="to GPU", y="from GPU", ax=ax, size=(8.0, 5.2))
     names = [str(gpu) for gpu in range(len(matrix))]
     shown = [[rate / 1e9 if rate else float("nan") for rate in row] for row in matrix]
     plots.matrix(ax, shown, rows=names, columns=names, value_format="{:.3g}", log=True)

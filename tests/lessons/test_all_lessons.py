@@ -11,7 +11,7 @@ from labkit.measure import records
 from labkit.measure.published import Published, Source
 
 LESSONS = lessons.find()
-STILL_TO_DO = {"01", "02", "03", "04", "05", "06"}
+STILL_TO_DO = {"02", "03", "04", "05", "06"}
 """Lessons whose published figures have no home yet."""
 SOURCED = [name for name in LESSONS if importlib.util.find_spec(f"{name}.published")]
 RECORDINGS = sorted((lessons.ROOT / "labkit" / "lessons").glob("*/recording.json"))

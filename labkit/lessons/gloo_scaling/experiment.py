@@ -22,7 +22,7 @@ from typing import Any
 from labkit.launch import affinity, torchrun
 from labkit.launch.launcher import launch
 from labkit.launch.machine import Machine
-from labkit.lessons.gloo_scaling import model, programs
+from labkit.lessons.gloo_scaling import model, programs, published
 from labkit.measure import runs
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
@@ -31,6 +31,8 @@ NAME = "gloo-scaling"
 TITLE = "Why does gloo slow down with every pair?"
 RECORDING = Path(__file__).with_name("recording.json")
 """What `run` measured on a virtual machine of two CPUs."""
+PER_CALL = {pairs: s.value / published.CALLS.value for pairs, s in published.SECONDS.items()}
+"""The thread's figures: pairs -> seconds per call, which it does not compute."""
 CAUSES = ("as it is", "CPUs kept awake", "no preemption")
 """Conditions under which one pair, its partners apart, is measured."""
 RUNGS = (
@@ -112,11 +114,11 @@ def kept_awake() -> Iterator[None]:
 
     Such a loop gives way to anything else at once (sched(7)), so it takes time from nobody.
     """
-    loop = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
-    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in affinity.cpus()]
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in affinity.cpus()]
     try:
         for cpu, process in zip(affinity.cpus(), loops, strict=True):
             os.sched_setaffinity(process.pid, {cpu})
+            os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
         time.sleep(0.2)
         yield
     finally:

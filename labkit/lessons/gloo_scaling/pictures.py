@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from labkit.lessons.gloo_scaling import published
+from labkit.lessons.gloo_scaling.experiment import PER_CALL
 from labkit.lessons.gloo_scaling.model import Saturation
 from labkit.measure.records import Record
 from labkit.show import plots
@@ -31,7 +32,7 @@ _PATH = (
 def thread(*, ax: Axes | None = None) -> Axes:
     """Draw the thread's own figures."""
     ax = _axes("The question: independent pairs, growing time", ax)
-    pairs, times = list(published.PER_CALL), [1e6 * t for t in published.PER_CALL.values()]
+    pairs, times = list(PER_CALL), [1e6 * t for t in PER_CALL.values()]
     plots.published(ax, pairs, times, label="the thread: 48 logical CPUs, rank 0")
     plots.describe(ax, f"From {times[0]:.0f} µs with 1 pair to {times[-1]:.0f} µs with 8, in line.")
     return plots.stamp_published(ax, published.SECONDS[1], note="seconds there, divided by 1024")
@@ -71,8 +72,8 @@ def growth(
             tiers.append("MODELLED")
     note = ""
     if beside_published:
-        times = [1e6 * t for t in published.PER_CALL.values()]
-        plots.published(ax, list(published.PER_CALL), times, label="the thread (PUBLISHED)")
+        times = [1e6 * t for t in PER_CALL.values()]
+        plots.published(ax, list(PER_CALL), times, label="the thread (PUBLISHED)")
         note = str(published.THREAD)
     plots.stamp(ax, " + ".join(dict.fromkeys(tiers)), chosen[0].provenance, note=note)
     most = chosen[-1].params["pairs"]

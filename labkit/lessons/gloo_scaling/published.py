@@ -1,14 +1,15 @@
 """The figures of lesson 01's thread, as they stand there."""
 
+from __future__ import annotations
+
 from labkit.measure.published import Published, Source
 
 THREAD = Source(
     "PyTorch forum, Improving inter-process communication costs for `pytorch.distributed`",
     "https://discuss.pytorch.org/t/improving-inter-process-communication-costs-for-pytorch-distributed",
-    "first post; our copy shows no dates",
+    "read 2026-11; our copy shows no dates",
 )
-CALLS = 1024
-"""`all_reduce` calls of each rank: ``def target(process_group, n_iters = 1024)``."""
+CALLS = Published(1024, "calls", "def target(process_group, n_iters = 1024)", THREAD)
 SECONDS = {
     pairs: Published(
         float(shown.removeprefix("0:00:")),
@@ -28,8 +29,6 @@ SECONDS = {
     }.items()
 }
 """Pairs -> rank 0's time for all calls."""
-PER_CALL = {pairs: figure.value / CALLS for pairs, figure in SECONDS.items()}
-"""Pairs -> seconds per call, which the thread does not compute."""
 CPUS = Published(
     48,
     "CPUs",

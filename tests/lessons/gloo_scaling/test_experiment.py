@@ -199,7 +199,7 @@ def test_the_threads_figures_are_the_threads():
     for pairs, figure in published.SECONDS.items():
         assert quoted[pairs].startswith(f"p = {pairs};")
         assert quoted[pairs].endswith(f"{figure.value:.6f}")
-        assert published.PER_CALL[pairs] == figure.value / 1024
+        assert experiment.PER_CALL[pairs] == figure.value / 1024
         assert figure.source is published.THREAD
 
 

@@ -155,17 +155,27 @@ def on_ranks(
     world_size: int,
     timeout: float = 10.0,
     fabric: Any = None,
+    checks: bool = True,
 ) -> list[Any]:
-    """Run a program on real ranks with torch's own checks on; return what each rank returned.
+    """Run a program on real ranks; return what each rank returned.
 
     An exception of the learner's code comes through as it is, with the rank named.
+
+    Args:
+        program: What the ranks run.
+        *args: Its arguments.
+        world_size: How many ranks.
+        timeout: Seconds that they get.
+        fabric: Hosts and links to run on.
+        checks: Let torch compare the ranks' calls. Then even an asynchronous call returns only when
+            all ranks have made it: not where it matters what overlaps what.
 
     Raises:
         CheckFailed: The ranks did not finish in `timeout` seconds; shows which rank waits where.
     """
     try:
         return launch(
-            program, *args, world_size=world_size, timeout=timeout, fabric=fabric, checks=True
+            program, *args, world_size=world_size, timeout=timeout, fabric=fabric, checks=checks
         )
     except LaunchTimeout as hang:
         raise CheckFailed(

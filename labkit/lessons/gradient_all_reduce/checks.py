@@ -1,184 +1,212 @@
-"""Checks of lesson 2: the straggler, the buckets, the overlap, the exposed time."""
+"""Checks of lesson 2: the straggler, the buckets, the overlap, the latest of n ranks."""
 
+import contextlib
+import itertools
+import math
+import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from statistics import fmean, median
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from labkit.comm import shapes
-from labkit.comm.buckets import plan as reference_plan
 from labkit.course import checking
 from labkit.course.checking import CheckFailed
-from labkit.lessons.gradient_all_reduce import model
+from labkit.lessons.gradient_all_reduce.model import expected_latest
+from labkit.measure.calls import CallLog
 
-Diagnose = Callable[[Sequence[Sequence[float]]], tuple[int, float, float]]
-DELAY = 0.03
+Timers = Sequence[Sequence[float]]
 
 
-def check_diagnose(diagnose: Diagnose) -> None:
-    """Judge exercise 2.1 on made-up timers with a known truth, then on real ranks.
+def check_diagnose(diagnose: Callable[[Timers], tuple[int, float, float]]) -> None:
+    """Judge exercise 2.1 on timers with several late ranks, ties, decoys.
 
     Raises:
-        CheckFailed: the straggler, the transfer or the loss is wrong.
+        CheckFailed: The straggler, the transfer or the loss is wrong.
     """
-    with checking.exercise("2.1", par="the straggler by name, both times within 1 %") as verdict:
-        for world_size in checking.WORLD_SIZES:
-            for guilty in range(world_size):
-                _judge_timers(diagnose, *_timers(world_size, guilty))
-        _judge_timers(diagnose, *_timers(4, 1, rare=True))
-        guilty, seconds = 1, checking.on_ranks(_late_rank, 1, world_size=3, timeout=40.0)
-        rank = _triple(diagnose(seconds))[0]
-        if rank != guilty:
-            raise CheckFailed(
-                f"real ranks, rank {guilty} sleeps {1e3 * DELAY:.0f} ms: rank {guilty}",
-                f"rank {rank}",
-                "the rank that comes last waits least: its own timer is the smallest",
-            )
-        verdict.reached = "the right rank in 15 cases, one of them real"
+    with checking.exercise("2.1", par="the straggler, the transfer and the loss, exactly") as done:
+        cases = _timers()
+        answers = [checking.ask(diagnose, [list(own) for own in case]) for case in cases]
+        for answer in answers:
+            if len(checking.answer(answer, tuple, what="(rank, transfer, lost)")) != 3:
+                raise CheckFailed("(rank, transfer, lost)", repr(answer), "three values are asked")
+            for value, kind in zip(answer, (int, float, float), strict=True):
+                checking.answer(value, kind, what="(rank, transfer, lost), each a number")
+        ranks, transfers, losses = zip(*answers, strict=True)
+        _all_equal(ranks, _straggler, "the straggler", cases, {
+            "the rank with the largest timers is the one that waits most: it is the first victim, "
+            "not the cause": lambda case: _extreme(case, max, sum),
+            "the smallest total is not enough: a rank that waited long in one call, for somebody "
+            "else, hides there what it costs in all others": lambda case: _extreme(case, min, sum),
+            "the rank that is last most *often* need not cost most: weigh each call by the seconds "
+            "that the others lose": _most_often_last,
+            "one large gap may be less than many small ones: add a rank's costs up over all calls":
+                lambda case: max(range(len(case)), key=lambda r: max(_costs(case)[r])),
+        }, "in each call the last rank has the smallest timer, and its cost is what the others "
+           "would have saved; add up per rank, then name the largest")  # fmt: skip
+        _all_equal(transfers, _transfer, "seconds that moved bytes", cases, {
+            "averaging over ranks mixes the waiting back in: take the smallest timer of each call":
+                lambda case: fmean(map(sum, case)),
+            "no rank is last in every call: take the smallest timer of each call, then add up":
+                lambda case: min(map(sum, case)),
+            "the largest timer has all the waiting in it":
+                lambda case: sum(map(max, zip(*case, strict=True))),
+        }, "moving begins when the last rank arrives: the smallest timer of each call, summed",
+            unit="s")  # fmt: skip
+        _all_equal(losses, _lost, "seconds that the straggler alone cost", cases, {
+            "without the last rank the next to last would decide: compare the two smallest timers":
+                lambda case: sum(max(call) - min(call) for call in zip(*case, strict=True)
+                                 if call.index(min(call)) == _straggler(case)),
+            "that is what all ranks cost together: only the calls in which your straggler was last":
+                lambda case: sum(map(sum, _costs(case))),
+            "that is how much more than the runner-up it cost; the question is how much":
+                lambda case: _lost(case) - sorted(map(sum, _costs(case)))[-2],
+            "several ranks wait for it at the same time; the group loses that time once":
+                lambda case: sum(sum(call) - len(call) * min(call)
+                                 for call in zip(*case, strict=True)
+                                 if call.index(min(call)) == _straggler(case)),
+        }, "without the last rank the next to last would decide: the second smallest timer minus "
+           "the smallest, in the calls where your straggler was last", unit="s")  # fmt: skip
+        done.reached = f"that, on {len(cases)} jobs"
 
 
-def _timers(world_size: int, guilty: int, rare: bool = False):
-    """Make timers around 6 collectives: arrivals are known, so is who delays whom by how much."""
-    random = torch.Generator().manual_seed(10 * world_size + guilty)
-    seconds = [[] for _ in range(world_size)]
-    transfer = lost = 0.0
-    for call in range(6):
-        arrivals = torch.rand(world_size, generator=random, dtype=torch.float64) * 0.004
-        if not rare or call == 2:
-            arrivals[guilty] += 0.05 + 0.01 * call
-        elif rare:  # somebody else is last most of the time, by very little
-            arrivals[(guilty + 1) % world_size] = arrivals.max() + 1e-4
-        moving = 0.002 + 0.001 * call
-        end = float(arrivals.max()) + moving
-        for rank in range(world_size):
-            seconds[rank].append(end - float(arrivals[rank]))
-        transfer += moving
-        ordered = arrivals.sort().values
-        if int(arrivals.argmax()) == guilty:
-            lost += float(ordered[-1] - ordered[-2])
-    return seconds, guilty, transfer, lost
+def _timers() -> list[list[list[float]]]:
+    """Make jobs: timers of 2 to 5 ranks around some calls, in which the usual short cuts err."""
+    jobs = [
+        [[1, *[21] * 10], [101, *[1] * 10], [101, *[2] * 10]],  # one large gap beats ten small
+        [[5, 5, 5, 9], [5, 5, 5, 2], [7, 5, 6, 3]],  # ties cost nothing
+        [[31, *[2] * 6], [1, *[20] * 6], [51, *[22] * 6]],  # often beats once
+        [[4, 4], [2, 5]],
+    ]
+    for world_size, seed in itertools.product((2, 3, 4, 5), range(3)):
+        draw = random.Random(100 * world_size + seed)
+        calls = []
+        for _ in range(8):
+            arrivals = [draw.expovariate(1 / (10 + 5 * rank)) for rank in range(world_size)]
+            moving = 2 + draw.random()
+            calls.append([max(arrivals) + moving - arrival for arrival in arrivals])
+        jobs.append([list(own) for own in zip(*calls, strict=True)])
+    return [[[1e-3 * timer for timer in own] for own in job] for job in jobs]
 
 
-def _judge_timers(diagnose: Diagnose, seconds, guilty: int, transfer: float, lost: float) -> None:
-    rank, got_transfer, got_lost = _triple(diagnose(seconds))
-    if rank != guilty:
-        sums = [sum(own) for own in seconds]
-        last = [min(range(len(seconds)), key=lambda r: seconds[r][c]) for c in range(6)]
-        if rank == sums.index(max(sums)):
-            meaning = (
-                "the rank with the *largest* timers is the one that waits most: it is the "
-                "first victim, not the cause"
-            )
-        elif rank == max(set(last), key=last.count):
-            meaning = (
-                "the rank that is last most *often* need not cost most: weigh each call by the "
-                "seconds that the others lose"
-            )
-        else:
-            meaning = "in each call the last rank has the smallest timer"
-        raise CheckFailed(f"the straggler: rank {guilty}", f"rank {rank}", meaning)
-    mean_based = sum(sum(own) for own in seconds) / len(seconds)
-    checking.close_to(
-        got_transfer,
-        transfer,
-        within=0.01,
-        what="time spent moving bytes, all calls together",
-        unit="s",
-        meaning=(
-            "averaging over ranks mixes the waiting back in: take the smallest timer of each call"
-            if abs(got_transfer - mean_based) < 0.01 * mean_based
-            else "moving begins when the last rank arrives: the smallest timer of each call, summed"
-        ),
-    )
-    checking.close_to(
-        got_lost,
-        lost,
-        within=0.01,
-        what="time that the straggler alone costs the group",
-        unit="s",
-        meaning="without the last rank the next to last would decide: compare the two smallest "
-        "timers, and only in the calls where your straggler was last",
-    )
+def _costs(case: Timers) -> list[list[float]]:
+    costs = [[0.0] for _ in case]
+    for call in zip(*case, strict=True):
+        first, second = sorted(call)[:2]
+        costs[call.index(first)].append(second - first)
+    return costs
 
 
-def _triple(got) -> tuple[int, float, float]:
-    if len(checking.answer(got, tuple, what="(rank, transfer, lost)")) != 3:
-        raise CheckFailed("(rank, transfer, lost)", repr(got), "three values are asked for")
-    return got
+def _straggler(case: Timers) -> int:
+    totals = list(map(sum, _costs(case)))
+    return totals.index(max(totals))
 
 
-def _late_rank(guilty: int) -> list[float]:
-    tensor, seconds = torch.ones(1000), []
-    for _ in range(6):
-        dist.barrier()
-        if dist.get_rank() == guilty:
-            time.sleep(DELAY)
-        begin = time.perf_counter()
-        dist.all_reduce(tensor)
-        seconds.append(time.perf_counter() - begin)
-    return seconds
+def _transfer(case: Timers) -> float:
+    return sum(map(min, zip(*case, strict=True)))
 
 
-Plan = Callable[[Sequence[int], int, int], list[list[int]]]
+def _lost(case: Timers) -> float:
+    return max(map(sum, _costs(case)))
 
 
-def check_plan(plan: Plan) -> None:
+def _extreme(case: Timers, choose: Callable, key: Callable) -> int:
+    return choose(range(len(case)), key=lambda rank: key(case[rank]))
+
+
+def _most_often_last(case: Timers) -> int:
+    last = [call.index(min(call)) for call in zip(*case, strict=True)]
+    return max(range(len(case)), key=last.count)
+
+
+def _all_equal(got, wanted, what, cases, mistakes, otherwise, *, unit="", shown=None) -> None:
+    """Hold answers to all cases to be right; name the mistake that explains all of them."""
+
+    def close(a: float, b: float) -> bool:
+        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-12) if unit else a == b
+
+    for mine, case in zip(got, cases, strict=True):
+        if close(mine, wanted(case)):
+            continue
+        meaning = next(
+            (m for m, f in mistakes.items() if all(map(close, got, map(f, cases)))), otherwise
+        )
+        raise CheckFailed(
+            f"{what}: {wanted(case):.6g} {unit}",
+            f"{mine:.6g} {unit}\nfor {(shown or _in_milliseconds)(case)}",
+            meaning,
+        )
+
+
+def _in_milliseconds(case: Timers) -> str:
+    timers = [[round(1e3 * timer, 1) for timer in own] for own in case]
+    return "timers in ms: " + "; ".join(f"rank {rank} {own}" for rank, own in enumerate(timers))
+
+
+def check_plan(plan: Callable[[Sequence[int], int, int], list[list[int]]]) -> None:
     """Judge exercise 2.2 on the gradients of two networks and on awkward lists.
 
     Raises:
-        CheckFailed: a rule of the plan is broken; says which, and where.
+        CheckFailed: A rule of the plan is broken; says which, and where.
     """
-    with checking.exercise("2.2", par="as few buckets as the caps allow") as verdict:
-        cases = {
-            "three equal tensors": ([4, 4, 4], 8, 4),
-            "a tensor above the cap in the middle": ([3, 100, 3, 3], 8, 8),
-            "exactly full": ([4, 4, 4, 4], 8, 8),
-            "one tensor": ([5], 1, 1),
-            "VGG11": ([s.nbytes for s in shapes.vgg11()], 25_000_000, 1_000_000),
-            "ResNet50": (
-                [s.nbytes for s in shapes.parameters_only(shapes.resnet50())],
-                25_000_000,
-                1_000_000,
-            ),
-        }
+    networks = {"VGG11": shapes.vgg11(), "ResNet50": shapes.parameters_only(shapes.resnet50())}
+    cases = {
+        "three equal tensors": ([4, 4, 4], 8, 4),
+        "a tensor above the cap in the middle": ([3, 100, 3, 3], 8, 8),
+        "exactly full": ([4, 4, 4, 4], 8, 8),
+        "one byte too many": ([4, 5, 4, 4], 8, 8),
+        "a small first bucket": ([2, 2, 2, 2, 2, 2], 8, 2),
+        "one tensor": ([5], 1, 1),
+        "tensors without elements": ([0, 4, 0, 4, 8, 0], 8, 4),
+        "nothing": ([], 8, 4),
+    } | {
+        name: ([spec.nbytes for spec in specs], 25_000_000, 1_000_000)
+        for name, specs in networks.items()
+    }
+    with checking.exercise("2.2", par="the plan that the three rules give") as verdict:
         for what, (nbytes, cap, first_cap) in cases.items():
-            _judge_plan(plan(list(nbytes), cap, first_cap), nbytes, cap, first_cap, what)
-        verdict.reached = "that, on six lists of tensors"
+            got = checking.ask(plan, list(nbytes), cap, first_cap)
+            checking.answer(got, (list, tuple), what=f"{what}: a list of buckets")
+            for bucket in got:
+                checking.answer(bucket, (list, tuple), what=f"{what}: each bucket, its places")
+            _judge_plan([list(bucket) for bucket in got], nbytes, cap, first_cap, what)
+        verdict.reached = f"that, for {len(cases)} lists of tensors"
 
 
-def _judge_plan(got, nbytes, cap: int, first_cap: int, what: str) -> None:
-    n = len(nbytes)
-    for bucket in checking.answer(got, list, what=f"{what}: buckets"):
-        checking.answer(bucket, (list, tuple), what=f"{what}: each bucket, the places in it")
-    places = [place for bucket in got for place in bucket]
-    if sorted(places) != list(range(n)):
-        lost = sorted(set(range(n)) - set(places))
-        meaning = (
-            "the last bucket is never closed: add it when the loop is over"
-            if lost and lost == list(range(len(lost)))
-            else "a tensor that starts a new bucket must not be dropped, or put in twice"
-        )
-        raise CheckFailed(
-            f"{what}: every place from 0 to {n - 1} once", f"missing {lost}" if lost else
-            f"{len(places)} places for {n} tensors", meaning,
-        )  # fmt: skip
+def _judge_plan(got: list, nbytes: Sequence[int], cap: int, first_cap: int, what: str) -> None:
+    n, places = len(nbytes), [place for bucket in got for place in bucket]
     if any(not bucket for bucket in got):
         raise CheckFailed(
-            f"{what}: no empty bucket", f"{got[:4]}",
-            "close a bucket only if something is in it: a first tensor above the cap finds "
-            "it empty",
+            f"{what}: no empty bucket", f"{got[:4]}", "close a bucket only if something is in it: "
+            "there may be no tensor at all, and a first tensor above the cap finds it empty",
         )  # fmt: skip
+    lost, twice = set(range(n)) - set(places), [p for p, k in Counter(places).items() if k > 1]
+    if lost or twice or len(places) != n:
+        meaning = "a tensor that starts a new bucket must not be dropped, or put in twice"
+        if lost and lost == set(range(len(lost))):
+            meaning = "the last bucket is never closed: add it when the loop is over"
+        elif lost and not any(nbytes[place] for place in lost):
+            meaning = "a tensor without elements has a place, too: its gradient is averaged as well"
+        wrong = f"missing {sorted(lost)}, twice {twice}" if lost or twice else f"{places[:8]}"
+        raise CheckFailed(f"{what}: every place from 0 to {n - 1} once", wrong, meaning)
     if places != list(reversed(range(n))):
+        by_size = sorted(range(n), key=lambda place: nbytes[place])
+        sizes = [nbytes[place] for place in places]
         meaning = (
             "backward computes the last gradients first: go through the list backwards"
-            if places == list(range(n))
+            if places == list(range(n)) or places == [p for b in got for p in sorted(b)]
             else "do not sort by size: buckets must fill in the order in which gradients come"
+            if sizes in ([nbytes[p] for p in by_size], [nbytes[p] for p in reversed(by_size)])
+            else "the order of sending must be that of backward, with no tensor moved forward"
         )
         raise CheckFailed(f"{what}: places {n - 1}, {n - 2}, ...", f"{places[:6]}...", meaning)
     for number, bucket in enumerate(got):
-        limit, held = first_cap if number == 0 else cap, sum(nbytes[place] for place in bucket)
+        limit, held = cap if number else first_cap, sum(nbytes[place] for place in bucket)
         if held > limit and len(bucket) > 1:
             meaning = (
                 "the first bucket has its own, smaller cap"
@@ -188,55 +216,49 @@ def _judge_plan(got, nbytes, cap: int, first_cap: int, what: str) -> None:
             raise CheckFailed(
                 f"{what}: bucket {number} has at most {limit} bytes", f"{held} bytes", meaning
             )
-    fewest = _fewest(nbytes, cap, first_cap)
-    checking.at_most(
-        len(got), fewest, what=f"{what}: number of buckets", unit="buckets",
-        meaning="a bucket was closed although the next tensor would have fitted",
-    )  # fmt: skip
+        following = got[number + 1][0] if number + 1 < len(got) else None
+        if following is not None and held + nbytes[following] <= limit:
+            raise CheckFailed(
+                f"{what}: bucket {number} takes place {following}, too ({nbytes[following]} bytes)",
+                f"closed at {held} of {limit} bytes",
+                "a bucket was closed although the next tensor would have fitted",
+            )
 
 
-def _fewest(nbytes, cap: int, first_cap: int) -> int:
-    specs = [shapes.TensorSpec(str(size), (size,), "int8") for size in nbytes]
-    return len(reference_plan(specs, cap=cap, first_cap=first_cap, reverse=True))
+Finish = Callable[[], None]
 
 
-Attach = Callable[[nn.Module], Callable[[], None]]
-
-
-def check_overlap(attach: Attach) -> None:
-    """Judge exercise 2.3 on real ranks: the gradients, and when their all_reduces started.
+def check_overlap(attach: Callable[[nn.Module], Finish]) -> None:
+    """Judge exercise 2.3 on real ranks: gradients, and when their all_reduces start and are waited.
 
     Raises:
-        CheckFailed: gradients are not the mean, or communication does not overlap backward.
+        CheckFailed: Gradients are not the mean, or communication does not overlap backward.
     """
-    with checking.exercise("2.3", par="all but the first layer's on their way early") as verdict:
+    par = "all but the first layer's on their way when its backward begins"
+    with checking.exercise("2.3", par=par) as verdict:
         for world_size in (2, 3):
-            results = checking.on_ranks(
-                _train_overlapped, attach, world_size=world_size, timeout=40.0
-            )
-            for rank, (errors, early, calls, parameters) in enumerate(results):
-                if errors == "no finish":
+            try:
+                ranks = checking.on_ranks(
+                    _train_overlapped, attach, world_size=world_size, timeout=20.0, checks=False
+                )
+            except CheckFailed as hang:
+                hang.meaning = (
+                    "ranks wait for each other in different all_reduces: start each in the hook "
+                    "itself, in the thread of backward, so that all ranks have one order"
+                )
+                raise
+            for rank, steps in enumerate(ranks):
+                if isinstance(steps, str):
                     raise CheckFailed(
-                        "attach returns a function", "None", "`return finish` is missing at the end"
+                        "attach returns a function", steps, "`return finish` is missing at the end"
                     )
-                if calls != parameters:
-                    raise CheckFailed(
-                        f"rank {rank}: one all_reduce for each of {parameters} parameters",
-                        f"{calls} calls of all_reduce in one step",
-                        "each hook starts the all_reduce of its own parameter, once",
-                    )
-                _judge_gradients(errors, rank, world_size)
-                checking.at_most(
-                    parameters - early, 2, what="gradients not on their way when the first "
-                    "layer's backward began", unit="gradients",
-                    meaning="the calls start after backward is over, or each hook waits at once: "
-                    "start with async_op=True inside the hook and wait in finish()",
-                )  # fmt: skip
-        verdict.reached = f"{early} of {parameters} on their way early"
+                for number, step in enumerate(steps):
+                    _judge_step(step, number, f"rank {rank} of {world_size}, step {number}")
+        verdict.reached = f"{step['early']} of {len(step['nbytes'])} on their way"
 
 
 class _Marker(torch.autograd.Function):
-    """Does nothing, and notes when backward passes by."""
+    """Does nothing, and notes when backward passes by: how many calls were made by then."""
 
     @staticmethod
     def forward(ctx, x, log, seen):
@@ -245,7 +267,7 @@ class _Marker(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        ctx.seen.append(len(ctx.log))
+        ctx.seen.append(len(ctx.log.calls))
         return gradient, None, None
 
 
@@ -254,114 +276,175 @@ def _network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
-def _train_overlapped(attach: Attach):
+def _train_overlapped(attach: Callable) -> list[dict] | str:
+    """Train three steps with a learner's hooks, and one rank late in each."""
     model, reference = _network(), _network()
-    calls: list[bool] = []
-    plain = dist.all_reduce
-
-    def counted(*args, **kwargs):
-        calls.append(bool(kwargs.get("async_op")))
-        return plain(*args, **kwargs)
-
-    dist.all_reduce = counted
-    try:
+    with checking.own_work(), CallLog() as log:
         finish = attach(model)
-        errors, seen = [], []
-        for step in range(2):
-            x = checking.rank_data(24, rank=dist.get_rank(), seed=step).view(4, 6) / 99
-            calls.clear()
-            hidden = _Marker.apply(model[0](x), calls, seen)
+    if not callable(finish):
+        return repr(finish)
+    steps = []
+    for number in range(3):
+        x = checking.rank_data(24, rank=dist.get_rank(), seed=number).view(4, 6) / 99
+        seen: list[int] = []
+        with CallLog() as log:
+            hidden = _Marker.apply(model[0](x), log, seen)
             for layer in list(model)[1:]:
                 hidden = layer(hidden)
             model.zero_grad()
-            hidden.square().sum().backward()
-            early = sum(calls[: seen[-1]])
-            if finish is None or not callable(finish):
-                return "no finish", 0, 0, 0
-            finish()
-            count = len(calls)
-            errors.append(_compare(model, reference, x, plain))
-    finally:
-        dist.all_reduce = plain
-    return errors, early, count, len(list(model.parameters()))
+            loss = hidden.square().sum()
+            if dist.get_rank() == number % dist.get_world_size():
+                _be_late(number)  # as long as the others' all_reduces are under way
+            loss.backward()
+            waited = [call.kind for call in log.calls if call.waited is not None]
+            dist.distributed_c10d._get_default_store().set(f"{number} {dist.get_rank()}", "")
+            with checking.own_work():
+                finish()
+            calls = log.calls
+            # at once: whoever has not waited has wrong values now
+            gradients = [p.grad.clone() for p in model.parameters()]
+        steps.append({
+            "early": seen[-1], "waited": waited, "kinds": [call.kind for call in calls],
+            "calls": [(call.nbytes, str(call.dtype), call.waited is None, call.touched)
+                      for call in calls],
+            "nbytes": [p.nbytes for p in model.parameters()],
+            "errors": _distances(gradients, reference, x),
+        })  # fmt: skip
+    return steps
 
 
-def _compare(model, reference, x, all_reduce) -> list[tuple[float, float, float]]:
-    """Return each gradient's largest distance from the mean, the sum, and this rank's own."""
+def _be_late(number: int) -> None:
+    """Wait until all others have ended backward, and then some; go on where a hook blocks them."""
+    store, me = dist.distributed_c10d._get_default_store(), dist.get_rank()
+    others = [f"{number} {rank}" for rank in range(dist.get_world_size()) if rank != me]
+    with contextlib.suppress(RuntimeError):  # a FileStore says DistStoreError in other words
+        store.wait(others, timedelta(seconds=2))
+    time.sleep(0.4)
+
+
+def _distances(gradients: Sequence[torch.Tensor], reference: nn.Module, x: torch.Tensor) -> tuple:
+    """Return the largest distances of gradients from the mean, the sum, and this rank's own."""
     reference.zero_grad()
     reference(x).square().sum().backward()
-    world_size, errors = dist.get_world_size(), []
-    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
-        own = theirs.grad.clone()
-        total = own.clone()
-        all_reduce(total)
-        wanted = (total / world_size, total, own)
+    distances = []
+    for ours, theirs in zip(gradients, reference.parameters(), strict=True):
+        total = theirs.grad.clone()
+        dist.all_reduce(total)
         scale = float(total.abs().max()) + 1e-12
-        errors.append(tuple(float((ours.grad - w).abs().max()) / scale for w in wanted))
-    return errors
+        wanted = (total / dist.get_world_size(), total, theirs.grad)
+        distances.append([float((ours - w).abs().max()) / scale for w in wanted])
+    return tuple(map(max, zip(*distances, strict=True)))
 
 
-def _judge_gradients(errors, rank: int, world_size: int) -> None:
-    for step, per_parameter in enumerate(errors):
-        mean, total, own = (max(column) for column in zip(*per_parameter, strict=True))
-        if mean < 1e-5:
-            continue
-        if total < 1e-5:
-            meaning = "this is the sum over the ranks: divide by the world size"
-        elif own < 1e-5:
-            meaning = "these are the rank's own gradients: nothing was averaged, or not in place"
-        elif step > 0:
-            meaning = "the first step was right: forget last step's works before the next one"
-        else:
-            meaning = "wait() for every work before you divide, and divide each gradient once"
+def _judge_step(step: dict, number: int, what: str) -> None:
+    nbytes, kinds, calls = step["nbytes"], step["kinds"], step["calls"]
+    if other := set(kinds) - {"all_reduce"}:
         raise CheckFailed(
-            f"rank {rank} of {world_size}, step {step}: the mean of the ranks' gradients",
-            f"relative distance {mean:.2g}",
-            meaning,
+            f"{what}: all_reduces only", f"also {sorted(other)}",
+            "nothing else has to be sent: each gradient needs one all_reduce, in place",
+        )  # fmt: skip
+    wanted = Counter((size, "torch.float32") for size in nbytes)
+    if Counter(call[:2] for call in calls) != wanted:
+        sent = Counter(f"{dtype} of {size} bytes" for size, dtype, *_ in calls)
+        meaning = (
+            "no all_reduce was made: does each hook start one, and is it on every parameter?"
+            if not calls
+            else "each hook starts the all_reduce of its own parameter, whole, as it is, and once"
         )
+        raise CheckFailed(
+            f"{what}: one all_reduce of float32 for each of {len(nbytes)} parameters, of "
+            f"{sorted(nbytes)} bytes", f"{len(calls)} calls: {dict(sent)}", meaning,
+        )  # fmt: skip
+    checking.at_most(
+        len(nbytes) - step["early"], 2, what=f"{what}: gradients not on their way when the first "
+        "layer's backward began", unit="gradients",
+        meaning="the calls start after backward is over: start each inside its hook",
+    )  # fmt: skip
+    if step["waited"]:
+        raise CheckFailed(
+            f"{what}: nobody waits before backward is over", f"{len(step['waited'])} waits",
+            "a hook that waits, be it for the work before, stops backward: start with "
+            "async_op=True in the hook, and wait in finish()",
+        )  # fmt: skip
+    missing = sum(call[2] for call in calls)
+    if 0 < missing < len(calls):
+        raise CheckFailed(
+            f"{what}: finish() waits for every work", f"{missing} of {len(calls)} never waited for",
+            "works can end in any order: that one has ended says nothing of the others",
+        )  # fmt: skip
+    touched = [call[3] for call in calls if call[3]]
+    if touched and not missing:
+        raise CheckFailed(
+            f"{what}: nobody touches a gradient that is under way", f"{touched[0]}",
+            "between the start of its all_reduce and the end of the wait a gradient belongs to the "
+            "library: divide before you start, or after you have waited",
+        )  # fmt: skip
+    mean, total, own = step["errors"]
+    if mean < 1e-5:
+        return
+    meaning = (
+        "this is the sum over the ranks: divide by the world size"
+        if total < 1e-5
+        else "these are the rank's own gradients: the sum is in another tensor than parameter.grad"
+        if own < 1e-5
+        else "finish() waits for no work: no sleep is long enough"
+        if missing
+        else "the first step was right: forget last step's works before the next one"
+        if number
+        else "divide each gradient once"
+    )
+    raise CheckFailed(
+        f"{what}: the mean of the ranks' gradients", f"relative distance {mean:.2g}", meaning
+    )
 
 
-Exposed = Callable[[Sequence[float], Sequence[int], Callable[[int], float], float], float]
-
-
-def check_exposed(exposed: Exposed) -> None:
-    """Judge exercise 2.4 on schedules where the usual short cuts go wrong.
+def check_latest(latest: Callable[[Sequence[float], int], float]) -> None:
+    """Judge exercise 2.4 on delays of several kinds, for 1 to 128 ranks.
 
     Raises:
-        CheckFailed: the exposed time differs from the schedule's.
+        CheckFailed: The expected lateness of the latest rank is not exact.
     """
+    draw = random.Random(24)
+    kinds = [
+        [0.0, 1.0],
+        [0.0] * 7 + [0.060] + [0.0] * 12,
+        [0.004] * 5,
+        [0.001, 0.003, 0.003, 0.001, 0.010, 0.003],
+        [draw.expovariate(1 / 0.003) for _ in range(200)],
+    ]
+    with checking.exercise("2.4", par="exact, for 1 to 128 ranks") as verdict:
+        cases = list(itertools.product(kinds, (1, 2, 3, 16, 128)))
+        got = [checking.ask(latest, list(delays), n, limit=5.0) for delays, n in cases]
+        for seconds in got:
+            checking.answer(seconds, float, what="the seconds by which the latest rank is late")
+        near = all(
+            abs(mine - expected_latest(*case)) <= 0.3 * expected_latest(*case)
+            for mine, case in zip(got, cases, strict=True)
+        )
+        _all_equal(got, lambda case: expected_latest(*case), "lateness of the latest", cases, {
+            "that is the mean of one rank's delays: the latest of several is later":
+                lambda case: fmean(case[0]),
+            "that is the median of one rank's delays": lambda case: median(case[0]),
+            "the group waits for the latest rank only, not for one after the other":
+                lambda case: case[1] * fmean(case[0]),
+            "that is the worst delay: with few ranks, most steps are spared it":
+                lambda case: max(case[0]),
+            "that is the median of the latest; the mean is asked, which counts rare long waits":
+                lambda case: sorted(case[0])[math.ceil(0.5 ** (1 / case[1]) * len(case[0])) - 1],
+            "the mean times 1 + 1/2 + ... + 1/n is right for exponential delays only":
+                lambda case: fmean(case[0]) * sum(1 / k for k in range(1, case[1] + 1)),
+            "a delay that occurs several times is as many times as likely: keep the ties":
+                lambda case: expected_latest(sorted(set(case[0])), case[1]),
+            "ranks draw independently: two of them may have the same delay in a step":
+                lambda case: _without_replacement(*case),
+        }, "a simulation comes near, and never exact: when is the k-th smallest delay the latest?"
+           if near else "the latest is at most x late if *every* rank is: what is the chance?",
+            unit="s", shown=lambda case: f"{len(case[0])} delays, {case[1]} ranks")  # fmt: skip
+        verdict.reached = f"that, for {len(kinds)} lists of delays"
 
-    def cost(nbytes: int) -> float:
-        return 0.001 + nbytes * 1e-9
 
-    mb = 1_000_000
-    cases = {
-        "one bucket, ready in the middle": ([0.02], [30 * mb], 0.04),
-        "two buckets, the wire is still busy": ([0.01, 0.02], [40 * mb, 40 * mb], 0.05),
-        "all hidden": ([0.01, 0.02], [5 * mb, 5 * mb], 0.10),
-        "the wire rests in between": ([0.00, 0.09], [10 * mb, 20 * mb], 0.10),
-        "all after backward": ([0.05, 0.05, 0.05], [mb, 2 * mb, 3 * mb], 0.05),
-        "nothing to send": ([], [], 0.05),
-    }
-    with checking.exercise("2.4", par="the schedule's time, six times") as verdict:
-        for what, (ready, nbytes, backward) in cases.items():
-            wanted = model.exposed(ready, nbytes, cost, backward=backward)
-            got = exposed(list(ready), list(nbytes), cost, backward)
-            checking.answer(got, float, what=f"{what}: seconds")
-            if abs(got - wanted) <= 1e-9:
-                continue
-            alone = [r + cost(b) - backward for r, b in zip(ready, nbytes, strict=True)]
-            busy = sum(map(cost, nbytes))
-            meaning = checking.diagnose(got, {
-                "that is all of the communication, hidden or not": busy,
-                "communication cannot start before a bucket is ready": busy - backward,
-                "the wire carries one bucket at a time: a ready bucket may have to wait":
-                    max(0.0, *alone, 0.0),
-                "subtract backward: only what ends after it is exposed": wanted + backward,
-            }, otherwise="communication that ends before backward is hidden: exposed time is never "
-                "negative" if got < 0 else "begin = max(ready, when the wire is free); end = begin "
-                "+ cost; go on from there")  # fmt: skip
-            raise CheckFailed(
-                f"{what}: {1e3 * wanted:.3f} ms exposed", f"{1e3 * got:.3f} ms", meaning
-            )
-        verdict.reached = "all six"
+def _without_replacement(delays: Sequence[float], n: int) -> float:
+    m, ordered = len(delays), sorted(delays)
+    if n > m:
+        return ordered[-1]
+    return sum(math.comb(k, n - 1) * x for k, x in enumerate(ordered)) / math.comb(m, n)

@@ -6,27 +6,33 @@ late rank, and moving bytes.
 """
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from labkit.comm.buckets import MB
 from labkit.fabric.fabric import Fabric
+from labkit.launch import torchrun
 from labkit.launch.launcher import launch
+from labkit.lessons.gradient_all_reduce.model import expected_latest
 from labkit.lessons.gradient_all_reduce.programs import (
-    BARRIER,
     CASES,
+    CONTROL,
+    DELAYS,
     LADDER,
-    NOBODY_LATE,
     THREAD,
+    Setup,
     Trained,
     Workload,
     time_all_reduce,
     train_all,
     vgg11,
+    wait_for_latest,
 )
 from labkit.measure import wire
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.runs import measured_or_recorded
+from labkit.measure.runs import measured_or_recorded, watched
 from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.timing import slowest
@@ -37,62 +43,83 @@ TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).with_name("recording.json")
 HOSTS, RATE = 4, "2gbit"
 WORKLOAD = Workload(delay=0.1)
+WORLD_SIZES = (2, 4, 8, 16)
+"""Numbers of ranks of which the latest is waited for."""
 SMALL_SIZES = (256, 4096, 65536, MB)
 """Bytes of the all_reduces that are timed beside the gradients' own size."""
 
 
 def benchmark(sizes: Sequence[int], *, iters: int = 7) -> list[Record]:
     """Return a record for each size of all_reduce, on the fabric or as recorded."""
-    cases = [f"all_reduce of {nbytes} bytes" for nbytes in sizes]
+    cases = list(map(_benchmark_case, sizes))
     return _on_hosts(lambda fabric: _benchmark(fabric, sizes, iters), cases)
 
 
-def measure(names: Sequence[str], *, steps: int = 4, workload: Workload = WORKLOAD) -> list[Record]:
-    """Train with each named case of `CASES` on four hosts and return a record for each.
+def measure(
+    cases: Mapping[str, Setup], *, steps: int = 4, workload: Workload = WORKLOAD
+) -> list[Record]:
+    """Train in each way on four hosts and return a record for each.
 
     Where hosts cannot be made here, the records are those of another machine, and say so.
 
-    Raises:
-        ValueError: An unknown name.
+    Args:
+        cases: By name, such as `LADDER`; a way may be a class that was typed in a notebook.
+        steps: Steps to measure, after the warm-up.
+        workload: What to train on.
     """
-    if unknown := [name for name in names if name not in CASES]:
-        raise ValueError(f"unknown cases {unknown}; there are {list(CASES)}.")
-    return _on_hosts(lambda fabric: _measure(fabric, names, steps, workload), names)
+    return _on_hosts(lambda fabric: _measure(fabric, cases, steps, workload), list(cases))
+
+
+def latest() -> list[Record]:
+    """Return what the latest of n ranks costs, for each of `DELAYS` and several n, on loopback.
+
+    ``values["lost"]`` are the seconds by which delays made a round longer, on average; `predicted`
+    is a whole round's time by the model.
+    """
+    worlds = [None] if torchrun.is_here() else WORLD_SIZES
+    return [
+        record for name in DELAYS for n in worlds for record in watched(partial(_latest, name, n))
+    ]
 
 
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
     """Run the benchmark and all cases; `quick` leaves out the sweep and the compression."""
     sizes = [*SMALL_SIZES, gradient_bytes()]
-    names = [*LADDER, BARRIER, NOBODY_LATE] if quick else list(CASES)
+    cases = LADDER | CONTROL if quick else CASES
     say = progress or (lambda text: None)
 
     def everything(fabric: Fabric | None) -> list[Record]:
         say("all_reduce alone")
-        records = _benchmark(fabric, sizes, iters=7)
-        for name in names:
+        records = watched(lambda: _benchmark(fabric, sizes, iters=7))
+        for name, setup in cases.items():
             say(name)
-            records += _measure(fabric, [name], 3 if quick else 8, WORKLOAD)
+            once = partial(_measure, fabric, {name: setup}, 3 if quick else 8, WORKLOAD)
+            records += watched(once)
         return records
 
-    return _on_hosts(everything, [*(f"all_reduce of {nbytes} bytes" for nbytes in sizes), *names])
+    records = _on_hosts(everything, [*map(_benchmark_case, sizes), *cases])
+    say("the latest of n ranks")
+    return records + latest()
 
 
 def table(records: Sequence[Record]) -> Table:
     """Lay the records out: milliseconds per step, and how many times less is exposed."""
     columns = ["case", "step ms", "p10", "p90", "exposed ms", "waiting", "moving", "hidden"]
-    columns += ["MB sent", "exposed, x less"]
+    columns += ["MB sent", "exposed, x less", "predicted ms"]
     first = next((r.values["exposed"] for r in records if r.case == THREAD), None)
     rows = []
     for record in records:
         summary, values = record.summary, record.values
         times = [_ms(x) for x in (summary.median, summary.p10, summary.p90)]
-        if "exposed" not in values:
-            rows.append([record.case, *times, times[0], None, times[0], None, None, None])
+        if record.params["part"] != "training":
+            whole = times[0] if record.params["part"] == "benchmark" else None
+            guess = record.predicted and _ms(record.predicted)
+            rows.append([record.case, *times, whole, None, whole, *[None] * 3, guess])
             continue
         parts = [_ms(values[key]) for key in ("exposed", "waiting", "moving", "hidden")]
         sent = None if values["sent"] is None else round(values["sent"] / MB, 2)
         less = round(first / values["exposed"], 1) if first else None
-        rows.append([record.case, *times, *parts, sent, less])
+        rows.append([record.case, *times, *parts, sent, less, None])
     return Table(columns, rows)
 
 
@@ -114,7 +141,7 @@ def _on_hosts(
     measure_on: Callable[[Fabric | None], list[Record]], cases: Sequence[str]
 ) -> list[Record]:
     return measured_or_recorded(
-        measure_on,
+        lambda fabric: watched(lambda: measure_on(fabric)),
         Fabric.star(hosts=HOSTS, rate=RATE),
         recording=RECORDING,
         experiment=NAME,
@@ -122,38 +149,52 @@ def _on_hosts(
     )
 
 
+def _benchmark_case(nbytes: int) -> str:
+    return f"all_reduce of {nbytes} bytes"
+
+
 def _benchmark(fabric: Fabric | None, sizes: Sequence[int], iters: int) -> list[Record]:
     times = launch(time_all_reduce, sizes, iters, world_size=fabric and HOSTS, fabric=fabric)
     return [
-        _record(fabric, f"all_reduce of {nbytes} bytes", "benchmark", [rank[i] for rank in times],
+        _record(fabric, _benchmark_case(nbytes), {"part": "benchmark"}, [rank[i] for rank in times],
                 collective="all_reduce", nbytes=nbytes)
         for i, nbytes in enumerate(sizes)
     ]  # fmt: skip
 
 
 def _measure(
-    fabric: Fabric | None, names: Sequence[str], steps: int, workload: Workload
+    fabric: Fabric | None, cases: Mapping[str, Setup], steps: int, workload: Workload
 ) -> list[Record]:
-    world_size = fabric and HOSTS
-    args = (list(names), workload, steps)
-    by_rank = launch(train_all, *args, world_size=world_size, fabric=fabric, timeout=120)
+    args = (list(cases.values()), workload, steps)
+    by_rank = launch(
+        train_all, *args, world_size=fabric and HOSTS, fabric=fabric, timeout=120 + 20 * len(cases)
+    )
     records = []
-    for name, ranks in zip(names, zip(*by_rank, strict=True), strict=True):
-        samples, values = _take_apart(ranks, steps, CASES[name].micro_batches)
-        records.append(_record(fabric, name, "training", samples, values=values, steps=steps))
+    for (name, setup), ranks in zip(cases.items(), zip(*by_rank, strict=True), strict=True):
+        samples, values = _take_apart(ranks, steps, setup.micro_batches)
+        params = {"part": "training", "steps": steps}
+        records.append(_record(fabric, name, params, samples, values=values))
     return records
 
 
+def _latest(name: str, n: int | None) -> list[Record]:
+    delays = DELAYS[name]
+    by_rank = launch(wait_for_latest, delays, world_size=n)
+    rounds, n = slowest(by_rank), len(by_rank)
+    calm = statistics.median(rounds[: -len(delays)])
+    lost = statistics.fmean(rounds[-len(delays) :]) - calm
+    samples = [seconds[-len(delays) :] for seconds in by_rank]
+    params = {"part": "latest", "delays": name}
+    predicted = calm + expected_latest(delays, n)
+    values = {"lost": lost, "calm": calm}
+    case = f"late {name}, {n} ranks"
+    return [_record(None, case, params, samples, values=values, predicted=predicted)]
+
+
 def _record(
-    fabric: Fabric | None,
-    case: str,
-    part: str,
-    samples: list[list[float]],
-    *,
-    steps: int | None = None,
-    **fields,
+    fabric: Fabric | None, case: str, params: dict, samples: list[list[float]], **fields: Any
 ) -> Record:
-    params = {"part": part, "rate": RATE if fabric else None} | ({"steps": steps} if steps else {})
+    params |= {"rate": RATE if fabric else None}
     tier = Tier.EMULATED if fabric else Tier.MEASURED
     return Record(NAME, case, params, samples, tier, Provenance.here(), **fields)
 

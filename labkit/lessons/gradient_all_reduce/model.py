@@ -76,3 +76,14 @@ def vgg11_backward_shares() -> list[float]:
         for place, spec in enumerate(vgg11())
     ]
     return [amount / sum(work) for amount in work]
+
+
+def expected_latest(delays: Sequence[float], n: int) -> float:
+    """Return how late the latest of n ranks is on average, each by one of the delays at random.
+
+    The k-th smallest of m delays is the latest if all n ranks draw it or a smaller one, and not all
+    a smaller one: with probability (k/m)^n - ((k-1)/m)^n.
+    """
+    m = len(delays)
+    chances = [(k / m) ** n - ((k - 1) / m) ** n for k in range(1, m + 1)]
+    return sum(chance * delay for chance, delay in zip(chances, sorted(delays), strict=True))

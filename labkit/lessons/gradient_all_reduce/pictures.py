@@ -12,24 +12,37 @@ from labkit.comm.buckets import MB
 from labkit.comm.costs import AlphaBeta
 from labkit.comm.shapes import TensorSpec, vgg11
 from labkit.lessons.gradient_all_reduce import experiment as problem
-from labkit.lessons.gradient_all_reduce import model
+from labkit.lessons.gradient_all_reduce import model, published
 from labkit.lessons.gradient_all_reduce.programs import FINAL, LADDER, THREAD
 from labkit.measure.records import Record, Tier
 from labkit.measure.runs import by_case
 from labkit.measure.tables import Table
 from labkit.show import timeline
-from labkit.show.plots import SOFT, bars, describe, model_line, new_axes, new_figure, stamp, style
+from labkit.show.plots import (
+    SOFT,
+    bars,
+    describe,
+    line,
+    model_line,
+    new_axes,
+    new_figure,
+    stamp,
+    stamp_published,
+    style,
+)
 
-THREAD_SOURCE = "PyTorch forum, 'Slow NCCL gradient synchronization in distributed training'"
 PARTS = ("waiting", "moving", "packing")
 
 
 def puzzle(ax: Axes | None = None) -> Axes:
     """Draw what the thread measured: the training's all_reduce beside the benchmark's."""
-    ax = new_axes("The same 471 MiB, the same 16 GPUs", x="Time", xunit="ms", ax=ax, size=(8, 2.4))
-    bars(ax, ["in training", "nccl-tests"], [280.682, 60.0], series=[1, 0])
-    stamp(ax, Tier.PUBLISHED, note=THREAD_SOURCE)
-    describe(ax, "In training the classifier's all_reduce takes 280.7 ms, in nccl-tests about 60.")
+    figures = {"in training": published.IN_TRAINING, "nccl-tests": published.BENCHMARK}
+    ax = new_axes("The same 471 MiB between the same 16 GPUs", x="Time", xunit="ms", ax=ax,
+                  size=(8, 2.4))  # fmt: skip
+    bars(ax, list(figures), [figure.value for figure in figures.values()], series=[1, 0])
+    stamp_published(ax, *figures.values())
+    describe(ax, "In training the classifier's six all_reduces take 280.7 ms, in nccl-tests one "
+             "of as many bytes about 60.")  # fmt: skip
     return ax
 
 
@@ -94,6 +107,27 @@ def exposed(records: Sequence[Record], *, title: str, ax: Axes | None = None) ->
     _stamp(ax, records)
     told = "; ".join(f"{r.case} {e:.0f} ms" for r, e in zip(records, values, strict=True))
     describe(ax, f"{title}. Exposed communication: {told}.")
+    return ax
+
+
+def latest(records: Sequence[Record], ax: Axes | None = None) -> Axes:
+    """Draw what a step loses to the latest of n ranks, measured and by the model."""
+    ax = new_axes("The more ranks, the later the latest", x="Ranks", y="Lost per step", yunit="ms",
+                  ax=ax)  # fmt: skip
+    told = []
+    for series, name in enumerate(dict.fromkeys(r.params["delays"] for r in records)):
+        found = [record for record in records if record.params["delays"] == name]
+        ranks = [record.world_size for record in found]
+        lost = [1e3 * record.values["lost"] for record in found]
+        line(ax, ranks, lost, label=f"late {name}", series=series)
+        expected = [1e3 * (record.predicted - record.values["calm"]) for record in found]
+        model_line(ax, ranks, expected, label=f"late {name}: expected", series=series)
+        told.append(f"late {name}: {lost[0]:.1f} ms on {ranks[0]} ranks, {lost[-1]:.1f} on "
+                    f"{ranks[-1]}")  # fmt: skip
+    ax.set_xticks(ranks)
+    stamp(ax, (*{r.tier for r in records}, Tier.MODELLED), records[0].provenance,
+          note="every rank is late by 3 ms on average")  # fmt: skip
+    describe(ax, "; ".join(told) + ".")
     return ax
 
 

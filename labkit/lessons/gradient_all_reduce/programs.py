@@ -4,7 +4,9 @@ The network has VGG11's 22 tensors in VGG11's proportions: most bytes are in the
 computing is in the convolutions. `width` scales all layers; 1.0 is the real one.
 """
 
+import math
 import queue
+import random
 import threading
 import time
 import zlib
@@ -81,7 +83,7 @@ class Storage:
 
     def __init__(self, workload: Workload, rank: int, *, count: int = 64):
         self._workload = workload
-        self._delay = workload.delay if rank == workload.slow_rank else 0.0
+        self.delay = workload.delay if rank == workload.slow_rank else 0.0
         shared, own = torch.Generator().manual_seed(1), torch.Generator().manual_seed(100 + rank)
         shape = (3, workload.picture, workload.picture)
         coarse = torch.randint(40, 216, (workload.classes, 3, 4, 4), generator=shared)
@@ -93,7 +95,7 @@ class Storage:
 
     def batch(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Read, decompress and normalise batch `number`: pictures and labels."""
-        time.sleep(self._delay)  # a slow disk, a busy file server, a cold cache
+        time.sleep(self.delay)  # a slow disk, a busy file server, a cold cache
         size, side = self._workload.batch, self._workload.picture
         places = [(number * size + i) % len(self._files) for i in range(size)]
         raw = b"".join(zlib.decompress(self._files[place]) for place in places)
@@ -171,13 +173,12 @@ COMPRESSED = {
     "PowerSGD of rank 2": _calm(_POWER_SGD, warmup=3),
     "every second step": _calm(partial(_OURS, micro_batches=2), micro_batches=2),
 }
-CASES: dict[str, Setup] = {
-    **LADDER,
+CONTROL = {
+    THREAD: LADDER[THREAD],
     BARRIER: Setup(partial(sync.AfterBackward, barrier=True)),
     NOBODY_LATE: Setup(sync.AfterBackward, straggler=False),
-    **SWEEP,
-    **COMPRESSED,
 }
+CASES = LADDER | CONTROL | SWEEP | COMPRESSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +191,9 @@ class Trained:
     wire: wire.Report
 
 
-def train(name: str, workload: Workload, steps: int) -> Trained:
-    """Train with one case and write down where the time goes; runs on every rank."""
-    setup, rank = CASES[name], dist.get_rank()
+def train(setup: Setup, workload: Workload, steps: int) -> Trained:
+    """Train in one way and write down where the time goes; runs on every rank."""
+    rank = dist.get_rank()
     workload = workload if setup.straggler else replace(workload, delay=0.0)
     tracer = Tracer.aligned()
     way = setup.way(vgg11(workload), tracer)
@@ -206,11 +207,11 @@ def train(name: str, workload: Workload, steps: int) -> Trained:
             with tracer.span("input", Kind.INPUT):
                 pictures, labels = next(batches)
             with tracer.span("forward", Kind.COMPUTE):
-                way.zero()
                 loss = nn.functional.cross_entropy(way.model(pictures), labels)
             ready = way.backward(loss)
         with tracer.span("optimizer", Kind.COMPUTE):
             optimizer.step()
+            optimizer.zero_grad(set_to_none=False)  # in place: gradients may live in buckets
         return float(loss.detach())
 
     losses = [step() for _ in range(setup.warmup)]
@@ -221,12 +222,38 @@ def train(name: str, workload: Workload, steps: int) -> Trained:
     return Trained(tracer.trace(), tuple(losses), meter.report)
 
 
-def train_all(names: Sequence[str], workload: Workload, steps: int) -> list[Trained]:
-    """Train with one case after the other; runs on every rank."""
-    return [train(name, workload, steps) for name in names]
+def train_all(setups: Sequence[Setup], workload: Workload, steps: int) -> list[Trained]:
+    """Train in one way after the other; runs on every rank."""
+    return [train(setup, workload, steps) for setup in setups]
 
 
 def time_all_reduce(sizes: Sequence[int], iters: int) -> list[list[float]]:
     """Time all_reduce of some bytes with nobody late: the "benchmark"; runs on every rank."""
     tensors = [torch.ones(nbytes // 4) for nbytes in sizes]
     return [time_calls(partial(dist.all_reduce, t), warmup=2, iters=iters) for t in tensors]
+
+
+DELAYS = {
+    "often, a little": [-0.003 * math.log(1 - (place + 0.5) / 40) for place in range(40)],
+    "rarely, but much": [0.060 if place % 20 == 0 else 0.0 for place in range(40)],
+}
+"""Seconds by which a rank is late in its steps, 3 ms on average both times: exponential jitter, and
+a stall in one step of twenty."""
+
+
+def wait_for_latest(delays: Sequence[float], calm: int = 10) -> list[float]:
+    """Be late by each delay once, in an order of one's own, and meet in an all_reduce each time.
+
+    Runs on every rank. Sleeping needs no CPU, so sixteen ranks fit on two.
+
+    Returns:
+        Seconds of each round; the first `calm` ones are without delay.
+    """
+    order, flag, seconds = list(delays), torch.zeros(1), []
+    random.Random(dist.get_rank()).shuffle(order)
+    for delay in [0.0] * calm + order:
+        begin = time.perf_counter()
+        time.sleep(delay)
+        dist.all_reduce(flag)
+        seconds.append(time.perf_counter() - begin)
+    return seconds

@@ -1,8 +1,8 @@
 """Ways to average gradients, from one call per parameter to DDP, behind one small interface.
 
-Each way has a `model` to call, `zero()` for the gradients, and `backward(loss)`, which computes
-gradients, averages them over the ranks, and returns whether they are ready for the optimiser. Every
-way writes down its spans.
+Each way has a `model` to call and `backward(loss)`, which computes gradients, averages them over
+the ranks, and returns whether they are ready for the optimiser. Every way writes down its spans.
+Zero gradients in place, with ``zero_grad(set_to_none=False)``: some ways keep them in buckets.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,6 @@ class AfterBackward:
     ):
         self.model, self._tracer, self._cap, self._barrier = model, tracer, cap, barrier
 
-    def zero(self) -> None:
-        """Forget the last step's gradients."""
-        self.model.zero_grad()
-
     def backward(self, loss: torch.Tensor) -> bool:
         """Compute the gradients, then replace each by its mean over the ranks."""
         with self._tracer.span("backward", Kind.COMPUTE):
@@ -64,7 +60,7 @@ class DuringBackward:
     has not arrived by then has to be waited for: the exposed communication.
 
     Gradients live *in* the buckets: each parameter's `grad` is a view of a flat buffer, so nothing
-    is packed or unpacked. The price: zero them with `zero`, never with ``set_to_none=True``.
+    is packed or unpacked.
 
     All ranks must start their all_reduces in the same order, but hooks fire in the order in which
     each rank's backward happens to run. So buckets start strictly in the order of the plan: one
@@ -110,12 +106,6 @@ class DuringBackward:
                 hook = self._hook(place, number)
                 parameters[place].register_post_accumulate_grad_hook(hook)
 
-    def zero(self) -> None:
-        """Zero the gradients in place, so that they stay views, unless this step accumulates."""
-        if self._count == 0:
-            for flat in self.flats:
-                flat.zero_()
-
     def backward(self, loss: torch.Tensor) -> bool:
         """Compute the gradients; average them unless more micro-batches follow.
 
@@ -148,7 +138,7 @@ class DuringBackward:
             if parameter.grad.untyped_storage().data_ptr() != home:
                 raise RuntimeError(
                     f"The gradient of {self._names[place]} has left its bucket. Zero gradients "
-                    "with zero(), not with zero_grad(set_to_none=True)."
+                    "with zero_grad(set_to_none=False)."
                 )
             self._awaited[number].discard(place)
             while self._count == 0 and len(self._flying) < len(self._plan):
@@ -190,10 +180,6 @@ class DDP:
         self._last_gradient = 0.0
         for parameter in model.parameters():
             parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
-
-    def zero(self) -> None:
-        """Forget the last step's gradients."""
-        self.model.zero_grad()
 
     def backward(self, loss: torch.Tensor) -> bool:
         """Compute and average the gradients: DDP does both in one."""

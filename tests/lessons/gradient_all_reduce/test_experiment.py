@@ -7,9 +7,11 @@ from labkit.lessons.gradient_all_reduce import experiment as problem
 from labkit.lessons.gradient_all_reduce import pictures
 from labkit.lessons.gradient_all_reduce.programs import (
     CASES,
+    DELAYS,
     FINAL,
     LADDER,
     THREAD,
+    Setup,
     Storage,
     Workload,
     prefetched,
@@ -70,7 +72,8 @@ def test_an_error_while_prefetching_is_raised_where_the_batch_is_due():
 @pytest.fixture(scope="module")
 def measured():
     names = [THREAD, "one flat tensor", FINAL, "DDP, input prefetched", "bfloat16, our hooks"]
-    return by_case(problem.measure(names, steps=3, workload=SMALL))
+    cases = {name: CASES[name] for name in names}
+    return by_case(problem.measure(cases, steps=3, workload=SMALL))
 
 
 @pytest.mark.timed
@@ -101,14 +104,15 @@ def test_a_ring_sends_one_and_a_half_times_the_gradients(measured):
 
 def test_without_hosts_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
-    records = problem.measure([THREAD, FINAL])
+    records = problem.measure({name: CASES[name] for name in (THREAD, FINAL)})
     assert [r.case for r in records] == [THREAD, FINAL]
     assert {r.tier for r in records} == {Tier.RECORDED}
     assert "RECORDED" in capsys.readouterr().out
     (alone,) = problem.benchmark([problem.gradient_bytes()])
     assert alone.collective == "all_reduce"
+    monkeypatch.setattr(problem, "WORLD_SIZES", [2])
     whole = problem.run(quick=True)
-    assert {r.params["part"] for r in whole} == {"benchmark", "training"}
+    assert {r.params["part"] for r in whole} == {"benchmark", "training", "latest"}
     assert "cap 0" not in by_case(whole)
 
 
@@ -123,9 +127,37 @@ def test_in_the_recording_the_late_rank_is_the_slow_one():
     assert max(delays, key=delays.get) == problem.WORKLOAD.slow_rank
 
 
-def test_an_unknown_case_is_refused():
-    with pytest.raises(ValueError, match=r"unknown cases \['warp'\]"):
-        problem.measure(["warp"])
+class Nothing:
+    """A way to average that does not: typed in a test, as a learner types one in a notebook."""
+
+    def __init__(self, model, tracer):
+        self.model = model
+
+    def backward(self, loss):
+        loss.backward()
+        return True
+
+
+@pytest.mark.timed
+def test_a_way_of_ones_own_is_measured_like_the_others():
+    (record,) = problem.measure({"nothing": Setup(Nothing)}, steps=2, workload=SMALL)
+    if record.tier is Tier.EMULATED:
+        assert record.case == "nothing" and record.others is not None
+        assert record.values["exposed"] == 0.0
+
+
+@pytest.mark.timed
+def test_the_latest_of_four_is_later_than_the_latest_of_two(monkeypatch):
+    monkeypatch.setattr(problem, "WORLD_SIZES", [2, 4])
+    records = problem.latest()
+    assert [(r.params["delays"], r.world_size) for r in records] == [
+        (name, n) for name in DELAYS for n in (2, 4)
+    ]
+    two, four = records[-2:]
+    assert four.values["lost"] > two.values["lost"] > 0
+    assert four.predicted - four.values["calm"] == pytest.approx(0.060 * (1 - 0.95**4))
+    assert len(text_of(pictures.latest(records))) > 30
+    assert problem.table(records).rows[-1][0] == "late rarely, but much, 4 ranks"
 
 
 def test_the_recording_has_every_case_and_its_pictures_have_words():

@@ -30,7 +30,7 @@ def test_gradients_are_those_of_ddp(way, cap):
         ours, theirs = way(network(), Tracer.aligned(), cap=cap), DistributedDataParallel(network())
         largest = 0.0
         for step in range(3):
-            ours.zero()
+            ours.model.zero_grad(set_to_none=False)
             assert ours.backward(loss_of(ours.model, step))
             theirs.zero_grad()
             loss_of(theirs, step).backward()
@@ -57,10 +57,8 @@ def test_micro_batches_accumulate_and_the_last_one_sends_the_sum():
     def program():
         ours = DuringBackward(network(), Tracer.aligned(), cap=80, micro_batches=2)
         reference = network()
-        ours.zero()
         ready = [ours.backward(loss_of(ours.model, 0))]
         alone = gradients_of(ours.model)
-        ours.zero()  # must not forget what this step has accumulated
         ready.append(ours.backward(loss_of(ours.model, 1)))
         (loss_of(reference, 0) + loss_of(reference, 1)).backward()
         expected = gradients_of(reference)

@@ -60,12 +60,19 @@ class Provenance:
         return cls(Machine.here(), backend, now, _command(), torchrun.nodes())
 
     def __str__(self) -> str:
-        machine = self.machine
+        machine = self.machine  # of another tool's log little may be known
+        known = {
+            machine.cpu_model: machine.cpu_model,
+            f"{machine.cores:g} CPUs": machine.cpus,
+            f"{len(machine.gpus)} x {', '.join(sorted(set(machine.gpus)))}": (
+                machine.gpus and not machine.cpu_model
+            ),
+            f"torch {machine.torch}": machine.torch,
+            self.backend: self.backend,
+            self.date[:10]: self.date,
+        }
         several = f"{len(self.nodes)} nodes, the first " if len(self.nodes) > 1 else ""
-        return (
-            f"{several}{machine.cpu_model}, {machine.cores:g} CPUs, torch {machine.torch}, "
-            f"{self.backend}, {self.date[:10]}"
-        )
+        return several + ", ".join(text for text, there in known.items() if there)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,8 @@ class Record:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
-        return len(self.samples)
+        """Number of ranks: as the settings say, else as many as have samples."""
+        return self.params.get("world_size") or len(self.samples)
 
     @property
     def seconds(self) -> list[float]:

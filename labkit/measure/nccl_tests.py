@@ -1,0 +1,460 @@
+"""Read what nccl-tests printed, of any version from 2.0 on, and the JSON of its option -J.
+
+The columns are found by the header's words, since versions and collectives differ: `redop` and
+`root` only where they mean something (until 2.11), `error` (until 2.11) or `#wrong`, statistics per
+iteration (2.19), a timestamp at the end. What mpirun or Slurm put before the lines is passed over,
+and so are NCCL's own lines, also where one of them stands in the middle of a row. rccl-tests prints
+the same.
+
+A time of nccl-tests is the average over iterations, and over ranks unless `-a` says otherwise; it
+becomes one sample. A test that is repeated within a file gives a sample per repetition.
+Source: github.com/NVIDIA/nccl-tests, src/common.cu and src/util.cu, tags v2.0.0 to v2.19.6.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit.measure.origins import Devices, Say, case_name, settings, version
+from labkit.measure.records import Provenance, Record, Tier
+
+EXPERIMENT, JSON = "nccl-tests", "nccl-tests -J"
+COLLECTIVES = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "sendrecv": "send",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+"""nccl-tests' name -> torch.distributed's. A name that contains another stands before it."""
+_TYPES = r"u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2"
+_OPERATIONS = r"sum|prod|min|max|avg|mulsum|none"
+_COLUMNS = ["size", "count", "type", "redop", "root"] + 2 * ["time", "algbw", "busbw", "#wrong"]
+_NAME = re.compile(rf"(?<![a-z])({'|'.join(COLLECTIVES)})(?![a-z])")
+_ROW = re.compile(rf"(?:^|[\s:>\]|])(\d+)\s+\d+\s+({_TYPES})(?:\s+(.*\S))?\s*$")
+_HEADER = re.compile(r"size\s+count\s+type\b.*time\s+algbw\s+busbw\s+\S.*")
+_BEGUN = re.compile(
+    rf"(?:^|[\s:>\]|])(\d+\s+\d+\s+(?:{_TYPES})(?:\s+(?:{_OPERATIONS}))?(?:\s+(?:-1|\d+))?)"
+)
+_FIGURES = re.compile(r"[\s\d.eE+/NA-]{20,}")
+_DEVICE = re.compile(
+    r"\sRank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[^\]]*\]\s*(.*)"
+)
+_WHO = re.compile(r"\[\d+,(\d+)\]<\w+>:|\s*(\d+):\s")
+"""What mpirun and Slurm put before a line: which process printed it."""
+_TAG = re.compile(r"\[\d+,\d+\]<\w+>:")
+"""mpirun's, which may stand within a row, too, where the program flushed."""
+_OWN = re.compile("NCCL (?:INFO|WARN|TRACE)")
+"""In lines that NCCL itself prints."""
+_TESTS = re.compile(r"nccl-tests version (\S+) .*nccl-library=(\d+)")
+_LIBRARY = re.compile(r"\b([NR]CCL) version (\d+\.[\d.]*\d)")
+_SETTINGS = re.compile(r"nThread .*warmup iters: (\d+)\s+iters: (\d+)")
+_NETWORK = re.compile(r"Using network (\S.*\S|\S)")
+_INTEGER = re.compile(r"-?\d+")
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+_FOREVER = float("inf")
+
+
+@dataclass(slots=True)
+class _Row:
+    """The figures of one size and place; those of the last repetition, but all its seconds."""
+
+    seconds: list[float] = field(default_factory=list)
+    number: int = 0
+    algbw: float = 0.0
+    """GB/s, as printed."""
+    busbw: float = 0.0
+    wrong: float | None = None
+
+
+class _Test:
+    """One test, as its lines come by."""
+
+    def __init__(self, say: Say, name: str | None) -> None:
+        self.say, self.name = say, name
+        self.library, self.tests, self.network = "NCCL", "", ""
+        self.devices, self.group = Devices(), ""
+        self.alone = False
+        """Whether several processes called themselves rank 0."""
+        self.iters: tuple[int, int] | None = None
+        """To warm up, and timed."""
+        self.columns: list[str] = []
+        self.rows: dict[tuple, _Row] = {}
+        """By size, type, operation, root, in place or not."""
+        self.begun: str | None = None
+        """The beginning of a row whose figures have not come yet."""
+        self.last, self.ended = 0, False
+        self.settings: dict[str, str] = {}
+        self.failures: list[tuple[int, str]] = []
+
+    def header(self, columns: list[str]) -> None:
+        """Learn from the header what stands where in a row."""
+        self.columns = columns
+        self.head = columns.index("time") - 3
+        """How many words there are between the type and the figures: operation, root."""
+        self.width = [*columns[3:], "time"].index("time", self.head + 1) - self.head
+        """How many figures there are per place."""
+        self.operated = "redop" in columns
+        self.rooted = "root" in columns
+
+    def row(self, number: int, match: re.Match) -> None:
+        """Take a row, out of place and in place."""
+        self.last = number
+        if not self.columns:
+            self.say(number, "a row without a header before it: taken as nccl-tests 2.13 or later")
+            self.header(_COLUMNS)
+        size, dtype, rest = match.groups()
+        if rest and "<" in rest:
+            rest = _TAG.sub(" ", rest)
+        words = rest.split() if rest else []
+        head, width = self.head, self.width
+        if len(words) <= head:
+            self.begun = match[0]  # the figures come later, in a line of their own
+            return
+        if len(words) < len(self.columns) - 3:
+            self.say(number, f"cut short: {len(words) + 3} of {len(self.columns)} columns")
+        if size == "0":  # less than an element per rank moves nothing
+            return
+        root = words[head - 1] if self.rooted else "-1"
+        if not _INTEGER.fullmatch(root):
+            self.say(number, f"no root: {root}")
+            return
+        for in_place in (False, True):
+            block = words[head : head + width]
+            if len(block) == width:
+                key = size, dtype, words[0] if self.operated else "", root, in_place
+                self._figures(number, key, block)
+            head += width
+
+    def _figures(self, number: int, key: tuple, block: list[str]) -> None:
+        try:
+            time, algbw, busbw = float(block[0]), float(block[1]), float(block[2])
+            wrong = None if block[3:4] in ([], ["N/A"]) else float(block[3])
+            if not 0 < time < _FOREVER:
+                raise ValueError
+        except ValueError:
+            self.say(number, f"no figures: {' '.join(block[:4])}")
+            return
+        if wrong and "#wrong" in self.columns:
+            self.say(number, f"{wrong:g} wrong elements: the time of a wrong result proves nothing")
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = _Row()
+        row.seconds.append(time / 1e6)
+        row.number, row.algbw, row.busbw, row.wrong = number, algbw, busbw, wrong
+
+    def finish(self, number: int) -> _Test:
+        """Say what is missing, and infer what can be inferred."""
+        best = max(self.rows.values(), key=lambda row: row.algbw, default=_Row())
+        ratio = best.busbw / best.algbw if best.algbw else 0.0
+        if self.name is None and ratio > 1.01:
+            self.name = "all_reduce"  # the only one whose bus bandwidth is the larger
+        name = f"{self.name}_perf" if self.name else "a test"
+        if self.failures:
+            at, line = self.failures[0]
+            more = f" (and {len(self.failures) - 1} lines like it)" if self.failures[1:] else ""
+            self.say(at, f"{name} failed: {line}{more}")
+        if not self.rows:
+            if (self.columns or self.devices.ranks) and not self.failures:
+                self.say(number, f"{name} began and printed no figures")
+            return self
+        if not self.ended and not self.failures:
+            self.say(self.last, f"{name} ends here without its summary: is the text cut short?")
+        if self.alone or len(self.devices.ranks) == 1:
+            self.say(
+                self.last, "one rank moves nothing. If there were several processes, each of them "
+                "ran alone: build nccl-tests with MPI=1",
+            )  # fmt: skip
+        if self.name is None:
+            self.say(
+                self.last,
+                "nothing says which collective this is. The file's name may: all_gather.log",
+            )
+        elif self.devices.world_size is None:
+            most = 2 if self.name == "all_reduce" else 1
+            told = ""
+            if self.name not in ("broadcast", "reduce", "sendrecv") and 0 < ratio < most:
+                self.devices.world_size = round(most / (most - ratio))
+                told = f"; {self.devices.world_size} follow from busbw / algbw = {ratio:.4g}"
+            self.say(self.last, f"no full list of ranks{told}")
+        return self
+
+    def add(self, other: _Test) -> None:
+        """Take the rows of a repetition."""
+        for key, row in other.rows.items():
+            mine = self.rows.setdefault(key, row)
+            if mine is not row:
+                mine.seconds += row.seconds
+
+    def identity(self) -> tuple:
+        """Return what two tests have in common whose rows are repetitions of each other."""
+        ranks = tuple(self.devices.ranks)
+        about = self.name, self.library, self.tests, self.iters, tuple(self.settings.items())
+        return *about, ranks, self.devices.world_size
+
+    def records(self) -> list[Record]:
+        """Make a record of each row and place."""
+        warmup, iters = self.iters or (None, None)
+        about = {
+            **self.devices.params(),
+            "tests": self.tests,
+            "network": self.network,
+            "settings": _written(self.settings),
+            "warmup": warmup,
+            "iters": iters,
+        }
+        command = f"{self.name}_perf" if self.name else ""
+        where = self.devices.provenance(library=self.library, command=command)
+        collective, hosts = COLLECTIVES.get(self.name or ""), self.devices.hosts
+        records = [
+            result(collective, key, row.seconds, about, where,
+                   values={"busbw": row.busbw * 1e9, "wrong": row.wrong, "hosts": hosts})
+            for key, row in self.rows.items()
+        ]  # fmt: skip
+        for record, row in zip(records, self.rows.values(), strict=True):
+            ours = (record.busbw or 0.0) / 1e9
+            if ours and len(row.seconds) == 1 and abs(row.busbw - ours) > 0.02 * ours + 0.011:
+                self.say(
+                    row.number, f"busbw {row.busbw:g} GB/s is printed, but {record.collective} on "
+                    f"{record.world_size} ranks makes {ours:.3g}: is it another collective?",
+                )  # fmt: skip
+                break
+        return records
+
+
+def result(
+    collective: str | None,
+    key: tuple,
+    seconds: list[float],
+    about: dict[str, Any],
+    where: Provenance,
+    *,
+    values: dict[str, Any],
+) -> Record:
+    """Make the record of a row.
+
+    Args:
+        collective: As in torch.distributed; None if nobody knows.
+        key: Size in bytes, type, operation, root (-1: none), whether in place.
+        seconds: The samples.
+        about: The test's settings.
+        where: Where it comes from.
+        values: Other figures.
+    """
+    nbytes, dtype, redop, root, in_place = int(key[0]), *key[1:3], int(key[3]), key[4]
+    params = {name: value for name, value in about.items() if value not in (None, "")}
+    params |= {"dtype": dtype, "redop": redop, "in_place": in_place}
+    if root >= 0:
+        params["root"] = root
+    case = case_name(collective or "unknown", nbytes, params)
+    return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, where,
+                  collective=collective, nbytes=nbytes, values=values)  # fmt: skip
+
+
+def parse(lines: Iterable[str], say: Say, *, name: str = "") -> list[Record]:
+    """Read the text of any number of tests.
+
+    Args:
+        lines: The text.
+        say: Told what cannot be read.
+        name: The file's name: it may tell the collective where the text does not.
+
+    Returns:
+        A record for each size, type and place of each test; a test that is repeated adds samples.
+    """
+    hint = found[1] if (found := _NAME.search(name)) else None
+    current: dict[str, _Test] = {}
+    """By process: the lines of several jobs may be mixed."""
+    finished: dict[tuple, _Test] = {}
+    number = 0
+
+    def test(line: str, *, new: Callable[[_Test], Any] = lambda test: False) -> _Test:
+        """Return the test that a line belongs to; a new one if it has that already."""
+        found = _WHO.match(line)
+        who = next(filter(None, found.groups()), "") if found else ""
+        if who not in current or new(current[who]):
+            if who in current:
+                finish(current[who])
+            current[who] = _Test(say, hint)
+            if who and "" in current and not current[""].rows:  # the command stood before them
+                current[who].name = current[""].name
+                current[who].settings = dict(current[""].settings)
+        return current[who]
+
+    def finish(test: _Test) -> None:
+        first = finished.setdefault(test.finish(number).identity(), test)
+        if first is not test:
+            first.add(test)
+
+    for number, line in enumerate(lines, 1):
+        if "NCCL " in line and (own := _OWN.search(line)):
+            at = own.start()
+            if found := _NETWORK.search(line, at):
+                test(line).network = found[1]
+            elif found := _LIBRARY.search(line, at):
+                test(line).library = f"{found[1]} {found[2]}"
+            elif "set by environment" in line:
+                test(line).settings |= settings(line)
+            elif found := _BEGUN.search(line, 0, at):
+                test(line).begun = found[1]
+        elif found := _ROW.search(line):
+            test(line).row(number, found)
+        elif not _remark(line, number, test) and (mine := test(line)).begun:
+            figures = _WHO.sub("", line, count=1)
+            if _FIGURES.fullmatch(figures) and (row := _ROW.search(f"{mine.begun} {figures}")):
+                mine.row(number, row)
+                mine.begun = None
+    for one in current.values():
+        finish(one)
+    return [record for one in finished.values() for record in one.records()]
+
+
+def recognized(line: str) -> bool:
+    """Whether a line shows that a text is nccl-tests' output."""
+    return (
+        ("algbw" in line and "busbw" in line)
+        or "nccl-tests version" in line
+        or "Collective test starting" in line
+        or _SETTINGS.search(line) is not None
+        or (line.count(".") >= 3 and _ROW.search(line) is not None)
+    )
+
+
+def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
+    """Take what a line that is no row says; return whether it says anything."""
+    if "algbw" in line and "busbw" in line and (found := _HEADER.search(line)):
+        words = found[0].replace("cputime", "time").split()
+        mine = test(line, new=lambda test: test.rows)
+        mine.header([word for word in words if word != "timestamp"])
+    elif " Rank " in line and (found := _DEVICE.search(line)):
+        rank, group, *place = found.groups()
+        mine = test(line, new=lambda test: test.rows)
+        if int(rank) == 0 and mine.devices.ranks:
+            mine.alone = True
+        elif not mine.devices.ranks or group == mine.group:  # else of another communicator
+            mine.group = group
+            mine.devices.ranks.append(tuple(place))
+    elif "nccl-tests version" in line and (found := _TESTS.search(line)):
+        mine = test(line, new=lambda test: test.tests or test.rows)
+        mine.tests, mine.library = found[1], f"NCCL {version(int(found[2]))}"
+    elif "CCL version" in line and (found := _LIBRARY.search(line)):
+        test(line).library = f"{found[1]} {found[2]}"
+    elif "nThread" in line and (found := _SETTINGS.search(line)):
+        test(line, new=lambda test: test.iters or test.rows).iters = int(found[1]), int(found[2])
+    elif "Avg bus bandwidth" in line:
+        test(line).ended = True
+    elif "Test NCCL failure" in line or "Test CUDA failure" in line:
+        test(line).failures.append((number, line.strip()[:120]))
+    elif line.strip("# \t\r\n") == "...":
+        test(line).devices.complete = False
+    elif ("_perf" in line and "concluded" not in line) or "CCL_" in line:  # a command
+        set_here, found = settings(line), _NAME.search(line)
+        if not set_here and not found:
+            return False
+        mine = test(line, new=lambda test: test.rows)
+        mine.settings |= set_here
+        mine.name = found[1] if found and "_perf" in line else mine.name
+    else:
+        return False
+    return True
+
+
+def parse_json(text: str, say: Say) -> list[Record]:
+    """Read the JSON of nccl-tests' option -J; of a file that is cut short, what is whole."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        say(error.lineno, f"cut short or damaged at column {error.colno}: the rest is lost")
+        document = _whole_parts(text)
+    if not isinstance(document, dict):
+        say(None, "no object with results")
+        return []
+    name, about, where, hosts = "", {}, Devices().provenance(library="NCCL"), []
+    try:
+        name, about, where, hosts = _origin(document)
+    except _DAMAGE as error:
+        say(None, f"what was measured is damaged: {error!r}")
+    records = []
+    for number, row in enumerate(document.get("results") or [], 1):
+        try:
+            found = list(_results(row, COLLECTIVES.get(name), about, where, hosts))
+        except _DAMAGE as error:
+            say(None, f"result {number} is damaged: {error!r}")
+            continue
+        if wrong := [record.values["wrong"] for record in found if record.values["wrong"]]:
+            say(None, f"result {number}: {wrong[0]:g} wrong elements: its time proves nothing")
+        records += found
+    return records
+
+
+def _origin(document: dict) -> tuple[str, dict[str, Any], Provenance, list[str]]:
+    """Return the collective in nccl-tests' word, the settings, the provenance, the hosts."""
+    config, devices = document.get("config") or {}, Devices()
+    listed = config.get("devices") or []
+    devices.ranks = [
+        (str(rank["hostname"]), str(rank["device_info"]))
+        for rank in listed
+        if rank["group"] == listed[0]["group"]
+    ]
+    program = Path(str((document.get("args") or [""])[0])).name
+    name = found[1] if (found := _NAME.search(program)) else ""
+    code = document.get("nccl_version")
+    about = {
+        **devices.params(),
+        "warmup": config.get("warmup_iters"),
+        "iters": config.get("iterations"),
+        "settings": _written(settings("\n".join(map(str, document.get("env") or [])))),
+    }
+    where = devices.provenance(
+        library=f"NCCL {version(int(code))}" if code else "NCCL",
+        date=str(document.get("start_time") or ""),
+        command=f"{name}_perf" if name else program,
+    )
+    return name, about, where, devices.hosts
+
+
+def _results(
+    row: dict, collective: str | None, about: dict, where: Provenance, hosts: list[str]
+) -> Iterator[Record]:
+    """Yield the records of one size: out of place, in place."""
+    for place, in_place in (("out_of_place", False), ("in_place", True)):
+        if (figures := row.get(place)) and row["size"]:
+            each = (row.get(f"{place}_per_iter") or {}).get("times_us")
+            micros = each or [figures.get("time", figures.get("cpu_time"))]
+            key = row["size"], str(row["type"]), str(row["redop"]), row["root"], in_place
+            values = {"busbw": float(figures["bus_bw"]) * 1e9, "wrong": figures["nwrong"]}
+            seconds = [float(time) / 1e6 for time in micros]
+            if not all(0 < time < _FOREVER for time in seconds):
+                raise ValueError(f"time {micros}")
+            yield result(collective, key, seconds, about, where, values=values | {"hosts": hosts})
+
+
+def _written(variables: dict[str, str]) -> str:
+    return " ".join(f"{name}={variables[name]}" for name in sorted(variables))
+
+
+def _whole_parts(text: str) -> dict[str, Any]:
+    """Return the top-level values that are whole, and the whole results of a list that is not."""
+    decoder, found = json.JSONDecoder(), {}
+    for key in ("start_time", "args", "nccl_version", "config"):
+        if (at := text.find(f'"{key}":')) >= 0:
+            with contextlib.suppress(json.JSONDecodeError):
+                found[key], _ = decoder.raw_decode(text, at + len(key) + 3)
+    at = text.find('"results":[') + len('"results":[')
+    found["results"] = []
+    with contextlib.suppress(json.JSONDecodeError):
+        while text[at : at + 1] == "{":
+            row, at = decoder.raw_decode(text, at)
+            found["results"].append(row)
+            at += 1  # the comma
+    return found

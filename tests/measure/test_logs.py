@@ -1,0 +1,523 @@
+"""Importers: what nccl-tests of many versions prints, whole and damaged, and what others log."""
+
+import contextlib
+import json
+import os
+import pickle
+import random
+import re
+import time
+
+import pytest
+from pytest import approx
+
+from labkit import launch
+from labkit.measure import logs, nccl_tests
+from labkit.measure.records import Tier
+
+# An excerpt (the first two and the last size of each test) of a real log: alltoall and sendrecv
+# between two hosts. Source: github.com/xxrjun/nccl-tests-cluster, commit 455de4f,
+# benchmarks/example-cluster00/.../nccl_N2_G1_cnode2-001_cnode2-002.log, Apache-2.0.
+REAL = """\
+# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807
+# Collective test starting: alltoall_perf
+# nThread 1 nGpus 1 minBytes 33554432 maxBytes 17179869184 step: 2(factor) warmup iters: 5 \
+iters: 20 agg iters: 1 validation: 1 graph: 0
+#
+# Using devices
+#  Rank  0 Group  0 Pid 440010 on cnode2-001 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid 381003 on cnode2-002 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#
+#                                                              out-of-place                       in-place          
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong 
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         
+    33554432       2097152    double    none      -1  1282.93   26.15   13.08       0  1266.72   26.49   13.24    N/A
+    67108864       4194304    double    none      -1  2507.48   26.76   13.38       0  2506.70   26.77   13.39    N/A
+ 17179869184    1073741824    double    none      -1   635876   27.02   13.51       0   631396   27.21   13.60    N/A
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 13.4689 
+#
+# Collective test concluded: alltoall_perf
+
+# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807
+# Collective test starting: sendrecv_perf
+# nThread 1 nGpus 1 minBytes 33554432 maxBytes 17179869184 step: 2(factor) warmup iters: 5 \
+iters: 20 agg iters: 1 validation: 1 graph: 0
+#
+# Using devices
+#  Rank  0 Group  0 Pid 440651 on cnode2-001 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid 381706 on cnode2-002 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#
+#                                                              out-of-place                       in-place          
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong 
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         
+    33554432       4194304    double     sum      -1  2513.89   13.35   13.35       0  2504.26   13.40   13.40    N/A
+ 17179869184    2147483648    double     sum      -1  1263724   13.59   13.59       0  1262569   13.61   13.61    N/A
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 13.5405 
+#
+# Collective test concluded: sendrecv_perf
+"""  # noqa: E501, W291
+
+# The rest is written for these tests, in the format of the version that it names.
+NAMES = "#       size         count      type   redop    root     time   algbw   busbw"
+HEADER = f"{NAMES} #wrong     time   algbw   busbw #wrong\n"
+V2_13 = f"""\
+# nThread 1 nGpus 4 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 \
+agg iters: 1 validation: 1 graph: 0
+#
+# Using devices
+#  Rank  0 Group  0 Pid   4242 on   gpu-box device  0 [0x07] NVIDIA A100-SXM4-40GB
+#  Rank  1 Group  0 Pid   4242 on   gpu-box device  1 [0x46] NVIDIA A100-SXM4-40GB
+#  Rank  2 Group  0 Pid   4242 on   gpu-box device  2 [0x85] NVIDIA A100-SXM4-40GB
+#  Rank  3 Group  0 Pid   4242 on   gpu-box device  3 [0xc7] NVIDIA A100-SXM4-40GB
+#
+#                                                              out-of-place                       in-place
+{HEADER}\
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+           0             0     float     sum      -1     9.00    0.00    0.00      0     9.02    0.00    0.00      0
+        1024           256     float     sum      -1    20.48    0.05    0.07      0    20.00    0.05    0.08      0
+     1048576        262144     float     sum      -1    64.00   16.38   24.58      0    65.54   16.00   24.00      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 12.1
+#
+"""  # noqa: E501
+PLACE = "     time   algbw   busbw  error"
+V2_0 = {
+    "all_reduce": f"size         count    type   redop{PLACE}{PLACE}",
+    "all_gather": f"size         count    type{PLACE}{PLACE}",
+    "broadcast": f"size         count    type    root{PLACE}{PLACE}",
+}
+V2_0_ROWS = {
+    "all_reduce": ("float     sum", 24.58),
+    "all_gather": ("float", 12.29),
+    "broadcast": ("float       0", 16.38),
+}
+FIGURES = "    64.00   16.38   {busbw}  1e-07    64.00   16.38   {busbw}  0e+00"
+
+
+def read(tmp_path, text, name="some.log"):
+    path = tmp_path / name
+    path.write_text(text)
+    (log,) = logs.read([path])
+    return log
+
+
+def facts(log):
+    return [(r.collective, r.nbytes, r.params["in_place"], rounded(r)) for r in log.records]
+
+
+def rounded(record):
+    return [round(seconds, 9) for seconds in record.seconds]
+
+
+def test_a_real_log_of_two_tests(tmp_path):
+    log = read(tmp_path, REAL)
+    assert (log.tool, log.problems) == ("nccl-tests", [])
+    assert len(log.records) == 2 * 3 + 2 * 2
+    first = log.records[0]
+    assert first.case == "all_to_all, 2 x 1, 32 MiB"
+    assert first.tier is Tier.RECORDED
+    assert (first.seconds, first.nbytes, first.world_size) == ([1282.93e-6], 33554432, 2)
+    assert first.busbw == approx(13.08e9, rel=1e-3)
+    assert first.params == {
+        "hosts": 2, "gpus_per_host": 1, "world_size": 2, "tests": "2.17.6", "warmup": 5,
+        "iters": 20, "dtype": "double", "redop": "none", "in_place": False,
+    }  # fmt: skip
+    assert first.values["wrong"] == 0 and log.records[1].values["wrong"] is None
+    assert [node.ranks for node in first.provenance.nodes] == [(0,), (1,)]
+    assert str(first.provenance) == "2 nodes, the first 1 x NVIDIA H100 80GB HBM3, NCCL 2.28.7"
+    assert first.provenance.command == "alltoall_perf"
+    assert log.records[-1].case == "send, 2 x 1, 16 GiB, in place"
+    assert log.records[-1].busbw == approx(13.61e9, rel=1e-3)
+
+
+def test_version_2_13_says_no_name_and_the_ratio_of_its_bandwidths_tells(tmp_path):
+    log = read(tmp_path, V2_13)
+    assert log.problems == []
+    assert facts(log) == [
+        ("all_reduce", 1024, False, [20.48e-6]), ("all_reduce", 1024, True, [20e-6]),
+        ("all_reduce", 1048576, False, [64e-6]), ("all_reduce", 1048576, True, [65.54e-6]),
+    ]  # fmt: skip
+    assert log.records[0].params["gpus_per_host"] == 4
+
+
+@pytest.mark.parametrize("collective", V2_0)
+def test_version_2_0_has_columns_by_collective(tmp_path, collective):
+    about, busbw = V2_0_ROWS[collective]
+    devices = re.sub(r"Group  0 ", "", V2_13[: V2_13.index("#\n#    ")])
+    rows = f"# {V2_0[collective]}\n 1048576 262144 {about} {FIGURES.format(busbw=busbw)}\n"
+    log = read(tmp_path, devices + rows + "# Avg bus bandwidth : 1\n", f"{collective}.txt")
+    assert log.problems == []
+    assert facts(log) == [(collective, 2**20, place, [64e-6]) for place in (False, True)]
+    assert log.records[0].params.get("root") == (0 if collective == "broadcast" else None)
+
+
+def test_mpirun_puts_its_mark_before_lines_and_into_them_and_nccl_speaks_in_between(tmp_path):
+    tag = "[1,0]<stdout>:"
+    text = "mpirun -x NCCL_ALGO=Ring -x LD_LIBRARY_PATH=/home/me/lib all_reduce_perf -b 8 -g 1\n"
+    text += "".join(tag + line for line in V2_13[: V2_13.index("           0  ")].splitlines(True))
+    text += f"{tag}10.1.2.3:21:27 [0] NCCL INFO NCCL version 2.12.7+cuda11.4\n"
+    text += "[1,1]<stdout>:box:22:28 [1] NCCL INFO Channel 00 : 1[1] -> 0[0] via P2P\n"
+    text += f"{tag}box:21:27 [0] NCCL INFO Using network AWS Libfabric\n"
+    text += f"{tag}box:21:27 [0] NCCL INFO NCCL_P2P_LEVEL set by environment to LOC.\n"
+    text += (
+        f"{tag}        1024           256     float     sum      -1box:21:27 [0] NCCL INFO Launch\n"
+    )
+    text += f"{tag}box:21:27 [0] NCCL INFO Launch mode Parallel\n"
+    text += f"{tag}    20.48    0.05    0.07      0    20.00    0.05    0.08      0\n"
+    text += (
+        f"{tag}     1048576        262144     float     sum      -1{tag}    64.00   16.38   24.58"
+    )
+    text += f"      0{tag}    65.54   16.00   24.00      0\n{tag}# Avg bus bandwidth    : 12\n"
+    log = read(tmp_path, text)
+    assert log.problems == []
+    assert [(n, s) for _, n, _, s in facts(log)] == [
+        (1024, [20.48e-6]), (1024, [20e-6]), (2**20, [64e-6]), (2**20, [65.54e-6])
+    ]  # fmt: skip
+    assert log.records[0].provenance.backend == "NCCL 2.12.7"
+    assert log.records[0].params["network"] == "AWS Libfabric"
+    assert log.records[0].params["settings"] == "NCCL_ALGO=Ring NCCL_P2P_LEVEL=LOC"
+    assert "/home/me" not in repr(log.records)
+
+
+def test_slurm_numbers_the_lines_and_may_mix_two_tests(tmp_path):
+    one, other = V2_13.splitlines(True), V2_13.replace(" 64.00", " 32.00").splitlines(True)
+    mixed = "".join(f"0: {a}4: {b}" for a, b in zip(one, other, strict=True))
+    log = read(tmp_path, mixed)
+    large = [rounded(record) for record in log.records if record.nbytes == 2**20]
+    assert [64e-6, 32e-6] in large, "the same test twice: a sample of each"
+
+
+@pytest.mark.parametrize(
+    "names, row, seconds",
+    [
+        (  # 2.18: a timestamp at the end
+            f"{NAMES}  #wrong     time   algbw   busbw  #wrong           timestamp\n",
+            "     0    64.00   16.38   24.58     N/A  2026-01-28 01:07:02",
+            (64e-6, 64e-6),
+        ),
+        (  # 2.19: statistics per iteration
+            f"{NAMES}  #wrong    i_min    i_max    i_p99    i_cv%     time   algbw   busbw  #wrong"
+            "    i_min    i_max    i_p99    i_cv%\n",
+            "     0    60.00    70.00    69.00     2.50    65.00   16.13   24.20     N/A"
+            "    60.00    70.00    69.00     2.50",
+            (64e-6, 65e-6),
+        ),
+        (  # -C 1: time of the CPU
+            f"{NAMES.replace('time', 'cputime')}  #wrong  cputime   algbw   busbw  #wrong\n",
+            "     0    66.00   15.89   23.83     N/A",
+            (64e-6, 66e-6),
+        ),
+    ],
+)
+def test_later_versions_have_more_columns(tmp_path, names, row, seconds):
+    begin, end = V2_13.split(HEADER)
+    line = f"     1048576        262144     float     sum      -1    64.00   16.38   24.58  {row}\n"
+    log = read(tmp_path, begin + names + line + end[end.index("# Out") :])
+    assert log.problems == []
+    assert tuple(s for _, _, _, (s,) in facts(log)) == seconds
+
+
+def test_rccl_and_a_list_of_devices_that_is_cut(tmp_path):
+    text = V2_13.replace("NVIDIA A100-SXM4-40GB", "AMD Instinct MI300X").replace(
+        "#  Rank  2", "...\nRCCL version 2.21.5+hip6.3\n#  Rank  2"
+    )
+    log = read(tmp_path, text)
+    assert log.records[0].provenance.backend == "RCCL 2.21.5"
+    assert (log.records[0].world_size, log.records[0].params.get("hosts")) == (4, None)
+    assert log.problems == [
+        "some.log, line 16: no full list of ranks; 4 follow from busbw / algbw = 1.501"
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage, says, kept",
+    [
+        (lambda t: t[: t.index("24.00")], r"line 14: cut short: 11 of 13 columns", 3),
+        (lambda t: t[: t.index("# Out")], "line 14: all_reduce_perf ends here without", 4),
+        (lambda t: t.replace("   64.00   16.38   24.58", "     N/A     N/A     N/A"),
+         "line 14: no figures: N/A N/A N/A 0", 3),
+        (lambda t: t.replace("64.00   16.38   24.58      0", "64.00   16.38   24.58     12"),
+         "line 14: 12 wrong elements", 4),
+        (lambda t: t.replace(HEADER, ""), "line 11: a row without a header before it", 4),
+        (lambda t: t.replace("24.58", "39.00"), r"line 14: busbw 39 GB/s is printed, but all_reduce"
+         r" on 4 ranks makes 24.6", 4),
+        (lambda t: t[: t.index("#\n#    ")] + "box: Test NCCL failure common.cu:958 'invalid'",
+         "line 8: a test failed: box: Test NCCL failure", 0),
+        (lambda t: t[: t.index("        1024")], "line 12: a test began and printed no figures", 0),
+        (lambda t: re.sub(r"#  Rank  [123].*\n", "", t), "one rank moves nothing.*MPI=1", 4),
+        (lambda t: re.sub(r"Rank  [123]", "Rank  0", t), "one rank moves nothing.*MPI=1", 4),
+        (lambda t: t.replace("24.58", "16.38").replace("24.00", "16.00"),
+         "nothing says which collective this is", 4),
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_told_with_its_line_and_the_rest_is_kept(tmp_path, damage, says, kept):
+    log = read(tmp_path, damage(V2_13))
+    assert re.search(says, "\n".join(log.problems)), log.problems
+    assert len(log.records) == kept
+
+
+def test_a_name_that_contradicts_the_figures_is_found_out(tmp_path):
+    log = read(tmp_path, V2_13, "all_gather_4gpus.log")
+    assert "is it another collective?" in log.problems[0]
+
+
+def test_a_repeated_test_adds_samples_other_settings_do_not(tmp_path):
+    again = V2_13.replace(" 64.00", " 68.00")
+    log = read(tmp_path, V2_13 + again)
+    assert [rounded(record) for record in log.records if record.nbytes == 2**20] == [
+        [64e-6, 68e-6], [65.54e-6, 65.54e-6]
+    ]  # fmt: skip
+    assert len(read(tmp_path, f"{V2_13}NCCL_ALGO=Tree all_reduce_perf\n{again}").records) == 8
+
+
+def document(**more):
+    device = {"rank": 0, "group": 0, "pid": 7, "hostname": "host-a.corp.example", "device": 0,
+              "device_hex": "0000:1b:00", "device_info": "NVIDIA H100 80GB HBM3"}  # fmt: skip
+    figures = {"time": 64.0, "alg_bw": 16.384, "bus_bw": 16.384, "nwrong": 0.0}
+    row = {"size": 2**20, "count": 2**18, "type": "float", "redop": "sum", "root": "    -1"}
+    row |= {"out_of_place": figures, "in_place": figures | {"time": 65.0, "nwrong": None}}
+    row |= {"actual_iterations": 20, "experiment_name": ""} | more
+    return {
+        "version": 3, "start_time": "2026-07-09 16:03:21",
+        "args": ["/home/me/nccl-tests/build/all_reduce_perf", "-b", "1M"],
+        "env": ["USER=me", "NCCL_ALGO=Ring", "NCCL_SOCKET_IFNAME=10.0.0.1", "HOME=/home/me"],
+        "nccl_version": 22907,
+        "config": {"nthreads": 1, "ngpus": 1, "warmup_iters": 5, "iterations": 20,
+                   "devices": [device, device | {"rank": 1, "hostname": "ip-10-0-0-2"}]},
+        "results": [row, row | {"size": 2**21}],
+        "out_of_bounds": {"count": 0, "okay": "true"}, "errors": [], "end_time": "2026-07-09",
+    }  # fmt: skip
+
+
+def test_the_json_of_option_j_without_users_and_addresses(tmp_path):
+    log = read(tmp_path, json.dumps(document()), "out.json")
+    assert (log.tool, log.problems) == ("nccl-tests", [])
+    assert facts(log)[:2] == [
+        ("all_reduce", 2**20, False, [64e-6]),
+        ("all_reduce", 2**20, True, [65e-6]),
+    ]
+    record = log.records[0]
+    assert record.provenance.date == "2026-07-09 16:03:21"
+    assert record.provenance.backend == "NCCL 2.29.7"
+    assert record.params["settings"] == "NCCL_ALGO=Ring"
+    assert record.values["hosts"] == ["host-a", "host 1"]
+    assert not re.search(r"10[.-]0[.-]0|/home|USER|corp", repr(log.records))
+
+
+def test_json_with_the_time_of_each_iteration(tmp_path):
+    each = {"times_us": [60.0, 64.0, 68.0], "min_us": 60.0}
+    log = read(tmp_path, json.dumps(document(out_of_place_per_iter=each)), "out.json")
+    assert log.records[0].seconds == [60e-6, 64e-6, 68e-6]
+
+
+def test_json_that_is_cut_short_keeps_what_is_whole(tmp_path):
+    text = json.dumps(document(), separators=(",", ":"))
+    log = read(tmp_path, text[: text.index('"in_place"', text.index("2097152"))], "out.json")
+    assert [record.nbytes for record in log.records] == [2**20, 2**20]
+    assert log.records[0].collective == "all_reduce"
+    assert re.match(r"out.json, line 1: cut short or damaged at column \d+", log.problems[0])
+
+
+@pytest.mark.parametrize("tool", ["nccl-tests", "-J", "inspector", "p2p"])
+def test_no_damage_makes_it_fail(tmp_path, tool):
+    texts = {"nccl-tests": REAL + V2_13, "-J": json.dumps(document()), "p2p": P2P,
+             "inspector": "\n".join(call(0, i, 90) for i in range(9))}  # fmt: skip
+    chance, text = random.Random(7), texts[tool]
+    for _ in range(150):
+        begin, length = chance.randrange(len(text)), chance.choice([1, 5, 80, 2000])
+        junk = "".join(chance.choices('#:{}[]",-1 9.aN/\n\t\0é', k=chance.choice([0, 1, 9])))
+        with contextlib.suppress(logs.UnknownLog):
+            read(tmp_path, text[:begin] + junk + text[begin + length :])
+
+
+def test_a_large_file_is_read_in_proportion_to_its_size(tmp_path):
+    noise = "box:21:27 [0] NCCL INFO Channel 07/0 : 3[3] -> 2[2] via P2P/CUMEM/read\n" * 60
+    block = noise + REAL
+    path, told = tmp_path / "large.log", []
+    path.write_text(block * (4_000_000 // len(block)))
+    start = time.thread_time()
+    (log,) = logs.read([path], progress=told.append)
+    took = time.thread_time() - start
+    start = time.thread_time()
+    total = 0
+    for line in path.read_text().splitlines():
+        total += len(line.split()) + len(line.lower())
+    plain = time.thread_time() - start
+    assert took < 25 * plain, "a line costs little more than to look at it"
+    assert (log.problems, len(log.records)) == ([], 10)
+    assert len(log.records[0].seconds) == 4_000_000 // len(block)
+    assert told == sorted(told) and told[-1] == 1 and len(told) >= 3
+
+
+def test_a_file_that_is_none_of_these_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("Dear all,\nthe cluster is slow.\n")
+    with pytest.raises(logs.UnknownLog, match=r"notes.txt is neither .* It begins: 'Dear all,'"):
+        logs.read([tmp_path / "notes.txt"])
+    (tmp_path / "empty.log").write_text("")
+    with pytest.raises(logs.UnknownLog, match="is empty"):
+        logs.read([tmp_path / "empty.log"])
+
+
+def call(rank, number, micros, **perf):
+    size, n = perf.get("size", 2**20), 2
+    name = perf.get("name", "AllReduce")
+    parts = n if name == "ReduceScatter" else 1
+    return json.dumps(
+        {
+            "header": {"id": "0x7f", "rank": rank, "n_ranks": n, "nnodes": 2},
+            "metadata": {"inspector_output_format_version": "v4.0", "hostname": f"node-{rank}",
+                         "dump_timestamp_us": 1748030377748202, "pid": 5},
+            "coll_perf": {"coll": name, "coll_sn": number, "coll_msg_size_bytes": size,
+                          "coll_exec_time_us": micros,
+                          "coll_algobw_gbs": parts * size / micros / 1e3, "coll_busbw_gbs": 1.0},
+        }
+    )  # fmt: skip
+
+
+def test_inspector_files_of_ranks_are_one_log_and_tell_who_keeps_others_waiting(tmp_path):
+    first = [call(0, i, 900 + i) for i in range(4)] + [call(0, 9, 50, name="ReduceScatter")]
+    second = [call(1, i, 100 + i) for i in range(1, 5)] + [call(1, 9, 40, name="ReduceScatter")]
+    (tmp_path / "node-0-pid5.log").write_text("\n".join(first))
+    pretty = json.dumps(json.loads(second[0]), indent=2)
+    (tmp_path / "node-1-pid5.log").write_text("\n".join([pretty, *second[1:], second[-1][:70]]))
+    (log,) = logs.read(sorted(tmp_path.iterdir()))
+    reduced, scattered = log.records
+    assert (log.tool, len(log.paths)) == ("NCCL Inspector", 2)
+    assert reduced.case == "all_reduce, 2 ranks, 1 MiB"
+    assert reduced.samples[0] == approx([901e-6, 902e-6, 903e-6])
+    assert reduced.samples[1] == approx([101e-6, 102e-6, 103e-6])
+    assert reduced.values["shortest"] == {0: 0.0, 1: 1.0}, "rank 1 comes last every time"
+    assert reduced.values["spread"] == approx(800e-6)
+    assert reduced.values["hosts"] == ["node-0", "node-1"]
+    assert reduced.provenance.date.startswith("2025-05-23")
+    assert scattered.nbytes == 2 * 2**20, "S is the whole, the plugin writes a rank's part"
+    (problem,) = log.problems
+    assert re.match(r"node-1-pid5.log, line \d+: cut short", problem)
+
+
+def test_flight_recorder_dumps_tell_who_waits_for_whom(tmp_path):
+    def program(folder):
+        import torch
+        import torch.distributed as dist
+
+        rank = dist.get_rank()
+        dist.all_reduce(torch.ones(1000))
+        work = dist.all_reduce(torch.ones(2000), async_op=True) if rank != 1 else None
+        with open(f"{folder}/dump_{rank}", "wb") as file:  # noqa: PTH123
+            file.write(torch._C._distributed_c10d._dump_fr_trace())
+        if rank == 1:
+            dist.all_reduce(torch.ones(2000))  # at last, after the dump
+        else:
+            work.wait()
+
+    launch(program, str(tmp_path), world_size=3)
+    (log,) = logs.read(sorted(tmp_path.iterdir()))
+    assert log.tool == "flight recorder"
+    assert log.records == [], "gloo keeps no durations"
+    assert log.findings[0] == "group default_pg: ranks [0, 2] are in number 2, gloo:all_reduce"
+    assert re.fullmatch(
+        r"group default_pg: rank 1 came to number 1 only \(gloo:all_reduce, called at "
+        r"distributed_c10d.py:\d+\); the others wait for it",
+        log.findings[1],
+    )
+
+
+def entry(number, millis, **more):
+    return {
+        "process_group": ["0", "default_pg"], "profiling_name": "nccl:_reduce_scatter_base",
+        "is_p2p": False, "collective_seq_id": number, "p2p_seq_id": 0, "duration_ms": millis,
+        "input_sizes": [[4, 256]], "input_dtypes": ["BFloat16"], "output_sizes": [[256]],
+        "output_dtypes": ["BFloat16"], "state": "completed", "retired": True,
+    } | more  # fmt: skip
+
+
+def test_dumps_with_durations_are_records(tmp_path):
+    for rank in range(2):
+        entries = [entry(i, 0.5 + rank) for i in range(rank, 4)]
+        dump = {
+            "version": "2.10",
+            "entries": entries,
+            "pg_config": {},
+            "comm_lib_version": "2.27.3",
+        }
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump))
+    (log,) = logs.read(sorted(tmp_path.iterdir()))
+    (record,) = log.records
+    assert (record.collective, record.nbytes) == ("reduce_scatter", 4 * 256 * 2)
+    assert record.samples == [[0.5e-3] * 3, [1.5e-3] * 3]
+    assert record.provenance.backend == "NCCL 2.27.3"
+    assert log.findings == []
+
+
+class Trap:
+    def __reduce__(self):
+        return os.system, ("touch trapped",)
+
+
+def test_a_dump_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace_0").write_bytes(pickle.dumps({"entries": [Trap()]}))
+    (tmp_path / "trace_1").write_bytes(pickle.dumps({"entries": []})[:-3])
+    (log,) = logs.read([tmp_path / "trace_0", tmp_path / "trace_1"])
+    assert "asks for posix.system, which a dump never needs" in log.problems[0]
+    assert "trace_1: cut short" in log.problems[1]
+    assert not (tmp_path / "trapped").exists()
+
+
+P2P = """\
+[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
+Device: 0, NVIDIA H100 PCIe, pciBusID: c2, pciDeviceID: 0, pciDomainID:0
+Device: 1, NVIDIA H100 PCIe, pciBusID: d5, pciDeviceID: 0, pciDomainID:0
+Device=0 CAN Access Peer Device=1
+
+P2P Connectivity Matrix
+     D\\D     0     1
+     0\t     1     1
+     1\t     1     1
+Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)
+   D\\D     0      1
+     0 1600.00  25.00
+     1  24.00 1600.00
+Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
+   D\\D     0      1
+     0 1600.00 250.00
+     1 240.00 1600.00
+P2P=Enabled Latency (P2P Writes) Matrix (us)
+   GPU     0      1
+     0   2.00   2.50
+     1   2.60   2.10
+
+   CPU     0      1
+     0   9.00   9.00
+     1   9.00   9.00
+"""
+
+
+def test_p2p_bandwidth_latency_test(tmp_path):
+    log = read(tmp_path, P2P)
+    assert (log.tool, log.problems) == ("p2pBandwidthLatencyTest", [])
+    found = {record.case: record for record in log.records}
+    assert list(found) == [
+        "unidirectional bandwidth, p2p disabled", "unidirectional bandwidth, p2p enabled",
+        "latency, p2p enabled",
+    ]  # fmt: skip
+    enabled = found["unidirectional bandwidth, p2p enabled"]
+    assert enabled.values["matrix"] == [[1600e9, 250e9], [240e9, 1600e9]]
+    assert enabled.provenance.machine.gpus == ("NVIDIA H100 PCIe",) * 2
+    assert found["latency, p2p enabled"].values["matrix"][1] == approx([2.6e-6, 2.1e-6])
+
+
+def test_a_p2p_test_that_is_cut_short(tmp_path):
+    log = read(tmp_path, P2P[: P2P.index(" 240.00")])
+    assert len(log.records) == 2
+    assert "row 1 of 'unidirectional bandwidth, p2p enabled' has no 2 figures" in log.problems[0]
+
+
+def test_version_numbers():
+    assert [nccl_tests.version(code) for code in (22807, 2708, 20905)] == [
+        "2.28.7",
+        "2.7.8",
+        "2.9.5",
+    ]

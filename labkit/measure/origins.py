@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.launch.machine import Machine
-from labkit.launch.roll_call import Node
+from labkit.launch.torchrun import Node
 from labkit.measure.records import Provenance
 
 Say = Callable[[int | None, str], None]
@@ -109,7 +109,7 @@ def settings(text: str) -> dict[str, str]:
 def case_name(collective: str, nbytes: int, params: dict[str, Any]) -> str:
     """Name a case: ``"all_reduce, 2 x 8, 1 GiB"``."""
     units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-    scale, unit = next(found for found in units if nbytes % found[0] == 0)
+    scale, unit = next((found for found in units if nbytes % found[0] == 0), units[-1])
     hosts, each = params.get("hosts"), params.get("gpus_per_host")
     ranks = f"{hosts} x {each}" if hosts and each else f"{params.get('world_size', '?')} ranks"
     place = ", in place" if params.get("in_place") else ""

@@ -63,15 +63,15 @@ class Inspected:
             except json.JSONDecodeError:
                 continue  # an object over several lines, or a damaged one
             pending = ""
-            if "header" in entry:
-                above = entry  # newer versions write it once for many calls
             try:
+                if "header" in entry:
+                    above = entry  # newer versions write it once for many calls
                 if kind := next(
                     (kind for kind in ("coll", "p2p") if f"{kind}_perf" in entry), None
                 ):
                     self._add(above | entry, kind)
-            except (KeyError, TypeError) as error:
-                say(number, f"a call without {error}")
+            except (KeyError, TypeError, ValueError) as error:
+                say(number, f"no whole call: {error!r}")
         if pending.strip():
             say(begun, "cut short: not a whole object")
 
@@ -82,7 +82,7 @@ class Inspected:
         n, rank = header["n_ranks"], header["rank"]
         # What is called the size is a rank's part in some collectives: the bandwidth tells.
         parts = perf[f"{kind}_algobw_gbs"] * 1e3 * micros / size if size else 1.0
-        nbytes = size * n if n > 1 and abs(parts / n - 1) < 0.1 else size
+        nbytes = int(size * n if n > 1 and abs(parts / n - 1) < 0.1 else size)
         if micros > 0:
             key = header["id"], n, header.get("nnodes"), perf[kind], nbytes
             self.times[key][rank][perf[f"{kind}_sn"]] = micros / 1e6

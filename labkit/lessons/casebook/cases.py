@@ -141,7 +141,7 @@ def check_fix(name: str, fix: Callable, *, number: str) -> None:
     """
     case = CASES[name]
     with checking.exercise(number, par=f"{case.par:g} times faster, the same results") as verdict:
-        best = 0.0
+        before, after = [], []
         for _ in range(3):
             sick, well = run(case), run(case, fix)
             for rank, (was, now) in enumerate(zip(sick, well, strict=True)):
@@ -151,15 +151,14 @@ def check_fix(name: str, fix: Callable, *, number: str) -> None:
                         str(now["result"])[:80],
                         "the fix changed the result, not only the time",
                     )
-            best = max(best, seconds(case, sick) / seconds(case, well))
-            if best >= case.par:
-                break
+            before.append(seconds(case, sick))
+            after.append(seconds(case, well))
+        best = min(before) / min(after)  # other programs can only add time
         if best < case.par:
             raise CheckFailed(
                 f"{case.phase} at least {case.par:g} times faster than with the fault",
                 f"{best:.2f} times",
-                "the fault is still there: "
-                + next(s.says for key, s in case.suspects.items() if key == case.culprit),
+                f"the fault is still there: {case.suspects[case.culprit].says}",
             )
         verdict.reached = f"{best:.1f} times"
 

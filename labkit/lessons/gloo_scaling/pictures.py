@@ -104,9 +104,7 @@ def path(*, ax: Axes | None = None) -> Axes:
     for y, (start, end, text) in enumerate(_PATH, start=1):
         color = plots.style(abs(start - end) == 1 and start // 3 == end // 3).color
         ax.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "->", "color": color})
-        ax.text(
-            (start + end) / 2, y - 0.1, text, ha="center", fontsize=8.5, backgroundcolor="#fffc"
-        )
+        ax.text((start + end) / 2, y - 0.17, text, ha="center", fontsize=8.5)
     ax.set(ylim=(len(_PATH) + 0.9, -0.7), xlim=(-0.6, 5.6), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     ax.grid(visible=False)

@@ -132,7 +132,7 @@ def all_reduce_via_root(n: int) -> Cost:
 
 
 def all_reduce_by_exchange(n: int) -> Cost:
-    """Everybody sends S to everybody."""
+    """Every rank sends S to every other one."""
     return Cost(rounds=n - 1, wire=n - 1, reduced=n - 1)
 
 

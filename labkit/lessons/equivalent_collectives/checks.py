@@ -113,27 +113,20 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
         cases += [_Case(4, (4000,), torch.int64), _Case(5, (15, 7), torch.float64)]
         cases += [_Case(n, (length,)) for n in (2, 1, 3, 5, 7) for length in (60 * n, 60 * n + 1)]
         for case, runs in _tried(ring_all_reduce, cases, wrong=_wrong_ring):
-            most = 2 * (case.numel - case.numel // case.n)  # elements
-            checking.at_most(
-                _sent(runs) / case.dtype.itemsize,
-                most,
-                what=f"{case}: sent by the busiest rank",
-                unit="elements",
-                meaning="the values are right, but a ring sends 2(n-1)/n S; (n-1) S means that "
-                "whole tensors go around instead of chunks, 2(n-1) S on one rank that it serves "
-                "all",
-            )
-            checking.at_most(
-                max(len(run.messages) for run in runs),
-                2 * (case.n - 1),
-                what=f"{case}: messages sent by the busiest rank",
-                unit="messages",
-                meaning="more messages than rounds: each of the 2(n-1) rounds sends one chunk",
-            )
+            sent, messages = _sent(runs, case), max(len(run.messages) for run in runs)
+            _hold(
+                case, "sent by the busiest rank, elements", sent,
+                2 * (case.numel - case.numel // case.n),
+                "the values are right, but a ring sends 2(n-1)/n S; (n-1) S means that whole "
+                "tensors go around instead of chunks, 2(n-1) S on one rank that it serves all",
+            )  # fmt: skip
+            _hold(
+                case, "messages sent by the busiest rank", messages, 2 * (case.n - 1),
+                "more messages than rounds: each of the 2(n-1) rounds sends one chunk",
+            )  # fmt: skip
             if case in (_Case(4, (4000,)), _Case(4, (BIG,))):
-                _scratch(case, runs, 2 / 4, "one chunk to receive into is enough")
-                share, messages = _sent(runs) / case.numel / 4, max(len(r.messages) for r in runs)
-                verdict.reached = f"{share:.4g} S and {messages} messages on 4 ranks"
+                _hold_scratch(case, runs, 2 / 4, "one chunk to receive into is enough")
+                verdict.reached = f"{sent / case.numel:.4g} S and {messages} messages on 4 ranks"
 
 
 def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
@@ -157,35 +150,27 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
                             "in a chain each rank sends to the next one only, and the last to "
                             "nobody; a root that serves several shares its link between them",
                         )
-            piece, took = math.ceil(case.numel / chunks), _rounds(runs)
-            costs_of_it = (
-                (
-                    _sent(runs) / case.dtype.itemsize, case.numel, "sent by the busiest rank",
-                    "elements", "a chain passes each element on once",
-                ),
-                (
-                    max((c.nbytes for run in runs for c in run.messages), default=0)
-                    / case.dtype.itemsize,
-                    piece, "largest message", "elements",
-                    "the tensor is not cut into `chunks` pieces",
-                ),
-                (
-                    max(len(run.messages) for run in runs), chunks, "messages on a link",
-                    "messages", "more pieces than `chunks`: take their number from the argument",
-                ),
-                (
-                    took,
-                    min(chunks, case.numel) + case.n - 2 if case.n > 1 else 0,
-                    "rounds", "rounds",
-                    "a rank waits for more than the piece that it passes on: it collects all "
-                    "pieces first (store and forward), or waits for a send before it receives the "
-                    "next piece",
-                ),
+            item, took = case.dtype.itemsize, _rounds(runs)
+            largest = max((c.nbytes for run in runs for c in run.messages), default=0) / item
+            _hold(
+                case, "sent by the busiest rank, elements", _sent(runs, case), case.numel,
+                "a chain passes each element on once",
             )  # fmt: skip
-            for got, par, what, unit, meaning in costs_of_it:
-                checking.at_most(got, par, what=f"{case}: {what}", unit=unit, meaning=meaning)
+            _hold(
+                case, "largest message, elements", largest, math.ceil(case.numel / chunks),
+                "the tensor is not cut into `chunks` pieces",
+            )  # fmt: skip
+            _hold(
+                case, "messages on a link", max(len(run.messages) for run in runs), chunks,
+                "more pieces than `chunks`: take their number from the argument",
+            )  # fmt: skip
+            _hold(
+                case, "rounds", took, min(chunks, case.numel) + case.n - 2 if case.n > 1 else 0,
+                "a rank waits for more than the piece that it passes on: it collects all pieces "
+                "first (store and forward), or waits for a send before it receives the next piece",
+            )  # fmt: skip
             if case.numel == BIG:
-                _scratch(case, runs, 2 / chunks, "a piece can be received where it belongs")
+                _hold_scratch(case, runs, 2 / chunks, "a piece can be received where it belongs")
                 verdict.reached = f"{took} rounds for {chunks} chunks on {case.n} ranks"
 
 
@@ -197,16 +182,13 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
         reached = {}
         for case, runs in _tried(recursive_doubling, cases, wrong=_wrong_sum):
             reached[case.n] = _rounds(runs)
-            checking.at_most(
-                reached[case.n],
-                costs.recursive_doubling_all_reduce(case.n).rounds,
-                what=f"{case}: rounds",
-                unit="rounds",
-                meaning="a ring or a tree in disguise, or two exchanges where one will do: in "
-                "round k every rank swaps its whole sum with the rank 2**k away",
-            )
+            _hold(
+                case, "rounds", reached[case.n], costs.recursive_doubling_all_reduce(case.n).rounds,
+                "a ring or a tree in disguise, or two exchanges where one will do: in round k "
+                "every rank swaps its whole sum with the rank 2**k away",
+            )  # fmt: skip
             if case.numel > BIG:
-                _scratch(case, runs, 2, "one tensor to receive into is enough")
+                _hold_scratch(case, runs, 2, "one tensor to receive into is enough")
         verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[6]} on 6"
 
 
@@ -437,23 +419,24 @@ def _collective(case: _Case, got: str) -> CheckFailed:
     )
 
 
-def _sent(runs: Sequence[_Run]) -> float:
-    """Return the bytes that the busiest rank sent."""
-    return float(checking.sent([run.report for run in runs]).matrix.sum(axis=1).max())
+def _sent(runs: Sequence[_Run], case: _Case) -> float:
+    """Return the elements that the busiest rank sent."""
+    sent = checking.sent([run.report for run in runs]).matrix
+    return float(sent.sum(axis=1).max()) / case.dtype.itemsize
 
 
 def _rounds(runs: Sequence[_Run]) -> int:
     return len(rounds([run.report for run in runs]))
 
 
-def _scratch(case: _Case, runs: Sequence[_Run], par: float, enough: str) -> None:
-    checking.at_most(
-        max(run.peak for run in runs) / (case.numel * case.dtype.itemsize),
-        par,
-        what=f"{case}: scratch memory",
-        unit="S",
-        meaning=f"copies of the tensor; {enough}, and tensor_split gives views",
-    )
+def _hold(case: _Case, what: str, got: float, par: float, meaning: str) -> None:
+    checking.at_most(got, par, what=f"{case}: {what}", unit="", meaning=meaning)
+
+
+def _hold_scratch(case: _Case, runs: Sequence[_Run], par: float, enough: str) -> None:
+    peak = max(run.peak for run in runs) / (case.numel * case.dtype.itemsize)
+    meaning = f"copies of the tensor; {enough}, and tensor_split gives views"
+    _hold(case, "scratch memory, in S", peak, par, meaning)
 
 
 def _wrong_ring(got: torch.Tensor, case: _Case, rank: int) -> str:

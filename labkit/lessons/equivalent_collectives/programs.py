@@ -161,26 +161,26 @@ def sweep(sizes: Sequence[int], alpha: float, iters: int) -> dict[tuple[str, int
 
 
 @contextmanager
-def slowed_messages(seconds: float, *, kind: str = "send") -> Iterator[None]:
-    """Let each send (or each "recv") of this thread that has content wait first.
+def slowed_messages(seconds: float) -> Iterator[None]:
+    """Let each send of this thread that has content wait first, as over a longer way.
 
         with slowed_messages(0.01):
             ring_all_reduce(tensor)  # 2 (n-1) messages, 10 ms each, on top of what they cost anyway
 
-    Slowed sends are the alpha of a longer way. The library's collectives are not slowed. The
-    kernel's own way to delay packets (netem) is not in every kernel; this needs nothing.
+    The library's collectives are not slowed. The kernel's own way to delay packets (netem) is not
+    in every kernel; this needs nothing.
     """
-    with _Slowed(seconds, kind):
+    with _Slowed(seconds):
         yield
 
 
 class _Slowed(Observer):
-    def __init__(self, seconds: float, kind: str):
+    def __init__(self, seconds: float):
         super().__init__()
-        self.seconds, self.kind = seconds, kind
+        self.seconds = seconds
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        slowed = func.namespace == "c10d" and func.overloadpacket.__name__.startswith(self.kind)
-        if slowed and any(tensor.nbytes for tensor in args[0]):
+        sends = func.namespace == "c10d" and func.overloadpacket.__name__ == "send"
+        if sends and any(tensor.nbytes for tensor in args[0]):
             time.sleep(self.seconds)
         return func(*args, **(kwargs or {}))

@@ -19,7 +19,16 @@ import torch
 import torch.distributed as dist
 
 from labkit.comm import algorithms
-from labkit.comm.collectives import COLLECTIVES, Buffers, Collective, Group, my_device, pattern
+from labkit.comm.collectives import (
+    COLLECTIVES,
+    Buffers,
+    Collective,
+    Group,
+    all_gather_single,
+    my_device,
+    pattern,
+    reduce_scatter_single,
+)
 from labkit.measure import timing, wire
 from labkit.measure.calls import Observer
 
@@ -37,8 +46,8 @@ def reduce_then_broadcast(tensor: torch.Tensor, *, group: Group = None) -> None:
 def scatter_then_gather(tensor: torch.Tensor, *, group: Group = None) -> None:
     """Sum one part on each rank, then collect the parts; the length is a multiple of the ranks."""
     part = tensor.new_empty(tensor.numel() // dist.get_world_size(group))
-    dist.reduce_scatter_single(part, tensor, group=group)
-    dist.all_gather_single(tensor, part, group=group)
+    reduce_scatter_single(part, tensor, group=group)
+    all_gather_single(tensor, part, group=group)
 
 
 def scatter_then_gather_by_hand(tensor: torch.Tensor, *, group: Group = None) -> None:

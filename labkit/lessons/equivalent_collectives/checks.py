@@ -412,14 +412,17 @@ def _wrong_sum(got: torch.Tensor, case: _Case, rank: int) -> str:
     chunk = int(wrong.view(-1).nonzero()[0]) * case.n // case.numel
     counts = _shares(got, case, chunk)
     if counts and 2 in counts:
-        return f"rank {counts.index(2)}'s share is in the sum twice: one chunk too many"
+        return (
+            f"rank {counts.index(2)}'s share is in the sum twice: one round or chunk too many, or "
+            "a race: a buffer was changed while it was still being sent"
+        )
     if counts and 0 in counts:
         missing = [r for r, count in enumerate(counts) if count == 0]
         return f"the shares of ranks {missing} are missing: too few rounds, or a wrong chunk"
     if case.numel >= BIG:
         return (
-            "right on small tensors and wrong on large ones: a race. A buffer is written while a "
-            "send or receive still uses it (through numpy, perhaps): wait for both, then add"
+            "right on small tensors and wrong on large ones: a race. A buffer is changed while it "
+            "is still being sent (through numpy, perhaps): wait for both works, then add"
         )
     return (
         "a wrong chunk: in every round the chunk that a rank receives is the one that its left "

@@ -163,6 +163,12 @@ def test_right_doublings_pass(answer, capsys):
             id="in turns",
         ),
         pytest.param(answers.send_waited_at_the_end, "before you write into its buffer", id="race"),
+        pytest.param(answers.numpy_race, "still being sent", id="race through numpy"),
+        pytest.param(
+            functools.partial(answers.doubling, swap=answers.waits_twice),
+            "gloo's second wait()",
+            id="waits twice",
+        ),
         pytest.param(
             answers.library_for_odd_ones, "build it from sends and receives", id="library for odd n"
         ),

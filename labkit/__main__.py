@@ -14,13 +14,9 @@ COMMANDS = {
     "progress": ("progress", "show lessons run, exercises passed, predictions; write a hand-in"),
     "report": ("report", "make one HTML page of what this machine measured"),
     "class": ("classroom", "make one HTML page of what a class handed in"),
-    "case": ("labkit.lessons.casebook.play", "play a case of the casebook in the terminal"),
     "course": ("author", "keep the course in order: notebooks, exercises, recordings, pictures"),
 }
-"""Name -> module, of `labkit.course` if it has no dot, and a line of help.
-
-Each module has `configure(parser)` and `main(options) -> int`.
-"""
+"""Name -> module of `labkit.course` with `configure(parser)` and `main(options) -> int`, help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _configured(module: str, command: argparse.ArgumentParser):
-    path = module if "." in module else f"labkit.course.{module}"
-    implementation = importlib.import_module(path)
+    implementation = importlib.import_module(f"labkit.course.{module}")
     implementation.configure(command)
     return implementation.main
 

@@ -8,6 +8,7 @@ add up. One bucket per tensor pays the wire's latency every time. The best is in
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,15 @@ class Coalescing:
             unpack.append(copying)
         return flow([pack, wire, unpack])
 
-    def best_bucket(self, nbytes: int) -> float:
-        """Return the bucket, in bytes, that is best for ``nbytes`` of very small tensors.
 
-        With the wire slower than the copies, T(b) = nbytes/b alpha + nbytes beta + 2 b copy: every
-        bucket pays a latency, and only the first pack and the last unpack are not hidden. The
-        derivative is zero at b = sqrt(nbytes alpha / (2 copy)).
-        """
-        return (nbytes * self.alpha / (2 * self.copy)) ** 0.5
+def peak_bytes(buckets: Sequence[Sequence[int]]) -> int:
+    """Return the most bytes that flat buffers take at a time, with two buckets on their way.
+
+    Args:
+        buckets: The bytes of each tensor, by bucket. A lone tensor needs no buffer.
+    """
+    packed = [sum(tensors) if len(tensors) > 1 else 0 for tensors in buckets]
+    return max(map(sum, pairwise([*packed, 0])), default=0)
 
 
 def flow(stages: Sequence[Sequence[float]]) -> float:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from labkit.comm import buckets, shapes
 from labkit.comm.buckets import MB, PHASES
 from labkit.lessons.coalesced_broadcast.model import Coalescing
+from labkit.measure import memory
 from labkit.measure.timing import slowest, summarize, time_calls
 
 FRESH = 64 * 2**20
@@ -46,6 +47,7 @@ CASES: dict[str, Scheme] = {
     "250 MB, buffers kept": Scheme(cap=250 * MB, keep=True),
     "already flat": Scheme(cap=None, flat=True),
     "torch's own, 25 MB": Scheme(cap=25 * MB, torch_own=True),
+    "torch's own, 250 MB": Scheme(cap=250 * 2**20, torch_own=True),
 }
 
 
@@ -117,7 +119,10 @@ def time_case(name: str, width: float, iters: int) -> dict[str, Any]:
     )
     faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     phases = {phase: spent[phase] / iters for phase in PHASES}
-    return {"samples": samples, "faults": faults / iters} | phases
+    kept.clear()
+    with memory.watch() as usage:
+        send(scheme, tensors, kept=kept)
+    return {"samples": samples, "faults": faults / iters, "peak": usage.peak} | phases
 
 
 def time_cases(names: Sequence[str], width: float, iters: int) -> list[dict[str, Any]]:

@@ -37,41 +37,9 @@ def check_diagnose(diagnose: Callable[[Timers], tuple[int, float, float]]) -> No
                 raise CheckFailed("(rank, transfer, lost)", repr(answer), "three values are asked")
             for value, kind in zip(answer, (int, float, float), strict=True):
                 checking.answer(value, kind, what="(rank, transfer, lost), each a number")
-        ranks, transfers, losses = zip(*answers, strict=True)
-        _all_equal(ranks, _straggler, "the straggler", cases, {
-            "the rank with the largest timers is the one that waits most: it is the first victim, "
-            "not the cause": lambda case: _extreme(case, max, sum),
-            "the smallest total is not enough: a rank that waited long in one call, for somebody "
-            "else, hides there what it costs in all others": lambda case: _extreme(case, min, sum),
-            "the rank that is last most *often* need not cost most: weigh each call by the seconds "
-            "that the others lose": _most_often_last,
-            "one large gap may be less than many small ones: add a rank's costs up over all calls":
-                lambda case: max(range(len(case)), key=lambda r: max(_costs(case)[r])),
-        }, "in each call the last rank has the smallest timer, and its cost is what the others "
-           "would have saved; add up per rank, then name the largest")  # fmt: skip
-        _all_equal(transfers, _transfer, "seconds that moved bytes", cases, {
-            "averaging over ranks mixes the waiting back in: take the smallest timer of each call":
-                lambda case: fmean(map(sum, case)),
-            "no rank is last in every call: take the smallest timer of each call, then add up":
-                lambda case: min(map(sum, case)),
-            "the largest timer has all the waiting in it":
-                lambda case: sum(map(max, zip(*case, strict=True))),
-        }, "moving begins when the last rank arrives: the smallest timer of each call, summed",
-            unit="s")  # fmt: skip
-        _all_equal(losses, _lost, "seconds that the straggler alone cost", cases, {
-            "without the last rank the next to last would decide: compare the two smallest timers":
-                lambda case: sum(max(call) - min(call) for call in zip(*case, strict=True)
-                                 if call.index(min(call)) == _straggler(case)),
-            "that is what all ranks cost together: only the calls in which your straggler was last":
-                lambda case: sum(map(sum, _costs(case))),
-            "that is how much more than the runner-up it cost; the question is how much":
-                lambda case: _lost(case) - sorted(map(sum, _costs(case)))[-2],
-            "several ranks wait for it at the same time; the group loses that time once":
-                lambda case: sum(sum(call) - len(call) * min(call)
-                                 for call in zip(*case, strict=True)
-                                 if call.index(min(call)) == _straggler(case)),
-        }, "without the last rank the next to last would decide: the second smallest timer minus "
-           "the smallest, in the calls where your straggler was last", unit="s")  # fmt: skip
+        questions = (_STRAGGLER, _TRANSFER, _LOST)
+        for got, question in zip(zip(*answers, strict=True), questions, strict=True):
+            checking.agree(cases, got, told=_in_milliseconds, **question)
         done.reached = f"that, on {len(cases)} jobs"
 
 
@@ -107,12 +75,10 @@ def _straggler(case: Timers) -> int:
     return totals.index(max(totals))
 
 
-def _transfer(case: Timers) -> float:
-    return sum(map(min, zip(*case, strict=True)))
-
-
-def _lost(case: Timers) -> float:
-    return max(map(sum, _costs(case)))
+def _its_calls(case: Timers) -> list[tuple[float, ...]]:
+    """Return the calls in which the straggler was the last."""
+    calls, straggler = zip(*case, strict=True), _straggler(case)
+    return [call for call in calls if call.index(min(call)) == straggler]
 
 
 def _extreme(case: Timers, choose: Callable, key: Callable) -> int:
@@ -124,28 +90,67 @@ def _most_often_last(case: Timers) -> int:
     return max(range(len(case)), key=last.count)
 
 
-def _all_equal(got, wanted, what, cases, mistakes, otherwise, *, unit="", shown=None) -> None:
-    """Hold answers to all cases to be right; name the mistake that explains all of them."""
-
-    def close(a: float, b: float) -> bool:
-        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-12) if unit else a == b
-
-    for mine, case in zip(got, cases, strict=True):
-        if close(mine, wanted(case)):
-            continue
-        meaning = next(
-            (m for m, f in mistakes.items() if all(map(close, got, map(f, cases)))), otherwise
-        )
-        raise CheckFailed(
-            f"{what}: {wanted(case):.6g} {unit}",
-            f"{mine:.6g} {unit}\nfor {(shown or _in_milliseconds)(case)}",
-            meaning,
-        )
-
-
 def _in_milliseconds(case: Timers) -> str:
     timers = [[round(1e3 * timer, 1) for timer in own] for own in case]
     return "timers in ms: " + "; ".join(f"rank {rank} {own}" for rank, own in enumerate(timers))
+
+
+_STRAGGLER = {
+    "what": "the straggler",
+    "right": _straggler,
+    "mistakes": {
+        "the rank with the largest timers is the one that waits most: it is the first victim, not "
+        "the cause": lambda case: _extreme(case, max, sum),
+        "the smallest total is not enough: a rank that waited long in one call, for somebody else, "
+        "hides there what it costs in all others": lambda case: _extreme(case, min, sum),
+        "the rank that is last most *often* need not cost most: weigh each call by the seconds "
+        "that the others lose": _most_often_last,
+        "one large gap may be less than many small ones: add a rank's costs up over all calls": (
+            lambda case: max(range(len(case)), key=lambda rank: max(_costs(case)[rank]))
+        ),
+    },
+    "otherwise": "in each call the last rank has the smallest timer, and its cost is what the "
+    "others would have saved; add up per rank, then name the largest",
+}
+_TRANSFER = {
+    "what": "seconds that moved bytes",
+    "right": lambda case: sum(map(min, zip(*case, strict=True))),
+    "unit": "s",
+    "mistakes": {
+        "averaging over ranks mixes the waiting back in: take the smallest timer of each call": (
+            lambda case: fmean(map(sum, case))
+        ),
+        "no rank is last in every call: take the smallest timer of each call, then add up": (
+            lambda case: min(map(sum, case))
+        ),
+        "the largest timer has all the waiting in it": (
+            lambda case: sum(map(max, zip(*case, strict=True)))
+        ),
+    },
+    "otherwise": "moving begins when the last rank arrives: the smallest timer of each call, "
+    "summed",
+}
+_LOST = {
+    "what": "seconds that the straggler alone cost",
+    "right": lambda case: max(map(sum, _costs(case))),
+    "unit": "s",
+    "mistakes": {
+        "without the last rank the next to last would decide: compare the two smallest timers": (
+            lambda case: sum(max(call) - min(call) for call in _its_calls(case))
+        ),
+        "that is what all ranks cost together: only the calls in which your straggler was last": (
+            lambda case: sum(map(sum, _costs(case)))
+        ),
+        "that is how much more than the runner-up it cost; the question is how much": (
+            lambda case: -sum(x - y for x, y in [sorted(map(sum, _costs(case)))[-2:]])
+        ),
+        "several ranks wait for it at the same time; the group loses that time once": (
+            lambda case: sum(sum(call) - len(call) * min(call) for call in _its_calls(case))
+        ),
+    },
+    "otherwise": "without the last rank the next to last would decide: the second smallest timer "
+    "minus the smallest, in the calls where your straggler was last",
+}
 
 
 def check_plan(plan: Callable[[Sequence[int], int, int], list[list[int]]]) -> None:
@@ -417,29 +422,17 @@ def check_latest(latest: Callable[[Sequence[float], int], float]) -> None:
         got = [checking.ask(latest, list(delays), n, limit=5.0) for delays, n in cases]
         for seconds in got:
             checking.answer(seconds, float, what="the seconds by which the latest rank is late")
+        right = [expected_latest(*case) for case in cases]
         near = all(
-            abs(mine - expected_latest(*case)) <= 0.3 * expected_latest(*case)
-            for mine, case in zip(got, cases, strict=True)
+            abs(mine - wanted) <= 0.3 * wanted for mine, wanted in zip(got, right, strict=True)
         )
-        _all_equal(got, lambda case: expected_latest(*case), "lateness of the latest", cases, {
-            "that is the mean of one rank's delays: the latest of several is later":
-                lambda case: fmean(case[0]),
-            "that is the median of one rank's delays": lambda case: median(case[0]),
-            "the group waits for the latest rank only, not for one after the other":
-                lambda case: case[1] * fmean(case[0]),
-            "that is the worst delay: with few ranks, most steps are spared it":
-                lambda case: max(case[0]),
-            "that is the median of the latest; the mean is asked, which counts rare long waits":
-                lambda case: sorted(case[0])[math.ceil(0.5 ** (1 / case[1]) * len(case[0])) - 1],
-            "the mean times 1 + 1/2 + ... + 1/n is right for exponential delays only":
-                lambda case: fmean(case[0]) * sum(1 / k for k in range(1, case[1] + 1)),
-            "a delay that occurs several times is as many times as likely: keep the ties":
-                lambda case: expected_latest(sorted(set(case[0])), case[1]),
-            "ranks draw independently: two of them may have the same delay in a step":
-                lambda case: _without_replacement(*case),
-        }, "a simulation comes near, and never exact: when is the k-th smallest delay the latest?"
-           if near else "the latest is at most x late if *every* rank is: what is the chance?",
-            unit="s", shown=lambda case: f"{len(case[0])} delays, {case[1]} ranks")  # fmt: skip
+        checking.agree(
+            cases, got, lambda case: expected_latest(*case), what="lateness of the latest",
+            mistakes=_LATEST, unit="s", told=lambda case: f"{len(case[0])} delays, {case[1]} ranks",
+            otherwise="a simulation comes near, and never exact: when is the k-th smallest delay "
+            "the latest?" if near else
+            "the latest is at most x late if *every* rank is: what is the chance?",
+        )  # fmt: skip
         verdict.reached = f"that, for {len(kinds)} lists of delays"
 
 
@@ -448,3 +441,27 @@ def _without_replacement(delays: Sequence[float], n: int) -> float:
     if n > m:
         return ordered[-1]
     return sum(math.comb(k, n - 1) * x for k, x in enumerate(ordered)) / math.comb(m, n)
+
+
+_LATEST = {
+    "that is the mean of one rank's delays: the latest of several is later": (
+        lambda case: fmean(case[0])
+    ),
+    "that is the median of one rank's delays": lambda case: median(case[0]),
+    "the group waits for the latest rank only, not for one after the other": (
+        lambda case: case[1] * fmean(case[0])
+    ),
+    "that is the worst delay: with few ranks, most steps are spared it": lambda case: max(case[0]),
+    "that is the median of the latest; the mean is asked, which counts rare long waits": (
+        lambda case: sorted(case[0])[math.ceil(0.5 ** (1 / case[1]) * len(case[0])) - 1]
+    ),
+    "the mean times 1 + 1/2 + ... + 1/n is right for exponential delays only": (
+        lambda case: fmean(case[0]) * sum(1 / k for k in range(1, case[1] + 1))
+    ),
+    "a delay that occurs several times is as many times as likely: keep the ties": (
+        lambda case: expected_latest(sorted(set(case[0])), case[1])
+    ),
+    "ranks draw independently: two of them may have the same delay in a step": (
+        lambda case: _without_replacement(*case)
+    ),
+}

@@ -14,9 +14,13 @@ COMMANDS = {
     "progress": ("progress", "show lessons run, exercises passed, predictions; write a hand-in"),
     "report": ("report", "make one HTML page of what this machine measured"),
     "class": ("classroom", "make one HTML page of what a class handed in"),
+    "case": ("labkit.lessons.casebook.play", "play a case of the casebook in the terminal"),
     "course": ("author", "keep the course in order: notebooks, exercises, recordings, pictures"),
 }
-"""Name -> module of `labkit.course` with `configure(parser)` and `main(options) -> int`, help."""
+"""Name -> module, of `labkit.course` if it has no dot, and a line of help.
+
+Each module has `configure(parser)` and `main(options) -> int`.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _configured(module: str, command: argparse.ArgumentParser):
-    implementation = importlib.import_module(f"labkit.course.{module}")
+    path = module if "." in module else f"labkit.course.{module}"
+    implementation = importlib.import_module(path)
     implementation.configure(command)
     return implementation.main
 

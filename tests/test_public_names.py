@@ -14,7 +14,6 @@ from tests.test_layers import MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 INSTRUMENTS = {
-    "labkit.comm.algorithms.all_reduce_via_root",
     "labkit.comm.algorithms.tree_reduce",
     "labkit.comm.algorithms.hierarchical_all_reduce",
     "labkit.comm.algorithms.two_levels",
@@ -28,7 +27,6 @@ INSTRUMENTS = {
 HELD = ("comm", "show")
 """Folders of the kit that are held to it; launch, fabric and measure follow when they are done."""
 TO_DO = {
-    *(f"labkit.comm.costs.{name}" for name in ("all_reduce_via_root", "all_reduce_by_exchange")),
     *(f"labkit.comm.costs.{name}" for name in ("ring_reduce_scatter", "ring_all_gather")),
     *(f"labkit.comm.costs.{name}" for name in ("tree_reduce", "tree_all_reduce")),
     "labkit.comm.costs.recursive_doubling_all_reduce",

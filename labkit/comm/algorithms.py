@@ -21,7 +21,6 @@ import torch.distributed as dist
 
 __all__ = [
     "all_reduce_by_exchange",
-    "all_reduce_via_root",
     "exchange",
     "halving_doubling_all_reduce",
     "hierarchical_all_reduce",
@@ -56,32 +55,12 @@ def exchange(
     sending.wait()
 
 
-# What one writes first: right values, at a price that grows with the number of ranks.
-
-
-def all_reduce_via_root(tensor: torch.Tensor, *, group: Group = None) -> None:
-    """Sum `tensor` over all ranks: all send it to rank 0, which adds and sends the sum back.
-
-    Rank 0's link carries (n-1) S in and (n-1) S out; the others are idle most of the time.
-    """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
-    if rank != 0:
-        dist.send(tensor, group_dst=0, group=group)
-        dist.recv(tensor, group_src=0, group=group)
-        return
-    received = torch.empty_like(tensor)
-    for src in range(1, n):
-        dist.recv(received, group_src=src, group=group)
-        tensor += received
-    for dst in range(1, n):
-        dist.send(tensor, group_dst=dst, group=group)
-
-
 def all_reduce_by_exchange(tensor: torch.Tensor, *, group: Group = None) -> None:
     """Sum `tensor` over all ranks: every rank sends its whole tensor to every other one.
 
-    n-1 rounds; in round k each rank sends to the k-th rank after it, so that no link is used
-    twice at a time. Every rank sends (n-1) S.
+    What one writes first: right values, at a price that grows with the number of ranks. n-1 rounds;
+    in round k each rank sends to the k-th rank after it, so that no link is used twice at a time.
+    Every rank sends (n-1) S.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     mine, received = tensor.clone(), torch.empty_like(tensor)

@@ -22,6 +22,10 @@ from labkit.measure import timing
 
 Group = dist.ProcessGroup | None
 
+# torch 2.13 renamed these two and warns of the old names; labkit and the lessons call these.
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 class WrongAnswer(AssertionError):
     """A collective left wrong values on a rank; the message says which and where."""
@@ -137,13 +141,13 @@ COLLECTIVES = {
         ),
         Collective(
             "reduce_scatter",
-            run=lambda b, group: dist.reduce_scatter_single(b.target, b.source, group=group),
+            run=lambda b, group: reduce_scatter_single(b.target, b.source, group=group),
             part_out=True,
             expected=lambda rank, n, numel: _share(total(n, numel), rank, n),
         ),
         Collective(
             "all_gather",
-            run=lambda b, group: dist.all_gather_single(b.target, b.source, group=group),
+            run=lambda b, group: all_gather_single(b.target, b.source, group=group),
             part_in=True,
             expected=lambda rank, n, numel: torch.cat([pattern(r, numel // n) for r in range(n)]),
         ),

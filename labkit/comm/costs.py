@@ -126,16 +126,6 @@ class Cost:
         )
 
 
-def all_reduce_via_root(n: int) -> Cost:
-    """All send S to the root, which sends S back to each. The root's link is the bottleneck."""
-    return Cost(rounds=2 * (n - 1), wire=2 * (n - 1), reduced=n - 1)
-
-
-def all_reduce_by_exchange(n: int) -> Cost:
-    """Everybody sends S to everybody."""
-    return Cost(rounds=n - 1, wire=n - 1, reduced=n - 1)
-
-
 def ring_reduce_scatter(n: int) -> Cost:
     """One turn of the ring [PY, section 3; Chan, section 5]: the least possible wire."""
     return Cost(rounds=n - 1, wire=(n - 1) / n, reduced=(n - 1) / n)
@@ -239,8 +229,6 @@ def _fold(n: int) -> Cost:
 
 
 ALL_REDUCES: dict[str, Callable[[int], Cost]] = {
-    "via root": all_reduce_via_root,
-    "exchange": all_reduce_by_exchange,
     "ring": ring_all_reduce,
     "tree": tree_all_reduce,
     "doubling": recursive_doubling_all_reduce,

@@ -138,8 +138,7 @@ def _show_question(entry: Entry) -> None:
     """Display the form; outside a notebook print the question and how to answer it."""
     plain = f"Your prediction? {entry.question} [{entry.unit}]"
     if not _in_notebook():
-        print(plain)
-        print(f'Answer in code: predict("{entry.key}", ..., value=...)')
+        print(f'{plain}\nAnswer in code: predict("{entry.key}", ..., value=...)')
         return
     from labkit.show import widgets
 
@@ -154,14 +153,12 @@ def _form(entry: Entry) -> Any:
     question = ipywidgets.HTML(f"<b>Your prediction.</b> {html.escape(entry.question)}")
     field = ipywidgets.Text(
         value="" if entry.predicted is None else f"{entry.predicted:g}",
-        placeholder="a number",
-        description="I expect",
-        layout=ipywidgets.Layout(width="16em"),
-    )
+        placeholder="a number", description="I expect", layout=ipywidgets.Layout(width="16em"),
+    )  # fmt: skip
+    field.continuous_update = False  # so that a change means Enter or leaving the field
     unit = ipywidgets.HTML(html.escape(entry.unit))
-    button = ipywidgets.Button(
-        description="Commit", button_style="primary", tooltip="Write this prediction down"
-    )
+    button = ipywidgets.Button(description="Commit", button_style="primary")
+    button.tooltip = "Write this prediction down"
     state = ipywidgets.HTML(_state(entry))
 
     def on_commit(_: Any) -> None:
@@ -171,12 +168,9 @@ def _form(entry: Entry) -> Any:
             state.value = f"Not committed: {html.escape(str(error))}"
 
     button.on_click(on_commit)
-    field.continuous_update = False  # so that a change means Enter or leaving the field
     box = ipywidgets.VBox([question, ipywidgets.HBox([field, unit, button]), state])
-    box.add_class("labkit-prediction")
-    box.layout.border_left = "4px solid #0072b2"
-    box.layout.padding = "0.4em 1em"
-    return box
+    box.layout = ipywidgets.Layout(border_left="4px solid #0072b2", padding="0.4em 1em")
+    return box.add_class("labkit-prediction")
 
 
 def _state(entry: Entry) -> str:
@@ -255,5 +249,4 @@ def _in_notebook() -> bool:
         from IPython import get_ipython
     except ImportError:
         return False
-    shell = get_ipython()
-    return shell is not None and hasattr(shell, "kernel")
+    return hasattr(get_ipython(), "kernel")

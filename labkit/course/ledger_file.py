@@ -105,7 +105,7 @@ def load(path: Path | None = None) -> dict[str, Any]:
         return _checked(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return empty()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         _set_aside(path, error)
         return empty()
 
@@ -174,13 +174,10 @@ def _set_aside(path: Path, error: Exception) -> None:
     aside = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
     try:
         path.replace(aside)
+        kept = f" It was kept as {aside.name};"
     except OSError:
-        _say(f"the ledger {path} cannot be read ({error}); starting an empty one.")
-    else:
-        _say(
-            f"the ledger {path} cannot be read ({error}). It was kept as {aside.name}; "
-            "a new one starts empty."
-        )
+        kept = ""
+    _say(f"the ledger {path} cannot be read ({error}).{kept} a new one starts empty.")
 
 
 def _say(text: str) -> None:

@@ -25,12 +25,8 @@ RUNS = Path("work") / "runs"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"experiments to run; all when none is named: {', '.join(lessons.experiments())}",
-    )
+    known = f"experiments to run; all when none is named: {', '.join(lessons.experiments())}"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=known)
     parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the records here (one experiment only)"

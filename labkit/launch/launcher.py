@@ -158,6 +158,8 @@ class _Stream:
             lines, self.partial = [self.partial], b""
         for line in lines:
             text = line.decode(errors="replace")
+            if text.startswith("[Gloo] Rank "):  # before torch 2.13, of every new group
+                continue
             self.tail.append(text)
             print(f"[rank {self.rank}] {text}", file=getattr(sys, self.name), flush=True)
         return bool(data)

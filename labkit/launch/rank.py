@@ -207,6 +207,7 @@ def _prepare_process(job: Job, rank: int, directory: Path) -> None:
 
 def join(backend: str, store: Store, rank: int, world_size: int, *, checks: bool) -> None:
     """Make the default group, with torch comparing the ranks' calls if ``checks``."""
+    import torch
     import torch.distributed as dist
 
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "256")  # calls that the flight recorder keeps
@@ -217,9 +218,24 @@ def join(backend: str, store: Store, rank: int, world_size: int, *, checks: bool
     if dist.get_debug_level() == dist.DebugLevel.DETAIL:
         # At this level every backend is wrapped in one that compares calls. DDP's constructor casts
         # the wrapper to the gloo backend to note its number of threads, and dies of SIGSEGV
-        # (torch/csrc/distributed/c10d/logger.cpp; 2.13). Nothing but those notes is lost.
+        # (torch/csrc/distributed/c10d/logger.cpp; 2.8 to 2.15). Nothing but those notes is lost.
         dist.Logger.set_construction_data_and_log = lambda *_: None
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    with _gloo_unheard() if torch.__version__ < "2.13" else contextlib.nullcontext():
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+
+
+@contextlib.contextmanager
+def _gloo_unheard() -> Iterator[None]:
+    """Drop what gloo says on standard output about its connections."""
+    sys.stdout.flush()
+    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def _listen(rank: int, directory: Path, launcher: socket.socket) -> None:

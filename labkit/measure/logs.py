@@ -11,7 +11,6 @@ a host) and neither users nor addresses. Where a file is damaged, what could be 
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.measure import nccl_tests
+from labkit.measure.foreign import one_line
 from labkit.measure.origins import Devices, Say, lines_of
 from labkit.measure.rank_logs import INSPECTOR, RECORDER, Dumped, Inspected
 from labkit.measure.records import Record, Tier
@@ -47,7 +47,7 @@ class Log:
     def problem(self, path: Path, line: int | None, text: str) -> None:
         """Note what could not be read, and where."""
         where = path.name if line is None else f"{path.name}, line {line}"
-        self.problems.append(f"{where}: {text}")
+        self.problems.append(one_line(f"{where}: {text}"))
 
 
 def read(paths: Iterable[Path | str], *, progress: Progress | None = None) -> list[Log]:
@@ -128,7 +128,7 @@ def _tool(path: Path) -> str:
     raise UnknownLog(
         f"{path} is neither a record file nor a log that labkit reads (nccl-tests' output or its "
         "JSON, NCCL Inspector, torch's flight recorder, p2pBandwidthLatencyTest). It begins: "
-        f"{first[:60]!r}"
+        f"{one_line(first, 60)!r}"
     )
 
 
@@ -138,14 +138,17 @@ _MATRIX = re.compile(r"(Unidirectional|Bidirectional)?\s*P2P=(\w+)\s+(Bandwidth|
 
 
 def _p2p_test(lines: Iterable[str], say: Say) -> list[Record]:
-    """Make a record per matrix: ``values["matrix"]``, by GPU, bytes per second or seconds."""
+    """Make a record per matrix: ``values["matrix"]``, by GPU, bytes per second or seconds.
+
+    A figure that is missing is None.
+    """
     gpus: dict[int, str] = {}
-    matrices: dict[str, list[list[float]]] = {}
+    matrices: dict[str, list[list[float | None]]] = {}
     about: dict[str, dict[str, Any]] = {}
     name, width = None, 0
     for number, line in enumerate(lines, 1):
         words = line.split()
-        if found := re.match(r"\s*Device: (\d+), (.*?), pciBusID", line):
+        if found := re.match(r"\s*Device: (\d{1,4}), (.*?), pciBusID", line):
             gpus[int(found[1])] = found[2]
         elif found := _MATRIX.search(line):
             direction, p2p, quantity = found.groups()
@@ -164,7 +167,7 @@ def _p2p_test(lines: Iterable[str], say: Say) -> list[Record]:
             if int(words[0]) != len(matrices[name]) or len(row) != width:
                 say(number, f"row {words[0]} of {name!r} has no {width} figures")
             scale = 1e-6 if about[name]["latency"] else 1e9
-            row = [x * scale for x in row] + [math.nan] * (width - len(row))
+            row = [x * scale for x in row] + [None] * (width - len(row))
             matrices[name].append(row[:width])
     where = Devices([("", gpus[i]) for i in sorted(gpus)]).provenance(library="CUDA")
     records = []

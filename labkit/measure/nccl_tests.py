@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.measure.origins import Devices, Say, case_name, settings, version
+from labkit.measure.foreign import one_line
+from labkit.measure.origins import Devices, Say, case_name, settings, version, whole
 from labkit.measure.records import Provenance, Record, Tier
 
 EXPERIMENT, JSON = "nccl-tests", "nccl-tests -J"
@@ -41,7 +42,7 @@ _TYPES = r"u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e4m3|f8e5m2|fp8_e
 _OPERATIONS = r"sum|prod|min|max|avg|mulsum|none"
 _COLUMNS = ["size", "count", "type", "redop", "root"] + 2 * ["time", "algbw", "busbw", "#wrong"]
 _NAME = re.compile(rf"(?<![a-z])({'|'.join(COLLECTIVES)})(?![a-z])")
-_ROW = re.compile(rf"(?:^|[\s:>\]|])(\d+)\s+\d+\s+({_TYPES})(?:\s+(.*\S))?\s*$")
+_ROW = re.compile(rf"(?:^|[\s:>\]|])(\d{{1,18}})\s+\d+\s+({_TYPES})(?:\s+(.*\S))?\s*$")
 _HEADER = re.compile(r"size\s+count\s+type\b.*time\s+algbw\s+busbw\s+\S.*")
 _BEGUN = re.compile(
     rf"(?:^|[\s:>\]|])(\d+\s+\d+\s+(?:{_TYPES})(?:\s+(?:{_OPERATIONS}))?(?:\s+(?:-1|\d+))?)"
@@ -60,9 +61,10 @@ _TESTS = re.compile(r"nccl-tests version (\S+) .*nccl-library=(\d+)")
 _LIBRARY = re.compile(r"\b([NR]CCL) version (\d+\.[\d.]*\d)")
 _SETTINGS = re.compile(r"nThread .*warmup iters: (\d+)\s+iters: (\d+)")
 _NETWORK = re.compile(r"Using network (\S.*\S|\S)")
-_INTEGER = re.compile(r"-?\d+")
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError)
-_FOREVER = float("inf")
+_INTEGER = re.compile(r"-?\d{1,9}")
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+_FOREVER = 1e15
+"""Microseconds; whatever lasts longer is no time."""
 
 
 @dataclass(slots=True)
@@ -257,6 +259,8 @@ def result(
     if root >= 0:
         params["root"] = root
     case = case_name(collective or "unknown", nbytes, params)
+    if "world_size" not in params:
+        collective = None  # without the number of ranks there is no bus bandwidth
     return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, where,
                   collective=collective, nbytes=nbytes, values=values)  # fmt: skip
 
@@ -300,7 +304,7 @@ def parse(lines: Iterable[str], say: Say, *, name: str = "") -> list[Record]:
         if "NCCL " in line and (own := _OWN.search(line)):
             at = own.start()
             if found := _NETWORK.search(line, at):
-                test(line).network = found[1]
+                test(line).network = one_line(found[1], 60)
             elif found := _LIBRARY.search(line, at):
                 test(line).library = f"{found[1]} {found[2]}"
             elif "set by environment" in line:
@@ -354,7 +358,7 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     elif "Avg bus bandwidth" in line:
         test(line).ended = True
     elif "Test NCCL failure" in line or "Test CUDA failure" in line:
-        test(line).failures.append((number, line.strip()[:120]))
+        test(line).failures.append((number, one_line(line.strip(), 120)))
     elif line.strip("# \t\r\n") == "...":
         test(line).devices.complete = False
     elif ("_perf" in line and "concluded" not in line) or "CCL_" in line:  # a command
@@ -376,6 +380,9 @@ def parse_json(text: str, say: Say) -> list[Record]:
     except json.JSONDecodeError as error:
         say(error.lineno, f"cut short or damaged at column {error.colno}: the rest is lost")
         document = _whole_parts(text)
+    except (ValueError, RecursionError) as error:
+        say(None, f"no JSON that can be read: {one_line(error)}")
+        return []
     if not isinstance(document, dict):
         say(None, "no object with results")
         return []
@@ -385,7 +392,8 @@ def parse_json(text: str, say: Say) -> list[Record]:
     except _DAMAGE as error:
         say(None, f"what was measured is damaged: {error!r}")
     records = []
-    for number, row in enumerate(document.get("results") or [], 1):
+    results = document.get("results") or []
+    for number, row in enumerate(results if isinstance(results, list) else [], 1):
         try:
             found = list(_results(row, COLLECTIVES.get(name), about, where, hosts))
         except _DAMAGE as error:
@@ -411,14 +419,14 @@ def _origin(document: dict) -> tuple[str, dict[str, Any], Provenance, list[str]]
     code = document.get("nccl_version")
     about = {
         **devices.params(),
-        "warmup": config.get("warmup_iters"),
-        "iters": config.get("iterations"),
+        "warmup": whole(config.get("warmup_iters") or 0),
+        "iters": whole(config.get("iterations") or 0),
         "settings": _written(settings("\n".join(map(str, document.get("env") or [])))),
     }
     where = devices.provenance(
-        library=f"NCCL {version(int(code))}" if code else "NCCL",
-        date=str(document.get("start_time") or ""),
-        command=f"{name}_perf" if name else program,
+        library=f"NCCL {version(whole(code))}" if code else "NCCL",
+        date=one_line(document.get("start_time") or "", 30),
+        command=f"{name}_perf" if name else one_line(program, 60),
     )
     return name, about, where, devices.hosts
 
@@ -428,13 +436,15 @@ def _results(
 ) -> Iterator[Record]:
     """Yield the records of one size: out of place, in place."""
     for place, in_place in (("out_of_place", False), ("in_place", True)):
-        if (figures := row.get(place)) and row["size"]:
+        if (figures := row.get(place)) and (size := whole(row["size"])):
             each = (row.get(f"{place}_per_iter") or {}).get("times_us")
             micros = each or [figures.get("time", figures.get("cpu_time"))]
-            key = row["size"], str(row["type"]), str(row["redop"]), row["root"], in_place
-            values = {"busbw": float(figures["bus_bw"]) * 1e9, "wrong": figures["nwrong"]}
+            words = one_line(row["type"], 20), one_line(row["redop"], 20)
+            wrong = figures["nwrong"] if figures["nwrong"] is None else float(figures["nwrong"])
+            values = {"busbw": float(figures["bus_bw"]) * 1e9, "wrong": wrong}
+            key = size, *words, whole(row["root"]), in_place
             seconds = [float(time) / 1e6 for time in micros]
-            if not all(0 < time < _FOREVER for time in seconds):
+            if not all(0 < time < _FOREVER / 1e6 for time in seconds):
                 raise ValueError(f"time {micros}")
             yield result(collective, key, seconds, about, where, values=values | {"hosts": hosts})
 
@@ -448,11 +458,11 @@ def _whole_parts(text: str) -> dict[str, Any]:
     decoder, found = json.JSONDecoder(), {}
     for key in ("start_time", "args", "nccl_version", "config"):
         if (at := text.find(f'"{key}":')) >= 0:
-            with contextlib.suppress(json.JSONDecodeError):
+            with contextlib.suppress(ValueError, RecursionError):
                 found[key], _ = decoder.raw_decode(text, at + len(key) + 3)
     at = text.find('"results":[') + len('"results":[')
     found["results"] = []
-    with contextlib.suppress(json.JSONDecodeError):
+    with contextlib.suppress(ValueError, RecursionError):
         while text[at : at + 1] == "{":
             row, at = decoder.raw_decode(text, at)
             found["results"].append(row)

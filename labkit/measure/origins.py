@@ -11,12 +11,14 @@ from typing import Any
 
 from labkit.launch.machine import Machine
 from labkit.launch.torchrun import Node
+from labkit.measure.foreign import one_line
 from labkit.measure.records import Provenance
 
 Say = Callable[[int | None, str], None]
 """Told the number of a line, from 1, and what is wrong there."""
 _ADDRESS = re.compile(r"\d+[.-]\d+[.-]\d+[.-]\d+")
 _TALK = re.compile(r".CCL_(?:DEBUG|HOSTID)")
+_WHOLE = re.compile(r"-?\d{1,18}(?:\.0*)?")
 _SETTING = re.compile(r"\b([NR]CCL_[A-Z0-9_]+)(?:=| set by environment to )([^\s'\"`]+)")
 
 
@@ -55,7 +57,7 @@ class Devices:
         """The hosts' names, in the order of their ranks, without domains; an address is no name."""
         found = dict.fromkeys(host for host, _ in self.ranks)
         return [
-            f"host {i}" if _ADDRESS.search(name) else name.partition(".")[0]
+            f"host {i}" if _ADDRESS.search(name) else one_line(name.partition(".")[0], 60)
             for i, name in enumerate(found)
         ]
 
@@ -79,17 +81,30 @@ class Devices:
             for ranks in by_host.values()
         ]
         machine = nodes[0].machine if nodes else _machine(())
-        return Provenance(machine, library, date, command, tuple(nodes))
+        return Provenance(machine, one_line(library, 60), date, command, tuple(nodes))
 
 
 def _machine(gpus: Iterable[str]) -> Machine:
-    return Machine("", 0, None, 0, tuple(filter(None, gpus)), "", "", "", virtual=False)
+    return Machine(
+        "", 0, None, 0, tuple(one_line(gpu, 80) for gpu in gpus if gpu), "", "", "", virtual=False
+    )
 
 
 def version(code: int) -> str:
     """Write NCCL's version number as its name: 22807 is 2.28.7, 2708 was 2.7.8."""
     base = 10000 if code >= 10000 else 1000
     return f"{code // base}.{code % base // 100}.{code % 100}"
+
+
+def whole(number: Any) -> int:
+    """Return a whole number of at most 18 digits.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(number, bool) or not _WHOLE.fullmatch(str(number)[:40].strip()):
+        raise ValueError(f"no whole number: {str(number)[:20]!r}")
+    return int(float(number)) if "." in str(number) else int(number)
 
 
 def settings(text: str) -> dict[str, str]:
@@ -100,7 +115,7 @@ def settings(text: str) -> dict[str, str]:
         {'NCCL_ALGO': 'Ring'}
     """
     return {
-        name: value.rstrip(".")
+        name: one_line(value.rstrip("."), 60)
         for name, value in _SETTING.findall(text)
         if "/" not in value and not _ADDRESS.search(value) and not _TALK.match(name)
     }

@@ -11,14 +11,19 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from labkit.measure.origins import Devices, Say, case_name, lines_of
+from labkit.measure.foreign import one_line
+from labkit.measure.origins import Devices, Say, case_name, lines_of, whole
 from labkit.measure.records import Record, Tier
 
 INSPECTOR, RECORDER = "NCCL Inspector", "flight recorder"
+_LONGEST = 2**16
+"""Characters of one object, at most."""
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _Times = dict[int, dict[int, float]]
 """By rank and number of the call: seconds."""
 
@@ -58,36 +63,40 @@ class Inspected:
                     say(begun, "cut short: not a whole object")
                 begun, pending = number, ""
             pending += line
+            if not line.rstrip().endswith("}") and len(pending) < _LONGEST:
+                continue  # an object over several lines
             try:
                 entry = json.loads(pending)
-            except json.JSONDecodeError:
-                continue  # an object over several lines, or a damaged one
-            pending = ""
-            try:
                 if "header" in entry:
                     above = entry  # newer versions write it once for many calls
-                if kind := next(
-                    (kind for kind in ("coll", "p2p") if f"{kind}_perf" in entry), None
-                ):
+                kind = next((kind for kind in ("coll", "p2p") if f"{kind}_perf" in entry), None)
+                if kind:
                     self._add(above | entry, kind)
-            except (KeyError, TypeError, ValueError) as error:
+            except json.JSONDecodeError:
+                if len(pending) < _LONGEST:
+                    continue
+                say(begun, "not a whole object")
+            except (*_DAMAGE, RecursionError) as error:
                 say(number, f"no whole call: {error!r}")
+            pending = ""
         if pending.strip():
             say(begun, "cut short: not a whole object")
 
     def _add(self, entry: dict, kind: str) -> None:
         header, about = entry["header"], entry.get("metadata") or {}
         perf = entry[f"{kind}_perf"]
-        micros, size = perf[f"{kind}_exec_time_us"], perf[f"{kind}_msg_size_bytes"]
-        n, rank = header["n_ranks"], header["rank"]
+        micros, size = float(perf[f"{kind}_exec_time_us"]), whole(perf[f"{kind}_msg_size_bytes"])
+        n, rank, name = whole(header["n_ranks"]), whole(header["rank"]), one_line(perf[kind], 40)
+        if not (0 < micros < 1e15 and 0 <= size < 1e18 and 0 < n < 1e7):
+            return
         # What is called the size is a rank's part in some collectives: the bandwidth tells.
-        parts = perf[f"{kind}_algobw_gbs"] * 1e3 * micros / size if size else 1.0
-        nbytes = int(size * n if n > 1 and abs(parts / n - 1) < 0.1 else size)
-        if micros > 0:
-            key = header["id"], n, header.get("nnodes"), perf[kind], nbytes
-            self.times[key][rank][perf[f"{kind}_sn"]] = micros / 1e6
-            self.hosts[header["id"]][rank] = str(about.get("hostname", ""))
-            self.date = self.date or about.get("dump_timestamp_us", 0) / 1e6
+        parts = float(perf[f"{kind}_algobw_gbs"]) * 1e3 * micros / size if size else 1.0
+        nbytes = size * n if n > 1 and abs(parts / n - 1) < 0.1 else size
+        communicator, nodes = one_line(header["id"], 40), whole(header.get("nnodes") or 0)
+        number = whole(perf[f"{kind}_sn"])
+        self.times[communicator, n, nodes, name, nbytes][rank][number] = micros / 1e6
+        self.hosts[communicator][rank] = str(about.get("hostname", ""))
+        self.date = self.date or float(about.get("dump_timestamp_us", 0)) / 1e6
 
     def findings(self) -> list[str]:
         """Say nothing: what there is to say is in the records."""
@@ -134,7 +143,8 @@ def _together(times: _Times) -> tuple[list[int], list[list[float]]]:
 
 
 def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else ""
+    known = 0 < seconds < 2**32
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if known else ""
 
 
 # torch's flight recorder. Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, version 2.10.
@@ -147,27 +157,67 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which a dump never needs")
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a dump says of one call."""
+
+    group: tuple[str, str]
+    """Number and name."""
+    name: str
+    number: int
+    p2p: bool
+    done: bool
+    seconds: float
+    """0 where the dump has no duration."""
+    nbytes: int
+    where: str
+    """The innermost line of Python: ``"train.py:88"``."""
+
+    @classmethod
+    def of(cls, entry: dict) -> _Entry:
+        number, label = entry["process_group"]
+        p2p = bool(entry["is_p2p"])
+        frame = next(iter(entry.get("frames") or []), None)
+        seconds = float(entry.get("duration_ms") or 0.0) / 1e3
+        return cls(
+            (one_line(number, 60), one_line(label, 60)),
+            one_line(entry["profiling_name"], 60),
+            whole(entry["p2p_seq_id" if p2p else "collective_seq_id"]),
+            p2p,
+            bool(entry.get("retired")) or entry.get("state") == "completed",
+            seconds if 0 < seconds < 1e9 else 0.0,
+            max(_nbytes(entry, side) for side in ("input", "output")),
+            one_line(f"{Path(frame['filename']).name}:{frame['line']}", 80) if frame else "",
+        )
+
+
 class Dumped:
     """The dumps of the ranks of a job, one file each."""
 
     def __init__(self) -> None:
-        self.dumps: list[tuple[int, dict]] = []
+        self.entries: dict[int, list[_Entry]] = {}
+        self.members: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self.library = ""
 
     def read(self, path: Path, say: Say, told: Callable[[int], None]) -> None:
         """Read one rank's dump, a pickle or JSON; the file's name ends with the rank."""
-        raw = path.read_bytes()
+        if not (found := re.search(r"(\d{1,7})(?:\.\w+)?$", path.name)):
+            say(None, "its name does not end with a rank")
+            return
+        raw, rank = path.read_bytes(), int(found[1])
         told(len(raw))
         try:
             dump = json.loads(raw) if raw.lstrip()[:1] == b"{" else _Plain(io.BytesIO(raw)).load()
-            for entry in dump["entries"]:
-                _ = entry["process_group"], entry["profiling_name"], entry["is_p2p"]
+            entries = [_Entry.of(entry) for entry in dump["entries"]]
+            groups = dump.get("pg_config") or {}
+            for group in {entry.group for entry in entries}:
+                told_ranks = json.loads((groups.get(group[0]) or {}).get("ranks", "[]"))
+                self.members[group] |= {rank, *map(whole, told_ranks)}
         except Exception as error:  # a damaged pickle may raise anything
             say(None, f"cut short, damaged or no dump: {error}")
             return
-        if found := re.search(r"(\d+)(?:\.\w+)?$", path.name):
-            self.dumps.append((int(found[1]), dump))
-        else:
-            say(None, "its name does not end with a rank")
+        self.entries[rank] = entries
+        self.library = self.library or one_line(dump.get("comm_lib_version") or "", 40)
 
     def records(self) -> list[Record]:
         """Make a record per group, collective and size, of the calls that have a duration.
@@ -175,20 +225,19 @@ class Dumped:
         They have one under TORCH_NCCL_ENABLE_TIMING=1 only.
         """
         calls: dict[tuple, _Times] = defaultdict(lambda: defaultdict(dict))
-        for rank, dump in self.dumps:
-            for entry in dump["entries"]:
-                if entry.get("duration_ms"):
-                    nbytes = max(_nbytes(entry, side) for side in ("input", "output"))
-                    name = entry["profiling_name"].rpartition(":")[2]
-                    key = tuple(entry["process_group"]), _TORCH.get(name, name), nbytes
-                    calls[key][rank][_number(entry)] = entry["duration_ms"] / 1e3
-        library = next((dump.get("comm_lib_version") for _, dump in self.dumps), None)
-        where = Devices().provenance(library=f"NCCL {library or ''}".strip())
+        for rank, entries in self.entries.items():
+            for entry in entries:
+                if entry.seconds:
+                    name = entry.name.rpartition(":")[2]
+                    key = entry.group, _TORCH.get(name, name), entry.nbytes
+                    calls[key][rank][entry.number] = entry.seconds
+        where = Devices().provenance(library=f"NCCL {self.library}".strip())
         records = []
         for (group, name, nbytes), times in calls.items():
             ranks, samples = _together(times)
-            params = {"world_size": len(ranks), "group": group[1]}
-            collective = name if name in _COLLECTIVES.values() else None
+            n = max(len(self.members[group]), len(ranks))
+            params = {"world_size": n, "group": group[1]}
+            collective = name if name in _COLLECTIVES.values() and n > 1 else None
             case = case_name(name, nbytes, params)
             records.append(
                 Record(RECORDER, case, params, samples, Tier.RECORDED, where, collective=collective,
@@ -198,42 +247,32 @@ class Dumped:
 
     def findings(self) -> list[str]:
         """Say, for each group, which ranks stand in which collective and which are not there."""
-        last: dict[tuple, dict[int, dict]] = defaultdict(dict)
-        members: dict[tuple, set[int]] = defaultdict(set)
-        for rank, dump in self.dumps:
-            for entry in dump["entries"]:
-                if not entry["is_p2p"]:
-                    group = tuple(entry["process_group"])
-                    told = (dump.get("pg_config") or {}).get(group[0]) or {}
-                    members[group] |= {rank, *json.loads(told.get("ranks", "[]"))}
-                    last[group][rank] = entry
-        return [line for group in last for line in _stand(group[1], members[group], last[group])]
+        last: dict[tuple, dict[int, _Entry]] = defaultdict(dict)
+        for rank, entries in self.entries.items():
+            for entry in entries:
+                if not entry.p2p:
+                    last[entry.group][rank] = entry
+        return [line for group in last for line in _stand(self.members[group], last[group])]
 
 
-def _stand(group: str, members: set[int], last: dict[int, dict]) -> Iterator[str]:
+def _stand(members: set[int], last: dict[int, _Entry]) -> Iterator[str]:
     """Say who stands where in one group: its ranks, and the last collective that each entered."""
-    if all(entry.get("retired") or entry["state"] == "completed" for entry in last.values()):
+    if all(entry.done for entry in last.values()):
         return
-    front = max(map(_number, last.values()))
-    there = [rank for rank in sorted(last) if _number(last[rank]) == front]
-    names = sorted({last[rank]["profiling_name"] for rank in there})
-    yield f"group {group}: ranks {there} are in number {front}, {' and '.join(names)}"
+    front = max(entry.number for entry in last.values())
+    there = [rank for rank in sorted(last) if last[rank].number == front]
+    names = sorted({last[rank].name for rank in there})
+    group = f"group {last[there[0]].group[1]}"
+    yield f"{group}: ranks {there} are in number {front}, {' and '.join(names)}"
     if len(names) > 1:
-        yield f"group {group}: number {front} is not the same collective on all ranks"
+        yield f"{group}: number {front} is not the same collective on all ranks"
     for rank in sorted(members - set(there)):
         if rank not in last:
-            yield f"group {group}: there is no dump of rank {rank}"
+            yield f"{group}: there is no dump of rank {rank}"
             continue
-        frame = next(iter(last[rank].get("frames") or []), None)
-        at = f", called at {Path(frame['filename']).name}:{frame['line']}" if frame else ""
-        yield (
-            f"group {group}: rank {rank} came to number {_number(last[rank])} only "
-            f"({last[rank]['profiling_name']}{at}); the others wait for it"
-        )
-
-
-def _number(entry: dict) -> int:
-    return entry["p2p_seq_id" if entry["is_p2p"] else "collective_seq_id"]
+        at = f", called at {last[rank].where}" if last[rank].where else ""
+        came = f"rank {rank} came to number {last[rank].number} only ({last[rank].name}{at})"
+        yield f"{group}: {came}; the others wait for it"
 
 
 _TORCH = {
@@ -250,4 +289,5 @@ _ITEM = {"Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4,
 def _nbytes(entry: dict, side: str) -> int:
     shapes, types = entry.get(f"{side}_sizes") or [], entry.get(f"{side}_dtypes") or []
     pairs = itertools.zip_longest(shapes, types[: len(shapes)], fillvalue=(types or ["Byte"])[0])
-    return sum(math.prod(shape) * _ITEM.get(dtype, 1) for shape, dtype in pairs)
+    total = sum(math.prod(map(whole, shape)) * _ITEM.get(dtype, 1) for shape, dtype in pairs)
+    return min(max(total, 0), 10**18)

@@ -102,7 +102,8 @@ class Record:
     @property
     def world_size(self) -> int:
         """Number of ranks: as the settings say, else as many as have samples."""
-        return self.params.get("world_size") or len(self.samples)
+        told = self.params.get("world_size")
+        return told if isinstance(told, int) and told > 0 else len(self.samples)
 
     @property
     def seconds(self) -> list[float]:
@@ -132,6 +133,8 @@ _FACTORS: dict[str, Callable[[int], float]] = {
     "reduce_scatter": lambda n: (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
     "all_to_all": lambda n: (n - 1) / n,
+    "gather": lambda n: (n - 1) / n,
+    "scatter": lambda n: (n - 1) / n,
     "broadcast": lambda n: 1.0,
     "reduce": lambda n: 1.0,
     "send": lambda n: 1.0,
@@ -240,7 +243,7 @@ def _record(entry: dict[str, Any], version: int) -> Record:
 _MACHINE = foreign.table(
     {
         "cpu_model": foreign.text(),
-        "cpus": {"type": "integer", "minimum": 1},
+        "cpus": {"type": "integer", "minimum": 0},
         "cpu_quota": foreign.FIGURE,
         "memory": {"type": "integer"},
         "gpus": foreign.array(foreign.text(), most=10_000),

@@ -12,13 +12,6 @@ def shares(numel: int, n: int) -> np.ndarray:
     return numel // n + (np.arange(n) < numel % n)
 
 
-def all_reduce_via_root(n: int, numel: int) -> np.ndarray:
-    """S from each to rank 0, and S from rank 0 to each."""
-    sent = np.zeros((n, n), dtype=np.int64)
-    sent[1:, 0] = sent[0, 1:] = numel
-    return sent
-
-
 def all_reduce_by_exchange(n: int, numel: int) -> np.ndarray:
     """S from each to each."""
     return numel * (1 - np.eye(n, dtype=np.int64))

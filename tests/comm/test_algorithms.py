@@ -13,7 +13,7 @@ from labkit.measure import wire
 from tests.comm import algorithm_bytes
 
 ALL_REDUCES = [name for name in algorithms.__all__ if name.endswith("all_reduce")]
-ALL_REDUCES += ["all_reduce_via_root", "all_reduce_by_exchange"]
+ALL_REDUCES += ["all_reduce_by_exchange"]
 ALL_REDUCES.remove("hierarchical_all_reduce")
 SIZES = (1, 5, 1001, 6720)  # fewer elements than ranks, odd ones, a multiple of 2 to 8
 

@@ -16,8 +16,6 @@ pytestmark = pytest.mark.timed
 
 HOSTS, NBYTES, RATE, CHUNKS = 4, 2**21, "200mbit", 4
 IN_PLACE = {
-    "all_reduce_via_root": {},
-    "all_reduce_by_exchange": {},
     "ring_all_reduce": {},
     "tree_broadcast": {},
     "tree_reduce": {},

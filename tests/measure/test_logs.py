@@ -9,11 +9,13 @@ import re
 import time
 
 import pytest
+from hypothesis import example, given
 from pytest import approx
 
 from labkit import launch
-from labkit.measure import logs, nccl_tests
+from labkit.measure import logs, nccl_tests, records
 from labkit.measure.records import Tier
+from tests.test_foreign_files import FUZZ, mutations
 
 # An excerpt (the first two and the last size of each test) of a real log: alltoall and sendrecv
 # between two hosts. Source: github.com/xxrjun/nccl-tests-cluster, commit 455de4f,
@@ -320,6 +322,70 @@ def test_json_that_is_cut_short_keeps_what_is_whole(tmp_path):
     assert re.match(r"out.json, line 1: cut short or damaged at column \d+", log.problems[0])
 
 
+def call(rank, number, micros, **perf):
+    size, n = perf.get("size", 2**20), 2
+    name = perf.get("name", "AllReduce")
+    parts = n if name == "ReduceScatter" else 1
+    return json.dumps(
+        {
+            "header": {"id": "0x7f", "rank": rank, "n_ranks": n, "nnodes": 2},
+            "metadata": {"inspector_output_format_version": "v4.0", "hostname": f"node-{rank}",
+                         "dump_timestamp_us": 1748030377748202, "pid": 5},
+            "coll_perf": {"coll": name, "coll_sn": number, "coll_msg_size_bytes": size,
+                          "coll_exec_time_us": micros,
+                          "coll_algobw_gbs": parts * size / micros / 1e3, "coll_busbw_gbs": 1.0},
+        }
+    )  # fmt: skip
+
+
+def entry(number, millis, **more):
+    return {
+        "process_group": ["0", "default_pg"], "profiling_name": "nccl:_reduce_scatter_base",
+        "is_p2p": False, "collective_seq_id": number, "p2p_seq_id": 0, "duration_ms": millis,
+        "input_sizes": [[4, 256]], "input_dtypes": ["BFloat16"], "output_sizes": [[256]],
+        "output_dtypes": ["BFloat16"], "state": "completed", "retired": True,
+    } | more  # fmt: skip
+
+
+def hold(path):
+    """Read a file and keep what it holds, as a report does."""
+    with contextlib.suppress(logs.UnknownLog):
+        for log in logs.read([path]):
+            records.load(records.save(log.records, path.with_name("kept.json")))
+            assert all(line.isprintable() for line in (*log.problems, *log.findings))
+            assert all(
+                record.busbw is None or record.busbw >= 0
+                for record in log.records
+                if record.samples
+            )
+
+
+@FUZZ
+@given(mutations(document()))
+@example(document() | {"results": 10**400})
+def test_hostile_json_of_nccl_tests(tmp_path, made):
+    path = tmp_path / "out.json"
+    path.write_text(json.dumps(made))
+    hold(path)
+
+
+@FUZZ
+@given(mutations(json.loads(call(0, 7, 90))))
+def test_hostile_inspector(tmp_path, made):
+    path = tmp_path / "host-pid5.log"
+    path.write_text("\n".join([call(0, 3, 80), json.dumps(made), call(0, 4, 80)]))
+    hold(path)
+
+
+@FUZZ
+@given(mutations({"version": "2.10", "entries": [entry(1, 0.5), entry(2, 0.5)],
+                  "pg_config": {"0": {"ranks": "[0, 1]"}}}))  # fmt: skip
+def test_hostile_dump(tmp_path, made):
+    path = tmp_path / "dump_0"
+    path.write_bytes(pickle.dumps(made))
+    hold(path)
+
+
 @pytest.mark.parametrize("tool", ["nccl-tests", "-J", "inspector", "p2p"])
 def test_no_damage_makes_it_fail(tmp_path, tool):
     texts = {"nccl-tests": REAL + V2_13, "-J": json.dumps(document()), "p2p": P2P,
@@ -358,22 +424,6 @@ def test_a_file_that_is_none_of_these_is_refused(tmp_path):
     (tmp_path / "empty.log").write_text("")
     with pytest.raises(logs.UnknownLog, match="is empty"):
         logs.read([tmp_path / "empty.log"])
-
-
-def call(rank, number, micros, **perf):
-    size, n = perf.get("size", 2**20), 2
-    name = perf.get("name", "AllReduce")
-    parts = n if name == "ReduceScatter" else 1
-    return json.dumps(
-        {
-            "header": {"id": "0x7f", "rank": rank, "n_ranks": n, "nnodes": 2},
-            "metadata": {"inspector_output_format_version": "v4.0", "hostname": f"node-{rank}",
-                         "dump_timestamp_us": 1748030377748202, "pid": 5},
-            "coll_perf": {"coll": name, "coll_sn": number, "coll_msg_size_bytes": size,
-                          "coll_exec_time_us": micros,
-                          "coll_algobw_gbs": parts * size / micros / 1e3, "coll_busbw_gbs": 1.0},
-        }
-    )  # fmt: skip
 
 
 def test_inspector_files_of_ranks_are_one_log_and_tell_who_keeps_others_waiting(tmp_path):
@@ -422,15 +472,6 @@ def test_flight_recorder_dumps_tell_who_waits_for_whom(tmp_path):
         r"distributed_c10d.py:\d+\); the others wait for it",
         log.findings[1],
     )
-
-
-def entry(number, millis, **more):
-    return {
-        "process_group": ["0", "default_pg"], "profiling_name": "nccl:_reduce_scatter_base",
-        "is_p2p": False, "collective_seq_id": number, "p2p_seq_id": 0, "duration_ms": millis,
-        "input_sizes": [[4, 256]], "input_dtypes": ["BFloat16"], "output_sizes": [[256]],
-        "output_dtypes": ["BFloat16"], "state": "completed", "retired": True,
-    } | more  # fmt: skip
 
 
 def test_dumps_with_durations_are_records(tmp_path):

@@ -28,8 +28,6 @@ def program(name, numel, kwargs):
         ("recursive_doubling_all_reduce", {}),
         ("halving_doubling_all_reduce", {}),
         ("pipelined_broadcast", {"chunks": 5}),
-        ("all_reduce_by_exchange", {}),
-        ("all_reduce_via_root", {}),
     ],
 )
 def test_rounds_are_what_the_model_says(name, kwargs):

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
+from labkit.comm.collectives import all_gather_single, reduce_scatter_single
 from labkit.measure import memory, wire
 
 S = 2 * 12 * 4096  # divides by 2 x world_size x unit for 2, 3 and 4 ranks
@@ -30,8 +31,8 @@ def every_collective():
         "all_reduce": lambda: dist.all_reduce(x),
         "reduce": lambda: dist.reduce(x, 0),
         "broadcast": lambda: dist.broadcast(x, 0),
-        "reduce_scatter": lambda: dist.reduce_scatter_single(part, x),
-        "all_gather": lambda: dist.all_gather_single(y, part),
+        "reduce_scatter": lambda: reduce_scatter_single(part, x),
+        "all_gather": lambda: all_gather_single(y, part),
         "all_to_all": lambda: dist.all_to_all_single(y, x),
         "barrier": dist.barrier,
     }

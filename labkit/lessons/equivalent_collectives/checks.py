@@ -12,31 +12,28 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from labkit.comm import algorithms, costs
+from labkit.comm import costs
 from labkit.course import checking
 from labkit.course.checking import CheckFailed
 from labkit.launch.errors import RankDied
-from labkit.lessons.equivalent_collectives.programs import slowed_messages
 from labkit.measure import memory, wire
-from labkit.measure.calls import CallLog
 from labkit.measure.records import bus_factor
 from labkit.measure.rounds import rounds
 
 BIG = 2**18
 """Elements of a tensor whose messages do not fit into the kernel's buffers."""
-LATE = 0.02
-"""Seconds that odd ranks wait before they post a receive of a big tensor."""
+LATE = 0.05
+"""Seconds by which odd ranks start later with a big tensor."""
 PARS = {
     "6.1": "1.5 S sent per rank, 6 messages and 0.5 S of scratch on 4 ranks",
     "6.2": "chunks + n - 2 rounds, S per link, 2 pieces of scratch",
@@ -97,8 +94,6 @@ class _Run:
     report: wire.Report
     peak: int
     """Bytes of scratch, torch's and numpy's."""
-    borrowed: list[str]
-    """Functions of labkit that did the work."""
 
     @property
     def messages(self) -> list[Any]:
@@ -113,27 +108,20 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
         cases += [_Case(4, (4000,), torch.int64), _Case(5, (15, 7), torch.float64)]
         cases += [_Case(n, (length,)) for n in (2, 1, 3, 5, 7) for length in (60 * n, 60 * n + 1)]
         for case, runs in _tried(ring_all_reduce, cases, wrong=_wrong_ring):
-            most = 2 * (case.numel - case.numel // case.n)  # elements
-            checking.at_most(
-                _sent(runs) / case.dtype.itemsize,
-                most,
-                what=f"{case}: sent by the busiest rank",
-                unit="elements",
-                meaning="the values are right, but a ring sends 2(n-1)/n S; (n-1) S means that "
-                "whole tensors go around instead of chunks, 2(n-1) S on one rank that it serves "
-                "all",
-            )
-            checking.at_most(
-                max(len(run.messages) for run in runs),
-                2 * (case.n - 1),
-                what=f"{case}: messages sent by the busiest rank",
-                unit="messages",
-                meaning="more messages than rounds: each of the 2(n-1) rounds sends one chunk",
-            )
+            sent, messages = _sent(runs, case), max(len(run.messages) for run in runs)
+            _hold(
+                case, "sent by the busiest rank, elements", sent,
+                2 * (case.numel - case.numel // case.n),
+                "the values are right, but a ring sends 2(n-1)/n S; (n-1) S means that whole "
+                "tensors go around instead of chunks, 2(n-1) S on one rank that it serves all",
+            )  # fmt: skip
+            _hold(
+                case, "messages sent by the busiest rank", messages, 2 * (case.n - 1),
+                "more messages than rounds: each of the 2(n-1) rounds sends one chunk",
+            )  # fmt: skip
             if case in (_Case(4, (4000,)), _Case(4, (BIG,))):
-                _scratch(case, runs, 2 / 4, "one chunk to receive into is enough")
-                share, messages = _sent(runs) / case.numel / 4, max(len(r.messages) for r in runs)
-                verdict.reached = f"{share:.4g} S and {messages} messages on 4 ranks"
+                _hold_scratch(case, runs, 2 / 4, "one chunk to receive into is enough")
+                verdict.reached = f"{sent / case.numel:.4g} S and {messages} messages on 4 ranks"
 
 
 def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
@@ -157,35 +145,27 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
                             "in a chain each rank sends to the next one only, and the last to "
                             "nobody; a root that serves several shares its link between them",
                         )
-            piece, took = math.ceil(case.numel / chunks), _rounds(runs)
-            costs_of_it = (
-                (
-                    _sent(runs) / case.dtype.itemsize, case.numel, "sent by the busiest rank",
-                    "elements", "a chain passes each element on once",
-                ),
-                (
-                    max((c.nbytes for run in runs for c in run.messages), default=0)
-                    / case.dtype.itemsize,
-                    piece, "largest message", "elements",
-                    "the tensor is not cut into `chunks` pieces",
-                ),
-                (
-                    max(len(run.messages) for run in runs), chunks, "messages on a link",
-                    "messages", "more pieces than `chunks`: take their number from the argument",
-                ),
-                (
-                    took,
-                    min(chunks, case.numel) + case.n - 2 if case.n > 1 else 0,
-                    "rounds", "rounds",
-                    "a rank waits for more than the piece that it passes on: it collects all "
-                    "pieces first (store and forward), or waits for a send before it receives the "
-                    "next piece",
-                ),
+            item, took = case.dtype.itemsize, _rounds(runs)
+            largest = max((c.nbytes for run in runs for c in run.messages), default=0) / item
+            _hold(
+                case, "sent by the busiest rank, elements", _sent(runs, case), case.numel,
+                "a chain passes each element on once",
             )  # fmt: skip
-            for got, par, what, unit, meaning in costs_of_it:
-                checking.at_most(got, par, what=f"{case}: {what}", unit=unit, meaning=meaning)
+            _hold(
+                case, "largest message, elements", largest, math.ceil(case.numel / chunks),
+                "the tensor is not cut into `chunks` pieces",
+            )  # fmt: skip
+            _hold(
+                case, "messages on a link", max(len(run.messages) for run in runs), chunks,
+                "more pieces than `chunks`: take their number from the argument",
+            )  # fmt: skip
+            _hold(
+                case, "rounds", took, min(chunks, case.numel) + case.n - 2 if case.n > 1 else 0,
+                "a rank waits for more than the piece that it passes on: it collects all pieces "
+                "first (store and forward), or waits for a send before it receives the next piece",
+            )  # fmt: skip
             if case.numel == BIG:
-                _scratch(case, runs, 2 / chunks, "a piece can be received where it belongs")
+                _hold_scratch(case, runs, 2 / chunks, "a piece can be received where it belongs")
                 verdict.reached = f"{took} rounds for {chunks} chunks on {case.n} ranks"
 
 
@@ -197,16 +177,13 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
         reached = {}
         for case, runs in _tried(recursive_doubling, cases, wrong=_wrong_sum):
             reached[case.n] = _rounds(runs)
-            checking.at_most(
-                reached[case.n],
-                costs.recursive_doubling_all_reduce(case.n).rounds,
-                what=f"{case}: rounds",
-                unit="rounds",
-                meaning="a ring or a tree in disguise, or two exchanges where one will do: in "
-                "round k every rank swaps its whole sum with the rank 2**k away",
-            )
+            _hold(
+                case, "rounds", reached[case.n], costs.recursive_doubling_all_reduce(case.n).rounds,
+                "a ring or a tree in disguise, or two exchanges where one will do: in round k "
+                "every rank swaps its whole sum with the rank 2**k away",
+            )  # fmt: skip
             if case.numel > BIG:
-                _scratch(case, runs, 2, "one tensor to receive into is enough")
+                _hold_scratch(case, runs, 2, "one tensor to receive into is enough")
         verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[6]} on 6"
 
 
@@ -220,7 +197,8 @@ def check_audit(audit: Callable[..., tuple[float, str]]) -> None:
                 f"link {link / 1e9:.4g} GB/s"
             )
             what = f"{claim}: a pair (busbw, verdict)"
-            found = checking.answer(audit(collective, nbytes, n, seconds, link), tuple, what=what)
+            given = checking.ask(audit, collective, nbytes, n, seconds, link)
+            found = checking.answer(given, tuple, what=what)
             if len(found) != 2:
                 raise CheckFailed(what, repr(found), f"a tuple of {len(found)}, not of two")
             expected, told = _audit(collective, nbytes, n, seconds, link)
@@ -258,14 +236,7 @@ def check_choose(choose: Callable[..., str]) -> None:
                 (1e-6, 5e-5), (1 / 5e10, 1 / 1e8),
             )
         )  # fmt: skip
-        with _borrowed(costs) as borrowed:
-            names = [choose(*point) for point in grid]
-        if borrowed:
-            raise CheckFailed(
-                "your own rounds and bytes",
-                f"labkit's {sorted(set(borrowed))[0]} did it",
-                "labkit's own model is not an answer",
-            )
+        names = [checking.ask(choose, *point) for point in grid]
         for point, name in zip(grid, names, strict=True):
             n, nbytes, alpha, beta = point
             case = f"n={n}, S={nbytes}, alpha={alpha:g} s, {1 / beta / 1e9:g} GB/s"
@@ -326,8 +297,7 @@ def _on_ranks(way: Callable[..., None], cases: Sequence[_Case], first: bool) -> 
             failed.meaning = (
                 "ranks wait for each other, or for a message that nobody sends. Read who stands "
                 "where: two ranks that both send first (gloo's blocking send returns when the "
-                "receive is posted); a rank that skips a message, or a loop that does not end; a "
-                "handle that is waited for twice"
+                "receive is posted); a rank that skips a message, or a loop that does not end"
             )
         raise
     return [list(runs) for runs in zip(*results, strict=True)]
@@ -336,42 +306,23 @@ def _on_ranks(way: Callable[..., None], cases: Sequence[_Case], first: bool) -> 
 def _play(way: Callable[..., None], cases: Sequence[_Case], first: bool) -> list[_Run]:
     """Run a learner's function on each case; runs on every rank."""
     rank, found = dist.get_rank(), []
-    CallLog().__enter__()  # it keeps works alive: gloo never sends what belongs to a dropped one
     dist.barrier()  # connections are open before anything is metered
     for case in cases:
-        tensor, big = case.data(rank), case.numel >= BIG
-        late = slowed_messages(LATE, kind="recv") if big and rank % 2 else nullcontext()
+        tensor, options = case.data(rank), case.options
+        if case.numel >= BIG and rank % 2:
+            time.sleep(LATE)
         try:
-            with _borrowed(algorithms) as borrowed, late, wire.meter() as m, _scratched() as peak:
-                way(tensor, **case.options)
-        except NotImplementedError:
+            with wire.meter() as m, _scratched() as peak, checking.by_hand():
+                way(tensor, **options)
+        except (NotImplementedError, CheckFailed):
             raise
         except Exception as error:
-            if "CollectiveFingerPrint" in str(error):  # torch compares collectives, not sends
-                raise _collective(case, f"rank {rank} calls one") from None
             if first and case == cases[0]:
                 raise  # with the learner's own traceback
             got = f"rank {rank}: {type(error).__name__}: {str(error).splitlines()[0]}"
             raise CheckFailed(f"{case}: no exception", got, case.hint()) from error
-        found.append(_Run(tensor, m.report, peak(), borrowed))
+        found.append(_Run(tensor, m.report, peak()))
     return found
-
-
-@contextmanager
-def _borrowed(module: ModuleType) -> Iterator[list[str]]:
-    """List the functions of one of labkit's modules that the block calls."""
-    names: list[str] = []
-
-    def look(frame: Any, event: str, arg: object) -> None:
-        name = frame.f_code.co_name
-        if event == "call" and frame.f_code.co_filename == module.__file__ and name != "exchange":
-            names.append(name)
-
-    sys.setprofile(look)
-    try:
-        yield names
-    finally:
-        sys.setprofile(None)
 
 
 @contextmanager
@@ -389,71 +340,45 @@ def _scratched() -> Iterator[Callable[[], int]]:
 
 
 def _hold_manners(case: _Case, runs: Sequence[_Run]) -> None:
-    """Refuse what is not done with sends and receives, each awaited before its buffer is used."""
-    for rank, run in enumerate(runs):
-        if run.borrowed:
-            raise CheckFailed(
-                f"{case}: sends and receives of your own",
-                f"labkit's {run.borrowed[0]} did it",
-                "labkit's own functions are there to be read; as an answer they are not accepted",
-            )
-        for call in run.report.calls:
-            if call.kind not in ("send", "recv"):
-                raise _collective(case, f"rank {rank} calls {call.kind}")
-    if case.n > 1 and case.numel and not any(run.report.calls for run in runs):
+    """Refuse what moves no messages, or uses a buffer while it is under way."""
+    if case.n > 1 and not any(run.report.calls for run in runs):
         raise CheckFailed(
             f"{case}: messages between ranks", "none",
             "no send and no receive was called; the data must go through torch.distributed",
         )  # fmt: skip
     for rank, run in enumerate(runs):
         for call in run.report.calls:
-            name, towards = ("isend", "to") if call.kind == "send" else ("irecv", "from")
-            which = f"rank {rank}, {name} {towards} rank {call.peer}"
             if call.touched:
-                if call.kind == "send":
-                    why = "the numbers may leave after they were changed: wait for the send, too, "
-                    why += "before you write into its buffer"
-                else:
-                    why = "what has not arrived yet is used: wait for the receive first"
+                name, towards = ("isend", "to") if call.kind == "send" else ("irecv", "from")
                 raise CheckFailed(
                     f"{case}: no buffer is used while it is under way",
-                    f"{which}: {call.touched} uses its buffer before the wait",
-                    f"a race. {why}",
-                )
-            if call.waited is None:
-                raise CheckFailed(
-                    f"{case}: every isend and irecv is waited for",
-                    f"{which}: nobody waits",
-                    "what isend and irecv return is dropped: keep it, and wait for it before the "
-                    "function ends",
+                    f"rank {rank}, {name} {towards} rank {call.peer}: {call.touched} uses its "
+                    "buffer before the wait",
+                    "a race. The numbers may leave after they were changed: wait for the send, "
+                    "too, before you write into its buffer"
+                    if call.kind == "send"
+                    else "a race. What has not arrived yet is used: wait for the receive first",
                 )
 
 
-def _collective(case: _Case, got: str) -> CheckFailed:
-    return CheckFailed(
-        f"{case}: nothing but sends and receives",
-        got,
-        "a collective of the library: write it with send, recv, isend and irecv only",
-    )
-
-
-def _sent(runs: Sequence[_Run]) -> float:
-    """Return the bytes that the busiest rank sent."""
-    return float(checking.sent([run.report for run in runs]).matrix.sum(axis=1).max())
+def _sent(runs: Sequence[_Run], case: _Case) -> float:
+    """Return the elements that the busiest rank sent."""
+    sent = checking.sent([run.report for run in runs]).matrix
+    return float(sent.sum(axis=1).max()) / case.dtype.itemsize
 
 
 def _rounds(runs: Sequence[_Run]) -> int:
     return len(rounds([run.report for run in runs]))
 
 
-def _scratch(case: _Case, runs: Sequence[_Run], par: float, enough: str) -> None:
-    checking.at_most(
-        max(run.peak for run in runs) / (case.numel * case.dtype.itemsize),
-        par,
-        what=f"{case}: scratch memory",
-        unit="S",
-        meaning=f"copies of the tensor; {enough}, and tensor_split gives views",
-    )
+def _hold(case: _Case, what: str, got: float, par: float, meaning: str) -> None:
+    checking.at_most(got, par, what=f"{case}: {what}", unit="", meaning=meaning)
+
+
+def _hold_scratch(case: _Case, runs: Sequence[_Run], par: float, enough: str) -> None:
+    peak = max(run.peak for run in runs) / (case.numel * case.dtype.itemsize)
+    meaning = f"copies of the tensor; {enough}, and tensor_split gives views"
+    _hold(case, "scratch memory, in S", peak, par, meaning)
 
 
 def _wrong_ring(got: torch.Tensor, case: _Case, rank: int) -> str:
@@ -487,14 +412,17 @@ def _wrong_sum(got: torch.Tensor, case: _Case, rank: int) -> str:
     chunk = int(wrong.view(-1).nonzero()[0]) * case.n // case.numel
     counts = _shares(got, case, chunk)
     if counts and 2 in counts:
-        return f"rank {counts.index(2)}'s share is in the sum twice: one chunk too many"
+        return (
+            f"rank {counts.index(2)}'s share is in the sum twice: one round or chunk too many, or "
+            "a race: a buffer was changed while it was still being sent"
+        )
     if counts and 0 in counts:
         missing = [r for r, count in enumerate(counts) if count == 0]
         return f"the shares of ranks {missing} are missing: too few rounds, or a wrong chunk"
     if case.numel >= BIG:
         return (
-            "right on small tensors and wrong on large ones: a race. A buffer is written while a "
-            "send or receive still uses it (through numpy, perhaps): wait for both, then add"
+            "right on small tensors and wrong on large ones: a race. A buffer is changed while it "
+            "is still being sent (through numpy, perhaps): wait for both works, then add"
         )
     return (
         "a wrong chunk: in every round the chunk that a rank receives is the one that its left "

@@ -19,7 +19,16 @@ import torch
 import torch.distributed as dist
 
 from labkit.comm import algorithms
-from labkit.comm.collectives import COLLECTIVES, Buffers, Collective, Group, my_device, pattern
+from labkit.comm.collectives import (
+    COLLECTIVES,
+    Buffers,
+    Collective,
+    Group,
+    all_gather_single,
+    my_device,
+    pattern,
+    reduce_scatter_single,
+)
 from labkit.measure import timing, wire
 from labkit.measure.calls import Observer
 
@@ -37,8 +46,8 @@ def reduce_then_broadcast(tensor: torch.Tensor, *, group: Group = None) -> None:
 def scatter_then_gather(tensor: torch.Tensor, *, group: Group = None) -> None:
     """Sum one part on each rank, then collect the parts; the length is a multiple of the ranks."""
     part = tensor.new_empty(tensor.numel() // dist.get_world_size(group))
-    dist.reduce_scatter_single(part, tensor, group=group)
-    dist.all_gather_single(tensor, part, group=group)
+    reduce_scatter_single(part, tensor, group=group)
+    all_gather_single(tensor, part, group=group)
 
 
 def scatter_then_gather_by_hand(tensor: torch.Tensor, *, group: Group = None) -> None:
@@ -161,26 +170,26 @@ def sweep(sizes: Sequence[int], alpha: float, iters: int) -> dict[tuple[str, int
 
 
 @contextmanager
-def slowed_messages(seconds: float, *, kind: str = "send") -> Iterator[None]:
-    """Let each send (or each "recv") of this thread that has content wait first.
+def slowed_messages(seconds: float) -> Iterator[None]:
+    """Let each send of this thread that has content wait first, as over a longer way.
 
         with slowed_messages(0.01):
             ring_all_reduce(tensor)  # 2 (n-1) messages, 10 ms each, on top of what they cost anyway
 
-    Slowed sends are the alpha of a longer way. The library's collectives are not slowed. The
-    kernel's own way to delay packets (netem) is not in every kernel; this needs nothing.
+    The library's collectives are not slowed. The kernel's own way to delay packets (netem) is not
+    in every kernel; this needs nothing.
     """
-    with _Slowed(seconds, kind):
+    with _Slowed(seconds):
         yield
 
 
 class _Slowed(Observer):
-    def __init__(self, seconds: float, kind: str):
+    def __init__(self, seconds: float):
         super().__init__()
-        self.seconds, self.kind = seconds, kind
+        self.seconds = seconds
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        slowed = func.namespace == "c10d" and func.overloadpacket.__name__.startswith(self.kind)
-        if slowed and any(tensor.nbytes for tensor in args[0]):
+        sends = func.namespace == "c10d" and func.overloadpacket.__name__ == "send"
+        if sends and any(tensor.nbytes for tensor in args[0]):
             time.sleep(self.seconds)
         return func(*args, **(kwargs or {}))

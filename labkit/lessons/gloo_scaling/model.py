@@ -88,12 +88,10 @@ def calm(records: Sequence[Record], limit: float = 0.25) -> bool:
 
 
 def balance(record: Record) -> float:
-    """Return the CPU time that the ranks used over what there was for them; 1 when saturated.
+    """Return the CPU time that the ranks used over that of the CPUs within their reach.
 
-    A core gives one second of CPU time per second: bookkeeping, not a model. What other programs
-    used is not ours.
+    Near 1 they kept those CPUs busy: bookkeeping, not a model. What other programs took is missing.
     """
     pairs, cores = record.params["pairs"], record.provenance.machine.cores
     reach = {"one core": 1, "together": pairs}.get(record.params["placement"], 2 * pairs)
-    there_was = reach if reach < cores else cores - (record.others or 0.0)
-    return record.values["ours"] / there_was
+    return record.values["ours"] / min(reach, cores)

@@ -33,9 +33,11 @@ def thread(*, ax: Axes | None = None) -> Axes:
     """Draw the thread's own figures."""
     ax = _axes("The question: independent pairs, growing time", ax)
     pairs, times = list(PER_CALL), [1e6 * t for t in PER_CALL.values()]
-    plots.published(ax, pairs, times, label="the thread: 48 logical CPUs, rank 0")
+    plots.published(ax, pairs, times, label=f"the thread: {published.CPUS.value} logical CPUs")
     plots.describe(ax, f"From {times[0]:.0f} µs with 1 pair to {times[-1]:.0f} µs with 8, in line.")
-    return plots.stamp_published(ax, published.SECONDS[1], note="seconds there, divided by 1024")
+    return plots.stamp_published(
+        ax, published.SECONDS[1], note="rank 0's seconds there, divided by 1024"
+    )
 
 
 def growth(
@@ -104,9 +106,7 @@ def path(*, ax: Axes | None = None) -> Axes:
     for y, (start, end, text) in enumerate(_PATH, start=1):
         color = plots.style(abs(start - end) == 1 and start // 3 == end // 3).color
         ax.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "->", "color": color})
-        ax.text(
-            (start + end) / 2, y - 0.1, text, ha="center", fontsize=8.5, backgroundcolor="#fffc"
-        )
+        ax.text((start + end) / 2, y - 0.17, text, ha="center", fontsize=8.5)
     ax.set(ylim=(len(_PATH) + 0.9, -0.7), xlim=(-0.6, 5.6), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     ax.grid(visible=False)

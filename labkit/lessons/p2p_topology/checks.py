@@ -149,7 +149,7 @@ def check_relay(relay: Callable[..., None]) -> None:
 
 
 def hand_on(
-    relay: Callable, length: int, chunk: int, way: list[int], dtype: torch.dtype, *, late: bool
+    relay: Callable, length: int, chunk: int, way: list[int], dtype: torch.dtype, late: bool
 ) -> tuple[torch.Tensor, torch.Tensor, list[Call], int]:
     """Relay, on a rank; return its tensor after and before, its calls, and the memory it took."""
     rank = dist.get_rank()
@@ -173,9 +173,8 @@ def times(relay: Callable, way: list[int], nbytes: int, chunk: int, iters: int) 
 
 def _judge_relay(relay, length: int, chunk: int, way: list[int], dtype: torch.dtype) -> None:
     large = length > 1000
-    results = checking.on_ranks(
-        _late if large else _in_time, relay, length, chunk, way, dtype, world_size=5
-    )
+    case = (length, chunk, way, dtype, large)
+    results = checking.on_ranks(hand_on, relay, *case, world_size=5)
     setting = f"{length} elements in chunks of {chunk} along {way}"
     for rank in sorted(set(range(5)) - set(way)):
         tensor, before, calls, _ = results[rank]
@@ -209,14 +208,6 @@ def _judge_relay(relay, length: int, chunk: int, way: list[int], dtype: torch.dt
             meaning="a copy of the tensor or a third slot was made: a relay has its two slots, the "
             "ends send from and receive into their tensor",
         )
-
-
-def _in_time(*case: Any) -> Any:
-    return hand_on(*case, late=False)
-
-
-def _late(*case: Any) -> Any:
-    return hand_on(*case, late=True)
 
 
 def _judge_calls(

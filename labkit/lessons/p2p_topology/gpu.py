@@ -5,6 +5,7 @@ host memory, or over another GPU. With one: device to device, and to and from th
 memory that two processes share, a TCP connection over the loopback, a pipe of pickled objects.
 """
 
+import functools
 import os
 import pickle
 import tempfile
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from labkit.launch.launcher import launch
-from labkit.measure import timing
+from labkit.measure import runs, timing
 from labkit.measure.records import Provenance, Record, Tier
 
 
@@ -109,19 +110,22 @@ def single_gpu(*, nbytes: int = 400_000_000, iters: int = 10) -> list[Record]:
 
 def local_paths(*, nbytes: int = 32_000_000, iters: int = 5) -> list[Record]:
     """Time a copy from rank 0's memory into rank 1's, by each of three ways."""
-    found = []
-    for case, way in {
+    ways = {
         "shared memory": _shared_memory,
         "loopback TCP (gloo)": _gloo,
         "pickle through a pipe": _pickle,
-    }.items():
-        with tempfile.TemporaryDirectory() as folder:
-            results = launch(_timed, way, folder, nbytes, iters, world_size=2)
-        samples = [results[1]]
-        found.append(
-            Record("local-paths", case, {}, samples, Tier.MEASURED, Provenance.here(), None, nbytes)
-        )
+    }
+    found = []
+    for case, way in ways.items():
+        found += runs.watched(functools.partial(_local_record, case, way, nbytes, iters))
     return found
+
+
+def _local_record(case: str, way: Callable, nbytes: int, iters: int) -> list[Record]:
+    with tempfile.TemporaryDirectory() as folder:
+        samples = [launch(_timed, way, folder, nbytes, iters, world_size=2)[1]]
+    origin = {"tier": Tier.MEASURED, "provenance": Provenance.here()}
+    return [Record("local-paths", case, {}, samples, nbytes=nbytes, **origin)]
 
 
 def _timed(way: Callable, folder: str, nbytes: int, iters: int) -> list[float]:

@@ -14,7 +14,6 @@ PUZZLE = Source(
 ANSWER = Source(
     "GPU Puzzlers, answer to puzzler 1", f"{_REPOSITORY}/collectives/collectives-answer.md", _WHEN
 )
-SCRIPT = Source("GPU Puzzlers, p2p_copy.py", f"{_REPOSITORY}/collectives/code/p2p_copy.py", _WHEN)
 ONE_WAY = Source(
     "GPU Puzzlers, unidirectional_bandwidth.png",
     f"{_REPOSITORY}/collectives/comms_images/unidirectional_bandwidth.png",
@@ -40,14 +39,6 @@ SIZE = Published(
     "NVLinks and 7.5 GB/sec when using PCIe.",
     ANSWER,
 )
-TENSORS = Published(
-    10,
-    "tensors",
-    "data = [torch.rand((10**7), device=torch.device('cuda:0'), dtype=torch.float32) for _ in "
-    "range(10)]",
-    SCRIPT,
-)
-"""The repository's script copies ten tensors of 40 MB; the page's code and its trace show one."""
 
 
 def _matrix(text: str, source: Source) -> Published:

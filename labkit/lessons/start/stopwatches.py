@@ -5,34 +5,34 @@ from __future__ import annotations
 from labkit.course import ledger
 
 FAULTS = {
-    "A": "nothing was warmed up: the first call is counted",
-    "B": "the start of the job is inside the clock",
-    "C": "a group is made inside the clock",
-    "D": "it waits for a rank that comes late",
-    "E": "the clock stops before the work is done",
-    "F": "one rank's time is taken, and another rank is still at work",
-    "G": "a mean, and a few calls decide it",
-    "H": "bandwidths are averaged, where times should be",
-    "I": "the data cannot show that the result is wrong",
-    "J": "S is the bytes of one rank here and of all ranks there",
-    "K": "GB are taken for GiB",
+    "A": "it waits for a rank that comes late",
+    "B": "bandwidths are averaged, where times should be",
+    "C": "the start of the job is inside the clock",
+    "D": "a mean, and a few calls decide it",
+    "E": "S is the bytes of one rank here and of all ranks there",
+    "F": "a group is made inside the clock",
+    "G": "the data cannot show that the result is wrong",
+    "H": "nothing was warmed up: the first call is counted",
+    "I": "GB are taken for GiB",
+    "J": "the clock stops before the work is done",
+    "K": "one rank's time is taken, and another rank is still at work",
 }
 ANSWERS = {
-    "Ada": "A", "Ben": "E", "Cleo": "D", "Dan": "B",
-    "Fay": "C", "Gus": "F", "Hal": "G", "Ida": "H", "Jo": "I", "Kim": "J", "Lee": "K",
+    "Ada": "H", "Ben": "J", "Cleo": "A", "Dan": "C",
+    "Fay": "F", "Gus": "K", "Hal": "D", "Ida": "B", "Jo": "G", "Kim": "E", "Lee": "I",
 }  # fmt: skip
 IF_IT_WERE = {
-    "A": "a second run of the same call in the same job would be much faster. Is it made twice?",
-    "B": "the clock would have to start before the ranks do. Where does it start?",
-    "C": "`new_group` would have to stand between start and stop. Does it?",
-    "D": "one rank would have to be busy elsewhere when the clock starts. Is there a barrier?",
-    "E": "the call would have to return before it is done. Does it, and who waits?",
-    "F": "the ranks' times would have to differ. Whose is it?",
-    "G": "the samples would have to be very uneven. Look at all of them",
-    "H": "bytes over time would have to be taken for each call. Where is the division?",
-    "I": "a wrong sum would have to look right. Which numbers go in?",
-    "J": "the same run would give two bandwidths. Which bytes are counted?",
-    "K": "the figure would be off by 7 %. By how much is it off?",
+    "A": "one rank would have to be busy elsewhere when the clock starts. Is there a barrier?",
+    "B": "bytes over time would have to be taken for each call. Where is the division?",
+    "C": "the clock would have to start before the ranks do. Where does it start?",
+    "D": "the samples would have to be very uneven. Look at all of them",
+    "E": "the same run would give two bandwidths. Which bytes are counted?",
+    "F": "`new_group` would have to stand between start and stop. Does it?",
+    "G": "a wrong sum would have to look right. Which numbers go in?",
+    "H": "a second run of the same call in the same job would be much faster. Is it made twice?",
+    "I": "the figure would be off by 7 %. By how much is it off?",
+    "J": "the call would have to return before it is done. Does it, and who waits?",
+    "K": "the ranks' times would have to differ. Whose is it?",
 }
 
 
@@ -41,12 +41,11 @@ def wrong_with(colleague: str, fault: str) -> None:
 
     Args:
         colleague: Whose stopwatch: a key of `ANSWERS`.
-        fault: A letter of `FAULTS`; anything else prints the list.
+        fault: A letter of `FAULTS`.
     """
     letter = fault.strip().upper()
     if letter not in FAULTS:
-        print(f"What is wrong with {colleague}'s stopwatch? Put in a letter:")
-        print(*(f"  {letter}  {text}" for letter, text in FAULTS.items()), sep="\n")
+        print(f"What is wrong with {colleague}'s stopwatch? Put in a letter, A to {max(FAULTS)}.")
         return
     first = {key: said for key, said in (ledger.recall("00.game") or {}).items() if key in ANSWERS}
     first.setdefault(colleague, letter)

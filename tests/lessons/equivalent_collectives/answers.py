@@ -10,6 +10,12 @@ from labkit.comm import algorithms, costs
 from labkit.course import checking
 
 
+def exchange(outgoing, incoming, *, dst, src):
+    receiving, sending = dist.irecv(incoming, src), dist.isend(outgoing, dst)
+    receiving.wait()
+    sending.wait()
+
+
 def around():
     rank, n = dist.get_rank(), dist.get_world_size()
     return rank, n, (rank + 1) % n, (rank - 1) % n
@@ -18,7 +24,7 @@ def around():
 # 6.1, the ring
 
 
-def ring(tensor, *, cut=torch.Tensor.tensor_split, turns=2, add=True, swap=algorithms.exchange,
+def ring(tensor, *, cut=torch.Tensor.tensor_split, turns=2, add=True, swap=exchange,
          scratch=lambda flat, chunks: torch.empty_like(chunks[0])):  # fmt: skip
     """A ring, with one thing wrong or one thing done in another style."""
     rank, n, right, left = around()
@@ -74,7 +80,7 @@ def whole_tensor_ring(tensor):
     _, n, right, left = around()
     travelling, arriving = tensor.clone(), torch.empty_like(tensor)
     for _ in range(n - 1):
-        algorithms.exchange(travelling, arriving, dst=right, src=left)
+        exchange(travelling, arriving, dst=right, src=left)
         tensor += arriving
         travelling, arriving = arriving, travelling
 
@@ -296,7 +302,7 @@ def backwards(tensor, src, chunks):
 # 6.3, doubling
 
 
-def doubling(tensor, *, swap=algorithms.exchange, fold="first", power=True, room=torch.empty_like):
+def doubling(tensor, *, swap=exchange, fold="first", power=True, room=torch.empty_like):
     """Recursive doubling; folds the first ranks pairwise or the last onto the first."""
     rank, n = dist.get_rank(), dist.get_world_size()
     p = 1 << (n.bit_length() - 1)
@@ -354,7 +360,7 @@ def powers_of_two_only(tensor, *, skip=False):
     while distance < n:
         partner = rank ^ distance
         if partner < n or not skip:
-            algorithms.exchange(tensor, received, dst=partner, src=partner)
+            exchange(tensor, received, dst=partner, src=partner)
             tensor += received
         distance *= 2
 
@@ -376,6 +382,27 @@ def library_for_odd_ones(tensor):
     dist.all_reduce(tensor) if n & (n - 1) else doubling(tensor)
 
 
+def numpy_race(tensor):
+    """Adds through numpy while its send may not have started: only large tensors show it."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    sending = []
+    for k in range(int(math.log2(n))):
+        received, partner = torch.empty_like(tensor), rank ^ 2**k
+        sending.append(dist.isend(tensor, partner))
+        dist.recv(received, partner)
+        mine = tensor.numpy()
+        mine += received.numpy()
+    for work in sending:
+        work.wait()
+
+
+def waits_twice(outgoing, incoming, *, dst, src):
+    works = [dist.irecv(incoming, src), dist.isend(outgoing, dst)]
+    works[0].wait()
+    for work in works:
+        work.wait()
+
+
 def up_to_four(tensor):
     n = dist.get_world_size()
     if n in (5, 7):
@@ -387,7 +414,7 @@ def overwrites(tensor):
     rank, n = dist.get_rank(), dist.get_world_size()
     for k in range(int(math.log2(n))):
         mine = tensor.clone()
-        algorithms.exchange(mine, tensor, dst=rank ^ 2**k, src=rank ^ 2**k)
+        exchange(mine, tensor, dst=rank ^ 2**k, src=rank ^ 2**k)
 
 
 def two_exchanges(tensor, received, *, dst, src=None):
@@ -404,7 +431,7 @@ def rank_1_forgets(tensor):
         received = torch.empty_like(tensor)
         for distance in (1, 2):
             partner = rank ^ distance
-            algorithms.exchange(tensor, received, dst=partner, src=partner)
+            exchange(tensor, received, dst=partner, src=partner)
             if not (rank == 1 and distance == 2):
                 tensor += received
     else:

@@ -78,11 +78,13 @@ def test_right_rings_pass(answer, capsys):
             id="float32 scratch",
         ),
         pytest.param(answers.in_two_halves, "more messages than rounds", id="in two halves"),
-        pytest.param(answers.even_or_the_library, "a collective of the library", id="falls back"),
-        pytest.param(answers.labkits_own, "labkit's ring_all_reduce did it", id="labkit's own"),
+        pytest.param(
+            answers.even_or_the_library, "build it from sends and receives", id="falls back"
+        ),
+        pytest.param(answers.labkits_own, "labkit's ring_all_reduce", id="labkit's own"),
         pytest.param(
             functools.partial(answers.ring, swap=answers.dropped_handles),
-            "isend to rank",
+            "was dropped",
             id="dropped handles",
         ),
         pytest.param(
@@ -118,10 +120,13 @@ def test_right_chains_pass(answer, capsys):
         (answers.backwards, "cut or order differently"),
         (answers.into_a_copy, "copies of the tensor"),
         (answers.passes_on_too_early, "wait for the receive first"),
-        (answers.with_a_barrier, "a collective of the library"),
-        (answers.drops_its_sends, "is dropped"),
+        (answers.with_a_barrier, "build it from sends and receives"),
+        (answers.drops_its_sends, "was dropped"),
         (answers.forgets_the_rest, "the end is missing"),
-        (lambda tensor, src, chunks: dist.broadcast(tensor, src), "a collective of the library"),
+        (
+            lambda tensor, src, chunks: dist.broadcast(tensor, src),
+            "build it from sends and receives",
+        ),
     ],
 )
 def test_pipelined_broadcast(wrong, meaning):
@@ -158,8 +163,14 @@ def test_right_doublings_pass(answer, capsys):
             id="in turns",
         ),
         pytest.param(answers.send_waited_at_the_end, "before you write into its buffer", id="race"),
+        pytest.param(answers.numpy_race, "still being sent", id="race through numpy"),
         pytest.param(
-            answers.library_for_odd_ones, "a collective of the library", id="library for odd n"
+            functools.partial(answers.doubling, swap=answers.waits_twice),
+            "gloo's second wait()",
+            id="waits twice",
+        ),
+        pytest.param(
+            answers.library_for_odd_ones, "build it from sends and receives", id="library for odd n"
         ),
         pytest.param(answers.up_to_four, "no power of two", id="five and seven fail"),
         pytest.param(answers.overwrites, "overwrites this rank's own", id="overwrites"),
@@ -172,7 +183,7 @@ def test_right_doublings_pass(answer, capsys):
         ),
         pytest.param(
             functools.partial(answers.doubling, swap=answers.dropped_handles),
-            "isend to rank",
+            "was dropped",
             id="dropped handles",
         ),
         pytest.param(
@@ -239,7 +250,7 @@ def test_right_choosers_pass(answer, capsys):
         (functools.partial(answers.chooser, pick=max), "decide"),
         (lambda *case: "fastest", "the name is not known"),
         (lambda *case: None, "without `return`"),
-        (answers.labkits_model, "labkit's own model is not an answer"),
+        (answers.labkits_model, "the exercise is to write one yourself"),
     ],
 )
 def test_choose(wrong, meaning):

@@ -83,7 +83,8 @@ def updates(times, values):
 
 NOT_IDLE = {"model": model, "Table": Table, "books": lambda found: None}
 LAW = {"np": np, "model": model}
-COST = {"nothing set": 140, "A=1": 150, "TORCH_DISTRIBUTED_DEBUG=DETAIL": 600}
+DETAIL = "TORCH_DISTRIBUTED_DEBUG=DETAIL"
+COST = {"nothing set": 140, "A=1": 150, "B=1": 145, "C=1": 140, DETAIL: 600}
 CUSTOMERS = {"busy": type("Busy", (), {"cpus": 0.0}), "queue": model.Saturation(1, 1, 1)}
 CLAIMS = [
     ("one-cpu-claims", {"one_cpu": one_cpu()}, {"one_cpu": flat()}, "a line through zero"),
@@ -144,11 +145,16 @@ CLAIMS = [
     ),
     ("ladder-claims", {"rungs": rungs(20, 120)}, {"rungs": rungs(200, 120)}, "20 times faster"),
     ("ladder-claims", {"rungs": rungs(20, 120)}, {"rungs": rungs(20, 900)}, "3 times faster"),
-    ("variables-claims", {"cost": COST}, {"cost": COST | {"A=1": 50}}, "no variable halves"),
     (
         "variables-claims",
-        {"cost": COST},
-        {"cost": COST | {"TORCH_DISTRIBUTED_DEBUG=DETAIL": 150}},
+        {**LAW, "cost": COST},
+        {**LAW, "cost": COST | {"A=1": 50}},
+        "no variable halves",
+    ),
+    (
+        "variables-claims",
+        {**LAW, "cost": COST},
+        {**LAW, "cost": COST | {DETAIL: 150}},
         "DETAIL makes every call dearer",
     ),
     (

@@ -6,12 +6,21 @@ import re
 
 import pytest
 
-from labkit.course import checking
+from labkit.course import checking, notebooks
 from labkit.course.checking import CheckFailed
+from labkit.course.lessons import ROOT
 from labkit.lessons.p2p_topology import checks, flows
 from labkit.lessons.p2p_topology.topology import Topology
 from tests.fabric.test_fabric import needs_hosts
 from tests.lessons.p2p_topology import answers
+
+SOLUTIONS = notebooks.read(ROOT / "solutions" / "04_p2p_topology.ipynb")
+
+
+def par_of(number):
+    """The par as the statement words it."""
+    statement = next(c.source for c in SOLUTIONS.cells if c.id == f"ex-{number.replace('.', '-')}")
+    return re.search(r"\*\*Par:\*\* (.*?) · ", statement)[1]
 
 
 def caught(check, answer, words):
@@ -108,7 +117,7 @@ def labkits_parser(text, src, dst, *, nbytes, nvlink, pcie):
 @pytest.mark.parametrize("answer", [right_time, right_by_pattern, right_by_table])
 def test_right_readings(answer, capsys):
     checks.check_copy_time(answer)
-    assert "Exercise 4.1 passed" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f"par is {par_of('4.1')}.\n")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,9 @@ def test_an_error_tells_which_table_was_read():
 )
 def test_right_relays(answer, capsys):
     checks.check_relay(answer)
-    assert re.search(r"passed: you reached [567]\.\d times", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert re.search(r"passed: you reached [567]\.\d times", said)
+    assert said.endswith(f"par is {par_of('4.2')}.\n")
 
 
 def test_without_hosts_all_but_the_speed_is_judged(capsys, monkeypatch):
@@ -246,7 +257,7 @@ def one_way_only(rates, delays, nbytes):
 @pytest.mark.parametrize("answer", [right_shares, right_by_leaving_out, right_by_bisection])
 def test_right_shares(answer, capsys):
     checks.check_shares(answer)
-    assert "Exercise 4.3 passed" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f"par is {par_of('4.3')}.\n")
 
 
 @pytest.mark.parametrize(
@@ -353,7 +364,7 @@ def as_text(link):
 @pytest.mark.parametrize("answer", [search, best_of_all, links_taken_away])
 def test_right_rings(answer, capsys):
     checks.check_ring(answer)
-    assert "Exercise 4.4 passed" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f"par is {par_of('4.4')}.\n")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,10 @@
+"""Lesson 08: the casebook."""
+
+from labkit.course.lessons import Lesson
+
+LESSON = Lesson(
+    number="08",
+    title="The casebook",
+    starts_from="Slow jobs that really happened, played on your machine",
+    runs_best_with="Linux with user namespaces",
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -61,17 +62,16 @@ def measure(
             "card": fabric.payload_rate(0, cards),
             "inside": fabric.payload_rate(0, 1) if cards > 1 else float("inf"),
         }
-        found = []
-        for case in cases:
-            results = launch(
-                program, case, NBYTES, cards, iters,
-                world_size=SERVERS * cards, fabric=fabric, timeout=120,
-            )  # fmt: skip
-            found.append(_record(case, cards, results, predict(case, cards=cards, **rates)))
-        return found
+
+        def one(case: str) -> list[Record]:
+            args = (program, case, NBYTES, cards, iters)
+            results = launch(*args, world_size=SERVERS * cards, fabric=fabric, timeout=120)
+            return [_record(case, cards, results, predict(case, cards=cards, **rates))]
+
+        return [record for case in cases for record in runs.watched(partial(one, case), say=say)]
 
     return runs.measured_or_recorded(
-        lambda fabric: on(fabric),
+        on,
         Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE),
         recording=RECORDING,
         experiment=NAME,

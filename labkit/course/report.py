@@ -3,19 +3,21 @@
 Runs of the same experiment, on a cluster and on a laptop say, are also drawn side by side. Every
 figure is recomputed from the samples in the record files when the page is made, and the
 samples are embedded, so that whoever gets the page can compute them again.
+
+Other tools' logs are read as well (`labkit.measure.logs`): what nccl-tests printed, and more.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from labkit.course import lessons
 from labkit.course.run import found_runs
 from labkit.launch.machine import Machine
-from labkit.measure import foreign
+from labkit.measure import foreign, logs
 from labkit.measure import records as recording
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
@@ -25,8 +27,15 @@ from labkit.show.page import Page
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "files", nargs="*", type=Path, help="record files (the latest of each under work/runs/)"
-    )
+        "files", nargs="*", type=Path,
+        help="record files (the latest of each under work/runs/), or logs of nccl-tests, NCCL "
+        "Inspector, torch's flight recorder, p2pBandwidthLatencyTest",
+    )  # fmt: skip
+    parser.add_argument(
+        "--wire", type=float, metavar="GB/S",
+        help="what one network card carries, to hold logs of several hosts against (if not given: "
+        "the most that a run with one GPU per host reached)",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write")
 
 
@@ -36,23 +45,54 @@ def main(options: argparse.Namespace) -> int:
     if not paths:
         print("nothing was measured yet: python -m labkit run --quick", file=sys.stderr)
         return 1
-    loaded = {}
+    loaded, others = {}, []
     for path in paths:
         try:
             loaded[path] = _load(path)
         except ValueError as error:
-            print(f"left out: {error}", file=sys.stderr)
-    if not any(loaded.values()):
+            try:
+                logs.recognize(path)
+                others.append(path)
+            except (OSError, logs.UnknownLog) as unknown:
+                no_records = path.suffix == ".json"
+                print(f"left out: {error if no_records else unknown}", file=sys.stderr)
+    found = logs.read(others, progress=_progress(others))
+    if not any(loaded.values()) and not any(log.records or log.findings for log in found):
+        for problem in [problem for log in found for problem in log.problems][:20]:
+            print(problem, file=sys.stderr)
         print("labkit report: no record could be read", file=sys.stderr)
         return 2
-    options.out.write_text(str(page(loaded)), encoding="utf-8")
-    print(f"{sum(map(len, loaded.values()))} records of {len(loaded)} runs: {options.out}")
+    card = None if options.wire is None else options.wire * 1e9
+    options.out.write_text(str(page(loaded, found, card=card)), encoding="utf-8")
+    for log in found:
+        told = f"{len(log.problems)} problems" if log.problems else "no problems"
+        print(f"{log.paths[0].name}: {log.tool}, {len(log.records)} records, {told}")
+    count = sum(map(len, [*loaded.values(), *(log.records for log in found)]))
+    print(f"{count} records of {len(loaded) + len(found)} runs: {options.out}")
     return 0
 
 
-def page(loaded: dict[Path, list[Record]]) -> Page:
-    """Build the page: by experiment, its runs side by side, then a section for each."""
-    every = [record for records in loaded.values() for record in records]
+def _progress(paths: Sequence[Path]) -> Callable[[float], object] | None:
+    """Return what shows how far the reading is, where somebody may have to wait."""
+    if not sys.stderr.isatty() or sum(path.stat().st_size for path in paths) < 2**24:
+        return None
+    return lambda share: print(
+        f"\rreading {share:.0%}", end="\n" if share == 1 else "", file=sys.stderr, flush=True
+    )
+
+
+def page(
+    loaded: dict[Path, list[Record]], others: Sequence[logs.Log] = (), *, card: float | None = None
+) -> Page:
+    """Build the page: by experiment, its runs side by side, then a section for each; then logs.
+
+    Args:
+        loaded: Records by their file.
+        others: What other tools have logged.
+        card: Bytes per second of one network card, for these logs; inferred if not given.
+    """
+    every = [record for records in [*loaded.values(), *(log.records for log in others)]
+             for record in records]  # fmt: skip
     foreign = any(record.tier is Tier.RECORDED for record in every)
     result = Page("What was measured" if foreign else "What this machine measured")
     runs: dict[str, dict[Path, list[Record]]] = {}
@@ -65,6 +105,12 @@ def page(loaded: dict[Path, list[Record]]) -> Page:
         for path, records in files.items():
             _section(result, _name(path, files), records)
             result.data(f"records-{_name(path, loaded)}", path.read_text(encoding="utf-8"))
+    if others:
+        from labkit.show import log_report
+
+        card = card or log_report.one_card(record for log in others for record in log.records)
+        for log in log_report.together(others):
+            log_report.add(result, log, card=card)
     return result
 
 

@@ -72,7 +72,7 @@ def read(paths: Iterable[Path | str], *, progress: Progress | None = None) -> li
             progress((done + nbytes) / total)
 
     for path in paths:
-        tool = _tool(path)
+        tool = recognize(path)
         if tool in (INSPECTOR, RECORDER):
             ranks = Inspected() if tool == INSPECTOR else Dumped()
             log, ranks = of_ranks.setdefault((tool, path.parent), (Log(tool, []), ranks))
@@ -97,10 +97,11 @@ def read(paths: Iterable[Path | str], *, progress: Progress | None = None) -> li
     return logs
 
 
-def _tool(path: Path) -> str:
-    """Recognize a file by its beginning; nccl-tests may come after pages of other output.
+def recognize(path: Path) -> str:
+    """Return the tool that wrote a file, by its beginning; nccl-tests' may come after much else.
 
     Raises:
+        OSError: The file cannot be opened.
         UnknownLog: It is of none of the tools.
     """
     with path.open("rb") as file:

@@ -164,7 +164,7 @@ class _Test:
         name = f"{self.name}_perf" if self.name else "a test"
         if self.failures:
             at, line = self.failures[0]
-            more = f" (and {len(self.failures) - 1} lines like it)" if self.failures[1:] else ""
+            more = f" (one of {len(self.failures)} such lines)" if self.failures[1:] else ""
             self.say(at, f"{name} failed: {line}{more}")
         if not self.rows:
             if (self.columns or self.devices.ranks) and not self.failures:

@@ -124,7 +124,7 @@ def settings(text: str) -> dict[str, str]:
 def case_name(collective: str, nbytes: int, params: dict[str, Any]) -> str:
     """Name a case: ``"all_reduce, 2 x 8, 1 GiB"``."""
     units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-    scale, unit = next((found for found in units if nbytes % found[0] == 0), units[-1])
+    scale, unit = next((found for found in units if nbytes and nbytes % found[0] == 0), units[-1])
     hosts, each = params.get("hosts"), params.get("gpus_per_host")
     ranks = f"{hosts} x {each}" if hosts and each else f"{params.get('world_size', '?')} ranks"
     place = ", in place" if params.get("in_place") else ""

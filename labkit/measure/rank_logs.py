@@ -127,7 +127,7 @@ class Inspected:
             case = case_name(known or name, nbytes, params)
             records.append(
                 Record(INSPECTOR, case, params, samples, Tier.RECORDED, where, collective=known,
-                       nbytes=nbytes, values=values)
+                       nbytes=nbytes or None, values=values)
             )  # fmt: skip
         return records
 
@@ -241,7 +241,7 @@ class Dumped:
             case = case_name(name, nbytes, params)
             records.append(
                 Record(RECORDER, case, params, samples, Tier.RECORDED, where, collective=collective,
-                       nbytes=nbytes, values={"ranks": ranks})
+                       nbytes=nbytes or None, values={"ranks": ranks})
             )  # fmt: skip
         return records
 

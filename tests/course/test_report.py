@@ -53,6 +53,49 @@ def test_only_what_comes_from_elsewhere_is_called_recorded(tmp_path):
     assert [record.tier for record in report._load(path)] == [Tier.MEASURED, Tier.RECORDED]
 
 
+LOG = """\
+# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 warmup iters: 5 iters: 20 validation: 1
+# Using devices
+#  Rank  0 Group  0 Pid   4242 on   gpu-box device  0 [0x07] NVIDIA A100-SXM4-40GB
+#  Rank  1 Group  0 Pid   4242 on   gpu-box device  1 [0x46] NVIDIA A100-SXM4-40GB
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+     1048576        262144     float     sum      -1    64.00   16.38   16.38      0    65.54   16.00   16.00      0
+# Avg bus bandwidth    : 16
+"""  # noqa: E501
+
+
+def test_other_tools_logs_are_read_beside_records(tmp_path, capsys):
+    mine, log = measured(tmp_path / "other.json"), tmp_path / "all_reduce.log"
+    log.write_text(LOG)
+    (tmp_path / "notes.txt").write_text("nothing measured here")
+    out = tmp_path / "report.html"
+    files = [str(mine), str(log), str(tmp_path / "notes.txt")]
+    assert main(["report", *files, "--out", str(out)]) == 0
+    page, told = out.read_text(), capsys.readouterr()
+    assert "all_reduce, 1 x 2" in page and "2 x NVIDIA A100-SXM4-40GB" in page
+    assert "2500" in page, "my own record is there as well"
+    assert "all_reduce.log: nccl-tests, 2 records, no problems" in told.out
+    assert "3 records of 2 runs" in told.out
+    assert "notes.txt is neither a record file nor a log" in told.err
+
+
+def test_the_wire_may_be_told(tmp_path, capsys):
+    log = tmp_path / "all_reduce.log"
+    log.write_text(LOG.replace("4242 on   gpu-box device  1", "4243 on   gpu-two device  0"))
+    for wire, above in (("12.5", True), ("25", False)):
+        out = tmp_path / f"{wire}.html"
+        assert main(["report", str(log), "--wire", wire, "--out", str(out)]) == 0
+        assert ("above the wire" in out.read_text()) == above
+
+
+def test_nothing_but_damage_is_no_report(tmp_path, capsys):
+    log = tmp_path / "cut.log"
+    log.write_text(LOG[: LOG.index("     1048576")])
+    assert main(["report", str(log), "--out", str(tmp_path / "no.html")]) == 2
+    assert "a test began and printed no figures" in capsys.readouterr().err
+    assert not (tmp_path / "no.html").exists()
+
+
 def test_runs_without_a_case_in_common_are_told_so(tmp_path):
     (record,) = records.load(measured(tmp_path / "a.json"))
     records.save([dataclasses.replace(record, case="another")], tmp_path / "b.json")

@@ -1,0 +1,148 @@
+"""What a report says of logs: on real figures of three clusters, and on made ones."""
+
+import re
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from labkit.lessons.eighty_gpus import published
+from labkit.measure import nccl_tests
+from labkit.measure.logs import P2P_TEST, Log
+from labkit.measure.origins import Devices
+from labkit.measure.records import Record, Tier
+from labkit.show import log_report
+from labkit.show.alt_text import text_of
+from labkit.show.page import Page
+
+
+def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HBM3", names=None):
+    names = names or [f"host{i}" for i in range(hosts)]
+    devices = Devices([(name, gpu) for name in names for _ in range(gpus)])
+    where = devices.provenance(library="NCCL 2.29.2")
+    collective = nccl_tests.COLLECTIVES[collective]
+    key = nbytes, "float", "sum", -1, False
+    values = {"hosts": devices.hosts}
+    return nccl_tests.result(collective, key, [seconds], devices.params(), where, values=values)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The ten hosts of lesson 07, as records."""
+    return [
+        record(row["collective"], row["bytes"], row["time_us"] / 1e6, row["hosts"],
+               row["gpus_per_host"])
+        for row in published.h100()
+    ]  # fmt: skip
+
+
+def test_what_is_above_the_wire_is_explained(cluster):
+    card = log_report.one_card(cluster)
+    assert card == pytest.approx(48.9e9, rel=0.01)
+    said = {row[0]: row for row in log_report.doubts(cluster, card).rows}
+    assert said["all_gather, 10 x 8"][5] == "rails: 8 cards per host, each with a ring of its own"
+    assert said["all_gather, 10 x 8"][3] == pytest.approx(48.89)
+    assert "72 of 79 parts" in said["all_to_all, 10 x 8"][5]
+    assert said["all_reduce, 1 x 8"][5].startswith("a switch that adds")
+    assert not {name for name in said if "10 x 1" in name or "send" in name or "1 x 4" in name}
+
+
+@pytest.mark.parametrize(
+    "collective, hosts, gpus, busbw, says",
+    [
+        (
+            "all_reduce",
+            2,
+            1,
+            90,
+            "a tree: between two hosts it sends S each way, a ring almost 2 S$",
+        ),
+        ("all_reduce", 3, 1, 95, "a stopwatch that stops before"),
+        ("all_gather", 2, 1, 60, "a stopwatch that stops before"),
+        ("all_gather", 2, 4, 230, "a stopwatch that stops before"),
+        ("sendrecv", 2, 4, 60, "a stopwatch that stops before"),
+        ("all_reduce", 2, 4, 51, None),
+    ],
+)
+def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
+    made = record(collective, 2**30, 1.0, hosts, gpus)
+    made = replace(made, samples=[[made.busbw / (busbw * 1e9)]])
+    said = log_report.explain(made, 50e9)
+    assert said is None if says is None else re.match(says, said)
+
+
+def test_the_wire_is_nvlink_inside_a_host_and_a_card_between(cluster):
+    inside = next(r for r in cluster if r.params["hosts"] == 1)
+    between = next(r for r in cluster if r.params["hosts"] == 10)
+    assert (log_report.wire(inside, 50e9), log_report.wire(between, 50e9)) == (450e9, 50e9)
+    assert log_report.wire(between, None) is None
+    unknown = record("all_reduce", 2**20, 1e-3, 1, 4, gpu="NVIDIA T4")
+    assert log_report.wire(unknown, 50e9) is None
+
+
+def test_a_fit_says_where_no_line_can_follow(cluster):
+    rows = {row[0]: row for row in log_report.fits(cluster).rows}
+    jump = rows["send, 1 x 8"]
+    assert float(jump[4].strip("%")) < -25, "sendrecv inside a host jumps from 82 to 300 GB/s"
+    assert abs(float(rows["all_to_all, 10 x 4"][4].strip("%"))) < 10
+    assert log_report.fits(cluster[:2]) is None
+
+
+def test_the_sick_host_comes_first():
+    pairs = [
+        record("sendrecv", row["bytes"], row["bytes"] / row["busbw_gbs"] / 1e9, 2, 4,
+               names=[f"host{row['first']}", f"host{row['second']}"])
+        for row in published.sick_cluster()
+        if row["collective"] == "sendrecv" and row["gpus_per_host"] == 4
+    ]  # fmt: skip
+    table = log_report.outliers(pairs)
+    assert table.rows[0][0] == "host3"
+    assert table.rows[0][2] / table.rows[0][1] > 2 * table.rows[1][2] / table.rows[1][1]
+    healthy = [one for one in pairs if "host3" not in one.values["hosts"]]
+    usual = statistics.median(one.busbw for one in healthy)
+    assert log_report.outliers([one for one in healthy if one.busbw > 0.9 * usual]) is None
+
+
+def test_a_whole_section(cluster, tmp_path):
+    log = Log("nccl-tests", [tmp_path / "a.log"], cluster, problems=["a.log, line 3: cut short"])
+    page = Page("A cluster")
+    log_report.add(page, log)
+    text = str(page)
+    assert "a.log, line 3: cut short" in text
+    assert "48.9 GB/s: given, or what one GPU per host reached" in text
+    assert "10 nodes, the first 1 x NVIDIA H100 80GB HBM3, NCCL 2.29.2" in text
+    assert text.count("<figure") >= 4, "more curves than one picture holds: one per collective"
+    for words in ("rails: 8 cards", "alpha + beta S", "in place: µs"):
+        assert words in text
+
+
+def test_many_logs_of_one_tool_become_one_section(tmp_path):
+    logs = [
+        Log("nccl-tests", [tmp_path / f"{i}.log"], [record("all_reduce", 2**20, 1e-3 + i, 1, 8)])
+        for i in range(6)
+    ]
+    (whole,) = log_report.together(logs)
+    assert (len(whole.paths), len(whole.records)) == (6, 6)
+    assert len(log_report.together(logs[:3])) == 3
+    picture = log_report.curves(whole.records)
+    assert text_of(picture).startswith("Bus bandwidth of 1 series; the highest, all_reduce, 1 x 8")
+
+
+def test_who_keeps_the_others_waiting():
+    made = record("all_reduce", 2**20, 1e-3, 2, 1)
+    late = {"shortest": {0: 0.1, 1: 0.9}, "spread": 4e-4}
+    made = replace(made, samples=[[1e-3] * 10, [6e-4] * 10], values=made.values | late)
+    (row,) = log_report.stragglers([made]).rows
+    assert row[1:] == [1, "90%", 400.0]
+    even = replace(made, values=made.values | {"shortest": {0: 0.5, 1: 0.5}})
+    assert log_report.stragglers([even]) is None
+
+
+def test_a_matrix_of_the_p2p_test_names_the_slow_pairs():
+    values = [[1600.0, 250.0, 250.0], [250.0, 1600.0, 20.0], [250.0, 250.0, None]]
+    matrix = [[x and x * 1e9 for x in row] for row in values]
+    where = Devices([("", "NVIDIA H100 PCIe")] * 3).provenance(library="CUDA")
+    made = Record(P2P_TEST, "unidirectional bandwidth, p2p enabled", {"latency": False}, [],
+                  Tier.RECORDED, where, values={"matrix": matrix})  # fmt: skip
+    said = text_of(log_report.matrix(made))
+    assert "Between two GPUs 250 GB/s is usual. Slower by a fifth or more: 1 to 2." in said

@@ -5,7 +5,7 @@
         add(page, log)
 
 A figure above the wire is not a fault: several cards, a tree or a switch that adds can explain it,
-and so can a stopwatch that stops early. `explain` says which of these would do.
+and so can a stopwatch that stops early. The doubts name which of these would do.
 """
 
 from __future__ import annotations
@@ -84,11 +84,17 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
         page.text(finding)
     if log.tool == P2P_TEST:
         for record in log.records:
-            page.picture(matrix(record))
+            page.picture(_matrix(record))
         return
     for part in _pictures(known):
-        page.picture(curves(part, card=card))
-    tables = (doubts(known, card), fits(known), stragglers(timed), outliers(known), figures(timed))
+        page.picture(_curves(part, card=card))
+    tables = (
+        _doubts(known, card),
+        _fits(known),
+        _stragglers(timed),
+        _outliers(known),
+        _figures(timed),
+    )
     for table in tables:
         if table is not None and table.rows:
             page.table(table)
@@ -117,7 +123,7 @@ def _facts(log: Log, card: float | None) -> list[list[str]]:
     return [[name, text] for name, text in facts.items() if text]
 
 
-def wire(record: Record, card: float | None) -> float | None:
+def _wire(record: Record, card: float | None) -> float | None:
     """Return what one rank can send, in bytes per second: NVLink inside a host, a card between.
 
     Args:
@@ -142,7 +148,7 @@ def one_card(records: Iterable[Record]) -> float | None:
     return max(alone, default=None)
 
 
-def explain(record: Record, wire: float) -> str | None:
+def _explain(record: Record, wire: float) -> str | None:
     """Say what would explain a bus bandwidth above the wire; None where it is not above.
 
     Sources: nccl-tests, doc/PERFORMANCE.md (bus bandwidth is a ring's); lesson 06 (a tree between
@@ -169,20 +175,22 @@ def explain(record: Record, wire: float) -> str | None:
     return "; or ".join(told)
 
 
-def doubts(records: Sequence[Record], card: float | None) -> Table | None:
+def _doubts(records: Sequence[Record], card: float | None) -> Table | None:
     """List the highest figure of each series that is above its wire, and what would explain it."""
     rows = []
     for name, sizes in _series(records).items():
         best = max((r for part in sizes.values() for r in part), key=lambda record: record.busbw)
-        speed = wire(best, card)
-        if speed is not None and (said := explain(best, speed)):
+        speed = _wire(best, card)
+        if speed is not None and (said := _explain(best, speed)):
             highest = best.busbw / 1e9, speed / 1e9, best.busbw / speed
             rows.append([_name(name), best.nbytes, *(round(x, 2) for x in highest), said])
     columns = ["above the wire", "bytes", "busbw GB/s", "wire GB/s", "times", "would explain it"]
     return Table(columns, rows) if rows else None
 
 
-def curves(records: Sequence[Record], *, card: float | None = None, ax: Axes | None = None) -> Axes:
+def _curves(
+    records: Sequence[Record], *, card: float | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw bus bandwidth over size beside the wire, a line per collective and set of ranks.
 
     Where there are several records of a size (of several hosts, say) the line is their median, with
@@ -201,7 +209,7 @@ def curves(records: Sequence[Record], *, card: float | None = None, ax: Axes | N
         plots.line(ax, list(sizes), middle, label=_name(name), series=number, **several)
         best[_name(name)] = max(middle)
     span = [min(r.nbytes for r in records), max(r.nbytes for r in records)]
-    for speed in sorted({wire(record, card) for record in records} - {None}):
+    for speed in sorted({_wire(record, card) for record in records} - {None}):
         plots.model_line(ax, span, [speed / 1e9] * 2, label=f"one rank's wire, {speed / 1e9:.4g}")
     plots.stamp(ax, Tier.RECORDED, records[0].provenance)
     top = max(best, key=best.get)
@@ -210,7 +218,7 @@ def curves(records: Sequence[Record], *, card: float | None = None, ax: Axes | N
     return ax
 
 
-def matrix(record: Record, *, ax: Axes | None = None) -> Axes:
+def _matrix(record: Record, *, ax: Axes | None = None) -> Axes:
     """Draw a matrix of the P2P test, and say which pairs are slower than is usual."""
     latency = bool(record.params.get("latency"))
     values = np.array(record.values["matrix"], dtype=float) * (1e6 if latency else 1e-9)
@@ -232,7 +240,7 @@ def matrix(record: Record, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def figures(records: Sequence[Record]) -> Table:
+def _figures(records: Sequence[Record]) -> Table:
     """Lay out medians of times and bus bandwidths, out of place and in place side by side."""
     rows: dict[tuple, list] = {}
     for in_place in (False, True):
@@ -252,7 +260,7 @@ def figures(records: Sequence[Record]) -> Table:
     return Table(columns, shown[:_MOST_ROWS], title)
 
 
-def fits(records: Sequence[Record]) -> Table | None:
+def _fits(records: Sequence[Record]) -> Table | None:
     """Fit alpha + beta S to each series; say where the line is farthest from the figures.
 
     Returns:
@@ -277,7 +285,7 @@ def fits(records: Sequence[Record]) -> Table | None:
     return Table(columns, rows, title) if rows else None
 
 
-def outliers(records: Sequence[Record]) -> Table | None:
+def _outliers(records: Sequence[Record]) -> Table | None:
     """Compare hosts by the records in which each takes part, among records of one series and size.
 
     A record is slow below `SLOW` of their median. Of a slow pair the log does not say whose fault
@@ -307,7 +315,7 @@ def outliers(records: Sequence[Record]) -> Table | None:
     return Table(columns, rows, "A slow pair accuses both: measure the first ones again, alone.")
 
 
-def stragglers(records: Sequence[Record]) -> Table | None:
+def _stragglers(records: Sequence[Record]) -> Table | None:
     """Say which ranks come last to their collectives, where every rank has its own time."""
     rows = []
     for record in records:

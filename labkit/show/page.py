@@ -59,6 +59,10 @@ class Page:
         script = Markup('<script type="application/json" id="{}">{}</script>')
         self._parts.append(script.format(identifier, safe))
 
+    def _repr_html_(self) -> str:
+        """Show the page's parts in a notebook."""
+        return "".join(self._parts)
+
     def __str__(self) -> str:
         """Return the whole page as HTML."""
         return _TEMPLATE.render(title=self.title, parts=self._parts)

@@ -251,6 +251,13 @@ def _judge_calls(result: dict[str, Any], given: list[torch.Tensor], members: lis
     if got == list(plan.items()) and kinds <= {"all_reduce", "all_reduce_coalesced"}:
         if made and any(call.ranks != tuple(members) for call in made):
             raise CheckFailed(f"ranks {members} sum", f"{made[0].ranks}", "pass group=group")
+        if any(call.waited is None or call.touched for call in made):
+            raise CheckFailed(
+                "each sum is waited for before it is read",
+                "; ".join(f"{c.kind}: {c.touched or 'nobody'} before a wait" for c in made),
+                "with async_op=True a call only begins: wait() for its work before you copy from "
+                "its tensor",
+            )
         return
     shown = "; ".join(f"{call.kind} of {call.nbytes} bytes, {_short(call.dtype)}" for call in made)
     asked = "; ".join(f"all_reduce of {n} bytes, {_short(dtype)}" for dtype, n in plan.items())

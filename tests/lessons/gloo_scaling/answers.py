@@ -228,6 +228,18 @@ def fused_in_a_thread(tensors, group=None):
     worker.join()
 
 
+def waits_too_late(tensors, group=None):
+    works = []
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = torch.cat([tensor.reshape(-1) for tensor in alike])
+        works.append(dist.all_reduce(flat, group=group, async_op=True))
+        for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+    for work in works:
+        work.wait()
+
+
 def in_half_precision(tensors, group):
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         alike = [tensor for tensor in tensors if tensor.dtype == dtype]

@@ -86,6 +86,7 @@ FUSED = {
     answers.gathered: "gathering everybody's tensors",
     answers.cloned_first: "a copy too many is alive",
     answers.in_half_precision: "in a narrower dtype",
+    answers.waits_too_late: "with async_op=True a call only begins",
     answers.by_a_sets_order: "in another order than the list has them",
     answers.remembering: "keeps something between calls",
     answers.cannot_do_none: "for an empty list there is nothing to do",

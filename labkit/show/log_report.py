@@ -211,7 +211,9 @@ def _curves(
     span = [min(r.nbytes for r in records), max(r.nbytes for r in records)]
     for speed in sorted({_wire(record, card) for record in records} - {None}):
         plots.model_line(ax, span, [speed / 1e9] * 2, label=f"one rank's wire, {speed / 1e9:.4g}")
-    plots.stamp(ax, Tier.RECORDED, records[0].provenance)
+    places = [(r.provenance.machine.gpus[:1], r.provenance.backend) for r in records]
+    known = dict.fromkeys(word for gpu, library in places for word in (*gpu, library))
+    plots.stamp(ax, Tier.RECORDED, note=", ".join(known))
     top = max(best, key=best.get)
     said = f"Bus bandwidth of {len(series)} series; the highest, {top}, reaches {best[top]:.3g}"
     plots.describe(ax, f"{said} GB/s.")

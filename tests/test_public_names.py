@@ -17,6 +17,9 @@ INSTRUMENTS = {
     "labkit.comm.algorithms.tree_reduce",
     "labkit.comm.algorithms.hierarchical_all_reduce",
     "labkit.comm.algorithms.two_levels",
+    "labkit.measure.runs.Disturbed",
+    "labkit.measure.sched.SchedUnavailable",
+    "labkit.measure.timeline.clock_marker",
     "labkit.show.alt_text.tables_of",
     "labkit.show.alt_text.text_of",
     "labkit.show.wire.all_rounds",
@@ -24,8 +27,8 @@ INSTRUMENTS = {
     "labkit.show.wire.one_round",
 }
 """What a learner may use although no lesson does."""
-HELD = ("comm", "show")
-"""Folders of the kit that are held to it; launch, fabric and measure follow when they are done."""
+HELD = ("comm", "measure", "show")
+"""Folders of the kit that are held to it; launch and fabric follow when they are done."""
 TO_DO = {
     *(f"labkit.comm.costs.{name}" for name in ("ring_reduce_scatter", "ring_all_gather")),
     *(f"labkit.comm.costs.{name}" for name in ("tree_reduce", "tree_all_reduce")),

@@ -99,20 +99,6 @@ class Call:
     collective its inputs count as sent and its outputs as received."""
 
 
-def outstanding(calls: Sequence[Call], kind: str = "recv") -> list[int]:
-    """Return how many calls of a kind were under way: after each of their starts and ends.
-
-    Example:
-        >>> posted = [Call("recv", at=0, waited=2), Call("recv", at=1, waited=3)]
-        >>> outstanding(posted)
-        [1, 2, 1, 0]
-    """
-    chosen = [call for call in calls if call.kind == kind]
-    events = [(call.at, 1) for call in chosen]
-    events += [(call.waited, -1) for call in chosen if call.waited is not None]
-    return list(itertools.accumulate(step for _, step in sorted(events)))
-
-
 class Observer(TorchDispatchMode):
     """A dispatch mode that costs nothing to start: a base for those that only look on.
 

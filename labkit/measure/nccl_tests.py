@@ -219,7 +219,7 @@ class _Test:
         where = self.devices.provenance(library=self.library, command=command)
         collective, hosts = COLLECTIVES.get(self.name or ""), self.devices.hosts
         records = [
-            result(collective, key, row.seconds, about, where,
+            _result(collective, key, row.seconds, about, where,
                    values={"busbw": row.busbw * 1e9, "wrong": row.wrong, "hosts": hosts})
             for key, row in self.rows.items()
         ]  # fmt: skip
@@ -234,7 +234,7 @@ class _Test:
         return records
 
 
-def result(
+def _result(
     collective: str | None,
     key: tuple,
     seconds: list[float],
@@ -446,7 +446,7 @@ def _results(
             seconds = [float(time) / 1e6 for time in micros]
             if not all(0 < time < _FOREVER / 1e6 for time in seconds):
                 raise ValueError(f"time {micros}")
-            yield result(collective, key, seconds, about, where, values=values | {"hosts": hosts})
+            yield _result(collective, key, seconds, about, where, values=values | {"hosts": hosts})
 
 
 def _written(variables: dict[str, str]) -> str:

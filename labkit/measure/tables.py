@@ -25,7 +25,7 @@ class Table:
 
     def __str__(self) -> str:
         """Lay it out for a terminal: text to the left, figures to the right."""
-        cells = [[shown(value) for value in row] for row in self.rows]
+        cells = [[_shown(value) for value in row] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)]
         right = self.numeric
         lines = [
@@ -50,14 +50,14 @@ class Table:
         return _template().render(
             title=self.title,
             columns=list(zip(self.columns, self.numeric, strict=True)),
-            rows=[list(zip(map(shown, row), self.numeric, strict=True)) for row in self.rows],
+            rows=[list(zip(map(_shown, row), self.numeric, strict=True)) for row in self.rows],
         )
 
     def _repr_html_(self) -> str:
         return self.html()
 
 
-def shown(value: Any) -> str:
+def _shown(value: Any) -> str:
     """Write a value for a reader: four digits of a float, nothing for None."""
     if value is None:
         return ""

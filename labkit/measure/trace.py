@@ -133,7 +133,7 @@ class Tracer:
         return tracer.trace()
 
     Args:
-        clock: turns this rank's time into the common time (`agree`).
+        clock: turns this rank's time into the common time (`Tracer.aligned`).
         rank: this rank.
         synchronize: called at both ends of every span on the main channel. On a GPU pass
             ``torch.cuda.synchronize``: without it a span holds the time to *launch* kernels. It
@@ -150,7 +150,7 @@ class Tracer:
     @classmethod
     def aligned(cls, *, group=None, synchronize: Callable[[], None] | None = None) -> "Tracer":
         """Agree on a clock with the other ranks (a collective) and start with all of them."""
-        clock, rank = agree(group=group), dist.get_rank(group)
+        clock, rank = _agree(group=group), dist.get_rank(group)
         dist.barrier(group)
         return cls(clock, rank, synchronize=synchronize)
 
@@ -230,7 +230,7 @@ class Tracer:
         return self.clock.now()
 
 
-def agree(*, group=None, rounds: int = 20, trust_kernel: bool = True) -> Clock:
+def _agree(*, group=None, rounds: int = 20, trust_kernel: bool = True) -> Clock:
     """Agree on rank 0's clock. A collective: every rank of ``group`` calls it.
 
     Args:

@@ -314,13 +314,13 @@ def _unavailable_to_group() -> str | None:
 
 def _settled() -> dict[Connection, Traffic]:
     """Read the counts once nothing is queued, without the connection to torch's own store."""
-    drain()
+    _drain()
     store = int(os.environ.get("MASTER_PORT", -1))
-    found = snapshot().items()
+    found = _snapshot().items()
     return {end: sent for end, sent in found if store not in (end.local[1], end.peer[1])}
 
 
-def drain(timeout: float = 30.0) -> None:
+def _drain(timeout: float = 30.0) -> None:
     """Wait until every byte that this process wrote has left.
 
     `sent` rises when bytes leave, not when they are written: on a slow link, or under a
@@ -343,7 +343,7 @@ def _not_sent(sock: socket.socket) -> int:
     return queued
 
 
-def snapshot() -> dict[Connection, Traffic]:
+def _snapshot() -> dict[Connection, Traffic]:
     """Read the counts of every TCP connection that this process holds."""
     network = Path("/proc/self/ns/net").stat().st_ino
     found = {}

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from labkit import launch
 from labkit.measure.timeline import Timeline, clock_marker, save_chrome
-from labkit.measure.trace import Kind, Tracer, agree, covered
+from labkit.measure.trace import Kind, Tracer, _agree, covered
 
 DELAY = 0.020
 
@@ -58,7 +58,7 @@ def test_wait_plus_move_is_what_the_timer_shows():
 @pytest.mark.timed
 def test_ranks_under_one_kernel_share_its_clock_and_round_trips_agree_with_it():
     def program():
-        kernel, estimated = agree(), agree(trust_kernel=False)
+        kernel, estimated = _agree(), _agree(trust_kernel=False)
         return kernel, estimated
 
     for kernel, estimated in launch(program, world_size=3):

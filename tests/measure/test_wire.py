@@ -235,8 +235,8 @@ def test_both_ends_agree_on_who_and_how_much(family, host):
         received = 0
         while received < 12345:
             received += len(server.recv(65536))
-        wire.drain()
-        found = wire.snapshot()
+        wire._drain()
+        found = wire._snapshot()
         end = next(end for end in found if end.local[1] == client.getsockname()[1])
         assert found[end] == wire.Traffic(sent=12345, received=0)
         assert found[end.other_end] == wire.Traffic(sent=0, received=12345)
@@ -253,7 +253,7 @@ def test_ipv4_inside_ipv6_reads_the_same_at_both_ends():
         with socket.create_connection(("127.0.0.1", listener.getsockname()[1])) as client:
             server, _ = listener.accept()
             with server:
-                found = wire.snapshot()
+                found = wire._snapshot()
                 end = next(end for end in found if end.local[1] == client.getsockname()[1])
                 assert end.other_end in found
 
@@ -266,12 +266,12 @@ def test_drain_gives_up_on_a_reader_that_never_reads():
             while True:
                 client.send(b"x" * 2**20)
         with pytest.raises(TimeoutError, match="still queued"):
-            wire.drain(timeout=0.05)
+            wire._drain(timeout=0.05)
 
 
 def test_listening_sockets_and_files_are_left_alone():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        ports = {end.local[1] for end in wire.snapshot()}
+        ports = {end.local[1] for end in wire._snapshot()}
         assert listener.getsockname()[1] not in ports

@@ -23,7 +23,7 @@ def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HB
     collective = nccl_tests.COLLECTIVES[collective]
     key = nbytes, "float", "sum", -1, False
     values = {"hosts": devices.hosts}
-    return nccl_tests.result(collective, key, [seconds], devices.params(), where, values=values)
+    return nccl_tests._result(collective, key, [seconds], devices.params(), where, values=values)
 
 
 @pytest.fixture(scope="module")

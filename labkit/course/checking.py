@@ -522,12 +522,14 @@ def sent(reports: Sequence[Any]) -> Sent:
 
 
 def _why_it_hangs(hang: LaunchTimeout) -> str:
-    in_library = [
+    waiting = [
         case.rank
         for case in hang.case.ranks
-        if case.waiting_in or any("distributed" in line.filename for line in case.stack[:4])
+        if case.waiting_in
+        or any("distributed" in line.filename for line in case.stack[:4])
+        or (case.line and ".wait(" in case.line.source)  # a Work waits in C++, without a frame
     ]
-    if not in_library:
+    if not waiting:
         return "no rank waits for another: a loop that does not end, or simply too much work"
     return (
         "a deadlock. Read who waits in which call: two ranks that both send first wait for each "

@@ -5,6 +5,6 @@ from labkit.course.lessons import Lesson
 LESSON = Lesson(
     number="05b",
     title="The hang clinic",
-    starts_from="Ten programs that never end",
+    starts_from="Thirteen programs that hang, die or lie",
     runs_best_with="Linux",
 )

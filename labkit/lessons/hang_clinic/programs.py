@@ -1,12 +1,14 @@
-"""Ten sick programs: plain torch.distributed code with one fault, as people really write it.
+"""Sick programs: plain torch.distributed code with one fault each, as people really write it.
 
-Every program runs on three ranks. What a healthy version would return stands beside it, so that
-wrong values are found too. Nothing here can outlive its launch: `launch` ends what hangs.
+What a healthy version would return stands beside each, so that wrong values are found too. Nothing
+here can outlive its launch: `launch` ends what hangs.
 """
 
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,6 +23,9 @@ class Patient:
     program: Callable[[], list[float]]
     healthy: Callable[[int], list[float]]
     """rank -> what the program should return there."""
+    world_size: int = WORLD_SIZE
+    seen: str = ""
+    """Where somebody met it."""
 
 
 def uneven_batches() -> list[float]:
@@ -134,6 +139,46 @@ def slow_reader() -> list[float]:
     return [x.item()]
 
 
+def own_clock() -> list[float]:
+    """Train; save a checkpoint, all together, whenever the last one is 0.4 seconds old."""
+    time.sleep(0.3 if dist.get_rank() == 1 else 0.0)  # reads its data
+    saved, seen = time.monotonic(), []
+    for _ in range(10):
+        time.sleep(0.05)  # trains
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        seen.append(x.item())
+        if time.monotonic() - saved > 0.4:
+            dist.barrier()  # everybody writes its part
+            saved = time.monotonic()
+    return seen
+
+
+def save_and_load() -> list[float]:
+    """Let rank 0 write a checkpoint that all ranks then load; 0 where they find none."""
+    path = Path(tempfile.gettempdir(), "checkpoint")
+    if dist.get_rank() == 0:
+        dist.barrier()  # nobody runs ahead
+        time.sleep(0.1)
+        path.write_text("1.0")
+    dist.barrier()
+    loaded = float(path.read_text()) if path.exists() else 0.0
+    dist.barrier()
+    return [loaded]
+
+
+def items_4097() -> list[float]:
+    """Count 4097 items in batches of 256, each rank its share, then meet at the epoch's end."""
+    items = range(dist.get_rank(), 4097, dist.get_world_size())
+    counts = []
+    for start in range(0, len(items), 256):
+        count = torch.tensor([float(len(items[start : start + 256]))])
+        dist.all_reduce(count)
+        counts.append(count.item())
+    dist.barrier()
+    return counts
+
+
 PATIENTS = {
     "uneven batches": Patient(uneven_batches, lambda rank: [1.0, 2.0, 3.0]),
     "two in a dict": Patient(two_in_a_dict, lambda rank: [3.0, 30.0]),
@@ -147,4 +192,20 @@ PATIENTS = {
         double_buffer, lambda rank: [float(n) for n in range(10)] if rank == 1 else []
     ),
     "slow reader": Patient(slow_reader, lambda rank: [3.0]),
+    "own clock": Patient(
+        own_clock,
+        lambda rank: [3.0] * 10,
+        seen="https://github.com/speechbrain/speechbrain/issues/1166",
+    ),
+    "save and load": Patient(
+        save_and_load,
+        lambda rank: [1.0],
+        seen="https://github.com/alan-turing-institute/autocast/pull/386",
+    ),
+    "4097 items": Patient(
+        items_4097,
+        lambda rank: [1024.0] * 4 + [1.0],
+        world_size=4,
+        seen="https://github.com/pytorch/pytorch/issues/33148",
+    ),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from labkit.launch.errors import CaseFile, LaunchTimeout, RankCase
 from labkit.launch.launcher import launch
 from labkit.lessons.hang_clinic import programs
-from labkit.lessons.hang_clinic.programs import PATIENTS, WORLD_SIZE
+from labkit.lessons.hang_clinic.programs import PATIENTS
 
 OUTCOMES = {
     "right": "every rank returned what a healthy program returns",
@@ -43,12 +43,14 @@ def run_case(name: str, *, timeout: float = 1.5, checks: bool = False) -> CaseRe
         raise ValueError(f"no patient {name!r}; there are: {', '.join(PATIENTS)}.")
     patient = PATIENTS[name]
     try:
-        results = launch(patient.program, world_size=WORLD_SIZE, timeout=timeout, checks=checks)
+        results = launch(
+            patient.program, world_size=patient.world_size, timeout=timeout, checks=checks
+        )
     except LaunchTimeout as hang:
         return CaseReport(name, "hang", _chart(hang.case))
     except RuntimeError as error:  # a rank's own, from torch, or RankDied
         return CaseReport(name, "error", _shortened(str(error)))
-    expected = [patient.healthy(rank) for rank in range(WORLD_SIZE)]
+    expected = [patient.healthy(rank) for rank in range(patient.world_size)]
     rows = [
         f"rank {rank}: returned {got}" + ("" if got == right else f", a healthy one {right}")
         for rank, (got, right) in enumerate(zip(results, expected, strict=True))

@@ -1,4 +1,4 @@
-"""Transfers between ranks, beside the computing: in strict lanes, or in whatever order they can.
+"""Transfers between ranks, beside the computing: in strict queues, or in whatever order they can.
 
 Both classes take the same three calls: `put` hands over what others wait for and returns at once,
 `take` waits for what one needs, `close` waits for the rest. They differ in one thing: what a
@@ -8,51 +8,80 @@ transfer has to wait for.
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
 from labkit.lessons.pipeline_p2p.schedules import Transfer
 
-DATA, DONE = 0, 1  # tags
+RECEIPT = 1  # a tag; the transfers themselves have 0
+Batches = Sequence[Sequence[Transfer]]
 
 
-class Lanes:
-    """Transfers in order, as on NCCL's communicators: one lane, one order, no overtaking.
+def in_order(batches: Batches, made: Callable, room: Callable, done: Callable, group=None) -> None:
+    """Work through batches of transfers, one after the other: the queue that blocks.
 
-    Each lane has a thread that works through its batches: it waits until everything that the batch
-    sends was `put`, starts the batch, waits until it is done, and only then looks at the next. So a
+    A batch starts when all that it sends is there, and the next is looked at when it is done. So a
     batch whose data come late holds up all that stand behind it: head-of-line blocking. If two
     ranks put the same transfers in different orders, they wait for each other for ever.
 
-    A send keeps its lane until the receiver has the bytes, as an NCCL kernel keeps its stream: the
-    receiver says "done". gloo alone would let go once the kernel's socket buffer holds them.
+    Args:
+        batches: The transfers, in order.
+        made: made(transfer) waits until this rank has computed what it sends, and returns it.
+        room: room(transfer) returns a tensor to receive into.
+        done: done(transfer), called when its work has ended, tells the sender that it came, or
+            waits until the receiver tells so. After a batch's last one its tensors can be used.
+        group: The process group; None: the default group.
+    """
+    rank = dist.get_rank()
+    for batch in batches:
+        leaving = {t: made(t) for t in batch if t.src == rank}
+        arriving = {t: room(t) for t in batch if t.dst == rank}
+        works = {t: dist.irecv(tensor, t.src, group) for t, tensor in arriving.items()}
+        works |= {t: dist.isend(tensor, t.dst, group) for t, tensor in leaving.items()}
+        for transfer, work in works.items():
+            work.wait()
+            done(transfer)
+
+
+class Queues:
+    """Transfers in order, as in NCCL's streams: one queue, one order, no overtaking.
+
+    Each queue has a thread. A send keeps its queue until the receiver has the bytes, as an NCCL
+    kernel keeps its stream: the receiver sends a receipt. gloo alone would let go once the kernel's
+    socket buffer holds them.
 
     Args:
-        lanes: Per lane, its batches in order; a batch is a sequence of transfers.
+        queues: Each queue's batches in order, by name.
         like: A tensor of the shape and type of every transfer.
-        groups: Per lane, the process group that carries it; None: the default group. Two lanes
+        groups: The process group that carries a queue; None: the default group. Two queues
             between the same two ranks need two groups.
+        work: What works through a queue; see `in_order`.
     """
 
     def __init__(
         self,
-        lanes: Mapping[Hashable, Sequence[Sequence[Transfer]]],
+        queues: Mapping[Hashable, Batches],
         *,
         like: torch.Tensor,
         groups: Mapping[Hashable, dist.ProcessGroup] | None = None,
+        work: Callable = in_order,
     ) -> None:
         self.times: dict[Transfer, tuple[float, float]] = {}
         """Per transfer, when this rank started and finished it (seconds of the kernel's clock)."""
         self._rank, self._like = dist.get_rank(), like
         self._tensors: dict[Transfer, Future] = defaultdict(Future)
+        self._rooms: dict[Transfer, torch.Tensor] = {}
+        self._finished: set[Transfer] = set()
+        self._receipts: list[tuple[dist.Work, torch.Tensor]] = []
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(max_workers=max(1, len(lanes)))
-        self._work = [
-            self._pool.submit(self._carry, batches, (groups or {}).get(lane))
-            for lane, batches in lanes.items()
+        self._pool = ThreadPoolExecutor(max_workers=max(1, len(queues)))
+        self._running = [
+            self._pool.submit(self._run, work, batches, (groups or {}).get(name))
+            for name, batches in queues.items()
         ]
 
     def put(self, transfer: Transfer, tensor: torch.Tensor) -> None:
@@ -64,52 +93,53 @@ class Lanes:
         return self._slot(transfer).result()
 
     def close(self) -> None:
-        """Wait until every batch is done. Raises what went wrong in a lane, if anything did."""
-        for work in self._work:
-            work.result()
+        """Wait until every batch is done. Raises what went wrong in a queue, if anything did."""
+        for running in self._running:
+            running.result()
+        for work, _ in self._receipts:
+            work.wait()
         self._pool.shutdown()
 
     def _slot(self, transfer: Transfer) -> Future:
         with self._lock:
             return self._tensors[transfer]
 
-    def _carry(self, batches: Sequence[Sequence[Transfer]], group) -> None:
+    def _run(self, work: Callable, batches: Batches, group) -> None:
+        done = partial(self._done, group, {t: batch for batch in batches for t in batch})
+        more = {} if group is None else {"group": group}
         try:
-            for batch in batches:
-                self._carry_one(batch, group)
+            work(batches, self._made, self._room, done, **more)
         except BaseException as error:  # nobody shall wait for what will never come
             for transfer in (transfer for batch in batches for transfer in batch):
                 if not self._slot(transfer).done():
                     self._slot(transfer).set_exception(error)
             raise
 
-    def _carry_one(self, batch: Sequence[Transfer], group) -> None:
-        sent = {m: self._slot(m).result() for m in batch if self._sends(m)}
-        received = {m: torch.empty_like(self._like) for m in batch if not self._sends(m)}
-        begin = time.perf_counter()
-        # Receives first: gloo tells the sender that a buffer is ready on the connection that also
-        # carries our own bytes the other way; behind them, the notice would come too late.
-        arriving = [(m, dist.irecv(received[m], m.src, group, tag=DATA)) for m in received]
-        done = torch.empty(len(sent), dtype=torch.uint8)
-        leaving = [dist.irecv(done[i], m.dst, group, tag=DONE) for i, m in enumerate(sent)]
-        leaving += [dist.isend(tensor, m.dst, group, tag=DATA) for m, tensor in sent.items()]
-        ends = {}
-        for transfer, work in arriving:
-            work.wait()
-            ends[transfer] = time.perf_counter()
-            leaving.append(
-                dist.isend(torch.ones(1, dtype=torch.uint8), transfer.src, group, tag=DONE)
-            )
-        for work in leaving:
-            work.wait()
-        end = time.perf_counter()
-        for transfer in batch:
-            self.times[transfer] = (begin, ends.get(transfer, end))
-        for transfer, tensor in received.items():
-            self._slot(transfer).set_result(tensor)
+    def _made(self, transfer: Transfer) -> torch.Tensor:
+        tensor = self._slot(transfer).result()
+        self._begins(transfer)
+        return tensor
 
-    def _sends(self, transfer: Transfer) -> bool:
-        return transfer.src == self._rank
+    def _room(self, transfer: Transfer) -> torch.Tensor:
+        self._begins(transfer)
+        return self._rooms.setdefault(transfer, torch.empty_like(self._like))
+
+    def _begins(self, transfer: Transfer) -> None:
+        self.times[transfer] = (time.perf_counter(),) * 2
+
+    def _done(self, group, batch_of: Mapping[Transfer, Sequence], transfer: Transfer) -> None:
+        receipt = torch.ones(1, dtype=torch.uint8)
+        if transfer.src == self._rank:
+            dist.recv(receipt, transfer.dst, group, tag=RECEIPT)
+        else:  # waited for in `close`: its sender may still wait for the rest of its batch
+            receipting = dist.isend(receipt, transfer.src, group, tag=RECEIPT)
+            self._receipts.append((receipting, receipt))
+            self.times[transfer] = (self.times[transfer][0], time.perf_counter())
+        self._finished.add(transfer)
+        batch = batch_of[transfer]
+        if self._finished.issuperset(batch):  # as NCCL's: a batch is done as a whole
+            for arrived in (t for t in batch if t.dst == self._rank):
+                self._slot(arrived).set_result(self._rooms.pop(arrived))
 
 
 class Mailbox:

@@ -17,6 +17,7 @@ from labkit.comm.sharing import Activity, Period, play
 from labkit.fabric.fabric import Fabric
 from labkit.launch.launcher import launch
 from labkit.lessons.pipeline_p2p import overlap
+from labkit.lessons.pipeline_p2p.exchange import in_order
 from labkit.lessons.pipeline_p2p.programs import (
     DESTINATIONS,
     MODES,
@@ -27,10 +28,16 @@ from labkit.lessons.pipeline_p2p.programs import (
     train,
     wait_ends_early,
 )
-from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, programs
-from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
+from labkit.lessons.pipeline_p2p.schedules import (
+    SCHEDULES,
+    Channel,
+    Program,
+    Schedule,
+    programs,
+)
+from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
 from labkit.measure.records import Provenance, Record, Tier, load
-from labkit.measure.runs import by_case, measured_or_recorded, repeat_if_disturbed
+from labkit.measure.runs import by_case, measured_or_recorded, watched
 from labkit.measure.tables import Table
 
 NAME = "pipeline-p2p"
@@ -38,8 +45,9 @@ TITLE = "What the order of transfers costs a pipeline"
 STAGES, MICRO_BATCHES, CREDITS = 4, 8, 2
 PIPELINE_RATE = "200mbit"
 COPY_RATES = ("400mbit", "1.6gbit", "400mbit", "400mbit")
-DISTURBED = 1.1
-"""A run that takes more than this times its prediction was disturbed."""
+DISTURBED = 0.25
+"""CPUs: a run beside which other programs used more was disturbed."""
+Case = tuple[str, Channel, int]
 RECORDING = Path(__file__).with_name("recording.json")
 Say = Callable[[str], Any]
 
@@ -57,7 +65,8 @@ def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
         trusted on one node only, because nodes have clocks of their own, and predictions only
         where every link is as fast as the one between ranks 0 and 1, which is the one measured.
     """
-    every = [(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
+    every = [(name, c, 0) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
+    every.append(("eager 1f1b", Channel.ORDERED, 1))
     repeats = 1 if quick else 3
     return [
         *pipelines(every, steps=repeats, progress=progress),
@@ -67,22 +76,41 @@ def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
 
 
 def pipelines(
-    cases: Sequence[tuple[str, Channel]], *, steps: int = 3, progress: Say | None = None
+    cases: Sequence[Case],
+    *,
+    steps: int = 3,
+    progress: Say | None = None,
+    write: Callable[..., Sequence[Program]] = programs,
+    queue: Callable = in_order,
 ) -> list[Record]:
-    """Predict and measure some (schedule, channel) on four hosts, or return what was recorded."""
+    """Predict and measure some cases on four hosts, or return what was recorded.
+
+    Args:
+        cases: (schedule, channel, by how many tasks receives stand early) for each.
+        steps: Training steps of each.
+        progress: Called with a line of text before each.
+        write: Writes the ranks' programs: write(schedule, ahead=...).
+        queue: Works through a queue of transfers; see `exchange.in_order`.
+    """
     say = progress or _nothing
 
     def measure(fabric: Fabric | None) -> list[Record]:
         leg = median(launch(ping_pong, Workload().nbytes, world_size=2, fabric=fabric)[0])
         records = []
-        for schedule, channel in cases:
-            say(f"{schedule}, {channel.value}")
-            one = partial(_pipeline, schedule, channel, fabric=fabric, leg=leg, steps=steps)
+        for case in cases:
+            say(case_name(*case))
+            one = partial(_pipeline, case, fabric, leg=leg, steps=steps, write=write, queue=queue)
             records.append(_settled(one, say))
         return records
 
-    names = [f"{schedule}, {channel.value}" for schedule, channel in cases]
+    names = [case_name(*case) for case in cases]
     return _here_or_recorded(measure, Fabric.star(hosts=STAGES, rate=PIPELINE_RATE), names, say)
+
+
+def case_name(schedule: str, channel: Channel, ahead: int = 0) -> str:
+    """Return how records call a case."""
+    early = f", receives {ahead} early" if ahead else ""
+    return f"{schedule}, {channel.value}{early}"
 
 
 def destinations(*, repeats: int = 3, progress: Say | None = None) -> list[Record]:
@@ -104,9 +132,9 @@ def compute_beside_messages(*, progress: Say | None = None) -> list[Record]:
     say = progress or _nothing
     say("computing beside messages")
     return [
-        _overlap(fabric=None),
+        *watched(lambda: [_overlap(None)], say=say),
         *_here_or_recorded(
-            lambda fabric: [_overlap(fabric=fabric)] if fabric else [],
+            lambda fabric: watched(lambda: [_overlap(fabric)], say=say) if fabric else [],
             Fabric.star(hosts=2, rate=COPY_RATES[0]),
             ["computing beside messages, link"],
             say,
@@ -120,18 +148,26 @@ def recorded(cases: Sequence[str] | None = None) -> list[Record]:
     return list(every.values()) if cases is None else [every[case] for case in cases]
 
 
-def modelled(schedule: str, channel: Channel, *, leg: float) -> StepTimeline:
+def modelled(schedule: str, channel: Channel, ahead: int = 0, *, leg: float) -> StepTimeline:
     """Simulate the step that is measured.
 
     Args:
         schedule: A name of SCHEDULES.
         channel: How transfers are ordered.
+        ahead: By how many tasks receives stand early.
         leg: Seconds of one message between two hosts: the model's only parameter.
     """
-    plan = SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
+    return _simulated(programs(_plan(schedule), ahead=ahead), channel, leg)
+
+
+def _plan(schedule: str) -> Schedule:
+    return SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
+
+
+def _simulated(ranks: Sequence[Program], channel: Channel, leg: float) -> StepTimeline:
     costs = Costs(Workload().forward, Workload().backward, nbytes=1.0, rate=1 / leg)
     credits = CREDITS if channel is Channel.TAGGED else None
-    return simulate(plan, costs, channel=channel, credits=credits)
+    return simulate_programs(ranks, costs, channel=channel, credits=credits)
 
 
 def modelled_copies(mode: str, *, each: int, leg: float) -> float:
@@ -157,7 +193,7 @@ def step(record: Record) -> StepTimeline:
 
 def table(records: Sequence[Record]) -> Table:
     """Lay out what has a prediction: step time, its error, bubbles."""
-    columns = ["schedule", "channel", "predicted ms", "measured ms", "error %"]
+    columns = ["schedule", "channel", "receives early", "predicted ms", "measured ms", "error %"]
     rows = []
     for record in records:
         if record.predicted is None:
@@ -167,6 +203,7 @@ def table(records: Sequence[Record]) -> Table:
             [
                 record.params.get("schedule", "two destinations"),
                 record.params.get("channel", record.params.get("mode")),
+                record.params.get("ahead", 0),
                 round(1e3 * expected, 1),
                 round(1e3 * took, 1),
                 round(100 * (took / expected - 1), 1),
@@ -195,16 +232,15 @@ def _here_or_recorded(
 
 
 def _settled(measure: Callable[[], Record], say: Say) -> Record:
-    """Measure; while the time is far above its prediction measure again, twice at most.
+    """Measure; while other programs use the CPUs measure again, twice at most.
 
-    Other programs on the machine can only add time, so the fastest run is the least disturbed.
+    They can only add time, so the fastest run is the least disturbed.
     """
-    return repeat_if_disturbed(
-        measure,
-        unrest=lambda record: record.summary.median / record.predicted,
-        limit=DISTURBED,
-        say=say,
-    )
+    runs = watched(lambda: [measure()], say=say)
+    while len(runs) < 3 and (runs[-1].others or 0.0) > DISTURBED:
+        say(f"  disturbed: other programs used {runs[-1].others:.1f} CPUs; once more")
+        runs += watched(lambda: [measure()], say=say)
+    return min(runs, key=lambda record: record.summary.median)
 
 
 def _record(case: str, fabric: Fabric | None, **about: Any) -> Record:
@@ -218,22 +254,25 @@ def _record(case: str, fabric: Fabric | None, **about: Any) -> Record:
 
 
 def _pipeline(
-    schedule: str, channel: Channel, *, fabric: Fabric | None, leg: float, steps: int
+    case: Case, fabric: Fabric | None, *, leg: float, steps: int, write: Callable, queue: Callable
 ) -> Record:
+    schedule, channel, ahead = case
     work = Workload()
-    ranks = programs(SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES))
-    predicted = modelled(schedule, channel, leg=leg)
-    results = launch(train, ranks, channel, work, steps, CREDITS, world_size=STAGES, fabric=fabric)
+    ranks = write(_plan(schedule), ahead=ahead)
+    predicted = _simulated(ranks, channel, leg)
+    job = (train, ranks, channel, work, steps, CREDITS, queue)
+    results = launch(*job, world_size=STAGES, fabric=fabric)
     samples = [[notes.seconds for notes in steps_of_rank] for steps_of_rank in results]
     totals = [max(times) for times in zip(*samples, strict=True)]
     middle = sorted(range(steps), key=totals.__getitem__)[steps // 2]
     seen = side_by_side([steps_of_rank[middle] for steps_of_rank in results])
     return _record(
-        f"{schedule}, {channel.value}",
+        case_name(*case),
         fabric,
         params={
             "schedule": schedule,
             "channel": channel.value,
+            "ahead": ahead,
             "stages": STAGES,
             "micro_batches": MICRO_BATCHES,
             "forward": work.forward,
@@ -298,7 +337,7 @@ def _copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int) -> Re
     )
 
 
-def _overlap(*, fabric: Fabric | None) -> Record:
+def _overlap(fabric: Fabric | None) -> Record:
     seen = launch(overlap.measure, world_size=2, fabric=fabric)
     where = "link" if fabric else "loopback"
     return _record(

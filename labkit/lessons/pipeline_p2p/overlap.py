@@ -7,31 +7,35 @@ and memory bandwidth; a copy to pinned host memory runs on a copy engine, which 
 import math
 import threading
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
+from labkit.launch import affinity
 from labkit.measure import sched
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What one rank saw. Seconds."""
+    """What one rank saw. Seconds; CPU seconds are those of all its threads."""
 
     compute_alone: float
     compute_beside: float
     """The same work, while messages went both ways all the time."""
+    cpu_alone: float
+    cpu_beside: float
     message_alone: float
     """One exchange of messages, both ways, nothing else running."""
-    message_beside: float
     cpu_per_message: float
-    """CPU seconds of all threads for one exchange, nothing else running."""
 
     @property
     def slow_down(self) -> float:
-        """How many times longer the computing took."""
-        return self.compute_beside / self.compute_alone
+        """How many times longer the computing takes on a CPU that nobody else uses.
+
+        From CPU seconds: other programs do not change them much, and make any clock useless.
+        """
+        return self.cpu_beside / self.cpu_alone
 
     @property
     def cpu_share(self) -> float:
@@ -39,34 +43,42 @@ class Overlap:
         return self.cpu_per_message / self.message_alone
 
 
-def measure(nbytes: int = 1 << 20, seconds: float = 0.1, repeats: int = 4) -> Overlap:
+def measure(nbytes: int = 1 << 20, seconds: float = 0.1, repeats: int = 5) -> Overlap:
     """Compute alone, exchange alone, then both; on two ranks, through `launch`.
 
-    Each figure is the smallest of the repeats: other programs can only make it larger.
+    Each rank keeps to one CPU, where the system lets it: computing and pushing bytes share it, as
+    kernels share a GPU's multiprocessors. On spare CPUs the pushing would cost nobody anything.
+    Returned is the repetition with the median slow-down.
     """
+    if affinity.available():
+        cpus = affinity.cpus()
+        affinity.pin([cpus[dist.get_rank() % len(cpus)]])
     exchange = _Exchange(nbytes)
     rounds = _calibrate(seconds)
     exchange.times(2)
-    seen = [astuple(_once(exchange, rounds)) for _ in range(repeats)]
-    return Overlap(*map(min, zip(*seen, strict=True)))
+    seen = [_once(exchange, rounds) for _ in range(repeats)]
+    return sorted(seen, key=lambda one: one.slow_down)[repeats // 2]
 
 
 def _once(exchange: "_Exchange", rounds: int) -> Overlap:
     dist.barrier()
-    compute_alone = _compute(rounds)
-    count = _agree(math.ceil(compute_alone / exchange.times(3)))
+    with sched.watch() as alone:
+        _compute(rounds)
+    count = _agree(math.ceil(alone.wall / exchange.times(3)))
     dist.barrier()
-    with sched.watch() as usage:
+    with sched.watch() as talking:
         message_alone = exchange.times(count)
     # Beside the computing messages must go on until it has ended, on both ranks.
-    beside: list[float] = []
-    long = _agree(math.ceil(3 * compute_alone / message_alone))
-    talker = threading.Thread(target=lambda: beside.append(exchange.times(long)))
+    long = _agree(math.ceil(3 * alone.wall / message_alone))
+    talker = threading.Thread(target=exchange.times, args=(long,))
     dist.barrier()
     talker.start()
-    compute_beside = _compute(rounds)
+    with sched.watch() as beside:
+        _compute(rounds)
     talker.join()
-    return Overlap(compute_alone, compute_beside, message_alone, beside[0], usage.on_cpu / count)
+    return Overlap(
+        alone.wall, beside.wall, alone.on_cpu, beside.on_cpu, message_alone, talking.on_cpu / count
+    )
 
 
 class _Exchange:

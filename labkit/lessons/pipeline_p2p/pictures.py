@@ -1,34 +1,36 @@
 """Pictures of lesson 05: timelines of steps, times of channels and copies, pipelines at scale."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, ideal_bubble
-from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
+from labkit.lessons.pipeline_p2p import published
+from labkit.lessons.pipeline_p2p.experiment import case_name
+from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, ideal_bubble, programs
+from labkit.lessons.pipeline_p2p.simulator import (
+    Costs,
+    Deadlock,
+    StepTimeline,
+    simulate_programs,
+)
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
 from labkit.show.plots import bars, describe, line, new_axes, new_figure, stamp, style
 from labkit.show.timeline import Arrow, Bar, draw_lanes
 
 KINDS = {"F": "F forward", "B": "B backward"}
-LOOKS = {"F forward": style(5), "B backward": style(4)}
-THREAD = {
-    "tensor.to, interleaved": 97.441,
-    "tensor.to, overlapped": 75.075,
-    "NCCL send": 270.14,
-    "NCCL batch_isend_irecv": 298.44,
-}
-"""Milliseconds for ten sends of 64 MB to two GPUs, from the thread (see the lesson's sources)."""
+LOOKS = {"F forward": replace(style(5), hatch=""), "B backward": style(4)}
 COURSES = (
-    ("gpipe", Channel.ORDERED),
-    ("gpipe", Channel.TAGGED),
-    ("1f1b", Channel.ORDERED),
-    ("1f1b", Channel.TAGGED),
-    ("eager 1f1b", Channel.TAGGED),
+    ("gpipe", Channel.ORDERED, 0),
+    ("1f1b", Channel.ORDERED, 0),
+    ("eager 1f1b", Channel.ORDERED, 0),
+    ("eager 1f1b", Channel.ORDERED, 1),
+    ("eager 1f1b", Channel.TAGGED, 0),
 )
+"""Schedule, channel, by how many tasks receives stand early."""
 
 
 def step(
@@ -95,9 +97,14 @@ def draw(records: Sequence[Record]) -> Figure:
     )
     for panel, name in zip(panels, SCHEDULES, strict=False):
         chosen = [record for record in records if record.params.get("schedule") == name]
-        _ladder(chosen, [record.params["channel"] for record in chosen], title=name, ax=panel)
+        _ladder(chosen, [_way(record) for record in chosen], title=name, ax=panel)
     copies(records, ax=panels[3])
     return figure
+
+
+def _way(record: Record) -> str:
+    early = record.params.get("ahead", 0)
+    return record.params["channel"] + (f", {early} early" if early else "")
 
 
 def _ladder(
@@ -111,34 +118,48 @@ def _ladder(
 
 def puzzle(ax: Axes | None = None) -> Axes:
     """Draw the thread's four ways to make ten transfers."""
-    ax = new_axes("The same ten transfers, four ways", x="Time", xunit="ms", ax=ax)
-    bars(ax, list(THREAD), list(THREAD.values()), series=[0, 1, 2, 3], value_format="{:.0f}")
-    said = ", ".join(f"{name} {value:.0f} ms" for name, value in THREAD.items())
+    ax = new_axes("The same ten transfers, four ways", x="Time", xunit="ms", ax=ax, size=(9, 3.2))
+    times = {name: figure.value for name, figure in published.WAYS.items()}
+    bars(ax, list(times), list(times.values()), series=[0, 1, 2, 3], value_format="{:.0f}")
+    said = ", ".join(f"{name} {value:.0f} ms" for name, value in times.items())
     describe(ax, f"Ten transfers of 64 MB from one GPU to two others: {said}.")
-    return stamp(ax, Tier.PUBLISHED, note="8x RTX 3090, PyTorch dev forum")
+    return plots.stamp_published(ax, *published.WAYS.values(), note="8x RTX 3090")
 
 
 @cache
 def slowness(
-    schedule: str, channel: Channel, *, stages: int, micro_batches: int, transfer: float
+    schedule: str,
+    channel: Channel,
+    ahead: int = 0,
+    *,
+    stages: int,
+    micro_batches: int,
+    transfer: float,
 ) -> float:
     """Return a step's time over the time of its computing alone, without any bubble.
 
     Args:
         schedule: A name of SCHEDULES.
         channel: How transfers are ordered.
+        ahead: By how many tasks receives stand early.
         stages: Pipeline stages, one per rank.
         micro_batches: Micro-batches per step.
         transfer: Time of one transfer over that of one forward task; backward takes two.
+
+    Returns:
+        NaN if it deadlocks.
     """
-    plan = SCHEDULES[schedule](stages=stages, micro_batches=micro_batches)
+    ranks = programs(SCHEDULES[schedule](stages=stages, micro_batches=micro_batches), ahead=ahead)
     costs = Costs(1.0, 2.0, nbytes=transfer, rate=1.0)
-    return simulate(plan, costs, channel=channel).seconds / (3.0 * micro_batches)
+    try:
+        return simulate_programs(ranks, costs, channel=channel).seconds / (3.0 * micro_batches)
+    except Deadlock:
+        return float("nan")
 
 
 def at_scale(
     *,
-    stages: tuple[int, ...] = (4, 8, 16, 32, 64),
+    stages: tuple[int, ...] = (4, 8, 16, 32),
     micro_batches: int = 32,
     transfer: float = 0.5,
     ax: Axes | None = None,
@@ -146,14 +167,13 @@ def at_scale(
     """Draw the slowness of schedules and channels over the number of stages."""
     ax = new_axes(
         "More stages: the bubble grows, and the wrong order adds to it",
-        x="Stages", y="Step time / computing alone", xscale="log", ax=ax, size=(8.6, 4.6),
+        x="Stages", y="Step time / computing alone", xscale="log", yscale="log", ax=ax,
+        size=(8.6, 4.6),
     )  # fmt: skip
-    for series, (schedule, channel) in enumerate(COURSES[::2]):
-        values = [
-            slowness(schedule, channel, stages=s, micro_batches=micro_batches, transfer=transfer)
-            for s in stages
-        ]
-        line(ax, stages, values, label=f"{schedule}, {channel.value}", series=series)
+    sizes = {"micro_batches": micro_batches, "transfer": transfer}
+    for series, course in enumerate(COURSES):
+        values = [slowness(*course, stages=s, **sizes) for s in stages]
+        line(ax, stages, values, label=case_name(*course), series=series)
     bubble = [1 / (1 - ideal_bubble(stages=s, micro_batches=micro_batches)) for s in stages]
     line(ax, stages, bubble, label="bubble alone", series=6)
     ax.set_xticks(stages, [str(s) for s in stages])
@@ -172,17 +192,21 @@ def at_scale(
 
 def explore_scale(stages: int, micro_batches: int, transfer: float) -> Axes:
     """Draw the slowness of schedules and channels for one pipeline; for `widgets.explore`."""
-    names = [f"{schedule}, {channel.value}" for schedule, channel in COURSES]
-    values = [
-        slowness(schedule, channel, stages=stages, micro_batches=micro_batches, transfer=transfer)
-        for schedule, channel in COURSES
-    ]
+    sizes = {"stages": stages, "micro_batches": micro_batches, "transfer": transfer}
+    found = {case_name(*course): slowness(*course, **sizes) for course in COURSES}
+    runs = {name: value for name, value in found.items() if value == value}
     bubble = 1 / (1 - ideal_bubble(stages=stages, micro_batches=micro_batches))
     ax = new_axes(
         f"{stages} stages, {micro_batches} micro-batches", x="Step time / computing alone",
         size=(8.6, 3.4),
     )  # fmt: skip
-    bars(ax, ["bubble alone", *names], [bubble, *values], series=[6, 0, 1, 2, 3, 4])
-    best = min(zip(values, names, strict=True))
-    describe(ax, f"The best is {best[1]} with {best[0]:.2f}; the bubble alone costs {bubble:.2f}.")
-    return stamp(ax, Tier.MODELLED, note=f"transfer = {transfer:g} forward, backward = 2 forward")
+    series = [6, *(list(found).index(name) for name in runs)]
+    bars(ax, ["bubble alone", *runs], [bubble, *runs.values()], series=series)
+    best = min(runs, key=runs.get)
+    said = f"The best is {best} with {runs[best]:.2f}; the bubble alone costs {bubble:.2f}."
+    dead = [name for name in found if name not in runs]
+    note = f"transfer = {transfer:g} forward, backward = 2 forward"
+    if dead:
+        note += f"; deadlock: {', '.join(dead)}"
+    describe(ax, f"{said} {'Deadlock: ' + ', '.join(dead) + '.' if dead else ''}")
+    return stamp(ax, Tier.MODELLED, note=note)

@@ -19,7 +19,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from labkit.lessons.pipeline_p2p.exchange import Lanes, Mailbox
+from labkit.lessons.pipeline_p2p.exchange import Mailbox, Queues, in_order
 from labkit.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
@@ -108,18 +108,23 @@ class Stage:
 
 
 def train(
-    ranks: Sequence[Program], channel: Channel, work: Workload, steps: int = 1, credits: int = 2
+    ranks: Sequence[Program],
+    channel: Channel,
+    work: Workload,
+    steps: int = 1,
+    credits: int = 2,
+    queue: Callable = in_order,
 ) -> list[StepNotes]:
     """Train for some steps on this rank; one stage per rank. Call it through `launch`."""
-    open_exchange = _opener(ranks, channel, work, credits)
+    open_exchange = _opener(ranks, channel, work, credits, queue)
     idle = replace(work, forward=0.0, backward=0.0)
     _step(ranks, idle, open_exchange)  # connects; not counted
     return [_step(ranks, work, open_exchange) for _ in range(steps)]
 
 
 def _opener(
-    ranks: Sequence[Program], channel: Channel, work: Workload, credits: int
-) -> Callable[[], Lanes | Mailbox]:
+    ranks: Sequence[Program], channel: Channel, work: Workload, credits: int, queue: Callable
+) -> Callable[[], Queues | Mailbox]:
     """Return what opens the exchange of one step."""
     rank, like = dist.get_rank(), torch.empty(work.rows, work.width)
     program = ranks[rank]
@@ -130,19 +135,19 @@ def _opener(
         incoming.sort(key=lambda transfer: place[transfer.use])
         tags = {transfer: number for number, transfer in enumerate(every)}
         return partial(Mailbox, incoming, tags=tags, like=like, credits=credits)
-    lanes = defaultdict(list)
+    queues = defaultdict(list)
     for batch in (step for step in program if isinstance(step, Batch)):
         for lane, transfers in channel.lanes(batch):
-            lanes[lane].append(transfers)
+            queues[lane].append(transfers)
     groups = {}
-    if channel is not Channel.ORDERED:  # a group for every lane; all ranks in the same order
+    if channel is not Channel.ORDERED:  # a group for every queue; all ranks in the same order
         members = {channel.lane(t): sorted((t.src, t.dst)) for t in every}
         groups = {lane: dist.new_group(pair) for lane, pair in members.items()}
-    return partial(Lanes, lanes, like=like, groups=groups)
+    return partial(Queues, queues, like=like, groups=groups, work=queue)
 
 
 def _step(
-    ranks: Sequence[Program], work: Workload, open_exchange: Callable[[], Lanes | Mailbox]
+    ranks: Sequence[Program], work: Workload, open_exchange: Callable[[], Queues | Mailbox]
 ) -> StepNotes:
     """Go through the program: take what a task needs, compute, put what it made."""
     program, stage = ranks[dist.get_rank()], Stage(dist.get_rank(), work=work)

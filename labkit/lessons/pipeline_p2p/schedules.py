@@ -139,6 +139,13 @@ class Batch:
 
     transfers: tuple[Transfer, ...]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.transfers, tuple):
+            raise TypeError(
+                f"Batch takes a tuple of transfers, Batch((a,)) for a single one; "
+                f"got a {type(self.transfers).__name__}: {self.transfers}"
+            )
+
     def __str__(self) -> str:
         return " + ".join(map(str, self.transfers))
 
@@ -185,7 +192,7 @@ def activation(src: int, micro_batch: int) -> Transfer:
     return Transfer(task, Task("F", src + 1, micro_batch), src, src + 1)
 
 
-def programs(schedule: Schedule, *, batched: bool = True) -> tuple[Program, ...]:
+def programs(schedule: Schedule, *, batched: bool = True, ahead: int = 0) -> tuple[Program, ...]:
     """Write each rank's program: receive what a task needs, compute it, send what it made.
 
     Args:
@@ -193,40 +200,56 @@ def programs(schedule: Schedule, *, batched: bool = True) -> tuple[Program, ...]
         batched: Join the transfers between two tasks that go to and come from the same rank into
             one batch (what Megatron-LM calls send_forward_recv_backward). False leaves every
             transfer alone: the naive program, which deadlocks for 1F1B.
+        ahead: By how many tasks each receive stands earlier than right before its use.
     """
     return tuple(
-        _program(tasks, stages=schedule.stages, batched=batched) for tasks in schedule.order
+        rank_program(tasks, stages=schedule.stages, batched=batched, ahead=ahead)
+        for tasks in schedule.order
     )
 
 
-def _program(tasks: Sequence[Task], *, stages: int, batched: bool) -> Program:
+def rank_program(
+    tasks: Sequence[Task], *, stages: int, batched: bool = True, ahead: int = 0
+) -> Program:
+    """Write one rank's program; see `programs`."""
     steps: list[Task | Batch] = []
     sent: Transfer | None = None
-    for task in tasks:
-        received = _moves(task, stages=stages, out=False)
-        if batched and sent and received and _pair(sent) == _pair(received):
-            steps.append(Batch((sent, received)))
-        else:
-            steps += [Batch((transfer,)) for transfer in (sent, received) if transfer]
-        steps.append(task)
-        sent = _moves(task, stages=stages, out=True)
-    if sent:
-        steps.append(Batch((sent,)))
-    return tuple(steps)
+    for place in range(-ahead, len(tasks)):
+        needs = tasks[place + ahead] if place + ahead < len(tasks) else None
+        received = transfer_into(needs, stages) if needs else None
+        steps += batches(sent, received) if batched else [*batches(sent), *batches(received)]
+        if place >= 0:
+            steps.append(tasks[place])
+            sent = transfer_out_of(tasks[place], stages)
+    return tuple(steps + batches(sent))
+
+
+def batches(*transfers: Transfer | None) -> list[Batch]:
+    """Put transfers (those that are not None) into one batch if they join the same two ranks."""
+    found = [transfer for transfer in transfers if transfer]
+    if len({_pair(transfer) for transfer in found}) == 1:
+        return [Batch(tuple(found))]
+    return [Batch((transfer,)) for transfer in found]
 
 
 def _pair(transfer: Transfer) -> frozenset[int]:
     return frozenset((transfer.src, transfer.dst))
 
 
-def _moves(task: Task, *, stages: int, out: bool) -> Transfer | None:
-    """Return the transfer out of a task or into it; None at the pipeline's ends."""
-    other = task.stage + (1 if (task.kind == "F") == out else -1)
-    if not 0 <= other < stages:
+def transfer_out_of(task: Task, stages: int) -> Transfer | None:
+    """Return the transfer of what a task makes; None where the pipeline ends."""
+    after = task.stage + (1 if task.kind == "F" else -1)
+    if not 0 <= after < stages:
         return None
-    there = Task(task.kind, other, task.micro_batch)
-    made, use = (task, there) if out else (there, task)
-    return Transfer(made, use, made.stage, use.stage)
+    return Transfer(task, Task(task.kind, after, task.micro_batch), task.stage, after)
+
+
+def transfer_into(task: Task, stages: int) -> Transfer | None:
+    """Return the transfer of what a task needs; None where the pipeline begins."""
+    before = task.stage - (1 if task.kind == "F" else -1)
+    if not 0 <= before < stages:
+        return None
+    return transfer_out_of(Task(task.kind, before, task.micro_batch), stages)
 
 
 def transfers_of(program: Program) -> list[Transfer]:

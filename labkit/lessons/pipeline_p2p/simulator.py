@@ -116,15 +116,27 @@ def find_cycle(after: Waits) -> list:
     graph.add_edges_from((part, before) for part, befores in after.items() for before in befores)
     best: list = []
     for component in nx.strongly_connected_components(graph):
-        if len(component) == 1 and not graph.has_edge(*(2 * tuple(component))):
-            continue
-        inside = graph.subgraph(component)
         for part in sorted(component, key=str):
-            for before in inside.successors(part):
-                path = nx.shortest_path(inside, before, part)
-                if not best or len(path) < len(best):
-                    best = [part, *path[:-1]]
+            cycle = _back_to(part, after, component, most=len(best) - 1 if best else len(component))
+            best = cycle or best
     return best
+
+
+def _back_to(part: Task | Transfer, after: Waits, inside: set, *, most: int) -> list:
+    """Return the shortest cycle through a part, of at most so many parts; [] if there is none."""
+    paths = [[part]]
+    seen = set()
+    for _ in range(most):
+        further = []
+        for path in paths:
+            for before in after.get(path[-1], ()):
+                if before == part:
+                    return path
+                if before in inside and before not in seen:
+                    seen.add(before)
+                    further.append([*path, before])
+        paths = further
+    return []
 
 
 def find_deadlock(ranks: Sequence[Program], *, channel: Channel) -> str:

@@ -1,4 +1,4 @@
-"""Lanes and mailboxes on real ranks: values, order, credits, and what blocks what."""
+"""Queues and mailboxes on real ranks: values, order, credits, and what blocks what."""
 
 import time
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from labkit import LaunchTimeout, launch
-from labkit.lessons.pipeline_p2p.exchange import Lanes, Mailbox
+from labkit.lessons.pipeline_p2p.exchange import Mailbox, Queues
 
 
 class Note(NamedTuple):
@@ -21,8 +21,8 @@ NOTES = [Note(number, 0, 1) for number in range(6)]
 TAGS = {note: note.number for note in NOTES}
 
 
-def lanes(batches):
-    return Lanes({"all": batches}, like=torch.zeros(1000))
+def queue(batches):
+    return Queues({"all": batches}, like=torch.zeros(1000))
 
 
 def mailbox(incoming, credits=2):
@@ -46,9 +46,9 @@ def exchange_all(make, put_order, take_order):
     return got
 
 
-def test_lanes_bring_every_value_also_in_batches_and_put_out_of_order():
+def test_queues_bring_every_value_also_in_batches_and_put_out_of_order():
     batches = [NOTES[:1], NOTES[1:4], NOTES[4:]]
-    got = launch(exchange_all, lambda: lanes(batches), NOTES[::-1], NOTES, world_size=2)[1]
+    got = launch(exchange_all, lambda: queue(batches), NOTES[::-1], NOTES, world_size=2)[1]
     assert got == [(n, float(n)) for n in range(6)]
 
 
@@ -78,11 +78,11 @@ def opposite(make):
 
 
 @pytest.mark.timed
-def test_a_late_message_blocks_what_stands_behind_it_in_a_lane_but_not_in_a_mailbox():
-    in_lane = launch(opposite, lambda a, b: lanes([[a], [b]]), world_size=2)[1]
+def test_a_late_message_blocks_what_stands_behind_it_in_a_queue_but_not_in_a_mailbox():
+    in_queue = launch(opposite, lambda a, b: queue([[a], [b]]), world_size=2)[1]
     in_box = launch(opposite, lambda a, b: mailbox([a, b]), world_size=2)[1]
-    assert in_lane >= 0.29
-    assert in_box < in_lane / 2
+    assert in_queue >= 0.29
+    assert in_box < in_queue / 2
 
 
 @pytest.mark.timed
@@ -95,13 +95,13 @@ def crossed():
     """Two ranks queue the same two messages in different orders."""
     there, back = Note(0, 0, 1), Note(1, 1, 0)
     order = [there, back] if dist.get_rank() == 0 else [back, there]
-    exchange = Lanes({"all": [[note] for note in order]}, like=torch.zeros(10))
+    exchange = Queues({"all": [[note] for note in order]}, like=torch.zeros(10))
     mine, theirs = (there, back) if dist.get_rank() == 0 else (back, there)
     exchange.put(mine, torch.zeros(10))
     exchange.take(theirs)
 
 
-def test_two_orders_in_one_lane_deadlock_and_the_case_file_says_so():
+def test_two_orders_in_one_queue_deadlock_and_the_case_file_says_so():
     with pytest.raises(LaunchTimeout) as caught:
         launch(crossed, world_size=2, timeout=1.0)
     assert caught.value.case.running == [0, 1]
@@ -131,9 +131,9 @@ def test_no_credit_is_refused():
         Mailbox([], tags={}, like=torch.zeros(1), credits=0)
 
 
-def test_an_error_in_a_lane_reaches_who_waits():
+def test_an_error_in_a_queue_reaches_who_waits():
     def program():
-        exchange = lanes([[Note(0, 0, 1)]])
+        exchange = queue([[Note(0, 0, 1)]])
         if dist.get_rank() == 0:
             exchange.put(Note(0, 0, 1), "no tensor")
             try:

@@ -1,7 +1,7 @@
 import pytest
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from labkit.lessons.pipeline_p2p import experiment, pictures
+from labkit.lessons.pipeline_p2p import experiment, pictures, published
 from labkit.lessons.pipeline_p2p.schedules import Channel, one_f_one_b
 from labkit.lessons.pipeline_p2p.simulator import Costs, simulate
 from labkit.show import alt_text
@@ -50,3 +50,28 @@ def test_the_puzzle_and_the_scale_are_labelled():
     assert "97 ms" in alt_text.text_of(pictures.puzzle())
     ax = pictures.at_scale(stages=(2, 4), micro_batches=4)
     assert "2 to 4 stages" in alt_text.text_of(ax)
+
+
+def test_the_puzzle_shows_the_threads_figures_with_their_source():
+    ax = pictures.puzzle()
+    widths = [patch.get_width() for patch in ax.patches]
+    assert widths == [figure.value for figure in published.WAYS.values()]
+    said = " ".join(alt_text.of(ax.figure).stamps.values())
+    assert said.startswith("PUBLISHED")
+    assert published.THREAD.address in said
+
+
+THREADS = [f for f in vars(published).values() if getattr(f, "source", 0) is published.THREAD]
+
+
+@pytest.mark.parametrize("figure", THREADS, ids=lambda figure: figure.quotation)
+def test_a_published_figure_stands_in_its_quotation(figure):
+    values = figure.value if isinstance(figure.value, tuple) else (figure.value,)
+    assert all(f"{value:g}" in figure.quotation for value in values)
+
+
+def test_what_deadlocks_is_said_and_not_drawn():
+    ax = pictures.explore_scale(32, 32, 0.5)
+    drawn = [label.get_text() for label in ax.get_yticklabels()]
+    assert "eager 1f1b, ordered, receives 1 early" not in drawn
+    assert "Deadlock: eager 1f1b, ordered, receives 1 early" in alt_text.text_of(ax)

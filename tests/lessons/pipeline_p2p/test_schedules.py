@@ -74,6 +74,30 @@ def test_every_send_has_its_receive_and_batches_never_deadlock(build, stages):
         assert find_deadlock(ranks, channel=channel) == ""
 
 
+def test_receives_earlier_written_out_by_hand():
+    first, last = programs(one_f_one_b(stages=2, micro_batches=2), ahead=1)
+    assert [str(step) for step in first] == [
+        "F0", "F0 0→1 + B0 1→0", "F1", "F1 0→1 + B1 1→0", "B0", "B1",
+    ]  # fmt: skip
+    assert [str(step) for step in last] == [
+        "F0 0→1", "F0", "F1 0→1", "B0", "B0 1→0", "F1", "B1", "B1 1→0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_receives_earlier_suit_eager_1f1b_alone_and_not_too_far(build, ahead):
+    ranks = programs(build(stages=4, micro_batches=8), ahead=ahead)
+    runs = not find_deadlock(ranks, channel=Channel.ORDERED)
+    assert runs == (ahead == 0 or (ahead == 1 and build is eager_1f1b))
+    assert not find_deadlock(ranks, channel=Channel.TAGGED)
+
+
+def test_a_batch_of_one_transfer_is_a_tuple_of_one():
+    with pytest.raises(TypeError, match=r"Batch\(\(a,\)\) for a single one"):
+        Batch(message(0, 0, 1))
+
+
 def test_naive_1f1b_deadlocks_in_every_order_but_per_direction_or_by_tag():
     ranks = programs(one_f_one_b(stages=4, micro_batches=4), batched=False)
     found = {channel: find_deadlock(ranks, channel=channel) for channel in Channel}

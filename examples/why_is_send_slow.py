@@ -1,0 +1,115 @@
+"""Why is NCCL's send slower than a memory copy between two of your GPUs?
+
+    python examples/why_is_send_slow.py            # GPUs 0 and 1
+    python examples/why_is_send_slow.py 0 2        # others: best a pair without NVLink
+
+Sends 64 MB from one GPU to the other: by a copy, and by NCCL with one of its settings changed at a
+time, each in fresh processes. Prints how long a transfer takes, which path NCCL says it took, and
+what the row decides (lesson 05, "Why was NCCL three times slower?").
+
+We have no two GPUs: this has not been run. Should NCCL not know a setting, it ignores it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+
+NUMBERS, TIMES = 2**24, 10  # float32: 64 MB
+ROWS = [
+    ("as it is", {}, ""),
+    ("no P2P", {"NCCL_P2P_DISABLE": "1"}, "slower than the row above: the path decides"),
+    ("P2P also across CPUs", {"NCCL_P2P_LEVEL": "SYS"}, "faster: NCCL had not dared to use P2P"),
+    ("1 channel", {"NCCL_MAX_P2P_NCHANNELS": "1"}, "half as fast: channels decide"),
+    ("at least 8 channels", {"NCCL_MIN_P2P_NCHANNELS": "8"}, "faster: it had too few channels"),
+    (
+        "pieces of 512 KiB",
+        {"NCCL_P2P_PCI_CHUNKSIZE": "524288"},
+        "faster: the pieces were too small",
+    ),
+    ("protocol LL", {"NCCL_P2P_LL_THRESHOLD": "1073741824"}, "as before: LL had been used already"),
+]
+"""Name, settings, and what it means if the row differs from the first."""
+
+
+def copies(src, dst):
+    """Return the milliseconds of one copy between two GPUs, alone."""
+    x, y = (torch.ones(NUMBERS, device=f"cuda:{number}") for number in (src, dst))
+    return timed(lambda: y.copy_(x, non_blocking=True), (src, dst))
+
+
+def timed(transfer, devices):
+    """Return the milliseconds of one transfer; the first three are not counted."""
+    for counted in (3, TIMES):
+        for device in devices:
+            torch.cuda.synchronize(device)
+        begin = time.perf_counter()
+        for _ in range(counted):
+            transfer()
+        for device in devices:
+            torch.cuda.synchronize(device)
+    return 1e3 * (time.perf_counter() - begin) / TIMES
+
+
+def rank_main(rank, device, store):
+    """Be one of the two ranks of a row."""
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+    x = torch.ones(NUMBERS, device="cuda")
+    ms = timed(lambda: dist.recv(x, 0) if rank else dist.send(x, 1), [device])
+    if rank:  # it has the bytes
+        print(f"took {ms}")
+    dist.destroy_process_group()
+
+
+def row(settings, devices):
+    """Run two ranks with these settings; return milliseconds and NCCL's word for the path."""
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, __file__, "--rank", str(rank), str(device), f"{folder}/store"],
+                env=os.environ | {"NCCL_DEBUG": "INFO"} | settings,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank, device in enumerate(devices)
+        ]
+        return read([process.communicate(timeout=300)[0] for process in ranks])
+
+
+def read(logs):
+    """Find the time and the path in what the ranks printed."""
+    together = "\n".join(logs)
+    took = re.search(r"^took (\S+)$", together, re.MULTILINE)
+    paths = sorted(set(re.findall(r"\bvia (\S+)", together)))
+    return float(took[1]) if took else None, ", ".join(paths) or "?"
+
+
+def main(devices):
+    """Print all rows."""
+    if torch.cuda.device_count() < 2:
+        sys.exit(f"needs two GPUs; this machine has {torch.cuda.device_count()}.")
+    src, dst = devices
+    gigabytes = 4 * NUMBERS / 1e9
+    peer = torch.cuda.can_device_access_peer(dst, src)
+    print(
+        f"GPU {src} to {dst}, NCCL {torch.cuda.nccl.version()}, P2P {'' if peer else 'not '}there"
+    )
+    found = [("copy", copies(src, dst), "P2P" if peer else "host memory", "what to compare with")]
+    found += [(name, *row(settings, devices), decides) for name, settings, decides in ROWS]
+    for name, ms, path, decides in found:
+        shown = f"{ms:7.2f} ms {1e3 * gigabytes / ms:6.1f} GB/s" if ms else "failed"
+        print(f"{name:22} {shown:24} {path:24} {decides}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rank"]:
+        rank_main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    else:
+        main([int(number) for number in sys.argv[1:3]] or [0, 1])

@@ -5,7 +5,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
-import networkx as nx
 import torch
 import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, recv
@@ -82,14 +81,6 @@ def by_peeling(after):
             return path[path.index(step) :]
         path.append(step)
     return []
-
-
-def by_networkx(after):
-    graph = nx.DiGraph((node, before) for node, befores in after.items() for before in befores)
-    try:
-        return [edge[0] for edge in nx.find_cycle(graph)]
-    except nx.NetworkXNoCycle:
-        return []
 
 
 def by_graphlib(after):

@@ -42,7 +42,9 @@ def test_published_figures_have_words_and_an_address(name):
             assert isinstance(figure, Published | Source), f"{name} is no published figure"
             source = figure.source if isinstance(figure, Published) else figure
             assert re.match(r"https?://\S+\.\S+$", source.address), name
-            assert re.search(r"20\d\d|[0-9a-f]{7}", source.when), f"{name}: no date, no commit"
+            assert re.search(r"20\d\d|[0-9a-f]{7}|tag v\d", source.when), (
+                f"{name}: no date, no commit, no tag"
+            )
             if isinstance(figure, Published):
                 most = 400 if isinstance(figure.value, float | int) else 1000  # a table
                 assert 3 < len(figure.quotation) < most, f"{name}: quote the words, briefly"

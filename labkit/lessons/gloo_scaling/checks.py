@@ -521,7 +521,7 @@ def _why_the_sum(got: torch.Tensor, turn: int, rank: int, result: dict[str, Any]
     mistakes = [
         (
             mine,
-            "the tensor is as it was: `tensor = tensor + ...` makes a new one; add in place, add_",
+            "the tensor is as it was: `tensor = tensor + ...` makes a new one. Add in place (add_)",
         ),
         (2 * mine, "this is twice our own tensor: the partner's slot is the one at 1 - me"),
         (mine + later, overwritten),

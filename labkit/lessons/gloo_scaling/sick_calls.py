@@ -62,7 +62,7 @@ SICK_CALLS = (
     ),
     SickCall(
         "ranks take turns in being slow",
-        script=tuple(tuple(25 if i % 3 == rank else 1 for i in range(12)) for rank in range(3)),
+        script=tuple(tuple(25 if i % 3 == rank else 2 for i in range(12)) for rank in range(3)),
         warmup=1,
         iters=7,
         if_long="a barrier stands between start and stop: you time the wait for the rank that was "

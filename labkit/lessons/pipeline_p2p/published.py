@@ -6,7 +6,7 @@ THREAD = Source(
     "PyTorch developer forum, Memcpy based P2P communication for pipeline parallelism instead NCCL",
     "https://dev-discuss.pytorch.org/t/"
     "memcpy-based-p2p-communication-for-pipeline-parallelism-instead-nccl/2184",
-    "first post; it cites PyTorch 2.3 and NCCL 2.21.5",
+    "first post, as read in 2026; it cites PyTorch 2.3 and NCCL 2.21.5",
 )
 NCCL_THEN = Source(
     "NCCL 2.20.5, the one that PyTorch 2.3 was built with",

@@ -14,7 +14,7 @@ and a black and white printer. The palette is Okabe and Ito's, "Color Universal 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,6 +95,7 @@ def new_axes(
     yscale: str = "linear",
     ax: Axes | None = None,
     size: tuple[float, float] = (7.2, 4.2),
+    pad: float = 10,
 ) -> Axes:
     """Make axes in the course's look, or dress the ones given.
 
@@ -108,6 +109,7 @@ def new_axes(
         yscale: `linear` or `log`.
         ax: Axes to dress; a figure of its own if not given.
         size: Inches, for a figure of its own.
+        pad: Points between picture and title.
     """
     if ax is None:
         ax = new_figure(size=size)[1][0]
@@ -118,7 +120,7 @@ def new_axes(
     ax.grid(visible=True, axis="y", color=FAINT, linewidth=0.8)
     characters = int(ax.get_position().width * ax.get_figure(root=True).get_figwidth() * 11.5)
     heading = textwrap.fill(title, max(characters, 20))
-    ax.set_title(heading, loc="left", fontsize=11.5, fontweight="bold", color=INK, pad=10)
+    ax.set_title(heading, loc="left", fontsize=11.5, fontweight="bold", color=INK, pad=pad)
     _dress(ax.xaxis, x, unit=xunit, scale=xscale)
     _dress(ax.yaxis, y, unit=yunit, scale=yscale)
     return ax
@@ -205,6 +207,7 @@ def bars(
     low: Sequence[float] | None = None,
     high: Sequence[float] | None = None,
     label: str = "",
+    crosses: Mapping[int, float] | None = None,
     series: int | Sequence[int] = 0,
     value_format: str | None = None,
 ) -> Axes:
@@ -217,6 +220,7 @@ def bars(
         low: 10th percentiles.
         high: 90th percentiles.
         label: Heading of the data table.
+        crosses: By a bar's number: the figure beside it that a cross marks.
         series: Style of the bars: one for all, or one each.
         value_format: How a figure is written, like `{:.2f} S`; three digits if not given.
     """
@@ -231,9 +235,13 @@ def bars(
         spread = np.clip([values - np.asarray(low), np.asarray(high) - values], 0, None)
         ax.errorbar(values, place, xerr=spread, fmt="none", ecolor=INK, elinewidth=1.1, capsize=3)
         ends = np.asarray(high, dtype=float)
+    if crosses:
+        look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none"}
+        ax.plot(list(crosses.values()), list(crosses), "X", color="black", **look)
+        ends = [max(end, crosses.get(at, end)) for at, end in enumerate(ends)]
     for at, end, value in zip(place, ends, values, strict=True):
         ax.annotate(
-            _written(value, value_format), (end, at), (5, 0), textcoords="offset points",
+            _written(value, value_format), (end, at), (7, 0), textcoords="offset points",
             va="center", fontsize=9, color=INK,
         )  # fmt: skip
     ax.set_yticks(place, labels)
@@ -281,12 +289,11 @@ def ladder(
     size = (9, 1.4 + 0.42 * len(records))
     ax = new_axes(title, x=x, xunit=unit, xscale=xscale, ax=ax, size=size)
     medians, band = spread(records, unit)
-    bars(ax, names, medians, **band, series=series, value_format=value_format)
     scale = {"µs": 1e6, "ms": 1e3}[unit]
     predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
+    look = {"series": series, "value_format": value_format}
+    bars(ax, names, medians, **band, crosses=predicted, **look)
     if predicted:
-        look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none"}
-        ax.plot(list(predicted.values()), list(predicted), "X", color="black", **look)
         note = "; ".join(filter(None, [note, "crosses: MODELLED"]))
     told = [
         f"{name} {_written(median, value_format).strip()} {unit}"

@@ -100,8 +100,11 @@ def draw_lanes(
     """
     kinds = list(dict.fromkeys(bar.kind for bar in bars))
     looks = looks or {kind: style(series) for series, kind in enumerate(kinds)}
+    shown = [kind for kind in looks if kind in kinds]
+    patches = [Patch(fc=looks[k].color, hatch=looks[k].hatch, ec="white", label=k) for k in shown]
     size = (10, 1.1 + 0.62 * max(len(lanes), 2))
-    ax = new_axes(title, x="Time", xunit="ms", y=y, ax=ax, size=size)
+    above = 24 if len(patches) > 1 else 10  # the legend stands between title and picture
+    ax = new_axes(title, x="Time", xunit="ms", y=y, ax=ax, size=size, pad=above)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x", alpha=0.4)
     low = 0.12 if any(bar.behind for bar in bars) else 0.0  # room for the thin ones
@@ -113,11 +116,9 @@ def draw_lanes(
     ax.set_ylim(len(lanes) - 0.45, -0.55)
     last = max((part.end for part in (*bars, *arrows)), default=0.0)
     ax.set_xlim(0, 1e3 * (until or last) or None)
-    shown = [kind for kind in looks if kind in kinds]
-    patches = [Patch(fc=looks[k].color, hatch=looks[k].hatch, ec="white", label=k) for k in shown]
     if len(patches) > 1:
-        ax.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(patches),
-                  frameon=False, fontsize=9, handlelength=1.6)  # fmt: skip
+        ax.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(patches),
+                  frameon=False, fontsize=9, handlelength=1.6, borderaxespad=0)  # fmt: skip
     describe(ax, said, table=table or _table(lanes, bars, arrows))
     return ax
 

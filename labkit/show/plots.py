@@ -230,15 +230,17 @@ def bars(
     drawn = ax.barh(place, values, height=0.62, color=[look.color for look in looks], label=label)
     for bar, look in zip(drawn, looks, strict=True):
         bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
-    ends = values
+    ends = values.copy()
     if low is not None and high is not None:
         spread = np.clip([values - np.asarray(low), np.asarray(high) - values], 0, None)
         ax.errorbar(values, place, xerr=spread, fmt="none", ecolor=INK, elinewidth=1.1, capsize=3)
-        ends = np.asarray(high, dtype=float)
+        ends = np.array(high, dtype=float)
     if crosses:
         look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none"}
         ax.plot(list(crosses.values()), list(crosses), "X", color="black", **look)
-        ends = [max(end, crosses.get(at, end)) for at, end in enumerate(ends)]
+        room = 0.12 * max(*ends, *crosses.values())  # a figure stands by its bar if it fits there
+        for at, cross in crosses.items():
+            ends[at] = cross if ends[at] < cross < ends[at] + room else ends[at]
     for at, end, value in zip(place, ends, values, strict=True):
         ax.annotate(
             _written(value, value_format), (end, at), (7, 0), textcoords="offset points",

@@ -18,7 +18,7 @@ from labkit.show import alt_text
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class Logarithmic:
     """A slider over powers of ten."""
 
     low: float
@@ -26,15 +26,15 @@ class Log:
     start: float | None = None
 
 
-Control = tuple | Sequence[Any] | Log
+Control = tuple | Sequence[Any] | Logarithmic
 
 
-def log(low: float, high: float, start: float | None = None) -> Log:
+def log(low: float, high: float, start: float | None = None) -> Logarithmic:
     """Make a control for `explore` that spans decades: `alpha=log(1e-6, 1e-3)`.
 
     It starts at the geometric mean of its ends if `start` is not given.
     """
-    return Log(low, high, start)
+    return Logarithmic(low, high, start)
 
 
 def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -> Any:
@@ -137,7 +137,7 @@ def _field(name: str, control: Control) -> Any:
         "layout": ipywidgets.Layout(width="36em"),
     }
     match control:
-        case Log():
+        case Logarithmic():
             decades = [math.log10(bound) for bound in (control.low, control.high)]
             start = control.start or math.sqrt(control.low * control.high)
             return ipywidgets.FloatLogSlider(

@@ -102,7 +102,7 @@ NOTHING = SickCall("a call that does nothing", ((0,),) * 2, warmup=5, iters=21, 
 
 
 @dataclass(slots=True)
-class Call:
+class ScriptedCall:
     """What a sick call does on one rank; keeps a log of how long it really took."""
 
     script: tuple[int, ...]
@@ -134,7 +134,7 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any] |
         group = dist.new_group(list(range(sick.outsiders, world_size)))
         if rank < sick.outsiders:
             return None
-    call = Call(sick.script[rank], group, sick.meets)
+    call = ScriptedCall(sick.script[rank], group, sick.meets)
     barriers = []
     for _ in range(9):
         start = time.perf_counter()

@@ -46,7 +46,7 @@ _HAND_IN = foreign.table(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LessonProgress:
     """One lesson and what was done of it."""
 
     number: str
@@ -62,7 +62,7 @@ class Step:
 class Progress:
     """Everything that the ledger knows about a learner's way through the course."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[LessonProgress, ...]
     entries: tuple[Entry, ...]
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ def here(course: Path = ROOT) -> Progress:
         numbers = exercises.numbers(tasks) if tasks else ()
         passed = tuple(number for number in numbers if number in book["passed"])
         done = lesson.number in book["finished"]
-        steps.append(Step(lesson.number, lesson.title, done, numbers, passed))
+        steps.append(LessonProgress(lesson.number, lesson.title, done, numbers, passed))
     return Progress(tuple(steps), ledger_file.entries(book))
 
 

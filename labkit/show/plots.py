@@ -140,9 +140,12 @@ def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: 
     figure = ax.get_figure(root=True)
     stamps = alt_text.of(figure).stamps
     stamps[ax] = " · ".join(part for part in parts if part)
-    lines = list(dict.fromkeys(stamps.values()))
+    panels: dict[str, list[str]] = {}
+    for panel, said in stamps.items():
+        panels.setdefault(said, []).append(panel.get_title(loc="left"))
+    lines = list(panels)
     if len(lines) > 1:
-        lines = [f"{panel.get_title(loc='left')}: {said}" for panel, said in stamps.items()]
+        lines = [f"{'; '.join(titles)}: {said}" for said, titles in panels.items()]
     width = int(figure.get_figwidth() * 17.5)
     text = "\n".join(textwrap.fill(line, width) for line in lines)
     figure.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color=SOFT)

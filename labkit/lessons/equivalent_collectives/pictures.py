@@ -25,9 +25,9 @@ def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> A
         title: what the picture says.
         ax: where to draw; axes of its own if not given.
     """
-    return plots.ladder(
-        records, title=title, series=[_by(r) for r in records], note=_setting(records[0]), ax=ax
-    )
+    setting = _setting(records[0])
+    note = "" if setting == title else setting
+    return plots.ladder(records, title=title, series=[_by(r) for r in records], note=note, ax=ax)
 
 
 def draw(records: Sequence[Record]) -> Figure:

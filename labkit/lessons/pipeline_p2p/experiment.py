@@ -37,7 +37,7 @@ from labkit.lessons.pipeline_p2p.schedules import (
 )
 from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
 from labkit.measure.records import Provenance, Record, Tier, load
-from labkit.measure.runs import by_case, measured_or_recorded, watched
+from labkit.measure.runs import by_case, measured_or_recorded, repeat_if_disturbed, watched
 from labkit.measure.tables import Table
 
 NAME = "pipeline-p2p"
@@ -232,15 +232,14 @@ def _here_or_recorded(
 
 
 def _settled(measure: Callable[[], Record], say: Say) -> Record:
-    """Measure; while other programs use the CPUs measure again, twice at most.
-
-    They can only add time, so the fastest run is the least disturbed.
-    """
-    runs = watched(lambda: [measure()], say=say)
-    while len(runs) < 3 and (runs[-1].others or 0.0) > DISTURBED:
-        say(f"  disturbed: other programs used {runs[-1].others:.1f} CPUs; once more")
-        runs += watched(lambda: [measure()], say=say)
-    return min(runs, key=lambda record: record.summary.median)
+    """Measure; while other programs use the CPUs measure again, twice at most."""
+    (record,) = repeat_if_disturbed(
+        lambda: watched(lambda: [measure()], say=say),
+        unrest=lambda found: found[0].others or 0.0,
+        limit=DISTURBED,
+        say=say,
+    )
+    return record
 
 
 def _record(case: str, fabric: Fabric | None, **about: Any) -> Record:

@@ -3,8 +3,10 @@
 - `format`: bring notebooks into canonical form (`labkit.course.notebooks`) and write the metadata
   of exercises (`labkit.course.exercises`, which tells the convention of an exercise).
 - `run NOTEBOOK...`: execute from start to end and store the outputs of exactly the marked cells.
-- `sync`: derive `exercises/` from `solutions/`, and the README's table from the lessons.
-- `pictures`: draw the README's pictures from the runs that lessons keep.
+- `sync`: derive `exercises/` from `solutions/`, the README's table from the lessons, badges and
+  first cells from the repository's address (`labkit.course.hosted`), the version everywhere from
+  pyproject.toml.
+- `pictures`: draw the pictures of `docs/` from the runs that lessons keep.
 - `record NAME...`: run experiments on a calm machine and keep their records in the lessons.
 - `edition`: run the lessons and build the course as a web site (`labkit.course.edition`).
 - `check`: say everything that is not as it should be; change nothing.
@@ -16,10 +18,11 @@ import argparse
 import re
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from labkit.course import exercises, lessons, notebooks
+from labkit.course import exercises, hosted, lessons, notebooks
 from labkit.course.lessons import ROOT, Experiment
 from labkit.measure import records, runs
 from labkit.measure.records import Tier
@@ -29,7 +32,11 @@ CALM = 0.1
 """CPUs that other programs may use while a run is recorded."""
 
 _NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
-_TABLE = re.compile(r"(?<=<!-- lessons -->\n).*?(?=<!-- end of lessons -->)", re.DOTALL)
+_PART = r"(?<=<!-- {0} -->\n).*?(?=<!-- end of {0} -->)"
+_VERSION = {
+    "CITATION.cff": re.compile(r"(?<=^version: ).*$", re.MULTILINE),
+    ".zenodo.json": re.compile(r'(?<="version": ")[^"]*'),
+}
 
 
 def kept(root: Path = ROOT) -> list[Path]:
@@ -48,13 +55,19 @@ def formatted(path: Path) -> str:
 
 
 def derived(root: Path = ROOT) -> dict[Path, str]:
-    """Return what every derived file should contain: the exercises, and the README.
+    """Return what every derived file should contain.
+
+    These are the exercises, the lessons with badges and first cell, the README, and the files that
+    name the version.
 
     Raises:
-        ValueError: A solution region is nested or unclosed, or the README lacks the marks of its
-            table; names the file.
+        ValueError: A solution region is nested or unclosed, the README lacks the marks of its
+            parts, or the repository's address is none; names the file.
     """
-    wanted = {}
+    wanted, repository = {}, hosted.address(root)
+    for path in sorted((root / LESSONS).glob("*.ipynb")):
+        notebook = hosted.fronted(notebooks.read(path), repository, f"{LESSONS}/{path.name}")
+        wanted[path] = notebooks.dumps(notebooks.canonical(notebook))
     for path in sorted((root / SOLUTIONS).glob("*.ipynb")):
         notebook = exercises.with_grading(notebooks.canonical(notebooks.read(path)))
         try:
@@ -64,10 +77,19 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
         wanted[root / EXERCISES / path.name] = notebooks.dumps(notebook)
     readme = root / "README.md"
     if readme.exists():
-        table = "\n".join([*_lessons_table(root), ""])
-        wanted[readme], found = _TABLE.subn(lambda _: table, readme.read_text(encoding="utf-8"))
-        if not found:
-            raise ValueError("README.md lacks <!-- lessons --> and <!-- end of lessons -->")
+        text = readme.read_text(encoding="utf-8")
+        parts = {"lessons": _lessons_table(root), "badges": hosted.badges(repository).splitlines()}
+        for name, lines in parts.items():
+            new = "".join(f"{line}\n" for line in lines)
+            text, found = re.subn(_PART.format(name), lambda _: new, text, flags=re.DOTALL)  # noqa: B023
+            if not found:
+                raise ValueError(f"README.md lacks <!-- {name} --> and <!-- end of {name} -->")
+        wanted[readme] = text
+    for name, pattern in _VERSION.items():
+        if (root / name).exists():
+            project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+            version = project["project"]["version"]
+            wanted[root / name] = pattern.sub(version, (root / name).read_text(encoding="utf-8"))
     return wanted
 
 
@@ -156,8 +178,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = {
         "format": "bring notebooks into canonical form (all of them when none is named)",
         "run": "execute notebooks and store the outputs of exactly the marked cells",
-        "sync": "derive exercises/ from solutions/, and the README's table from the lessons",
-        "pictures": "draw the README's pictures from the recorded runs",
+        "sync": "derive exercises, the README's table, badges, first cells, the version's copies",
+        "pictures": "draw the pictures of docs/ from the recorded runs",
         "record": "run experiments on a calm machine and keep their records in the lessons",
         "edition": "run the lessons and build the course as a web site",
         "check": "say what is not as it should be; exit status 1 when something is not",

@@ -30,6 +30,7 @@ import nbformat
 import nbformat.warnings
 from nbformat import NotebookNode
 
+from labkit.course.hosted import FOLDED
 from labkit.course.lessons import ROOT
 
 MARK = "nbval-check-output"
@@ -78,7 +79,8 @@ def dumps(notebook: NotebookNode) -> str:
 def canonical(notebook: NotebookNode) -> NotebookNode:
     """Return a notebook's canonical form; the argument stays as it is.
 
-    Execution counts become the cell's place among the code cells: what a run of all cells gives.
+    Execution counts become the cell's place among the code cells, without those that are folded.
+    JupyterLab shows a cell with the tag `hide-cell` folded.
     """
     notebook = copy.deepcopy(notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -91,6 +93,11 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
         cell.metadata = nbformat.from_dict(
             {key: cell.metadata[key] for key in KEPT_CELL_METADATA if cell.metadata.get(key)}
         )
+        if FOLDED in cell.metadata.get("tags", []):
+            cell.metadata["jupyter"] = nbformat.from_dict({"source_hidden": True})
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+            continue
         if cell.cell_type != "code":
             continue
         count += 1

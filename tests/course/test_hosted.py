@@ -1,0 +1,137 @@
+"""Badges and the first cell: from one setting, written by `course sync`, held by `course check`."""
+
+import subprocess
+import sys
+from importlib import metadata
+
+from nbformat.v4 import new_notebook
+from pytest import fixture, mark, raises
+
+from labkit.course import author, hosted, notebooks
+from tests.course.samples import cell, lesson, solutions
+
+ADDRESS = "https://github.com/somebody/why-slow"
+
+
+@fixture
+def course(tmp_path):
+    """A course without an address."""
+    notebooks.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
+    notebooks.write(solutions(), tmp_path / "solutions/01_sample.ipynb")
+    marks = "".join(f"<!-- {n} -->\n<!-- end of {n} -->\n" for n in ("badges", "lessons"))
+    (tmp_path / "README.md").write_text(f"# Course\n{marks}")
+    (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 0.0.1\n")
+    publish(tmp_path, "")
+    for path in author.kept(tmp_path):
+        path.write_text(author.formatted(path))
+    return tmp_path
+
+
+@fixture(autouse=True)
+def one_lesson(monkeypatch):
+    monkeypatch.setattr(author, "_lessons_table", lambda root: iter(["| a | table |"]))
+
+
+def publish(course, address):
+    urls = f'[project.urls]\nRepository = "{address}"\n' if address else ""
+    (course / "pyproject.toml").write_text(f'[project]\nname = "x"\nversion = "2.3.4"\n{urls}')
+
+
+def texts(course):
+    lesson = notebooks.read(course / "notebooks/01_sample.ipynb")
+    return (course / "README.md").read_text(), {one.id: one.source for one in lesson.cells}
+
+
+def test_badges_come_and_go_with_the_address(course):
+    author.sync(course)
+    before = texts(course)
+    assert "badge" not in before[0].replace("badges -->", "") and hosted.BADGES not in before[1]
+    assert "no address" in before[1][hosted.CELL]
+
+    publish(course, f"{ADDRESS}.git")
+    assert any("README.md: not up to date" in problem for problem in author.problems(course))
+    assert any("01_sample.ipynb: not up to date" in problem for problem in author.problems(course))
+    assert {path.name for path in author.sync(course)} == {"README.md", "01_sample.ipynb"}
+    assert author.sync(course) == [] and list(author.problems(course)) == []
+    readme, cells = texts(course)
+    for text, path in ((readme, "00_start_here"), (cells[hosted.BADGES], "01_sample")):
+        assert (
+            f"colab.research.google.com/github/somebody/why-slow/blob/HEAD/notebooks/{path}" in text
+        )
+        assert f"v2/gh/somebody/why-slow/HEAD?urlpath=lab%2Ftree%2Fnotebooks%2F{path}" in text
+        assert "codespaces.new/somebody/why-slow" in text
+    assert f'"git+{ADDRESS}"' in cells[hosted.CELL]
+
+    publish(course, "")
+    author.sync(course)
+    assert texts(course) == before
+
+
+def test_the_version_is_written_from_pyproject(course):
+    author.sync(course)
+    assert (course / "CITATION.cff").read_text() == "cff-version: 1.2.0\nversion: 2.3.4\n"
+    (course / "CITATION.cff").write_text("version: 9\n")
+    assert "CITATION.cff: not up to date" in "".join(author.problems(course))
+
+
+def test_the_first_cell_is_folded_stands_before_all_code_and_does_not_count():
+    marked = cell("sum", "print(2)", tags=[notebooks.MARK])
+    marked.outputs, marked.execution_count = (
+        [{"output_type": "stream", "name": "stdout", "text": "2\n"}],
+        7,
+    )
+    notebook = new_notebook(cells=[cell("title", "# 01", kind="markdown"), marked])
+    shown = notebooks.canonical(hosted.fronted(notebook, ADDRESS, "notebooks/01_x.ipynb"))
+    assert [one.id for one in shown.cells] == ["title", hosted.BADGES, hosted.CELL, "sum"]
+    assert shown.cells[2].metadata["jupyter"]["source_hidden"] is True
+    assert shown.cells[3].execution_count == 1
+    assert notebooks.canonical(shown) == shown
+
+
+@mark.parametrize("wrong", ['https://x.org/"; import os', "git@github.com:a/b", "https://a b"])
+def test_what_is_no_address_is_refused(course, wrong):
+    publish(course, wrong.replace('"', '\\"'))
+    with raises(ValueError, match="no address"):
+        author.derived(course)
+
+
+def test_elsewhere_than_on_github_there_are_no_badges_but_an_address_to_install_from():
+    assert hosted.badges("https://gitlab.com/a/b") == ""
+    front = hosted.fronted(
+        new_notebook(cells=[cell("a", "1")]), "https://gitlab.com/a/b", "x.ipynb"
+    )
+    assert [one.id for one in front.cells] == [hosted.CELL, "a"]
+
+
+@mark.parametrize("address", ["", ADDRESS])
+def test_the_cell_does_nothing_where_labkit_is(address):
+    (first, _) = hosted.fronted(new_notebook(cells=[cell("a", "1")]), address, "x.ipynb").cells
+    done = subprocess.run([sys.executable, "-c", first.source], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_without_labkit_and_address_one_line_says_what_is_missing():
+    (first, _) = hosted.fronted(new_notebook(cells=[cell("a", "1")]), "", "x.ipynb").cells
+    alone = [sys.executable, "-I", "-S", "-c", first.source]
+    done = subprocess.run(alone, capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0 and done.stdout.count("\n") == 1
+    assert "no address to install it from" in done.stdout
+
+
+def test_what_is_missing_or_too_old_is_asked_for_and_never_torch(monkeypatch):
+    needs = [
+        "torch>=2.8", "jupyterlab>=4.2", "numpy>=1.26", "networkx>=3.2",
+        'pyroute2>=0.9; sys_platform == "linux"', 'winthing>=1; sys_platform == "plan9"',
+        'pytest>=8; extra == "test"',
+    ]  # fmt: skip
+    there = {"numpy": "1.25.2", "networkx": "3.10+local"}
+
+    def version(name):
+        if name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(metadata, "requires", lambda name: needs)
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert list(hosted.missing()) == ["numpy>=1.26", "pyroute2>=0.9"]

@@ -11,6 +11,7 @@ from labkit.course import notebooks
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = [
     *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
     *(
         path
         for folder in ("notebooks", "solutions")

@@ -70,9 +70,9 @@ RECORDED = [name for name, found in lessons.experiments().items() if found.recor
 
 
 @mark.parametrize("name", RECORDED)
-def test_the_readme_shows_each_recorded_run(name):
+def test_a_page_shows_each_recorded_run(name):
     path = author.ROOT / author.PICTURES / f"{name}.png"
-    assert f"({author.PICTURES}/{name}.png)" in (author.ROOT / "README.md").read_text()
+    assert f"(../{author.PICTURES}/{name}.png)" in (author.ROOT / "docs/pictures.md").read_text()
     with Image.open(path) as picture:
         assert picture.text["Software"] == "labkit"
         assert len(picture.text["Description"]) > 40

@@ -1,4 +1,4 @@
-"""The README's Slurm job, given to Slurm itself: two nodes, both on this machine."""
+"""The Slurm job of docs/cluster.md, given to Slurm itself: two nodes, both on this machine."""
 
 import re
 from pathlib import Path
@@ -43,9 +43,9 @@ def cluster(tmp_path_factory):
 
 @fixture
 def submit(cluster, tmp_path):
-    """Submit the README's job with other arguments for `python`, one rank per node."""
-    readme = (ROOT / "README.md").read_text()
-    script = re.search(r"```bash\n(#!/bin/bash\n#SBATCH .*?)```", readme, re.DOTALL)[1]
+    """Submit that job with other arguments for `python`, one rank per node."""
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    script = re.search(r"```bash\n(#!/bin/bash\n#SBATCH .*?)```", page, re.DOTALL)[1]
 
     def with_arguments(arguments):
         theirs = "-m labkit run equivalent-collectives --out records.json"
@@ -56,7 +56,7 @@ def submit(cluster, tmp_path):
     return with_arguments
 
 
-def test_the_readmes_job_runs_an_experiment_and_rank_0_alone_tells(cluster, submit, tmp_path):
+def test_the_job_runs_an_experiment_and_rank_0_alone_tells(cluster, submit, tmp_path):
     number = submit("-m labkit run passport --quick --out records.json")
     state, told = cluster.end_of(number), (tmp_path / "err").read_text()
     assert state == "COMPLETED", told

@@ -41,3 +41,23 @@ def test_binder_installs_the_pinned_versions_and_no_test_packages():
     assert {name: everywhere[name] for name in binder} == binder
     assert not set(binder) & names(PROJECT["optional-dependencies"]["test"])
     assert "download.pytorch.org/whl/cpu" in (ROOT / "binder" / "requirements.txt").read_text()
+
+
+def test_the_devcontainer_takes_the_cpu_build_of_the_pinned_torch():
+    command = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())[
+        "postCreateCommand"
+    ]
+    cpu, everything, _ = command.split(" && ")
+    assert f"torch=={pins('requirements.txt')['torch']} " in cpu and "whl/cpu" in cpu
+    assert everything == "pip install -r requirements.txt"
+
+
+def test_the_paper_cites_what_its_bibliography_holds():
+    paper, bibliography = ((ROOT / f"paper.{kind}").read_text() for kind in ("md", "bib"))
+    front = yaml.safe_load(paper.split("---")[1])
+    assert front["title"] == CITATION["title"]
+    assert [author["name"] for author in front["authors"]] == [
+        a["name"] for a in CITATION["authors"]
+    ]
+    cited = set(re.findall(r"@([a-z]+\d{4}[a-z]+)", paper))
+    assert cited == set(re.findall(r"^@\w+\{(\w+),", bibliography, re.MULTILINE))

@@ -1,15 +1,17 @@
 """Sphinx's settings for the reading edition; `python -m labkit course edition` runs it."""
 
 import sys
-from importlib import metadata
+import tomllib
 from pathlib import Path
+
+from labkit.course.lessons import ROOT
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "Why is my all-reduce slow?"
 author = "the authors of labkit"
 copyright = "the authors of labkit: text CC BY 4.0, code BSD-3-Clause"
-release = version = metadata.version("labkit")
+release = version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 extensions = [
     "myst_nb",

@@ -2,30 +2,46 @@
 
 Sphinx with myst-nb makes the pages; here the notebooks are run and prepared for it. Results are
 folded where a prediction precedes them, sliders become small multiples, terms are linked to the
-glossary where a lesson first uses them, and exercises come without their solutions.
+glossary where a lesson first uses them, and exercises come without their solutions. A lesson with a
+module `pages` adds pages of its own, as the casebook does.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from importlib import util
+from pathlib import Path, PurePosixPath
 
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.course import exercises, notebooks
+from labkit.course import exercises, hosted, lessons, notebooks
 from labkit.course.lessons import ROOT
 
 SOURCE = "edition"
 KIT = ("launch", "fabric", "measure", "comm", "show")
-GUIDES = {"FIELD_GUIDE.md": "field-guide", "INSTRUCTORS.md": "instructors", "THANKS.md": "thanks"}
+GUIDES = {
+    "FIELD_GUIDE.md": "field-guide",
+    "docs/own-logs.md": "own-logs",
+    "docs/hardware.md": "hardware",
+    "docs/cluster.md": "cluster",
+    "INSTRUCTORS.md": "instructors",
+    "docs/rooms.md": "rooms",
+    "docs/pictures.md": "pictures",
+    "CONTRIBUTING.md": "contributing",
+    "THANKS.md": "thanks",
+    "CHANGELOG.md": "changelog",
+}
+"""File in the repository -> page of the site, in the order of its table of contents."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _TERM = re.compile(r"^(\w[\w -]*)\n  ", re.MULTILINE)
+_LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 _NOT_PROSE = re.compile(
     r"(```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\)|\$[^$]*\$|<[^>]+>|^#.*?$|^\|.*?$)",
     re.DOTALL | re.MULTILINE,
@@ -54,7 +70,8 @@ def build(out: Path, *, executed: Path | None = None, say: Callable[[str], objec
         page = nbformat.read(run, as_version=4) if run else _run(path)
         (source / "lessons").mkdir(exist_ok=True)
         nbformat.write(prepared(page, terms()), source / "lessons" / path.name)
-    for path, text in {**_exercise_pages(), **_guides(), **_api()}.items():
+    shutil.copytree(ROOT / "pictures", source / "pictures")
+    for path, text in {**_exercise_pages(), **_lesson_pages(), **_guides(), **_api()}.items():
         target = source / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -85,9 +102,11 @@ def terms() -> list[str]:
 def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
     """Return an executed lesson as a page: no widgets, results folded, first terms linked."""
     waiting, unlinked = set(), list(words)
+    ours = (hosted.CELL, hosted.BADGES)
+    notebook.cells = [cell for cell in notebook.cells if cell.get("id") not in ours]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = _linked(_relinked(cell.source), unlinked)
+            cell.source = _linked(_relinked(cell.source, "notebooks", "lessons"), unlinked)
             continue
         keys = re.findall(r'ledger\.(predict|reconcile)\(\s*"([^"]+)"', cell.source)
         tags = cell.metadata.setdefault("tags", [])
@@ -133,15 +152,40 @@ def _linked(text: str, words: list[str]) -> str:
     return "".join(parts)
 
 
-def _relinked(text: str) -> str:
-    """Point links at the site's pages instead of the repository's files."""
-    text = re.sub(r"\]\((?:\.\./)?exercises/(\w+)\.ipynb\)", r"](../exercises/\1.md)", text)
-    text = re.sub(r"\]\((?:\.\./)?notebooks/(\w+\.ipynb)\)", r"](../lessons/\1)", text)
-    for name, page in GUIDES.items():
-        text = text.replace(f"](../{name})", f"](../{page}.md)").replace(
-            f"]({name})", f"]({page}.md)"
-        )
-    return text
+def _relinked(text: str, folder: str, site: str) -> str:
+    """Point links at the site's pages instead of the repository's files.
+
+    Args:
+        text: Markdown.
+        folder: The folder in the repository that its links start from.
+        site: The folder on the site that the page lies in.
+
+    A file without a page is linked in the repository, or, where its address is not set, not at all.
+    """
+    repository = hosted.address(ROOT)
+
+    def link(match: re.Match) -> str:
+        file = os.path.normpath(PurePosixPath(folder, match[1]))
+        page = _page_of(file)
+        if page:
+            return f"]({os.path.relpath(page, site or '.')}{match[2] or ''})"
+        return f"]({repository}/blob/HEAD/{file})" if repository else "]()"
+
+    return re.sub(r"(?<!!)\[([^\[\]]*)\]\(\)", r"\1", _LINK.sub(link, text))
+
+
+def _page_of(file: str) -> str:
+    """Return the page of a file of the repository; empty where it has none."""
+    path = PurePosixPath(file)
+    if file == "README.md":
+        return "index.md"
+    if file in GUIDES:
+        return f"{GUIDES[file]}.md"
+    return {
+        "notebooks": f"lessons/{path.name}",
+        "exercises": f"exercises/{path.stem}.md",
+        "pictures": file,
+    }.get(str(path.parent), "")
 
 
 def _exercise_pages() -> dict[str, str]:
@@ -158,7 +202,8 @@ def _exercise_pages() -> dict[str, str]:
                 continue
             page = texts.setdefault(part.number, [])
             if cell.cell_type == "markdown":
-                page.append(re.sub(r"^## ", "# ", _relinked(cell.source)))
+                text = _relinked(cell.source, "exercises", "exercises")
+                page.append(re.sub(r"^## ", "# ", text))
             else:
                 page.append(f"```python\n{cell.source}\n```")
         for number, parts in texts.items():
@@ -172,11 +217,28 @@ def _exercise_pages() -> dict[str, str]:
     return pages
 
 
+def _lesson_pages() -> dict[str, str]:
+    """Return what lessons add: each page, and a list of them under `CAPTION`."""
+    found = {}
+    for package in lessons.find():
+        if util.find_spec(f"{package}.pages") is None:
+            continue
+        module = importlib.import_module(f"{package}.pages")
+        folder, pages = module.CAPTION.lower(), module.pages()
+        found |= {f"{folder}/{name}.md": text for name, text in pages.items()}
+        toc = "\n".join(pages)
+        found[f"{folder}/index.md"] = (
+            f"# {module.CAPTION}\n\n```{{toctree}}\n:maxdepth: 1\n\n{toc}\n```\n"
+        )
+    return found
+
+
 def _guides() -> dict[str, str]:
     return {
-        f"{page}.md": _relinked((ROOT / name).read_text(encoding="utf-8"))
+        f"{page}.md": _relinked(
+            (ROOT / name).read_text(encoding="utf-8"), str(PurePosixPath(name).parent), ""
+        )
         for name, page in GUIDES.items()
-        if (ROOT / name).exists()
     }
 
 
@@ -197,14 +259,17 @@ def _api() -> dict[str, str]:
 
 def _index() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    opening = readme.partition("\n## ")[0].partition("\n")[2].partition("In a clone")[0]
+    opening = readme.partition("<!-- end of badges -->")[2].partition("In a clone")[0]
+    able = readme.partition("## After it you will be able to")[2].partition("\n## ")[0]
     found = "\n".join(f"lessons/{path.stem}" for path in lesson_files())
     sets = "\n".join(f"exercises/{p.stem}" for p in sorted((ROOT / "exercises").glob("*.ipynb")))
+    more = "\n".join(path[:-3] for path in _lesson_pages() if path.endswith("/index.md"))
     guides = "\n".join(page for page in GUIDES.values())
     return (
-        f"# Why is my all-reduce slow?\n{opening}\n"
+        f"# Why is my all-reduce slow?\n{_relinked(opening, '', '')}\n"
+        f"## After it you will be able to\n{able}\n"
         f"```{{toctree}}\n:caption: Lessons\n:maxdepth: 1\n\n{found}\n```\n\n"
-        f"```{{toctree}}\n:caption: Exercises\n:maxdepth: 2\n\n{sets}\n```\n\n"
+        f"```{{toctree}}\n:caption: Exercises and cases\n:maxdepth: 2\n\n{sets}\n{more}\n```\n\n"
         f"```{{toctree}}\n:caption: Guides\n:maxdepth: 1\n\n{guides}\nglossary\napi/index\n```\n"
     )
 

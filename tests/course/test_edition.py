@@ -71,6 +71,36 @@ def test_exercises_come_without_their_solutions():
     assert all(page.startswith("# ") for page in pages.values())
 
 
+def test_each_case_has_a_page_that_folds_its_diagnosis():
+    pages = edition._lesson_pages()
+    assert "masks" in pages["cases/index.md"]
+    page = pages["cases/masks.md"]
+    assert page.startswith("# 15 GB/s instead of 42\n") and "labkit case masks" in page
+    before, _, folded = page.partition("## The diagnosis")
+    assert "https://github.com/" in before and "**mask**" not in before and "**mask**" in folded
+    assert page.count("<details>") == page.count("</details>") == 6
+
+
+def test_links_between_files_become_links_between_pages(monkeypatch):
+    text = "[a](../FIELD_GUIDE.md#top) ![p](../pictures/x.png) [w](https://x.org/y) [c](run.py)"
+    monkeypatch.setattr(edition.hosted, "address", lambda root: "")
+    assert edition._relinked(text, "docs", "") == (
+        "[a](field-guide.md#top) ![p](pictures/x.png) [w](https://x.org/y) c"
+    )
+    monkeypatch.setattr(edition.hosted, "address", lambda root: "https://github.com/a/b")
+    assert "[c](https://github.com/a/b/blob/HEAD/docs/run.py)" in edition._relinked(
+        text, "docs", ""
+    )
+    lesson = edition._relinked("[e](../exercises/01_x.ipynb)", "notebooks", "lessons")
+    assert lesson == "[e](../exercises/01_x.md)"
+
+
+def test_the_cells_for_hosted_notebooks_are_not_on_the_page():
+    cells = [cell("badges", "[![x](y)](z)", kind="markdown"), cell("hosted", "install()")]
+    page = edition.prepared(notebook(*cells, cell("a", "1")), [])
+    assert [one.id for one in page.cells] == ["a"]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("sphinx_book_theme")
@@ -101,7 +131,8 @@ def test_pages_are_whole_accessible_and_ask_no_other_server(site):
             asked = []
             page.on("request", lambda request: asked.append(request.url))  # noqa: B023
             for path in ("index", "lessons/07_eighty_gpus", "exercises/07_eighty_gpus-7-1",
-                         "glossary", "api/labkit.measure.runs"):  # fmt: skip
+                         "cases/masks", "field-guide", "cluster", "glossary",
+                         "api/labkit.measure.runs"):  # fmt: skip
                 response = page.goto(f"{site}/{path}.html")
                 assert response.ok, path
                 found = axe.run(page).response["violations"]

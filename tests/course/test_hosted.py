@@ -4,7 +4,7 @@ import subprocess
 import sys
 from importlib import metadata
 
-from nbformat.v4 import new_notebook
+from nbformat.v4 import new_notebook, new_output
 from pytest import fixture, mark, raises
 
 from labkit.course import author, hosted, notebooks
@@ -77,7 +77,7 @@ def test_the_version_is_written_from_pyproject(course):
 def test_the_first_cell_is_folded_stands_before_all_code_and_does_not_count():
     marked = cell("sum", "print(2)", tags=[notebooks.MARK])
     marked.outputs, marked.execution_count = (
-        [{"output_type": "stream", "name": "stdout", "text": "2\n"}],
+        [new_output("stream", text="2\n")],
         7,
     )
     notebook = new_notebook(cells=[cell("title", "# 01", kind="markdown"), marked])
@@ -105,7 +105,7 @@ def test_elsewhere_than_on_github_there_are_no_badges_but_an_address_to_install_
 
 @mark.parametrize("address", ["", ADDRESS])
 def test_the_cell_does_nothing_where_labkit_is(address):
-    (first, _) = hosted.fronted(new_notebook(cells=[cell("a", "1")]), address, "x.ipynb").cells
+    *_, first, _ = hosted.fronted(new_notebook(cells=[cell("a", "1")]), address, "x.ipynb").cells
     done = subprocess.run([sys.executable, "-c", first.source], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -174,7 +174,7 @@ def my_device() -> torch.device:
     As a context it makes new tensors there: ``with my_device(): x = torch.ones(4)``.
     """
     if "nccl" in dist.get_backend_config():
-        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     return torch.device("cpu")
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.launch import server, torchrun
+from labkit.launch import one_gpu, server, torchrun
 from labkit.launch.errors import CaseFile, LaunchTimeout, RankCase, RankDied, reraise
 from labkit.launch.machine import gpu_count
 from labkit.launch.rank import DUMP, DUMPED, FINISHED, RAISED, Job, Placement, pack
@@ -43,6 +43,7 @@ def launch(
     timeout: float = 60.0,
     checks: bool = False,
     threads: int = 1,
+    share_gpu: bool = False,
 ) -> list[Any]:
     """Run ``program(*args)`` on ``world_size`` fresh processes; return what each rank returned.
 
@@ -64,6 +65,8 @@ def launch(
         checks: Let torch compare the ranks' calls, so that a wrong shape or a swapped collective
             is an immediate error that names the ranks. About 1.8 times slower per small call.
         threads: Intra-op threads of torch per rank.
+        share_gpu: Put all ranks on one GPU, with NCCL between them (`labkit.launch.one_gpu`): order
+            and waiting are NCCL's, times are no links' times. Choose a short timeout.
 
     Returns:
         ``results[r]`` is what rank ``r`` returned.
@@ -90,6 +93,8 @@ def launch(
     _check_numbers(4 if world_size is None else world_size, timeout, threads)
     if torchrun.is_here():
         _check_backend(backend)
+        if share_gpu:
+            raise ValueError("share_gpu=True needs ranks of its own; torchrun's have theirs.")
         options = {"timeout": timeout, "checks": checks, "threads": threads}
         where = {"world_size": world_size, "backend": backend, "fabric": fabric}
         return torchrun.run(program, args, **where, **options)
@@ -103,14 +108,14 @@ def launch(
     job = Job(
         program=pack(program, args),
         world_size=world_size,
-        backend=_choose_backend(backend, world_size, fabric),
+        backend=_choose_backend(backend, world_size, fabric, share_gpu=share_gpu),
         checks=checks,
         threads=threads,
         placements=tuple(
             fabric.placement(rank, world_size) if fabric else Placement()
             for rank in range(world_size)
         ),
-        environment=dict(os.environ),
+        environment=dict(os.environ) | (one_gpu.variables() if share_gpu else {}),
         path=tuple(sys.path),
         cwd=str(Path.cwd()),
     )
@@ -363,8 +368,16 @@ def _check_backend(backend: str | None) -> None:
         raise ValueError(f'backend must be "gloo" or "nccl", got {backend!r}.')
 
 
-def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str:
+def _choose_backend(
+    backend: str | None, world_size: int, fabric: object, *, share_gpu: bool = False
+) -> str:
     _check_backend(backend)
+    if share_gpu:
+        if fabric is not None or backend == "gloo":
+            raise ValueError('share_gpu=True is for NCCL: not for backend="gloo", nor a fabric.')
+        if reason := one_gpu.why_not():
+            raise ValueError(f"share_gpu=True: {reason}")
+        return "cpu:gloo,cuda:nccl"
     if fabric is not None and backend is None:
         return "gloo"
     if backend == "gloo":

@@ -172,7 +172,7 @@ def main(directory: str, rank: int, control: int) -> None:
 
         torch.set_num_threads(job.threads)
         if "nccl" in job.backend:
-            torch.cuda.set_device(rank)
+            torch.cuda.set_device(rank % torch.cuda.device_count())  # one for all: `one_gpu`
         # A FileStore, since TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
         store = dist.FileStore(str(folder / "store"), job.world_size)
         join(job.backend, store, rank, job.world_size, checks=job.checks)
@@ -259,8 +259,12 @@ def calls() -> str:
         group.group_name: dist.get_process_group_ranks(group)
         for group in list(dist.distributed_c10d._world.pg_map)
     }
-    record = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())
-    return json.dumps({"entries": record.get("entries", []), "groups": groups})
+    c10d, entries = torch._C._distributed_c10d, []
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # NCCL's may stand apart
+        found = json.loads(getattr(c10d, name, lambda: "{}")()).get("entries", [])
+        entries += [entry for entry in found if entry not in entries]
+    entries.sort(key=lambda entry: entry.get("time_created_ns", 0))
+    return json.dumps({"entries": entries, "groups": groups})
 
 
 def _packed(value: Any) -> bytes:

@@ -77,9 +77,11 @@ def _report(experiment: Experiment, found: list[Record], path: Path) -> None:
     from labkit.show import alt_text
 
     print(f"\n{experiment.module.TITLE}")
-    if found:
-        tiers = " + ".join(dict.fromkeys(record.tier for record in found))
-        print(f"{tiers} · {found[0].provenance}")
+    if not found:
+        print(f"{experiment.module.table(found)}\nNothing was measured here: no file is written.\n")
+        return
+    tiers = " + ".join(dict.fromkeys(record.tier for record in found))
+    print(f"{tiers} · {found[0].provenance}")
     print(experiment.module.table(found))
     records.save(found, path)
     picture = alt_text.save(experiment.draw(found), path.with_suffix(".png"))

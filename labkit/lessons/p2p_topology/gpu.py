@@ -1,8 +1,8 @@
 """The same bytes by different ways on this machine: between its GPUs, and between two processes.
 
 With two GPUs or more: the matrix of all ordered pairs, by peer-to-peer copy, staged through pinned
-host memory, or over another GPU. With one: device to device, and to and from the host. Without:
-memory that two processes share, a TCP connection over the loopback, a pipe of pickled objects.
+host memory, or over another GPU. (With one: `labkit.measure.gpu.directions`.) Without: memory that
+two processes share, a TCP connection over the loopback, a pipe of pickled objects.
 """
 
 import functools
@@ -81,31 +81,6 @@ def copy_rate(
     if not torch.equal(into.cpu(), source.cpu()):
         raise AssertionError(f"GPU {src} to GPU {dst}: the copy is not equal to its source")
     return nbytes / seconds
-
-
-def single_gpu(*, nbytes: int = 400_000_000, iters: int = 10) -> list[Record]:
-    """Time the copies that one GPU can make."""
-    on_gpu, other = (torch.ones(nbytes // 4, device="cuda") for _ in range(2))
-    pinned, pageable = torch.ones(nbytes // 4, pin_memory=True), torch.ones(nbytes // 4)
-    copies = {
-        "device to device": lambda: other.copy_(on_gpu, non_blocking=True),
-        "pinned host to device": lambda: on_gpu.copy_(pinned, non_blocking=True),
-        "device to pinned host": lambda: pinned.copy_(on_gpu, non_blocking=True),
-        "pageable host to device": lambda: on_gpu.copy_(pageable),
-        "device to pageable host": lambda: pageable.copy_(on_gpu),
-    }
-    return [
-        Record(
-            "gpu-copies",
-            case,
-            {"gpu": torch.cuda.get_device_name()},
-            [timing.time_calls(copy, warmup=1, iters=iters)],
-            Tier.MEASURED,
-            Provenance.here(backend="cuda"),
-            nbytes=nbytes,
-        )
-        for case, copy in copies.items()
-    ]
 
 
 def local_paths(*, nbytes: int = 32_000_000, iters: int = 5) -> list[Record]:

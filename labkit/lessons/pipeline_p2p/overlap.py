@@ -1,7 +1,8 @@
-"""Does communication slow down the computing beside it? On CPUs, and on a GPU.
+"""Does communication slow down the computing beside it? On CPUs.
 
 With gloo, a CPU pushes the bytes. On a GPU, NCCL's send is a kernel: it takes multiprocessors (SMs)
-and memory bandwidth; a copy to pinned host memory runs on a copy engine, which has neither.
+and memory bandwidth; a copy to pinned host memory runs on a copy engine, which has neither
+(`labkit.measure.gpu.beside`).
 """
 
 import math
@@ -117,68 +118,3 @@ def _agree(number: int) -> int:
     box = torch.tensor([number])
     dist.broadcast(box, src=0)
     return int(box)
-
-
-def measure_gpu(
-    n: int = 4096, products: int = 40, nbytes: int = 1 << 28, copies: int = 8
-) -> dict[str, float]:
-    """Measure products and copies on one GPU, each alone and both at once.
-
-    Args:
-        n: Rows and columns of the matrices (float16).
-        products: Matrix products per measurement.
-        nbytes: Bytes of a copy.
-        copies: Copies per measurement.
-
-    Returns:
-        Seconds (CUDA events on each stream) of the products ("compute"), of copies to pinned host
-        memory by a copy engine ("engine") and within the GPU by a kernel ("kernel"), alone and
-        beside each other ("compute beside engine", ...).
-
-    Raises:
-        RuntimeError: There is no GPU.
-    """
-    if not torch.cuda.is_available():
-        raise RuntimeError("overlap.measure_gpu needs a GPU; torch.cuda.is_available() is False.")
-    a = torch.randn(n, n, device="cuda", dtype=torch.float16)
-    out = torch.empty_like(a)
-    source = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
-    pinned = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-    target = torch.empty_like(source)
-
-    def compute() -> None:
-        for _ in range(products):
-            torch.mm(a, a, out=out)
-
-    def engine() -> None:
-        for _ in range(copies):
-            pinned.copy_(source, non_blocking=True)
-
-    def kernel() -> None:  # an addition is a kernel; a plain copy within a GPU may use an engine
-        for _ in range(20 * copies):
-            torch.add(source, 0, out=target)
-
-    for work in (compute, engine, kernel):
-        _together(work)  # warm up
-    seconds = {work.__name__: _together(work)[0] for work in (compute, engine, kernel)}
-    for copy in (engine, kernel):
-        name = copy.__name__
-        both = _together(compute, copy)
-        seconds[f"compute beside {name}"], seconds[f"{name} beside compute"] = both
-    return seconds
-
-
-def _together(*works) -> list[float]:
-    """Run each work on its own stream, all at once; return the seconds of each."""
-    torch.cuda.synchronize()
-    spans = []
-    for work in works:
-        stream = torch.cuda.Stream()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(stream):
-            begin.record()
-            work()
-            end.record()
-        spans.append((begin, end))
-    torch.cuda.synchronize()
-    return [begin.elapsed_time(end) / 1e3 for begin, end in spans]

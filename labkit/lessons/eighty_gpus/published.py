@@ -39,6 +39,11 @@ SIMULATOR = Source(
     "https://github.com/harvard-edge/cs249r_book/blob/098f872/labs/vol2/lab_03_communication.py",
     "commit 098f872",
 )
+SIMULATOR_LATER = Source(
+    "the same book, lab 06: Collective Communication",
+    "https://github.com/harvard-edge/cs249r_book/blob/2435443/labs/vol2/lab_06_collective_communication.py",
+    "commit 2435443",
+)
 
 ONE_CARD = Published(
     48.89,
@@ -92,10 +97,21 @@ def sick_cluster() -> list[dict]:
     return _rows("sick_cluster.csv")
 
 
+def sick_cluster_gpus() -> list[dict]:
+    """Read which GPUs took part in each sendrecv test of two hosts, by PCI bus address.
+
+    Returns:
+        Rows with ``gpus_per_host``, ``first`` and ``second`` host, and for each of them the GPU
+        that receives from the other host (``first_from``: the host's lowest rank) and the one that
+        sends to it (``first_to``: its highest).
+    """
+    return _rows("sick_gpus.csv")
+
+
 def pick(rows: list[dict], **where: object) -> list[dict]:
     """Return the rows whose columns have these values, in the order of their sizes."""
     found = [row for row in rows if all(row[key] == value for key, value in where.items())]
-    return sorted(found, key=lambda row: row["bytes"])
+    return sorted(found, key=lambda row: row.get("bytes", 0))
 
 
 def _rows(name: str) -> list[dict]:

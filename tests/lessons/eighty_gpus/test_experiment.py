@@ -72,6 +72,8 @@ def test_the_carried_figures_are_the_sources():
     usual = statistics.median(row["busbw_gbs"] for row in pairs)
     slow = [row for row in pairs if row["busbw_gbs"] < 0.8 * usual]
     assert sum(3 in (row["first"], row["second"]) for row in slow) == 11
+    tests = published.sick_cluster_gpus()
+    assert len(tests) == 3 * 131 and {test["first_to"] for test in tests[-131:]} == {"df"}
 
 
 def test_pictures_have_words():

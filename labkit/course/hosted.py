@@ -5,8 +5,9 @@ Both are written by `python -m labkit course sync` from one setting, `Repository
 can only say what is missing.
 
 The cell does nothing where labkit can be imported. Elsewhere (Colab, a cluster's module, a
-container) it installs labkit without its dependencies and calls `prepare`: that adds what else is
-missing, never another torch, and says what the machine can do.
+container) it installs labkit without its dependencies and runs this file, by its path, because
+`import labkit` needs what may still be missing. `prepare` adds that, never another torch, and says
+what the machine can do.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ _INSTALL = """\
 import importlib.util
 
 if importlib.util.find_spec("labkit") is None:
+    import runpy
     import subprocess
     import sys
+    from pathlib import Path
 
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, "git+{address}"], check=True)
     importlib.invalidate_caches()
-    from labkit.course import hosted
-
-    hosted.prepare()"""
+    folder = Path(importlib.util.find_spec("labkit").origin).parent
+    runpy.run_path(f"{{folder}}/course/hosted.py", run_name="__main__")"""
 _NOWHERE = """\
 # Where labkit is missing this says so. A copy that knows its address would install it.
 import importlib.util

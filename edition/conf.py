@@ -1,5 +1,6 @@
 """Sphinx's settings for the reading edition; `python -m labkit course edition` runs it."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -29,6 +30,7 @@ suppress_warnings = [
     "myst.header",
     "myst.xref_missing",
     "toc.not_included",
+    "ref.python",  # a name in prose that several classes have
 ]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -52,8 +54,26 @@ html_theme_options = {
 }
 
 
+def mark_code(app, what, name, obj, options, lines):
+    """Tell reST that an indented block between paragraphs is code, as our docstrings mean it."""
+    marked, section, block = [], False, False
+    for i, line in enumerate(lines):
+        indented = line.startswith("    ")
+        if line.strip() and not indented:
+            section, block = bool(re.fullmatch(r"[A-Z]\w+:|.*::", line)), False
+        elif indented and not (section or block) and not lines[i - 1].strip():
+            marked += [".. code-block:: python", ""]
+            block = True
+        marked.append(line)
+    lines[:] = marked
+
+
 def setup(app):
-    """Name the buttons that unfold the navigation: the theme leaves them without a word."""
+    """Mark code in docstrings; name the buttons that unfold the navigation.
+
+    The theme leaves them without a word.
+    """
+    app.connect("autodoc-process-docstring", mark_code, priority=100)  # before napoleon
 
     def name_buttons(app, failed):
         for page in Path(app.outdir).rglob("*.html"):

@@ -35,7 +35,7 @@ def plan(
     """Put tensors into buckets of at most ``cap`` bytes, keeping their order.
 
     Args:
-        tensors: anything with ``nbytes`` and ``dtype``: tensors, parameters, or `TensorSpec`s.
+        tensors: anything with ``nbytes`` and ``dtype``: tensors, parameters, or `TensorSpec`.
         cap: bytes per bucket. A tensor that is larger has a bucket to itself. None: no limit.
             0: every tensor by itself.
         first_cap: another limit for the first bucket; a small one starts the sending sooner.

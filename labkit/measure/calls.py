@@ -94,7 +94,7 @@ class Call:
     waited_by: str | None = None
     """What told: "wait", "is_completed" (which said True), "future", "wait_tensor"."""
     touched: str | None = None
-    """The first operator, such as "aten.add_", that changed the buffer of a send, or read or
+    """The first operator, such as `aten.add_`, that changed the buffer of a send, or read or
     changed the buffer of a receive, between `at` and `waited`; None if none was seen. For a
     collective its inputs count as sent and its outputs as received."""
 

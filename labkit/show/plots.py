@@ -131,7 +131,7 @@ def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: 
 
     Args:
         ax: The panel.
-        tier: A `records.Tier` or its name; several, joined by ` + `, where one panel shows several.
+        tier: A `records.Tier` or its name; several, joined by ``+``, where one panel shows several.
         provenance: A `records.Provenance`: machine, versions, date.
         note: More: the model's parameters.
     """

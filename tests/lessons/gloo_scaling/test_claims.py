@@ -117,13 +117,13 @@ CLAIMS = [
         "recorded-claims",
         {"theirs": theirs(1800, 1000)},
         {"theirs": theirs(300, 1000)},
-        "more than four times slower",
+        "more than three times slower",
     ),
     (
         "recorded-claims",
         {"theirs": theirs(1800, 1000)},
         {"theirs": theirs(1800, 130)},
-        "more than five times the CPU time",
+        "more than three times the CPU time",
     ),
     (
         "cause-verdict",

@@ -150,4 +150,4 @@ def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
     table = experiment.table(records)
     columns, rows = table.columns, table.rows
     assert columns[:4] == ["schedule", "channel", "receives early", "predicted ms"]
-    assert len(rows) == 15
+    assert len(rows) == 16

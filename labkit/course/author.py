@@ -57,7 +57,7 @@ def formatted(path: Path) -> str:
 def derived(root: Path = ROOT) -> dict[Path, str]:
     """Return what every derived file should contain.
 
-    These are the exercises, the lessons with badges and first cell, the README, and the files that
+    These are exercises and lessons, with badges and first cell, the README, and the files that
     name the version.
 
     Raises:
@@ -71,10 +71,11 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
     for path in sorted((root / SOLUTIONS).glob("*.ipynb")):
         notebook = exercises.with_grading(notebooks.canonical(notebooks.read(path)))
         try:
-            notebook = notebooks.canonical(exercises.derive(notebook))
+            notebook = exercises.derive(notebook)
         except ValueError as error:
             raise ValueError(f"{path.name}: {error}") from error
-        wanted[root / EXERCISES / path.name] = notebooks.dumps(notebook)
+        notebook = hosted.fronted(notebook, repository, f"{EXERCISES}/{path.name}")
+        wanted[root / EXERCISES / path.name] = notebooks.dumps(notebooks.canonical(notebook))
     readme = root / "README.md"
     if readme.exists():
         text = readme.read_text(encoding="utf-8")

@@ -234,9 +234,19 @@ def _lesson_pages() -> dict[str, str]:
 
 
 def _guides() -> dict[str, str]:
+    """Return the guides, each case that they name linked to its page."""
+    named = {f"`{PurePosixPath(page).stem}`": page for page in _lesson_pages()}
+
+    def linked(match: re.Match) -> str:
+        return f"[{match[0]}]({named[match[0]]})" if match[0] in named else match[0]
+
     return {
-        f"{page}.md": _relinked(
-            (ROOT / name).read_text(encoding="utf-8"), str(PurePosixPath(name).parent), ""
+        f"{page}.md": re.sub(
+            r"`[a-z-]+`",
+            linked,
+            _relinked(
+                (ROOT / name).read_text(encoding="utf-8"), str(PurePosixPath(name).parent), ""
+            ),
         )
         for name, page in GUIDES.items()
     }

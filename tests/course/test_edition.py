@@ -95,6 +95,11 @@ def test_links_between_files_become_links_between_pages(monkeypatch):
     assert lesson == "[e](../exercises/01_x.md)"
 
 
+def test_guides_link_the_cases_that_they_name():
+    guide = edition._guides()["field-guide.md"]
+    assert "| [`masks`](cases/masks.md)" in guide
+
+
 def test_the_cells_for_hosted_notebooks_are_not_on_the_page():
     cells = [cell("badges", "[![x](y)](z)", kind="markdown"), cell("hosted", "install()")]
     page = edition.prepared(notebook(*cells, cell("a", "1")), [])

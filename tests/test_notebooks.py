@@ -4,8 +4,9 @@ import time
 from pathlib import Path
 
 import nbformat
+from jupyter_client import KernelManager
 from nbclient import NotebookClient
-from pytest import mark, param
+from pytest import fixture, mark, param
 
 from labkit.course import author, exercises, notebooks
 from tests.conftest import notebook_environment
@@ -39,29 +40,31 @@ def test_it_runs_and_shows_what_is_stored(path, executed, notebook_seconds):
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
 
 
+@fixture(scope="module")
+def kernel(tmp_path_factory):
+    """One kernel for all exercises, so that PyTorch is imported once."""
+    kernel = KernelManager(kernel_name="python3")
+    ledger = tmp_path_factory.mktemp("unsolved") / "ledger.json"
+    kernel.start_kernel(env=notebook_environment(ledger), cwd=str(ROOT / "exercises"))
+    yield kernel
+    kernel.shutdown_kernel(now=True)
+
+
 @mark.timeout(600)
 @mark.parametrize("path", EXERCISES, ids=name)
-def test_unsolved_exercises_fail_with_exactly_their_error(
-    path, tmp_path, notebook_seconds, monkeypatch
-):
-    for key, value in notebook_environment(tmp_path / "ledger.json").items():
-        monkeypatch.setenv(key, value)
+def test_unsolved_exercises_fail_with_exactly_their_error(path, kernel, notebook_seconds):
     start = time.perf_counter()
-    failed = failures(notebooks.read(path), path.parent)
+    failed = failures(notebooks.read(path), kernel)
     notebook_seconds(name(path), time.perf_counter() - start)
     assert broken(notebooks.read(path), failed) == []
 
 
-def failures(notebook, folder):
+def failures(notebook, kernel):
     """Run all cells, also after errors; return the error output of each that failed, by cell id."""
-    client = NotebookClient(
-        notebook,
-        timeout=300,
-        kernel_name="python3",
-        allow_errors=True,
-        resources={"metadata": {"path": str(folder)}},
-    )
+    notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # what others left behind
+    client = NotebookClient(notebook, km=kernel, timeout=300, allow_errors=True)
     client.execute()
+    client.kc.stop_channels()
     return {
         cell.id: output
         for cell in notebook.cells

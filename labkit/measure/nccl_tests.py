@@ -128,24 +128,24 @@ class _Test:
         if size == "0":  # less than an element per rank moves nothing
             return
         root = words[head - 1] if self.rooted else "-1"
-        if not _INTEGER.fullmatch(root):
+        if root != "-1" and not _INTEGER.fullmatch(root):
             self.say(number, f"no root: {root}")
             return
+        key = size, dtype, words[0] if self.operated else "", root
         for in_place in (False, True):
-            block = words[head : head + width]
-            if len(block) == width:
-                key = size, dtype, words[0] if self.operated else "", root, in_place
-                self._figures(number, key, block)
+            if len(words) >= head + width:
+                self._figures(number, (*key, in_place), words, head)
             head += width
 
-    def _figures(self, number: int, key: tuple, block: list[str]) -> None:
+    def _figures(self, number: int, key: tuple, words: list[str], at: int) -> None:
         try:
-            time, algbw, busbw = float(block[0]), float(block[1]), float(block[2])
-            wrong = None if block[3:4] in ([], ["N/A"]) else float(block[3])
+            time, algbw, busbw = float(words[at]), float(words[at + 1]), float(words[at + 2])
+            last = words[at + 3] if self.width > 3 else "N/A"
+            wrong = 0.0 if last == "0" else None if last == "N/A" else float(last)
             if not 0 < time < _FOREVER:
                 raise ValueError
         except ValueError:
-            self.say(number, f"no figures: {' '.join(block[:4])}")
+            self.say(number, f"no figures: {' '.join(words[at : at + min(self.width, 4)])}")
             return
         if wrong and "#wrong" in self.columns:
             self.say(number, f"{wrong:g} wrong elements: the time of a wrong result proves nothing")
@@ -312,7 +312,8 @@ def parse(lines: Iterable[str], say: Say, *, name: str = "") -> list[Record]:
             elif found := _BEGUN.search(line, 0, at):
                 test(line).begun = found[1]
         elif found := _ROW.search(line):
-            test(line).row(number, found)
+            mine = None if ":" in line else current.get("")  # nobody's name stands before it
+            (mine or test(line)).row(number, found)
         elif not _remark(line, number, test) and (mine := test(line)).begun:
             figures = _WHO.sub("", line, count=1)
             if _FIGURES.fullmatch(figures) and (row := _ROW.search(f"{mine.begun} {figures}")):

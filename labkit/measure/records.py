@@ -7,6 +7,7 @@ import enum
 import json
 import os
 import shlex
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,12 +119,12 @@ class Record:
     @property
     def algbw(self) -> float | None:
         """S / t in bytes per second, from the median time."""
-        return None if self.nbytes is None else self.nbytes / self.summary.median
+        return None if self.nbytes is None else self.nbytes / statistics.median(self.seconds)
 
     @property
     def busbw(self) -> float | None:
         """``algbw`` times the bus factor (nccl-tests): comparable with the speed of a link."""
-        if self.algbw is None or self.collective is None:
+        if self.nbytes is None or self.collective is None:
             return None
         return self.algbw * bus_factor(self.collective, self.world_size)
 

@@ -47,10 +47,11 @@ class Table:
 
     def html(self) -> str:
         """Return it as an HTML table; all text is escaped."""
+        figures = self.numeric
         return _template().render(
             title=self.title,
-            columns=list(zip(self.columns, self.numeric, strict=True)),
-            rows=[list(zip(map(_shown, row), self.numeric, strict=True)) for row in self.rows],
+            columns=list(zip(self.columns, figures, strict=True)),
+            rows=[list(zip(map(_shown, row), figures, strict=True)) for row in self.rows],
         )
 
     def _repr_html_(self) -> str:

@@ -96,6 +96,8 @@ def slowest(per_rank: Sequence[Sequence[float]]) -> list[float]:
         >>> slowest([[1.0, 5.0], [2.0, 4.0]])
         [2.0, 5.0]
     """
+    if len(per_rank) == 1:
+        return list(per_rank[0])
     return [max(times) for times in zip(*per_rank, strict=True)]
 
 

@@ -154,6 +154,8 @@ def record(experiment: Experiment) -> Path:
     """
     with runs.calm(limit=CALM):
         found = experiment.module.run(quick=False, progress=lambda text: print(f"  {text}"))
+    if not found:
+        raise RuntimeError(f"{experiment.name} is not recorded: nothing was measured here.")
     doubts = [doubt for record in found if (doubt := why_not_to_keep(record))]
     if doubts:
         raise RuntimeError("\n".join([f"{experiment.name} is not recorded:", *doubts]))

@@ -6,6 +6,7 @@ import random
 import statistics
 from collections.abc import Callable, Mapping
 
+import torch
 import torch.distributed as dist
 
 from labkit.course import checking
@@ -71,10 +72,10 @@ def _judge_rails(all_reduce: Callable, servers: int, cards: int) -> float:
                 f"rank {rank} called {', '.join(sorted(calls))}",
                 "the library's collective does the work here; the exercise is to write it",
             )
-        checking.same_values(
-            got, expected, what=f"rank {rank} of {n}, {cards} per server",
-            meaning="a share is summed on its own ring only, or a turn of the ring is missing",
-        )  # fmt: skip
+        if not torch.equal(got, expected):
+            meaning = _wrong_sum(got, expected, rank, n, cards)
+            what = f"rank {rank} of {n}, {cards} per server"
+            checking.same_values(got, expected, what=what, meaning=meaning)
     sent = checking.sent([report for _, _, report in results])
     most = max(carried(sent.matrix, cards)) / (4 * length)
     par = 2 * (n - 1) / n / cards
@@ -93,6 +94,28 @@ def _judge_rails(all_reduce: Callable, servers: int, cards: int) -> float:
         ),
     )  # fmt: skip
     return most
+
+
+def _wrong_sum(got: torch.Tensor, expected: torch.Tensor, rank: int, n: int, cards: int) -> str:
+    """Say what was added up instead of everybody's tensors."""
+    own = {r: checking.rank_data(len(got), rank=r) for r in range(n)}
+    first = rank - rank % cards
+    wrong = {
+        "the tensor is as it was: change it in place, do not make a new one": own[rank],
+        "this is the mean: all_reduce sums": expected / n,
+        "each server has its own sum: what goes across is missing": sum(
+            own[r] for r in range(first, first + cards)
+        ),
+        "only ranks of one number were added: first sum inside each server": sum(
+            own[r] for r in range(rank % cards, n, cards)
+        ),
+        "your own tensor is counted twice": expected + own[rank],
+        "your own tensor is not in the sum": expected - own[rank],
+    }
+    return next(
+        (meaning for meaning, other in wrong.items() if torch.equal(got, other)),
+        "a share is summed on its own ring only, or a turn of the ring is missing",
+    )
 
 
 def _summed(all_reduce: Callable, cards: int, length: int) -> tuple:
@@ -145,16 +168,33 @@ def _judge_sick(find_sick: Callable, chance: random.Random) -> None:
         raise CheckFailed(
             f"{hosts} hosts, slow is {slow:.2f} of the usual {usual:.0f} GB/s: {truth}",
             repr(got),
-            _SICK[fault],
+            _mistaken(got, truth),
         )
 
 
 _SICK = {
     "host": "a whole row and column are slow: one cause explains them, not many",
     "pair": "both directions of one pair are slow, and nothing else of either host",
-    "direction": "one entry is slow and its mirror image is not: one way, named from row to column",
-    "none": "healthy entries vary by 5 %; that is no fault",
+    "direction": "one entry is slow and its mirror image is not: it is one way only",
 }
+
+
+def _mistaken(got: tuple | None, truth: tuple | None) -> str:
+    """Name the mistake in a finding."""
+    if got is None:
+        return "something is slow and you found nothing: what is usual, and below what is slow?"
+    if truth is None:
+        return "healthy entries vary by 5 %; that is no fault"
+    if got[:1] != truth[:1]:
+        return _SICK[truth[0]]
+    if got[1:] == truth[:0:-1]:
+        return {
+            "pair": "a pair is named with the smaller number first",
+            "direction": "matrix[i][j] is from i to j: the row sends, so it is named first",
+        }.get(truth[0], _SICK[truth[0]])
+    if truth[0] == "host" and len(got) == 2:
+        return "this is a neighbour: one number stands in *every* slow entry"
+    return f"the kind is right, the place is not: {_SICK[truth[0]]}"
 
 
 def check_forecast(forecast: Callable[[Mapping], float]) -> None:
@@ -170,12 +210,18 @@ def check_forecast(forecast: Callable[[Mapping], float]) -> None:
             (2, 4, {g: _alltoall(10, g, 90.0) for g in (1, 2, 4, 8)}, _alltoall(2, 4, 90.0)),
         ):
             where = f"alltoall on {hosts} x {gpus}, from 10 hosts' {found}"
+            n, there = hosts * gpus, 10 * gpus
+            card = found[gpus] * (there - gpus) / (there - 1)
             got = checking.answer(forecast(found, hosts, gpus), float, what=where)
             meaning = checking.diagnose(
                 got,
                 {
                     "on fewer hosts more bytes stay inside: busbw is no constant": found[gpus],
                     "cards add up for all_reduce, not for alltoall": gpus * found[1],
+                    "this is a card's speed; busbw counts the bytes inside a host, too": card,
+                    "upside down: of n - 1 parts n - g cross a card": card * (n - gpus) / (n - 1),
+                    "more hosts do not make a bus bandwidth grow": found[gpus] * hosts / 10,
+                    "fewer hosts do not multiply a bus bandwidth": found[gpus] * 10 / hosts,
                 },
                 otherwise="find the card's speed in a row first: busbw x (n - g)/(n - 1)",
             )  # fmt: skip

@@ -17,6 +17,23 @@ def right_law(collective, hosts, gpus, cards, card):
     return used * card if collective == "all_reduce" else (n - 1) / (n - gpus) * used / gpus * card
 
 
+def law_from_a_time(collective, hosts, gpus, cards, card):
+    """Take S = 1: the bytes that leave a host, by the cards in use, and the factor."""
+    n, used = hosts * gpus, min(gpus, cards)
+    if collective == "all_reduce":
+        seconds, factor = 2 * (n - 1) / n / (used * card), 2 * (n - 1) / n
+    else:
+        seconds, factor = gpus * (n - gpus) / n / (used * card), (n - 1) / n
+    return factor / seconds
+
+
+def law_by_table(collective, hosts, gpus, cards, card):
+    return {
+        "all_reduce": lambda: card * (cards if cards < gpus else gpus),
+        "alltoall": lambda: card * min(1.0, cards / gpus) * (hosts * gpus - 1) / (hosts - 1) / gpus,
+    }[collective]()
+
+
 LAWS = {
     "one card is counted": lambda c, h, g, k, card: card,
     "fewer GPUs than cards": lambda c, h, g, k, card: (
@@ -45,7 +62,8 @@ def test_wrong_laws(words):
 
 def test_right_laws():
     checks.check_law(right_law)
-    checks.check_law(lambda c, h, g, k, card: float(right_law(c, h, g, k, card)))
+    checks.check_law(law_from_a_time)
+    checks.check_law(law_by_table)
 
 
 def one_ring(tensor, cards):
@@ -117,13 +135,47 @@ def one_by_one(sends, receives):
         works.pop().wait()
 
 
+def averaged(tensor, cards):
+    rings_over_cards(tensor, cards)
+    tensor /= dist.get_world_size()
+
+
+def own_twice(tensor, cards):
+    mine = tensor.clone()
+    rings_over_cards(tensor, cards)
+    tensor += mine
+
+
+def inside_only(tensor, cards):
+    first = dist.get_rank() - dist.get_rank() % cards
+    among(tensor, range(first, first + cards))
+
+
+def across_only(tensor, cards):
+    among(tensor, range(dist.get_rank() % cards, dist.get_world_size(), cards))
+
+
+def among(tensor, ranks):
+    """Add up what these ranks have."""
+    others = [peer for peer in ranks if peer != dist.get_rank()]
+    mine = tensor.clone()
+    arrived = {peer: torch.empty_like(tensor) for peer in others}
+    by_name([(mine, peer) for peer in others], [(t, p) for p, t in arrived.items()])
+    for piece in arrived.values():
+        tensor += piece
+
+
 RAILS = {
     "leaves each server by one card": one_ring,
     "the library's collective": library,
     "need not leave it one by one": everybody_to_everybody,
     "a share is summed": lambda t, c: two_levels(t, c, exchange=by_name, skip_last=True),
     "turn of the ring is missing": lambda t, c: two_levels(t, c, exchange=by_name, forget_own=True),
-    "summed on its own ring only": lambda t, c: None,
+    "as it was: change it in place": lambda t, c: t + 1,
+    "this is the mean": averaged,
+    "counted twice": own_twice,
+    "what goes across is missing": inside_only,
+    "only ranks of one number": across_only,
 }
 
 
@@ -171,21 +223,24 @@ def renamed(kind, change):
 
 
 SICK = {
-    "None for all": lambda m: None,
-    "a host for all": lambda m: ("host", 0),
-    "too strict": lambda m: sick(m, limit=0.99),
-    "lists": lambda m: list(sick(m) or ()) or None,
-    "direction reversed": renamed("direction", lambda a, b: ("direction", b, a)),
-    "pair for a direction": renamed("direction", lambda a, b: ("pair", *sorted((a, b)))),
-    "pair unsorted": renamed("pair", lambda a, b: ("pair", b, a)),
-    "too lenient": lambda m: sick(m, limit=0.4),
+    "you found nothing": lambda m: None,
+    "that is no fault": lambda m: sick(m) or ("host", 0),
+    "below what is slow": lambda m: sick(m, limit=0.99),
+    "tuple": lambda m: list(sick(m) or ()) or None,
+    "row sends": renamed("direction", lambda a, b: ("direction", b, a)),
+    "one way only": renamed("direction", lambda a, b: ("pair", *sorted((a, b)))),
+    "smaller number first": renamed("pair", lambda a, b: ("pair", b, a)),
+    "and below what": lambda m: sick(m, limit=0.2),
+    "both directions": renamed("pair", lambda a, b: ("direction", a, b)),
+    "one cause explains": renamed("host", lambda a: ("pair", a, a + 1)),
+    "this is a neighbour": renamed("host", lambda a: ("host", a + 1)),
 }
 
 
-@pytest.mark.parametrize("name", SICK)
-def test_wrong_findings(name):
-    with pytest.raises(CheckFailed):
-        checks.check_sick(SICK[name])
+@pytest.mark.parametrize("words", SICK)
+def test_wrong_findings(words):
+    with pytest.raises(CheckFailed, match=words):
+        checks.check_sick(SICK[words])
 
 
 def test_right_findings():
@@ -202,7 +257,13 @@ def forecast(known, hosts, gpus):
 FORECASTS = {
     "busbw is no constant": lambda known, hosts, gpus: known[gpus],
     "not for alltoall": lambda known, hosts, gpus: gpus * known[1],
-    "card's speed in a row first": lambda known, hosts, gpus: known[gpus] / 5,
+    "card's speed in a row first": lambda known, hosts, gpus: known[gpus] / 7,
+    "this is a card's speed": lambda known, h, g: known[g] * (10 * g - g) / (10 * g - 1),
+    "upside down": lambda known, h, g: (
+        known[g] * (10 * g - g) / (10 * g - 1) * (h * g - g) / (h * g - 1)
+    ),
+    "do not make a bus bandwidth grow": lambda known, h, g: known[g] * h / 10,
+    "do not multiply a bus bandwidth": lambda known, h, g: known[g] * 10 / h,
     "without `return`": lambda known, hosts, gpus: None,
     "another type": lambda known, hosts, gpus: [known[gpus]],
 }
@@ -217,3 +278,9 @@ def test_wrong_forecasts(words):
 def test_right_forecasts():
     checks.check_forecast(forecast)
     checks.check_forecast(lambda known, h, g: known[1] * (h * g - 1) / (h * g - g))
+
+    def by_the_median_row(known, hosts, gpus):
+        cards = [busbw * 9 * g / (10 * g - 1) for g, busbw in known.items()]
+        return statistics.median(cards) / (1 - (gpus - 1) / (hosts * gpus - 1))
+
+    checks.check_forecast(by_the_median_row)

@@ -17,6 +17,15 @@ from labkit.launch.machine import usable_cpus
 LANE = "LABKIT_TEST_LANE"
 LANES = [f"popen//env:{LANE}=timed", f"popen//env:{LANE}=others//nice=10"]
 NOTEBOOK = "seconds of "
+SLOW = (
+    "tests/test_notebooks.py", "tests/test_checkup.py", "tests/browser/*.py",
+    "tests/course/test_edition.py", "tests/course/test_lessons.py", "tests/course/test_nbgrader.py",
+    "tests/launch/test_slurm.py", "tests/launch/test_torchrun.py",
+    "tests/fabric/test_fabric.py", "tests/comm/test_algorithms*.py",
+    *(f"tests/lessons/*/test_{name}.py" for name in (
+        "cases", "checks", "experiment", "programs", "run_case", "sync", "wrong_answers")),
+)  # fmt: skip
+"""What takes longest: whole notebooks, whole jobs, and every answer on every number of ranks."""
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -47,16 +56,24 @@ def pytest_xdist_make_scheduler(config, log):
     return Lanes(config, log)
 
 
+@hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if any(item.path.match(pattern) for pattern in SLOW):
+            item.add_marker("slow")
     lane = os.environ.get(LANE)
     if lane is not None:
         items[:] = [item for item in items if lane_of(item) == lane]
     if lane == "timed":  # lessons, which need the CPUs most, come when the others are done
-        items.sort(key=lambda item: "browser" in item.path.parts)
+        items.sort(key=turn_of)
 
 
 def lane_of(item):
     return "timed" if item.get_closest_marker("timed") else "others"
+
+
+def turn_of(item):
+    return (item.path.name == "test_notebooks.py") + 2 * ("browser" in item.path.parts)
 
 
 @fixture(autouse=True, scope="session")

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from labkit.fabric.errors import FabricUnavailable, explain
 from labkit.fabric.plan import INTERFACE, Plan, parse_rate
@@ -46,6 +47,9 @@ class Fabric:
         servers: Which server each host is a part of; None: none shares one (see `rails`).
         ranks_per_host: How many consecutive ranks share a host.
         mtu: Largest IP packet in bytes.
+        management: What a second interface of each host carries, eth1, like the one that clusters
+            have for log-in and management. Ranks use eth0 unless GLOO_SOCKET_IFNAME says
+            otherwise when a group is made. None: there is no second interface.
 
     Raises:
         ValueError: the rates are not a square matrix of rates, there are fewer than 2 or more
@@ -61,6 +65,7 @@ class Fabric:
         servers: Sequence[int] | None = None,
         ranks_per_host: int = 1,
         mtu: int = 9000,
+        management: str | float | None = None,
     ) -> None:
         if ranks_per_host < 1:
             raise ValueError(f"ranks_per_host={ranks_per_host} must be 1 or more.")
@@ -73,20 +78,21 @@ class Fabric:
             nics=None if nics is None else tuple(map(parse_rate, nics)),
             servers=None if servers is None else tuple(servers),
             mtu=mtu,
+            management=None if management is None else parse_rate(management),
         )
         self._holder: subprocess.Popen | None = None
         self._namespaces: list[list[str]] = []
 
     @classmethod
     def star(
-        cls, hosts: int, rate: str | float | Sequence[str | float], **options: int
+        cls, hosts: int, rate: str | float | Sequence[str | float], **options: Any
     ) -> "Fabric":
         """Join hosts by one switch: each has a NIC of `rate`, in both directions.
 
         Args:
             hosts: How many.
             rate: Of every NIC, or one for each host.
-            **options: `ranks_per_host`, `mtu` as for `Fabric`.
+            **options: `ranks_per_host`, `mtu`, `management` as for `Fabric`.
         """
         nics = [rate] * hosts if isinstance(rate, str | int | float) else list(rate)
         if len(nics) != hosts:

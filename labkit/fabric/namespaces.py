@@ -10,7 +10,8 @@ htb class per peer, so that no transfer waits in another transfer's queue:
     the host's eth0      what the host sends, a class per destination
     the bridge's port    what the host receives, a class per source (only if NICs are limited)
 
-The classes of one end share its NIC's rate: htb takes turns between them.
+The classes of one end share its NIC's rate: htb takes turns between them. A second interface, where
+there is one, has a bridge of its own and one class for all that the host sends.
 """
 
 import ctypes
@@ -22,7 +23,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from labkit.fabric.plan import INTERFACE, NETWORK, Plan, address
+from labkit.fabric.plan import (
+    INTERFACE,
+    MANAGEMENT,
+    MANAGEMENT_NETWORK,
+    NETWORK,
+    Plan,
+    address,
+)
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -54,7 +62,12 @@ class Builder:
             networks.append(_open_network())
         _call("setns", middle, _CLONE_NEWNET)
         with IPRoute() as ipr:  # speaks to the namespace in which it is opened
-            self._lay_cables(ipr, networks)
+            ports = self._lay_cables(ipr, networks, INTERFACE)
+            if self.plan.nics is not None:
+                for host, port in enumerate(ports):
+                    self._shape(ipr, port, host, by="src")
+            if self.plan.management is not None:
+                self._lay_cables(ipr, networks, MANAGEMENT)
         for host, network in enumerate(networks):
             _call("setns", network, _CLONE_NEWNET)
             with IPRoute() as ipr:
@@ -62,35 +75,43 @@ class Builder:
         _call("setns", middle, _CLONE_NEWNET)
         return [(*user, f"/proc/{os.getpid()}/fd/{network}") for network in networks]
 
-    def _lay_cables(self, ipr, networks: list[int]) -> None:
-        self.step = "add a bridge"
-        ipr.link("add", ifname="bridge", kind="bridge")
-        (bridge,) = ipr.link_lookup(ifname="bridge")
+    def _lay_cables(self, ipr, networks: list[int], interface: str) -> list[int]:
+        """Join all hosts by a bridge; return its ports, a host's cable ends at `interface`."""
+        self.step, name, ports = "add a bridge", f"bridge-{interface}", []
+        ipr.link("add", ifname=name, kind="bridge")
+        (bridge,) = ipr.link_lookup(ifname=name)
         ipr.link("set", index=bridge, state="up")
         for host, network in enumerate(networks):
-            self.step = "add a veth pair"
+            self.step, name = "add a veth pair", f"{interface}-{host}"
             mtu = self.plan.mtu
-            theirs = {"ifname": INTERFACE, "net_ns_fd": network, "mtu": mtu}
-            ipr.link("add", ifname=f"port{host}", kind="veth", mtu=mtu, peer=theirs)
-            (port,) = ipr.link_lookup(ifname=f"port{host}")
-            ipr.link("set", index=port, master=bridge, state="up")
-            if self.plan.nics is not None:
-                self._shape(ipr, port, host, by="src")
+            theirs = {"ifname": interface, "net_ns_fd": network, "mtu": mtu}
+            ipr.link("add", ifname=name, kind="veth", mtu=mtu, peer=theirs)
+            ports += ipr.link_lookup(ifname=name)
+            ipr.link("set", index=ports[-1], master=bridge, state="up")
+        return ports
 
     def _configure_host(self, ipr, host: int) -> None:
         self.step = "configure a host"
         with suppress(OSError):  # /proc/sys is read-only in a container, and IPv6 does no harm
             Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
         ipr.link("set", index=1, state="up")  # lo is down in a new namespace
-        (eth0,) = ipr.link_lookup(ifname=INTERFACE)
+        self._shape(ipr, self._connect(ipr, INTERFACE, NETWORK, host), host, by="dst")
+        if (rate := self.plan.management) is not None:
+            index = self._connect(ipr, MANAGEMENT, MANAGEMENT_NETWORK, host)
+            ipr.tc("add", "htb", index=index, handle=_ROOT, default=_NIC - _ROOT)
+            self._add_class(ipr, index, handle=_NIC, parent=_ROOT, rate=rate, ceil=rate)
+
+    def _connect(self, ipr, interface: str, network: str, host: int) -> int:
+        """Give a host's interface its address and the only route; return its index."""
+        (index,) = ipr.link_lookup(ifname=interface)
         # noprefixroute: the only route is the one below, which names the congestion control. The
         # machine's default may be bbr, whose probing makes times scatter.
-        own = {"address": address(host), "prefixlen": 24, "flags": _NO_PREFIX_ROUTE}
-        ipr.addr("add", index=eth0, **own)
-        ipr.link("set", index=eth0, state="up")
-        route = {"dst": f"{NETWORK}.0/24", "oif": eth0, "scope": "link", "prefsrc": address(host)}
+        here = address(host, network)
+        ipr.addr("add", index=index, address=here, prefixlen=24, flags=_NO_PREFIX_ROUTE)
+        ipr.link("set", index=index, state="up")
+        route = {"dst": f"{network}.0/24", "oif": index, "scope": "link", "prefsrc": here}
         ipr.route("add", **route, metrics={"cc_algo": "cubic"})
-        self._shape(ipr, eth0, host, by="dst")
+        return index
 
     def _shape(self, ipr, index: int, host: int, *, by: str) -> None:
         """Limit what an interface sends: a class per peer, and one above them for the whole NIC.

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 NETWORK = "10.77.0"  # private to the fabric
 INTERFACE = "eth0"
+MANAGEMENT, MANAGEMENT_NETWORK = "eth1", "10.78.0"  # the second interface, where hosts have one
 MOST_HOSTS = 64  # n hosts need n^2 shaping rules; 64 hosts take some seconds to build
 
 _UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Z]+)\s*")
 
 
-def address(host: int) -> str:
+def address(host: int, network: str = NETWORK) -> str:
     """Return a host's IPv4 address."""
-    return f"{NETWORK}.{host + 1}"
+    return f"{network}.{host + 1}"
 
 
 def parse_rate(rate: str | float) -> float:
@@ -60,6 +61,8 @@ class Plan:
     shares a server."""
     mtu: int = 9000
     """Largest IP packet in bytes."""
+    management: float | None = None
+    """What each host may send through a second interface; None: it has none."""
 
     def __post_init__(self) -> None:
         lengths = [len(row) for row in self.rates]

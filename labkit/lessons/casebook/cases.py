@@ -2,428 +2,451 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from labkit.course import checking, ledger
-from labkit.course.checking import CheckFailed
 from labkit.fabric.fabric import Fabric
-from labkit.launch.launcher import launch
-from labkit.lessons.casebook import programs, published
-from labkit.measure import wire
-from labkit.measure.published import Published
-from labkit.measure.tables import Table
+from labkit.lessons.casebook import on_links, programs, published
+from labkit.lessons.casebook import readings as read
+from labkit.lessons.casebook.ward import Case, Suspect, run, slowest
 
-INSTRUMENTS = ("per-rank timers", "scheduler", "wire meter", "call counts", "environment")
+MEGABYTE = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A plausible cause, and the measurement that speaks for or against it."""
-
-    says: str
-    instrument: str
-    """The instrument that decides it."""
-    because: str
-    """What to look at in what that instrument shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One slow job."""
-
-    name: str
-    title: str
-    report: tuple[Published, ...]
-    program: Callable
-    fault: Callable
-    """What the program does wrong: the function that a fix replaces."""
-    cure: Callable
-    suspects: Mapping[str, Suspect]
-    culprit: str
-    """The key of the right suspect."""
-    par: float
-    """How many times faster a fix must make `phase`."""
-    phase: str
-    """The phase that is slow; its slowest rank's time counts."""
-    production: str
-    """How one would see it on a cluster."""
-    not_when: str
-    """When it is something else."""
-    world_size: int = 8
-    fabric: Callable[[], Fabric] | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment of the ranks."""
-
-
-def run(case: Case, fix: Callable | None = None, *, instrument: str = "", ranks: int = 0) -> list:
-    """Run a case's program, with its fault or with a fix; return what every rank saw."""
-    fix = fix or case.fault
-    ranks = ranks or case.world_size
-    args = (programs.observed, case.program, fix, instrument)
-    before = {name: os.environ.get(name) for name in case.variables}
-    os.environ.update(case.variables)
-    try:
-        if case.fabric is None:
-            return launch(*args, world_size=ranks, timeout=60)
-        with case.fabric() as fabric:
-            return launch(*args, world_size=ranks, fabric=fabric, timeout=60)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-
-
-def seconds(case: Case, seen: list) -> float:
-    """Return the time of the case's slow phase: the slowest rank's, all its spans together."""
-    return max(sum(e - s for name, s, e in one["spans"] if name == case.phase) for one in seen)
-
-
-class Ward:
-    """A case that is being examined: counts the instruments asked, keeps the diagnosis.
+def scaling(
+    case: Case,
+    sizes: tuple[int, ...],
+    fix: Callable | None = None,
+    *,
+    cost: Callable[[list], float] | None = None,
+) -> dict[int, float]:
+    """Return a case's seconds in its slow phase for several world sizes: the median of three runs.
 
     Args:
-        case: The case, or its name.
+        case: The case.
+        sizes: The world sizes.
+        fix: A fix; the fault if not given.
+        cost: What to take instead of the slow phase's seconds, from what every rank saw.
     """
-
-    def __init__(self, case: Case | str) -> None:
-        self.case = CASES[case] if isinstance(case, str) else case
-        self.asked: list[str] = []
-
-    def ask(self, instrument: str) -> Table:
-        """Run the sick program under an instrument, and show what it saw.
-
-        Raises:
-            ValueError: There is no such instrument; the message lists those there are.
-        """
-        if instrument not in INSTRUMENTS:
-            raise ValueError(f"no instrument {instrument!r}; there are: {', '.join(INSTRUMENTS)}.")
-        self.asked.append(instrument)
-        ledger.keep(f"case.{self.case.name}", {"asked": len(self.asked)})
-        return _shown(instrument, run(self.case, instrument=instrument))
-
-    def diagnose(self, suspect: str) -> Table | str:
-        """Commit a diagnosis: a wrong one is answered by the measurement that refutes it."""
-        suspects = self.case.suspects
-        if suspect not in suspects:
-            raise ValueError(f"no suspect {suspect!r}; there are: {', '.join(suspects)}.")
-        if suspect == self.case.culprit:
-            count = len(self.asked)
-            ledger.keep(f"case.{self.case.name}", {"asked": count, "diagnosed": True})
-            return f"Yes: {suspects[suspect].says} You asked {count} instruments; par is 2 or 3."
-        evidence = suspects[suspect]
-        table = self.ask(evidence.instrument)
-        heading = f"Not: {evidence.says} Look here: {evidence.because}"
-        return Table(table.columns, table.rows, heading)
-
-    def treat(self, fix: Callable) -> Table:
-        """Measure a fix against the fault: the slow phase, and whether results stayed the same."""
-        sick, well = run(self.case), run(self.case, fix)
-        same = [one["result"] for one in sick] == [one["result"] for one in well]
-        before, after = seconds(self.case, sick), seconds(self.case, well)
-        return Table(
-            ["", f"{self.case.phase}, slowest rank (ms)", "times faster", "results"],
-            [
-                ["with the fault", round(1e3 * before, 1), 1.0, ""],
-                ["yours", round(1e3 * after, 1), round(before / after, 2),
-                 "the same" if same else "DIFFERENT"],
-                ["par", None, self.case.par, "the same"],
-            ],
-        )  # fmt: skip
+    cost = cost or functools.partial(slowest, phase=case.phase)
+    return {n: statistics.median(cost(run(case, fix, ranks=n)) for _ in range(3)) for n in sizes}
 
 
-def check_fix(name: str, fix: Callable, *, number: str) -> None:
-    """Judge a fix: at least the case's par, in the best of three, and unchanged results.
+def cpu_seconds(phase: str) -> Callable[[list], float]:
+    """Return what takes the CPU seconds of a phase, of one rank on average."""
+    return lambda seen: statistics.mean(sum(s.cpu for s in read.of(one, phase)) for one in seen)
 
-    Raises:
-        CheckFailed: It is not faster by par, or changes what the program computes.
+
+def busbw(seen: list, servers: int) -> float:
+    """Return the bus bandwidth of the sum over some servers, as a multiple of what a card carries.
+
+    busbw = 2 (n - 1) / n times bytes over time, for n ranks: the convention of nccl-tests.
     """
-    case = CASES[name]
-    with checking.exercise(number, par=f"{case.par:g} times faster, the same results") as verdict:
-        before, after = [], []
-        for _ in range(3):
-            sick, well = run(case), run(case, fix)
-            for rank, (was, now) in enumerate(zip(sick, well, strict=True)):
-                if was["result"] != now["result"]:
-                    raise CheckFailed(
-                        f"rank {rank} still computes {str(was['result'])[:80]}",
-                        str(now["result"])[:80],
-                        "the fix changed the result, not only the time",
-                    )
-            before.append(seconds(case, sick))
-            after.append(seconds(case, well))
-        best = min(before) / min(after)  # other programs can only add time
-        if best < case.par:
-            raise CheckFailed(
-                f"{case.phase} at least {case.par:g} times faster than with the fault",
-                f"{best:.2f} times",
-                f"the fault is still there: {case.suspects[case.culprit].says}",
-            )
-        verdict.reached = f"{best:.1f} times"
+    n, phase = servers * on_links.PER_SERVER, f"{servers} servers"
+    nbytes = 4 * on_links.LENGTH
+    return 2 * (n - 1) / n * 8 * nbytes / slowest(seen, phase) / on_links.CARD
 
 
-def _shown(instrument: str, seen: list) -> Table:
-    if instrument == "per-rank timers":
-        phases = list(dict.fromkeys(name for one in seen for name, *_ in one["spans"]))
-        start = min(one["spans"][0][1] for one in seen)
-        rows = []
-        for one in seen:
-            row = [one["rank"]]
-            for phase in phases:
-                spans = [(s, e) for name, s, e in one["spans"] if name == phase]
-                begins, lasts = min(s for s, _ in spans) - start, sum(e - s for s, e in spans)
-                row += [round(1e3 * begins, 1), round(1e3 * lasts, 1)]
-            rows.append(row)
-        columns = ["rank", *(c for p in phases for c in (f"{p}: begins (ms)", f"{p} (ms)"))]
-        return Table(columns, rows)
-    if instrument == "scheduler":
-        return Table(
-            ["rank", "CPUs", "wall (ms)", "on a CPU", "waiting for one", "lost the CPU"],
-            [[one["rank"], len(one["cpus"]), *(round(1e3 * t, 1) for t in one["usage"][:3]),
-              one["usage"][3]] for one in seen],
-        )  # fmt: skip
-    if instrument == "wire meter":
-        matrix = wire.matrix([one["report"] for one in seen])
-        rows = [[i, *(int(v) for v in row)] for i, row in enumerate(matrix)]
-        return Table(["bytes from, to", *map(str, range(len(rows)))], rows)
-    if instrument == "call counts":
-        kinds = list(dict.fromkeys(kind for one in seen for kind, _ in one["calls"]))
-        rows = [[one["rank"], *([k for k, _ in one["calls"]].count(kind) for kind in kinds)]
-                for one in seen]  # fmt: skip
-        return Table(["rank", *kinds], rows)
-    cpus = [",".join(map(str, one["cpus"])) for one in seen]
-    return Table(
-        ["rank", "CPUs it may use"], [[one["rank"], c] for one, c in zip(seen, cpus, strict=True)]
-    )
+def fall(seen: list) -> float:
+    """Return by which factor busbw falls from two servers to four."""
+    return busbw(seen, 2) / busbw(seen, 4)
 
 
-def scaling(case: Case, sizes: tuple[int, ...], fix: Callable | None = None) -> dict[int, float]:
-    """Return the slow phase's seconds for several world sizes: the median of three runs."""
-    return {
-        n: statistics.median(seconds(case, run(case, fix, ranks=n)) for _ in range(3))
-        for n in sizes
-    }
+def modelled_busbw(algorithm: str, servers: int, per_server: int) -> float:
+    """Return the busbw of a sum over a card's rate, from the bytes that the busiest card sends.
+
+    A double tree sends the tensor once on two servers, where each has one neighbour, and twice on
+    more. A ring sends 2 (n - 1) / n times the tensor on any number: that is what busbw assumes.
+    """
+    n = servers * per_server
+    assumed = 2 * (n - 1) / n
+    return assumed / {"ring": assumed, "tree": 1 if servers == 2 else 2}[algorithm]
 
 
-CASES: dict[str, Case] = {
-    case.name: case
-    for case in (
-        Case(
-            name="connections",
-            title="The first all_reduce takes twelve minutes",
-            report=(published.CONNECT,),
-            program=programs.connections,
-            fault=programs.by_rank,
-            cure=programs.by_xor,
-            phase="connect",
-            world_size=12,
-            par=2.0,
-            culprit="order",
-            suspects={
-                "order": Suspect(
-                    "each rank waits for the one before it, because peers are taken by rank.",
-                    "per-rank timers",
-                    "when does each rank finish connecting? It grows with the rank",
-                ),
-                "network": Suspect(
-                    "the network is slow.", "wire meter", "a few bytes per pair: nothing to move"
-                ),
-                "cpu": Suspect(
-                    "the CPUs are used up.",
-                    "scheduler",
-                    "ranks neither run nor wait for a CPU: they are blocked",
-                ),
-            },
-            production="py-spy on two ranks, far apart: both in the connect call, for other peers",
-            not_when="the time does not grow with the world size: then it is a single slow peer",
-        ),
-        Case(
-            name="groups",
-            title="A thousand seconds to make groups",
-            report=(published.GROUPS, published.LOCAL_GROUPS),
-            program=programs.groups,
-            fault=programs.barrier_each,
-            cure=programs.local_groups,
-            phase="make groups",
-            world_size=12,
-            par=2.0,
-            culprit="barriers",
-            suspects={
-                "barriers": Suspect(
-                    "all ranks wait for each other after every group, also for groups of others.",
-                    "call counts",
-                    "count the barriers: as many as groups, on every rank",
-                ),
-                "bytes": Suspect(
-                    "making a group moves much data.", "wire meter", "a few kilobytes at most"
-                ),
-                "late": Suspect(
-                    "one rank comes late.", "per-rank timers", "all begin within milliseconds"
-                ),
-            },
-            production="time each new_group on rank 0; py-spy shows the others in a barrier",
-            not_when="new_group itself is slow: NCCL's own set-up, which is lazy unless asked",
-        ),
-        Case(
-            name="collector",
-            title="Steps that jump in stretches",
-            report=(published.COLLECTOR,),
-            program=programs.collector,
-            fault=programs.each_at_its_time,
-            cure=programs.together,
-            phase="step",
-            world_size=4,
-            par=1.2,
-            culprit="pauses",
-            suspects={
-                "pauses": Suspect(
-                    "each rank pauses at another step, and the others wait for it each time.",
-                    "scheduler",
-                    "every rank computes for a while, though its step sleeps",
-                ),
-                "network": Suspect("the network is slow.", "wire meter", "4 bytes per sum"),
-                "calls": Suspect("there are too many calls.", "call counts", "16 sums in 16 steps"),
-            },
-            production="gc.callbacks with a clock; py-spy dump --native shows gc_collect_main",
-            not_when="the pauses fall on the same step everywhere: then they cost once",
-        ),
-        Case(
-            name="metrics",
-            title="Four seconds to average metrics",
-            report=(published.METRICS,),
-            program=programs.metrics,
-            fault=programs.gather_objects,
-            cure=programs.reduce_tensor,
-            phase="metrics",
-            par=3.0,
-            culprit="objects",
-            suspects={
-                "objects": Suspect(
-                    "names travel with the figures, to everybody, and everybody unpickles all.",
-                    "wire meter",
-                    "2 MB per rank, for 24 kB of figures",
-                ),
-                "straggler": Suspect(
-                    "a rank is late.", "per-rank timers", "all begin metrics at the same time"
-                ),
-                "calls": Suspect(
-                    "there is a call for each metric.", "call counts", "a handful of calls"
-                ),
-            },
-            production="py-spy: pickle.loads on top, on every rank; GPUs idle meanwhile",
-            not_when="few metrics and few ranks: then it is the wait for the last rank",
-        ),
-        Case(
-            name="masks",
-            title="15 GB/s instead of 42",
-            report=(published.AFFINITY,),
-            program=programs.masks,
-            fault=programs.inherit,
-            cure=programs.spread,
-            phase="compute",
-            world_size=2,
-            par=1.3,
-            culprit="mask",
-            suspects={
-                "mask": Suspect(
-                    "all ranks may use the same CPUs only: they inherited one mask.",
-                    "scheduler",
-                    "ranks spend as much time waiting for a CPU as on one",
-                ),
-                "network": Suspect("the network is slow.", "wire meter", "256 KiB per sum"),
-                "late": Suspect(
-                    "one rank is slow.", "per-rank timers", "all ranks are, in computing"
-                ),
-            },
-            production="taskset -cp PID of two ranks; Cpus_allowed_list in /proc/PID/status",
-            not_when="ranks have CPUs of their own and still wait: other jobs, or a quota",
-        ),
-        Case(
-            name="first-call",
-            title="The first send takes 700 ms",
-            report=(published.FIRST,),
-            program=programs.first_call,
-            fault=programs.start_at_once,
-            cure=programs.warm_up,
-            phase="call 1",
-            par=2.0,
-            culprit="lazy",
-            variables={"TORCH_GLOO_LAZY_INIT": "1"},
-            suspects={
-                "lazy": Suspect(
-                    "connections are made at the first call.",
-                    "per-rank timers",
-                    "call 1 is long, calls 2 and 3 are not",
-                ),
-                "size": Suspect("the message is large.", "wire meter", "4 KiB"),
-                "cpu": Suspect(
-                    "the ranks compete for CPUs.",
-                    "per-rank timers",
-                    "then calls 2 and 3 would be as slow as call 1",
-                ),
-            },
-            production="time the second call; NCCL: NCCL_RUNTIME_CONNECT, device_id= at init",
-            not_when="the second call is slow as well: then it is a late rank",
-        ),
-        Case(
-            name="buffers",
-            title="GPUs that starve without NVLink",
-            report=(published.BUFFERS,),
-            program=programs.buffers,
-            fault=programs.default_options,
-            cure=programs.without_buffers,
-            phase="forward",
-            world_size=2,
-            par=3.0,
-            culprit="buffers",
-            fabric=lambda: Fabric.star(hosts=2, rate="20mbit"),
-            suspects={
-                "buffers": Suspect(
-                    "DDP sends rank 0's buffers to all before every forward.",
-                    "wire meter",
-                    "rank 0 sends 800 kB per step; the gradients are a few hundred bytes",
-                ),
-                "gradients": Suspect(
-                    "the gradients are large.",
-                    "per-rank timers",
-                    "backward is short; it is forward that takes long",
-                ),
-                "input": Suspect("the input is slow.", "per-rank timers", "no phase waits for it"),
-            },
-            production="the profiler shows broadcasts before each forward; count them",
-            not_when="the buffers must be equal: small batches that are not drawn alike",
-        ),
-        Case(
-            name="streams",
-            title="Eight flows, eight times the slowest",
-            report=(published.STREAMS,),
-            program=programs.streams,
-            fault=programs.equal_shares,
-            cure=programs.shares_by_rate,
-            phase="send",
-            world_size=4,
-            par=1.5,
-            culprit="shares",
-            fabric=lambda: Fabric(
-                [
-                    [programs.RATES[max(a, b) - 1] if 0 in (a, b) else 40e6 for b in range(4)]
-                    for a in range(4)
-                ]
+def idle_cards(seen: list) -> float:
+    """Return how much of the time the cards of four servers could have sent more, in percent.
+
+    An inner server of a double tree sends the tensor twice, a server of a ring 2 (n - 1) / n times.
+    """
+    return 100 * (1 - 2 * 8 * 4 * on_links.LENGTH / on_links.CARD / slowest(seen, "4 servers"))
+
+
+def step_cpu(seen: list) -> float:
+    """Return the CPU milliseconds that all ranks together spend in their steps."""
+    return 1e3 * sum(s.cpu for one in seen for s in read.of(one, "step"))
+
+
+def starved(says: str = "the ranks lack CPUs.") -> Suspect:
+    """Suspect that CPUs are what there is too little of."""
+    look = "ranks ran or waited for a CPU {} % of the time"
+    return Suspect(says, "scheduler", read.busy, 75, look)
+
+
+def heavy(limit: float = MEGABYTE, says: str = "much data has to move.") -> Suspect:
+    """Suspect that many bytes move."""
+    return Suspect(says, "wire meter", read.bytes_sent, limit, "a rank sent {} bytes at most")
+
+
+def straggler(phase: str) -> Suspect:
+    """Suspect that a rank begins late."""
+    look = f"the last rank begins {phase} later than the first by {{}} % of its time"
+    return Suspect("one rank comes late.", "per-rank timers", read.late(phase), 50, look)
+
+
+_ALL = (
+    Case(
+        name="connections",
+        title="The first all_reduce takes twelve minutes",
+        report=(published.CONNECT,),
+        program=programs.connections,
+        fault=programs.by_rank,
+        cure=programs.by_xor,
+        phase="connect",
+        world_size=12,
+        par=2.0,
+        culprit="order",
+        suspects={
+            "order": Suspect(
+                "each rank waits for the one before it, because peers are taken by rank.",
+                "per-rank timers",
+                read.finish("connect"),
+                2.5,
+                "the last rank has its connections {} times as late as the first",
             ),
-            suspects={
-                "shares": Suspect(
-                    "every path gets the same share, so the fast ones wait for the slow ones.",
-                    "per-rank timers",
-                    "the rank behind the fast path has its bytes long before the barrier",
-                ),
-                "copies": Suspect(
-                    "bytes are sent twice.", "wire meter", "2 MB per call leave rank 0, no more"
-                ),
-                "cpu": Suspect("the CPUs are used up.", "scheduler", "ranks are blocked"),
-            },
-            production="ss -ti on the sender: cwnd and rate differ between the flows",
-            not_when="all flows are equally slow: then it is the host or the card",
+            "network": heavy(says="the network is slow: much data has to move."),
+            "cpu": starved(),
+        },
+        production="py-spy on two ranks, far apart: both in the connect call, for other peers",
+        not_when="the time does not grow with the world size: then it is a single slow peer",
+    ),
+    Case(
+        name="groups",
+        title="A thousand seconds to make groups",
+        report=(published.GROUPS, published.LOCAL_GROUPS),
+        program=programs.groups,
+        fault=programs.barrier_each,
+        cure=programs.local_groups,
+        phase="make groups",
+        world_size=12,
+        par=2.0,
+        culprit="barriers",
+        suspects={
+            "barriers": Suspect(
+                "all ranks wait for each other after every group, also for groups of others.",
+                "call counts",
+                functools.partial(read.most_calls, kind="barrier"),
+                3,
+                "a rank makes {} barriers, though it is in two groups at most",
+            ),
+            "bytes": heavy(says="making a group moves much data."),
+            "late": straggler("make groups"),
+        },
+        production="time each new_group on rank 0; py-spy shows the others in a barrier",
+        not_when="new_group itself is slow: NCCL's own set-up, which is lazy unless asked",
+    ),
+    Case(
+        name="collector",
+        title="Steps that jump in stretches",
+        report=(published.COLLECTOR_STEPS, published.COLLECTOR, published.COLLECTOR_TITAN),
+        program=programs.collector,
+        fault=programs.each_at_its_time,
+        cure=programs.together,
+        phase="step",
+        world_size=4,
+        par=1.3,
+        culprit="pauses",
+        suspects={
+            "pauses": Suspect(
+                "each rank pauses at another step, and the others wait for it each time.",
+                "timeline",
+                read.scattered("collect", "step"),
+                1.5,
+                "for each pause of a rank, {} steps have a pause of somebody",
+            ),
+            "network": heavy(says="the network is slow: much data has to move."),
+            "calls": Suspect(
+                "there are too many calls.",
+                "call counts",
+                read.most_calls,
+                160,
+                "a rank makes {} calls in 16 steps",
+            ),
+            "cpu": starved(),
+        },
+        production="gc.callbacks with a clock; py-spy dump --native shows gc_collect_main",
+        not_when="the pauses fall on the same step everywhere: then they cost once",
+    ),
+    Case(
+        name="metrics",
+        title="Four seconds to average metrics",
+        report=(published.METRICS,),
+        program=programs.metrics,
+        fault=programs.gather_objects,
+        cure=programs.reduce_tensor,
+        phase="metrics",
+        par=3.0,
+        culprit="objects",
+        suspects={
+            "objects": heavy(says="names travel with the figures, from everybody to everybody."),
+            "straggler": straggler("metrics"),
+            "calls": Suspect(
+                "there is a call for each metric.",
+                "call counts",
+                read.most_calls,
+                3000,
+                "a rank makes {} calls for three times 3000 metrics",
+            ),
+        },
+        production="py-spy: pickle.loads on top, on every rank; GPUs idle meanwhile",
+        not_when="few metrics and few ranks: then it is the wait for the last rank",
+    ),
+    Case(
+        name="masks",
+        title="15 GB/s instead of 42",
+        report=(published.AFFINITY,),
+        program=programs.masks,
+        fault=programs.inherit,
+        cure=programs.spread,
+        phase="compute",
+        world_size=2,
+        par=1.9,
+        costs=read.ranks_per_cpu,
+        unit="ranks for each CPU that they may use",
+        culprit="mask",
+        suspects={
+            "mask": Suspect(
+                "all ranks may use the same CPUs only: they inherited one mask.",
+                "environment",
+                read.ranks_per_cpu,
+                1,
+                "there are {} ranks for each CPU that they may use",
+            ),
+            "network": heavy(100 * MEGABYTE, "the network is slow: much data has to move."),
+            "late": Suspect(
+                "one rank has more to do.",
+                "scheduler",
+                read.uneven_work,
+                2,
+                "the busiest rank was on a CPU {} times as long as the least busy one",
+            ),
+        },
+        production="taskset -cp PID of two ranks; Cpus_allowed_list in /proc/PID/status",
+        not_when="ranks have CPUs of their own and still wait: other jobs, or a quota",
+    ),
+    Case(
+        name="first-call",
+        title="The first send takes 700 ms",
+        report=(published.FIRST,),
+        program=programs.first_call,
+        fault=programs.start_at_once,
+        cure=programs.warm_up,
+        phase="call 1",
+        world_size=2,
+        par=3.0,
+        culprit="lazy",
+        suspects={
+            "lazy": Suspect(
+                "connections are made at the first call.",
+                "per-rank timers",
+                read.ratio("call 1", "call 3"),
+                2,
+                "call 1 takes {} times as long as call 3",
+            ),
+            "size": heavy(says="the message is large."),
+            "always": Suspect(
+                "a call of this library takes that long.",
+                "per-rank timers",
+                read.ratio("call 3", "call 1"),
+                0.7,
+                "call 3 takes {} times as long as call 1",
+            ),
+        },
+        production="time the second call; NCCL: NCCL_RUNTIME_CONNECT, device_id= at init",
+        not_when="the second call is slow as well: then it is a late rank",
+    ),
+    Case(
+        name="late-rank",
+        title="228 bytes take 4 ms",
+        report=(published.LATE,),
+        program=programs.late_rank,
+        fault=programs.by_count,
+        cure=programs.by_length,
+        phase="all_reduce",
+        world_size=4,
+        par=2.5,
+        culprit="late",
+        suspects={
+            "late": Suspect(
+                "one rank comes late, and the timers of the others show their wait for it.",
+                "per-rank timers",
+                read.uneven("all_reduce"),
+                3,
+                "the longest timer of all_reduce shows {} times the shortest",
+            ),
+            "longest": Suspect(
+                "the rank whose all_reduce takes longest is the slow one.",
+                "timeline",
+                read.longest_is_last("all_reduce"),
+                50,
+                "the rank that stays longest in all_reduce comes last in {} % of the calls",
+            ),
+            "network": heavy(says="the network is slow: much data has to move."),
+            "cpu": starved(),
+        },
+        production="begin times of the same call on all ranks: a profiler, or the flight recorder",
+        not_when="all ranks come at the same time, and the call is slow all the same",
+    ),
+    Case(
+        name="overlap",
+        title="Overlap makes it slower",
+        report=(published.OVERLAP, published.OVERLAP_KERNELS, published.OVERLAP_MEMORY),
+        program=programs.overlap,
+        fault=programs.overlapped,
+        cure=programs.in_turn,
+        phase="step",
+        world_size=2,
+        par=1.3,
+        costs=step_cpu,
+        unit="CPU time of all ranks in their steps (ms)",
+        culprit="cpu",
+        suspects={
+            "cpu": starved(
+                "computing and communicating want the same CPUs, and these are never idle."
+            ),
+            "bytes": heavy(20 * MEGABYTE, "more bytes move than without overlap."),
+            "late": straggler("step"),
+        },
+        production="the same kernel's time with and without a collective beside it, in one profile",
+        not_when="the transfers wait for a link while the processor is free: then overlap pays",
+    ),
+    Case(
+        name="buffers",
+        title="GPUs that starve without NVLink",
+        report=(published.BUFFERS, published.BUFFERS_FIX),
+        program=on_links.buffers,
+        fault=on_links.default_options,
+        cure=on_links.without_buffers,
+        phase="forward",
+        world_size=2,
+        par=3.0,
+        culprit="buffers",
+        fabric=lambda: Fabric.star(hosts=2, rate="20mbit"),
+        suspects={
+            "buffers": heavy(
+                2 * MEGABYTE, "DDP sends rank 0's buffers to all before every forward."
+            ),
+            "gradients": Suspect(
+                "the gradients are large.",
+                "per-rank timers",
+                read.share("backward", "forward"),
+                0.5,
+                "backward, which sends the gradients, takes {} times as long as forward",
+            ),
+            "calls": Suspect(
+                "there are too many calls.",
+                "call counts",
+                read.most_calls,
+                100,
+                "a rank makes {} calls in three steps",
+            ),
+        },
+        production="the profiler shows broadcasts before each forward; count them",
+        not_when="the buffers must be equal: small batches that are not drawn alike",
+    ),
+    Case(
+        name="streams",
+        title="Eight flows, eight times the slowest",
+        report=(published.STREAMS, published.STREAMS_WHY),
+        program=on_links.streams,
+        fault=on_links.equal_shares,
+        cure=on_links.shares_by_rate,
+        phase="send",
+        world_size=4,
+        par=1.5,
+        culprit="shares",
+        fabric=lambda: Fabric(
+            [
+                [on_links.RATES[max(a, b) - 1] if 0 in (a, b) else 40e6 for b in range(4)]
+                for a in range(4)
+            ]
         ),
-    )
-}
+        suspects={
+            "shares": Suspect(
+                "every path gets the same share, so the fast ones wait for the slow ones.",
+                "per-rank timers",
+                read.uneven("receive"),
+                1.7,
+                "the slowest path needs {} times as long for its share as the fastest",
+            ),
+            "copies": heavy(6 * MEGABYTE, "bytes are sent twice: 2 MB, two times, would be 4 MB."),
+            "cpu": starved(),
+        },
+        production="ss -ti on the sender: cwnd and rate differ between the flows",
+        not_when="all flows are equally slow: then it is the host or the card",
+    ),
+    Case(
+        name="interface",
+        title="An alltoall of 24 seconds",
+        report=(published.INTERFACE,),
+        program=on_links.interface,
+        fault=on_links.as_it_is,
+        cure=on_links.fast_interface,
+        phase="alltoall",
+        world_size=4,
+        par=5.0,
+        culprit="interface",
+        fabric=lambda: Fabric.star(hosts=4, rate="400mbit", management="8mbit"),
+        suspects={
+            "interface": Suspect(
+                "the traffic takes the wrong interface, the slow one for management.",
+                "wire meter",
+                read.share_through("eth1"),
+                50,
+                "{} % of all bytes left through eth1",
+            ),
+            "size": heavy(5 * MEGABYTE, "the exchange is large."),
+            "cpu": starved(),
+            "late": straggler("alltoall"),
+        },
+        production="ip -s link before and after: which counter rises? ss -t: whose addresses?",
+        not_when="bytes leave through the fast interface and it is slow: then look at its rate",
+    ),
+    Case(
+        name="two-hosts",
+        title="Bandwidth that falls from 100 to 40 GB/s",
+        report=(published.HOSTS, published.HOSTS_WHY, published.HOSTS_BUG),
+        program=on_links.two_hosts,
+        fault=on_links.double_tree,
+        cure=on_links.ring,
+        phase="2 servers",
+        par=1.25,
+        costs=fall,
+        unit="busbw of 2 servers over that of 4",
+        culprit="flattered",
+        fabric=lambda: Fabric.star(hosts=4, rate=on_links.CARD, ranks_per_host=on_links.PER_SERVER),
+        suspects={
+            "flattered": Suspect(
+                "it is the figure of two hosts that is too good: a tree of two sends less than "
+                "busbw assumes.",
+                "per-rank timers",
+                functools.partial(busbw, servers=2),
+                1.1,
+                "two servers show a busbw of {} times what a card carries",
+            ),
+            "switch": Suspect(
+                "with more hosts the network becomes slower.",
+                "per-rank timers",
+                idle_cards,
+                40,
+                "with four servers the cards of the inner ones could have sent more for {} % of "
+                "the time",
+            ),
+            "cpu": starved(),
+        },
+        production="the same sweep with NCCL_ALGO=Ring, for 2, 3, 4, ... hosts",
+        not_when="the ring falls as well: then look for a slow host or card (lesson 07)",
+    ),
+)
+CASES: dict[str, Case] = {case.name: case for case in _ALL}
+"""By name."""

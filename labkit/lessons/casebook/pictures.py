@@ -7,8 +7,11 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from labkit.lessons.casebook.cases import INSTRUMENTS, Ward
+from labkit.lessons.casebook.lanes import Lanes
+from labkit.lessons.casebook.observe import INSTRUMENTS
+from labkit.lessons.casebook.ward import Ward
 from labkit.measure.published import Published
+from labkit.measure.tables import Table
 from labkit.show import plots, widgets
 
 
@@ -21,9 +24,8 @@ def buttons(ward: Ward) -> None:
 
     shown = ipywidgets.HTML()
 
-    def show(answer: object) -> None:
-        text = answer.html() if hasattr(answer, "html") else html.escape(str(answer))
-        shown.value = f"<p>asked: {html.escape(', '.join(ward.asked))}</p>{text}"
+    def show(answer: Table | Lanes) -> None:
+        shown.value = f"<p>asked: {html.escape(', '.join(ward.asked))}</p>{answer.html()}"
 
     def button(text: str, act) -> ipywidgets.Button:
         one = ipywidgets.Button(description=text, layout=ipywidgets.Layout(width="auto"))
@@ -46,7 +48,12 @@ def buttons(ward: Ward) -> None:
 
 
 def law(
-    seen: Mapping[int, float], model: Mapping[int, float], report: Published, ranks: tuple[int, ...]
+    seen: Mapping[int, float],
+    model: Mapping[int, float],
+    report: Published,
+    ranks: tuple[int, ...],
+    *,
+    y: str = "Time",
 ) -> Axes:
     """Draw a phase's time against the ranks: measured, by its law, and as reported.
 
@@ -55,14 +62,49 @@ def law(
         model: ranks -> seconds, the fitted law up to the reported scale.
         report: The reported times, in seconds.
         ranks: The world sizes of the report.
+        y: What is measured.
     """
     ax = plots.new_axes("From a few ranks here to the reported scale", x="Ranks", xscale="log",
-                        y="Time", yunit="s", yscale="log")  # fmt: skip
+                        y=y, yunit="s", yscale="log")  # fmt: skip
     plots.line(ax, list(seen), list(seen.values()), label="here (MEASURED)")
-    plots.model_line(ax, list(model), list(model.values()), label="a line through it (MODELLED)")
+    plots.model_line(ax, list(model), list(model.values()), label="its law (MODELLED)")
     plots.published(ax, list(ranks), list(report.value), label="as reported")
     plots.stamp_published(ax, report, note="the law fitted here is MODELLED, its points MEASURED")
-    first, last = min(seen), max(seen)
+    first, last, far = min(seen), max(seen), max(model)
     plots.describe(ax, f"Here {seen[first]:.2g} s with {first} ranks, {seen[last]:.2g} s with "
-                   f"{last}; reported {report.value[-1]:g} s with {ranks[-1]}.")  # fmt: skip
+                   f"{last}; the law gives {model[far]:.2g} s with {far}. Reported: "
+                   f"{report.value[-1]:g} s with {ranks[-1]}.")  # fmt: skip
+    return ax
+
+
+def hosts(
+    seen: Mapping[str, Mapping[int, float]],
+    model: Mapping[str, Mapping[int, float]],
+    report: Published,
+    card: float,
+) -> Axes:
+    """Draw busbw against the number of hosts, as multiples of what the cards of a host carry.
+
+    Args:
+        seen: algorithm -> hosts -> busbw over a card's rate, measured on shaped links.
+        model: The same, for hosts of eight GPUs, from the bytes that pass each card.
+        report: The reported busbw from two hosts on.
+        card: What the cards of a reported host carry, in the same unit.
+    """
+    ax = plots.new_axes("Two hosts flatter", x="Hosts", y="busbw / what the cards carry")
+    for series, (name, points) in enumerate(seen.items()):
+        plots.line(ax, list(points), list(points.values()), label=f"{name}, here (EMULATED)",
+                   series=series)  # fmt: skip
+    for series, (name, points) in enumerate(model.items(), start=len(seen)):
+        plots.model_line(ax, list(points), list(points.values()), series=series,
+                         label=f"{name}, hosts of 8 GPUs (MODELLED)")  # fmt: skip
+    reported = [value / card for value in report.value]
+    plots.published(ax, list(range(2, 2 + len(reported))), reported, label="as reported")
+    plots.stamp_published(ax, report, note="here: EMULATED, two ranks a host; the lines MODELLED")
+    told = "; ".join(
+        f"{name}: " + ", ".join(f"{value:.2f} with {hosts}" for hosts, value in points.items())
+        for name, points in seen.items()
+    )
+    plots.describe(ax, f"{told} hosts. Reported: {report.value[0]:g} GB/s with 2 hosts, "
+                   f"{report.value[-1]:g} with {1 + len(reported)}.")  # fmt: skip
     return ax

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from labkit.lessons.casebook.cases import CASES, INSTRUMENTS, Ward
+from labkit.lessons.casebook.cases import CASES
+from labkit.lessons.casebook.observe import INSTRUMENTS
+from labkit.lessons.casebook.ward import Case, Ward
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Play the case: by the options, or by asking what to do next."""
-    ward = Ward(options.name)
+    ward = Ward(CASES[options.name])
     print(told(ward.case))
     for instrument in options.ask:
         print(f"\n{instrument}\n{ward.ask(instrument)}")
@@ -36,10 +38,12 @@ def main(options: argparse.Namespace) -> int:
         print(f"\n{ward.diagnose(diagnosis)}")
         if diagnosis == ward.case.culprit:
             print(f"\nthe fix, measured\n{ward.treat(ward.case.cure)}")
+            print(f"\nin production: {ward.case.production}")
+            print(f"it is not this when: {ward.case.not_when}")
     return 0
 
 
-def told(case) -> str:
+def told(case: Case) -> str:
     """Tell a case: its report, its instruments, its suspects."""
     reports = (f'  "{one.quotation}"\n  {one.source}' for one in case.report)
     suspects = (f"  {key}: {suspect.says}" for key, suspect in case.suspects.items())

@@ -1,69 +1,25 @@
 """The cases' programs, each with its fault inside, and what a fix replaces.
 
 Every program takes a `Watch`, tells it its phases, and returns what must stay the same when the
-fault is mended.
+fault is mended. Where a rank of the real job computes on a GPU or a CPU of its own, it sleeps here:
+ranks of a lesson share a few CPUs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from labkit.measure import calls, sched, wire
+from labkit.lessons.casebook.observe import Watch
 
 HANDSHAKE = 0.01
 """Seconds that two ranks need to set up a connection, in the case of the connections."""
-
-
-@dataclass(slots=True)
-class Watch:
-    """One rank's stopwatch: which phase, from when to when, on this host's clock."""
-
-    spans: list[tuple[str, float, float]] = field(default_factory=list)
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Note how long the block takes."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.spans.append((name, start, time.perf_counter()))
-
-
-def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any]:
-    """Run a case's program on this rank under one instrument; runs on every rank."""
-    watch = Watch()
-    seen: dict[str, Any] = {"rank": dist.get_rank()}
-    dist.barrier()
-    with contextlib.ExitStack() as stack:
-        if instrument == "wire meter":
-            meter = stack.enter_context(wire.meter())
-        elif instrument == "scheduler":
-            usage = stack.enter_context(sched.watch())
-        elif instrument == "call counts":
-            log = stack.enter_context(calls.CallLog())
-        start = time.perf_counter()
-        seen["result"] = program(watch, fix)
-        seen["seconds"] = time.perf_counter() - start
-    seen["spans"] = watch.spans
-    seen["cpus"] = sorted(os.sched_getaffinity(0))
-    if instrument == "wire meter":
-        seen["report"] = meter.report
-    elif instrument == "scheduler":
-        seen["usage"] = (usage.wall, usage.on_cpu, usage.waiting, usage.involuntary)
-    elif instrument == "call counts":
-        seen["calls"] = [(call.kind, call.nbytes) for call in log.calls]
-    return seen
 
 
 # --- connections in rank order
@@ -194,126 +150,167 @@ def masks(watch: Watch, place: Callable) -> float:
 
 # --- the first call
 
+MAPPING = 0.04
+"""Seconds that setting up a connection takes, in the case of the first call."""
 
-def start_at_once(group: Any) -> None:
+
+class Channel:
+    """A connection of two ranks that is made when it is first used, as NCCL makes its own.
+
+    gloo's connections take less than a millisecond on loopback. The sleep stands for what NCCL does
+    on a GPU: the report names calls of 30 to 40 ms each that map memory.
+    """
+
+    def __init__(self) -> None:
+        self.connected = False
+
+    def exchange(self, tensor: torch.Tensor) -> None:
+        """Send the tensor from rank 0 to rank 1."""
+        if not self.connected:
+            dist.barrier()  # both must be here
+            time.sleep(MAPPING)
+            self.connected = True
+        if dist.get_rank() == 0:
+            dist.send(tensor, 1)
+        else:
+            dist.recv(tensor, 0)
+
+
+def start_at_once(channel: Channel) -> None:
     """Do nothing before the clock starts, as the case did."""
 
 
-def warm_up(group: Any) -> None:
-    """Use every connection once before anything is timed."""
-    dist.all_reduce(torch.zeros(1024), group=group)
+def warm_up(channel: Channel) -> None:
+    """Use the connection once before anything is timed."""
+    channel.exchange(torch.zeros(1))
 
 
 def first_call(watch: Watch, prepare: Callable) -> float:
-    """Time three sums in a new group; `prepare` comes before the clock."""
-    group = dist.new_group()
-    tensor = torch.full((1024,), float(dist.get_rank()))
-    prepare(group)
+    """Time three messages of 1000 bytes; `prepare` comes before the clock."""
+    channel = Channel()
+    prepare(channel)
+    tensor = torch.full((250,), float(7 - dist.get_rank()))
     for i in range(3):
+        dist.barrier()
         with watch.phase(f"call {i + 1}"):
-            dist.all_reduce(tensor, group=group)
-        tensor /= dist.get_world_size()
+            channel.exchange(tensor)
     return tensor[0].item()
-
-
-# --- shares on unequal paths
-
-
-def equal_shares(rates: list[float]) -> list[float]:
-    """Cut a message into equal shares, one for each path."""
-    return [1 / len(rates)] * len(rates)
-
-
-def shares_by_rate(rates: list[float]) -> list[float]:
-    """Cut it so that all paths finish at the same time."""
-    return [rate / sum(rates) for rate in rates]
-
-
-RATES = (10e6, 10e6, 40e6)
-"""Bits per second of the paths from rank 0 to ranks 1, 2 and 3."""
-
-
-def streams(watch: Watch, shares: Callable) -> float:
-    """Send 2 MB over three paths of different speed; done when the last share has arrived."""
-    rank, length = dist.get_rank(), 500_000
-    cuts = [round(share * length) for share in shares(list(RATES))]
-    cuts[-1] = length - sum(cuts[:-1])
-    tensor = torch.arange(length, dtype=torch.float32)
-    parts = tensor.split(cuts)
-    for _ in range(2):
-        with watch.phase("send"):
-            if rank == 0:
-                works = [dist.isend(part.contiguous(), i + 1) for i, part in enumerate(parts)]
-                for work in works:
-                    work.wait()
-            else:
-                dist.recv(parts[rank - 1].clone(), 0)
-            dist.barrier()
-    return float(sum(cuts))
 
 
 # --- garbage collection
 
-
-def each_at_its_time(step: int) -> None:
-    """Collect every eighth step, counted from the rank: as automatic collection falls out."""
-    if (step + 2 * dist.get_rank()) % 8 == 0:
-        gc.collect()
+PAUSE = 0.02
+"""Seconds of a collection, in the case of the collector."""
 
 
-def together(step: int) -> None:
-    """Collect at the same steps on every rank."""
-    if step % 8 == 0:
-        gc.collect()
+def each_at_its_time(step: int) -> bool:
+    """Say whether to collect: every eighth step, counted from the rank, as it falls out."""
+    return (step + 2 * dist.get_rank()) % 8 == 0
 
 
-def collector(watch: Watch, collect: Callable) -> float:
-    """Train 16 short steps beside a heap of many objects."""
-    heap = [[number] for number in range(400_000)]
+def together(step: int) -> bool:
+    """Say whether to collect: at the same steps on every rank."""
+    return step % 8 == 0
+
+
+def collector(watch: Watch, due: Callable) -> float:
+    """Train 16 short steps, and collect garbage where it is due.
+
+    A pass over a small heap takes no time to speak of. It is stretched to that of a large one, by a
+    sleep: the ranks of a real job collect on CPUs of their own, ours would queue for a few.
+    """
+
+    def stretch(when: str, _: dict) -> None:
+        if when == "start":
+            time.sleep(PAUSE)
+
     total = torch.zeros(1)
     gc.disable()
+    gc.callbacks.append(stretch)
     try:
         for step in range(16):
             with watch.phase("step"):
-                time.sleep(0.002)
-                collect(step)
+                time.sleep(0.001)
+                if due(step):
+                    with watch.phase("collect"):
+                        gc.collect()
                 one = torch.ones(1)
                 dist.all_reduce(one)
                 total += one
     finally:
+        gc.callbacks.remove(stretch)
         gc.enable()
-    return total.item() + len(heap)
+    return total.item()
 
 
-# --- buffers before every forward
+# --- a late rank
+
+LENGTHS = (1, 1, 1, 2, 2, 2, 3, 3, 3, 9, 9, 9)
+"""How long the samples of a step are; each unit costs its rank two milliseconds."""
 
 
-def default_options() -> dict[str, Any]:
-    """Leave DDP's options as they are, as the case did."""
-    return {}
+def by_count(lengths: list[int], ranks: int) -> list[list[int]]:
+    """Deal a step's samples: equally many to each rank, in the data set's order."""
+    share = len(lengths) // ranks
+    return [list(range(rank * share, (rank + 1) * share)) for rank in range(ranks)]
 
 
-def without_buffers() -> dict[str, Any]:
-    """Let every rank keep its own buffers: right where batches are drawn alike."""
-    return {"broadcast_buffers": False}
+def by_length(lengths: list[int], ranks: int) -> list[list[int]]:
+    """Deal them so that ranks finish together: the longest first, to whom has the least."""
+    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    for sample in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        min(dealt, key=lambda own: sum(lengths[i] for i in own)).append(sample)
+    return dealt
 
 
-def buffers(watch: Watch, options: Callable) -> float:
-    """Train three steps of a small model with large buffers, over a slow link."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
-    model.register_buffer("statistics", torch.zeros(200_000))
-    with warnings.catch_warnings():  # torch 2.13 announces another name for the option
-        warnings.simplefilter("ignore", FutureWarning)
-        parallel = torch.nn.parallel.DistributedDataParallel(model, **options())
-    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
-    torch.manual_seed(dist.get_rank())
-    for _ in range(3):
-        batch = torch.randn(16, 8)
-        with watch.phase("forward"):
-            loss = parallel(batch).square().mean()
-        with watch.phase("backward"):
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return round(sum(p.abs().sum().item() for p in model.parameters()), 4)
+def late_rank(watch: Watch, deal: Callable) -> list[float]:
+    """Train six steps on samples of unequal length; sum a gradient of 228 bytes after each."""
+    total = torch.zeros(57)
+    for _ in range(6):
+        gradient = torch.zeros(57)
+        with watch.phase("compute"):
+            mine = deal(list(LENGTHS), dist.get_world_size())[dist.get_rank()]
+            time.sleep(sum(LENGTHS[sample] for sample in mine) * 0.002)
+            for sample in mine:
+                gradient[sample] += LENGTHS[sample]
+        with watch.phase("all_reduce"):
+            dist.all_reduce(gradient)
+        total += gradient
+    return total.tolist()
+
+
+# --- overlap on a CPU that is busy
+
+BLOCKS = 32
+
+
+def overlapped(blocks: list[torch.Tensor], multiply: Callable) -> list[torch.Tensor]:
+    """Sum each block's product in the background, while the next block is computed."""
+    products, works = [], []
+    for block in blocks:
+        products.append(multiply(block))
+        works.append(dist.all_reduce(products[-1], async_op=True))
+    for work in works:
+        work.wait()
+    return products
+
+
+def in_turn(blocks: list[torch.Tensor], multiply: Callable) -> list[torch.Tensor]:
+    """Compute everything, then sum everything in one call."""
+    product = multiply(torch.cat(blocks))
+    dist.all_reduce(product)
+    return list(product.split([len(block) for block in blocks]))
+
+
+def overlap(watch: Watch, schedule: Callable) -> float:
+    """Multiply 32 blocks of 16 rows by a matrix and sum the products over the ranks, six times."""
+    rank = dist.get_rank()
+    matrix = (torch.arange(512 * 512).reshape(512, 512) % 7).float()
+    rows = torch.arange(16 * BLOCKS * 512).reshape(-1, 512) % 5 + rank
+    total = 0.0
+    for _ in range(6):
+        dist.barrier()
+        with watch.phase("step"):
+            products = schedule(list(rows.float().split(16)), lambda block: block @ matrix)
+        total += sum(product.sum().item() for product in products)
+    return total

@@ -92,3 +92,127 @@ BUFFERS = Published(
         "2026-05-06",
     ),
 )
+COLLECTOR_STEPS = Published(
+    (16.715, 18.458),
+    "s per step, in quiet stretches and in slow ones",
+    "16.715 seconds/update in the quiet group versus 18.458 in the slow group",
+    Source(
+        "marin: Diagnose recurring hero timestamp gaps outside the step timer",
+        "https://github.com/marin-community/marin/issues/9205",
+        "2026-09-16",
+    ),
+)
+COLLECTOR_TITAN = Published(
+    1.5,
+    "% of a step, on 512 GPUs",
+    "gave a perf boost of ~1.5% per iter just by virtue of better synch",
+    Source(
+        "torchtitan: enable gc control scheduling to help avoid stragglers",
+        "https://github.com/pytorch/torchtitan/pull/148",
+        "2024-03-15",
+    ),
+)
+BUFFERS_FIX = Published(
+    3.0,
+    "GPUs",
+    "on non NVLink systems and when training on big resolution, sync between GPU was a big "
+    "bottleneck",
+    Source(
+        "Ultralytics: Set DDP broadcast_buffers=False by default",
+        "https://github.com/ultralytics/ultralytics/pull/24412",
+        "2026-05-06",
+    ),
+)
+STREAMS_WHY = Published(
+    25.0,
+    "Gbit/s, of one socket if possible",
+    "the NCCL bandwidth will be the minimum speed of the sockets multiplied by the number of "
+    "sockets",
+    Source(
+        "nccl-tests: NCCL unable to use full TCP bandwidth in Azure",
+        "https://github.com/NVIDIA/nccl-tests/issues/83",
+        "2021-05-17",
+    ),
+)
+INTERFACE = Published(
+    (24160.0, 258.0),
+    "ms of an AllToAll, before and after the export",
+    "AllToAll耗时: 24160ms for stride:5000000",
+    Source(
+        "gloo: Problem with the performance of All_to_All communication",
+        "https://github.com/pytorch/gloo/issues/335",
+        "2025-08-06",
+    ),
+)
+LATE = Published(
+    4.0,
+    "ms, and what it says of the cause",
+    "I suspect what you are seeing could be load imbalance, i.e., one GPU showed up 4ms later "
+    "than its peers.",
+    Source(
+        "NCCL: allreduce efficiency degraded greatly during training compared with nccl-tests",
+        "https://github.com/NVIDIA/nccl/issues/701",
+        "2022-07-08",
+    ),
+)
+OVERLAP = Published(
+    (157.27, 207.14),
+    "ms, in turn and overlapped",
+    "Overlapped(AllReduce, cutlass) Time: **207.144745** ms cutlass: 109.829987 ms",
+    Source(
+        "CoCoNet: Poor performance after cutlass and allreduce overlap",
+        "https://github.com/parasailteam/coconet/issues/6",
+        "2023-03-28",
+    ),
+)
+OVERLAP_KERNELS = Published(
+    (2.0, 4.0, 8.0),
+    "ms of one kernel, alone and (4 to 8) beside an all_reduce",
+    "was much slower than not overlapped ones (4~8ms vs 2ms)",
+    Source(
+        "NCCL: computation overlapped with nccl get much slower",
+        "https://github.com/NVIDIA/nccl/issues/338",
+        "2020-05-22",
+    ),
+)
+OVERLAP_MEMORY = Published(
+    2.0,
+    "times longer, at most",
+    "You may not compete for SMs but still compete for memory bandwidth.",
+    Source(
+        "NCCL: How to handle comp-comm overlapping?",
+        "https://github.com/NVIDIA/nccl/issues/1433",
+        "2024-09-09",
+    ),
+)
+HOSTS = Published(
+    (100.0, 70.0, 58.0, 58.0, 40.0),
+    "GB/s of busbw on 2, 3, 4, 5 and 6 hosts",
+    "when I select three servers for the test, the bandwidth decreases to 70 GB/s",
+    Source(
+        "nccl-tests: if the bandwidth results of the Nccl test are related to the number of nodes?",
+        "https://github.com/NVIDIA/nccl-tests/issues/169",
+        "2023-10-12",
+    ),
+)
+HOSTS_WHY = Published(
+    2.0,
+    "hosts",
+    "can give perf figures that exceed the capabilities of the external networking card unless "
+    "you set `NCCL_ALGO=RING`",
+    Source(
+        "the reply in the same thread",
+        "https://github.com/NVIDIA/nccl-tests/issues/169",
+        "2023-10-12",
+    ),
+)
+HOSTS_BUG = Published(
+    (48.0, 60.0),
+    "GB/s to be had with RING, and with TREE once a fault was mended",
+    "The bug, I believe, happens with TREE, where we use the wrong NIC",
+    Source(
+        "NCCL: infiniband performance",
+        "https://github.com/NVIDIA/nccl/issues/307",
+        "2020-04-09",
+    ),
+)

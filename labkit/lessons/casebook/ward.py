@@ -1,0 +1,267 @@
+"""How a case is played: ask instruments, commit a diagnosis, measure a fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.course import ledger
+from labkit.fabric.fabric import Fabric
+from labkit.launch.errors import CaseFile, LaunchTimeout
+from labkit.launch.launcher import launch
+from labkit.lessons.casebook import observe
+from labkit.lessons.casebook.lanes import Lanes, phases_of
+from labkit.lessons.casebook.observe import INSTRUMENTS
+from labkit.measure import wire
+from labkit.measure.published import Published
+from labkit.measure.tables import Table
+
+_SNAPSHOT = 1.5
+"""Seconds from the ranks' start until the case file is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A plausible cause, and the measurement that speaks for or against it."""
+
+    says: str
+    instrument: str
+    """The instrument that decides it."""
+    reading: Callable[[list], float]
+    """What to take from what that instrument saw on every rank."""
+    limit: float
+    """Were the suspect guilty, the reading would be above this."""
+    look: str
+    """What the reading is, in words; `{}` stands for its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One slow job."""
+
+    name: str
+    title: str
+    report: tuple[Published, ...]
+    program: Callable
+    fault: Callable
+    """What the program does wrong: the function that a fix replaces."""
+    cure: Callable
+    suspects: Mapping[str, Suspect]
+    culprit: str
+    """The key of the right suspect."""
+    par: float
+    """How many times lower a fix must make the cost."""
+    phase: str
+    """What is slow; its slowest rank's time is the cost, unless `costs` says otherwise."""
+    production: str
+    """How one would see it on a cluster."""
+    not_when: str
+    """When it is something else."""
+    world_size: int = 8
+    fabric: Callable[[], Fabric] | None = None
+    costs: Callable[[list], float] | None = None
+    """What a fix must lower, from what every rank saw, where that is not a phase's time."""
+    unit: str = ""
+    """What `costs` returns, in words."""
+
+    def cost(self, seen: list) -> float:
+        """Return what a fix must lower: by default the slow phase's milliseconds."""
+        return self.costs(seen) if self.costs else 1e3 * slowest(seen, self.phase)
+
+    @property
+    def cost_name(self) -> str:
+        """What `cost` returns, in words."""
+        return self.unit or f"{self.phase}, slowest rank (ms)"
+
+
+def slowest(seen: list, phase: str) -> float:
+    """Return the seconds of a phase: the slowest rank's, all its spans together."""
+    return max(sum(s.seconds for s in one["spans"] if s.phase == phase) for one in seen)
+
+
+def run(case: Case, fix: Callable | None = None, *, instrument: str = "", ranks: int = 0) -> Any:
+    """Run a case's program, with its fault or with a fix.
+
+    Returns:
+        What every rank saw; for the case file, the `CaseFile` of a run that was interrupted.
+    """
+    args = (observe.observed, case.program, fix or case.fault, instrument)
+    options = {"world_size": ranks or case.world_size}
+    options["timeout"] = _SNAPSHOT if instrument == "case file" else 60
+    try:
+        if case.fabric is None:
+            return launch(*args, **options)
+        with case.fabric() as fabric:
+            return launch(*args, fabric=fabric, **options)
+    except LaunchTimeout as snapshot:
+        if instrument != "case file":
+            raise
+        return snapshot.case
+
+
+class Ward:
+    """A case that is being examined: counts the instruments asked, keeps the diagnosis.
+
+    Args:
+        case: One of `labkit.lessons.casebook.cases.CASES`.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.asked: list[str] = []
+
+    def ask(self, instrument: str) -> Table | Lanes:
+        """Run the sick program under an instrument, and show what it saw.
+
+        Raises:
+            ValueError: There is no such instrument; the message lists those there are.
+        """
+        if instrument not in INSTRUMENTS:
+            raise ValueError(f"no instrument {instrument!r}; there are: {', '.join(INSTRUMENTS)}.")
+        return self._shown(instrument, self._run(instrument))
+
+    def diagnose(self, suspect: str) -> Table | Lanes:
+        """Commit a diagnosis; a run of the sick program confirms or refutes it.
+
+        Raises:
+            ValueError: There is no such suspect; the message lists those there are.
+        """
+        suspects = self.case.suspects
+        if suspect not in suspects:
+            raise ValueError(f"no suspect {suspect!r}; there are: {', '.join(suspects)}.")
+        claim, count, right = suspects[suspect], len(self.asked), suspect == self.case.culprit
+        for _ in range(3):  # another program may have disturbed the run
+            seen = self._run(claim.instrument)
+            reading = claim.reading(seen)
+            if (reading > claim.limit) == right:
+                break
+        else:
+            raise RuntimeError(
+                f"three runs contradict what is known of this case ({claim.look.format(reading)}). "
+                "Close other programs and diagnose again."
+            )
+        if right:
+            ledger.keep(f"case.{self.case.name}", {"asked": count, "diagnosed": True})
+        verdict = "Yes" if right else "No"
+        title = (
+            f"{verdict}: {claim.says} Measured just now by the {claim.instrument}: "
+            f"{claim.look.format(_written(reading))}; the diagnosis needs more than "
+            f"{_written(claim.limit)}."
+        )
+        if right:
+            title += f" You had asked {count} instruments; par is 2 or 3."
+        return self._shown(claim.instrument, seen, title)
+
+    def treat(self, fix: Callable) -> Table:
+        """Measure a fix against the fault: its cost, and whether results stayed the same."""
+        sick, well = run(self.case), run(self.case, fix)
+        same = [one["result"] for one in sick] == [one["result"] for one in well]
+        before, after = self.case.cost(sick), self.case.cost(well)
+        gain = before / after
+        good = same and gain >= self.case.par
+        return Table(
+            ["", self.case.cost_name, "times better", "results"],
+            [
+                ["with the fault", round(before, 2), 1.0, ""],
+                ["yours", round(after, 2), round(gain, 2), "the same" if same else "DIFFERENT"],
+                ["par", None, self.case.par, "the same"],
+            ],
+            "Par is reached." if good else "Not yet.",
+        )
+
+    def _run(self, instrument: str) -> Any:
+        self.asked.append(instrument)
+        ledger.keep(f"case.{self.case.name}", {"asked": len(self.asked)})
+        return run(self.case, instrument=instrument)
+
+    def _shown(self, instrument: str, seen: Any, title: str = "") -> Table | Lanes:
+        if instrument == "timeline":
+            return Lanes(seen, title or self.case.title)
+        columns, rows = _TABLES[instrument](seen)
+        return Table(columns, rows, title)
+
+
+def _timers(seen: list) -> tuple[list, list]:
+    start, phases = min(one["spans"][0].begin for one in seen), phases_of(seen)
+    rows = []
+    for one in seen:
+        row = [one["rank"]]
+        for phase in phases:
+            spans = [span for span in one["spans"] if span.phase == phase]
+            begins = min((span.begin - start for span in spans), default=None)
+            row.append(None if begins is None else round(1e3 * begins, 1))
+            row.append(round(1e3 * sum(span.seconds for span in spans), 1) if spans else None)
+        rows.append(row)
+    return ["rank", *(c for p in phases for c in (f"{p}: begins (ms)", f"{p} (ms)"))], rows
+
+
+def _scheduler(seen: list) -> tuple[list, list]:
+    columns = ["rank", "CPUs", "wall (ms)", "on a CPU (ms)", "waiting for one (ms)", "lost the CPU"]
+    rows = []
+    for one in seen:
+        usage = one["usage"]
+        times = (round(1e3 * t, 1) for t in (usage.wall, usage.on_cpu, usage.waiting))
+        rows.append([one["rank"], len(one["cpus"]), *times, usage.involuntary])
+    return columns, rows
+
+
+def _wire(seen: list) -> tuple[list, list]:
+    sent = wire.matrix([one["report"] for one in seen])
+    through = list(dict.fromkeys(name for one in seen for name in one["through"]))
+    rows = [
+        [i, *map(int, row), *(one["through"][name] for name in through)]
+        for i, (row, one) in enumerate(zip(sent, seen, strict=True))
+    ]
+    ranks = map(str, range(len(seen)))
+    return ["bytes from, to", *ranks, *(f"through {name}" for name in through)], rows
+
+
+def _call_counts(seen: list) -> tuple[list, list]:
+    kinds = list(dict.fromkeys(kind for one in seen for kind in one["calls"]))
+    rows = [[one["rank"], *(one["calls"].count(kind) for kind in kinds)] for one in seen]
+    return ["rank", *kinds], rows
+
+
+def _environment(seen: list) -> tuple[list, list]:
+    rows = [
+        [
+            one["rank"],
+            ",".join(map(str, one["cpus"])),
+            ", ".join(f"{name} {ip}" for name, ip in one["interfaces"].items()),
+            ", ".join(f"{name}={value}" for name, value in one["variables"].items()),
+        ]
+        for one in seen
+    ]
+    return ["rank", "CPUs it may use", "interfaces", "variables"], rows
+
+
+def _case_file(case: CaseFile) -> tuple[list, list]:
+    rows = []
+    for one in case.ranks:
+        where = next((line for line in one.stack if "casebook" in line.filename), None)
+        call = one.waiting_in
+        missing = case.missing(call) if call and not call.p2p else []
+        rows.append(
+            [
+                one.rank,
+                where.source if where else "",
+                f"{call.name} #{call.number}" if call else one.inside or "",
+                ", ".join(map(str, missing)),
+            ]
+        )
+    return ["rank", "stands at", "waits in", "not there yet: ranks"], rows
+
+
+_TABLES = {
+    "case file": _case_file,
+    "wire meter": _wire,
+    "scheduler": _scheduler,
+    "call counts": _call_counts,
+    "per-rank timers": _timers,
+    "environment": _environment,
+}
+
+
+def _written(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

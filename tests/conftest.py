@@ -1,7 +1,8 @@
-"""Options for all tests: two lanes, a ledger of their own, and the notebooks' times at the end.
+"""Options for all tests: three lanes, a ledger of their own, and the notebooks' times at the end.
 
 Tests marked `timed` hold times against each other or against a model. They run one after the
-other; all others run beside them, in a second process, which is polite (where niceness counts).
+other; all others run beside them, in two more processes, which are polite (where niceness
+counts): one for the lessons' answers, many of which hang until that is noticed, one for the rest.
 """
 
 import os
@@ -15,7 +16,11 @@ from pytest import fixture, hookimpl
 from labkit.launch.machine import usable_cpus
 
 LANE = "LABKIT_TEST_LANE"
-LANES = [f"popen//env:{LANE}=timed", f"popen//env:{LANE}=others//nice=10"]
+LANES = [
+    f"popen//env:{LANE}=timed",
+    f"popen//env:{LANE}=lessons//nice=10",
+    f"popen//env:{LANE}=others//nice=10",
+]
 NOTEBOOK = "seconds of "
 SLOW = (
     "tests/test_notebooks.py", "tests/test_checkup.py", "tests/browser/*.py",
@@ -31,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """Run all tests in two lanes, and those of some files, or with `-n 0`, one after the other."""
+    """Run all tests in three lanes; those of some files, or with `-n 0`, one after the other."""
     options = config.option
     decided = getattr(options, "numprocesses", 0) is not None or options.tx or options.usepdb
     everything = [Path(path).resolve() for path in config.args] == [Path(__file__).parent]
@@ -69,7 +74,9 @@ def pytest_collection_modifyitems(items):
 
 
 def lane_of(item):
-    return "timed" if item.get_closest_marker("timed") else "others"
+    if item.get_closest_marker("timed"):
+        return "timed"
+    return "lessons" if "lessons" in item.path.parts else "others"
 
 
 def turn_of(item):

@@ -11,6 +11,7 @@ from pytest import mark
 
 from labkit.course import edition
 from labkit.course.lessons import ROOT
+from labkit.measure.tables import Table
 from labkit.show import plots, widgets
 from tests.course.samples import cell
 
@@ -110,7 +111,16 @@ def test_the_cells_for_hosted_notebooks_are_not_on_the_page():
 def site(tmp_path_factory):
     pytest.importorskip("sphinx_book_theme")
     out = tmp_path_factory.mktemp("edition") / "html"
-    edition.build(out, executed=ROOT / "notebooks")
+    executed = shutil.copytree(ROOT / "notebooks", tmp_path_factory.mktemp("run") / "notebooks")
+    path = executed / "07_eighty_gpus.ipynb"
+    with_table = nbformat.read(path, as_version=4)
+    table = Table(["what", "GB/s"], [["a card", 49.0]], title="a result")
+    first = next(one for one in with_table.cells if one.id == "puzzle-table")
+    first.outputs = [output({"text/html": table.html(), "text/plain": str(table)})]
+    nbformat.write(with_table, path)
+    told = []
+    edition.build(out, executed=executed, say=told.append)
+    assert told[-1] == "", "Sphinx warns"
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=out)
@@ -147,6 +157,14 @@ def test_pages_are_whole_accessible_and_ask_no_other_server(site):
                     if v["impact"] in {"serious", "critical"}
                 ]
                 assert serious == [], f"{path}, {scheme}"
+            page.goto(f"{site}/lessons/07_eighty_gpus.html")
+            figure = page.locator("td.figure").first
+            assert figure.evaluate("it => getComputedStyle(it).display") == "table-cell"
             elsewhere = [url for url in asked if not url.startswith((site, "data:"))]
             assert elsewhere == []
+        narrow = browser.new_page(viewport={"width": 390, "height": 844})
+        for path in ("lessons/01_gloo_scaling", "exercises/02_gradient_all_reduce-2-3",
+                     "field-guide", "api/labkit.fabric.fabric"):  # fmt: skip
+            narrow.goto(f"{site}/{path}.html")
+            assert narrow.evaluate("document.documentElement.scrollWidth") == 390, path
         browser.close()

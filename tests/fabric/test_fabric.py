@@ -301,6 +301,24 @@ def seconds_to(dsts, nbytes):
     return min(time_calls(exchange, warmup=1, iters=2))
 
 
+def counted_through(interface):
+    os.environ["GLOO_SOCKET_IFNAME"] = interface
+    group = dist.new_group()
+    x = torch.ones(50_000)
+    dist.all_reduce(x, group=group)
+    lines = Path("/proc/self/net/dev").read_text().splitlines()
+    return {line.split(":")[0].strip(): int(line.split()[9]) for line in lines[2:]}
+
+
+@needs_hosts
+def test_hosts_can_have_a_second_interface_for_management():
+    with Fabric.star(hosts=2, rate="400mbit", management="40mbit") as fabric:
+        for sent in launch(counted_through, "eth1", world_size=2, fabric=fabric):
+            assert sent["eth1"] > 100_000 > sent["eth0"]  # the end may still queue in the shaper
+        for sent in launch(counted_through, "eth0", world_size=2, fabric=fabric):
+            assert sent["eth0"] > 100_000
+
+
 @pytest.mark.timed
 @needs_hosts
 def test_a_card_limits_what_leaves_its_server_and_nothing_else():

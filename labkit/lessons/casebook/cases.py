@@ -343,12 +343,12 @@ _ALL = (
                 0.5,
                 "backward, which sends the gradients, takes {} times as long as forward",
             ),
-            "calls": Suspect(
-                "there are too many calls.",
-                "call counts",
-                read.most_calls,
-                100,
-                "a rank makes {} calls in three steps",
+            "input": Suspect(
+                "the step waits for its input.",
+                "per-rank timers",
+                read.between,
+                50,
+                "{} % of the time from the first to the last phase lie between phases",
             ),
         },
         production="the profiler shows broadcasts before each forward; count them",

@@ -91,18 +91,21 @@ def hosts(
         report: The reported busbw from two hosts on.
         card: What the cards of a reported host carry, in the same unit.
     """
-    ax = plots.new_axes("Two hosts flatter", x="Hosts", y="busbw / what the cards carry")
+    ax = plots.new_axes("Two hosts flatter", x="Hosts", y="busbw / what the cards carry",
+                        size=(10, 4.6))  # fmt: skip
     for series, (name, points) in enumerate(seen.items()):
         plots.line(ax, list(points), list(points.values()), label=f"{name}, here (EMULATED)",
                    series=series)  # fmt: skip
     for series, (name, points) in enumerate(model.items(), start=len(seen)):
         plots.model_line(ax, list(points), list(points.values()), series=series,
-                         label=f"{name}, hosts of 8 GPUs (MODELLED)")  # fmt: skip
+                         label=f"{name}, 8 GPUs a host (MODELLED)")  # fmt: skip
     reported = [value / card for value in report.value]
-    plots.published(ax, list(range(2, 2 + len(reported))), reported, label="as reported")
+    hosts = list(range(2, 2 + len(reported)))
+    plots.published(ax, hosts, reported, label="as reported")
+    ax.set_xticks(hosts)
     plots.stamp_published(ax, report, note="here: EMULATED, two ranks a host; the lines MODELLED")
     told = "; ".join(
-        f"{name}: " + ", ".join(f"{value:.2f} with {hosts}" for hosts, value in points.items())
+        f"{name}: " + ", ".join(f"{value:.2f} with {n}" for n, value in points.items())
         for name, points in seen.items()
     )
     plots.describe(ax, f"{told} hosts. Reported: {report.value[0]:g} GB/s with 2 hosts, "

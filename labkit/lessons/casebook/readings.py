@@ -93,6 +93,16 @@ def share(phase: str, other: str) -> Reading:
     return lambda seen: fastest(seen, phase) / max(total(one, other) for one in seen)
 
 
+def between(seen: list) -> float:
+    """Timers: which share of the time lies between a rank's phases, in percent of the whole."""
+    shares = []
+    for one in seen:
+        spans = one["spans"]
+        whole = max(s.end for s in spans) - min(s.begin for s in spans)
+        shares.append(1 - sum(span.seconds for span in spans) / whole)
+    return 100 * max(shares)
+
+
 def uneven_work(seen: list) -> float:
     """Scheduler: how many times as long as the least busy rank the busiest one was on a CPU."""
     times = [one["usage"].on_cpu for one in seen]

@@ -10,9 +10,11 @@ a host) and neither users nor addresses. Where a file is damaged, what could be 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,19 @@ class Log:
         self.problems.append(one_line(f"{where}: {text}"))
 
 
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the garbage collector from looking through millions of figures: a fifth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@_uncollected()
 def read(paths: Iterable[Path | str], *, progress: Progress | None = None) -> list[Log]:
     """Read the logs of other tools.
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from labkit.__main__ import main
-from labkit.course import lessons
+from labkit.course import author, lessons
 from labkit.lessons.eighty_gpus import gpu, pictures
 from labkit.measure import gpu as one
 from labkit.measure import records
@@ -23,6 +23,12 @@ def test_without_a_gpu_it_says_what_it_would_do(capsys, tmp_path):
     for lesson, _, asked, _ in gpu.PLAN:
         assert lesson in told.out and asked in told.out
     assert not out.exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is something to record")
+def test_nothing_is_recorded_where_nothing_was_measured():
+    with pytest.raises(RuntimeError, match="nothing was measured here"):
+        author.record(lessons.experiment("gpu"))
 
 
 def test_every_part_of_the_plan_belongs_to_lessons_that_there_are():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from labkit.lessons.casebook.cases import CASES, Case
+from labkit.lessons.casebook.cases import CASES
+from labkit.lessons.casebook.ward import Case
 
 CAPTION = "Cases"
 
@@ -34,13 +35,14 @@ def _page(case: Case) -> Iterator[str]:
     for key, suspect in case.suspects.items():
         yield _folded(
             f"<b>{key}</b>: {suspect.says}",
-            f"Ask {suspect.instrument}: {suspect.because}.",
+            f"Ask {suspect.instrument}: *{suspect.look.format('…')}.* "
+            f"More than {suspect.limit:,.10g} speaks for it, less against it.",
         )
     yield "## The diagnosis"
     yield _folded(
         "Only when you have one of your own",
-        f"**{case.culprit}**: {case.suspects[case.culprit].says} A fix makes the slowest rank's "
-        f"*{case.phase}* at least {case.par:g} times faster, with the same results.",
+        f"**{case.culprit}**: {case.suspects[case.culprit].says} A fix makes this at least "
+        f"{case.par:g} times lower, with the same results: {case.cost_name}.",
     )
     yield _folded("How one would see it in production", f"{case.production}.")
     yield _folded("When it is something else", f"{case.not_when}.")

@@ -13,7 +13,7 @@ FAULTS = {
     "F": "a group is made inside the clock",
     "G": "the data cannot show that the result is wrong",
     "H": "nothing was warmed up: the first call is counted",
-    "I": "GB are taken for GiB",
+    "I": "GiB are called GB",
     "J": "the clock stops before the work is done",
     "K": "one rank's time is taken, and another rank is still at work",
 }

@@ -2,6 +2,7 @@
 
 import time
 from itertools import count
+from types import SimpleNamespace
 
 from pytest import fixture, mark
 
@@ -55,6 +56,24 @@ def reduced(nbytes, seconds):
     return Record("x", "n=2", {}, [[seconds]] * 2, Tier.MEASURED, HERE, **kept)
 
 
+class Hang(Exception):
+    """A stand-in for `LaunchTimeout`: ranks 0 and 2 still run, `missing` never came."""
+
+    def __init__(self, *missing):
+        self.case = SimpleNamespace(
+            ranks=[SimpleNamespace(waiting_in="all_reduce #1")],
+            running=[0, 2],
+            missing=lambda call: list(missing),
+        )
+
+
+def hanging(*missing):
+    def launch(*args, **options):
+        raise Hang(*missing)
+
+    return {"LaunchTimeout": Hang, "launch": launch}
+
+
 MINE = {"mine": passport()}
 HONEST = {"large": reduced(2**22, 4e-3), "started": [[2e-5]] * 2}
 CLAIMS = [
@@ -64,6 +83,7 @@ CLAIMS = [
         {"answers": {"a": 1, "b": 0.9}},
         "the five",
     ),
+    ("hanging-run", hanging(1), hanging(0, 1), "a call that rank 1 never entered"),
     (
         "trap-warmup-run",
         {"launch": ran(samples(5, 1))},

@@ -224,7 +224,10 @@ def _fused(fused_all_reduce: Callable[..., None]) -> list[dict[str, Any]]:
         places = [tensor.data_ptr() for tensor in given]
         with calls.CallLog() as log:
             try:
-                fused_all_reduce(list(given), groups[rank // 2 % 2])
+                with checking.own_work():
+                    fused_all_reduce(list(given), groups[rank // 2 % 2])
+            except CheckFailed:
+                raise
             except Exception as error:
                 known = next((why for text, why in _ERRORS.items() if text in str(error)), None)
                 if given and known is None:

@@ -91,6 +91,7 @@ FUSED = {
     answers.remembering: "keeps something between calls",
     answers.cannot_do_none: "for an empty list there is nothing to do",
     answers.means: "these are means",
+    answers.labkits_own: "the exercise is to write one yourself",
     answers.nothing_is_sent: "nothing is summed through torch.distributed",
 }
 

@@ -75,6 +75,15 @@ def _straggler(case: Timers) -> int:
     return totals.index(max(totals))
 
 
+def _last_of_several(case: Timers) -> int:
+    """Return the straggler for whoever compares with the next *other* timer, also where two tie."""
+    costs = [0.0 for _ in case]
+    for call in zip(*case, strict=True):
+        first, second = [*sorted(set(call)), min(call)][:2]
+        costs[call.index(first)] += max(second - first, 0.0)
+    return costs.index(max(costs))
+
+
 def _its_calls(case: Timers) -> list[tuple[float, ...]]:
     """Return the calls in which the straggler was the last."""
     calls, straggler = zip(*case, strict=True), _straggler(case)
@@ -107,6 +116,9 @@ _STRAGGLER = {
         "that the others lose": _most_often_last,
         "one large gap may be less than many small ones: add a rank's costs up over all calls": (
             lambda case: max(range(len(case)), key=lambda rank: max(_costs(case)[rank]))
+        ),
+        "two ranks that arrive last together cost nothing each: without one, the other decides": (
+            _last_of_several
         ),
     },
     "otherwise": "in each call the last rank has the smallest timer, and its cost is what the "

@@ -95,6 +95,15 @@ def largest_single_gap(seconds):
     return max(gaps, key=lambda gap: gap[0])[1]
 
 
+@with_rank
+def blaming_the_first_of_a_tie(seconds):
+    cost = [0.0] * len(seconds)
+    for call in zip(*seconds, strict=True):
+        later = [timer for timer in call if timer > min(call)]
+        cost[call.index(min(call))] += min(later, default=min(call)) - min(call)
+    return cost.index(max(cost))
+
+
 def with_transfer(transfer):
     def answer(seconds):
         rank, _, lost = by_sorting(seconds)
@@ -130,6 +139,7 @@ def minus_runner_up(rank, right, cost):
         (total(min), "the smallest total is not enough"),
         (most_often_last, "need not cost most"),
         (largest_single_gap, "one large gap may be less than many small ones"),
+        (blaming_the_first_of_a_tie, "two ranks that arrive last together cost nothing each"),
         (with_transfer(lambda s: fmean(map(sum, s))), "averaging over ranks mixes the waiting"),
         (with_transfer(lambda s: min(map(sum, s))), "no rank is last in every call"),
         (with_transfer(lambda s: sum(map(max, zip(*s, strict=True)))), "has all the waiting in it"),

@@ -5,10 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from labkit.comm import buckets
 from labkit.course.checking import ClaimFailed
 from labkit.lessons.coalesced_broadcast import experiment as problem
-from labkit.lessons.coalesced_broadcast.model import peak_bytes
 from labkit.lessons.coalesced_broadcast.programs import CASES, ONE_BY_ONE
 from labkit.measure.records import load
 from labkit.measure.runs import by_case
@@ -19,21 +17,8 @@ SPECS = CELLS.imported["resnet50"]()
 FIXED = ["1 MB", "10 MB", "25 MB", "250 MB"]
 
 
-def with_peak(record):
-    """A record as it is made today: with the memory of its flat buffers."""
-    cap = CASES[record.case].cap
-    plan = buckets.plan(SPECS, cap=cap)
-    peak = peak_bytes([[SPECS[place].nbytes for place in b.members] for b in plan])
-    return dataclasses.replace(record, values={"peak": peak} | record.values)
-
-
 def recorded(place):
-    found = [r for r in load(problem.RECORDING, recorded=True) if r.params["place"] == place]
-    cases = [with_peak(record) for record in found[1:]]
-    if "torch's own, 250 MB" not in by_case(cases):  # recordings of before it was measured
-        slow = next(record for record in cases if record.case == "250 MB")
-        cases.append(dataclasses.replace(slow, case="torch's own, 250 MB", predicted=None))
-    return [found[0], *cases]
+    return [r for r in load(problem.RECORDING, recorded=True) if r.params["place"] == place]
 
 
 HERE, HOSTS = recorded("loopback, 2 ranks"), recorded("2 hosts")

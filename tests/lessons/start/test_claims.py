@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from pytest import fixture, mark
 
 from labkit.comm.costs import AlphaBeta
+from labkit.launch.errors import LaunchTimeout
 from labkit.lessons.start.experiment import Passport
 from labkit.measure import timing
 from labkit.measure.records import Provenance, Record, Tier, suspicious
@@ -17,7 +18,7 @@ SECONDS = {4 * 8**k: 5e-5 + 5e-10 * 4 * 8**k for k in range(9)}
 LESSON = Claims(
     "00_start_here",
     time=time, timing=timing, Record=Record, Tier=Tier, suspicious=suspicious, here=HERE,
-    dist=None, torch=None, mean=0.0,
+    dist=None, torch=None, mean=0.0, LaunchTimeout=LaunchTimeout,
 )  # fmt: skip
 
 
@@ -25,6 +26,17 @@ def ran(*results):
     """A stand-in for `launch`: what each of its calls returns; the last one for ever."""
     turn = count()
     return lambda *args, **options: results[min(next(turn), len(results) - 1)]
+
+
+def hung(running, missing):
+    """A stand-in for `launch`: ranks hang in a call that others never entered."""
+    rank = SimpleNamespace(waiting_in="all_reduce #2")
+    case = SimpleNamespace(running=running, ranks=[rank] * 3, missing=lambda call: missing)
+
+    def launch(*args, **options):
+        raise LaunchTimeout(1, case)
+
+    return launch
 
 
 def samples(first, later):
@@ -113,6 +125,12 @@ CLAIMS = [
         {"of_gus": [[1.0], [1.0], [1.0], [2.0]]},
         {"of_gus": [[1.0]] * 4},
         "rank 0 is done long before",
+    ),
+    (
+        "hanging-run",
+        {"launch": hung([0, 2], [1])},
+        {"launch": hung([0, 2], [])},
+        "in a call that rank 1 never entered",
     ),
     (
         "ping-pong-check",

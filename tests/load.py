@@ -31,17 +31,19 @@ def main() -> int:
     options = parser.parse_args()
     if options.play:
         return play(options.notebook)
-    run, before = secrets.token_hex(4), _shared_memory()
+    run = secrets.token_hex(4)
     print(f"{options.learners} learners, {options.notebook.name}, {os.cpu_count()} CPUs")
     players = [start(options.notebook, f"{run}-{i}") for i in range(options.learners)]
     told = [json.loads(player.stdout.readline() or "null") for player in players]
     time.sleep(2)
-    memory = [sum(map(pss, marked(f"{run}-{i}"))) for i in range(options.learners)]
+    processes = [marked(f"{run}-{i}") for i in range(options.learners)]
+    memory = [sum(map(pss, of_one)) for of_one in processes]
     for player in players:
         player.communicate(input="")
     time.sleep(2)
     left = [path for i in range(options.learners) for path in marked(f"{run}-{i}")]
-    left += [f"/dev/shm/{name}" for name in sorted(_shared_memory() - before)]
+    ours = {process.name for of_one in processes for process in of_one}
+    left += [path for path in Path("/dev/shm").glob("labkit-*") if path.name.split("-")[1] in ours]
     bare = 0
     for i, (one, held) in enumerate(zip(told, memory, strict=True)):
         if one is None:
@@ -127,11 +129,6 @@ def pss(process: Path) -> int:
     except OSError:
         pass
     return 0
-
-
-def _shared_memory() -> set[str]:
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
         where every link is as fast as the one between ranks 0 and 1, which is the one measured.
     """
     every = [(name, c, 0) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
-    every.append(("eager 1f1b", Channel.ORDERED, 1))
+    every += [("eager 1f1b", channel, 1) for channel in (Channel.ORDERED, Channel.EDGE)]
     repeats = 1 if quick else 3
     return [
         *pipelines(every, steps=repeats, progress=progress),

@@ -1,6 +1,7 @@
 """What lesson 05 claims: each claim holds for figures that bear it out, and fails for others."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,10 +9,12 @@ import torch
 from labkit.course import notebooks
 from labkit.course.checking import ClaimFailed, claim
 from labkit.course.lessons import ROOT
+from labkit.launch.errors import LaunchTimeout
 from labkit.lessons.pipeline_p2p import experiment, pictures
 from labkit.lessons.pipeline_p2p.schedules import Channel
 from labkit.measure.runs import by_case
 from labkit.measure.tables import Table
+from tests.lessons.cells import Cells
 
 NOTEBOOK = notebooks.read(ROOT / "notebooks" / "05_pipeline_p2p.ipynb")
 CELLS = {cell.id: cell.source for cell in NOTEBOOK.cells if cell.cell_type == "code"}
@@ -46,6 +49,47 @@ def run(cell, **names):
 def fails(cell, what, **names):
     with pytest.raises(ClaimFailed, match=what):
         run(cell, **names)
+
+
+def test_the_bubble_is_held_to_the_formula():
+    def free(bubble):
+        return {
+            "gpipe": lambda **sizes: None, "FREE": None, "ideal_bubble": lambda **sizes: 0.25,
+            "simulate": lambda *plan: SimpleNamespace(bubble=bubble),
+        }  # fmt: skip
+
+    run("bubble-check", **free(0.25))
+    fails("bubble-check", "agrees with the formula", **free(0.26))
+
+
+@pytest.mark.parametrize(
+    ("running", "source", "what"),
+    [([0, 1], "dist.send(x, 1)", None), ([0], "dist.send(x, 1)", "both ranks hang"),
+     ([0, 1], "dist.recv(x, 1)", "both stand in send")],
+)  # fmt: skip
+def test_who_hangs_where_is_looked_at(running, source, what):
+    rank = SimpleNamespace(line=SimpleNamespace(source=source))
+
+    class Hang(LaunchTimeout):
+        def __init__(self):
+            self.case = SimpleNamespace(running=running, ranks=[rank, rank])
+
+    def launch(*program, **options):
+        raise Hang
+
+    names = {"launch": launch, "LaunchTimeout": LaunchTimeout}
+    fails("deadlock-run", what, **names) if what else run("deadlock-run", **names)
+
+
+def test_without_links_the_recorded_run_bears_part_1_out(monkeypatch, tmp_path):
+    """The cells one after the other, as on a machine that cannot build links between hosts."""
+    monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
+    names = Cells("05_pipeline_p2p").run(
+        "program", "queue-yours", "queue-ours", "run-hol", "assert-hol", "run-ladder",
+        "assert-ladder", "early-run", "early-assert", "recovered",
+    )  # fmt: skip
+    assert {record.tier for record in [*names["ran"], *names["early"]]} == {"RECORDED"}
 
 
 def hol(recorded, **changes):
@@ -88,7 +132,8 @@ def test_what_the_queue_does_to_each_schedule(case, seconds, what):
 )
 def test_what_earlier_receives_win(recorded, changes, left, what):
     first = recorded["gpipe, ordered"]
-    names = {"early": [recorded["eager 1f1b, ordered"]], "first": first, "took": TOOK, "left": 0.4}
+    both = [recorded["eager 1f1b, ordered"]] * 2
+    names = {"early": both, "first": first, "took": TOOK, "left": 0.4}
     run("early-assert", **names)
     fails("early-assert", what, **names | {"took": TOOK | changes, "left": left})
     other = replace(first, values=first.values | {"gradients": ["0"] * 4})

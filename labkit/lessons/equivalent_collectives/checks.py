@@ -404,6 +404,12 @@ def _wrong_sum(got: torch.Tensor, case: _Case, rank: int) -> str:
     """Name the mistake behind a wrong sum, from which ranks' data are in it."""
     data = [case.data(r) for r in range(case.n)]
     wrong = got != sum(data)
+    if (got == data[rank])[wrong].all():
+        where = "all dimensions count: a flat view has them all, tensor.view(-1)"
+        return (
+            f"{int(wrong.sum())} elements are still this rank's own numbers: nothing was added to "
+            f"them; {where if len(case.shape) > 1 else 'which message should have brought it?'}"
+        )
     if torch.stack([got == part for part in data]).any(0)[wrong].all():
         return (
             "what arrives overwrites this rank's own numbers instead of being added: the "

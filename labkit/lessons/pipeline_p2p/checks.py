@@ -174,12 +174,15 @@ def _ladder(rungs: int) -> dict[str, list[str]]:
 
 
 def _layers(count: int, width: int) -> dict[int, list[int]]:
-    """Make layers of nodes that each wait for ten of the next: wide, not deep, and no cycle."""
+    """Make layers of nodes that each wait for ten of the next: wide, not deep, and no cycle.
+
+    What waits for nothing comes first, so that whoever forgets walks again from nearly every node.
+    """
     return {
         layer * width + k: [(layer + 1) * width + (7 * k + step) % width for step in range(10)]
         if layer < count - 1
         else []
-        for layer in range(count)
+        for layer in reversed(range(count))
         for k in range(width)
     }
 

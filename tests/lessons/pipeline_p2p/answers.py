@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+import networkx
 import torch
 import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, recv
@@ -183,6 +184,14 @@ def from_the_first(after):
 
 def of_labkit(after):
     return simulator.find_cycle(after)
+
+
+def of_networkx(after):
+    graph = networkx.DiGraph(after)
+    try:
+        return [node for node, _ in networkx.find_cycle(graph)]
+    except networkx.NetworkXNoCycle:
+        return []
 
 
 # 5.2: right

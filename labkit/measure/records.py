@@ -172,7 +172,7 @@ def suspicious(record: Record, ceilings: Mapping[str, float]) -> list[str]:
     Args:
         record: What to look at.
         ceilings: The machine's own measured ceilings in bytes per second, by name, such as
-            ``{"loopback": 4.1e9}``. A bus bandwidth above one of them cannot have been moved.
+            ``{"loopback": 4.1e9}``. A ring cannot have a bus bandwidth above that of its link.
     """
     busbw = record.busbw
     if busbw is None:
@@ -180,8 +180,9 @@ def suspicious(record: Record, ceilings: Mapping[str, float]) -> list[str]:
     return [
         f"busbw {busbw / 1e9:.3g} GB/s is above the {name} ceiling of {limit / 1e9:.3g} GB/s. "
         "Likely: the clock stopped before the work was done (asynchronous call, no wait), bytes "
-        "counted per rank in one place and in total in another, a wrong collective, or "
-        "a switch that does the sum."
+        "counted per rank in one place and in total in another, or a wrong collective. Possible: "
+        "fewer bytes than a ring's (a switch that adds, a tree between two hosts), or more links "
+        "than one (several cards per host)."
         for name, limit in ceilings.items()
         if busbw > limit
     ]

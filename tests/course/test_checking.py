@@ -70,12 +70,19 @@ def never_ends():
         time.sleep(0.01)
 
 
-def test_a_deadlock_shows_who_waits_where():
+def both_wait_for_an_irecv():
+    dist.irecv(torch.ones(1), 1 - dist.get_rank()).wait()
+
+
+@mark.parametrize(
+    ("program", "call"), [(both_send_first, "send"), (both_wait_for_an_irecv, "irecv")]
+)
+def test_a_deadlock_shows_who_waits_where(program, call):
     with raises(CheckFailed) as caught:
-        checking.on_ranks(both_send_first, world_size=2, timeout=2.0)
+        checking.on_ranks(program, world_size=2, timeout=2.0)
     assert "a deadlock" in caught.value.meaning
     assert "rank 0" in caught.value.got and "rank 1" in caught.value.got
-    assert "send" in caught.value.got
+    assert call in caught.value.got
     assert caught.value.__cause__ is None, "the timeout itself is not told twice"
 
 

@@ -299,6 +299,10 @@ def backwards(tensor, src, chunks):
     chain(tensor, src, chunks, order=-1)
 
 
+def labkits_broadcast(tensor, src, chunks):
+    algorithms.pipelined_broadcast(tensor.view(-1), src=src, chunks=chunks)
+
+
 # 6.3, doubling
 
 
@@ -438,6 +442,10 @@ def rank_1_forgets(tensor):
         doubling(tensor)
 
 
+def first_row_only(tensor):
+    doubling(tensor if tensor.dim() == 1 else tensor[0])
+
+
 def flat_ring(tensor):
     ring(tensor)
 
@@ -453,9 +461,9 @@ def with_many_copies(tensor):
 
 def auditor(
     collective, nbytes, n, seconds, link, *, two=2, switch=lambda n: (n + 1) / n, strict=False,
-one=lambda n: (n - 1) / n, scale=1, unit=1,
+one=lambda n: (n - 1) / n, reduce=lambda n: 1, scale=1, unit=1,
 ):  # fmt: skip
-    factor = {"all_reduce": two * (n - 1) / n, "broadcast": 1, "reduce": 1}
+    factor = {"all_reduce": two * (n - 1) / n, "broadcast": 1, "reduce": reduce(n)}
     busbw = nbytes * factor.get(collective, one(n)) / seconds * scale
     if busbw < link or (busbw == link and not strict):
         return busbw * unit, "possible"

@@ -4,12 +4,15 @@ import contextlib
 import statistics
 from collections import defaultdict
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+import torch
 
+from labkit.comm import costs
 from labkit.course import notebooks
-from labkit.course.checking import claim
+from labkit.course.checking import ClaimFailed, claim
 from labkit.course.lessons import ROOT
 from labkit.lessons.equivalent_collectives import experiment, programs, published, rounds_or_bytes
 from labkit.measure import records
@@ -240,3 +243,40 @@ def test_other_figures_of_the_switch_fail(name, factor, names):
     ]
     with pytest.raises(AssertionError):
         run("nvls-claim", names, rows=rows)
+
+
+def test_what_gloo_refuses_is_looked_at():
+    def launch(*program, **options):
+        raise RuntimeError("Check failed: something else")
+
+    with pytest.raises(AssertionError):
+        run("as-posted-run", {"launch": launch, "print": print})
+
+
+@pytest.mark.parametrize("cell", ["rounds-run", "doubling-run"])
+def test_rounds_are_counted(cell):
+    names = {"costs": costs, "launch": lambda *a, **o: None, "wires": MagicMock()}
+    for counted in (6, 5):  # both have six
+        names["rounds"] = lambda reports, counted=counted: [None] * counted
+        names["play"] = lambda *a, counted=counted, **o: counted
+        with contextlib.nullcontext() if counted == 6 else pytest.raises(AssertionError):
+            run(cell, names)
+
+
+@pytest.mark.parametrize(
+    ("sharded", "weights", "holds"), [(1.0, 1.0, True), (1.6, 1.0, False), (1.0, 2.0, False)]
+)
+def test_memory_and_weights_of_two_steps_are_compared(sharded, weights, holds):
+    one = torch.ones(4)
+    names = {"launch": lambda *a, **o: [((3.0, one), (sharded, weights * one))], "torch": torch}
+    with contextlib.nullcontext() if holds else pytest.raises(AssertionError):
+        run("fsdp-run", names)
+
+
+def test_sums_on_nccl_are_looked_at():
+    names = {"one_gpu": MagicMock(why_not=lambda: None), "programs": programs, "claim": claim}
+    for last, holds in ((21.0, True), (20.0, False)):
+        sums = {name: [*(3.0 * place for place in range(7)), last] for name in programs.THREE_WAYS}
+        names["launch"] = lambda *a, sums=sums, **o: [sums, sums]
+        with contextlib.nullcontext() if holds else pytest.raises(ClaimFailed):
+            run("one-gpu-run", names)

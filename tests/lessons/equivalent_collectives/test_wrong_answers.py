@@ -123,6 +123,7 @@ def test_right_chains_pass(answer, capsys):
         (answers.with_a_barrier, "build it from sends and receives"),
         (answers.drops_its_sends, "was dropped"),
         (answers.forgets_the_rest, "the end is missing"),
+        (answers.labkits_broadcast, "labkit's pipelined_broadcast"),
         (
             lambda tensor, src, chunks: dist.broadcast(tensor, src),
             "build it from sends and receives",
@@ -173,6 +174,7 @@ def test_right_doublings_pass(answer, capsys):
             answers.library_for_odd_ones, "build it from sends and receives", id="library for odd n"
         ),
         pytest.param(answers.up_to_four, "no power of two", id="five and seven fail"),
+        pytest.param(answers.first_row_only, "all dimensions count", id="first row only"),
         pytest.param(answers.overwrites, "overwrites this rank's own", id="overwrites"),
         pytest.param(answers.rank_1_forgets, "are missing", id="a round's sum forgotten"),
         pytest.param(answers.with_many_copies, "copies of the tensor", id="four copies"),
@@ -210,6 +212,10 @@ def test_right_auditors_pass(answer, capsys):
         (
             functools.partial(answers.auditor, one=lambda n: 1),
             "the factor is missing",
+        ),
+        (
+            functools.partial(answers.auditor, reduce=lambda n: (n - 1) / n),
+            "1 for broadcast and reduce",
         ),
         (functools.partial(answers.auditor, switch=None), "(n+1)/n S per link instead of"),
         (functools.partial(answers.auditor, switch=lambda n: 1), "not S alone"),

@@ -21,7 +21,7 @@ def scaling(
     *,
     cost: Callable[[list], float] | None = None,
 ) -> dict[int, float]:
-    """Return a case's seconds in its slow phase for several world sizes: the median of three runs.
+    """Return a case's seconds in its slow phase for several world sizes: the better of two runs.
 
     Args:
         case: The case.
@@ -30,7 +30,7 @@ def scaling(
         cost: What to take instead of the slow phase's seconds, from what every rank saw.
     """
     cost = cost or functools.partial(slowest, phase=case.phase)
-    return {n: statistics.median(cost(run(case, fix, ranks=n)) for _ in range(3)) for n in sizes}
+    return {n: min(cost(run(case, fix, ranks=n)) for _ in range(2)) for n in sizes}
 
 
 def cpu_seconds(phase: str) -> Callable[[list], float]:

@@ -21,38 +21,29 @@ NAMES = [
 ]
 
 
-def best_gain(name, *, tries=4):
-    case, before, after = CASES[name], [], []
-    for _ in range(tries):
-        sick, well = run(case), run(case, case.cure)
-        assert [one["result"] for one in sick] == [one["result"] for one in well]
-        before.append(case.cost(sick))
-        after.append(case.cost(well))
-        if min(before) / min(after) >= case.par:
-            break
-    return min(before) / min(after)
-
-
 @pytest.mark.timed
 @pytest.mark.parametrize("name", NAMES)
-def test_the_cure_reaches_par_and_changes_no_result(name):
-    assert best_gain(name) >= CASES[name].par
-
-
-@pytest.mark.timed
-@pytest.mark.parametrize("name", NAMES)
-def test_every_suspect_is_decided_by_what_its_instrument_shows(name):
-    case, runs, undecided = CASES[name], {}, dict(CASES[name].suspects)
+def test_a_case_is_decided_by_its_instruments_and_cured(name):
+    case = CASES[name]
     assert case.culprit in case.suspects and len(case.suspects) >= 3
-    for _ in range(3):
+    undecided, results, before, after = dict(case.suspects), [], [], []
+    for _ in range(4):  # what other programs disturbed is measured again
+        runs = {one.instrument: None for one in undecided.values()} or {"timeline": None}
+        for instrument in runs:
+            runs[instrument] = run(case, instrument=instrument)
         for key, suspect in list(undecided.items()):
-            if suspect.instrument not in runs:
-                runs[suspect.instrument] = run(case, instrument=suspect.instrument)
             guilty = suspect.reading(runs[suspect.instrument]) > suspect.limit
             if guilty == (key == case.culprit):
                 del undecided[key]
-        runs.clear()  # what is left was disturbed, or is wrong
+        cured = run(case, case.cure)
+        results += [[one["result"] for one in seen] for seen in (*runs.values(), cured)]
+        before += map(case.cost, runs.values())
+        after.append(case.cost(cured))
+        if not undecided and min(before) / min(after) >= case.par:
+            break
     assert not undecided
+    assert all(result == results[0] for result in results)
+    assert min(before) / min(after) >= case.par
 
 
 def test_every_case_is_told_with_its_sources():
@@ -83,7 +74,7 @@ def test_a_diagnosis_is_answered_by_a_measurement_and_counted(ledger):
         ward.ask("stethoscope")
 
 
-@pytest.mark.parametrize("instrument", INSTRUMENTS)
+@pytest.mark.parametrize("instrument", [one for one in INSTRUMENTS if one != "case file"])
 def test_every_instrument_shows_every_rank(ledger, instrument):
     answer = Ward(CASES["late-rank"]).ask(instrument)
     told = str(answer)
@@ -94,11 +85,11 @@ def test_every_instrument_shows_every_rank(ledger, instrument):
 
 def test_the_case_file_says_who_waits_for_whom_and_leaves_nothing_behind(ledger):
     ward = Ward(CASES["late-rank"])
-    ward.ask("per-rank timers")  # the fork server is up
+    run(ward.case)  # the fork server is up
     before = leftovers.of(os.getpid())
     told = str(ward.ask("case file"))
     assert "all_reduce(gradient)" in told or "time.sleep" in told
-    run(ward.case)
+    assert len(told.splitlines()) == 2 + ward.case.world_size
     assert leftovers.of(os.getpid()) == before
 
 
@@ -113,11 +104,16 @@ def test_a_case_on_hosts_leaves_nothing_behind(ledger):
 
 
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch, ledger):
-    words = iter(["nonsense", "call counts", "barriers"])
+    words = iter(["nonsense", "call counts", "late"])
     monkeypatch.setattr("builtins.input", lambda _: next(words))
-    assert main(["case", "groups"]) == 0
+    assert main(["case", "late-rank"]) == 0
     told = capsys.readouterr().out
-    assert "1047" in told and "no such word" in told and "Yes:" in told and "times better" in told
+    assert (
+        "load imbalance" in told
+        and "no such word" in told
+        and "Yes:" in told
+        and "times better" in told
+    )
     assert "in production" in told
 
 
@@ -152,14 +148,6 @@ def test_double_tree_and_ring_send_what_the_model_says():
     sent = [one["through"]["eth0"] for one in seen]  # a host's counter: both ranks see it
     ends, inner = sent[6] / nbytes, sent[4] / nbytes
     assert ends == pytest.approx(1, rel=0.1) and inner == pytest.approx(2, rel=0.1)
-
-
-@pytest.mark.timed
-def test_connecting_by_rank_is_a_queue_and_by_xor_is_not():
-    case = CASES["connections"]
-    queue = cases.scaling(case, (4, 12))
-    assert queue[12] / queue[4] > 1.8
-    assert best_gain("connections") > 2
 
 
 def test_pictures_of_laws_say_what_was_reported():

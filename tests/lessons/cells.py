@@ -17,6 +17,12 @@ class Cells:
         self.imported = {}
         exec(self.sources["imports"], self.imported)
 
+    def untried(self, file):
+        """Return the ids of cells that claim something and that a file of tests never names."""
+        text = Path(file).read_text()
+        claiming = [cell for cell, source in self.sources.items() if "claim(" in source]
+        return [cell for cell in claiming if f'"{cell}"' not in text]
+
     def run(self, *ids, **names):
         """Run cells one after the other; return all names that there are afterwards."""
         names = self.imported | names

@@ -21,6 +21,8 @@ from labkit.measure import wire
 from labkit.measure.calls import CallLog, Observer
 
 CAPS = (0, 96, 120, 4000, 1_000_000)
+SECONDS = 30.0
+"""What the ranks get for all lists and caps; a right answer needs two, on a crowded machine ten."""
 
 
 def check_coalesce(coalesce: Callable[[Sequence[torch.Tensor], int, int], None]) -> None:
@@ -33,7 +35,12 @@ def check_coalesce(coalesce: Callable[[Sequence[torch.Tensor], int, int], None])
         for world_size, src in ((2, 0), (3, 2)):
             try:
                 ranks = checking.on_ranks(
-                    _coalesce_all, coalesce, src, world_size=world_size, timeout=30.0, checks=False
+                    _coalesce_all,
+                    coalesce,
+                    src,
+                    world_size=world_size,
+                    timeout=SECONDS,
+                    checks=False,
                 )
             except CheckFailed as hang:
                 hang.meaning = (
@@ -133,6 +140,8 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
     meaning = (
         "no broadcast was made"
         if not calls
+        else "bytes are sent, of a pickled object or of a view: broadcast the tensors' own dtype"
+        if "torch.uint8" in {dtype for dtype, _ in made}
         else "tensors go as they are, bit by bit: a bucket has one dtype, that of its tensors"
         if {dtype for dtype, _ in made} - {dtype for dtype, _ in exact}
         else "the cap is in bytes, not in elements"

@@ -166,3 +166,7 @@ def test_the_readers():
             CELLS.run("readers-run", **given)
         else:
             fails("shares beat one reader and all readers", "readers-run", **given)
+
+
+def test_every_claim_of_the_lesson_is_tried():
+    assert CELLS.untried(__file__) == []

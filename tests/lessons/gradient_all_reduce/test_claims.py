@@ -189,6 +189,7 @@ def test_the_sweep(claim, case, values):
     ("claim", "case", "factor"),
     [
         ("2 (n - 1) / n = 1.5 S", "float32", 1.2),
+        ("half of the bytes", "float16, DDP's hook", 2),
         ("half of the bytes", "bfloat16, our hooks", 2),
         ("half of the bytes", "every second step", 2),
         ("PowerSGD sends hardly anything", "PowerSGD of rank 2", 40),
@@ -200,3 +201,7 @@ def test_the_bytes(claim, case, factor):
     sent = factor * RUNS[case].values["sent"]
     false = compressed | {case: with_values(RUNS[case], sent=sent)}
     fails(claim, "compress-claims", problem=problem, compressed=false)
+
+
+def test_every_claim_of_the_lesson_is_tried():
+    assert CELLS.untried(__file__) == []

@@ -137,7 +137,7 @@ def ring_all_gather(n: int) -> Cost:
 
 
 def ring_all_reduce(n: int) -> Cost:
-    """Two turns of the ring [PY]: 2(n-1)/n S is the least that any all_reduce can do."""
+    """Two turns of the ring [PY]: no all_reduce lets its busiest rank send less than 2(n-1)/n S."""
     return ring_reduce_scatter(n) + ring_all_gather(n)
 
 

@@ -201,7 +201,7 @@ CLAIMS = [
         "variables-claims",
         {**LAW, "cost": COST},
         {**LAW, "cost": COST | {DETAIL: 150}},
-        "DETAIL makes every call dearer",
+        "DETAIL makes every call cost more",
     ),
     (
         "update-run",

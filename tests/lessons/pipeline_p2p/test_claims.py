@@ -179,11 +179,14 @@ def test_what_messages_cost_the_computing(recorded):
         values(loopback, cpu_share=0.5, slow_down=1.5),
         values(link, cpu_share=0.1, slow_down=1.1),
     )
+    run("assert-slow", loopback=loopback, link=link)
     run("assert-slow", loopback=good[0], link=good[1])
     busy = values(good[1], cpu_share=0.3)
     fails("assert-slow", "three times as busy", loopback=good[0], link=busy)
-    slow = values(good[1], slow_down=1.6)
-    fails("assert-slow", "slow the products down more", loopback=good[0], link=slow)
+    for place, where in enumerate(("loopback", "link")):
+        free = [*good[:place], values(good[place], slow_down=1.0), *good[place + 1 :]]
+        names = {"loopback": free[0], "link": free[1]}
+        fails("assert-slow", f"over {where} slow the products down", **names)
     run("early-end", loopback=good[0], link=good[1])
     waits = values(good[1], wait_ends_early_by=0.0001)
     fails("early-end", "milliseconds before", loopback=good[0], link=waits)

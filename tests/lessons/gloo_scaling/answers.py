@@ -455,6 +455,12 @@ def swaps_memory(tensor, slots, me, turn, wake, wait):
     tensor.data = tensor + half[1 - me]
 
 
+def sets_memory(tensor, slots, me, turn, wake, wait):
+    total = tensor.clone()
+    right_shared(total, slots, me, turn, wake, wait)
+    tensor.set_(total)
+
+
 def half_precision(tensor, slots, me, turn, wake, wait):
     right_shared(tensor, slots, me, turn, wake, wait)
     theirs = slots[turn % 2, 1 - me]

@@ -256,6 +256,7 @@ SHARED = {
     answers.messages_instead: "torch.distributed does the sum here",
     answers.polls: "polled",
     answers.swaps_memory: "pointed at other memory",
+    answers.sets_memory: "pointed at other memory",
     answers.half_precision: "digits are lost",
 }
 

@@ -102,7 +102,7 @@ def compare(
 
     Returns:
         A record per case. `predicted`: seconds at the link's payload rate for the least bytes that
-        the collective can do with on hosts with a link each (None on loopback). `values`: `sent`,
+        the collective can do with on ranks with a link each (None on loopback). `values`: `sent`,
         bytes in units of S, per rank; `matrix`, the same by sender and receiver.
 
     Raises:
@@ -185,14 +185,12 @@ def recorded_matrix(name: str, *, hosts: int = 4) -> list[list[float]]:
     )
 
 
-def least(name: str, hosts: int) -> float:
+def least(name: str, n: int) -> float:
     """Return the bytes, in units of S, that the busiest link must carry whatever the algorithm.
-
-    A link each; ranks that share a host may sum, and copy, before anything leaves it.
 
     Sources: as in `labkit.comm.costs`; equal to nccl-tests' bus factors.
     """
-    return bus_factor(programs.ALL[name].name, hosts)
+    return bus_factor(programs.ALL[name].name, n)
 
 
 def table(found: Sequence[Record]) -> Table:
@@ -249,7 +247,7 @@ def _measure(
                 collective=programs.ALL[name].name,
                 nbytes=nbytes,
                 values=_sent([result[name]["report"] for result in results], nbytes, carrier),
-                predicted=least(name, setting.hosts) * nbytes * beta if beta else None,
+                predicted=least(name, n) * nbytes * beta if beta else None,
             )
             for name in cases
         ]

@@ -110,6 +110,7 @@ class Ward:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.asked: list[str] = []
+        self._sick: list | None = None
 
     def ask(self, instrument: str) -> Table | Lanes:
         """Run the sick program under an instrument, and show what it saw.
@@ -154,8 +155,12 @@ class Ward:
         return self._shown(claim.instrument, seen, title)
 
     def treat(self, fix: Callable) -> Table:
-        """Measure a fix against the fault: its cost, and whether results stayed the same."""
-        sick, well = run(self.case), run(self.case, fix)
+        """Measure a fix against the fault: its cost, and whether results stayed the same.
+
+        The fault is measured once; a new `Ward` measures it again.
+        """
+        sick = self._sick = self._sick or run(self.case)
+        well = run(self.case, fix)
         same = [one["result"] for one in sick] == [one["result"] for one in well]
         before, after = self.case.cost(sick), self.case.cost(well)
         gain = before / after

@@ -142,7 +142,7 @@ def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     said = []
     records = experiment.run(progress=said.append)
-    assert [record.tier for record in records].count("RECORDED") == 17
+    assert [record.tier for record in records].count("RECORDED") == 18
     assert [r.case for r in records if r.tier == "MEASURED"] == [
         "computing beside messages, loopback"  # which is everywhere
     ]
@@ -150,4 +150,4 @@ def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
     table = experiment.table(records)
     columns, rows = table.columns, table.rows
     assert columns[:4] == ["schedule", "channel", "receives early", "predicted ms"]
-    assert len(rows) == 16
+    assert len(rows) == 17

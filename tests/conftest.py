@@ -5,10 +5,14 @@ other; all others run beside them, in two more processes, which are polite (wher
 counts): one for the lessons' answers, many of which hang until that is noticed, one for the rest.
 """
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from pytest import fixture, hookimpl
@@ -16,6 +20,8 @@ from pytest import fixture, hookimpl
 from labkit.launch.machine import usable_cpus
 
 LANE = "LABKIT_TEST_LANE"
+DONE = "LABKIT_TEST_DONE"
+"""Names the folder in which each lane leaves a file when it is done."""
 LANES = [
     f"popen//env:{LANE}=timed",
     f"popen//env:{LANE}=lessons//nice=10",
@@ -31,6 +37,9 @@ SLOW = (
         "cases", "checks", "experiment", "programs", "run_case", "sync", "wrong_answers")),
 )  # fmt: skip
 """What takes longest: whole notebooks, whole jobs, and every answer on every number of ranks."""
+ANSWERS = ("tests/lessons/*/test_checks.py", "tests/lessons/*/test_wrong_answers.py")
+ONE_IN = 3
+"""Of the answers to exercises the test command tries one in three; `-m exhaustive` the others."""
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -42,6 +51,8 @@ def pytest_cmdline_main(config):
     everything = [Path(path).resolve() for path in config.args] == [Path(__file__).parent]
     if everything and not decided and LANE not in os.environ and usable_cpus() > 1:
         options.dist, options.tx = "each", LANES
+        os.environ[DONE] = folder = tempfile.mkdtemp()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 @hookimpl(optionalhook=True)
@@ -63,9 +74,15 @@ def pytest_xdist_make_scheduler(config, log):
 
 @hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
 def pytest_collection_modifyitems(items):
+    tried = Counter()
     for item in items:
         if any(item.path.match(pattern) for pattern in SLOW):
             item.add_marker("slow")
+        if hasattr(item, "callspec") and any(item.path.match(pattern) for pattern in ANSWERS):
+            answers = (item.path, item.originalname)
+            if tried[answers] % ONE_IN:
+                item.add_marker("exhaustive")
+            tried[answers] += 1
     lane = os.environ.get(LANE)
     if lane is not None:
         items[:] = [item for item in items if lane_of(item) == lane]
@@ -76,11 +93,30 @@ def pytest_collection_modifyitems(items):
 def lane_of(item):
     if item.get_closest_marker("timed"):
         return "timed"
-    return "lessons" if "lessons" in item.path.parts else "others"
+    answers = "lessons" in item.path.parts or "solutions" in item.nodeid
+    return "lessons" if answers else "others"
 
 
 def turn_of(item):
     return (item.path.name == "test_notebooks.py") + 2 * ("browser" in item.path.parts)
+
+
+def pytest_runtest_setup(item):
+    """Have the lessons wait for the other lanes: they measure, and repeat what was disturbed."""
+    if lane_here(item.config) == "timed" and turn_of(item):
+        others, patience = len(LANES) - 1, time.monotonic() + 1200
+        while len([*Path(os.environ[DONE]).iterdir()]) < others and time.monotonic() < patience:
+            time.sleep(0.5)
+
+
+def pytest_sessionfinish(session):
+    if lane_here(session.config) not in (None, "timed"):
+        Path(os.environ[DONE], os.environ[LANE]).touch()
+
+
+def lane_here(config):
+    """The lane that this process is; None where there are no lanes, as in a test of a test."""
+    return os.environ.get(LANE) if hasattr(config, "workerinput") and DONE in os.environ else None
 
 
 @fixture(autouse=True, scope="session")

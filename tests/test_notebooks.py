@@ -33,7 +33,7 @@ def kept():
         yield param(path, marks=mark.timed if timed else ())
 
 
-@mark.timeout(600)
+@mark.timeout(1800)  # the first one waits for other lanes
 @mark.parametrize("path", list(kept()), ids=name)
 def test_it_runs_and_shows_what_is_stored(path, executed, notebook_seconds):
     done, _ = executed(path, notebook_seconds)

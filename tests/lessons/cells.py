@@ -1,27 +1,50 @@
 """Run single cells of a lesson with names of the test's choosing: can its claims fail?"""
 
 import json
+import re
 from pathlib import Path
 
 from matplotlib import pyplot
+from pytest import raises
+
+from labkit.course.checking import ClaimFailed
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+
+
+class Ledger:
+    """Takes what a cell keeps."""
+
+    def reconcile(self, *args, **options):
+        pass
 
 
 class Cells:
     """A notebook whose cells can be run one by one; its imports are there from the start."""
 
-    def __init__(self, name):
+    def __init__(self, name, **given):
+        """`given`: what stands in for imports, or what all cells find besides."""
         document = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())
-        self.sources = {cell["id"]: "".join(cell["source"]) for cell in document["cells"]}
+        code = (cell for cell in document["cells"] if cell["cell_type"] == "code")
+        self.sources = {cell["id"]: "".join(cell["source"]) for cell in code}
         self.imported = {}
         exec(self.sources["imports"], self.imported)
+        self.imported |= given
 
     def untried(self, file):
         """Return the ids of cells that claim something and that a file of tests never names."""
         text = Path(file).read_text()
-        claiming = [cell for cell, source in self.sources.items() if "claim(" in source]
-        return [cell for cell in claiming if f'"{cell}"' not in text]
+        return [cell for cell in self.claiming() if f'"{cell}"' not in text]
+
+    def claiming(self):
+        """Return the ids of cells that claim something."""
+        return [cell for cell, source in self.sources.items() if "claim(" in source]
+
+    def hold(self, cell, *, true, false, said):
+        """Run a cell twice: the claim that says `said` must hold, and then fail."""
+        self.run(cell, **true)
+        with raises(ClaimFailed, match=re.escape(said)):
+            self.run(cell, **false)
 
     def run(self, *ids, **names):
         """Run cells one after the other; return all names that there are afterwards."""

@@ -2,14 +2,14 @@
 
 from types import SimpleNamespace
 
-from pytest import fixture, mark
+from pytest import mark
 
 from labkit.course import checking
 from labkit.lessons.casebook import published
 from labkit.measure.published import Published
-from tests.lessons.claims import Claims
+from tests.lessons.cells import Cells, Ledger
 
-LESSON = Claims("08_casebook", checking=checking)
+LESSON = Cells("08_casebook", ledger=Ledger(), checking=checking)
 CONNECT = published.CONNECT
 BENT = SimpleNamespace(
     CONNECT=Published((145.0, 298.0, 1500.0), CONNECT.unit, CONNECT.quotation, CONNECT.source)
@@ -28,16 +28,10 @@ CLAIMS = [
 ]  # fmt: skip
 
 
-@fixture(autouse=True)
-def silent(capsys):
-    yield
-    capsys.readouterr()
-
-
 @mark.parametrize(("name", "true", "false", "said"), CLAIMS, ids=lambda part: str(part)[:40])
 def test_a_claim_holds_only_for_figures_that_bear_it_out(name, true, false, said):
     LESSON.hold(name, true=true, false=false, said=said)
 
 
 def test_every_claim_of_the_lesson_is_tried():
-    assert LESSON.claiming() == {name for name, *_ in CLAIMS}
+    assert {*LESSON.claiming()} == {name for name, *_ in CLAIMS}

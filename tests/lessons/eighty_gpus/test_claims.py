@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from pytest import fixture, mark, raises
+from pytest import mark, raises
 
 from labkit.course import checking
 from labkit.lessons.eighty_gpus import experiment
 from labkit.measure import records
 from labkit.measure.runs import by_case
-from tests.lessons.claims import Claims
+from tests.lessons.cells import Cells, Ledger
 
-LESSON = Claims("07_eighty_gpus", checking=checking, experiment=experiment)
+LESSON = Cells("07_eighty_gpus", ledger=Ledger(), checking=checking, experiment=experiment)
 ONE, EACH, LEVELS, ALL = experiment.CASES
 RECORDED = records.load(experiment.RECORDING)
 TWO, FOUR = (by_case([r for r in RECORDED if r.params["cards"] == cards]) for cards in (2, 4))
@@ -37,12 +37,6 @@ CLAIMS = [
 ]
 
 
-@fixture(autouse=True)
-def silent(capsys):
-    yield
-    capsys.readouterr()
-
-
 @mark.parametrize(("name", "false", "said"), CLAIMS, ids=lambda part: str(part)[:40])
 def test_a_claim_holds_only_for_figures_that_bear_it_out(name, false, said):
     true = {"two": TWO, "four": FOUR, **NAMES}
@@ -52,10 +46,10 @@ def test_a_claim_holds_only_for_figures_that_bear_it_out(name, false, said):
 @mark.parametrize(("name", "case"), [("run-check", EACH), ("levels-check", LEVELS)])
 def test_what_cards_carry_is_asserted(name, case):
     true = {"two": TWO, "four": FOUR, **NAMES}
-    LESSON.run(name, true)
+    LESSON.run(name, **true)
     with raises(AssertionError):
-        LESSON.run(name, {**true, "four": carrying(FOUR, case, 1.2)})
+        LESSON.run(name, **true | {"four": carrying(FOUR, case, 1.2)})
 
 
 def test_every_claim_of_the_lesson_is_tried():
-    assert LESSON.claiming() == {name for name, *_ in CLAIMS}
+    assert {*LESSON.claiming()} == {name for name, *_ in CLAIMS}

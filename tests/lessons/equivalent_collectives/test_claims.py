@@ -11,19 +11,15 @@ import pytest
 import torch
 
 from labkit.comm import costs
-from labkit.course import notebooks
 from labkit.course.checking import ClaimFailed, claim
-from labkit.course.lessons import ROOT
 from labkit.lessons.equivalent_collectives import experiment, programs, published, rounds_or_bytes
 from labkit.measure import records
 from labkit.measure.records import bus_factor
 from labkit.measure.runs import by_case
 from labkit.measure.tables import Table
+from tests.lessons.cells import Cells
 
-CELLS = {
-    cell.id: cell.source
-    for cell in notebooks.read(ROOT / "notebooks" / "06_equivalent_collectives.ipynb").cells
-}
+CELLS = Cells("06_equivalent_collectives").sources
 RECORDED = records.load(experiment.RECORDING, recorded=True)
 WAYS = list(published.ROWS)
 

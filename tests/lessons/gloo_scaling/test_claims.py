@@ -7,16 +7,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from pytest import fixture, mark
+from pytest import mark
 
 from labkit.launch.machine import Machine
 from labkit.lessons.gloo_scaling import experiment, model, programs
 from labkit.measure import records, runs, timing
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
-from tests.lessons.claims import Claims
+from tests.lessons.cells import Cells, Ledger
 
-LESSON = Claims("01_gloo_scaling", torch=torch, timing=timing, train=None, can_measure=True)
+LESSON = Cells(
+    "01_gloo_scaling", ledger=Ledger(), torch=torch, timing=timing, train=None, can_measure=True
+)
 MACHINE = Machine("a CPU", 2, None, 10**9, (), "Linux", "3.11", "2.13", False)
 ORIGIN = Provenance(MACHINE, "gloo", "2026-01-01", "by hand")
 
@@ -218,12 +220,6 @@ CLAIMS = [
 ]
 
 
-@fixture(autouse=True)
-def silent(capsys):
-    yield
-    capsys.readouterr()
-
-
 @mark.parametrize(
     ("name", "true", "false", "said"), CLAIMS, ids=[c[0] + ": " + c[3] for c in CLAIMS]
 )
@@ -232,7 +228,7 @@ def test_a_claim_holds_only_for_figures_that_bear_it_out(name, true, false, said
 
 
 def test_every_claim_of_the_lesson_is_tried():
-    assert LESSON.claiming() == {name for name, *_ in CLAIMS}
+    assert {*LESSON.claiming()} == {name for name, *_ in CLAIMS}
 
 
 def test_the_lesson_says_of_the_recorded_run_what_it_shows():
@@ -252,7 +248,7 @@ def test_the_lesson_says_of_the_recorded_run_what_it_shows():
 def test_the_ways_in_the_lesson_do_what_labkits_do(way):
     """Here without ranks: both reduce the same list of tensors, by the same calls."""
     given = {"torch": torch}
-    exec(LESSON.cells["ways"], {"dist": (fake := Fake()), **given}, found := {})
+    exec(LESSON.sources["ways"], {"dist": (fake := Fake()), **given}, found := {})
     real = programs.dist
     tensors = [torch.arange(4.0).reshape(2, 2) + i for i in range(3)]
     ours = [tensor.clone() for tensor in tensors]
@@ -284,5 +280,5 @@ class Fake:
 
 
 def test_no_figure_of_the_thread_is_typed_in():
-    typed = [name for name, source in LESSON.cells.items() if re.search(r"0\.386|2\.068", source)]
+    typed = [name for name, source in LESSON.sources.items() if re.search(r"0\.386|2\.068", source)]
     assert typed == []

@@ -3,18 +3,16 @@
 import dataclasses
 import os
 
-import nbformat
 import pytest
 
 from labkit.course.checking import ClaimFailed
-from labkit.course.lessons import ROOT
 from labkit.lessons.p2p_topology import experiment, published
 from labkit.lessons.p2p_topology.topology import NVSWITCH
 from labkit.measure import records, runs
 from labkit.measure.published import Published
+from tests.lessons.cells import Cells
 
-LESSON = nbformat.read(ROOT / "notebooks" / "04_p2p_topology.ipynb", as_version=4)
-CELLS = {cell.id: cell.source for cell in LESSON.cells if cell.cell_type == "code"}
+CELLS = Cells("04_p2p_topology").sources
 FOUND = runs.by_case(records.load(experiment.RECORDING, recorded=True))
 S = experiment.NBYTES
 

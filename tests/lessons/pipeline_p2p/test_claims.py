@@ -6,9 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from labkit.course import notebooks
 from labkit.course.checking import ClaimFailed, claim
-from labkit.course.lessons import ROOT
 from labkit.launch.errors import LaunchTimeout
 from labkit.lessons.pipeline_p2p import experiment, pictures
 from labkit.lessons.pipeline_p2p.schedules import Channel
@@ -16,8 +14,7 @@ from labkit.measure.runs import by_case
 from labkit.measure.tables import Table
 from tests.lessons.cells import Cells
 
-NOTEBOOK = notebooks.read(ROOT / "notebooks" / "05_pipeline_p2p.ipynb")
-CELLS = {cell.id: cell.source for cell in NOTEBOOK.cells if cell.cell_type == "code"}
+LESSON = Cells("05_pipeline_p2p")
 TOOK = {
     "gpipe, ordered": 0.69,
     "gpipe, tagged": 0.47,
@@ -43,7 +40,7 @@ def recorded():
 def run(cell, **names):
     """Run a cell of the notebook with these names, after the definition of `off`."""
     space = {"claim": claim, "torch": torch, "Table": Table, "by_case": by_case, **names}
-    exec(CELLS[cell], space)
+    exec(LESSON.sources[cell], space)
 
 
 def fails(cell, what, **names):
@@ -203,7 +200,7 @@ def test_the_librarys_gradients_are_compared():
     names = {"layer": layer, "loss": loss}
     space = {"claim": claim, "torch": torch, "gradients": [torch.zeros(16, 16)] * 2, **names}
     with pytest.raises(ClaimFailed, match="those of one process"):
-        exec(CELLS["library-check"], space)
+        exec(LESSON.sources["library-check"], space)
     right = space["alone"]()
     run("library-check", gradients=right, **names)
     fails("library-check", "those of one process", gradients=[2 * g for g in right], **names)

@@ -4,19 +4,18 @@ import time
 from itertools import count
 from types import SimpleNamespace
 
-from pytest import fixture, mark
+from pytest import mark
 
 from labkit.comm.costs import AlphaBeta
 from labkit.launch.errors import LaunchTimeout
 from labkit.lessons.start.experiment import Passport
 from labkit.measure import timing
 from labkit.measure.records import Provenance, Record, Tier, suspicious
-from tests.lessons.claims import Claims
+from tests.lessons.cells import Cells, Ledger
 
 HERE = Provenance.here()
 SECONDS = {4 * 8**k: 5e-5 + 5e-10 * 4 * 8**k for k in range(9)}
-LESSON = Claims(
-    "00_start_here",
+LESSON = Cells("00_start_here", ledger=Ledger(),
     time=time, timing=timing, Record=Record, Tier=Tier, suspicious=suspicious, here=HERE,
     dist=None, torch=None, mean=0.0, LaunchTimeout=LaunchTimeout,
 )  # fmt: skip
@@ -171,19 +170,13 @@ CLAIMS = [
 ]
 
 
-@fixture(autouse=True)
-def silent(capsys):
-    yield
-    capsys.readouterr()
-
-
 @mark.parametrize(("name", "true", "false", "said"), CLAIMS, ids=lambda part: str(part)[:40])
 def test_a_claim_holds_only_for_figures_that_bear_it_out(name, true, false, said):
     LESSON.hold(name, true=true, false=false, said=said)
 
 
 def test_every_claim_of_the_lesson_is_tried():
-    assert LESSON.claiming() == {name for name, *_ in CLAIMS}
+    assert {*LESSON.claiming()} == {name for name, *_ in CLAIMS}
 
 
 def test_the_line_of_these_tests_is_a_line():

@@ -16,11 +16,10 @@ import torch.distributed as dist
 from labkit.launch import one_gpu
 from labkit.launch.errors import LaunchTimeout
 from labkit.launch.launcher import launch
+from labkit.measure.gpu import NAME, settle
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 
-NAME = "gpu"
-"""The experiment that the records belong to: `python -m labkit run gpu`."""
 LATE = 0.3
 """Seconds by which a receiver comes late."""
 SMALL, LARGE = 1 << 10, 1 << 28
@@ -50,14 +49,14 @@ def _late_receiver(nbytes: int, device: str = "cuda") -> dict[str, float]:
     if rank == 1:
         time.sleep(LATE)
         dist.recv(x, 0)
-        _settle(device)
+        settle(device)
         return {}
     moments = [time.perf_counter()]
     work = dist.isend(x, 1)
     moments.append(time.perf_counter())
     work.wait()
     moments.append(time.perf_counter())
-    _settle(device)
+    settle(device)
     moments.append(time.perf_counter())
     names = ("isend", "wait", "synchronize")
     return {name: b - a for name, a, b in zip(names, moments, moments[1:], strict=False)}
@@ -74,7 +73,7 @@ def crossed_sends(nbytes: int, device: str = "cuda") -> None:
     _connect(device)
     dist.send(mine, partner)
     dist.recv(theirs, partner)
-    _settle(device)
+    settle(device)
 
 
 def measure(
@@ -135,10 +134,5 @@ def _connect(device: str) -> None:
     rank, note = dist.get_rank(), torch.zeros(1, device=device)
     for src in (0, 1):
         (dist.send if rank == src else dist.recv)(note, 1 - rank)
-    _settle(device)
+    settle(device)
     dist.all_reduce(torch.zeros(1))
-
-
-def _settle(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()

@@ -80,7 +80,7 @@ def copy_beside_compute(
     stream = torch.cuda.Stream() if own_stream and device == "cuda" else None
     found = []
     for _ in range(iters + 2):  # two to warm up
-        _settle(device)
+        settle(device)
         start = time.perf_counter()
         for _ in range(10):
             a @ a
@@ -93,7 +93,7 @@ def copy_beside_compute(
             there.record_stream(torch.cuda.current_stream())
         for _ in range(10):
             a @ a
-        _settle(device)
+        settle(device)
         found.append((held, time.perf_counter() - start))
     return found[2:]
 
@@ -222,7 +222,7 @@ def _lend(nbytes: int, iters: int, device: str, path: str) -> list[float] | bool
             mine, handle = _mapped(path, nbytes), [(_mapped, (path, nbytes))]
         dist.broadcast_object_list(handle, src=1)
         dist.barrier()  # IPC says nothing to the owner: the borrower must
-        _settle(device)
+        settle(device)
         return bool((mine == 7).all())
     dist.broadcast_object_list(handle, src=1)
     rebuild, arguments = handle[0]
@@ -241,11 +241,11 @@ def _timed(work: Callable[[], Any], iters: int, device: str) -> tuple[list[float
     """Return the seconds of each call until it is done, and until Python has it back."""
     seconds, held = [], []
     for _ in range(iters + 3):  # three to warm up
-        _settle(device)
+        settle(device)
         begin = time.perf_counter()
         work()
         held.append(time.perf_counter() - begin)
-        _settle(device)
+        settle(device)
         seconds.append(time.perf_counter() - begin)
     return seconds[3:], held[3:]
 
@@ -268,7 +268,8 @@ def _together(works: Sequence[Callable[[], Any]], device: str) -> list[float]:
     return [begin.elapsed_time(end) / 1e3 for begin, end in spans]
 
 
-def _settle(device: str) -> None:
+def settle(device: str) -> None:
+    """Wait until a GPU has done all that was queued; a CPU has."""
     if device == "cuda":
         torch.cuda.synchronize()
 

@@ -296,8 +296,7 @@ def ladder(
     medians, band = spread(records, unit)
     scale = {"µs": 1e6, "ms": 1e3}[unit]
     predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
-    look = {"series": series, "value_format": value_format}
-    bars(ax, names, medians, **band, crosses=predicted, **look)
+    bars(ax, names, medians, **band, crosses=predicted, series=series, value_format=value_format)
     if predicted:
         note = "; ".join(filter(None, [note, "crosses: MODELLED"]))
     told = [

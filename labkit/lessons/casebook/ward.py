@@ -11,6 +11,7 @@ from labkit.fabric.fabric import Fabric
 from labkit.launch.errors import CaseFile, LaunchTimeout
 from labkit.launch.launcher import launch
 from labkit.lessons.casebook import observe
+from labkit.lessons.casebook import readings as read
 from labkit.lessons.casebook.lanes import Lanes, phases_of
 from labkit.lessons.casebook.observe import INSTRUMENTS
 from labkit.measure import wire
@@ -77,7 +78,7 @@ class Case:
 
 def slowest(seen: list, phase: str) -> float:
     """Return the seconds of a phase: the slowest rank's, all its spans together."""
-    return max(sum(s.seconds for s in one["spans"] if s.phase == phase) for one in seen)
+    return max(read.total(one, phase) for one in seen)
 
 
 def run(case: Case, fix: Callable | None = None, *, instrument: str = "", ranks: int = 0) -> Any:
@@ -193,10 +194,10 @@ def _timers(seen: list) -> tuple[list, list]:
     for one in seen:
         row = [one["rank"]]
         for phase in phases:
-            spans = [span for span in one["spans"] if span.phase == phase]
+            spans = read.of(one, phase)
             begins = min((span.begin - start for span in spans), default=None)
             row.append(None if begins is None else round(1e3 * begins, 1))
-            row.append(round(1e3 * sum(span.seconds for span in spans), 1) if spans else None)
+            row.append(round(1e3 * read.total(one, phase), 1) if spans else None)
         rows.append(row)
     return ["rank", *(c for p in phases for c in (f"{p}: begins (ms)", f"{p} (ms)"))], rows
 

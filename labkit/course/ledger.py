@@ -192,7 +192,7 @@ def _show_reconciled(entry: Entry) -> None:
 
 
 def _as_text(entry: Entry) -> str:
-    lines = [entry.question, *(f"  {name:<14}{value}" for name, value, _ in _rows(entry))]
+    lines = [entry.question, *(f"  {name:<17}{value}" for name, value, _ in _rows(entry))]
     return "\n".join([*lines, f"  {_verdict(entry)}"])
 
 
@@ -207,18 +207,21 @@ def _as_html(entry: Entry) -> str:
 
 
 def _rows(entry: Entry) -> list[tuple[str, str, str]]:
+    modelled = entry.tier == "MODELLED"
+
     def figure(value: float | None) -> str:
         return "–" if value is None else f"{value:.4g} {entry.unit}".strip()
 
     def ratio(value: float | None) -> str:
         if value is None or not entry.measured:
             return ""
-        return f"{value / entry.measured:.2f} × the measurement"
+        return f"{value / entry.measured:.2f} × {'the model' if modelled else 'the measurement'}"
 
     rows = [("you", figure(entry.predicted), ratio(entry.predicted))]
     if entry.model is not None:
         rows.append(("the model", figure(entry.model), f"{ratio(entry.model)} (MODELLED)"))
     where = "here and now" if entry.tier in ("MEASURED", "EMULATED") else "the measurement"
+    where = "the model" if modelled else where
     return [*rows, (where, figure(entry.measured), entry.tier)]
 
 

@@ -25,9 +25,10 @@ class Summary:
     count: int
 
     def __str__(self) -> str:
-        scales = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+        scales = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
         unit = next((unit for unit, x in scales.items() if self.median * x >= 1), "ns")
-        low, middle, high = (f"{x * scales[unit]:.3g}" for x in (self.p10, self.median, self.p90))
+        parts = [x * scales[unit] for x in (self.p10, self.median, self.p90)]
+        low, middle, high = (f"{float(f'{x:.3g}'):.10g}" for x in parts)  # never 3.87e+03
         return f"{middle} {unit} ({low} to {high}, {self.count} samples)"
 
 

@@ -105,7 +105,7 @@ def test_a_summary_is_the_median_and_two_percentiles():
     [
         (2.0, "2 s (2 to 2, 3 samples)"),
         (0.0123, "12.3 ms (12.3 to 12.3, 3 samples)"),
-        (45e-6, "45 us (45 to 45, 3 samples)"),
+        (45e-6, "45 µs (45 to 45, 3 samples)"),
         (78e-9, "78 ns (78 to 78, 3 samples)"),
     ],
 )

@@ -45,7 +45,7 @@ def wrong_with(colleague: str, fault: str) -> None:
     """
     letter = fault.strip().upper()
     if letter not in FAULTS:
-        print(f"What is wrong with {colleague}'s stopwatch? Put in a letter, A to {max(FAULTS)}.")
+        print(f"What is wrong with {colleague}'s measurement? Put in a letter, A to {max(FAULTS)}.")
         return
     first = {key: said for key, said in (ledger.recall("00.game") or {}).items() if key in ANSWERS}
     first.setdefault(colleague, letter)

@@ -16,14 +16,14 @@ from labkit.show import plots
 _THREADS = ("Python", "pt_gloo_runloop", "gloo_tcp_loop")
 _THREADS += _THREADS[::-1]
 _PATH = (
-    (0, 1, "1 wake: a sum to do"),
-    (1, 3, "2 four notices, 48 bytes each; wake"),
-    (2, 3, "3 two parts of 100 bytes; wake"),
-    (3, 4, "4 wakes: there it is"),
-    (4, 2, "5 four notices; wake"),
-    (3, 2, "6 two parts of the sum; wake"),
-    (2, 1, "7 wakes: there it is"),
-    (1, 0, "8 wake: done"),
+    (0, 1, "1: wake, a sum to do"),
+    (1, 3, "2: four notices, 48 bytes each; wake"),
+    (2, 3, "3: two parts of 100 bytes; wake"),
+    (3, 4, "4: wake, data are there"),
+    (4, 2, "5: four notices; wake"),
+    (3, 2, "6: two parts of the sum; wake"),
+    (2, 1, "7: wake, data are there"),
+    (1, 0, "8: wake, done"),
 )
 """What rank 0 sends and gets; every arrow is there in the other direction as well. Counted with
 ``strace -f`` on torch 2.13: 400 bytes, two ranks, a ring with two parts for each half."""
@@ -34,6 +34,7 @@ def thread(*, ax: Axes | None = None) -> Axes:
     ax = _axes("The question: independent pairs, growing time", ax)
     pairs, times = list(PER_CALL), [1e6 * t for t in PER_CALL.values()]
     plots.published(ax, pairs, times, label=f"the thread: {published.CPUS.value} logical CPUs")
+    _from_zero(ax)
     plots.describe(ax, f"From {times[0]:.0f} µs with 1 pair to {times[-1]:.0f} µs with 8, in line.")
     return plots.stamp_published(
         ax, published.SECONDS[1], note="rank 0's seconds there, divided by 1024"
@@ -77,6 +78,7 @@ def growth(
         times = [1e6 * t for t in PER_CALL.values()]
         plots.published(ax, list(PER_CALL), times, label="the thread (PUBLISHED)")
         note = str(published.THREAD)
+    _from_zero(ax)
     plots.stamp(ax, " + ".join(dict.fromkeys(tiers)), chosen[0].provenance, note=note)
     most = chosen[-1].params["pairs"]
     plots.describe(ax, f"Time per call from 1 to {most} pairs. {'; '.join(said)}.")
@@ -106,7 +108,8 @@ def path(*, ax: Axes | None = None) -> Axes:
     for y, (start, end, text) in enumerate(_PATH, start=1):
         color = plots.style(abs(start - end) == 1 and start // 3 == end // 3).color
         ax.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "->", "color": color})
-        ax.text((start + end) / 2, y - 0.17, text, ha="center", fontsize=8.5)
+        behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        ax.text((start + end) / 2, y - 0.17, text, ha="center", fontsize=8.5, bbox=behind)
     ax.set(ylim=(len(_PATH) + 0.9, -0.7), xlim=(-0.6, 5.6), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     ax.grid(visible=False)
@@ -151,3 +154,9 @@ def draw(records: Sequence[Record]) -> Figure:
 
 def _axes(title: str, ax: Axes | None, *, y: str = "Time per call") -> Axes:
     return plots.new_axes(title, x="Pairs of ranks", y=y, yunit="µs", ax=ax)
+
+
+def _from_zero(ax: Axes) -> None:
+    """Let both axes begin at zero: whether a line points there is what the lesson asks."""
+    ax.update_datalim([(0, 0)])
+    ax.autoscale_view()

@@ -36,20 +36,20 @@ PARTS = ("waiting", "moving", "packing")
 
 def puzzle(ax: Axes | None = None) -> Axes:
     """Draw what the thread measured: the training's all_reduce beside the benchmark's."""
-    figures = {"in training": published.IN_TRAINING, "nccl-tests": published.BENCHMARK}
+    figures = {"in training": published.IN_TRAINING, "in a benchmark": published.BENCHMARK}
     ax = new_axes("The same 471 MiB between the same 16 GPUs", x="Time", xunit="ms", ax=ax,
                   size=(8, 2.4))  # fmt: skip
     bars(ax, list(figures), [figure.value for figure in figures.values()], series=[1, 0])
     stamp_published(ax, *figures.values())
-    describe(ax, "In training the classifier's six all_reduces take 280.7 ms, in nccl-tests one "
-             "of as many bytes about 60.")  # fmt: skip
+    describe(ax, "In training the classifier's six all_reduces take 280.7 ms; a benchmark of as "
+             "many bytes takes about 60.")  # fmt: skip
     return ax
 
 
 def tensors(specs: Sequence[TensorSpec], link: AlphaBeta, ax: Axes | None = None) -> Axes:
     """Draw each tensor's bytes against the size at which latency and bandwidth cost the same."""
     ax = new_axes(
-        "Half of the calls carry next to nothing",
+        "Which of the calls pay for latency?",
         x="Tensor, in the order of use", y="Size", yunit="bytes", yscale="log", ax=ax,
     )  # fmt: skip
     place = np.arange(len(specs))
@@ -59,7 +59,7 @@ def tensors(specs: Sequence[TensorSpec], link: AlphaBeta, ax: Axes | None = None
         look = style(series)
         ax.plot(place[mask], nbytes[mask], look.marker, color=look.color, label=name)
     ax.axhline(link.half_nbytes, color=SOFT, linestyle=":", label="alpha / beta")
-    ax.legend(fontsize=9)
+    ax.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     describe(
         ax,
         f"{small.sum()} of {len(specs)} tensors are below {link.half_nbytes / 1e3:.0f} kB, where "
@@ -104,7 +104,7 @@ def exposed(records: Sequence[Record], *, title: str, ax: Axes | None = None) ->
     values = [1e3 * record.values["exposed"] for record in records]
     labels = [f"{r.case}  ({values[0] / e:.1f}x)" for r, e in zip(records, values, strict=True)]
     bars(ax, labels, values, value_format="{:.0f}")
-    _stamp(ax, records)
+    _stamp(ax, records, "in brackets: how many times less than in the first row")
     told = "; ".join(f"{r.case} {e:.0f} ms" for r, e in zip(records, values, strict=True))
     describe(ax, f"{title}. Exposed communication: {told}.")
     return ax
@@ -169,7 +169,7 @@ def at_scale(
     ax.set_xticks(ranks, [str(n) for n in ranks])
     ax.set_ylim(bottom=0)
     note = (
-        f"ring all_reduce, alpha {1e6 * alpha:.3g} us, {bandwidth / 1e9:.3g} GB/s, backward "
+        f"ring all_reduce, alpha {1e6 * alpha:.3g} µs, {bandwidth / 1e9:.3g} GB/s, backward "
         f"{1e3 * backward:.0f} ms, cap {cap_mb:.3g} MB"
     )
     stamp(ax, Tier.MODELLED, note=note)
@@ -184,14 +184,14 @@ def draw(records: Sequence[Record]) -> Figure:
     found = by_case(records)
     figure, (top, left, right) = new_figure(3, 1, size=(10, 10.5), title=problem.TITLE)
     rungs = [found[name] for name in LADDER if name in found]
-    exposed(rungs, title="Each rung exposes less", ax=top)
+    exposed(rungs, title="Exposed communication, rung by rung", ax=top)
     for ax, name in ((left, THREAD), (right, FINAL)):
         timeline.draw(problem.timeline(found[name]), title=f"Two steps: {name}", ax=ax)
         _stamp(ax, [found[name]])
     return figure
 
 
-def _stamp(ax: Axes, records: Sequence[Record]) -> None:
+def _stamp(ax: Axes, records: Sequence[Record], *notes: str) -> None:
     rate = records[0].params.get("rate")
-    note = f"{records[0].world_size} hosts, {rate}" if rate else ""
-    stamp(ax, records[0].tier, records[0].provenance, note=note)
+    where = [f"{records[0].world_size} hosts, {rate}"] if rate else []
+    stamp(ax, records[0].tier, records[0].provenance, note="; ".join([*where, *notes]))

@@ -106,7 +106,7 @@ def optimum(model: Coalescing, specs: Sequence[TensorSpec], ax: Axes | None = No
         if not kept:
             best = caps[int(np.argmin(curve))] / 1e6
     ax.set_ylim(bottom=0)
-    stamp(ax, Tier.MODELLED, note=f"alpha {1e6 * model.alpha:.0f} us, {1e-9 / model.beta:.2g} "
+    stamp(ax, Tier.MODELLED, note=f"alpha {1e6 * model.alpha:.0f} µs, {1e-9 / model.beta:.2g} "
           f"GB/s wire, {1e-9 / model.copy:.2g} GB/s copy")  # fmt: skip
     describe(ax, f"With fresh buffers the model's best cap is about {best:.0f} MB.")
     return ax
@@ -117,11 +117,14 @@ def memory(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     records = [record for record in records if "peak" in record.values]
     ax = new_axes("What a broadcast takes: time and memory", x="Time", xunit="ms",
                   y="Flat buffers, at most", yunit="MB", ax=ax)  # fmt: skip
-    for record in records:
+    by_place = sorted(records, key=lambda r: (r.values["peak"], r.summary.median))
+    for number, record in enumerate(by_place):  # neighbours' names stand above and below in turn
         place = 1e3 * record.summary.median, record.values["peak"] / MB
         look = style(1 if record.predicted is None else 0)  # torch's own code has no prediction
         ax.plot(*place, look.marker, color=look.color)
-        ax.annotate(record.case, place, (6, 4), textcoords="offset points", fontsize=8)
+        offset = 6, (5, -11)[number % 2]
+        ax.annotate(record.case, place, offset, textcoords="offset points", fontsize=8.5)
+    ax.margins(x=0.15)
     ax.set_xlim(left=0)
     stamp(ax, records[0].tier, records[0].provenance, note="counted from the tensors of one rank")
     rows = [[r.case, round(1e3 * r.summary.median, 1), r.values["peak"] / MB] for r in records]
@@ -157,7 +160,7 @@ def start_of_a_job(
     for series, (label, seconds) in enumerate(ways.items()):
         model_line(ax, ranks, [seconds(n) for n in ranks], label=label, series=series)
     ax.set_xticks(ranks, [str(n) for n in ranks])
-    note = f"{state_gb:g} GB, link {bandwidth / 1e9:g} GB/s, alpha {1e6 * alpha:.3g} us, a reader"
+    note = f"{state_gb:g} GB, link {bandwidth / 1e9:g} GB/s, alpha {1e6 * alpha:.3g} µs, a reader"
     note += f" {reader / 1e9:g} GB/s, all readers {storage / 1e9:g} GB/s"
     stamp(ax, Tier.MODELLED, note=note)
     told = "; ".join(f"{label} {seconds(1024):.1f} s" for label, seconds in ways.items())

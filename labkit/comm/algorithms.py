@@ -97,12 +97,8 @@ def ring_all_reduce(tensor: torch.Tensor, *, group: Group = None) -> None:
 def ring_reduce_scatter(output: torch.Tensor, tensor: torch.Tensor, *, group: Group = None) -> None:
     """Sum `tensor` over all ranks and keep chunk r of the result on rank r.
 
-    The sums travel; what arrives gets this rank's share added and goes on. `tensor` stays as it is.
-
-    Args:
-        output: shape (S/n,), filled with this rank's chunk of the sum.
-        tensor: shape (S,), S a multiple of n.
-        group: the ranks that take part.
+    The sums travel; what arrives gets this rank's share added and goes on. `tensor`, shape (S,),
+    stays as it is; `output`, shape (S/n,), is filled with this rank's chunk of the sum.
 
     Raises:
         ValueError: `tensor` is not n times as long as `output`.
@@ -120,12 +116,7 @@ def ring_reduce_scatter(output: torch.Tensor, tensor: torch.Tensor, *, group: Gr
 
 
 def ring_all_gather(output: torch.Tensor, tensor: torch.Tensor, *, group: Group = None) -> None:
-    """Collect every rank's `tensor`, in the order of the ranks, on every rank.
-
-    Args:
-        output: shape (n * len(tensor),).
-        tensor: this rank's part.
-        group: the ranks that take part.
+    """Collect every rank's `tensor`, in the order of the ranks, in every rank's `output`.
 
     Raises:
         ValueError: `output` is not n times as long as `tensor`.
@@ -160,14 +151,7 @@ def tree_broadcast(
     A rank that does not wait for a receipt (a message without content, the other way) therefore
     has several children on its link at once, and so has one that serves them all at once, as gloo
     does. They share the link: k children cost k S each, and a tree of depth d takes d (d+1)/2 S
-    instead of d S.
-
-    Args:
-        tensor: what to send on rank `src`, what to fill elsewhere.
-        src: the root's rank in the group.
-        in_turn: whether a rank waits for each child's receipt before it serves the next one, or
-            serves all at once.
-        group: the ranks that take part.
+    instead of d S. `in_turn` a rank waits for each child's receipt before it serves the next one.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     place = (rank - src) % n  # the tree's root is at place 0

@@ -29,16 +29,13 @@ class Bucket:
     """Their common dtype; a flat buffer has only one."""
 
 
-def plan(
-    tensors: Sequence, *, cap: int | None, first_cap: int | None = None, reverse: bool = False
-) -> list[Bucket]:
+def plan(tensors: Sequence, *, cap: int | None, reverse: bool = False) -> list[Bucket]:
     """Put tensors into buckets of at most ``cap`` bytes, keeping their order.
 
     Args:
         tensors: anything with ``nbytes`` and ``dtype``: tensors, parameters, or `TensorSpec`.
         cap: bytes per bucket. A tensor that is larger has a bucket to itself. None: no limit.
             0: every tensor by itself.
-        first_cap: another limit for the first bucket; a small one starts the sending sooner.
         reverse: go through the tensors backwards. Gradients become ready roughly in reverse order
             of use, so buckets for them should be filled in that order.
 
@@ -53,9 +50,8 @@ def plan(
     >>> [bucket.members for bucket in plan(specs, cap=64)]
     [(0, 1), (2,)]
     """
-    for name, value in (("cap", cap), ("first_cap", first_cap)):
-        if value is not None and value < 0:
-            raise ValueError(f"{name}={value}: a bucket holds 0 bytes or more (None: no limit).")
+    if cap is not None and cap < 0:
+        raise ValueError(f"cap={cap}: a bucket holds 0 bytes or more (None: no limit).")
     buckets: list[Bucket] = []
     filling: dict[object, list[int]] = {}  # by dtype, in order of first appearance
     held: dict[object, int] = {}
@@ -66,8 +62,7 @@ def plan(
     places = range(len(tensors))
     for place in reversed(places) if reverse else places:
         dtype, nbytes = tensors[place].dtype, tensors[place].nbytes
-        limit = first_cap if first_cap is not None and not buckets else cap
-        if dtype in filling and limit is not None and held[dtype] + nbytes > limit:
+        if dtype in filling and cap is not None and held[dtype] + nbytes > cap:
             close(dtype)
         filling.setdefault(dtype, []).append(place)
         held[dtype] = held.get(dtype, 0) + nbytes
@@ -135,7 +130,6 @@ def broadcast(
     *,
     cap: int | None,
     src: int = 0,
-    group=None,
     in_flight: int = 2,
     kept: dict[int, torch.Tensor] | None = None,
     span: Callable[[str], object] = lambda phase: nullcontext(),
@@ -149,7 +143,6 @@ def broadcast(
         tensors: the same shapes and dtypes in the same order on every rank.
         cap: bytes per bucket; 0 sends every tensor by itself, None all of a dtype at once.
         src: the rank that has the values.
-        group: the process group.
         in_flight: how many buckets may be on the wire at a time. 1: pack, send, unpack in turn.
         kept: buffers of an earlier call with the same tensors and cap, by bucket; filled in. Large
             buffers are worth keeping: fresh memory costs a page fault for every 4 KiB. None:
@@ -158,7 +151,7 @@ def broadcast(
             place to listen. "send" holds what the rank waits, not what the wire works.
     """
     flying: deque = deque()
-    receiving = dist.get_rank(group) != src
+    receiving = dist.get_rank() != src
 
     def land() -> None:
         work, flat, members = flying.popleft()
@@ -177,7 +170,7 @@ def broadcast(
         if keeping:
             kept[number] = flat
         with span("send"):
-            flying.append((dist.broadcast(flat, src, group=group, async_op=True), flat, members))
+            flying.append((dist.broadcast(flat, src, async_op=True), flat, members))
         if len(flying) >= in_flight:
             land()
     while flying:

@@ -55,9 +55,7 @@ class Collective:
     expected: Callable[[int, int, int], torch.Tensor | None] = lambda rank, n, numel: None
     """(rank, world_size, numel) -> what must be in the target; None where anything may be."""
 
-    def prepare(
-        self, numel: int, *, rank: int, world_size: int, dtype: torch.dtype = torch.float32
-    ) -> Buffers:
+    def prepare(self, numel: int, *, rank: int, world_size: int) -> Buffers:
         """Return fresh buffers of a collective with S = `numel` elements.
 
         Raises:
@@ -69,11 +67,11 @@ class Collective:
                 f"{self.name} of {numel} elements: {numel} % world_size {world_size} != 0; "
                 f"use a multiple of {world_size}."
             )
-        source = pattern(rank, numel // world_size if self.part_in else numel).to(dtype)
+        source = pattern(rank, numel // world_size if self.part_in else numel)
         if self.in_place:
             return Buffers(source, source)
         length = numel // world_size if self.part_out else numel
-        return Buffers(source, torch.full((length,), -1, dtype=dtype))
+        return Buffers(source, torch.full((length,), -1.0))
 
     def check(self, buffers: Buffers, *, numel: int, rank: int, world_size: int) -> None:
         """Compare the target with the expected values.
@@ -84,7 +82,7 @@ class Collective:
         expected = self.expected(rank, world_size, numel)
         if expected is None:
             return
-        wrong = (buffers.target != expected.to(buffers.target.dtype)).nonzero().flatten()
+        wrong = (buffers.target != expected).nonzero().flatten()
         if len(wrong):
             place = int(wrong[0])
             raise WrongAnswer(
@@ -183,7 +181,7 @@ def carrier(world_size: int) -> str:
     return "nccl" if "nccl" in default_backend(world_size) else "gloo"
 
 
-def ping_pong(nbytes: int, *, warmup: int = 3, iters: int = 24) -> list[float]:
+def ping_pong(nbytes: int, *, iters: int = 24) -> list[float]:
     """Send a tensor to and fro between ranks 0 and 1; runs on every rank, further ones look on.
 
     Returns:
@@ -200,4 +198,4 @@ def ping_pong(nbytes: int, *, warmup: int = 3, iters: int = 24) -> list[float]:
             dist.recv(ball, src=0)
             dist.send(ball, dst=0)
 
-    return [t / 2 for t in timing.time_calls(round_trip, warmup=warmup, iters=iters)]
+    return [t / 2 for t in timing.time_calls(round_trip, warmup=3, iters=iters)]

@@ -70,10 +70,6 @@ class AlphaBeta:
         alone, and its alpha would be noise; dividing each equation by its time gives every size a
         vote.
 
-        Args:
-            nbytes: Message sizes.
-            seconds: Times, of the same length.
-
         Raises:
             ValueError: If there are fewer than two different sizes, or a time is not positive.
         """
@@ -110,14 +106,7 @@ class Cost:
     """Bytes that the busiest rank adds up one after another, in units of S."""
 
     def seconds(self, nbytes: float, *, alpha: float, beta: float, gamma: float = 0.0) -> float:
-        """Return the time for S = `nbytes`.
-
-        Args:
-            nbytes: S, bytes.
-            alpha: seconds per message.
-            beta: seconds per byte on the link.
-            gamma: seconds per byte added.
-        """
+        """Return the time for S = `nbytes`; alpha, beta and gamma as at the top of this module."""
         return self.rounds * alpha + nbytes * (self.wire * beta + self.reduced * gamma)
 
     def __add__(self, other: Cost) -> Cost:
@@ -151,15 +140,10 @@ def tree_broadcast(n: int, *, in_turn: bool = True) -> Cost:
     return Cost(rounds=depth, wire=depth if in_turn else depth * (depth + 1) / 2)
 
 
-def tree_reduce(n: int) -> Cost:
-    """The broadcast's tree backwards, with an addition in each round [TRG, section 4.4]."""
-    depth = math.ceil(math.log2(n))
-    return Cost(rounds=depth, wire=depth, reduced=depth)
-
-
 def tree_all_reduce(n: int) -> Cost:
-    """Up the tree, then down."""
-    return tree_reduce(n) + tree_broadcast(n)
+    """Up the tree, with an addition in each round [TRG, section 4.4], then down."""
+    depth = math.ceil(math.log2(n))
+    return Cost(rounds=depth, wire=depth, reduced=depth) + tree_broadcast(n)
 
 
 def recursive_doubling_all_reduce(n: int) -> Cost:
@@ -184,12 +168,6 @@ def best_chunks(nbytes: float, n: int, *, alpha: float, beta: float) -> int:
     """Return the number of pieces that makes `pipelined_broadcast` fastest.
 
     (k + n - 2) (alpha + S beta / k) is least at k = sqrt((n - 2) S beta / alpha).
-
-    Args:
-        nbytes: S, bytes.
-        n: world size.
-        alpha: seconds per message.
-        beta: seconds per byte.
     """
     return max(1, round(math.sqrt((n - 2) * nbytes * beta / alpha))) if n > 2 else 1
 
@@ -201,7 +179,6 @@ def hierarchical_seconds(
     ranks_per_host: int,
     within: tuple[float, float],
     across: tuple[float, float],
-    gamma: float = 0.0,
 ) -> float:
     """Return the time of reduce_scatter within hosts, all_reduce across, all_gather within.
 
@@ -214,13 +191,9 @@ def hierarchical_seconds(
         ranks_per_host: ranks on each.
         within: (alpha, beta) between ranks of a host, each rank with a link of its own.
         across: (alpha, beta) between hosts, one link per host.
-        gamma: seconds per byte added.
     """
-    inside = ring_all_reduce(ranks_per_host)
-    outside = ring_all_reduce(hosts)
-    return inside.seconds(nbytes, alpha=within[0], beta=within[1], gamma=gamma) + outside.seconds(
-        nbytes, alpha=across[0], beta=across[1], gamma=gamma / ranks_per_host
-    )
+    inside = ring_all_reduce(ranks_per_host).seconds(nbytes, alpha=within[0], beta=within[1])
+    return inside + ring_all_reduce(hosts).seconds(nbytes, alpha=across[0], beta=across[1])
 
 
 def _fold(n: int) -> Cost:

@@ -40,10 +40,8 @@ class TensorSpec:
 def vgg11(*, width: float = 1.0, classes: int = 1000) -> list[TensorSpec]:
     """Return VGG11's 22 parameters.
 
-    Args:
-        width: factor on every layer's width but the pictures' 3 channels and the classes; bytes
-            shrink with its square.
-        classes: the outputs of the last layer.
+    `width` is a factor on every layer's width but the pictures' 3 channels and the classes, the
+    outputs of the last layer; bytes shrink with its square.
 
     >>> sum(spec.numel for spec in vgg11())
     132863336
@@ -61,12 +59,10 @@ def vgg11(*, width: float = 1.0, classes: int = 1000) -> list[TensorSpec]:
     return specs + _weight_and_bias("classifier.2", (classes, hidden))
 
 
-def resnet50(*, width: float = 1.0, classes: int = 1000) -> list[TensorSpec]:
+def resnet50(*, width: float = 1.0) -> list[TensorSpec]:
     """Return ResNet50's 320 tensors: 161 parameters and 159 buffers of batch normalisation.
 
-    Args:
-        width: factor on every layer's width but the pictures' 3 channels and the classes.
-        classes: the outputs of the last layer.
+    `width` as in `vgg11`.
 
     >>> len(resnet50()), sum(spec.nbytes for spec in resnet50())
     (320, 102441032)
@@ -83,7 +79,7 @@ def resnet50(*, width: float = 1.0, classes: int = 1000) -> list[TensorSpec]:
             if block == 0:
                 specs += _convolution(f"{name}.downsample", 4 * inner, inputs, 1)
             inputs = 4 * inner
-    return specs + _weight_and_bias("fc", (classes, inputs))
+    return specs + _weight_and_bias("fc", (1000, inputs))
 
 
 def parameters_only(specs: list[TensorSpec]) -> list[TensorSpec]:

@@ -44,12 +44,8 @@ def max_min(
 ) -> dict[Hashable, float]:
     """Share links fairly: raise all flows together until a link is full, fix its flows, go on.
 
-    Args:
-        flows: The links that each flow crosses (at least one).
-        rates: Bytes per second of each link.
-
-    Returns:
-        Bytes per second of each flow.
+    Of the links that each flow crosses (at least one) and of each link's bytes per second; returns
+    each flow's.
     """
     left, free, share = dict(rates), dict(flows), {}
     while free:
@@ -69,12 +65,9 @@ def play(
     after: Mapping[Hashable, Collection[Hashable]],
     rates: Mapping[Hashable, float],
 ) -> dict[Hashable, Period]:
-    """Run all activities and say when each ran.
+    """Run all activities, by name, and say when each ran.
 
-    Args:
-        activities: The activities by name.
-        after: after[a]: what must have ended before a starts.
-        rates: Bytes per second of each link.
+    `after[a]` must have ended before a starts; `rates` are each link's bytes per second.
 
     Raises:
         ValueError: Some activities wait for each other in a circle; they are named.

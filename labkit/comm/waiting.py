@@ -81,10 +81,8 @@ def measure(
 ) -> list[Record]:
     """Ask all of it: of NCCL on one GPU, or of gloo with ``device="cpu"``.
 
-    Args:
-        sizes: Bytes of the crossed sends, the largest last; the late receiver gets that one.
-        device: ``"cuda"`` or ``"cpu"``.
-        timeout: Seconds of each launch; what hangs takes all of them.
+    The sends cross with each of `sizes` (bytes), the receiver is late for the last. What hangs
+    takes all of the `timeout` seconds.
 
     Returns:
         Records without samples: no time here is a link's. `values`: ``answer``, and for what hung

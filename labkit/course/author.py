@@ -1,16 +1,4 @@
-"""What authors do: `python -m labkit course format|run|sync|pictures|record|edition|check`.
-
-- `format`: bring notebooks into canonical form (`labkit.course.notebooks`) and write the metadata
-  of exercises (`labkit.course.exercises`, which tells the convention of an exercise).
-- `run NOTEBOOK...`: execute from start to end and store the outputs of exactly the marked cells.
-- `sync`: derive `exercises/` from `solutions/`, the README's table from the lessons, badges and
-  first cells from the repository's address (`labkit.course.hosted`), the version everywhere from
-  pyproject.toml.
-- `pictures`: draw the pictures of `docs/` from the runs that lessons keep.
-- `record NAME...`: run experiments on a calm machine and keep their records in the lessons.
-- `edition`: run the lessons and build the course as a web site (`labkit.course.edition`).
-- `check`: say everything that is not as it should be; change nothing.
-"""
+"""What authors do: `python -m labkit course format|run|sync|pictures|record|edition|check`."""
 
 from __future__ import annotations
 
@@ -19,7 +7,7 @@ import re
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from labkit.course import exercises, hosted, lessons, notebooks
@@ -178,16 +166,7 @@ def why_not_to_keep(record: records.Record) -> str:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `python -m labkit course`."""
     commands = parser.add_subparsers(dest="action", required=True)
-    about = {
-        "format": "bring notebooks into canonical form (all of them when none is named)",
-        "run": "execute notebooks and store the outputs of exactly the marked cells",
-        "sync": "derive exercises, the README's table, badges, first cells, the version's copies",
-        "pictures": "draw the pictures of docs/ from the recorded runs",
-        "record": "run experiments on a calm machine and keep their records in the lessons",
-        "edition": "run the lessons and build the course as a web site",
-        "check": "say what is not as it should be; exit status 1 when something is not",
-    }
-    for name, text in about.items():
+    for name, (_, text) in _ACTIONS.items():
         command = commands.add_parser(name, help=text, description=text)
         if name in ("format", "run"):
             several = "+" if name == "run" else "*"
@@ -201,25 +180,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do what `configure`'s arguments ask; return the exit status."""
-    return {
-        "format": lambda: _format(options.notebooks or kept()),
-        "run": lambda: _run(options.notebooks),
-        "sync": lambda: _tell(sync()),
-        "pictures": lambda: _tell(pictures()),
-        "record": lambda: _record(options.names),
-        "edition": lambda: _edition(options.executed, options.out),
-        "check": _check,
-    }[options.action]()
+    action, _ = _ACTIONS[options.action]
+    try:
+        return action(options)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
-def _tell(paths: Iterator[Path] | Sequence[Path]) -> int:
+def _tell(paths: Iterable[Path]) -> int:
     for path in paths:
         print(f"{'written' if path.exists() else 'removed'}: {path.relative_to(ROOT)}")
     return 0
 
 
-def _format(paths: Sequence[Path]) -> int:
-    for path in paths:
+def _format(options: argparse.Namespace) -> int:
+    for path in options.notebooks or kept():
         text = formatted(path)
         if text != _text(path):
             path.write_text(text, encoding="utf-8")
@@ -227,8 +203,8 @@ def _format(paths: Sequence[Path]) -> int:
     return 0
 
 
-def _run(paths: Sequence[Path]) -> int:
-    for path in paths:
+def _run(options: argparse.Namespace) -> int:
+    for path in options.notebooks:
         start = time.perf_counter()
         executed = notebooks.execute(path)
         notebooks.write(notebooks.store(executed, into=notebooks.read(path)), path)
@@ -239,34 +215,43 @@ def _run(paths: Sequence[Path]) -> int:
     return 0
 
 
-def _record(names: Sequence[str]) -> int:
-    for name in names:
+def _record(options: argparse.Namespace) -> int:
+    for name in options.names:
         print(f"{name}:")
-        try:
-            print(f"kept: {record(lessons.experiment(name)).relative_to(ROOT)}")
-        except RuntimeError as error:
-            print(error, file=sys.stderr)
-            return 1
+        print(f"kept: {record(lessons.experiment(name)).relative_to(ROOT)}")
     return 0
 
 
-def _edition(executed: Path | None, out: Path) -> int:
+def _edition(options: argparse.Namespace) -> int:
     from labkit.course import edition
 
-    try:
-        print(edition.build(out, executed=executed))
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 1
+    print(edition.build(options.out, executed=options.executed))
     return 0
 
 
-def _check() -> int:
+def _check(options: argparse.Namespace) -> int:
     found = list(problems())
     for problem in found:
         print(problem)
     print(f"{len(kept())} notebooks checked, {len(found)} problems")
     return 1 if found else 0
+
+
+_ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
+    "format": (_format, "bring notebooks into canonical form (all of them when none is named)"),
+    "run": (_run, "execute notebooks and store the outputs of exactly the marked cells"),
+    "sync": (
+        lambda options: _tell(sync()),
+        "derive exercises, the README's table, badges, first cells, the version's copies",
+    ),
+    "pictures": (
+        lambda options: _tell(pictures()),
+        "draw the pictures of docs/ from the recorded runs",
+    ),
+    "record": (_record, "run experiments on a calm machine, keep their records in the lessons"),
+    "edition": (_edition, "run the lessons and build the course as a web site"),
+    "check": (_check, "say what is not as it should be; exit status 1 when something is not"),
+}
 
 
 def _lessons_table(root: Path) -> Iterator[str]:

@@ -4,7 +4,7 @@ A check reads like this::
 
     def check_ring(ring_all_reduce):
         with checking.exercise("6.1", par="1.50 S per rank on 4 ranks") as verdict:
-            for world_size in checking.WORLD_SIZES:
+            for world_size in (2, 3, 4, 5):
                 results = checking.on_ranks(_sums, ring_all_reduce, world_size=world_size)
                 for rank, (got, expected) in enumerate(results):
                     checking.same_values(got, expected, what=f"rank {rank} of {world_size}",
@@ -13,8 +13,8 @@ A check reads like this::
             checking.at_most(sent / nbytes, 1.5, what="sent per rank", unit="S", meaning="...")
             verdict.reached = f"{sent / nbytes:.2f} S per rank"
 
-It runs on `WORLD_SIZES`, which are not all powers of two, on `LENGTHS`, which do not divide by
-them, and on `rank_data`, which differs from rank to rank and sums without rounding.
+It runs on numbers of ranks that are not all powers of two, on lengths that do not divide by them,
+and on `rank_data`, which differs from rank to rank and sums without rounding.
 
 An exercise that was not attempted fails with its own `NotImplementedError`, untouched.
 """
@@ -34,21 +34,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from labkit.course import ledger
 from labkit.launch.errors import LaunchTimeout
 from labkit.launch.launcher import launch
+from labkit.measure import wire
 from labkit.measure.calls import CallLog, Refused, WaitedTwice
 from labkit.measure.records import Record
 
 T = TypeVar("T")
 _LABKIT = Path(__file__).parents[1]
 _ALGORITHMS = tuple(str(_LABKIT / folder) for folder in ("comm", "lessons"))
-WORLD_SIZES = (2, 3, 4, 5)
-"""World sizes to try: powers of two and others."""
-LENGTHS = (1, 7, 64, 1000)
-"""Numbers of elements to try: fewer than ranks, odd, a power of two, a thousand."""
 
 
 class CheckFailed(AssertionError):
@@ -88,14 +86,9 @@ class ClaimFailed(AssertionError):
 def claim(holds: bool, expected: str, *, measured: object, records: Iterable[Record] = ()) -> None:
     """Hold the learner's run to what the lesson claims of it.
 
-    On a crowded machine a true claim can fail. So the message says not only what was expected and
-    what was measured, but also how much CPU other programs used meanwhile, and what to do.
-
-    Args:
-        holds: The claim: a relation with a loose bound, such as ``slope > 1.5``.
-        expected: The claim in words: ``"each further pair makes a call longer by half"``.
-        measured: What was measured instead, as the message shows it: ``f"{slope:.2f} times"``.
-        records: What it was computed from; they know how disturbed they are.
+    On a crowded machine a true claim can fail. So the message says not only what was expected, in
+    words, and what was measured, but also how much CPU other programs used meanwhile, as the
+    records know from which it was computed, and what to do.
 
     Raises:
         ClaimFailed: It does not hold.
@@ -132,11 +125,9 @@ class Verdict:
 
 @contextmanager
 def exercise(number: str, *, par: str) -> Iterator[Verdict]:
-    """Judge one exercise: name it in a failure; on success say so and note it in the ledger.
+    """Judge an exercise, like `1.2`: name it in a failure; on success say so and note it.
 
-    Args:
-        number: Like `1.2`.
-        par: The stated budget, as the statement words it.
+    `par` is the stated budget, as the statement words it.
     """
     verdict = Verdict()
     try:
@@ -154,29 +145,19 @@ def on_ranks(
     *args: Any,
     world_size: int,
     timeout: float = 10.0,
-    fabric: Any = None,
     checks: bool = True,
 ) -> list[Any]:
-    """Run a program on real ranks; return what each rank returned.
+    """Run ``program(*args)`` on real ranks; return what each rank returned.
 
-    An exception of the learner's code comes through as it is, with the rank named.
-
-    Args:
-        program: What the ranks run.
-        *args: Its arguments.
-        world_size: How many ranks.
-        timeout: Seconds that they get.
-        fabric: Hosts and links to run on.
-        checks: Let torch compare the ranks' calls. Then even an asynchronous call returns only when
-            all ranks have made it: not where it matters what overlaps what.
+    An exception of the learner's code comes through as it is, with the rank named. With `checks`
+    torch compares the ranks' calls, and even an asynchronous call returns only when all ranks have
+    made it: not where it matters what overlaps what.
 
     Raises:
         CheckFailed: The ranks did not finish in `timeout` seconds; shows which rank waits where.
     """
     try:
-        return launch(
-            program, *args, world_size=world_size, timeout=timeout, fabric=fabric, checks=checks
-        )
+        return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
     except LaunchTimeout as hang:
         raise CheckFailed(
             expected=f"all {world_size} ranks finish within {timeout:g} s",
@@ -255,9 +236,6 @@ def own_work() -> Iterator[None]:
 def by_hand() -> Iterator[CallLog]:
     """Log what a learner's algorithm calls on this rank: sends and receives of its own making.
 
-    Yields:
-        The log. After the block, its `calls` tell who sent what to whom and when it waited.
-
     Raises:
         CheckFailed: A collective was called, or one of labkit's own algorithms; a work was waited
             for twice, or never.
@@ -320,18 +298,15 @@ def rank_data(
     """Make a rank's input: whole numbers from -99 to 99 that differ from rank to rank.
 
     Their sums are exact in float32 in any order, so a right answer is right to the last bit, and an
-    answer that forgot or doubled a rank cannot pass.
-
-    Returns:
-        A tensor of shape `(length,)`, the same whenever the arguments are.
+    answer that forgot or doubled a rank cannot pass. The same arguments give the same data.
     """
     generator = torch.Generator().manual_seed(1_000_003 * seed + rank)
     return torch.randint(-99, 100, (length,), generator=generator).to(dtype)
 
 
-def sum_over_ranks(length: int, *, world_size: int, seed: int = 0) -> torch.Tensor:
+def sum_over_ranks(length: int, *, world_size: int) -> torch.Tensor:
     """Compute what an all_reduce of everybody's `rank_data` must give, without communication."""
-    return sum(rank_data(length, rank=rank, seed=seed) for rank in range(world_size))
+    return sum(rank_data(length, rank=rank) for rank in range(world_size))
 
 
 def same_values(got: Any, expected: torch.Tensor, *, what: str, meaning: str) -> None:
@@ -362,16 +337,10 @@ def same_values(got: Any, expected: torch.Tensor, *, what: str, meaning: str) ->
 
 
 def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
-    """Take a first look at what a learner's function returned: is it of the right kind at all?
+    """Return what a learner's function returned if it is of the right kind at all.
 
-    Args:
-        got: What it returned.
-        kind: The type that is wanted, or several. `float` admits whole numbers, no type admits
-            True and False but `bool`.
-        what: What the function is to return, in words: ``"the rank that was late"``.
-
-    Returns:
-        `got`, so that a check can say ``order = checking.answer(solve(...), list, what=...)``.
+    `float` admits whole numbers; no type admits True and False but `bool`. `what` says in words
+    what the function is to return: ``"the rank that was late"``.
 
     Raises:
         CheckFailed: It is None, or of another type; the message says which of both.
@@ -431,7 +400,7 @@ def agree(
         got: The answers, one for each case.
         right: Gives a case's right answer.
         what: What is asked for.
-        mistakes: What is usually meant -> what gives the answers which that mistake gives.
+        mistakes: As in `diagnose`, but each with what gives the answers of that mistake.
         otherwise: What to say when no mistake gives all the answers.
         unit: Of figures, which may differ by rounding; without one, answers must be equal.
         scale: What a figure is multiplied by to be shown in that unit.
@@ -471,15 +440,7 @@ def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> No
 def close_to(
     got: float, expected: float, *, within: float, what: str, unit: str, meaning: str
 ) -> None:
-    """Hold a figure to another, with a relative tolerance.
-
-    Args:
-        got: The learner's figure.
-        expected: The reference.
-        within: Largest accepted `|got / expected - 1|`.
-        what: What the figure is.
-        unit: Its unit.
-        meaning: What a miss usually means.
+    """Hold a learner's figure to another: `within` is the largest accepted `|got / expected - 1|`.
 
     Raises:
         CheckFailed: The figure is farther off, or is no number.
@@ -489,30 +450,21 @@ def close_to(
         raise CheckFailed(f"{what}: {expected:.4g} {unit} (within {within:.0%})", shown, meaning)
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Bytes that ranks sent, and how they were counted."""
-
-    matrix: Any
-    """int64 array of shape `(world_size, world_size)`: row = sender, column = receiver."""
-    how: str
-    """`on the wire`, or why they were added up from the send calls instead."""
-
-
-def sent(reports: Sequence[Any]) -> Sent:
+def sent(reports: Sequence[Any]) -> np.ndarray:
     """Add up the payload of every rank's `labkit.measure.wire.meter` report.
 
     Where the wire cannot be read, the bytes that the ranks *asked* to send are counted instead.
 
+    Returns:
+        int64, shape (world_size, world_size): row = sender, column = receiver.
+
     Raises:
         CheckFailed: The bytes on the wire are not those of the calls: something was not waited for.
     """
-    from labkit.measure import wire
-
     try:
-        return Sent(wire.payload(reports), "on the wire")
-    except wire.WireUnavailable as reason:
-        return Sent(wire.counted(reports), f"from the send calls ({reason})")
+        return wire.payload(reports)
+    except wire.WireUnavailable:
+        return wire.counted(reports)
     except wire.WireMismatch as mismatch:
         raise CheckFailed(
             "every byte that was sent belongs to a call that has ended",

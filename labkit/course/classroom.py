@@ -76,9 +76,7 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
 def draw_predictions(question: str, pairs: Sequence[tuple[float, float]]) -> Axes:
     """Draw a histogram of prediction / measurement, in steps of a factor of two.
 
-    Args:
-        question: What was asked.
-        pairs: `(predicted, measured)` of each learner, both positive; at least one.
+    Pairs are `(predicted, measured)` of each learner, both positive; there is one at least.
     """
     import numpy as np
 
@@ -110,11 +108,7 @@ def draw_predictions(question: str, pairs: Sequence[tuple[float, float]]) -> Axe
 
 
 def draw_machines(figures: Sequence[tuple[str, float, float]]) -> Axes:
-    """Draw alpha against bandwidth for every machine of the class.
-
-    Args:
-        figures: `(machine, alpha in seconds, beta in seconds per byte)`.
-    """
+    """Draw alpha against bandwidth for each `(machine, alpha in seconds, beta in s per byte)`."""
     from labkit.show import plots
 
     ax = plots.new_axes(

@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import util
 from pathlib import Path, PurePosixPath
 
@@ -50,12 +50,9 @@ _NOT_PROSE = re.compile(
 
 
 def build(out: Path, *, executed: Path | None = None, say: Callable[[str], object] = print) -> Path:
-    """Build the site; return its first page.
+    """Build the site in the folder `out`, whose content goes; return its first page.
 
-    Args:
-        out: The folder to write; what is in it goes.
-        executed: A folder with lessons that were run before; without it they are run now.
-        say: Told what happens.
+    Lessons that are in the folder `executed` were run before; the others are run now.
 
     Raises:
         RuntimeError: Sphinx or what it needs is missing, or it found something wrong.
@@ -65,9 +62,12 @@ def build(out: Path, *, executed: Path | None = None, say: Callable[[str], objec
         shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / SOURCE, source)
     for path in lesson_files():
-        run = (executed / path.name) if executed and (executed / path.name).exists() else None
-        say(f"{'reading' if run else 'running'} {path.name}")
-        page = nbformat.read(run, as_version=4) if run else _run(path)
+        if executed and (executed / path.name).exists():
+            say(f"reading {path.name}")
+            page = nbformat.read(executed / path.name, as_version=4)
+        else:
+            say(f"running {path.name}")
+            page = notebooks.execute(path, LABKIT_EDITION="1").notebook  # sliders: small multiples
         (source / "lessons").mkdir(exist_ok=True)
         nbformat.write(prepared(page, terms()), source / "lessons" / path.name)
     shutil.copytree(ROOT / "pictures", source / "pictures")
@@ -78,7 +78,7 @@ def build(out: Path, *, executed: Path | None = None, say: Callable[[str], objec
     (source / "index.md").write_text(_index(), encoding="utf-8")
     say("building the pages")
     command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(source), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env=_environment())
+    done = subprocess.run(command, capture_output=True, text=True, env=lessons.environment())
     if done.returncode:
         raise RuntimeError(
             f"Sphinx could not build the site:\n{done.stderr[-3000:]}\n"
@@ -116,27 +116,11 @@ def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
         waiting -= {key for verb, key in keys if verb == "reconcile"}
         if cell.get("id") == "imports":
             tags.append("hide-cell")
-        cell.outputs = [_page_output(output) for output in cell.outputs if not _is_noise(output)]
+        cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        for output in cell.outputs:
+            if "text/html" in output.get("data", {}):
+                output.data.pop(_WIDGET, None)
     return notebook
-
-
-def _run(path: Path) -> NotebookNode:
-    before = os.environ.get("LABKIT_EDITION")
-    os.environ["LABKIT_EDITION"] = "1"  # sliders draw small multiples
-    try:
-        return notebooks.execute(path).notebook
-    finally:
-        os.environ.pop("LABKIT_EDITION") if before is None else None
-
-
-def _is_noise(output: NotebookNode) -> bool:
-    return output.output_type == "stream" and output.name == "stderr"
-
-
-def _page_output(output: NotebookNode) -> NotebookNode:
-    if "text/html" in output.get("data", {}):
-        output.data.pop(_WIDGET, None)
-    return output
 
 
 def _linked(text: str, words: list[str]) -> str:
@@ -153,14 +137,10 @@ def _linked(text: str, words: list[str]) -> str:
 
 
 def _relinked(text: str, folder: str, site: str) -> str:
-    """Point links at the site's pages instead of the repository's files.
+    """Point a text's links at the site's pages instead of the repository's files.
 
-    Args:
-        text: Markdown.
-        folder: The folder in the repository that its links start from.
-        site: The folder on the site that the page lies in.
-
-    A file without a page is linked in the repository, or, where its address is not set, not at all.
+    They start from a folder of the repository; the page lies in a folder of the site. A file
+    without a page is linked in the repository, or, where its address is not set, not at all.
     """
     repository = hosted.address(ROOT)
 
@@ -210,10 +190,7 @@ def _exercise_pages() -> dict[str, str]:
             name = f"{path.stem}-{number.replace('.', '-')}"
             names.append(name)
             pages[f"exercises/{name}.md"] = "\n\n".join(parts) + "\n"
-        toc = "\n".join(names)
-        pages[f"exercises/{path.stem}.md"] = (
-            f"{title}\n\n```{{toctree}}\n:maxdepth: 1\n\n{toc}\n```\n"
-        )
+        pages[f"exercises/{path.stem}.md"] = f"{title}\n\n{_toctree(names)}"
     return pages
 
 
@@ -226,10 +203,7 @@ def _lesson_pages() -> dict[str, str]:
         module = importlib.import_module(f"{package}.pages")
         folder, pages = module.CAPTION.lower(), module.pages()
         found |= {f"{folder}/{name}.md": text for name, text in pages.items()}
-        toc = "\n".join(pages)
-        found[f"{folder}/index.md"] = (
-            f"# {module.CAPTION}\n\n```{{toctree}}\n:maxdepth: 1\n\n{toc}\n```\n"
-        )
+        found[f"{folder}/index.md"] = f"# {module.CAPTION}\n\n{_toctree(pages)}"
     return found
 
 
@@ -262,8 +236,7 @@ def _api() -> dict[str, str]:
             pages[f"api/{module}.md"] = (
                 f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n```\n"
             )
-    toc = "\n".join(names)
-    pages["api/index.md"] = f"# The kit\n\n```{{toctree}}\n:maxdepth: 1\n\n{toc}\n```\n"
+    pages["api/index.md"] = f"# The kit\n\n{_toctree(names)}"
     return pages
 
 
@@ -271,19 +244,18 @@ def _index() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     opening = readme.partition("<!-- end of badges -->")[2].partition("In a clone")[0]
     able = readme.partition("## After it you will be able to")[2].partition("\n## ")[0]
-    found = "\n".join(f"lessons/{path.stem}" for path in lesson_files())
-    sets = "\n".join(f"exercises/{p.stem}" for p in sorted((ROOT / "exercises").glob("*.ipynb")))
-    more = "\n".join(path[:-3] for path in _lesson_pages() if path.endswith("/index.md"))
-    guides = "\n".join(page for page in GUIDES.values())
+    found = [f"lessons/{path.stem}" for path in lesson_files()]
+    sets = [f"exercises/{path.stem}" for path in sorted((ROOT / "exercises").glob("*.ipynb"))]
+    sets += [path[:-3] for path in _lesson_pages() if path.endswith("/index.md")]
+    guides = [*GUIDES.values(), "glossary", "api/index"]
     return (
         f"# Why is my all-reduce slow?\n{_relinked(opening, '', '')}\n"
         f"## After it you will be able to\n{able}\n"
-        f"```{{toctree}}\n:caption: Lessons\n:maxdepth: 1\n\n{found}\n```\n\n"
-        f"```{{toctree}}\n:caption: Exercises and cases\n:maxdepth: 2\n\n{sets}\n{more}\n```\n\n"
-        f"```{{toctree}}\n:caption: Guides\n:maxdepth: 1\n\n{guides}\nglossary\napi/index\n```\n"
+        f"{_toctree(found, ':caption: Lessons')}\n"
+        f"{_toctree(sets, ':caption: Exercises and cases', depth=2)}\n"
+        f"{_toctree(guides, ':caption: Guides')}"
     )
 
 
-def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
+def _toctree(pages: Iterable[str], *options: str, depth: int = 1) -> str:
+    return "\n".join(["```{toctree}", *options, f":maxdepth: {depth}", "", *pages, "```\n"])

@@ -150,10 +150,7 @@ def with_grading(notebook: NotebookNode) -> NotebookNode:
 def problems(solutions: NotebookNode, *, lesson: str) -> Iterator[str]:
     """Name everything in a solutions notebook that departs from the convention above.
 
-    Args:
-        solutions: The notebook.
-        lesson: What the exercises' numbers start with: `1` for `01_gloo_scaling`, `5b` for
-            `05b_clinic`.
+    `lesson` is what its exercises' numbers start with: `1` for `01_...`, `5b` for `05b_...`.
     """
     parts: dict[str, list[NotebookNode]] = {}
     for cell in solutions.cells:

@@ -76,12 +76,7 @@ def address(root: Path) -> str:
 
 
 def badges(repository: str, path: str = "notebooks/00_start_here.ipynb") -> str:
-    """Return the badges of a notebook, as Markdown; nothing where a service cannot reach it.
-
-    Args:
-        repository: Its address.
-        path: The notebook's, from the repository's root.
-    """
+    """Return the badges of a notebook, as Markdown; nothing where a service cannot reach it."""
     match = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+)", repository)
     if match is None:
         return ""

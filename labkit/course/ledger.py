@@ -68,21 +68,11 @@ def commit(key: str, value: float) -> Entry:
 
 
 def reconcile(
-    key: str,
-    measured: float,
-    model: float | None = None,
-    *,
-    tier: Any = "MEASURED",
-    unit: str | None = None,
+    key: str, measured: float, model: float | None = None, *, tier: Any = "MEASURED"
 ) -> None:
     """Show prediction, model and measurement side by side, and keep the measurement.
 
-    Args:
-        key: The question's key in `predict`.
-        measured: The figure, in the unit of the question.
-        model: What the model computes for it, if there is one.
-        tier: Where the figure comes from: a `records.Tier` or its name.
-        unit: Unit to show when the question was never asked.
+    Figures are in the unit of the question; the tier is a `records.Tier` or its name.
     """
     result = {
         "measured": float(measured),
@@ -92,9 +82,13 @@ def reconcile(
     }
     with ledger_file.change() as book:
         book["measurements"][key] = result
-    if unit is not None:
-        book["predictions"].setdefault(key, {"question": key, "unit": unit})
-    _show_reconciled(ledger_file.entry(book, key))
+    entry = ledger_file.entry(book, key)
+    if not _in_notebook():
+        print(_as_text(entry))
+        return
+    from IPython.display import display
+
+    display({"text/plain": _as_text(entry), "text/html": _as_html(entry)}, raw=True)
 
 
 def keep(name: str, values: dict[str, Any]) -> None:
@@ -178,17 +172,6 @@ def _state(entry: Entry) -> str:
         return "Commit a figure before you run on: a guess that you wrote down is worth ten."
     late = " (after a measurement was seen: it will not count)" if entry.late else ""
     return f"✔ Committed: {entry.predicted:g} {html.escape(entry.unit)}{late}"
-
-
-def _show_reconciled(entry: Entry) -> None:
-    """Display prediction, model and measurement side by side."""
-    text = _as_text(entry)
-    if not _in_notebook():
-        print(text)
-        return
-    from IPython.display import display
-
-    display({"text/plain": text, "text/html": _as_html(entry)}, raw=True)
 
 
 def _as_text(entry: Entry) -> str:

@@ -7,6 +7,7 @@ a new lesson is a folder and its notebooks, and no other file is touched.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,6 +75,12 @@ class Experiment:
     def draw(self, found: Sequence[Record]) -> Figure:
         """Draw records of this experiment, with the ``draw`` of the lesson's ``pictures``."""
         return importlib.import_module(f"{self.package}.pictures").draw(found)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment in which another Python finds this labkit, with more variables."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
 
 
 def find() -> dict[str, Lesson]:

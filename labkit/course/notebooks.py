@@ -17,12 +17,10 @@ from __future__ import annotations
 import copy
 import datetime
 import json
-import os
 import re
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +29,7 @@ import nbformat.warnings
 from nbformat import NotebookNode
 
 from labkit.course.hosted import FOLDED
-from labkit.course.lessons import ROOT
+from labkit.course.lessons import environment
 
 MARK = "nbval-check-output"
 KEPT_CELL_METADATA = ("nbgrader", "tags")
@@ -136,14 +134,11 @@ class Executed:
     """Seconds per code cell, by cell id."""
 
 
-def execute(path: Path, *, cell_timeout: float = 300.0) -> Executed:
+def execute(path: Path, **variables: str) -> Executed:
     """Run a notebook's cells in a fresh kernel whose working folder is the notebook's own.
 
-    The run has a ledger of its own, so that it never writes into a learner's.
-
-    Args:
-        path: The notebook.
-        cell_timeout: Seconds that one cell may take.
+    The run has a ledger of its own, so that it never writes into a learner's. The environment has
+    these variables besides.
 
     Raises:
         RuntimeError: A cell raised, took too long, or ended the kernel; with the traceback.
@@ -154,14 +149,14 @@ def execute(path: Path, *, cell_timeout: float = 300.0) -> Executed:
     notebook = read(path)
     client = NotebookClient(
         notebook,
-        timeout=cell_timeout,
+        timeout=300,  # seconds that one cell may take
         kernel_name="python3",
         record_timing=True,
         resources={"metadata": {"path": str(path.parent)}},
     )
     try:
-        with _course_environment():
-            client.execute()
+        with tempfile.TemporaryDirectory(prefix="labkit-ledger-") as folder:
+            client.execute(env=environment(LABKIT_LEDGER=f"{folder}/ledger.json", **variables))
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise RuntimeError(f"{path.name} did not run to its end:\n{error}") from error
     return Executed(
@@ -196,21 +191,6 @@ def _outputs(cell: NotebookNode, count: int) -> list[NotebookNode]:
         else:
             outputs.append(output)
     return outputs
-
-
-@contextmanager
-def _course_environment() -> Iterator[None]:
-    """Let kernels find labkit, and give them a ledger that is thrown away."""
-    saved = dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="labkit-ledger-") as folder:
-        os.environ["LABKIT_LEDGER"] = str(Path(folder) / "ledger.json")
-        paths = [str(ROOT), *filter(None, [saved.get("PYTHONPATH")])]
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-        try:
-            yield
-        finally:
-            os.environ.clear()
-            os.environ.update(saved)
 
 
 def _seconds(cell: NotebookNode) -> float:

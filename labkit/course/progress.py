@@ -11,7 +11,6 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +56,14 @@ class LessonProgress:
     passed: tuple[str, ...]
     """Those whose check passed."""
 
+    def __str__(self) -> str:
+        done = "run to the end" if self.finished else "not finished"
+        line = f"{self.number:<4}{self.title:<44.44}  {done:<15}"
+        if not self.exercises:
+            return line.rstrip()
+        marks = "".join("■" if number in self.passed else "□" for number in self.exercises)
+        return f"{line}{marks} {len(self.passed)} of {len(self.exercises)} exercises passed"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -66,7 +73,18 @@ class Progress:
     entries: tuple[Entry, ...]
 
     def __str__(self) -> str:
-        return "\n".join(_told(self))
+        made = sum(entry.predicted is not None for entry in self.entries)
+        lines = [*map(str, self.steps), ""]
+        lines.append(f"predictions: {made} made, {len(self.counted)} of them count")
+        for entry in self.counted:
+            side = "above" if entry.predicted > entry.measured else "below"
+            lines.append(
+                f"  {entry.key:<24}{entry.predicted:>10.4g} against {entry.measured:.4g} "
+                f"{entry.unit}: {entry.miss:.2f} times {side}"
+            )
+        if self.typical_miss is not None:
+            lines.append(f"half of them are within a factor of {self.typical_miss:.2f}")
+        return "\n".join(lines)
 
     @property
     def counted(self) -> list[Entry]:
@@ -200,26 +218,6 @@ def main(options: argparse.Namespace) -> int:
     if options.hand_in:
         print(f"to hand in: {save(hand_in(options.name), options.hand_in)}")
     return 0
-
-
-def _told(progress: Progress) -> Iterator[str]:
-    for step in progress.steps:
-        done = "run to the end" if step.finished else "not finished"
-        marks = "".join("■" if n in step.passed else "□" for n in step.exercises)
-        passed = f"{marks} {len(step.passed)} of {len(step.exercises)} exercises passed"
-        line = f"{step.number:<4}{step.title:<44.44}  {done:<15}"
-        yield f"{line}{passed}".rstrip() if step.exercises else line.rstrip()
-    made = [entry for entry in progress.entries if entry.predicted is not None]
-    yield ""
-    yield f"predictions: {len(made)} made, {len(progress.counted)} of them count"
-    for entry in progress.counted:
-        side = "above" if entry.predicted > entry.measured else "below"
-        yield (
-            f"  {entry.key:<24}{entry.predicted:>10.4g} against {entry.measured:.4g} {entry.unit}: "
-            f"{entry.miss:.2f} times {side}"
-        )
-    if progress.typical_miss is not None:
-        yield f"half of them are within a factor of {progress.typical_miss:.2f}"
 
 
 def _is_figure(value: Any) -> bool:

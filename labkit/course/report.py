@@ -86,10 +86,7 @@ def page(
 ) -> Page:
     """Build the page: by experiment, its runs side by side, then a section for each; then logs.
 
-    Args:
-        loaded: Records by their file.
-        others: What other tools have logged.
-        card: Bytes per second of one network card, for these logs; inferred if not given.
+    `card`: bytes per second of one network card, for other tools' logs; inferred if not given.
     """
     every = [record for records in [*loaded.values(), *(log.records for log in others)]
              for record in records]  # fmt: skip

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.course import notebooks
-from labkit.course.lessons import ROOT
+from labkit.course.lessons import ROOT, environment
 
 FIRST = "notebooks/00_start_here.ipynb"
 FOLDERS = ("notebooks", "exercises", "solutions")
@@ -46,9 +46,10 @@ def main(options: argparse.Namespace) -> int:
     sys.stdout.flush()
     server.discard()  # it started the doctor's two ranks
     os.chdir(ROOT)
+    kernels = environment(JUPYTER_PREFER_ENV_PATH="1")  # not a python3 of another environment
     if os.name == "posix":  # become JupyterLab: Ctrl-C is its own, and nothing of ours stays behind
-        os.execve(sys.executable, jupyter(options), environment())
-    return subprocess.run(jupyter(options), env=environment(), check=False).returncode
+        os.execve(sys.executable, jupyter(options), kernels)
+    return subprocess.run(jupyter(options), env=kernels, check=False).returncode
 
 
 def jupyter(options: argparse.Namespace) -> Sequence[str]:
@@ -68,25 +69,8 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
     return command
 
 
-def environment() -> dict[str, str]:
-    """Return the environment in which kernels find this labkit and this Python."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "JUPYTER_PREFER_ENV_PATH": "1",  # not a python3 kernel of another environment
-    }
-
-
 def refresh(course: Path, work: Path) -> list[str]:
-    """Bring the working folder up to date.
-
-    Args:
-        course: The folder with `notebooks/`, `exercises/`, `solutions/`.
-        work: The learner's folder; made if it is not there.
-
-    Returns:
-        A line for each copy that something happened to.
-    """
+    """Bring the learner's folder up to date; return a line for each copy that was touched."""
     work.mkdir(exist_ok=True)
     try:
         manifest = dict(json.loads((work / _MANIFEST).read_text()))

@@ -43,10 +43,8 @@ _FORBIDDEN = {errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS}
 def explain(answer: dict, stderr: str) -> FabricUnavailable:
     """Turn the holder's answer into an error that a learner can act on.
 
-    Args:
-        answer: What the holder was doing (`step`), the `errno` and text of the `error`; empty
-            when it died without an answer.
-        stderr: What it wrote before.
+    The answer has what the holder was doing (`step`), the `errno` and text of the `error`; it is
+    empty when the holder died without one, and then its stderr tells.
     """
     if not answer:
         last = (stderr.strip().splitlines() or ["it said nothing"])[-1]

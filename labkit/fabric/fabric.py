@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from labkit.fabric.errors import FabricUnavailable, explain
-from labkit.fabric.plan import INTERFACE, Plan, parse_rate
+from labkit.fabric.plan import INTERFACE, MTU, Plan, parse_rate
 from labkit.launch import torchrun
 from labkit.launch.rank import Placement
 
@@ -46,7 +46,6 @@ class Fabric:
         nics: What each host's NIC carries each way, all peers together. None: no such limit.
         servers: Which server each host is a part of; None: none shares one (see `rails`).
         ranks_per_host: How many consecutive ranks share a host.
-        mtu: Largest IP packet in bytes.
         management: What a second interface of each host carries, eth1, like the one that clusters
             have for log-in and management. Ranks use eth0 unless GLOO_SOCKET_IFNAME says
             otherwise when a group is made. None: there is no second interface.
@@ -64,7 +63,6 @@ class Fabric:
         *,
         servers: Sequence[int] | None = None,
         ranks_per_host: int = 1,
-        mtu: int = 9000,
         management: str | float | None = None,
     ) -> None:
         if ranks_per_host < 1:
@@ -77,7 +75,6 @@ class Fabric:
             ),
             nics=None if nics is None else tuple(map(parse_rate, nics)),
             servers=None if servers is None else tuple(servers),
-            mtu=mtu,
             management=None if management is None else parse_rate(management),
         )
         self._holder: subprocess.Popen | None = None
@@ -89,10 +86,7 @@ class Fabric:
     ) -> "Fabric":
         """Join hosts by one switch: each has a NIC of `rate`, in both directions.
 
-        Args:
-            hosts: How many.
-            rate: Of every NIC, or one for each host.
-            **options: `ranks_per_host`, `mtu`, `management` as for `Fabric`.
+        Several rates are one for each host; the options are those of `Fabric`.
         """
         nics = [rate] * hosts if isinstance(rate, str | int | float) else list(rate)
         if len(nics) != hosts:
@@ -108,14 +102,8 @@ class Fabric:
 
         Every card is a host of this fabric, so that rank r is on server ``r // cards`` and has its
         card ``r % cards`` for itself. The ranks of one server reach each other over fast links that
-        pass no card, like NVLink.
-
-        Args:
-            servers: How many.
-            cards: How many each server has.
-            rate: Of each card, in both directions.
-            inside: Of the link between any two ranks of one server.
-            **options: `mtu` as for `Fabric`.
+        pass no card, like NVLink: `rate` is that of each card, in both directions, `inside` that of
+        the link between any two ranks of one server.
         """
         where = [card // cards for card in range(servers * cards)]
         pair_rates = [[inside if a == b else rate for b in where] for a in where]
@@ -125,11 +113,8 @@ class Fabric:
     def from_topology(cls, topology, scale: float, **options: int) -> "Fabric":
         """Give every pair of hosts the bandwidth of a pair of GPUs, scaled down.
 
-        Args:
-            topology: Has `bandwidths()`, a square matrix in bytes per second: a
-                `labkit.lessons.p2p_topology.topology.Topology`.
-            scale: With 1/1000 a link of 93 GB/s becomes one of 744 Mbit/s.
-            **options: `ranks_per_host`, `mtu` as for `Fabric`.
+        With `scale` 1/1000 a link of 93 GB/s becomes one of 744 Mbit/s. The topology has
+        `bandwidths()`, a square matrix in bytes per second, as that of lesson 04 does.
         """
         if not scale > 0:
             raise ValueError(f"scale={scale} must be above 0; 1/1000 makes 744 Mbit/s of 93 GB/s.")
@@ -144,9 +129,9 @@ class Fabric:
     def payload_rate(self, src: int, dst: int) -> float:
         """Return the bytes per second that a tensor gets from host src to host dst, alone.
 
-        The headers of Ethernet, IP and TCP take the rest of the link's rate: 0.7 % with mtu 9000.
+        The headers of Ethernet, IP and TCP take the rest of the link's rate: 0.7 %.
         """
-        share = (self.plan.mtu - _TCP_IP_HEADERS) / (self.plan.mtu + _ETHERNET_HEADER)
+        share = (MTU - _TCP_IP_HEADERS) / (MTU + _ETHERNET_HEADER)
         return self.plan.wire_rate(src, dst) / 8 * share
 
     def placement(self, rank: int, world_size: int) -> Placement:
@@ -200,7 +185,7 @@ class Fabric:
                 "Run the course in a Linux virtual machine or container.",
             )
         fastest = self.plan.fastest
-        if fastest > (ceiling := loopback_rate(wanted=fastest)):
+        if fastest > (ceiling := _loopback_rate(wanted=fastest)):
             raise ValueError(
                 f"A link of {fastest / 1e9:.4g} Gbit/s was asked for; this machine's loopback "
                 f"carries {ceiling / 1e9:.4g} Gbit/s. Choose a lower rate or scale."
@@ -242,7 +227,7 @@ class Fabric:
         self._holder, self._namespaces = holder, answer["hosts"]
 
 
-def loopback_rate(wanted: float = 0.0) -> float:
+def _loopback_rate(wanted: float = 0.0) -> float:
     """Return what one TCP connection over this machine's loopback carries, in bits per second.
 
     A shaped link can only slow traffic down, so no fabric is faster than this. Other programs can

@@ -27,6 +27,7 @@ from labkit.fabric.plan import (
     INTERFACE,
     MANAGEMENT,
     MANAGEMENT_NETWORK,
+    MTU,
     NETWORK,
     Plan,
     address,
@@ -41,7 +42,7 @@ _NO_PREFIX_ROUTE = 0x200  # IFA_F_NOPREFIXROUTE
 _OFFSETS = {"src": 12, "dst": 16}  # of the addresses in an IPv4 header
 
 
-class Builder:
+class _Builder:
     """Builds the hosts of a plan; `step` says what it is doing, for the message if it fails."""
 
     def __init__(self, plan: Plan) -> None:
@@ -83,9 +84,8 @@ class Builder:
         ipr.link("set", index=bridge, state="up")
         for host, network in enumerate(networks):
             self.step, name = "add a veth pair", f"{interface}-{host}"
-            mtu = self.plan.mtu
-            theirs = {"ifname": interface, "net_ns_fd": network, "mtu": mtu}
-            ipr.link("add", ifname=name, kind="veth", mtu=mtu, peer=theirs)
+            theirs = {"ifname": interface, "net_ns_fd": network, "mtu": MTU}
+            ipr.link("add", ifname=name, kind="veth", mtu=MTU, peer=theirs)
             ports += ipr.link_lookup(ifname=name)
             ipr.link("set", index=ports[-1], master=bridge, state="up")
         return ports
@@ -116,12 +116,8 @@ class Builder:
     def _shape(self, ipr, index: int, host: int, *, by: str) -> None:
         """Limit what an interface sends: a class per peer, and one above them for the whole NIC.
 
-        Args:
-            ipr: Speaks to the namespace of the interface.
-            index: The interface.
-            host: The host at this cable.
-            by: `"dst"` at the host's own end, where the peer is the receiver of a packet; `"src"`
-                at the bridge's end, where it is the sender.
+        By `"dst"` at the host's own end, where the peer is the receiver of a packet; by `"src"` at
+        the bridge's end, where it is the sender.
         """
         self.step = "shape with htb and u32"
         plan = self.plan
@@ -153,7 +149,7 @@ class Builder:
             ceil=int(ceil / 8),
             burst=_burst(rate),
             cburst=_burst(ceil),
-            quantum=max(self.plan.mtu, 1500) * 2,  # the bytes of a turn when classes share
+            quantum=2 * MTU,  # the bytes of a turn when classes share
             mtu=65536,
         )
 
@@ -201,7 +197,7 @@ def main() -> int:
     """Build what standard input asks for and keep it until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter interrupts the whole process group
     parent = os.getppid()
-    builder = Builder(Plan(**json.loads(sys.stdin.readline())))
+    builder = _Builder(Plan(**json.loads(sys.stdin.readline())))
     try:
         answer = {"hosts": builder.build()}
     except Exception as error:  # every failure is told: the other side explains it

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 NETWORK = "10.77.0"  # private to the fabric
 INTERFACE = "eth0"
 MANAGEMENT, MANAGEMENT_NETWORK = "eth1", "10.78.0"  # the second interface, where hosts have one
+MTU = 9000  # the largest IP packet in bytes
 MOST_HOSTS = 64  # n hosts need n^2 shaping rules; 64 hosts take some seconds to build
 
 _UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -21,11 +22,9 @@ def address(host: int, network: str = NETWORK) -> str:
 
 
 def parse_rate(rate: str | float) -> float:
-    """Return a rate in bits per second.
+    """Return a rate in bits per second: a number, or text with a unit as `tc` writes it.
 
-    Args:
-        rate: Bits per second as a number, or text with a unit as `tc` writes it:
-            `"200mbit"`, `"1gbit"`, `"1.5gbit"` (1 gbit = 1e9 bits per second).
+    `"200mbit"`, `"1gbit"`, `"1.5gbit"`: 1 gbit is 1e9 bits per second.
 
     Raises:
         ValueError: the text has no known unit, or the rate is not a positive finite number.
@@ -59,8 +58,6 @@ class Plan:
     servers: tuple[int, ...] | None = None
     """Which server each host is a part of: what stays in a server does not pass a NIC. None: none
     shares a server."""
-    mtu: int = 9000
-    """Largest IP packet in bytes."""
     management: float | None = None
     """What each host may send through a second interface; None: it has none."""
 
@@ -75,8 +72,6 @@ class Plan:
             )
         if self.servers is not None and len(self.servers) != self.hosts:
             raise ValueError(f"servers has {len(self.servers)} entries for {self.hosts} hosts.")
-        if not 576 <= self.mtu <= 65535:
-            raise ValueError(f"mtu={self.mtu} must be between 576 and 65535 bytes.")
 
     @property
     def hosts(self) -> int:

@@ -134,9 +134,7 @@ class Failure:
 def reraise(failures: list[Failure], world_size: int) -> None:
     """Raise the first rank's own exception, naming every rank that failed likewise.
 
-    Args:
-        failures: In order of arrival; at least one.
-        world_size: Number of ranks of the launch.
+    The failures are in order of arrival; there is one at least.
     """
     first = failures[0]
     alike = sorted(f.rank for f in failures if f.signature == first.signature)

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -207,8 +207,7 @@ class _Run:
         store.set(f"case-{self.rank}", json.dumps([stack, calls()]))
         if store.add("late", 1) == 1:
             time.sleep(_DUMP_TIME)
-            one = _Run(self.name, store, self.rank, self.world_size, self.timeout)
-            told = LaunchTimeout(self.timeout, one.case())
+            told = LaunchTimeout(self.timeout, replace(self, store=store).case())
             print(f"labkit.launch.errors.LaunchTimeout: {told}", file=sys.stderr, flush=True)
             store.set("over", "late")
         else:
@@ -244,13 +243,13 @@ def _shared_store(rank: int, world_size: int) -> Store:
     if _store is None:
         import torch.distributed as dist
 
-        deadline = time.monotonic() + join_timeout()
+        deadline = time.monotonic() + _join_timeout()
         # Rank 0 makes the store, unless torchrun's agent has.
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         store = _connect(world_size, deadline, make=rank == 0 and not agent)
         answers = dist.PrefixStore("labkit-roll-call", store)
-        me = describe(rank, default_backend())
-        _present = roll_call(answers, me, world_size=world_size, deadline=deadline)
+        me = _describe(rank, default_backend())
+        _present = _roll_call(answers, me, world_size=world_size, deadline=deadline)
         _store = store
     return _store
 
@@ -271,17 +270,15 @@ def _connect(world_size: int, deadline: float, *, make: bool = False) -> Store:
     return dist.TCPStore(*address, is_master=make, multi_tenant=True, wait_for_workers=False)
 
 
-def join_timeout() -> float:
+def _join_timeout() -> float:
     """Return the seconds to wait for the other ranks: LABKIT_JOIN_TIMEOUT, or 120."""
     return float(os.environ.get(JOIN_TIMEOUT, "120"))
 
 
-def describe(rank: int, backend: str = "gloo") -> dict[str, Any]:
+def _describe(rank: int, backend: str = "gloo") -> dict[str, Any]:
     """Return this rank's answer to the roll call.
 
-    Args:
-        rank: Its number.
-        backend: What carries its tensors: a rank that sees no GPU of its own cannot join NCCL.
+    The backend is in it because a rank that sees no GPU of its own cannot join NCCL.
     """
     try:
         version = metadata.version("labkit")
@@ -300,17 +297,11 @@ def describe(rank: int, backend: str = "gloo") -> dict[str, Any]:
     }
 
 
-def roll_call(store: Store, me: dict, *, world_size: int, deadline: float) -> list[dict[str, Any]]:
-    """Answer, and wait for everybody's answer.
+def _roll_call(store: Store, me: dict, *, world_size: int, deadline: float) -> list[dict[str, Any]]:
+    """Answer with `me`, from `_describe`; return everybody's answers, by rank.
 
-    Args:
-        store: A store that all ranks share, used by nothing else.
-        me: This rank's answer, from `describe`.
-        world_size: How many ranks there must be.
-        deadline: Until when they must have answered, on the monotonic clock.
-
-    Returns:
-        The answers, by rank.
+    The store is shared by all ranks and used by nothing else; the deadline is on the monotonic
+    clock.
 
     Raises:
         LaunchError: Ranks did not answer in time, or run other versions; names them.
@@ -322,9 +313,7 @@ def roll_call(store: Store, me: dict, *, world_size: int, deadline: float) -> li
         raise _too_few(f"ranks {missing} are missing", world_size)
     answers = [json.loads(store.get(key)) for key in keys]
     for name in _ALIKE:
-        versions: dict[str, list[int]] = {}
-        for rank, answer in enumerate(answers):
-            versions.setdefault(answer[name], []).append(rank)
+        versions = _grouped(answers, name)
         if len(versions) > 1:
             found = "; ".join(
                 f"{version} on ranks {ranks} ({answers[ranks[0]]['host']})"
@@ -336,7 +325,7 @@ def roll_call(store: Store, me: dict, *, world_size: int, deadline: float) -> li
 
 def _too_few(found: str, world_size: int) -> LaunchError:
     return LaunchError(
-        f"{world_size} ranks were announced, but {found} after {join_timeout():g} s. "
+        f"{world_size} ranks were announced, but {found} after {_join_timeout():g} s. "
         "Is every node started, with the same address and port, and can it reach them? "
         f"{JOIN_TIMEOUT}=600 waits longer. "
         f"If torchrun did not start this process: unset {', '.join(_MARKS)}."
@@ -361,9 +350,15 @@ def nodes() -> tuple[Node, ...]:
 
     A node is what torchrun or Slurm calls so; without them, a host.
     """
-    ranks: dict[str, list[int]] = {}
-    for rank, one in enumerate(_present):
-        ranks.setdefault(one["node"], []).append(rank)
     return tuple(
-        Node(tuple(on), Machine.from_dict(_present[on[0]]["machine"])) for on in ranks.values()
+        Node(tuple(ranks), Machine.from_dict(_present[ranks[0]]["machine"]))
+        for ranks in _grouped(_present, "node").values()
     )
+
+
+def _grouped(answers: list[dict[str, Any]], name: str) -> dict[str, list[int]]:
+    """Return the ranks that gave the same answer, by that answer."""
+    ranks: dict[str, list[int]] = {}
+    for rank, answer in enumerate(answers):
+        ranks.setdefault(answer[name], []).append(rank)
+    return ranks

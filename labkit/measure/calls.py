@@ -127,7 +127,7 @@ class WaitedTwice(RuntimeError):
     """A second `wait` for the same work: gloo's would wait for another message, and never end."""
 
 
-class CallLog:
+class CallLog(Observer):
     """Context manager that lists this process's calls, at some tens of microseconds each.
 
     Args:
@@ -137,10 +137,10 @@ class CallLog:
     """
 
     def __init__(self, *, only: Collection[str] | None = None) -> None:
+        super().__init__()
         self._only = only
         self._entries: list[_Entry] = []
         self._start = 0
-        self._touches = _Touches(self)
 
     @property
     def calls(self) -> list[Call]:
@@ -153,15 +153,26 @@ class CallLog:
                 _state.install()
             _state.logs.append(self)
             self._start = next(_state.positions) + 1
-        self._touches.__enter__()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *exception: object) -> None:
-        self._touches.__exit__(*exception)
+        super().__exit__(*exception)
         with _state.lock:
             _state.logs.remove(self)
             if not _state.logs:
                 _state.uninstall()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Note which memory this thread's operators read and write."""
+        kwargs = kwargs or {}
+        if func.namespace == "aten" and any(entry.call.waited is None for entry in self._entries):
+            reads, writes = [], []
+            for key, write in _uses(func):
+                value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
+                found = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+                (writes if write else reads).extend(found)
+            self._touch(reads, writes, str(func.overloadpacket))
+        return func(*args, **kwargs)
 
     def _touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
         """Note what touches the buffer of a call that is under way."""
@@ -207,9 +218,9 @@ class _State:
         functional.impl("wait_tensor", _wait_tensor, "BackendSelect", with_keyset=True)
         self._undo += [library._destroy, functional._destroy]
         for owner, replacements in _REPLACEMENTS.items():
-            for name, make in replacements.items():
+            for name, instead in replacements.items():
                 original = getattr(owner, name)
-                setattr(owner, name, functools.wraps(original)(make(original)))
+                setattr(owner, name, _method(original, instead))
                 self._undo.append(functools.partial(setattr, owner, name, original))
 
     def uninstall(self) -> None:
@@ -319,63 +330,56 @@ def _wait_tensor(keyset: Any, tensor: torch.Tensor) -> torch.Tensor:
     return result
 
 
-# How the methods of torch's classes are replaced: each maker gets the original.
+# What replaces methods of torch's classes: each gets the original first.
+
+
+def _method(original: Callable, instead: Callable) -> Callable:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return instead(original, self, *args, **kwargs)
+
+    return method
 
 
 def _reporting(by: str) -> Callable:
-    def make(original: Callable) -> Callable:
-        def method(self: dist.Work, *args: Any, **kwargs: Any) -> Any:
-            if by == "wait":
-                if self in _state.waited and any(log._only is not None for log in _state.logs):
-                    raise WaitedTwice("this work was waited for before")
-                _state.waited.add(self)
-            result = original(self, *args, **kwargs)
-            if by != "is_completed" or result:
-                caller = sys._getframe(1).f_code.co_filename
-                _state.ended(self, by, blocking=caller == _TORCH_DISTRIBUTED)
-            return result
-
-        return method
-
-    return make
-
-
-def _get_future(original: Callable) -> Callable:
-    def method(self: dist.Work) -> Any:
-        future = original(self)
-        _state.futures[id(future)] = (future, self)
-        return future
-
-    return method
-
-
-def _reporting_future(original: Callable) -> Callable:
-    def method(self: Any) -> Any:
-        result = original(self)
-        future, work = _state.futures.get(id(self), (None, None))
-        if future is self and result is not False:
-            _state.ended(work, "future")
+    def report(original: Callable, self: dist.Work, *args: Any, **kwargs: Any) -> Any:
+        if by == "wait":
+            if self in _state.waited and any(log._only is not None for log in _state.logs):
+                raise WaitedTwice("this work was waited for before")
+            _state.waited.add(self)
+        result = original(self, *args, **kwargs)
+        if by != "is_completed" or result:
+            caller = sys._getframe(2).f_code.co_filename  # of the method
+            _state.ended(self, by, blocking=caller == _TORCH_DISTRIBUTED)
         return result
 
-    return method
+    return report
 
 
-def _start_coalescing(original: Callable) -> Callable:
-    def method(self: dist.ProcessGroup, *args: Any) -> Any:
-        _state.batch = []
-        return original(self, *args)
-
-    return method
+def _get_future(original: Callable, self: dist.Work) -> Any:
+    future = original(self)
+    _state.futures[id(future)] = (future, self)
+    return future
 
 
-def _end_coalescing(original: Callable) -> Callable:
-    def method(self: dist.ProcessGroup, *args: Any) -> Any:
-        work, entries = original(self, *args), _state.batch or []
-        _state.batch = None
-        _state.started(work, entries)
-        return work
+def _ask_future(original: Callable, self: Any) -> Any:
+    result = original(self)
+    future, work = _state.futures.get(id(self), (None, None))
+    if future is self and result is not False:
+        _state.ended(work, "future")
+    return result
 
-    return method
+
+def _start_coalescing(original: Callable, self: dist.ProcessGroup, *args: Any) -> Any:
+    _state.batch = []
+    return original(self, *args)
+
+
+def _end_coalescing(original: Callable, self: dist.ProcessGroup, *args: Any) -> Any:
+    work, entries = original(self, *args), _state.batch or []
+    _state.batch = None
+    _state.started(work, entries)
+    return work
 
 
 _REPLACEMENTS: dict[type, dict[str, Callable]] = {
@@ -386,36 +390,13 @@ _REPLACEMENTS: dict[type, dict[str, Callable]] = {
         "get_future": _get_future,
     },
     torch._C.Future: {
-        name: _reporting_future
-        for name in ("wait", "value", "done")
-        if hasattr(torch._C.Future, name)
+        name: _ask_future for name in ("wait", "value", "done") if hasattr(torch._C.Future, name)
     },
     dist.ProcessGroup: {
         "_start_coalescing": _start_coalescing,
         "_end_coalescing": _end_coalescing,
     },
 }
-
-
-class _Touches(Observer):
-    """Sees this thread's operators, and tells the log which memory they read and write."""
-
-    def __init__(self, log: CallLog) -> None:
-        super().__init__()
-        self.log = log
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func.namespace == "aten" and any(
-            entry.call.waited is None for entry in self.log._entries
-        ):
-            reads, writes = [], []
-            for key, write in _uses(func):
-                value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
-                found = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-                (writes if write else reads).extend(found)
-            self.log._touch(reads, writes, str(func.overloadpacket))
-        return func(*args, **kwargs)
 
 
 @functools.cache

@@ -52,12 +52,9 @@ def one_line(text: object, most: int = 400) -> str:
 
 
 def load(path: Path, *, what: str, schemas: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Read a JSON file whose ``version`` says which schema it keeps.
+    """Read a JSON file whose ``version`` says which of the schemas it keeps.
 
-    Args:
-        path: The file.
-        what: What it should be: ``"hand-in of this course"``.
-        schemas: By the versions that can be read.
+    `what` says what it should be: ``"hand-in of this course"``.
 
     Raises:
         ValueError: It is none; the message names the file and the reason, in one line.

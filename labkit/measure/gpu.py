@@ -1,7 +1,8 @@
 """What one GPU can show by itself: copies, kernels, both at once, and memory lent to a process.
 
-Every function takes the device. On ``"cpu"`` the same code runs by the wall clock, without streams
-or pinned memory: that is how it is tested, and says nothing about any GPU.
+Every function takes the device and `iters`, the repetitions. On ``"cpu"`` the same code runs by the
+wall clock, without streams or pinned memory: that is how it is tested, and says nothing about any
+GPU.
 """
 
 from __future__ import annotations
@@ -48,11 +49,7 @@ def copies(
 ) -> list[Record]:  # fmt: skip
     """Copy a batch to the GPU in the eight ways: pinned or not, blocking or not, on which stream.
 
-    Args:
-        shape: Of the batch, float32.
-        n: Rows and columns of the matrices that are multiplied before and after.
-        iters: Repetitions.
-        device: Where to.
+    The batch is float32; matrices of n rows and columns are multiplied before and after.
 
     Returns:
         Eight records of the whole step. `values`: ``held``, the seconds that Python is held in
@@ -119,10 +116,7 @@ def directions(nbytes: int = 400_000_000, *, iters: int = 10, device: str = "cud
 def launches(nbytes: int = 102_400_000, *, iters: int = 20, device: str = "cuda") -> list[Record]:
     """Time the launch of a kernel, and `PIECES` small kernels against one over the same bytes.
 
-    Args:
-        nbytes: Of all pieces together; the same is done with four floats in each.
-        iters: Repetitions.
-        device: Where the kernels run.
+    All pieces together have `nbytes`; the same is done with four floats in each.
 
     Returns:
         A record per case, of all its kernels. `values`: ``per_launch``, seconds of a kernel, and
@@ -151,13 +145,7 @@ def beside(
 ) -> list[Record]:  # fmt: skip
     """Time matrix products and copies, each alone and both at once, on streams of their own.
 
-    Args:
-        n: Rows and columns of the matrices (float16).
-        products: Matrix products per measurement.
-        nbytes: Bytes of a copy.
-        copies: Copies per measurement.
-        iters: Repetitions.
-        device: Where.
+    A measurement is of so many `products` of n x n matrices (float16), and `copies` of `nbytes`.
 
     Returns:
         Records of the products, of copies to pinned host memory by a copy engine ("engine"), and

@@ -68,10 +68,8 @@ def _uncollected() -> Iterator[None]:
 def read(paths: Iterable[Path | str], *, progress: Progress | None = None) -> list[Log]:
     """Read the logs of other tools.
 
-    Args:
-        paths: The files. Those that the ranks of a job wrote, one each (NCCL Inspector, flight
-            recorder), become one `Log` if they lie in one folder.
-        progress: Told how far it is, for large files.
+    Files that the ranks of a job wrote, one each (NCCL Inspector, flight recorder), become one
+    `Log` if they lie in one folder. `progress` is told how far it is, for large files.
 
     Raises:
         OSError: A file cannot be opened.

@@ -186,7 +186,7 @@ class _Test:
             most = 2 if self.name == "all_reduce" else 1
             told = ""
             if self.name not in ("broadcast", "reduce", "sendrecv") and 0 < ratio < most:
-                self.devices.world_size = round(most / (most - ratio))
+                self.devices.inferred = round(most / (most - ratio))
                 told = f"; {self.devices.world_size} follow from busbw / algbw = {ratio:.4g}"
             self.say(self.last, f"no full list of ranks{told}")
         return self
@@ -243,16 +243,7 @@ def _result(
     *,
     values: dict[str, Any],
 ) -> Record:
-    """Make the record of a row.
-
-    Args:
-        collective: As in torch.distributed; None if nobody knows.
-        key: Size in bytes, type, operation, root (-1: none), whether in place.
-        seconds: The samples.
-        about: The test's settings.
-        where: Where it comes from.
-        values: Other figures.
-    """
+    """Make the record of a row: `key` is size, type, operation, root (-1: none), in place."""
     nbytes, dtype, redop, root, in_place = int(key[0]), *key[1:3], int(key[3]), key[4]
     params = {name: value for name, value in about.items() if value not in (None, "")}
     params |= {"dtype": dtype, "redop": redop, "in_place": in_place}
@@ -268,10 +259,7 @@ def _result(
 def parse(lines: Iterable[str], say: Say, *, name: str = "") -> list[Record]:
     """Read the text of any number of tests.
 
-    Args:
-        lines: The text.
-        say: Told what cannot be read.
-        name: The file's name: it may tell the collective where the text does not.
+    The file's `name` may tell the collective where the text does not.
 
     Returns:
         A record for each size, type and place of each test; a test that is repeated adds samples.

@@ -42,15 +42,12 @@ class Devices:
     """Host and GPU, by rank."""
     complete: bool = True
     inferred: int | None = None
+    """The number of ranks, where they are not all listed."""
 
     @property
     def world_size(self) -> int | None:
         """Number of ranks, None where nobody knows."""
         return len(self.ranks) if self.ranks and self.complete else self.inferred
-
-    @world_size.setter
-    def world_size(self, ranks: int) -> None:
-        self.inferred = ranks
 
     @property
     def hosts(self) -> list[str]:

@@ -169,10 +169,8 @@ def bus_factor(collective: str, world_size: int) -> float:
 def suspicious(record: Record, ceilings: Mapping[str, float]) -> list[str]:
     """Return the reasons to doubt a record; empty where there is none.
 
-    Args:
-        record: What to look at.
-        ceilings: The machine's own measured ceilings in bytes per second, by name, such as
-            ``{"loopback": 4.1e9}``. A ring cannot have a bus bandwidth above that of its link.
+    Ceilings are what this machine was measured to carry, in bytes per second, by name, such as
+    ``{"loopback": 4.1e9}``. A ring cannot have a bus bandwidth above that of its link.
     """
     busbw = record.busbw
     if busbw is None:
@@ -202,12 +200,9 @@ def save(records: Sequence[Record], path: Path | str) -> Path:
 def load(
     path: Path | str, *, recorded: bool = False, experiment: str | None = None
 ) -> list[Record]:
-    """Read the records that `save` wrote.
+    """Read the records that `save` wrote: of one experiment if it is named.
 
-    Args:
-        path: The JSON file.
-        recorded: Whether to call them RECORDED: they come from another machine or time.
-        experiment: Keep this experiment's records only.
+    With `recorded` they are called RECORDED: they come from another machine or time.
 
     Raises:
         ValueError: If the file is not a record file, or of a version that this labkit cannot read;
@@ -244,14 +239,11 @@ def _record(entry: dict[str, Any], version: int) -> Record:
 
 _MACHINE = foreign.table(
     {
-        "cpu_model": foreign.text(),
+        **dict.fromkeys(("cpu_model", "system", "python", "torch"), foreign.text()),
         "cpus": {"type": "integer", "minimum": 0},
         "cpu_quota": foreign.FIGURE,
         "memory": {"type": "integer"},
         "gpus": foreign.array(foreign.text(), most=10_000),
-        "system": foreign.text(),
-        "python": foreign.text(),
-        "torch": foreign.text(),
         "virtual": foreign.BOOLEAN,
     }
 )

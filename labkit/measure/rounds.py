@@ -27,10 +27,8 @@ def rounds(reports: Sequence[Report]) -> list[list[Message]]:
     """Return the messages of a block, round by round.
 
     A message from one rank to another matches the receives of the same tag in the order of both
-    programs. Messages without content (receipts) order the others and are left out.
-
-    Args:
-        reports: one `Report` per rank, in the order of the ranks.
+    programs. Messages without content (receipts) order the others and are left out. The reports
+    are in the order of the ranks.
 
     Raises:
         ValueError: a receive has no send, a send has no receive, or the block did something else

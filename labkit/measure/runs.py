@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,13 +76,8 @@ def repeat_if_disturbed(
 ) -> T:
     """Measure; while `unrest` is above `limit`, say so and measure again. The calmest run counts.
 
-    Args:
-        measure: One run.
-        unrest: How disturbed a run was, in a measure of its own: 1.3 for calls of one case that
-            differ 1.3-fold, say. It must not depend on what one hopes to see.
-        limit: Above it a run is disturbed.
-        attempts: Runs at most.
-        say: Told of each repetition.
+    `unrest` tells how disturbed a run was, in a measure of its own: 1.3 for calls of one case that
+    differ 1.3-fold, say. It must not depend on what one hopes to see.
     """
     runs = [measure()]
     while unrest(runs[-1]) > limit and len(runs) < attempts:
@@ -95,28 +90,21 @@ class Disturbed(RuntimeError):
     """Other programs used the machine during every attempt; the message says how much."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Calm:
-    limit: float
-    attempts: int
-
-
-_asked: ContextVar[_Calm | None] = ContextVar("calm", default=None)
+_asked: ContextVar[tuple[float, int] | None] = ContextVar("calm", default=None)
+"""What `calm` was given."""
 
 
 @contextlib.contextmanager
 def calm(limit: float = 0.1, attempts: int = 5) -> Iterator[None]:
     """Have `watched`, within the block, repeat what other programs disturbed.
 
-    Args:
-        limit: CPUs; more than that used by other programs is a disturbance.
-        attempts: Runs of one measurement at most.
+    They do where they use more than `limit` CPUs. A measurement is tried so often at most.
 
     Example:
         >>> with calm(limit=0.1, attempts=3):
         ...     records = watched(lambda: [])
     """
-    token = _asked.set(_Calm(limit, attempts))
+    token = _asked.set((limit, attempts))
     try:
         yield
     finally:
@@ -132,24 +120,21 @@ def watched(
     hour: the figure is an average, and a repetition repeats all of it. What was watched inside
     `measure` already, and what was not measured here and now, stays as it is.
 
-    Args:
-        measure: Launches ranks and returns their records.
-        say: Told of each repetition, and where the system does not tell.
-
     Raises:
         Disturbed: Within `calm`: no attempt was calm enough.
     """
     asked, attempts = _asked.get(), []
+    limit, most = asked or (float("inf"), 1)
     while True:
         with sched.others() as others:
             found = measure()
         cpus = _most(others.cpus)
-        if asked is None or cpus is None or cpus <= asked.limit or not any(map(_unwatched, found)):
+        if cpus is None or cpus <= limit or not any(map(_unwatched, found)):
             break
         attempts.append(f"{cpus:.2f}")
-        if len(attempts) == asked.attempts:
+        if len(attempts) == most:
             raise Disturbed(
-                f"calm(limit={asked.limit:g}): in {len(attempts)} attempts other programs used "
+                f"calm(limit={limit:g}): in {len(attempts)} attempts other programs used "
                 f"{', '.join(attempts)} CPUs. Close them and try again, or raise the limit; "
                 "`top` shows who they are."
             )

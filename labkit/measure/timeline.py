@@ -1,17 +1,15 @@
 """The traces of all ranks side by side: who came late, what was hidden, what was exposed."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labkit.measure.tables import Table
-from labkit.measure.trace import MAIN, NETWORK, Clock, Kind, RankTrace, Span, Tracer, covered
+from labkit.measure.trace import MAIN, NETWORK, Clock, Kind, RankTrace, Span, covered
 
 BUSY = (Kind.COMPUTE, Kind.INPUT)
 TALKING = (Kind.COLLECTIVE, Kind.WAIT, Kind.MOVE)
-MARKER = "labkit clock marker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +20,9 @@ class Arrival:
     shows is, on each rank, the wait for the last one plus the time to move the bytes.
     """
 
-    name: str
     call: int
-    step: int
     begins: tuple[float, ...]
     """By rank: when it entered the collective (seconds on the common clock)."""
-    ends: tuple[float, ...]
-    """By rank: when it left."""
 
     @property
     def last(self) -> int:
@@ -39,16 +33,6 @@ class Arrival:
     def complete(self) -> float:
         """When the last rank arrived."""
         return max(self.begins)
-
-    @property
-    def waits(self) -> tuple[float, ...]:
-        """By rank: seconds it waited for the last one."""
-        return tuple(min(self.complete, e) - b for b, e in zip(self.begins, self.ends, strict=True))
-
-    @property
-    def transfer(self) -> float:
-        """Seconds from the last arrival to the last rank's end."""
-        return max(self.ends) - self.complete
 
     @property
     def straggler_delay(self) -> float:
@@ -149,9 +133,10 @@ class Timeline:
         """Return the spans as rows of plain values, to be kept in a record."""
         start = self.begin
         return [
-            [s.rank, s.name, str(s.kind), s.begin - start, s.end - start, *_rest(s)]
+            [s.rank, s.name, str(s.kind), s.begin - start, s.end - start, s.channel, s.step, s.call,
+             s.nbytes]
             for s in self.spans
-        ]
+        ]  # fmt: skip
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence], *, clock_error: float = 0.0) -> "Timeline":
@@ -183,22 +168,11 @@ class Timeline:
         )
 
 
-def save_chrome(
-    timeline: Timeline, path: str | Path, *, profiles: Mapping[int, str] | None = None
-) -> Path:
+def save_chrome(timeline: Timeline, path: str | Path) -> Path:
     """Save a timeline as Chrome trace JSON, which https://ui.perfetto.dev opens; return the path.
 
     Format: "Trace Event Format" (Google, 2016): complete events (``ph: X``) with times in
     microseconds, ``pid`` = rank, ``tid`` = channel; time 0 is the first span's begin.
-
-    Args:
-        timeline: what to save.
-        path: the file to write.
-        profiles: by rank, the text of that rank's ``profiler.export_chrome_trace``, which has a
-            clock of its own. The profiled block must contain a `clock_marker` of the rank's tracer.
-
-    Raises:
-        ValueError: a profile or its rank's trace has no clock marker.
     """
     threads, events = {MAIN: 1, NETWORK: 2}, []
     for rank in timeline.ranks:
@@ -218,44 +192,13 @@ def save_chrome(
                 "args": {key: value for key, value in about.items() if value is not None},
             }
         )
-    for rank, text in (profiles or {}).items():
-        events += _profile_events(timeline, rank, json.loads(text)["traceEvents"])
     path = Path(path)
     path.write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}))
     return path
 
 
-@contextmanager
-def clock_marker(tracer: Tracer) -> Iterator[None]:
-    """Record one short span both in ``tracer`` and in the torch profiler that is running."""
-    from torch.profiler import record_function
-
-    with tracer.span(MARKER, Kind.COMPUTE), record_function(MARKER):
-        yield
-
-
-def _profile_events(timeline: Timeline, rank: int, events: list[dict]) -> Iterator[dict]:
-    ours = [s.begin for s in timeline.of(rank) if s.name == MARKER]
-    theirs = [e["ts"] for e in events if e.get("name") == MARKER and "ts" in e]
-    if not ours or not theirs:
-        raise ValueError(
-            f"rank {rank}: no clock marker in {'the profile' if ours else 'the trace'}. Put "
-            "`with clock_marker(tracer): pass` inside the profiled block."
-        )
-    shift = (min(ours) - timeline.begin) * 1e6 - min(theirs)
-    process = 1000 + rank  # beside the timeline's own processes, not among their threads
-    yield _name("process_name", process, 0, f"rank {rank}: torch.profiler")
-    for event in events:
-        if event.get("ph") == "X":
-            yield event | {"pid": process, "ts": event["ts"] + shift}
-
-
 def _name(what: str, pid: int, tid: int, name: str) -> dict:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
-
-
-def _rest(span: Span) -> tuple:
-    return span.channel, span.step, span.call, span.nbytes
 
 
 def _times(spans: Iterable[Span]) -> list[tuple[float, float]]:
@@ -269,8 +212,7 @@ def _arrival(call: int, spans: list[Span | None]) -> Arrival:
             f"collective number {call} is, by rank, {names}. All ranks must trace the same "
             "collectives in the same order (None: this rank traced fewer)."
         )
-    begins, ends = zip(*_times(spans), strict=True)
-    return Arrival(names[0], call, spans[0].step, begins, ends)
+    return Arrival(call, tuple(span.begin for span in spans))
 
 
 def _split(span: Span, complete: dict[int, float]) -> list[Span]:

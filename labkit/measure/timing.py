@@ -32,30 +32,14 @@ class Summary:
         return f"{middle} {unit} ({low} to {high}, {self.count} samples)"
 
 
-def time_calls(
-    fn: Callable[[], Any],
-    *,
-    warmup: int = 5,
-    iters: int = 20,
-    group: Any = None,
-    align: bool = True,
-) -> list[float]:
-    """Call ``fn`` repeatedly on this rank and return the seconds that each call took.
+def time_calls(fn: Callable[[], Any], *, warmup: int = 5, iters: int = 20) -> list[float]:
+    """Call ``fn`` repeatedly on this rank and return the seconds that each of ``iters`` calls took.
 
-    Every rank of the group calls this, with the same numbers. Before each call the ranks meet in a
-    barrier, which is not part of the time. The clock stops when the work is done: a Work that
-    ``fn`` returns, or a list of them, is waited for, and so is a GPU.
-
-    Args:
-        fn: What to time; called without arguments.
-        warmup: Calls that are made first and not counted: they connect, allocate and load.
-        iters: Calls that are counted.
-        group: The process group whose ranks are aligned; the default group if not given.
-        align: Whether to meet in a barrier before each call. Without it ranks drift apart, and a
-            call's time includes the wait for the others.
-
-    Returns:
-        ``iters`` durations in seconds, in order.
+    Every rank calls this, with the same numbers. Before each call the ranks meet in a barrier,
+    which is not part of the time: without it they drift apart, and a call's time includes the wait
+    for the others. The clock stops when the work is done: a Work that ``fn`` returns, or a list of
+    them, is waited for, and so is a GPU. The first ``warmup`` calls connect, allocate and load;
+    they are not counted.
 
     Example:
         >>> import torch, torch.distributed as dist
@@ -66,15 +50,19 @@ def time_calls(
         >>> [len(samples) for samples in launch(program, world_size=2)]
         [10, 10]
     """
+    import torch
+    import torch.distributed as dist
+
     if iters < 1 or warmup < 0:
         raise ValueError(
             f"iters must be at least 1 and warmup at least 0, got {iters=}, {warmup=}."
         )
-    meet = _barrier(group) if align else _nothing
+    meet = dist.barrier if dist.is_initialized() else _nothing
     for _ in range(warmup):
         meet()
         _wait(fn())
-    settle = _cuda_synchronize()  # the first call may have been the first to use a GPU
+    gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # perhaps since the first call
+    settle = torch.cuda.synchronize if gpu else _nothing
     samples = []
     clock = time.perf_counter
     for _ in range(iters):
@@ -90,8 +78,7 @@ def time_calls(
 def slowest(per_rank: Sequence[Sequence[float]]) -> list[float]:
     """Return the time of each iteration: that of the rank that took longest.
 
-    Args:
-        per_rank: ``per_rank[r][i]`` is rank r's time of iteration i.
+    ``per_rank[r][i]`` is rank r's time of iteration i.
 
     Example:
         >>> slowest([[1.0, 5.0], [2.0, 4.0]])
@@ -121,19 +108,6 @@ def _wait(result: Any) -> None:
         for work in result if isinstance(result, list | tuple) else (result,):
             if hasattr(work, "wait"):
                 work.wait()
-
-
-def _barrier(group: Any) -> Callable[[], Any]:
-    import torch.distributed as dist
-
-    return (lambda: dist.barrier(group=group)) if dist.is_initialized() else _nothing
-
-
-def _cuda_synchronize() -> Callable[[], Any]:
-    import torch
-
-    in_use = torch.cuda.is_available() and torch.cuda.is_initialized()
-    return torch.cuda.synchronize if in_use else _nothing
 
 
 def _nothing() -> None:

@@ -148,11 +148,11 @@ class Tracer:
         self._idle = threading.Condition()
 
     @classmethod
-    def aligned(cls, *, group=None, synchronize: Callable[[], None] | None = None) -> "Tracer":
+    def aligned(cls, *, synchronize: Callable[[], None] | None = None) -> "Tracer":
         """Agree on a clock with the other ranks (a collective) and start with all of them."""
-        clock, rank = _agree(group=group), dist.get_rank(group)
-        dist.barrier(group)
-        return cls(clock, rank, synchronize=synchronize)
+        clock = _agree()
+        dist.barrier()
+        return cls(clock, dist.get_rank(), synchronize=synchronize)
 
     def next_step(self) -> None:
         """Count what follows to the next training step."""
@@ -181,14 +181,9 @@ class Tracer:
     ) -> Launched:
         """Start a collective in the background and record it on the network channel.
 
-        Args:
-            name: what to call it.
-            start: starts it and returns the Work, as ``lambda: dist.all_reduce(t, async_op=True)``.
-            nbytes: the bytes of its buffer.
-
-        Returns:
-            What to ``wait`` for. The span ends when the backend says that the work is done (its
-            future), whether or not anybody waits.
+        ``start`` returns the Work, as ``lambda: dist.all_reduce(t, async_op=True)`` does. Returned
+        is what to ``wait`` for; but the span ends when the backend says that the work is done (its
+        future), whether or not anybody waits.
         """
         call, step, begin = self._next_call(), self.step, self.clock.now()
         work = start()
@@ -230,43 +225,37 @@ class Tracer:
         return self.clock.now()
 
 
-def _agree(*, group=None, rounds: int = 20, trust_kernel: bool = True) -> Clock:
-    """Agree on rank 0's clock. A collective: every rank of ``group`` calls it.
-
-    Args:
-        group: the process group; None is the default group.
-        rounds: round trips per rank where clocks differ; the fastest one counts.
-        trust_kernel: use the kernel's clock as it is where all ranks share it. False measures
-            round trips in any case, which shows how good that estimate is.
+def _agree() -> Clock:
+    """Agree on rank 0's clock: a collective. Of 20 round trips per rank the fastest counts.
 
     Returns:
         This rank's clock. Under one kernel its error is the timer's resolution; over a network
         it is half of the fastest round trip (D. Mills, RFC 5905, section 8).
     """
-    identities = [None] * dist.get_world_size(group)
-    dist.all_gather_object(identities, _kernel_identity(), group=group)
-    if trust_kernel and identities[0] is not None and len(set(identities)) == 1:
+    identities = [None] * dist.get_world_size()
+    dist.all_gather_object(identities, _kernel_identity())
+    if identities[0] is not None and len(set(identities)) == 1:
         return Clock(0.0, time.get_clock_info("perf_counter").resolution, "one kernel")
-    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     stamp = torch.zeros(2, dtype=torch.float64, device=device)
     clock = Clock(0.0, 0.0, "round trips")
-    for other in range(1, dist.get_world_size(group)):  # in turn: they must not disturb each other
-        trips = range(rounds + 1)  # the first opens the connection
-        if dist.get_rank(group) == 0:
+    for other in range(1, dist.get_world_size()):  # in turn: they must not disturb each other
+        trips = range(21)  # the first opens the connection
+        if dist.get_rank() == 0:
             for _ in trips:
-                dist.recv(stamp, group=group, group_src=other)
+                dist.recv(stamp, other)
                 stamp[0] = time.perf_counter()
-                dist.send(stamp, group=group, group_dst=other)
-        elif dist.get_rank(group) == other:
-            clock = min((_round_trip(stamp, group) for _ in trips), key=lambda trip: trip.error)
-        dist.barrier(group)
+                dist.send(stamp, other)
+        elif dist.get_rank() == other:
+            clock = min((_round_trip(stamp) for _ in trips), key=lambda trip: trip.error)
+        dist.barrier()
     return clock
 
 
-def _round_trip(stamp: torch.Tensor, group) -> Clock:
+def _round_trip(stamp: torch.Tensor) -> Clock:
     begin = time.perf_counter()
-    dist.send(stamp, group=group, group_dst=0)
-    dist.recv(stamp, group=group, group_src=0)
+    dist.send(stamp, 0)
+    dist.recv(stamp, 0)
     end = time.perf_counter()
     return Clock(float(stamp[0]) - (begin + end) / 2, (end - begin) / 2, "round trips")
 

@@ -21,7 +21,7 @@ without a message, "ready to send" and "ready to receive". So what rank i sends 
 `matrix` returns the left side. `payload` returns the first term on the right, by this rule: where
 the block held nothing but sends and receives, both terms are known from the calls, and must add up
 to the kernel's count to the last byte. Where a collective of the library ran, its messages cannot
-be seen; the payload of each pair is then taken to be a multiple of `unit` bytes, and the rest must
+be seen; the payload of each pair is then taken to be a multiple of `UNIT` bytes, and the rest must
 be a whole number of headers. What does not add up is refused.
 """
 
@@ -49,6 +49,11 @@ HEADER = 48
 SEGMENT = 2**20
 """Largest message that gloo's collectives send; larger tensors go in several (gloo's
 kMaxSegmentSize)."""
+
+UNIT = 4096
+"""Bytes: what the payload of collectives is taken to be a multiple of."""
+_AMBIGUOUS = UNIT // math.gcd(UNIT, HEADER)
+"""So many headers are themselves a multiple of the unit."""
 
 # Offsets in struct tcp_info (linux/tcp.h). The last two came with Linux 4.19.
 _BYTES_RECEIVED, _BYTES_SENT, _BYTES_RETRANS, _TCP_INFO_BYTES = 128, 200, 208, 216
@@ -132,9 +137,6 @@ def meter() -> Iterator[Meter]:
     All groups of the process are counted together. The block must wait for whatever it starts.
     Where the counts cannot be read the block runs all the same, its calls are listed, and `matrix`
     says what is missing.
-
-    Yields:
-        A `Meter`, whose `report` is this rank's row of `matrix`.
     """
     result, log, reason = Meter(), CallLog(), _unavailable_to_group()
     before = {} if reason else _settled()
@@ -159,8 +161,7 @@ def meter() -> Iterator[Meter]:
 def matrix(reports: Sequence[Report]) -> np.ndarray:
     """Return every byte that each rank sent to each other rank, headers included.
 
-    Args:
-        reports: one `Report` per rank, in any order.
+    Of each rank's `Report`, in any order.
 
     Returns:
         int64, shape (world_size, world_size): row = sender, column = receiver.
@@ -191,15 +192,11 @@ def matrix(reports: Sequence[Report]) -> np.ndarray:
     return sent
 
 
-def payload(reports: Sequence[Report], *, unit: int = 4096) -> np.ndarray:
+def payload(reports: Sequence[Report]) -> np.ndarray:
     """Return the payload that each rank sent to each other rank, without gloo's headers.
 
-    The rule is at the top of this module.
-
-    Args:
-        reports: one `Report` per rank, in any order.
-        unit: bytes; used only when the block called collectives of the library. Every message must
-            then be a multiple of it: choose tensors that divide by 2 x world_size x unit.
+    The rule is at the top of this module. Where the block called collectives of the library, every
+    message must be a multiple of `UNIT`: choose tensors that divide by 2 x world_size x UNIT.
 
     Returns:
         int64, shape (world_size, world_size): row = sender, column = receiver.
@@ -220,7 +217,7 @@ def payload(reports: Sequence[Report], *, unit: int = 4096) -> np.ndarray:
     if all(call.kind in ("send", "recv") for report in reports for call in report.calls):
         return _confirmed(sent, reports)
     pairs = np.ndenumerate(sent)
-    return np.array([_multiple(int(x), unit, *pair) for pair, x in pairs]).reshape(sent.shape)
+    return np.array([_multiple(int(x), *pair) for pair, x in pairs]).reshape(sent.shape)
 
 
 def counted(reports: Sequence[Report]) -> np.ndarray:
@@ -261,22 +258,19 @@ def _confirmed(sent: np.ndarray, reports: Sequence[Report]) -> np.ndarray:
     return asked
 
 
-def _multiple(sent: int, unit: int, src: int, dst: int) -> int:
-    """Return the largest multiple of `unit` that leaves a whole number of headers in `sent`."""
-    ambiguous = unit // math.gcd(unit, HEADER)
-    """So many headers are themselves a multiple of the unit."""
-    possible = range(min(ambiguous, sent // HEADER + 1))
-    headers = next((k for k in possible if (sent - HEADER * k) % unit == 0), None)
+def _multiple(sent: int, src: int, dst: int) -> int:
+    """Return the largest multiple of `UNIT` that leaves a whole number of headers in `sent`."""
+    possible = range(min(_AMBIGUOUS, sent // HEADER + 1))
+    headers = next((k for k in possible if (sent - HEADER * k) % UNIT == 0), None)
     if headers is None:
         raise WireMismatch(
-            f"rank {src} sent {sent} bytes to rank {dst}: not a multiple of unit={unit} plus whole "
-            f"{HEADER}-byte headers. Choose tensors whose bytes divide by 2 x world_size x unit, "
-            "or a smaller unit."
+            f"rank {src} sent {sent} bytes to rank {dst}: not a multiple of {UNIT} plus whole "
+            f"{HEADER}-byte headers. Choose tensors whose bytes divide by 2 x world_size x {UNIT}."
         )
-    if 6 * (sent // SEGMENT) >= ambiguous:
+    if 6 * (sent // SEGMENT) >= _AMBIGUOUS:
         raise WireMismatch(
-            f"rank {src} sent {sent} bytes to rank {dst}: so many messages that {ambiguous} "
-            f"headers could pass for payload. Use a larger unit than {unit}."
+            f"rank {src} sent {sent} bytes to rank {dst}: so many messages that {_AMBIGUOUS} "
+            "headers could pass for payload. Send less in one block."
         )
     return sent - HEADER * headers
 

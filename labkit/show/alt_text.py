@@ -50,12 +50,10 @@ class Alternative:
 
 
 def describe(on: Axes | Figure, text: str, *, table: Table | None = None) -> None:
-    """Give a picture its text alternative.
+    """Give a picture, or one panel of it, its text alternative.
 
-    Args:
-        on: The picture, or one panel of it.
-        text: What it shows, with the figures that matter: what you would say over the telephone.
-        table: The data in it; without one, what `labkit.show.plots` drew.
+    The text has the figures that matter: it is what you would say over the telephone. The table has
+    the data; without one, what `labkit.show.plots` drew stands for them.
     """
     alternative = of(on)
     alternative.text.append(" ".join(text.split()))

@@ -19,11 +19,7 @@ def draw(runs: Mapping[str, Sequence[Record]], *, ax: Axes | None = None) -> Axe
     """Draw the cases that runs have in common: a row per case, a mark per run and setting.
 
     Where all of them moved known bytes it is bus bandwidth, which may be compared between sizes
-    and numbers of ranks; else it is time.
-
-    Args:
-        runs: Records by the name of their run; all of one experiment.
-        ax: Where to draw; axes of its own if not given.
+    and numbers of ranks; else it is time. Runs are records of one experiment, by name.
 
     Raises:
         ValueError: The runs have no case in common.

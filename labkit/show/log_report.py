@@ -44,14 +44,14 @@ Series = dict[tuple, dict[int, list[Record]]]
 """What is the same but for its size; by size, what was measured, perhaps on several hosts."""
 
 
-def together(logs: Sequence[Log], *, most: int = 4) -> list[Log]:
-    """Put the logs of one tool into one where there are more than `most` of it."""
+def together(logs: Sequence[Log]) -> list[Log]:
+    """Put the logs of one tool into one where there are more than four of it."""
     tools: dict[str, list[Log]] = defaultdict(list)
     for log in logs:
         tools[log.tool].append(log)
     found = []
     for tool, own in tools.items():
-        if len(own) <= most or tool == P2P_TEST:
+        if len(own) <= 4 or tool == P2P_TEST:
             found += own
             continue
         whole = Log(tool, [path for log in own for path in log.paths])
@@ -66,10 +66,7 @@ def together(logs: Sequence[Log], *, most: int = 4) -> list[Log]:
 def add(page: Page, log: Log, *, card: float | None = None) -> None:
     """Add a section for one log.
 
-    Args:
-        page: Where to.
-        log: What was read.
-        card: Bytes per second of one network card; inferred from the log if not given.
+    `card`: bytes per second of one network card; inferred from the log if not given.
     """
     files = f"{len(log.paths)} files" if len(log.paths) > 1 else log.paths[0].name
     page.heading(f"{log.tool}: {files}")
@@ -87,16 +84,10 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
             page.picture(_matrix(record))
         return
     for part in _pictures(known):
-        page.picture(_curves(part, card=card))
-    tables = (
-        _doubts(known, card),
-        _fits(known),
-        _stragglers(timed),
-        _outliers(known),
-        _figures(timed),
-    )
-    for table in tables:
-        if table is not None and table.rows:
+        page.picture(_curves(part, card))
+    for table in (_doubts(known, card), _fits(known), _stragglers(timed), _outliers(known),
+                  _figures(timed)):  # fmt: skip
+        if table.rows:
             page.table(table)
 
 
@@ -124,12 +115,7 @@ def _facts(log: Log, card: float | None) -> list[list[str]]:
 
 
 def _wire(record: Record, card: float | None) -> float | None:
-    """Return what one rank can send, in bytes per second: NVLink inside a host, a card between.
-
-    Args:
-        record: The measurement.
-        card: Bytes per second of one network card; None if nobody knows.
-    """
+    """Return what one rank can send, in bytes per second: NVLink inside a host, a card between."""
     if record.params.get("hosts") == 1:
         names = record.provenance.machine.gpus
         return next((x for part, x in NVLINK.items() if names and part in names[0]), None)
@@ -175,7 +161,7 @@ def _explain(record: Record, wire: float) -> str | None:
     return "; or ".join(told)
 
 
-def _doubts(records: Sequence[Record], card: float | None) -> Table | None:
+def _doubts(records: Sequence[Record], card: float | None) -> Table:
     """List the highest figure of each series that is above its wire, and what would explain it."""
     rows = []
     for name, sizes in _series(records).items():
@@ -185,12 +171,10 @@ def _doubts(records: Sequence[Record], card: float | None) -> Table | None:
             highest = best.busbw / 1e9, speed / 1e9, best.busbw / speed
             rows.append([_name(name), best.nbytes, *(round(x, 2) for x in highest), said])
     columns = ["above the wire", "bytes", "busbw GB/s", "wire GB/s", "times", "would explain it"]
-    return Table(columns, rows) if rows else None
+    return Table(columns, rows)
 
 
-def _curves(
-    records: Sequence[Record], *, card: float | None = None, ax: Axes | None = None
-) -> Axes:
+def _curves(records: Sequence[Record], card: float | None) -> Axes:
     """Draw bus bandwidth over size beside the wire, a line per collective and set of ranks.
 
     Where there are several records of a size (of several hosts, say) the line is their median, with
@@ -198,7 +182,7 @@ def _curves(
     """
     ax = plots.new_axes(
         "Bus bandwidth by size", x="S, the largest buffer of a rank", xunit="bytes",
-        y="busbw", yunit="GB/s", xscale="log", ax=ax,
+        y="busbw", yunit="GB/s", xscale="log",
     )  # fmt: skip
     best, series = {}, _series(records)
     for number, (name, sizes) in enumerate(series.items()):
@@ -220,14 +204,14 @@ def _curves(
     return ax
 
 
-def _matrix(record: Record, *, ax: Axes | None = None) -> Axes:
+def _matrix(record: Record) -> Axes:
     """Draw a matrix of the P2P test, and say which pairs are slower than is usual."""
     latency = bool(record.params.get("latency"))
     values = np.array(record.values["matrix"], dtype=float) * (1e6 if latency else 1e-9)
     names = [f"GPU {i}" for i in range(len(values))]
     columns = [f"GPU {i}" for i in range(values.shape[1] if values.ndim == 2 else 0)]
     unit = "µs" if latency else "GB/s"
-    ax = plots.new_axes(f"{record.case} [{unit}]", x="to", y="from", ax=ax)
+    ax = plots.new_axes(f"{record.case} [{unit}]", x="to", y="from")
     plots.matrix(ax, values, rows=names, columns=columns, log=not latency)
     plots.stamp(ax, Tier.RECORDED, record.provenance)
     pairs = {(i, j): x for (i, j), x in np.ndenumerate(values) if i != j and np.isfinite(x)}
@@ -262,12 +246,8 @@ def _figures(records: Sequence[Record]) -> Table:
     return Table(columns, shown[:_MOST_ROWS], title)
 
 
-def _fits(records: Sequence[Record]) -> Table | None:
-    """Fit alpha + beta S to each series; say where the line is farthest from the figures.
-
-    Returns:
-        None where there are no three sizes of anything.
-    """
+def _fits(records: Sequence[Record]) -> Table:
+    """Fit alpha + beta S to each series of three sizes; say where the line is farthest off."""
     rows = []
     for name, sizes in _series(records).items():
         if len(sizes) < 3:
@@ -284,17 +264,15 @@ def _fits(records: Sequence[Record]) -> Table | None:
         "A worst error far above the median one is a jump that no line can make: a change of "
         "protocol, algorithm or path."
     )
-    return Table(columns, rows, title) if rows else None
+    return Table(columns, rows, title)
 
 
-def _outliers(records: Sequence[Record]) -> Table | None:
+def _outliers(records: Sequence[Record]) -> Table:
     """Compare hosts by the records in which each takes part, among records of one series and size.
 
     A record is slow below `SLOW` of their median. Of a slow pair the log does not say whose fault
-    it is: the host that is in most of the slow ones is suspect.
-
-    Returns:
-        A row per host, the worst first; None where there is nothing to compare, or nothing slow.
+    it is: the host that is in most of the slow ones is suspect. Hosts stand in rows, the worst
+    first; there are none where nothing is slow.
     """
     named = [record for record in records if record.values.get("hosts")]
     shares: dict[str, list[float]] = defaultdict(list)
@@ -309,15 +287,14 @@ def _outliers(records: Sequence[Record]) -> Table | None:
         [host, len(own), sum(share < SLOW for share in own), statistics.median(own), min(own)]
         for host, own in shares.items()
     ]
-    if not any(row[2] for row in rows):
-        return None
     rows.sort(key=lambda row: (-row[2] / row[1], row[3]))
     columns = ["host", "records", f"below {SLOW:g} of usual", "median share", "lowest share"]
-    rows = [[*row[:3], round(row[3], 3), round(row[4], 3)] for row in rows]
+    slow = any(row[2] for row in rows)
+    rows = [[*row[:3], round(row[3], 3), round(row[4], 3)] for row in rows if slow]
     return Table(columns, rows, "A slow pair accuses both: measure the first ones again, alone.")
 
 
-def _stragglers(records: Sequence[Record]) -> Table | None:
+def _stragglers(records: Sequence[Record]) -> Table:
     """Say which ranks come last to their collectives, where every rank has its own time."""
     rows = []
     for record in records:
@@ -328,7 +305,7 @@ def _stragglers(records: Sequence[Record]) -> Table | None:
                 spread = record.values["spread"] * 1e6
                 rows.append([record.case, rank, f"{shortest[rank]:.0%}", round(spread, 1)])
     columns = ["call", "rank", "last in", "the others waited µs"]
-    return Table(columns, rows, "Who keeps the others waiting") if rows else None
+    return Table(columns, rows, "Who keeps the others waiting")
 
 
 def _key(record: Record) -> tuple:

@@ -38,9 +38,9 @@ __all__ = [
     "stamp_published", "style",
 ]  # fmt: skip
 
+_PER_SECOND = {"µs": 1e6, "ms": 1e3}
 INK, SOFT, FAINT = "#222222", "#666666", "#dddddd"
 _SHADES = LinearSegmentedColormap.from_list("labkit", ["#f3f7fb", "#7fb3d5", "#0b4a7d"])
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +99,9 @@ def new_axes(
 ) -> Axes:
     """Make axes in the course's look, or dress the ones given.
 
-    Args:
-        title: What the picture says, rather than what it plots.
-        x: What the horizontal axis shows.
-        y: What the vertical axis shows.
-        xunit: Its unit; with `bytes` the ticks read KiB, MiB, GiB.
-        yunit: The vertical axis's unit.
-        xscale: `linear` or `log`.
-        yscale: `linear` or `log`.
-        ax: Axes to dress; a figure of its own if not given.
-        size: Inches, for a figure of its own.
-        pad: Points between picture and title.
+    The title says what the picture says, rather than what it plots; `x` and `y` what the axes show.
+    Of an axis with the unit `bytes` the ticks read KiB, MiB, GiB. Scales are `linear` or `log`. The
+    size is in inches, for a figure of its own; `pad` points are between picture and title.
     """
     if ax is None:
         ax = new_figure(size=size)[1][0]
@@ -129,11 +121,8 @@ def new_axes(
 def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: str = "") -> Axes:
     """Say under the picture how its figures came to be: the tier, and where and when.
 
-    Args:
-        ax: The panel.
-        tier: A `records.Tier` or its name; several, joined by ``+``, where one panel shows several.
-        provenance: A `records.Provenance`: machine, versions, date.
-        note: More: the model's parameters.
+    A panel that shows several tiers names them all. The provenance is a `records.Provenance`; the
+    note may say more, such as a model's parameters.
     """
     tiers = [tier] if isinstance(tier, str) else tier
     parts = [" + ".join(map(str, tiers)), str(provenance) if provenance else "", note]
@@ -216,16 +205,9 @@ def bars(
 ) -> Axes:
     """Draw horizontal bars from top to bottom, each with its spread and its figure written out.
 
-    Args:
-        ax: Where to draw; its horizontal axis has the unit.
-        labels: A name for each bar.
-        values: Medians.
-        low: 10th percentiles.
-        high: 90th percentiles.
-        label: Heading of the data table.
-        crosses: By a bar's number: the figure beside it that a cross marks.
-        series: Style of the bars: one for all, or one each.
-        value_format: How a figure is written, like `{:.2f} S`; three digits if not given.
+    Values are medians, `low` and `high` the 10th and 90th percentiles. Crosses mark a figure beside
+    a bar, by the bar's number. `series` is the style of all bars, or one each. A figure is written
+    like `{:.2f} S`, with three digits if no format is given. The data table's heading is `label`.
     """
     values = np.asarray(values, dtype=float)
     looks = [style(s) for s in np.broadcast_to(series, len(values))]
@@ -276,25 +258,15 @@ def ladder(
 ) -> Axes:
     """Draw records as bars below each other, each beside what a model predicted for it.
 
-    Stamped with the records' tiers and provenance, and described in words.
-
-    Args:
-        records: What to compare; a cross marks `Record.predicted` where there is one.
-        title: What the picture shows.
-        x: What the axis measures.
-        unit: Of the axis.
-        xscale: `linear` or `log`.
-        names: A name for each bar; the records' cases if not given.
-        series: Style of the bars: one for all, or one each.
-        value_format: How a figure is written.
-        note: Added to the stamp.
-        ax: Where to draw; axes of its own if not given.
+    A cross marks `Record.predicted` where there is one; a bar is named by its record's case if no
+    names are given. The picture is stamped with the records' tiers, provenance and the note, and
+    described in words. The other arguments are those of `new_axes` and `bars`.
     """
     names = [record.case for record in records] if names is None else names
     size = (9, 1.4 + 0.42 * len(records))
     ax = new_axes(title, x=x, xunit=unit, xscale=xscale, ax=ax, size=size)
     medians, band = spread(records, unit)
-    scale = {"µs": 1e6, "ms": 1e3}[unit]
+    scale = _PER_SECOND[unit]
     predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
     bars(ax, names, medians, **band, crosses=predicted, series=series, value_format=value_format)
     if predicted:
@@ -322,14 +294,8 @@ def matrix(
 ) -> Axes:
     """Draw a matrix as a heat map with its figures written in; NaN stays empty.
 
-    Args:
-        ax: Where to draw; its labels say what rows and columns are.
-        values: Two-dimensional.
-        rows: Names of the rows.
-        columns: Names of the columns.
-        value_format: How a figure is written; three digits if not given.
-        log: Shade by the logarithm, for values that span decades.
-        shades_from: The values of the lightest and the darkest shade; if not given, those drawn.
+    With `log` shades go by the logarithm, for values that span decades. `shades_from` has the
+    values of the lightest and the darkest shade; if not given, they are the extremes drawn.
     """
     values = np.asarray(values, dtype=float)
     shades = np.log10(np.where(values > 0, values, np.nan)) if log else values
@@ -355,7 +321,7 @@ def spread(
     records: Sequence[Record], unit: Literal["µs", "ms"]
 ) -> tuple[list[float], dict[str, list[float]]]:
     """Return what `line` and `bars` draw of records: medians, and the band around them."""
-    scale = {"µs": 1e6, "ms": 1e3}[unit]
+    scale = _PER_SECOND[unit]
     summaries = [record.summary for record in records]
     band = {"low": [s.p10 * scale for s in summaries], "high": [s.p90 * scale for s in summaries]}
     return [s.median * scale for s in summaries], band
@@ -407,11 +373,11 @@ def _dress(axis: Axis, name: str, *, unit: str, scale: str) -> None:
 
 def _as_bytes(nbytes: float, _: int | None = None) -> str:
     """Write a number of bytes with a binary unit."""
-    power = 0
-    while abs(nbytes) >= 1024 and power < len(_UNITS) - 1:
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(nbytes) < 1024:
+            return f"{nbytes:.3g} {unit}"
         nbytes /= 1024
-        power += 1
-    return f"{nbytes:.3g} {_UNITS[power]}"
+    return f"{nbytes:.3g} PiB"
 
 
 def _between(axis: Axis, value: float) -> str:

@@ -129,13 +129,7 @@ def draw(
     """Draw what ranks traced, each collective split into waiting and moving.
 
     The upper bars of a lane are the rank's own thread, the thin ones below them the collectives
-    that run in the background.
-
-    Args:
-        timeline: What to draw; one or two steps are readable.
-        title: What the picture says.
-        ax: Where to draw; axes of its own if not given.
-        until: End of the time axis in seconds, to put two pictures on one scale.
+    that run in the background. One or two steps are readable. The rest is as for `draw_lanes`.
     """
     split = timeline.split()
     bars = [

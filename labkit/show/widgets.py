@@ -10,31 +10,17 @@ from __future__ import annotations
 import html
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from labkit.show import alt_text
 
-
-@dataclass(frozen=True, slots=True)
-class Logarithmic:
-    """A slider over powers of ten."""
-
-    low: float
-    high: float
-    start: float | None = None
+Control = tuple | list
 
 
-Control = tuple | Sequence[Any] | Logarithmic
-
-
-def log(low: float, high: float, start: float | None = None) -> Logarithmic:
-    """Make a control for `explore` that spans decades: `alpha=log(1e-6, 1e-3)`.
-
-    It starts at the geometric mean of its ends if `start` is not given.
-    """
-    return Logarithmic(low, high, start)
+def log(low: float, high: float, start: float) -> Control:
+    """Make a control for `explore` that spans decades: `alpha=log(1e-6, 1e-3, 1e-5)`."""
+    return ("log", low, high, start)
 
 
 def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -> Any:
@@ -43,10 +29,9 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     Args:
         draw: A pure function of the controls' values that returns `Axes` or a `Figure`.
         title: What one can find out with it.
-        **controls: By name of `draw`'s argument: `(low, high)` or `(low, high, step)` is a slider
-            that starts in the middle, `(low, high, step, start)` starts where it says; a list is a
-            choice that starts at its first item; `(list, start)` starts at that item; `log(low,
-            high)` is a slider over powers of ten.
+        **controls: By name of `draw`'s argument: `(low, high, step, start)` is a slider, `log(low,
+            high, start)` one over powers of ten; a list is a choice that starts at its first item,
+            `(list, start)` one that starts at that item.
 
     Returns:
         The widget, when nothing can display it; in a notebook it displays itself.
@@ -56,16 +41,16 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
 
     Example:
         >>> from labkit.show.plots import new_axes
-        >>> box = explore(lambda n, S: new_axes(f"{n} ranks"), n=(2, 64), S=[1e6, 1e9])
+        >>> box = explore(lambda n, S: new_axes(f"{n} ranks"), n=(2, 64, 1, 8), S=[1e6, 1e9])
 
-        Two controls: a slider from 2 to 64 that starts at 33, and a choice of two sizes.
+        Two controls: a slider from 2 to 64 that starts at 8, and a choice of two sizes.
     """
     import ipywidgets
     from IPython import get_ipython
 
-    if os.environ.get("LABKIT_EDITION"):  # a page to read has no kernel behind its sliders
-        return display(None, static=_small_multiples(draw, title=title, **controls), plain=title)
     fields = {name: _field(name, control) for name, control in controls.items()}
+    if os.environ.get("LABKIT_EDITION"):  # a page to read has no kernel behind its sliders
+        return display(None, static=_small_multiples(draw, title, fields), plain=title)
     picture = ipywidgets.HTML()
 
     def redraw(_: Any = None) -> None:
@@ -84,15 +69,8 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     return display(box, static=static, plain="a picture with sliders")
 
 
-def _small_multiples(draw: Callable[..., Any], *, title: str = "", **controls: Control) -> str:
-    """Return what `explore` shows as HTML without widgets: each control at its ends and its start.
-
-    Args:
-        draw: As for `explore`.
-        title: As for `explore`.
-        **controls: As for `explore`.
-    """
-    fields = {name: _field(name, control) for name, control in controls.items()}
+def _small_multiples(draw: Callable[..., Any], title: str, fields: dict[str, Any]) -> str:
+    """Return `explore` as HTML without widgets: each control at its ends and its start."""
     start = {name: field.value for name, field in fields.items()}
     said = {name: f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in start.items()}
     pictures = []
@@ -137,38 +115,24 @@ def _field(name: str, control: Control) -> Any:
         "layout": ipywidgets.Layout(width="36em"),
     }
     match control:
-        case Logarithmic():
-            decades = [math.log10(bound) for bound in (control.low, control.high)]
-            start = control.start or math.sqrt(control.low * control.high)
+        case ("log", low, high, start):
             return ipywidgets.FloatLogSlider(
-                min=decades[0], max=decades[1], step=0.05, value=start, readout_format=".3g", **look
-            )
+                min=math.log10(low), max=math.log10(high), step=0.05, value=start,
+                readout_format=".3g", **look,
+            )  # fmt: skip
         case list() if control:
             return ipywidgets.Dropdown(options=_options(control), value=control[0], **look)
         case (list() as choices, start) if start in choices:
             return ipywidgets.Dropdown(options=_options(choices), value=start, **look)
-        case (low, high, *rest) if len(rest) <= 2 and all(_is_number(v) for v in control):
-            return _slider(low, high, rest, look)
+        case (low, high, step, start) if all(isinstance(x, int | float) for x in control):
+            whole = all(isinstance(x, int) for x in control)
+            kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
+            return kind(min=low, max=high, step=step, value=start, **look)
     raise ValueError(
-        f"{name}={control!r} is no control: give (low, high), (low, high, step), "
-        "(low, high, step, start), log(low, high), a list of choices, or (list, start)."
+        f"{name}={control!r} is no control: give (low, high, step, start), log(low, high, start), "
+        "a list of choices, or (list, start)."
     )
-
-
-def _slider(low: float, high: float, rest: list[float], look: dict[str, Any]) -> Any:
-    import ipywidgets
-
-    whole = all(isinstance(value, int) for value in (low, high, *rest))
-    step = rest[0] if rest else (1 if whole else (high - low) / 100)
-    middle = low + round((high - low) / 2 / step) * step
-    start = rest[1] if len(rest) == 2 else middle
-    kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
-    return kind(min=low, max=high, step=step, value=start, **look)
 
 
 def _options(choices: list[Any]) -> list[tuple[str, Any]]:
     return [(f"{c:,.4g}" if isinstance(c, float) else str(c), c) for c in choices]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Who sent how much to whom: as a heat map, as ranks with arrows, and round by round."""
+"""Who sent how much to whom: as a heat map, and round by round as ranks with arrows."""
 
 from __future__ import annotations
 
@@ -8,110 +8,47 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
 from labkit.measure.rounds import Message
 from labkit.show import plots, widgets
 
 
-def heat_map(
-    sent: Any, *, nbytes: int, title: str = "Sent, in units of S", ax: Axes | None = None
-) -> Axes:
-    """Draw a wire matrix with its figures: row = sender, column = receiver.
+def heat_map(sent: Any, *, nbytes: int, title: str = "Sent, in units of S") -> Axes:
+    """Draw a wire matrix with its figures, in units of S = `nbytes`.
 
-    Args:
-        sent: bytes, shape (world_size, world_size), as `labkit.measure.wire.payload` returns.
-        nbytes: S; the figures are in units of it.
-        title: what the picture says.
-        ax: where to draw; axes of its own if not given.
+    `sent` is as `labkit.measure.wire.payload` returns it: bytes, row = sender, column = receiver.
     """
     shares = np.asarray(sent) / nbytes
     ranks = [f"{rank}" for rank in range(len(shares))]
     size = 2.2 + 0.62 * len(shares)
-    ax = plots.new_axes(title, x="Receiver", y="Sender", ax=ax, size=(size + 0.6, size))
+    ax = plots.new_axes(title, x="Receiver", y="Sender", size=(size + 0.6, size))
     ax.grid(visible=False)
     plots.matrix(ax, shares, rows=ranks, columns=ranks, value_format="{:.3g}")
     plots.describe(ax, f"{title}. {_told(shares)}")
     return ax
 
 
-def arrows(
-    sent: Any, *, nbytes: int, title: str = "Sent, in units of S", ax: Axes | None = None
-) -> Axes:
-    """Draw ranks on a circle with an arrow for each pair: its width and its label are the bytes.
+def play(found: Sequence[Sequence[Message]], *, world_size: int, nbytes: int, title: str) -> Any:
+    """Show rounds one after another, by a slider; where widgets are not rendered, the first.
 
-    Args:
-        sent: bytes, shape (world_size, world_size): row = sender, column = receiver.
-        nbytes: S; the labels are in units of it.
-        title: what the picture says.
-        ax: where to draw; axes of its own if not given.
+    `found` is what `labkit.measure.rounds.rounds` returns; the arrows' labels are in units of S =
+    `nbytes`. Ranks that rest are drawn, too.
     """
-    shares = np.asarray(sent) / nbytes
-    n, most = len(shares), float(np.max(shares, initial=0.0)) or 1.0
-    ax = _stage(title, n, ax)
-    for src, dst in np.argwhere(shares > 0):
-        _arrow(ax, _place(src, n), _place(dst, n), shares[src, dst], most)
-    plots.describe(ax, f"{title}. {_told(shares)}")
-    return ax
-
-
-def one_round(
-    found: Sequence[Sequence[Message]],
-    number: int,
-    *,
-    world_size: int,
-    nbytes: int,
-    title: str = "",
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the messages of one round, counted from 1.
-
-    Args:
-        found: what `labkit.measure.rounds.rounds` returns.
-        number: which round.
-        world_size: how many ranks there are, also those that rest.
-        nbytes: S.
-        title: of the picture; the round's number is added.
-        ax: where to draw; axes of its own if not given.
-    """
-    sent = np.zeros((world_size, world_size))
-    for message in found[number - 1]:
-        sent[message.src, message.dst] += message.nbytes
-    heading = f"{title}: round {number} of {len(found)}" if title else f"Round {number}"
-    return arrows(sent, nbytes=nbytes, title=heading, ax=ax)
-
-
-def all_rounds(
-    found: Sequence[Sequence[Message]], *, world_size: int, nbytes: int, title: str = ""
-) -> Figure:
-    """Draw every round beside the next: the still picture of `play`."""
-    columns = min(len(found), 4)
-    rows = math.ceil(len(found) / columns)
-    figure, panels = plots.new_figure(
-        rows, columns, title=title, size=(2.6 * columns, 2.7 * rows + 0.4)
-    )
-    for number, ax in enumerate(panels, start=1):
-        if number > len(found):
-            ax.set_axis_off()
-            continue
-        one_round(found, number, world_size=world_size, nbytes=nbytes, ax=ax)
-    return figure
-
-
-def play(
-    found: Sequence[Sequence[Message]], *, world_size: int, nbytes: int, title: str = ""
-) -> Any:
-    """Show the rounds one after another, by a slider; where widgets are not rendered, the first."""
 
     def draw(round: int) -> Axes:  # the slider's name
-        return one_round(found, round, world_size=world_size, nbytes=nbytes, title=title)
+        sent = np.zeros((world_size, world_size))
+        for message in found[round - 1]:
+            sent[message.src, message.dst] += message.nbytes
+        return _arrows(sent / nbytes, f"{title}: round {round} of {len(found)}")
 
     return widgets.explore(draw, title=title, round=(1, len(found), 1, 1))
 
 
-def _stage(title: str, n: int, ax: Axes | None) -> Axes:
-    ax = plots.new_axes(title, ax=ax, size=(4.4, 4.6))
+def _arrows(shares: np.ndarray, title: str) -> Axes:
+    """Draw ranks on a circle with an arrow for each pair: its width and its label are the bytes."""
+    n, most = len(shares), float(np.max(shares, initial=0.0)) or 1.0
+    ax = plots.new_axes(title, size=(4.4, 4.6))
     ax.set_aspect("equal")
     ax.grid(visible=False)
     ax.set(xlim=(-1.45, 1.45), ylim=(-1.45, 1.45), xticks=[], yticks=[])
@@ -120,6 +57,9 @@ def _stage(title: str, n: int, ax: Axes | None) -> Axes:
         x, y = _place(rank, n)
         ax.plot(x, y, "o", markersize=21, color="white", markeredgecolor=plots.INK, zorder=3)
         ax.text(x, y, str(rank), ha="center", va="center", fontsize=10, color=plots.INK, zorder=4)
+    for src, dst in np.argwhere(shares > 0):
+        _arrow(ax, _place(src, n), _place(dst, n), shares[src, dst], most)
+    plots.describe(ax, f"{title}. {_told(shares)}")
     return ax
 
 

@@ -31,7 +31,7 @@ def draw(n):
     plots.line(ax, [0, n], [0, n])
     plots.describe(ax, f"{n} ranks")
     return ax
-widgets.explore(draw, title="Try", n=(2, 64))
+widgets.explore(draw, title="Try", n=(2, 64, 1, 33))
 """
 FOREVER = """
 import time

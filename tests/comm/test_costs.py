@@ -79,9 +79,9 @@ def test_wire_is_what_the_busiest_rank_sends_or_receives(name, n):
 
 
 def test_a_hierarchy_of_one_rank_per_host_is_the_flat_ring():
-    flat = cost.ring_all_reduce(4).seconds(2**20, alpha=ALPHA, beta=BETA, gamma=GAMMA)
+    flat = cost.ring_all_reduce(4).seconds(2**20, alpha=ALPHA, beta=BETA)
     two_level = cost.hierarchical_seconds(
-        2**20, hosts=4, ranks_per_host=1, within=(1, 1), across=(ALPHA, BETA), gamma=GAMMA
+        2**20, hosts=4, ranks_per_host=1, within=(1, 1), across=(ALPHA, BETA)
     )
     assert math.isclose(flat, two_level)
 

@@ -109,7 +109,7 @@ def all_reduced(length):
     return data
 
 
-@mark.parametrize("world_size", checking.WORLD_SIZES)
+@mark.parametrize("world_size", (2, 3, 4, 5))
 def test_rank_data_sums_exactly(world_size):
     for got in checking.on_ranks(all_reduced, 1000, world_size=world_size):
         expected = checking.sum_over_ranks(1000, world_size=world_size)

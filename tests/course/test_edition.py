@@ -60,7 +60,9 @@ def test_sliders_become__small_multiples():
     def draw(n, size):
         return plots.new_axes(f"{n} ranks, {size}")
 
-    page = widgets._small_multiples(draw, title="How many?", n=(2, 10, 1, 4), size=[1.0, 2.0])
+    controls = {"n": (2, 10, 1, 4), "size": [1.0, 2.0]}
+    fields = {name: widgets._field(name, control) for name, control in controls.items()}
+    page = widgets._small_multiples(draw, "How many?", fields)
     assert page.count("<figure") == 5
     assert "n = 2" in page and "n = 10" in page and "size = 2" in page
 

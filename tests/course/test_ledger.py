@@ -35,8 +35,8 @@ def test_predict_then_reconcile_shows_all_three(capsys):
 
 
 def test_reconcile_needs_no_prediction(capsys):
-    ledger.reconcile("02.never-asked", measured=3.5, unit="x")
-    assert "3.5 x" in capsys.readouterr().out
+    ledger.reconcile("02.never-asked", measured=3.5)
+    assert "3.5" in capsys.readouterr().out
     assert not entry("02.never-asked").counts
 
 

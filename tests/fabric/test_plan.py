@@ -23,7 +23,6 @@ def test_the_slowest_of_link_and_both_nics_counts():
         ({"rates": ((0, 1e6), (1e6,))}, "square"),
         ({"rates": ((0,),)}, "1 hosts"),
         ({"rates": ((1e6,) * 65,) * 65}, "65 hosts"),
-        ({"mtu": 100}, "mtu=100"),
     ],
 )
 def test_what_cannot_be_built_is_refused(changes, words):

@@ -39,11 +39,11 @@ def run_ranks(folder, text, world_size):
 def answers(people):
     """Let everybody answer at once; return what each got or the error that it met."""
     store, results = dist.HashStore(), {}
-    deadline = time.monotonic() + torchrun.join_timeout()
+    deadline = time.monotonic() + torchrun._join_timeout()
 
     def one(me):
         try:
-            results[me["rank"]] = torchrun.roll_call(
+            results[me["rank"]] = torchrun._roll_call(
                 store, me, world_size=len(people), deadline=deadline
             )
         except LaunchError as error:
@@ -58,14 +58,14 @@ def answers(people):
 
 
 def test_everybody_hears_everybody():
-    people = [torchrun.describe(rank) for rank in range(3)]
+    people = [torchrun._describe(rank) for rank in range(3)]
     everybody = json.loads(json.dumps(people))
     assert answers(people) == dict.fromkeys(range(3), everybody)
 
 
 @mark.parametrize("name", ["labkit", "torch", "python", "backend"])
 def test_what_differs_is_refused_with_both_named(name):
-    mine = torchrun.describe(0)
+    mine = torchrun._describe(0)
     other = mine | {"rank": 1, "host": "node-2", name: "0.0.1"}
     for error in answers([mine, other]).values():
         text = str(error)
@@ -74,15 +74,15 @@ def test_what_differs_is_refused_with_both_named(name):
 
 
 def test_a_labkit_that_answers_in_other_words_is_refused_by_its_version():
-    mine, store = torchrun.describe(0), dist.HashStore()
+    mine, store = torchrun._describe(0), dist.HashStore()
     store.set("1", json.dumps({"host": "node-2", "labkit": "9.9", "beat": 3}))
     with raises(LaunchError, match=r"the same labkit: .* 9.9 on ranks \[1\] \(node-2\)"):
-        torchrun.roll_call(store, mine, world_size=2, deadline=0.0)
+        torchrun._roll_call(store, mine, world_size=2, deadline=0.0)
 
 
 def test_missing_ranks_are_named_after_the_stated_time(monkeypatch):
     monkeypatch.setenv(torchrun.JOIN_TIMEOUT, "0.5")
-    (error,) = answers([torchrun.describe(0), None]).values()
+    (error,) = answers([torchrun._describe(0), None]).values()
     assert "ranks [1] are missing after 0.5 s" in str(error)
 
 
@@ -291,7 +291,7 @@ def test_a_node_that_dies_in_the_middle_ends_the_other(tmp_path):
 def test_a_nonsense_join_timeout_is_a_value_error(monkeypatch):
     monkeypatch.setenv(torchrun.JOIN_TIMEOUT, "soon")
     with raises(ValueError, match="soon"):
-        torchrun.join_timeout()
+        torchrun._join_timeout()
 
 
 def test_under_torchrun_there_is_no_fabric(monkeypatch):

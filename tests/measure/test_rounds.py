@@ -24,7 +24,7 @@ def program(name, numel, kwargs):
     [
         ("ring_all_reduce", {}),
         ("tree_broadcast", {}),
-        ("tree_reduce", {}),
+        ("tree_all_reduce", {}),
         ("recursive_doubling_all_reduce", {}),
         ("halving_doubling_all_reduce", {}),
         ("pipelined_broadcast", {"chunks": 5}),

@@ -11,7 +11,9 @@ def line_of(n, slope):
 
 
 def test_moving_a_slider_redraws_the_picture():
-    box = widgets.explore(line_of, title="Try <it>", n=(2, 64), slope=widgets.log(1e-6, 1e-2))
+    box = widgets.explore(
+        line_of, title="Try <it>", n=(2, 64, 1, 33), slope=widgets.log(1e-6, 1e-2, 1e-4)
+    )
     heading, ranks, slope, picture = box.children
     assert "Try &lt;it&gt;" in heading.value
     assert ranks.value == 33 and abs(slope.value - 1e-4) < 1e-9
@@ -23,13 +25,13 @@ def test_moving_a_slider_redraws_the_picture():
 
 @mark.parametrize(
     ("control", "start"),
-    [((0.0, 1.0), 0.5), ((2, 10, 2), 6), ((2, 10, 2, 4), 4), ([3, 1], 3), (([3, 1], 1), 1)],
+    [((0.0, 1.0, 0.1, 0.5), 0.5), ((2, 10, 2, 4), 4), ([3, 1], 3), (([3, 1], 1), 1)],
 )
 def test_each_kind_of_control_starts_where_it_says(control, start):
     assert widgets._field("x", control).value == start
 
 
-@mark.parametrize("control", [5, "ab", (1,), [], ([1], 2), (1, 2, 3, 4, 5)])
+@mark.parametrize("control", [5, "ab", (1,), [], ([1], 2), (1, 2, 3), (1, 2, 3, 4, 5)])
 def test_what_is_no_control_is_named(control):
     with raises(ValueError, match=r"x=.* is no control"):
         widgets._field("x", control)

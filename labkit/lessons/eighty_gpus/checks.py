@@ -77,7 +77,7 @@ def _judge_rails(all_reduce: Callable, servers: int, cards: int) -> float:
             what = f"rank {rank} of {n}, {cards} per server"
             checking.same_values(got, expected, what=what, meaning=meaning)
     sent = checking.sent([report for _, _, report in results])
-    most = max(carried(sent.matrix, cards)) / (4 * length)
+    most = max(carried(sent, cards)) / (4 * length)
     par = 2 * (n - 1) / n / cards
     one_card = 2 * (n - 1) / n
     checking.at_most(

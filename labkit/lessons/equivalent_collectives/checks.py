@@ -363,7 +363,7 @@ def _hold_manners(case: _Case, runs: Sequence[_Run]) -> None:
 
 def _sent(runs: Sequence[_Run], case: _Case) -> float:
     """Return the elements that the busiest rank sent."""
-    sent = checking.sent([run.report for run in runs]).matrix
+    sent = checking.sent([run.report for run in runs])
     return float(sent.sum(axis=1).max()) / case.dtype.itemsize
 
 

@@ -28,7 +28,7 @@ _RECONCILED = """\
 {% set cell = "padding:.15em 1.2em .15em 0;text-align:left;background:none" -%}
 <div class="labkit-reconciled" style="{{ box }}"><div>{{ entry.question }}</div>
 <table style="border:none;margin:.3em 0"><tbody>{% for name, value, note in rows %}
-<tr><th scope="row" style="{{ cell }};font-weight:normal">{{ name }}</th>
+<tr style="background:none"><th scope="row" style="{{ cell }};font-weight:normal">{{ name }}</th>
 <td style="{{ cell }}"><b>{{ value }}</b></td><td style="{{ cell }}">{{ note }}</td></tr>
 {%- endfor %}</tbody></table><div>{{ verdict }}</div></div>"""
 
@@ -175,7 +175,7 @@ def _state(entry: Entry) -> str:
 
 
 def _as_text(entry: Entry) -> str:
-    lines = [entry.question, *(f"  {name:<17}{value}" for name, value, _ in _rows(entry))]
+    lines = [entry.question, *(f"  {name:<13} {value}" for name, value, _ in _rows(entry))]
     return "\n".join([*lines, f"  {_verdict(entry)}"])
 
 

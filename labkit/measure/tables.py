@@ -71,10 +71,13 @@ def _template() -> Any:
     import jinja2
 
     return jinja2.Environment(autoescape=True).from_string(
+        # JupyterLab sets every cell to the right; words are easier to read from the left.
+        "{% set left = ' style=\"text-align:left\"' | safe %}"
         "<table>{% if title %}<caption>{{ title }}</caption>{% endif %}<thead><tr>"
         '{% for name, figure in columns %}<th scope="col"'
-        '{% if figure %} class="figure"{% endif %}>{{ name }}</th>{% endfor %}</tr></thead><tbody>'
-        "{% for row in rows %}<tr>{% for text, figure in row %}"
-        '<td{% if figure %} class="figure"{% endif %}>{{ text }}</td>'
+        '{% if figure %} class="figure"{% else %}{{ left }}{% endif %}>{{ name }}</th>{% endfor %}'
+        "</tr></thead><tbody>"
+        "{% for row in rows %}<tr>{% for value, figure in row %}"
+        '<td{% if figure %} class="figure"{% else %}{{ left }}{% endif %}>{{ value }}</td>'
         "{% endfor %}</tr>{% endfor %}</tbody></table>"
     )

@@ -13,8 +13,9 @@ A check reads like this::
             checking.at_most(sent / nbytes, 1.5, what="sent per rank", unit="S", meaning="...")
             verdict.reached = f"{sent / nbytes:.2f} S per rank"
 
-It runs on numbers of ranks that are not all powers of two, on lengths that do not divide by them,
-and on `rank_data`, which differs from rank to rank and sums without rounding.
+A check raises `CheckFailed`, which says what is wrong and what that usually means; no check's own
+docstring repeats it. It runs on numbers of ranks that are not all powers of two, on lengths that do
+not divide by them, and on `rank_data`, which differs from rank to rank and sums without rounding.
 
 An exercise that was not attempted fails with its own `NotImplementedError`, untouched.
 """
@@ -38,7 +39,7 @@ import numpy as np
 import torch
 
 from labkit.course import ledger
-from labkit.launch.errors import LaunchTimeout
+from labkit.launch.errors import CaseFile, LaunchTimeout
 from labkit.launch.launcher import launch
 from labkit.measure import wire
 from labkit.measure.calls import CallLog, Refused, WaitedTwice
@@ -146,23 +147,25 @@ def on_ranks(
     world_size: int,
     timeout: float = 10.0,
     checks: bool = True,
+    hang: str = "{general}",
 ) -> list[Any]:
     """Run ``program(*args)`` on real ranks; return what each rank returned.
 
     An exception of the learner's code comes through as it is, with the rank named. With `checks`
     torch compares the ranks' calls, and even an asynchronous call returns only when all ranks have
-    made it: not where it matters what overlaps what.
+    made it: not where it matters what overlaps what. `hang` is what it usually means here that
+    ranks do not finish; ``{general}`` stands for what it means anywhere.
 
     Raises:
         CheckFailed: The ranks did not finish in `timeout` seconds; shows which rank waits where.
     """
     try:
         return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
-    except LaunchTimeout as hang:
+    except LaunchTimeout as late:
         raise CheckFailed(
             expected=f"all {world_size} ranks finish within {timeout:g} s",
-            got=f"ranks {hang.case.running} did not:\n{hang.case}",
-            meaning=_why_it_hangs(hang),
+            got=f"ranks {late.case.running} did not:\n{late.case}",
+            meaning=hang.format(general=_why_it_hangs(late.case)),
         ) from None
 
 
@@ -362,7 +365,7 @@ def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: f
     """Name the mistake that gives just what was got; return `otherwise` where none does.
 
     Args:
-        got: A wrong answer: a figure, or anything that compares with ``==``.
+        got: A wrong answer: a figure, figures in a list, a tensor, or what compares with ``==``.
         mistakes: What is usually meant -> the wrong value which that mistake gives.
         otherwise: What to say when none of them fits.
         within: Relative tolerance for figures.
@@ -372,13 +375,17 @@ def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: f
         'bits were taken for bytes'
     """
 
-    def fits(wrong: Any) -> bool:
+    def fits(got: Any, wrong: Any) -> bool:
+        if isinstance(got, torch.Tensor):
+            return got.dtype == wrong.dtype and torch.equal(got, wrong)
+        if isinstance(got, list) and isinstance(wrong, list):
+            return len(got) == len(wrong) and all(map(fits, got, wrong))
         if isinstance(got, float) or isinstance(wrong, float):
             both = isinstance(got, int | float) and isinstance(wrong, int | float)
             return both and math.isclose(got, wrong, rel_tol=within)
         return got == wrong
 
-    return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
+    return next((meaning for meaning, wrong in mistakes.items() if fits(got, wrong)), otherwise)
 
 
 def agree(
@@ -391,6 +398,7 @@ def agree(
     otherwise: str,
     unit: str = "",
     scale: float = 1.0,
+    within: float = 1e-6,
     told: Callable[[Any], str] = str,
 ) -> None:
     """Hold the answers to several cases to be right; name the mistake that explains all of them.
@@ -404,6 +412,7 @@ def agree(
         otherwise: What to say when no mistake gives all the answers.
         unit: Of figures, which may differ by rounding; without one, answers must be equal.
         scale: What a figure is multiplied by to be shown in that unit.
+        within: Relative tolerance for figures.
         told: Puts a case into words.
 
     Raises:
@@ -414,7 +423,7 @@ def agree(
     """
 
     def close(mine: Any, wanted: Any) -> bool:
-        return math.isclose(mine, wanted, rel_tol=1e-6, abs_tol=1e-12) if unit else mine == wanted
+        return math.isclose(mine, wanted, rel_tol=within, abs_tol=1e-12) if unit else mine == wanted
 
     def shown(value: Any) -> str:
         return f"{scale * value:.6g} {unit}" if unit else str(value)
@@ -473,10 +482,10 @@ def sent(reports: Sequence[Any]) -> np.ndarray:
         ) from None
 
 
-def _why_it_hangs(hang: LaunchTimeout) -> str:
+def _why_it_hangs(hang: CaseFile) -> str:
     waiting = [
         case.rank
-        for case in hang.case.ranks
+        for case in hang.ranks
         if case.waiting_in
         or any("distributed" in line.filename for line in case.stack[:4])
         or (case.line and ".wait(" in case.line.source)  # a Work waits in C++, without a frame

@@ -1,7 +1,5 @@
 """The checks of lesson 08: first what an answer does, which no load can change; then its gain."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -22,11 +20,7 @@ TRIES = 3
 
 
 def check_order(order: Callable) -> None:
-    """Judge an order of peers: complete, without circles, few turns in a ring; then its gain.
-
-    Raises:
-        CheckFailed: Names the mistake.
-    """
+    """Judge an order of peers: complete, without circles, few turns in a ring; then its gain."""
     graphs = _graphs(n := 8)
     with _judged("8.1", "connections") as verdict:
         plans = checking.on_ranks(_orders, order, graphs, world_size=n, checks=False)
@@ -46,11 +40,7 @@ def check_order(order: Callable) -> None:
 
 
 def check_groups(make: Callable) -> None:
-    """Judge how groups are made: the right ones, usable, without a crowd; then the gain.
-
-    Raises:
-        CheckFailed: Names the mistake.
-    """
+    """Judge how groups are made: the right ones, usable, without a crowd; then the gain."""
     # torch names a group that is made locally by its ranks and by how many groups a rank has so far
     # (_hash_ranks_to_str, 2.13): all members must have equally many, or they wait for ever.
     members = [[0, 1], [2, 3], [4, 5], [1, 2], [0, 3], [0, 1, 2, 3]]
@@ -88,11 +78,7 @@ def check_groups(make: Callable) -> None:
 
 
 def check_metrics(average: Callable) -> None:
-    """Judge how metrics are averaged: exactly, in one call, as figures only; then the gain.
-
-    Raises:
-        CheckFailed: Names the mistake.
-    """
+    """Judge how metrics are averaged: exactly, in one call, as figures only; then the gain."""
     n = 4
     with _judged("8.3", "metrics") as verdict:
         seen = checking.on_ranks(_averaged, average, world_size=n, checks=False, timeout=20)
@@ -125,11 +111,7 @@ def check_metrics(average: Callable) -> None:
 
 
 def check_shares(shares: Callable) -> None:
-    """Judge shares of a message: all paths end together; then the gain, where links can be made.
-
-    Raises:
-        CheckFailed: Names the mistake.
-    """
+    """Judge shares of a message: all paths end together; then the gain, where links can be made."""
     with _judged("8.4", "streams") as verdict:
         for rates in ([10e6, 10e6, 40e6], [5e9], [1.0, 2.0, 4.0, 8.0, 1.0], [3.0, 1.0]):
             got = checking.answer(
@@ -147,11 +129,7 @@ def check_shares(shares: Callable) -> None:
 
 
 def check_deal(deal: Callable) -> None:
-    """Judge how samples are dealt: each once, no rank much later than others; then the gain.
-
-    Raises:
-        CheckFailed: Names the mistake.
-    """
+    """Judge how samples are dealt: each once, no rank much later than others; then the gain."""
     steps = [
         ([1, 1, 1, 2, 2, 2, 3, 3, 3, 9, 9, 9], 4),
         ([9, 1, 9, 1, 9, 1, 9, 1], 2),

@@ -1,7 +1,5 @@
 """Checks of lesson 07: the card's law, rails by hand, sick hosts, a forecast from other rows."""
 
-from __future__ import annotations
-
 import random
 import statistics
 from collections.abc import Callable, Mapping
@@ -112,10 +110,8 @@ def _wrong_sum(got: torch.Tensor, expected: torch.Tensor, rank: int, n: int, car
         "your own tensor is counted twice": expected + own[rank],
         "your own tensor is not in the sum": expected - own[rank],
     }
-    return next(
-        (meaning for meaning, other in wrong.items() if torch.equal(got, other)),
-        "a share is summed on its own ring only, or a turn of the ring is missing",
-    )
+    otherwise = "a share is summed on its own ring only, or a turn of the ring is missing"
+    return checking.diagnose(got, wrong, otherwise=otherwise)
 
 
 def _summed(all_reduce: Callable, cards: int, length: int) -> tuple:

@@ -7,8 +7,6 @@ a wrong sum lacks or has twice is found out, so that the message can name the mi
 costs, in every run and on every rank.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -259,10 +257,7 @@ def _tried(
 ) -> Iterator[tuple[_Case, list[_Run]]]:
     """Run the cases, a launch for each world size in a row; hold manners and values of each.
 
-    Args:
-        way: The learner's function.
-        cases: What to try, those of a world size next to each other.
-        wrong: Names the mistake behind a wrong tensor, from it, the case and the rank.
+    `wrong` names the mistake behind a wrong tensor, from it, the case and the rank.
     """
     for n, group in itertools.groupby(cases, key=lambda case: case.n):
         chosen = list(group)
@@ -280,8 +275,13 @@ def _tried(
 def _on_ranks(way: Callable[..., None], cases: Sequence[_Case], first: bool) -> list[list[_Run]]:
     """Return the runs of each case, rank by rank; tell what hangs or kills ranks here."""
     n = cases[0].n
+    hang = (
+        "ranks wait for each other, or for a message that nobody sends. Read who stands where: two "
+        "ranks that both send first (gloo's blocking send returns when the receive is posted); a "
+        "rank that skips a message, or a loop that does not end"
+    )
     try:
-        results = checking.on_ranks(_play, way, cases, first, world_size=n)
+        results = checking.on_ranks(_play, way, cases, first, world_size=n, hang=hang)
     except RankDied as death:
         if "op.preamble.length" not in str(death):
             raise
@@ -292,14 +292,6 @@ def _on_ranks(way: Callable[..., None], cases: Sequence[_Case], first: bool) -> 
             "a buffer with another dtype than the tensor's (use torch.empty_like or "
             "tensor.new_empty), or pieces that sender and receiver cut or order differently",
         ) from None
-    except CheckFailed as failed:
-        if "finish within" in failed.expected:
-            failed.meaning = (
-                "ranks wait for each other, or for a message that nobody sends. Read who stands "
-                "where: two ranks that both send first (gloo's blocking send returns when the "
-                "receive is posted); a rank that skips a message, or a loop that does not end"
-            )
-        raise
     return [list(runs) for runs in zip(*results, strict=True)]
 
 

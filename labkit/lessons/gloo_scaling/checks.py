@@ -5,8 +5,6 @@ they script the calls (`sick_calls`) and the meetings of the partners (`meetings
 usual mistake shows every time, on a busy machine too.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,14 +31,9 @@ ATTEMPTS = 3
 
 
 def check_time_call(time_call: Callable[..., float]) -> None:
-    """Judge a stopwatch.
+    """Judge 1.1: ``time_call(call, warmup=, iters=, group=)``, on every rank of a group.
 
-    Args:
-        time_call: Called on every rank of a group as ``time_call(call, warmup=, iters=, group=)``;
-            returns, on each of them, the median over iterations of the slowest rank's seconds.
-
-    Raises:
-        CheckFailed: Says which sick call it misjudged.
+    It returns, on each of them, the median over iterations of the slowest rank's seconds.
     """
     par = "within 40 % on seven sick calls, own cost at most 5 % of a barrier"
     with checking.exercise("1.1", par=par) as verdict:
@@ -90,15 +83,12 @@ def _why_the_time(got: float, truth: list[float], sick: SickCall) -> str:
 
 def _examined(time_call: Callable[..., float], sick: SickCall) -> list[dict[str, Any]]:
     """Run a sick call under a stopwatch; return what each rank of the group saw."""
-    arguments = (sick_calls.examine, time_call, sick)
-    try:
-        results = checking.on_ranks(*arguments, world_size=len(sick.script), timeout=5.0)
-    except CheckFailed as hang:
-        hang.meaning = (
-            "not all ranks make the same calls. If ranks outside the group are waited for, a "
-            f"collective lacks group=group. In general: {hang.meaning}"
-        )
-        raise
+    hang = (
+        "not all ranks make the same calls. If ranks outside the group are waited for, a "
+        "collective lacks group=group. In general: {general}"
+    )
+    program = (sick_calls.examine, time_call, sick)
+    results = checking.on_ranks(*program, world_size=len(sick.script), timeout=5.0, hang=hang)
     seen = [result for result in results if result is not None]
     for one in seen:
         made, asked = len(one["durations"]), sick.warmup + sick.iters
@@ -180,15 +170,7 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
 
 
 def check_fused_all_reduce(fused_all_reduce: Callable[..., None]) -> None:
-    """Judge a fused all_reduce.
-
-    Args:
-        fused_all_reduce: ``(tensors, group)``; replaces each tensor, in place, by the sum over the
-            group's ranks.
-
-    Raises:
-        CheckFailed: Says which tensor on which rank is wrong, or which cost is above par.
-    """
+    """Judge 1.2: ``fused_all_reduce(tensors, group)`` sums each in place over the group."""
     par = "1 call per dtype, 1 S, 1 S of extra memory"
     with checking.exercise("1.2", par=par) as verdict:
         for world_size in (4, 3):
@@ -360,37 +342,32 @@ def _short(dtype: torch.dtype | None) -> str:
 
 # 1.3: the law from raw figures, and where its curve bends
 
+EXACT = 1e-9
+
 
 def check_knee(
     time_per_call: Callable[[int, Figures], float], first_slower: Callable[[Figures], int]
 ) -> None:
-    """Judge a prediction.
+    """Judge 1.3: ``time_per_call(pairs, figures)`` in seconds, and ``first_slower(figures)``.
 
-    Args:
-        time_per_call: ``(pairs, figures)`` -> seconds per call.
-        first_slower: ``(figures)`` -> the smallest number of pairs at which a call takes longer
-            than with one pair alone.
-
-    Raises:
-        CheckFailed: Says for which figures it is wrong.
+    The second is the smallest number of pairs at which a call takes longer than with one alone.
     """
     with checking.exercise("1.3", par="exact, from one run of one pair") as verdict:
-        asked = [(name, pairs) for name in CASES for pairs in PAIRS]
+        grid = {f"{name}, {n} pairs": (CASES[name], n) for name in CASES for n in PAIRS}
+        what = "seconds per call"
         times = [
-            checking.answer(
-                checking.ask(time_per_call, pairs, CASES[name]),
-                float,
-                what=f"{name}, {pairs} pairs: seconds per call",
-            )
-            for name, pairs in asked
+            checking.answer(checking.ask(time_per_call, n, figures), float, what=f"{name}: {what}")
+            for name, (figures, n) in grid.items()
         ]
-        _judge_exact(
-            [f"{name}, {pairs} pairs: seconds per call" for name, pairs in asked],
+        checking.agree(
+            list(grid),
             times,
-            lambda law: [law(CASES[name], pairs) for name, pairs in asked],
-            right=machines.time_per_call,
-            mistakes=LAWS,
+            lambda name: machines.time_per_call(*grid[name]),
+            what=what,
+            mistakes={why: lambda name, law=law: law(*grid[name]) for why, law in LAWS.items()},
             otherwise="T = max(latency, ranks / cores x CPU per call), with all figures per call",
+            unit="s",
+            within=EXACT,
         )
         knees = [
             checking.answer(
@@ -398,52 +375,26 @@ def check_knee(
             )
             for name, figures in CASES.items()
         ]
-        _judge_exact(
-            [f"{name}: pairs" for name in CASES],
+        checking.agree(
+            list(CASES),
             knees,
-            lambda law: [law(figures) for figures in CASES.values()],
-            right=machines.first_slower,
-            mistakes=KNEES,
+            lambda name: machines.first_slower(CASES[name]),
+            what="the first number that is slower",
+            mistakes={why: lambda name, law=law: law(CASES[name]) for why, law in KNEES.items()},
             otherwise="the first number of pairs with time_per_call(pairs) > time_per_call(1)",
+            unit="pairs",
+            within=EXACT,
         )
         verdict.reached = f"{len(times)} times and {len(knees)} knees, all exact"
-
-
-def _judge_exact(
-    what: list[str],
-    got: list[float],
-    applied: Callable[[Callable[..., float]], list[float]],
-    *,
-    right: Callable[..., float],
-    mistakes: dict[str, Callable[..., float]],
-    otherwise: str,
-) -> None:
-    """Hold all answers to be exact; where they are not, name the mistake that explains them all."""
-
-    def shown(values: list[float]) -> list[str]:
-        return [f"{value:.9g}" for value in values]
-
-    expected = shown(applied(right))
-    wrong = [i for i, value in enumerate(shown(got)) if value != expected[i]]
-    if wrong:
-        known = {why: shown(applied(law)) for why, law in mistakes.items()}
-        meaning = checking.diagnose(shown(got), known, otherwise=otherwise)
-        first = wrong[0]
-        raise CheckFailed(f"{what[first]}: {expected[first]}", shown(got)[first], meaning)
 
 
 # 1.4: a sum through shared memory
 
 
 def check_shared_sum(shared_sum: Callable[..., None]) -> None:
-    """Judge a sum of two partners through shared memory.
+    """Judge 1.4: ``shared_sum(tensor, slots, me, turn, wake, wait)`` adds the partner's tensor.
 
-    Args:
-        shared_sum: ``(tensor, slots, me, turn, wake, wait)``; adds the partner's tensor to ours, in
-            place. ``slots``: float32, shape (2, 2) and then the tensor's.
-
-    Raises:
-        CheckFailed: Says which value is wrong under which meeting, or what costs too much.
+    In place; ``slots`` are float32, of shape (2, 2) and then the tensor's.
     """
     with checking.exercise("1.4", par="1 wake-up per sum, right in every meeting") as verdict:
         for delay, means in meetings.MEETINGS.items():

@@ -24,11 +24,7 @@ Timers = Sequence[Sequence[float]]
 
 
 def check_diagnose(diagnose: Callable[[Timers], tuple[int, float, float]]) -> None:
-    """Judge exercise 2.1 on timers with several late ranks, ties, decoys.
-
-    Raises:
-        CheckFailed: The straggler, the transfer or the loss is wrong.
-    """
+    """Judge exercise 2.1 on timers with several late ranks, ties, decoys."""
     with checking.exercise("2.1", par="the straggler, the transfer and the loss, exactly") as done:
         cases = _timers()
         answers = [checking.ask(diagnose, [list(own) for own in case]) for case in cases]
@@ -166,11 +162,7 @@ _LOST = {
 
 
 def check_plan(plan: Callable[[Sequence[int], int, int], list[list[int]]]) -> None:
-    """Judge exercise 2.2 on the gradients of two networks and on awkward lists.
-
-    Raises:
-        CheckFailed: A rule of the plan is broken; says which, and where.
-    """
+    """Judge exercise 2.2 on the gradients of two networks and on awkward lists."""
     networks = {"VGG11": shapes.vgg11(), "ResNet50": shapes.parameters_only(shapes.resnet50())}
     cases = {
         "three equal tensors": ([4, 4, 4], 8, 4),
@@ -246,24 +238,15 @@ Finish = Callable[[], None]
 
 
 def check_overlap(attach: Callable[[nn.Module], Finish]) -> None:
-    """Judge exercise 2.3 on real ranks: gradients, and when their all_reduces start and are waited.
-
-    Raises:
-        CheckFailed: Gradients are not the mean, or communication does not overlap backward.
-    """
+    """Judge exercise 2.3 on real ranks: gradients, and when works start and are waited for."""
     par = "all but the first layer's on their way when its backward begins"
     with checking.exercise("2.3", par=par) as verdict:
         for world_size in (2, 3):
-            try:
-                ranks = checking.on_ranks(
-                    _train_overlapped, attach, world_size=world_size, timeout=20.0, checks=False
-                )
-            except CheckFailed as hang:
-                hang.meaning = (
-                    "ranks wait for each other in different all_reduces: start each in the hook "
-                    "itself, in the thread of backward, so that all ranks have one order"
-                )
-                raise
+            ranks = checking.on_ranks(
+                _train_overlapped, attach, world_size=world_size, timeout=20.0, checks=False,
+                hang="ranks wait for each other in different all_reduces: start each in the hook "
+                "itself, in the thread of backward, so that all ranks have one order",
+            )  # fmt: skip
             for rank, steps in enumerate(ranks):
                 if isinstance(steps, str):
                     raise CheckFailed(
@@ -416,11 +399,7 @@ def _judge_step(step: dict, number: int, what: str) -> None:
 
 
 def check_latest(latest: Callable[[Sequence[float], int], float]) -> None:
-    """Judge exercise 2.4 on delays of several kinds, for 1 to 128 ranks.
-
-    Raises:
-        CheckFailed: The expected lateness of the latest rank is not exact.
-    """
+    """Judge exercise 2.4 on delays of several kinds, for 1 to 128 ranks."""
     draw = random.Random(24)
     kinds = [
         [0.0, 1.0],

@@ -132,11 +132,7 @@ _TRUTHS = {
 
 
 def check_diagnosis(number: int, name: str, diagnosis: Diagnosis) -> None:
-    """Judge the diagnosis of a patient.
-
-    Raises:
-        CheckFailed: Says which of rank, call and cause is not right, and where to look.
-    """
+    """Judge the diagnosis of a patient: which of rank, call and cause is not right?"""
     with checking.exercise(f"5b.{number}", par="rank, call and cause named") as verdict:
         said = checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
         truth = _TRUTHS[name]

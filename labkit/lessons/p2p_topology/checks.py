@@ -1,7 +1,5 @@
 """Checks of lesson 04: reading a topology, relaying in chunks, dividing bytes, the best ring."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import time
@@ -433,12 +431,7 @@ def _hidden_ring(
 ) -> list[list[str]]:
     """Return links with a shuffled ring of one class, tempting shortcuts across it, and the rest.
 
-    Args:
-        gpus: How many.
-        ring: The class of the hidden ring.
-        rest: The class of all other pairs.
-        seed: Of the shuffling.
-        shortcuts: Two places on the ring and the class that joins them.
+    A shortcut is two places on the ring and the class that joins them.
     """
     order = random.Random(seed).sample(range(gpus), gpus)
     links = [["X" if i == j else rest for j in range(gpus)] for i in range(gpus)]

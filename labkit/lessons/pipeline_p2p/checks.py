@@ -225,20 +225,15 @@ def check_inference_program(program: Callable) -> None:
     """Judge 5.2: forward passes through one ordered channel, as fast as without order."""
     with checking.exercise("5.2", par="at most 1.15 times the time without any order") as verdict:
         written = _in_time(
-            _write_all, program, seconds=10, meaning="a loop in your function does not end"
+            lambda: [[program(r, stages=s, micro_batches=m) for r in range(s)] for s, m in PLANS],
+            seconds=10,
+            meaning="a loop in your function does not end",
         )
         worst = 0.0
         for (stages, micro_batches), ranks in zip(PLANS, written, strict=True):
             where = f"{stages} stages, {micro_batches} micro-batches"
             worst = max(worst, _judge_programs(ranks, micro_batches, where))
         verdict.reached = f"{worst:.2f} times"
-
-
-def _write_all(program: Callable) -> list[list]:
-    return [
-        [program(rank, stages=stages, micro_batches=micro_batches) for rank in range(stages)]
-        for stages, micro_batches in PLANS
-    ]
 
 
 def _judge_programs(ranks: list, micro_batches: int, where: str) -> float:
@@ -375,11 +370,11 @@ def check_exposed(exposed: Callable) -> None:
             meaning="hundreds of intervals need no more than milliseconds: a loop does not end, or "
             "time is walked through in small steps",
         )  # fmt: skip
-        mistakes = _mistakes(cases[TELLING][1])
+        mistakes = _mistakes(*cases[TELLING][1:])
         meaning = checking.diagnose(answers[TELLING], mistakes, otherwise=NO_MISTAKE)
         for (name, seen, rank), got in zip(cases, answers, strict=True):
             seconds = checking.answer(got, float, what=f"{name}: exposed seconds")
-            expected = _exposed(seen, rank)
+            expected = _outside(_coming(seen, rank), _own(seen, rank))
             if abs(seconds - expected) > 1e-9:
                 if abs(seconds - expected) < 1e-3:
                     meaning = "it must be exact: do not round"
@@ -438,10 +433,6 @@ def _played_timelines() -> list[tuple[str, StepTimeline, int]]:
 Intervals = list[tuple[float, float]]
 
 
-def _exposed(seen: StepTimeline, rank: int) -> float:
-    return _outside(_coming(seen, rank), _own(seen, rank))
-
-
 def _outside(these: Intervals, others: Intervals) -> float:
     return covered(these + others) - covered(others)
 
@@ -454,7 +445,7 @@ def _own(seen: StepTimeline, rank: int) -> Intervals:
     return [(at.begin, at.end) for where, _, at in seen.tasks if where == rank]
 
 
-def _mistakes(seen: StepTimeline, rank: int = 1) -> dict[str, float]:
+def _mistakes(seen: StepTimeline, rank: int) -> dict[str, float]:
     """Return what the usual mistakes give for the telling timeline: each another figure."""
     coming, own = _coming(seen, rank), _own(seen, rank)
     both = [(at.begin, at.end) for t, at in seen.transfers if rank in (t.src, t.dst)]

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import math
 import re
 
 from pytest import mark, xfail
@@ -12,6 +13,11 @@ from labkit.measure.published import Published, Source
 
 LESSONS = lessons.find()
 SOURCED = [name for name in LESSONS if importlib.util.find_spec(f"{name}.published")]
+STATED = (
+    "gradient_all_reduce", "coalesced_broadcast", "p2p_topology", "pipeline_p2p",
+    "equivalent_collectives",
+)  # fmt: skip
+"""Lessons whose figures all stand in the words that are quoted; those of others are in logs."""
 RECORDINGS = sorted((lessons.ROOT / "labkit" / "lessons").glob("*/recording.json"))
 
 
@@ -44,9 +50,23 @@ def test_published_figures_have_words_and_an_address(name):
             assert re.search(r"20\d\d|[0-9a-f]{7}|tag v\d", source.when), (
                 f"{name}: no date, no commit, no tag"
             )
+            if commit := re.search(r"/(?:blob|tree)/([0-9a-f]{7})", source.address):
+                assert f"commit {commit[1]}" in source.when
             if isinstance(figure, Published):
                 most = 400 if isinstance(figure.value, float | int) else 1000  # a table
                 assert 3 < len(figure.quotation) < most, f"{name}: quote the words, briefly"
+
+
+@mark.parametrize("lesson", STATED)
+def test_the_figures_stand_in_their_quotations(lesson):
+    module = importlib.import_module(f"labkit.lessons.{lesson}.published")
+    found = [value for value in values([*vars(module).values()]) if isinstance(value, Published)]
+    for figure in found:
+        stated = [float(word) for word in re.findall(r"\d*\.?\d+", figure.quotation)]
+        for number in values([figure.value]):
+            assert any(math.isclose(number, one) for one in stated), figure.quotation
+        assert figure.unit
+    assert found
 
 
 def stamps(source):

@@ -1,7 +1,5 @@
 """The cases: what was reported, the program that shows it here, and the suspects."""
 
-from __future__ import annotations
-
 import functools
 import statistics
 from collections.abc import Callable
@@ -15,22 +13,14 @@ MEGABYTE = 1e6
 
 
 def scaling(
-    case: Case,
-    sizes: tuple[int, ...],
-    fix: Callable | None = None,
-    *,
-    cost: Callable[[list], float] | None = None,
+    case: Case, sizes: tuple[int, ...], *, cost: Callable[[list], float] | None = None
 ) -> dict[int, float]:
     """Return a case's seconds in its slow phase for several world sizes: the better of two runs.
 
-    Args:
-        case: The case.
-        sizes: The world sizes.
-        fix: A fix; the fault if not given.
-        cost: What to take instead of the slow phase's seconds, from what every rank saw.
+    `cost`: what to take instead of the slow phase's seconds, from what every rank saw.
     """
     cost = cost or functools.partial(slowest, phase=case.phase)
-    return {n: min(cost(run(case, fix, ranks=n)) for _ in range(2)) for n in sizes}
+    return {n: min(cost(run(case, ranks=n)) for _ in range(2)) for n in sizes}
 
 
 def cpu_seconds(phase: str) -> Callable[[list], float]:

@@ -4,8 +4,6 @@
 program. The instruments are those of the earlier lessons.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

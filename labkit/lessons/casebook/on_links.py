@@ -1,7 +1,5 @@
 """The programs of the cases that need links of chosen rates; otherwise as in `programs`."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

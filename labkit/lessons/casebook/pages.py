@@ -1,7 +1,5 @@
 """A page for each case in the reading edition, from what `cases` knows of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from labkit.lessons.casebook.cases import CASES

@@ -1,15 +1,12 @@
 """A case with buttons, and its law drawn up to the scale that was reported."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from labkit.lessons.casebook.lanes import Lanes
 from labkit.lessons.casebook.observe import INSTRUMENTS
-from labkit.lessons.casebook.ward import Ward
+from labkit.lessons.casebook.ward import Lanes, Ward
 from labkit.measure.published import Published
 from labkit.measure.tables import Table
 from labkit.show import plots, widgets
@@ -57,12 +54,8 @@ def law(
 ) -> Axes:
     """Draw a phase's time against the ranks: measured, by its law, and as reported.
 
-    Args:
-        seen: ranks -> seconds, measured here.
-        model: ranks -> seconds, the fitted law up to the reported scale.
-        report: The reported times, in seconds.
-        ranks: The world sizes of the report.
-        y: What is measured.
+    `seen` and `model` are ranks -> seconds, the law's up to the reported scale; `ranks` are the
+    report's world sizes; `y` says what is measured.
     """
     ax = plots.new_axes("From a few ranks here to the reported scale", x="Ranks", xscale="log",
                         y=y, yunit="s", yscale="log")  # fmt: skip
@@ -85,11 +78,8 @@ def hosts(
 ) -> Axes:
     """Draw busbw against the number of hosts, as multiples of what the cards of a host carry.
 
-    Args:
-        seen: algorithm -> hosts -> busbw over a card's rate, measured on shaped links.
-        model: The same, for hosts of eight GPUs, from the bytes that pass each card.
-        report: The reported busbw from two hosts on.
-        card: What the cards of a reported host carry, in the same unit.
+    `seen` (on shaped links) and `model` (hosts of eight GPUs) are algorithm -> hosts -> busbw over
+    a card's rate; `report` begins with two hosts, and `card` is what the cards of one carry there.
     """
     ax = plots.new_axes("Two hosts flatter", x="Hosts", y="busbw / what the cards carry",
                         size=(10, 4.6))  # fmt: skip

@@ -1,7 +1,5 @@
 """`python -m labkit case NAME`: play a case of the casebook in a terminal."""
 
-from __future__ import annotations
-
 import argparse
 
 from labkit.lessons.casebook.cases import CASES

@@ -5,8 +5,6 @@ fault is mended. Where a rank of the real job computes on a GPU or a CPU of its 
 ranks of a lesson share a few CPUs.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import time

@@ -1,7 +1,5 @@
 """What to take from an instrument to decide on a suspect: one number of what every rank saw."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 
@@ -116,10 +114,11 @@ def scattered(inner: str, outer: str) -> Reading:
     """
 
     def reading(seen: list) -> float:
-        turns = [
-            {i for i, turn in enumerate(of(one, outer)) if _holds(turn, of(one, inner))}
-            for one in seen
-        ]
+        turns = []
+        for one in seen:
+            begins = [span.begin for span in of(one, inner)]
+            spans = enumerate(of(one, outer))
+            turns.append({i for i, s in spans if any(s.begin <= at < s.end for at in begins)})
         return len(set().union(*turns)) / max(len(own) for own in turns)
 
     return reading
@@ -140,7 +139,3 @@ def longest_is_last(phase: str) -> Reading:
 def ranks_per_cpu(seen: list) -> float:
     """Environment: how many ranks there are for each CPU that they may use, all masks together."""
     return len(seen) / len(set().union(*(one["cpus"] for one in seen)))
-
-
-def _holds(turn: Span, inner: list[Span]) -> bool:
-    return any(turn.begin <= span.begin < turn.end for span in inner)

@@ -37,11 +37,8 @@ class Coalescing:
         """Predict the broadcast of buckets, each given as the bytes of its tensors.
 
         A bucket of one tensor needs no packing: it is sent from where it lies. The source touches
-        fresh memory when it packs, the receiver when the bytes come in.
-
-        Args:
-            buckets: the bytes of each tensor, by bucket.
-            kept: whether buffers are kept from an earlier broadcast.
+        fresh memory when it packs, the receiver when the bytes come in, unless buffers are `kept`
+        from an earlier broadcast.
         """
         pack, wire, unpack = [], [], []
         for tensors in buckets:
@@ -58,19 +55,16 @@ class Coalescing:
 def peak_bytes(buckets: Sequence[Sequence[int]]) -> int:
     """Return the most bytes that flat buffers take at a time, with two buckets on their way.
 
-    Args:
-        buckets: The bytes of each tensor, by bucket. A lone tensor needs no buffer.
+    Buckets are the bytes of their tensors; a lone tensor needs no buffer.
     """
     packed = [sum(tensors) if len(tensors) > 1 else 0 for tensors in buckets]
     return max(map(sum, pairwise([*packed, 0])), default=0)
 
 
 def flow(stages: Sequence[Sequence[float]]) -> float:
-    """Return when the last item leaves a row of machines.
+    """Return when the last item leaves a row of machines: machine k takes stages[k][i] for item i.
 
-    Args:
-        stages: ``stages[k][i]`` is the time of machine k for item i. Items keep their order; a
-            machine works on one item at a time.
+    Items keep their order; a machine works on one item at a time.
 
     >>> flow([[1, 1, 1], [2, 2, 2]])
     7

@@ -145,13 +145,7 @@ def start_of_a_job(
 ) -> Axes:
     """Draw the modelled time from a checkpoint in shared storage to the state on every rank.
 
-    Args:
-        state_gb: The state, in GB.
-        bandwidth: Each rank's link, bytes per second.
-        alpha: Seconds per message.
-        reader: Bytes per second that one reader gets from the storage.
-        storage: Bytes per second that the storage gives to all readers together.
-        ax: Where to draw.
+    Bytes per second: of each rank's link, of one `reader`, and of all readers of the `storage`.
     """
     ranks, nbytes = [8 * 2**k for k in range(8)], state_gb * 1e9
     ways = start_up_seconds(nbytes, alpha, 1 / bandwidth, reader=reader, storage=storage)

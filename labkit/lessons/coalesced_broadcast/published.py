@@ -10,6 +10,3 @@ PULL_REQUEST = Source(
 ORIGINAL = Published(0.0436, "sec", "0.0436 sec (with the original logic)", PULL_REQUEST)
 COALESCED = Published(0.0268, "sec", "0.0268 sec (with 1 coalesced b-cast)", PULL_REQUEST)
 """Both for "about 100MB of broadcast across two nodes", "a rough perf evaluation"."""
-BUCKET = Published(
-    10.0, "MB", "The memory is limited by the bucket size, which is 10MB by default.", PULL_REQUEST
-)

@@ -1,7 +1,5 @@
 """Lesson 07: servers with a network card for each rank, and what uses the cards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +12,7 @@ from labkit.launch.launcher import launch
 from labkit.lessons.eighty_gpus import model
 from labkit.lessons.eighty_gpus.programs import program
 from labkit.measure import runs, wire
-from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.records import Provenance, Record, Tier, bus_factor
 from labkit.measure.tables import Table
 
 NAME = "rails"
@@ -101,8 +99,7 @@ def carried(matrix: np.ndarray, cards: int) -> list[float]:
 
 def busbw(record: Record) -> float:
     """Return the bus bandwidth of a record in bytes per second, from its fastest call."""
-    n = record.world_size
-    factor = (n - 1) / n if record.case == ALL else 2 * (n - 1) / n
+    factor = bus_factor(record.collective, record.world_size)
     return factor * record.nbytes / min(record.seconds)
 
 

@@ -4,8 +4,6 @@ Lessons 02 to 06 each leave a cell "for whoever has a GPU"; here is all of it in
 one file of records.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 

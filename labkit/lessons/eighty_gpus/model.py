@@ -1,7 +1,5 @@
 """What cards allow: rings over rails, all_to_all, and NCCL's own tuner."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -30,14 +28,8 @@ def ring_seconds(nbytes: float, *, servers: int, cards: int, rings: int, card: f
     """Return the time of a ring all_reduce over all ranks, cut over several rings.
 
     Each ring carries its share of S through one card of every server, so the rings share nothing:
-    2(n-1)/n S / (rings x card). Latencies and the links inside a server are left out.
-
-    Args:
-        nbytes: S.
-        servers: How many.
-        cards: Ranks, and cards, in each.
-        rings: 1 to `cards`.
-        card: Bytes per second that a card carries each way.
+    2(n-1)/n S / (rings x card). Latencies and the links inside a server are left out. A server has
+    `cards` ranks, and as many cards of `card` bytes per second each way.
     """
     n = servers * cards
     return 2 * (n - 1) / n * nbytes / (rings * card)
@@ -48,12 +40,7 @@ def two_level_seconds(
 ) -> float:
     """Return the time of reduce_scatter inside, all_reduce across, all_gather inside.
 
-    Args:
-        nbytes: S.
-        servers: How many.
-        cards: Ranks, and cards, in each.
-        card: Bytes per second that a card carries each way.
-        inside: Bytes per second of a link inside a server.
+    `card` and `inside`: bytes per second of a card, each way, and of a link inside a server.
     """
     within = 2 * (cards - 1) / cards * nbytes / inside
     return within + 2 * (servers - 1) / servers * nbytes / cards / card
@@ -80,12 +67,10 @@ class Tuner:
     """GB/s of all channels together. NCCL finds it by searching the machine; we must assume it."""
     channels: int
 
-    def microseconds(
-        self, nbytes: int, algorithm: str, protocol: str, *, collective: str = "all_reduce"
-    ) -> float:
-        """Return NCCL's estimate for S bytes."""
+    def microseconds(self, nbytes: int, algorithm: str, protocol: str) -> float:
+        """Return NCCL's estimate for an all_reduce of S bytes."""
         n, p = self.hosts * self.gpus_per_host, PROTOCOLS.index(protocol)
-        steps = 2 * (n - 1) if collective == "all_reduce" else n - 1
+        steps = 2 * (n - 1)
         bandwidth = self._bus_bandwidth(algorithm, protocol)
         bandwidth *= 0.5 if algorithm == "tree" else n / steps
         latency = self._latency(algorithm, p, steps)
@@ -96,11 +81,10 @@ class Tuner:
             latency *= 1.4  # "plateau effect of ring"
         return latency + nbytes / (1000 * bandwidth)
 
-    def best(self, nbytes: int, *, collective: str = "all_reduce") -> tuple[str, str]:
-        """Return the algorithm and protocol that NCCL would think fastest."""
-        algorithms = ["ring", *(["tree"] if collective == "all_reduce" else [])]
-        choices = [(a, p) for a in algorithms for p in PROTOCOLS]
-        return min(choices, key=lambda c: self.microseconds(nbytes, *c, collective=collective))
+    def best(self, nbytes: int) -> tuple[str, str]:
+        """Return the algorithm and protocol that NCCL would think fastest for an all_reduce."""
+        choices = [(a, p) for a in ("ring", "tree") for p in PROTOCOLS]
+        return min(choices, key=lambda choice: self.microseconds(nbytes, *choice))
 
     def _bus_bandwidth(self, algorithm: str, protocol: str) -> float:
         at, b = min(self.hosts, 3) - 1, self.bandwidth

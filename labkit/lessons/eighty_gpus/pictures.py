@@ -1,7 +1,5 @@
 """Pictures of lesson 07: busbw by cards, ways to use them, a law on trial, scale, sick pairs."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -17,14 +15,14 @@ from labkit.show import plots
 _GPUS = (1, 2, 4, 8)
 
 
-def puzzle(collectives: Sequence[str] = ("all_reduce", "alltoall"), ax: Axes | None = None) -> Axes:
+def puzzle(ax: Axes | None = None) -> Axes:
     """Draw the ten hosts' bus bandwidth at 16 GiB against the GPUs per host."""
     ax = plots.new_axes(
         "Ten hosts: one collective outgrows the card, another does not",
         x="GPUs per host", y="Bus bandwidth at 16 GiB", yunit="GB/s", xscale="log", ax=ax,
     )  # fmt: skip
     told = []
-    for series, name in enumerate(collectives):
+    for series, name in enumerate(("all_reduce", "alltoall")):
         rows = published.pick(published.h100(), collective=name, hosts=10)
         largest = {row["gpus_per_host"]: row["busbw_gbs"] for row in rows}  # sizes ascend
         values = [largest[gpus] for gpus in _GPUS]
@@ -58,12 +56,7 @@ def draw(records: Sequence[Record]) -> Figure:
 
 
 def errors(by_name: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str) -> Axes:
-    """Draw predicted over measured times against size, a line for each name.
-
-    Args:
-        by_name: name -> sizes in bytes, and predicted / measured.
-        title: What was predicted by what.
-    """
+    """Draw predicted over measured times, a line for each name -> (sizes in bytes, ratios)."""
     ax = plots.new_axes(title, x="Size", xunit="bytes", xscale="log", y="Predicted / measured")
     for series, (name, (sizes, ratios)) in enumerate(by_name.items()):
         plots.line(ax, sizes, ratios, label=name, series=series)
@@ -78,12 +71,7 @@ def errors(by_name: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, ti
 
 
 def scale(points: Mapping[int, float], models: Mapping[str, Mapping[int, float]]) -> Axes:
-    """Draw Polaris' latency at 4 bytes against hosts, and models of it.
-
-    Args:
-        points: hosts -> microseconds.
-        models: name -> hosts -> microseconds.
-    """
+    """Draw Polaris' latency at 4 bytes, hosts -> microseconds, and models of it by name."""
     ax = plots.new_axes("Four bytes, 8 to 2160 GPUs", x="Hosts", xscale="log", y="Time",
                         yunit="µs", yscale="log")  # fmt: skip
     plots.published(ax, list(points), list(points.values()), label="Polaris, set-up 5")
@@ -98,10 +86,7 @@ def scale(points: Mapping[int, float], models: Mapping[str, Mapping[int, float]]
 def sick(rows: Sequence[dict], *, title: str, ax: Axes | None = None) -> Axes:
     """Draw a cluster's pairs as a matrix: each pair's bandwidth over the median pair's.
 
-    Args:
-        rows: Of one collective, one size, one number of GPUs per host.
-        title: Which.
-        ax: Where to draw; axes of its own if not given.
+    The rows are of one collective, one size, one number of GPUs per host.
     """
     hosts = sorted({row[end] for row in rows for end in ("first", "second")})
     median = statistics.median(row["busbw_gbs"] for row in rows)

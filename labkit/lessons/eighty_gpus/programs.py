@@ -1,7 +1,5 @@
 """What the ranks of lesson 07 do: an all_reduce along several rings, and what its cards carried."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -24,10 +22,7 @@ def ring_order(ring: int, *, servers: int, cards: int, rings: int) -> list[int]:
 def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int, rings: int) -> None:
     """Sum `tensor` over all ranks, in place: each ring sums its share, all rings at once.
 
-    Args:
-        tensor: shape (S,), S a multiple of rings x world_size.
-        cards: Ranks, and cards, per server.
-        rings: How many rings: 1, or one for each card.
+    Its shape is (S,), S a multiple of rings x world_size; there is one ring, or one for each card.
     """
     rank, n = dist.get_rank(), dist.get_world_size()
     orders = [ring_order(j, servers=n // cards, cards=cards, rings=rings) for j in range(rings)]
@@ -49,13 +44,7 @@ def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int, rings: int) -> N
 
 
 def program(case: str, nbytes: int, cards: int, iters: int) -> dict[str, Any]:
-    """Time one way to communicate between servers with several cards; meter one call.
-
-    Args:
-        case: A name of `labkit.lessons.eighty_gpus.experiment.CASES`.
-        nbytes: S.
-        cards: Ranks, and cards, per server.
-        iters: Calls that are timed.
+    """Time one of `experiment.CASES` between servers with several cards; meter one call.
 
     Returns:
         ``samples``, this rank's seconds; ``report``, the wire meter's; ``right``, whether the sum

@@ -5,8 +5,6 @@ microseconds, GB/s (1e9), out of place. `h100.csv` has medians where a case was 
 hosts; the others hold single runs, or the median of two.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -45,35 +43,13 @@ SIMULATOR_LATER = Source(
     "commit 2435443",
 )
 
-ONE_CARD = Published(
-    48.89,
-    "GB/s busbw",
-    "632480 27.16 48.89",
-    H100,
-)
-EIGHT_CARDS = Published(
-    320.54,
-    "GB/s busbw",
-    "105854 162.30 320.54",
-    H100,
-)
-ELEVEN_SECONDS = Published(
-    11.0,
-    "s",
-    "70B FP32 gradients on 64 GPUs take ~11 seconds via Ring AllReduce on IB NDR",
-    SIMULATOR,
-)
+ONE_CARD = Published(48.89, "GB/s busbw", "632480 27.16 48.89", H100)
+EIGHT_CARDS = Published(320.54, "GB/s busbw", "105854 162.30 320.54", H100)
 SICK_PAIRS = Published(
-    34,
-    "failed tests of 810",
-    "Total tests processed: 810 - PASS: 776 - FAIL: 34",
-    SICK,
+    34, "failed tests of 810", "Total tests processed: 810 - PASS: 776 - FAIL: 34", SICK
 )
 DEFAULT_IS_TCP = Published(
-    9.45,
-    "GB/s busbw",
-    "Default settting, no NCCL environement setup. This will use TCP",
-    POLARIS,
+    9.45, "GB/s busbw", "Default settting, no NCCL environement setup. This will use TCP", POLARIS
 )
 
 

@@ -8,8 +8,6 @@ the scheduler's, and where no fabric can be made on loopback (MEASURED), where i
 is checked before it is timed, and the same call's bytes are counted.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -92,13 +90,7 @@ def compare(
     iters: int = 3,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
-    """Measure cases side by side.
-
-    Args:
-        cases: Names from `labkit.lessons.equivalent_collectives.programs.ALL`.
-        setting: Where.
-        iters: Calls that are timed, per case.
-        progress: Told what happens.
+    """Measure cases, by their names in `programs.ALL`, side by side.
 
     Returns:
         A record per case. `predicted`: seconds at the link's payload rate for the least bytes that
@@ -176,12 +168,12 @@ def _under_torchrun(**more: Any) -> list[Record]:
     return compare(cases, Setting(ranks, nbytes, rate=None), **more)
 
 
-def recorded_matrix(name: str, *, hosts: int = 4) -> list[list[float]]:
+def recorded_matrix(name: str) -> list[list[float]]:
     """Return what a case sent in units of S, counted on another machine: row = sender."""
     return next(
         record.values["matrix"]
         for record in records.load(RECORDING, recorded=True, experiment=NAME)
-        if (record.case, record.world_size) == (name, hosts)
+        if (record.case, record.world_size) == (name, FOUR.hosts)
     )
 
 

@@ -1,7 +1,5 @@
 """Lesson 6's pictures: ways to sum side by side, a published table on trial, who wins when."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,13 +16,7 @@ _SHOWN = ("ring", "tree", "doubling", "halving-doubling")
 
 
 def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> Axes:
-    """Draw the time of each case of one setting, beside what the least possible bytes would take.
-
-    Args:
-        records: such as `compare` returns.
-        title: what the picture says.
-        ax: where to draw; axes of its own if not given.
-    """
+    """Draw the time of each case of one setting, beside that of the least possible bytes."""
     setting = _setting(records[0])
     note = "" if setting == title else setting
     return plots.ladder(records, title=title, series=[_by(r) for r in records], note=note, ax=ax)
@@ -46,17 +38,11 @@ def draw(records: Sequence[Record]) -> Figure:
 
 
 def on_trial(
-    rates: Mapping[str, Sequence[tuple[Step, float]]],
-    *,
-    limit: Published,
-    ax: Axes | None = None,
+    rates: Mapping[str, Sequence[tuple[Step, float]]], *, limit: Published, ax: Axes | None = None
 ) -> Axes:
     """Draw the bus bandwidths that a table's steps would have had under each hypothesis.
 
-    Args:
-        rates: by hypothesis, each step and its GB/s.
-        limit: GB/s that the fastest link carried one way.
-        ax: where to draw; axes of its own if not given.
+    `rates` has each step and its GB/s by hypothesis; `limit` is what the fastest link carried.
     """
     ax = plots.new_axes(
         "Twenty published steps, and what each hypothesis makes of them",
@@ -96,12 +82,7 @@ def on_trial(
 
 
 def crossover(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
-    """Draw the fastest call of several algorithms over the size of the tensor, and the model's.
-
-    Args:
-        records: as `rounds_or_bytes.sweep` returns them.
-        ax: where to draw; axes of its own if not given.
-    """
+    """Draw the fastest call of several algorithms over the size of the tensor, and the model's."""
     ax = plots.new_axes(
         "Small tensors want few rounds, large ones few bytes",
         x="S", xunit="bytes", y="Time of the fastest call", yunit="ms",
@@ -137,12 +118,8 @@ def at_scale(
 ) -> Axes:
     """Draw the model's all_reduce times for 16 to 16384 ranks, flat and in two levels.
 
-    Args:
-        nbytes: S, bytes.
-        alpha: seconds per message between hosts; a tenth of it inside.
-        bandwidth: bytes per second of a rank's link between hosts; eight times that inside.
-        ranks_per_host: ranks on each host, for the two-level form.
-        ax: where to draw; axes of its own if not given.
+    `alpha` is seconds per message between hosts, a tenth of it inside; `bandwidth`, bytes per
+    second of a rank's link between hosts, eight times that inside.
     """
     ranks = 2 ** np.arange(4, 15)
     beta = 1 / bandwidth

@@ -5,12 +5,9 @@ all_reduce, the algorithms written by hand, and the programs that check, meter a
 results, equal S; what differs is what goes over the wires.
 """
 
-from __future__ import annotations
-
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -163,27 +160,22 @@ def sweep(sizes: Sequence[int], alpha: float, iters: int) -> dict[tuple[str, int
     for name, run in ALL_REDUCES.items():
         run(torch.zeros(1))  # opens the connections
         for nbytes in sizes:
-            with slowed_messages(alpha):
+            with SlowedMessages(alpha):
                 call = partial(run, torch.zeros(nbytes // 4))
                 found[name, nbytes] = timing.time_calls(call, warmup=0, iters=iters)
     return found
 
 
-@contextmanager
-def slowed_messages(seconds: float) -> Iterator[None]:
-    """Let each send of this thread that has content wait first, as over a longer way.
+class SlowedMessages(Observer):
+    """Lets each send of this thread that has content wait first, as over a longer way.
 
-        with slowed_messages(0.01):
+        with SlowedMessages(0.01):
             ring_all_reduce(tensor)  # 2 (n-1) messages, 10 ms each, on top of what they cost anyway
 
     The library's collectives are not slowed. The kernel's own way to delay packets (netem) is not
     in every kernel; this needs nothing.
     """
-    with _Slowed(seconds):
-        yield
 
-
-class _Slowed(Observer):
     def __init__(self, seconds: float):
         super().__init__()
         self.seconds = seconds

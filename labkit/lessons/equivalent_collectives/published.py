@@ -1,7 +1,5 @@
 """Lesson 6's figures that others published, with their words and addresses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from labkit.measure.published import Published, Source
@@ -29,16 +27,6 @@ BOOK = Source(
 TUNER = Source(
     "NVIDIA NCCL 2.30.7, src/graph/tuning.cc",
     _NCCL + "5067397/src/graph/tuning.cc",
-    "commit 5067397, 2026-06-11",
-)
-TUNER_2022 = Source(
-    "NVIDIA NCCL 2.14.3, src/graph/tuning.cc",
-    _NCCL + "c4e2aa6/src/graph/tuning.cc",
-    "commit c4e2aa6, 2022-08-18",
-)
-SETTINGS = Source(
-    "NVIDIA NCCL 2.30.7, user guide, environment variables",
-    _NCCL + "5067397/docs/userguide/source/env.rst",
     "commit 5067397, 2026-06-11",
 )
 
@@ -102,15 +90,6 @@ def table() -> Table:
     return Table(columns, rows, title=f"PUBLISHED: {ANSWER}")
 
 
-EXPLANATION = Published(
-    (),
-    "",
-    "This is due to the fact that Reduce Scatter + All Gather is unable to take advantage of "
-    "pipelining when the kernels are launched back to back.",
-    ANSWER,
-)
-ON_EACH_GPU = Published(16, "GPUs", "on 16 GPUs with 1GB and 2GB tensors (on each GPU)", ANSWER)
-
 NVLINK = Published(
     450,
     "GB/s",
@@ -147,14 +126,6 @@ H200 = {
 }
 """busbw on 8x H200 with 16 GiB, nccl-tests."""
 
-RING_ONLY = Published(
-    (),
-    "",
-    "// Only disable algo for Allreduce since others only have one",
-    TUNER_2022,
-)
-FALL_BACK = Published((), "", "it will not implicitly fall back to ``ring``", SETTINGS)
-"""Of NCCL_ALGO since 2.24: before that, it did."""
 SHARE = Published((0.5,), "of the bandwidth", "busBw = std::min(llMaxBw, busBw * .5);", TUNER)
 SHARE_128 = Published((0.92,), "of the bandwidth", "busBw * (0.92 /*120.0/128.0*/)", TUNER)
 BASE = Published(

@@ -5,8 +5,6 @@ a fabric with a latency that is added on purpose the model must predict every ti
 crossing.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -40,14 +38,9 @@ def sweep(
     Where no fabric can be made (torchrun's ranks have a network of their own), the recorded run is
     returned.
 
-    Args:
-        sizes: S, bytes.
-        alpha: seconds that the sender sleeps before each message.
-        iters: calls per size and algorithm.
-        say: told why nothing runs here.
-
     Returns:
-        A record per algorithm and size; `predicted` is the closed form's seconds.
+        A record per algorithm and size; `predicted` is the closed form's seconds. For `alpha` the
+        sender sleeps before each message.
     """
 
     def measure(fabric: Fabric) -> list[Record]:
@@ -98,18 +91,10 @@ def table(found: Sequence[Record]) -> Table:
 
 
 def crossing(found: Sequence[Record], first: str, second: str, *, modelled: bool) -> float | None:
-    """Return the size from which `second` is faster than `first`, between the sizes that were run.
+    """Return the bytes from which `second`, slower when S is small, is faster than `first`.
 
-    Args:
-        found: what `sweep` returned.
-        first: short name of the algorithm that is faster when S is small.
-        second: of the one that is faster when S is large.
-        modelled: whether to use the closed forms' times instead of the measured ones.
-
-    Measured is the fastest of the calls: a busy machine can only add to it.
-
-    Returns:
-        Bytes, by straight lines between neighbouring sizes; None if they do not cross.
+    By straight lines between neighbouring sizes that were run; None if they do not cross. Measured
+    is the fastest of the calls: a busy machine can only add to it.
     """
 
     def times(name: str) -> dict[int, float]:

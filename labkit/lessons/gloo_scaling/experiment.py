@@ -6,8 +6,6 @@ call grow with p? `run` has three parts, told apart by ``params["part"]``: the `
 and placements, the ``cause`` of what partners on different CPUs cost, and the ``ladder`` of fixes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

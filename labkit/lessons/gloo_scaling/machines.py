@@ -1,7 +1,5 @@
 """Machines on paper, to try exercise 1.3's prediction on; and what the usual mistakes predict."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ dawdles just after it was woken or just after it woke the other, *until it has s
 get as far as it can*. A mistake is caught in every run, and a right answer is never held up.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import time
@@ -43,12 +41,7 @@ class Meeting:
     """
 
     def __init__(self, shape: tuple[int, ...], delay: str) -> None:
-        """Meet the partner; both ranks call this.
-
-        Args:
-            shape: Shape of the tensors.
-            delay: This partner's habit, a key of `MEETINGS`.
-        """
+        """Meet the partner; tensors have this shape, `delay` is a habit, a key of `MEETINGS`."""
         self.me, self.delay = dist.get_rank(), delay
         nbytes = 4 * torch.Size(shape).numel()
         # a few bytes more than the slots need hold the counters
@@ -118,15 +111,8 @@ def turns(shared_sum: SharedSum, delay: str, slow: int) -> dict[str, Any]:
                 break
             got.append(tensor)
             views.append(view)
-    return {
-        "got": got,
-        "views": views,
-        "cpu": cpu,
-        "calls": log.calls,
-        "stuck": meeting.stuck,
-        "wakes": meeting.wakes,
-        "waits": meeting.waits,
-    }
+    counts = {"stuck": meeting.stuck, "wakes": meeting.wakes, "waits": meeting.waits}
+    return {"got": got, "views": views, "cpu": cpu, "calls": log.calls} | counts
 
 
 def data(turn: int, rank: int) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """What a small blocking call should cost when ranks share CPUs: the law of lesson 01."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence

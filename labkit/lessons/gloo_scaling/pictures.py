@@ -1,7 +1,5 @@
 """Pictures of lesson 01: time against pairs, where the time goes, a call's path, and the ladder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -49,14 +47,9 @@ def growth(
     law: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw time per call against the number of pairs, a line for each case.
+    """Draw time per call against the number of pairs, a line for each case of the sweep.
 
-    Args:
-        records: Those of the sweep are drawn.
-        title: What the picture shows.
-        beside_published: Whether to draw the thread's figures, too.
-        law: Whether to draw what the law predicts, where it does.
-        ax: Where to draw; axes of its own if not given.
+    Beside it the thread's figures, and what the law predicts where it does, if asked for.
     """
     chosen = [record for record in records if record.params.get("part") == "sweep"]
     ax = _axes(title, ax)

@@ -4,8 +4,6 @@ A way is a function ``way(tensors, pair)`` that replaces every tensor, in place,
 partners' tensors. The ways are meant to be read: the differences between them are the lesson.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
@@ -40,7 +38,7 @@ class Pair:
     """The process group of just these two."""
 
     @classmethod
-    def of(cls, rank: int, world_size: int) -> Pair:
+    def of(cls, rank: int, world_size: int) -> "Pair":
         """Create the groups of all pairs, which is collective over all ranks, and return ours.
 
         Raises:
@@ -108,19 +106,18 @@ class SharedMemory:
     """
 
     def __init__(self, pair: Pair, nbytes: int) -> None:
-        """Meet the partner and map the memory.
-
-        Args:
-            pair: The two partners; both must call this.
-            nbytes: Size of the largest tensor, in bytes.
-        """
+        """Meet the partner, who calls this as well, and map memory for tensors of `nbytes`."""
         self.me = dist.get_rank() % 2
         self.nbytes = max(64, -(-nbytes // 64) * 64)  # slots start where any dtype may
         self.turn = 0
         with _meeting_place(pair, self.me, 4 * self.nbytes) as folder:
             with (folder / "slots").open("r+b") as file:
                 self.memory = mmap.mmap(file.fileno(), 4 * self.nbytes)
-            self.wake, self.woken = self._pipes(folder)
+            ends = {}
+            for reader in (0, 1):  # the same order on both sides, or each would wait for the other
+                flags = os.O_RDONLY if reader == self.me else os.O_WRONLY
+                ends[reader] = os.open(folder / f"wake-{reader}", flags)
+            self.wake, self.woken = ends[1 - self.me], ends[self.me]
             dist.barrier(group=pair.group)  # both have opened everything: the names may go
 
     def __call__(self, tensors: list[torch.Tensor], pair: Pair) -> None:
@@ -146,13 +143,6 @@ class SharedMemory:
         offset = (2 * self.turn + owner) * self.nbytes
         flat = torch.frombuffer(self.memory, dtype=like.dtype, count=like.numel(), offset=offset)
         return flat.view_as(like)
-
-    def _pipes(self, folder: Path) -> tuple[int, int]:
-        ends = {}
-        for reader in (0, 1):  # the same order on both sides, or each would wait for the other
-            flags = os.O_RDONLY if reader == self.me else os.O_WRONLY
-            ends[reader] = os.open(folder / f"wake-{reader}", flags)
-        return ends[1 - self.me], ends[self.me]
 
 
 @contextlib.contextmanager
@@ -191,12 +181,9 @@ def make_way(name: str, tensors: list[torch.Tensor], pair: Pair) -> Way:
 def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
     """Return the CPUs that a rank may use.
 
-    Args:
-        placement: ``"one core"``: the first CPU; ``"free"``: all, the scheduler decides;
-            ``"together"``: both ranks of a pair on one CPU, pairs dealt out over the CPUs;
-            ``"apart"``: ranks dealt out, so that partners share no CPU if there are two.
-        rank: The rank.
-        cpus: The CPUs there are.
+    ``"one core"``: the first one; ``"free"``: all, the scheduler decides; ``"together"``: both
+    ranks of a pair on one CPU, pairs dealt out over the CPUs; ``"apart"``: ranks dealt out, so that
+    partners share no CPU if there are two.
 
     Example:
         >>> [place("together", rank, [0, 1]) for rank in range(4)]
@@ -221,13 +208,10 @@ def settle(placement: str) -> Pair:
 def repeated_calls(
     placement: str, calls: int, blocks: int, *, sched_batch: bool = False
 ) -> dict[str, Any]:
-    """Call all_reduce on the pair's group over and over, and account for the time.
+    """Call all_reduce on the pair's group in blocks of calls, and account for the time.
 
-    Args:
-        placement: See `place`.
-        calls: Calls in a block, back to back.
-        blocks: Blocks; before each the ranks meet.
-        sched_batch: Whether no thread that wakes up may take the CPU from the one that runs.
+    Ranks meet before each block. With `sched_batch` no thread that wakes up may take the CPU from
+    the one that runs.
 
     Returns:
         ``samples``: seconds per call, one per block. Per call over all blocks, in

@@ -1,7 +1,5 @@
 """The figures of lesson 01's thread, as they stand there."""
 
-from __future__ import annotations
-
 from labkit.measure.published import Published, Source
 
 THREAD = Source(

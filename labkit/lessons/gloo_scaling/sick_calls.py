@@ -1,7 +1,5 @@
 """Calls whose true time is scripted, and so known: exercise 1.1 tries the stopwatch on them."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -49,10 +49,10 @@ SMALL_SIZES = (256, 4096, 65536, MB)
 """Bytes of the all_reduces that are timed beside the gradients' own size."""
 
 
-def benchmark(sizes: Sequence[int], *, iters: int = 7) -> list[Record]:
+def benchmark(sizes: Sequence[int]) -> list[Record]:
     """Return a record for each size of all_reduce, on the fabric or as recorded."""
     cases = list(map(_benchmark_case, sizes))
-    return _on_hosts(lambda fabric: _benchmark(fabric, sizes, iters), cases)
+    return _on_hosts(lambda fabric: _benchmark(fabric, sizes), cases)
 
 
 def measure(
@@ -60,12 +60,8 @@ def measure(
 ) -> list[Record]:
     """Train in each way on four hosts and return a record for each.
 
-    Where hosts cannot be made here, the records are those of another machine, and say so.
-
-    Args:
-        cases: By name, such as `LADDER`; a way may be a class that was typed in a notebook.
-        steps: Steps to measure, after the warm-up.
-        workload: What to train on.
+    Where hosts cannot be made here, the records are those of another machine, and say so. A way may
+    be a class that was typed in a notebook; `steps` are measured after the warm-up.
     """
     return _on_hosts(lambda fabric: _measure(fabric, cases, steps, workload), list(cases))
 
@@ -90,7 +86,7 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
 
     def everything(fabric: Fabric | None) -> list[Record]:
         say("all_reduce alone")
-        records = watched(lambda: _benchmark(fabric, sizes, iters=7))
+        records = watched(lambda: _benchmark(fabric, sizes))
         for name, setup in cases.items():
             say(name)
             once = partial(_measure, fabric, {name: setup}, 3 if quick else 8, WORKLOAD)
@@ -128,9 +124,9 @@ def timeline(record: Record) -> Timeline:
     return Timeline.from_rows(record.values["spans"], clock_error=record.values["clock_error"])
 
 
-def gradient_bytes(workload: Workload = WORKLOAD) -> int:
+def gradient_bytes() -> int:
     """Return the bytes of all gradients together."""
-    return sum(parameter.nbytes for parameter in vgg11(workload).parameters())
+    return sum(parameter.nbytes for parameter in vgg11(WORKLOAD).parameters())
 
 
 def _ms(seconds: float) -> float:
@@ -153,7 +149,7 @@ def _benchmark_case(nbytes: int) -> str:
     return f"all_reduce of {nbytes} bytes"
 
 
-def _benchmark(fabric: Fabric | None, sizes: Sequence[int], iters: int) -> list[Record]:
+def _benchmark(fabric: Fabric | None, sizes: Sequence[int], iters: int = 7) -> list[Record]:
     times = launch(time_all_reduce, sizes, iters, world_size=fabric and HOSTS, fabric=fabric)
     return [
         _record(fabric, _benchmark_case(nbytes), {"part": "benchmark"}, [rank[i] for rank in times],

@@ -30,16 +30,11 @@ _NEIGHBOUR = (
 
 
 class Fault:
-    """A secret: which rank is late, and why.
-
-    Args:
-        world_size: The ranks to choose from.
-        rank: The late one; random if not given.
-        cause: One of `CAUSES`; random if not given.
-    """
+    """A secret: which rank of `world_size` is late, and why: at random, unless given."""
 
     def __init__(self, world_size: int, *, rank: int | None = None, cause: str | None = None):
-        possible = [name for name in CAUSES if "CPU" not in name or _can_bind()]
+        can_bind = hasattr(os, "sched_setaffinity")
+        possible = [name for name in CAUSES if "CPU" not in name or can_bind]
         self._rank = random.randrange(world_size) if rank is None else rank
         self._cause = random.choice(possible) if cause is None else cause
 
@@ -47,12 +42,7 @@ class Fault:
         return "a fault on one rank; .reveal() tells which, and what"
 
     def strike(self, storage: object, model: nn.Module) -> None:
-        """Let it happen, on the rank that it is meant for; every rank calls this once.
-
-        Args:
-            storage: Its `delay` is what each batch takes longer.
-            model: Whose forward a slow rank's trouble meets.
-        """
+        """Let it happen to a rank's storage (its `delay`) or model; every rank calls this once."""
         if dist.get_rank() != self._rank:
             return
         if self._cause == "slow input":
@@ -91,10 +81,6 @@ def _collect_every_third_time(model: nn.Module, _: object) -> None:
         until = time.thread_time() + 2 * SECONDS
         while time.thread_time() < until:
             gc.collect()
-
-
-def _can_bind() -> bool:
-    return hasattr(os, "sched_setaffinity")
 
 
 def _invite_neighbours(count: int) -> None:

@@ -16,11 +16,7 @@ Cost = Callable[[int], float]
 def sending(ready: Sequence[float], nbytes: Sequence[int], cost: Cost) -> list[tuple[float, float]]:
     """Return when each bucket begins and ends on the wire, in seconds from the start of backward.
 
-    Args:
-        ready: Seconds after the start of backward at which each bucket is complete, in the order of
-            sending.
-        nbytes: Each bucket's bytes.
-        cost: The collective's cost.
+    `ready`: when each bucket is complete, in the order of sending.
 
     Raises:
         ValueError: The two sequences differ in length.
@@ -48,11 +44,8 @@ def ready_times(
 ) -> tuple[list[float], list[int]]:
     """Return when each bucket is complete and its bytes, when backward goes from last to first.
 
-    Args:
-        parameter_bytes: By parameter, in the order of use.
-        parameter_seconds: By parameter, the seconds of backward until its gradient is there, from
-            the moment the gradient of the parameter after it was there.
-        buckets: The parameters of each bucket.
+    Parameters stand in the order of use; `parameter_seconds` is what backward takes for each, from
+    the moment the gradient of the parameter after it was there.
     """
     done, clock = [0.0] * len(parameter_seconds), 0.0
     for place in reversed(range(len(parameter_seconds))):

@@ -69,12 +69,10 @@ def tensors(specs: Sequence[TensorSpec], link: AlphaBeta, ax: Axes | None = None
     return ax
 
 
-def apart(records: Sequence[Record], ax: Axes | None = None, *, title: str = "") -> Axes:
+def apart(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw exposed communication per step, taken apart into waiting, moving and packing."""
-    title = title or "What rank 0's timer calls communication"
-    ax = new_axes(
-        title, x="Time per step, rank 0", xunit="ms", ax=ax, size=(9, 1.3 + 0.5 * len(records))
-    )
+    ax = new_axes("What rank 0's timer calls communication", x="Time per step, rank 0", xunit="ms",
+                  ax=ax, size=(9, 1.3 + 0.5 * len(records)))  # fmt: skip
     place, left = np.arange(len(records)), np.zeros(len(records))
     for part, series in zip(PARTS, (1, 0, 3), strict=True):
         look = style(series)
@@ -141,13 +139,8 @@ def at_scale(
 ) -> Axes:
     """Draw the modelled exposed communication of the real VGG11 for 8 to 4096 ranks.
 
-    Args:
-        alpha: seconds per message.
-        bandwidth: of each rank's link, bytes per second.
-        backward: seconds of backward; its gradients become ready in proportion to each layer's
-            share (`model.vgg11_backward_shares`).
-        cap_mb: bucket cap in MB.
-        ax: where to draw.
+    Seconds, and bytes per second of each rank's link. Gradients become ready in proportion to each
+    layer's share of backward (`model.vgg11_backward_shares`).
     """
     ranks = [8 * 2**k for k in range(10)]
     ax = new_axes("When does overlap stop hiding?", x="Ranks", y="Exposed communication",

@@ -73,12 +73,8 @@ def vgg11(workload: Workload, *, seed: int = 0) -> nn.Sequential:
 class Storage:
     """Compressed pictures in memory: reading one costs real CPU time, and a delay if asked for.
 
-    A picture is its class's pattern of 4 x 4 patches plus noise: there is something to learn.
-
-    Args:
-        workload: Sizes.
-        rank: Whose samples; every rank has its own.
-        count: How many different samples.
+    A picture is its class's pattern of 4 x 4 patches plus noise: there is something to learn. Every
+    rank has `count` samples of its own.
     """
 
     def __init__(self, workload: Workload, rank: int, *, count: int = 64):

@@ -17,14 +17,10 @@ from labkit.measure.trace import Kind, Tracer
 
 
 class AfterBackward:
-    """Average when backward is over, one all_reduce per bucket.
+    """Average when backward is over, one all_reduce per bucket of `cap` bytes.
 
-    Args:
-        model: The same on every rank.
-        tracer: Writes down the spans.
-        cap: Bytes per bucket. 0: one call for each parameter, the forum thread's way, without a
-            copy. None: one flat tensor.
-        barrier: Meet before the first call: who is late is waited for there.
+    0: one call for each parameter, the forum thread's way, without a copy; None: one flat tensor.
+    With a `barrier` before the first call, who is late is waited for there.
     """
 
     def __init__(
@@ -69,7 +65,7 @@ class DuringBackward:
     Args:
         model: Parameters without `requires_grad` are left out. Every other one must get a gradient
             in every step, or `backward` says which did not.
-        tracer: Writes down the spans.
+        tracer: For its spans.
         cap: Bytes per bucket; None: no limit.
         compress: The dtype to send in (``torch.bfloat16`` halves the bytes), or None.
         micro_batches: Send after so many calls of `backward`; before, only accumulate.
@@ -161,13 +157,8 @@ class DDP:
     """torch's own DistributedDataParallel.
 
     Its waiting happens inside ``loss.backward()``. What is written down as waiting is the time from
-    the last gradient's arrival to the end of backward.
-
-    Args:
-        model: The same on every rank.
-        tracer: Writes down the spans.
-        hook: Registers a communication hook on the DDP model.
-        **options: As for DistributedDataParallel.
+    the last gradient's arrival to the end of backward. `hook` registers a communication hook on the
+    DDP model; the options are DistributedDataParallel's.
     """
 
     def __init__(

@@ -32,12 +32,9 @@ class CaseReport:
 
 
 def run_case(name: str, *, timeout: float = 1.5, checks: bool = False) -> CaseReport:
-    """Run one of the clinic's programs.
+    """Run one of `PATIENTS`, which hangs if it takes longer than `timeout` seconds.
 
-    Args:
-        name: A key of `PATIENTS`.
-        timeout: Seconds until it counts as hanging.
-        checks: Let torch compare the ranks' calls (`launch(..., checks=True)`).
+    With `checks` torch compares the ranks' calls, as in `launch(..., checks=True)`.
     """
     if name not in PATIENTS:
         raise ValueError(f"no patient {name!r}; there are: {', '.join(PATIENTS)}.")
@@ -47,9 +44,11 @@ def run_case(name: str, *, timeout: float = 1.5, checks: bool = False) -> CaseRe
             patient.program, world_size=patient.world_size, timeout=timeout, checks=checks
         )
     except LaunchTimeout as hang:
-        return CaseReport(name, "hang", _chart(hang.case))
+        rows = [row for rank in hang.case.ranks for row in _rows(rank, hang.case)]
+        return CaseReport(name, "hang", "\n".join(rows))
     except RuntimeError as error:  # a rank's own, from torch, or RankDied
-        return CaseReport(name, "error", _shortened(str(error)))
+        text = str(error)
+        return CaseReport(name, "error", text if len(text) <= 700 else f"{text[:700]} ...")
     expected = [patient.healthy(rank) for rank in range(patient.world_size)]
     rows = [
         f"rank {rank}: returned {got}" + ("" if got == right else f", a healthy one {right}")
@@ -63,10 +62,6 @@ def open_up(name: str) -> str:
     return inspect.getsource(PATIENTS[name].program)
 
 
-def _chart(case: CaseFile) -> str:
-    return "\n".join(line for rank in case.ranks for line in _rows(rank, case))
-
-
 def _rows(rank: RankCase, case: CaseFile) -> list[str]:
     state = f"rank {rank.rank}: {rank.state}"
     call = rank.waiting_in
@@ -77,7 +72,3 @@ def _rows(rank: RankCase, case: CaseFile) -> list[str]:
     own = [line for line in rank.stack if Path(line.filename) == Path(programs.__file__)]
     rows = [state, *(f"    in {line.name}: {line.source}" for line in own[:1])]
     return rows + [f"    {entered}" for entered in rank.entered[-4:]]
-
-
-def _shortened(text: str, most: int = 700) -> str:
-    return text if len(text) <= most else text[:most] + " ..."

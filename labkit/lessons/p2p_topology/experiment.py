@@ -156,13 +156,7 @@ def time_relay(
 ) -> Record:
     """Time a program that relays over GPU 5; `predicted` is a relay whose chunks cost nothing.
 
-    Args:
-        name: Of the program, in the case: "in turns" or "posted ahead".
-        nbytes: S.
-        chunk: Bytes that travel together.
-        program: Gets the way, `nbytes`, `chunk` and `iters`.
-        iters: Repetitions.
-        **options: As for `on_links`.
+    The case is called by the `name`; the program gets the way, `nbytes`, `chunk` and `iters`.
     """
     way = RELAYED["via 5"][0]
     hops = [rate(*hop) for hop in itertools.pairwise(way)]

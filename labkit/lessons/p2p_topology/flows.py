@@ -55,13 +55,8 @@ def maximum_flow(
     """Return paths that together carry as much as the topology allows from src to dst.
 
     Among the flows of greatest rate it takes one that crosses the fewest links (minimum-cost
-    maximum flow, each link costing 1), and cuts it into paths, the shortest first.
-
-    Args:
-        topology: The links.
-        src: Where the bytes are.
-        dst: Where they should be.
-        nvlink_only: Leave the PCIe pairs out.
+    maximum flow, each link costing 1), and cuts it into paths, the shortest first. `nvlink_only`
+    leaves the PCIe pairs out.
 
     Example:
         >>> from labkit.lessons.p2p_topology.topology import PUZZLE
@@ -111,11 +106,8 @@ def _cut_into_paths(flow: dict, src: int, dst: int) -> list[Path]:
 def fair_rates(topology: Topology, ways: Sequence[Sequence[int]]) -> list[float]:
     """Return the bytes per second of competing transfers, if links are shared max-min fairly.
 
-    See `labkit.comm.sharing.max_min`. TCP flows and copies come close to it, not exactly.
-
-    Args:
-        topology: The links.
-        ways: For each transfer the GPUs that it visits: `[0, 2]` direct, `[0, 5, 2]` relayed.
+    See `labkit.comm.sharing.max_min`. TCP flows and copies come close to it, not exactly. A way is
+    the GPUs that a transfer visits: `[0, 2]` direct, `[0, 5, 2]` relayed.
 
     Example:
         >>> from labkit.lessons.p2p_topology.topology import PUZZLE
@@ -160,11 +152,8 @@ def relay_time(rates: Sequence[float], *, nbytes: int, chunk: int, alpha: float 
 
         T = sum_i t_i + (S/c - 1) max_i t_i
 
-    Args:
-        rates: B_i of each hop, in bytes per second.
-        nbytes: S.
-        chunk: c, in bytes; the last chunk may be smaller.
-        alpha: Fixed cost of a chunk on a hop, in seconds.
+    B_i, the rate of a hop, is in bytes per second, c in bytes (the last chunk may be smaller), and
+    alpha, the fixed cost of a chunk on a hop, in seconds.
 
     Example:
         >>> relay_time([1e6, 1e6], nbytes=1_000_000, chunk=1_000_000)
@@ -205,12 +194,8 @@ def best_shares(rates: Sequence[float], delays: Sequence[float], *, nbytes: floa
     """Divide bytes among ways so that the last byte arrives as early as possible.
 
     All ways that are used end at the same moment T: way i carries (T - delays[i]) rates[i]. Ways
-    are taken in the order of their delays, until the next one's is beyond T.
-
-    Args:
-        rates: Of each way, in bytes per second.
-        delays: Seconds until a way's first byte arrives: what filling a relay costs.
-        nbytes: S.
+    are taken in the order of their delays (seconds until a way's first byte arrives: what filling a
+    relay costs), until the next one's is beyond T.
 
     Example:
         >>> best_shares([2e9, 1e9], [0.0, 0.0], nbytes=3e9)

@@ -26,32 +26,20 @@ def available() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def pair_matrix(*, via: str | None = None, nbytes: int = 400_000_000) -> list[list[float]]:
+def pair_matrix(*, via: str | None = None) -> list[list[float]]:
     """Return the `copy_rate` of each ordered pair of GPUs."""
     gpus = range(available())
-    return [[copy_rate(src, dst, via=via, nbytes=nbytes) for dst in gpus] for src in gpus]
+    return [[copy_rate(src, dst, via=via) for dst in gpus] for src in gpus]
 
 
-def copy_rate(
-    src: int,
-    dst: int,
-    *,
-    via: int | str | None = None,
-    nbytes: int = 400_000_000,
-    chunk: int = 8_000_000,
-    iters: int = 5,
-) -> float:
-    """Return the bandwidth of a copy from one GPU to another, in bytes per second.
+def copy_rate(src: int, dst: int, *, via: int | str | None = None) -> float:
+    """Return the bytes per second of a copy of 400 MB from one GPU to another; the median.
 
-    Args:
-        src: From which GPU.
-        dst: To which GPU.
-        via: The relay: another GPU, or `"host"` for pinned memory, as where peer access is off.
-            None: as the driver chooses, which is peer-to-peer where the pair allows it.
-        nbytes: Of the copy.
-        chunk: Bytes that a relay hands on together, while the next chunk is on its way to it.
-        iters: Repetitions, of which the median counts.
+    `via` is a relay: another GPU, or `"host"` for pinned memory, as where peer access is off. It
+    hands 8 MB on while the next are on their way to it. None: as the driver chooses, which is
+    peer-to-peer where the pair allows it.
     """
+    nbytes = 400_000_000
     source = torch.arange(nbytes // 4, dtype=torch.float32, device=f"cuda:{src}")
     into = torch.zeros(nbytes // 4, device=f"cuda:{dst}")
     if via is None:
@@ -62,7 +50,7 @@ def copy_rate(
         second = torch.cuda.Stream(dst if via == "host" else via)  # a copy runs where it reads from
         hops = [(source, between, torch.cuda.Stream(src)), (between, into, second)]
 
-    step = (nbytes if via is None else chunk) // 4
+    step = (nbytes if via is None else 8_000_000) // 4
 
     def copy() -> None:
         for begin in range(0, nbytes // 4, step):
@@ -77,7 +65,7 @@ def copy_rate(
             stream.synchronize()
         torch.cuda.synchronize(dst)
 
-    seconds = timing.summarize(timing.time_calls(copy, warmup=1, iters=iters)).median
+    seconds = timing.summarize(timing.time_calls(copy, warmup=1, iters=5)).median
     if not torch.equal(into.cpu(), source.cpu()):
         raise AssertionError(f"GPU {src} to GPU {dst}: the copy is not equal to its source")
     return nbytes / seconds

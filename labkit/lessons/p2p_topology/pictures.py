@@ -1,7 +1,5 @@
 """Lesson 04's pictures: who is linked to whom, the ways around the slow link, chunks, scale."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -178,12 +176,9 @@ def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
 
 
 def at_scale(nbytes: int, nics: Sequence[int] = (1, 2, 4, 8), *, algorithm: str = "ring") -> Axes:
-    """Draw the modelled busbw of an all_reduce over 8 to 4096 GPUs, for hosts with NICs.
+    """Draw the modelled busbw of an all_reduce, by `"ring"` or `"tree"`, over 8 to 4096 GPUs.
 
-    Args:
-        nbytes: S.
-        nics: Network cards of a host, a curve each.
-        algorithm: `"ring"` or `"tree"`.
+    A curve for each number of network cards of a host.
     """
     title = f"all_reduce of {nbytes / 2**20:,.0f} MiB by {algorithm}"
     ax = plots.new_axes(title, x="GPUs", y="busbw", yunit="GB/s", xscale="log")

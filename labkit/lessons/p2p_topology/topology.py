@@ -1,7 +1,5 @@
 """Which GPU can reach which, how, and how fast: the machine as a weighted graph; and presets."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -103,7 +101,7 @@ class Topology:
     """Whether every ordered pair has a link that it shares with nobody, as on a fabric."""
 
     @classmethod
-    def parse(cls, text: str, rates: LinkRates = PUZZLE_RATES) -> Topology:
+    def parse(cls, text: str, rates: LinkRates = PUZZLE_RATES) -> "Topology":
         """Read what `nvidia-smi topo -m` prints.
 
         Raises:
@@ -112,7 +110,7 @@ class Topology:
         return cls(*read_topology(text), rates)
 
     @classmethod
-    def here(cls) -> Topology:
+    def here(cls) -> "Topology":
         """Ask this machine.
 
         Raises:
@@ -128,7 +126,7 @@ class Topology:
             ) from error
         return cls.parse(done.stdout)
 
-    def with_measured(self, text: str) -> Topology:
+    def with_measured(self, text: str) -> "Topology":
         """Return the same links with the bandwidths that `p2pBandwidthLatencyTest` measured.
 
         Raises:
@@ -142,7 +140,7 @@ class Topology:
             )
         return replace(self, measured=tuple(map(tuple, matrix)))
 
-    def as_fabric(self) -> Topology:
+    def as_fabric(self) -> "Topology":
         """Return the same bandwidths with no shared ports: what `Fabric.from_topology` builds."""
         return replace(self, private=True)
 

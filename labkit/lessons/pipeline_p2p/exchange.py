@@ -57,8 +57,8 @@ class Queues:
     Args:
         queues: Each queue's batches in order, by name.
         like: A tensor of the shape and type of every transfer.
-        groups: The process group that carries a queue; None: the default group. Two queues
-            between the same two ranks need two groups.
+        groups: What carries a queue; the default group, if not given. Two queues between the same
+            two ranks need two groups.
         work: What works through a queue; see `in_order`.
     """
 

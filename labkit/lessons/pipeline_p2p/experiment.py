@@ -28,13 +28,7 @@ from labkit.lessons.pipeline_p2p.programs import (
     train,
     wait_ends_early,
 )
-from labkit.lessons.pipeline_p2p.schedules import (
-    SCHEDULES,
-    Channel,
-    Program,
-    Schedule,
-    programs,
-)
+from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Schedule, programs
 from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
 from labkit.measure.records import Provenance, Record, Tier, load
 from labkit.measure.runs import by_case, measured_or_recorded, repeat_if_disturbed, watched
@@ -55,9 +49,7 @@ Say = Callable[[str], Any]
 def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
     """Measure every schedule on every channel, two destinations, and computing beside messages.
 
-    Args:
-        quick: One step per case instead of three.
-        progress: Called with a line of text before each case.
+    `quick`: one step per case instead of three.
 
     Returns:
         EMULATED records; where no fabric can be built, the RECORDED ones. Under torchrun, with
@@ -88,7 +80,7 @@ def pipelines(
     Args:
         cases: (schedule, channel, by how many tasks receives stand early) for each.
         steps: Training steps of each.
-        progress: Called with a line of text before each.
+        progress: Told each case.
         write: Writes the ranks' programs: write(schedule, ahead=...).
         queue: Works through a queue of transfers; see `exchange.in_order`.
     """
@@ -149,13 +141,9 @@ def recorded(cases: Sequence[str] | None = None) -> list[Record]:
 
 
 def modelled(schedule: str, channel: Channel, ahead: int = 0, *, leg: float) -> StepTimeline:
-    """Simulate the step that is measured.
+    """Simulate the step that is measured, with receives so many tasks early.
 
-    Args:
-        schedule: A name of SCHEDULES.
-        channel: How transfers are ordered.
-        ahead: By how many tasks receives stand early.
-        leg: Seconds of one message between two hosts: the model's only parameter.
+    `leg`: seconds of one message between two hosts, the model's only parameter.
     """
     return _simulated(programs(_plan(schedule), ahead=ahead), channel, leg)
 

@@ -55,7 +55,8 @@ def measure(nbytes: int = 1 << 20, seconds: float = 0.1, repeats: int = 5) -> Ov
         cpus = affinity.cpus()
         affinity.pin([cpus[dist.get_rank() % len(cpus)]])
     exchange = _Exchange(nbytes)
-    rounds = _calibrate(seconds)
+    _compute(20)
+    rounds = _agree(max(1, round(seconds / (_compute(50) / 50))))  # so many last so long
     exchange.times(2)
     seen = [_once(exchange, rounds) for _ in range(repeats)]
     return sorted(seen, key=lambda one: one.slow_down)[repeats // 2]
@@ -97,12 +98,6 @@ class _Exchange:
             dist.isend(self._out, self._other).wait()
             arriving.wait()
         return (time.perf_counter() - begin) / count
-
-
-def _calibrate(seconds: float) -> int:
-    """Return the matrix products that take so long; the same on both ranks."""
-    _compute(20)
-    return _agree(max(1, round(seconds / (_compute(50) / 50))))
 
 
 def _compute(rounds: int) -> float:

@@ -10,12 +10,7 @@ from matplotlib.figure import Figure
 from labkit.lessons.pipeline_p2p import published
 from labkit.lessons.pipeline_p2p.experiment import case_name
 from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, ideal_bubble, programs
-from labkit.lessons.pipeline_p2p.simulator import (
-    Costs,
-    Deadlock,
-    StepTimeline,
-    simulate_programs,
-)
+from labkit.lessons.pipeline_p2p.simulator import Costs, Deadlock, StepTimeline, simulate_programs
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
 from labkit.show.plots import bars, describe, line, new_axes, new_figure, stamp, style
@@ -43,12 +38,8 @@ def step(
 ) -> Axes:
     """Draw one row per rank: its tasks as boxes, transfers as arrows between the rows.
 
-    Args:
-        seen: The timeline, measured or simulated.
-        title: What it shows.
-        ax: Where to draw.
-        until: End of the time axis in seconds, to put two pictures on one scale.
-        names: Write F3 or B3 into each box.
+    `until` is the end of the time axis in seconds, to put two pictures on one scale; `names` writes
+    F3 or B3 into each box.
     """
     return draw_lanes(
         [f"rank {rank}" for rank in range(seen.world_size)],
@@ -70,16 +61,14 @@ def step(
     )
 
 
-def steps(
-    seen: Sequence[tuple[str, StepTimeline]], *, tier: Tier | str, provenance=None, note: str = ""
-) -> Figure:
+def steps(seen: Sequence[tuple[str, StepTimeline]], *, tier: Tier | str, provenance=None) -> Figure:
     """Draw timelines below each other on one time axis, each with its title."""
     figure, panels = new_figure(len(seen), 1, size=(10, 0.5 + 2.5 * len(seen)))
     until = max(one.seconds for _, one in seen)
     for panel, (title, one) in zip(panels, seen, strict=True):
         title = f"{title}: {1e3 * one.seconds:.0f} ms"
         step(one, title=title, ax=panel, until=1.01 * until, names=until < 1.1)
-        stamp(panel, tier, provenance, note=note)
+        stamp(panel, tier, provenance)
     return figure
 
 
@@ -138,16 +127,8 @@ def slowness(
 ) -> float:
     """Return a step's time over the time of its computing alone, without any bubble.
 
-    Args:
-        schedule: A name of SCHEDULES.
-        channel: How transfers are ordered.
-        ahead: By how many tasks receives stand early.
-        stages: Pipeline stages, one per rank.
-        micro_batches: Micro-batches per step.
-        transfer: Time of one transfer over that of one forward task; backward takes two.
-
-    Returns:
-        NaN if it deadlocks.
+    NaN if it deadlocks. Receives stand `ahead` tasks early; `transfer` is the time of one over that
+    of a forward task, and a backward task takes two.
     """
     ranks = programs(SCHEDULES[schedule](stages=stages, micro_batches=micro_batches), ahead=ahead)
     costs = Costs(1.0, 2.0, nbytes=transfer, rate=1.0)
@@ -157,19 +138,13 @@ def slowness(
         return float("nan")
 
 
-def at_scale(
-    *,
-    stages: tuple[int, ...] = (4, 8, 16, 32),
-    micro_batches: int = 32,
-    transfer: float = 0.5,
-    ax: Axes | None = None,
-) -> Axes:
+def at_scale(stages: Sequence[int] = (4, 8, 16, 32), micro_batches: int = 32) -> Axes:
     """Draw the slowness of schedules and channels over the number of stages."""
     ax = new_axes(
         "More stages: the bubble grows, and the wrong order adds to it",
-        x="Stages", y="Step time / computing alone", xscale="log", yscale="log", ax=ax,
-        size=(8.6, 4.6),
+        x="Stages", y="Step time / computing alone", xscale="log", yscale="log", size=(8.6, 4.6),
     )  # fmt: skip
+    transfer = 0.5
     sizes = {"micro_batches": micro_batches, "transfer": transfer}
     for series, course in enumerate(COURSES):
         values = [slowness(*course, stages=s, **sizes) for s in stages]
@@ -178,16 +153,10 @@ def at_scale(
     line(ax, stages, bubble, label="bubble alone", series=6)
     ax.set_xticks(stages, [str(s) for s in stages])
     ax.minorticks_off()
-    describe(
-        ax,
-        f"With {micro_batches} micro-batches and transfers of {transfer:g} forward tasks, from "
-        f"{stages[0]} to {stages[-1]} stages.",
-    )
-    return stamp(
-        ax,
-        Tier.MODELLED,
-        note=f"{micro_batches} micro-batches, transfer = {transfer:g} forward, backward = 2",
-    )
+    describe(ax, f"With {micro_batches} micro-batches and transfers of {transfer:g} forward tasks, "
+             f"from {stages[0]} to {stages[-1]} stages.")  # fmt: skip
+    note = f"{micro_batches} micro-batches, transfer = {transfer:g} forward, backward = 2"
+    return stamp(ax, Tier.MODELLED, note=note)
 
 
 def explore_scale(stages: int, micro_batches: int, transfer: float) -> Axes:

@@ -8,11 +8,6 @@ THREAD = Source(
     "memcpy-based-p2p-communication-for-pipeline-parallelism-instead-nccl/2184",
     "first post, as read in 2026; it cites PyTorch 2.3 and NCCL 2.21.5",
 )
-NCCL_THEN = Source(
-    "NCCL 2.20.5, the one that PyTorch 2.3 was built with",
-    "https://github.com/NVIDIA/nccl/blob/v2.20.5-1/src",
-    "tag v2.20.5-1",
-)
 
 INTERLEAVED = Published(
     97.441, "ms", "The total communication latency was 97.441ms (~5.8GB/s)", THREAD
@@ -32,24 +27,8 @@ APART = Published(
 )
 TOGETHER = Published((277.8, 584.6), "ms", "each takes 277.8ms and 584.6ms", THREAD)
 """Ten transfers of 64 MB by NCCL, all from GPU 0 to GPU 2; ten forward passes of a ViT-g/14."""
-MEMCPY = Published(
-    (133.0, 137.0),
-    "ms",
-    "two times faster than NCCL (133ms → 137ms)",
-    THREAD,
-)
+MEMCPY = Published((133.0, 137.0), "ms", "two times faster than NCCL (133ms → 137ms)", THREAD)
 """The same ten transfers by memory copy: alone, and beside the forward passes."""
 NVLINK = Published(101.78, "GB/s, both ways", "838.25 101.78 8.44 8.48", THREAD)
 PCIE = Published((8.44, 8.48), "GB/s, both ways", "838.25 101.78 8.44 8.48", THREAD)
 """From GPU 0 to 1, and to 2 and 3; what p2pBandwidthLatencyTest says."""
-CHANNELS = Published(2, "channels", "*nChannels = 2;", NCCL_THEN)
-"""Per neighbour without NVLink: `graph/paths.cc`, ncclTopoGetNchannels."""
-PIECE = Published(
-    131072, "bytes", 'NCCL_PARAM(P2pPciChunkSize, "P2P_PCI_CHUNKSIZE", (1 << 17)); /* 128 kB */',
-    NCCL_THEN,
-)  # fmt: skip
-"""Of a send without NVLink: `init.cc`."""
-LOW_LATENCY = Published(
-    16384, "bytes", 'NCCL_PARAM(P2pLLThreshold, "P2P_LL_THRESHOLD", 16384);', NCCL_THEN
-)
-"""Above it a send uses the protocol Simple: `enqueue.cc`."""

@@ -195,12 +195,10 @@ def activation(src: int, micro_batch: int) -> Transfer:
 def programs(schedule: Schedule, *, batched: bool = True, ahead: int = 0) -> tuple[Program, ...]:
     """Write each rank's program: receive what a task needs, compute it, send what it made.
 
-    Args:
-        schedule: Who computes what.
-        batched: Join the transfers between two tasks that go to and come from the same rank into
-            one batch (what Megatron-LM calls send_forward_recv_backward). False leaves every
-            transfer alone: the naive program, which deadlocks for 1F1B.
-        ahead: By how many tasks each receive stands earlier than right before its use.
+    `batched` joins the transfers between two tasks that go to and come from the same rank into one
+    batch (what Megatron-LM calls send_forward_recv_backward). Without it every transfer is alone:
+    the naive program, which deadlocks for 1F1B. Receives stand so many tasks `ahead` of where they
+    would otherwise: right before their use.
     """
     return tuple(
         rank_program(tasks, stages=schedule.stages, batched=batched, ahead=ahead)

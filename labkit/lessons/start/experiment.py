@@ -1,7 +1,5 @@
 """Lesson 0: what this machine can do, in the few numbers that later lessons need."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -90,10 +88,7 @@ def call_cost(calls: int, blocks: int) -> dict[str, Any]:
         return {"samples": [t / calls for t in samples], "on_cpu": None}
     with sched.watch() as usage:
         samples = timing.time_calls(block, warmup=0, iters=blocks)
-    return {
-        "samples": [t / calls for t in samples],
-        "on_cpu": usage.on_cpu / (calls * blocks),
-    }
+    return {"samples": [t / calls for t in samples], "on_cpu": usage.on_cpu / (calls * blocks)}
 
 
 def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:

@@ -1,7 +1,5 @@
 """Pictures of lesson 0: messages with their fitted line, and a machine's figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """The game of lesson 00: wrong stopwatches. Say what is wrong with each; then see."""
 
-from __future__ import annotations
-
 from labkit.course import ledger
 
 FAULTS = {

@@ -115,10 +115,7 @@ WRONG_GROUPS = {
     "another order": (lambda members: [local(r) for r in mine(members)][::-1], "another order"),
     "twice": (lambda members: [g for r in mine(members) for g in [local(r)] * 2], "twice"),
     "nothing": (lambda members: None, "without `return`"),
-    "a dictionary": (
-        lambda members: {tuple(r): local(r) for r in mine(members)},
-        "another type",
-    ),
+    "a dictionary": (lambda members: {tuple(r): local(r) for r in mine(members)}, "another type"),
     "labkit's own": (programs.local_groups, "write"),
 }
 
@@ -222,10 +219,7 @@ WRONG_SHARES = {
     "of the fastest": (lambda rates: [rate / max(rates) for rate in rates], "of the fastest"),
     "per cent": (lambda rates: [100 * rate / sum(rates) for rate in rates], "per cent"),
     "rates": (lambda rates: rates, "divide by their sum"),
-    "squares": (
-        lambda rates: [rate**2 / sum(r * r for r in rates) for rate in rates],
-        "squares",
-    ),
+    "squares": (lambda rates: [rate**2 / sum(r * r for r in rates) for rate in rates], "squares"),
     "sorted": (lambda rates: [r / sum(rates) for r in sorted(rates)], "wrong paths"),
     "for three paths": (lambda rates: [1 / 6, 1 / 6, 2 / 3], "any number"),
     "all on one": (
@@ -314,10 +308,7 @@ WRONG_DEALS = {
         lambda n, ranks: [[i for i in own if n[i] < 9] for own in longest_first(n, ranks)],
         "left out",
     ),
-    "twice": (
-        lambda n, ranks: [own + own[:1] for own in longest_first(n, ranks)],
-        "twice",
-    ),
+    "twice": (lambda n, ranks: [own + own[:1] for own in longest_first(n, ranks)], "twice"),
     "a list for four": (lambda n, ranks: longest_first(n, 4), "empty list"),
     "nothing": (lambda n, ranks: None, "without `return`"),
     "sorts what it was given": (

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from labkit.__main__ import main
-from labkit.lessons.casebook import cases, lanes, observe, on_links, pictures, published
+from labkit.lessons.casebook import cases, observe, on_links, pictures, published
 from labkit.lessons.casebook.cases import CASES
 from labkit.lessons.casebook.observe import INSTRUMENTS
-from labkit.lessons.casebook.ward import Ward, run
+from labkit.lessons.casebook.ward import Lanes, Ward, run
 from labkit.measure.tables import Table
 from labkit.show import alt_text
 from tests.fabric.test_fabric import needs_hosts
@@ -123,12 +123,12 @@ def span(phase, begin, end):
 
 def test_a_timeline_in_text_shows_inner_phases_and_gaps():
     seen = [{"rank": 0, "spans": [span("collect", 1, 2), span("step", 0, 4), span("sum", 8, 9.6)]}]
-    told = str(lanes.Lanes(seen, "title")).splitlines()
+    told = str(Lanes(seen, "title")).splitlines()
     assert told[0] == "title" and told[-1].endswith("c collect, s step, u sum")
     lane = told[1].split("|")[1]
     assert len(lane) == 96 and lane[15] == "c" and lane[0] == lane[30] == "s"
     assert lane[60] == "." and lane[95] == "u"
-    assert "9600.0 ms of 1 ranks" in alt_text.text_of(lanes.Lanes(seen, "t").draw())
+    assert "9600.0 ms of 1 ranks" in alt_text.text_of(Lanes(seen, "t").draw())
 
 
 def test_a_tree_of_two_servers_sends_less_than_busbw_assumes():

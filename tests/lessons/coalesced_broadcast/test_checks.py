@@ -326,10 +326,7 @@ def of_packed(choose):
         (priced(peak=lambda nbytes, cap, *_: 2 * cap), "buckets may hold less"),
         (priced(peak=of_packed(lambda sizes: max(sizes, default=0))), "two buckets are on their"),
         (priced(peak=of_packed(sum)), "given back when its bucket is unpacked"),
-        (
-            priced(peak=of_packed(lambda sizes: sum(sorted(sizes)[-2:]))),
-            "need not be neighbours",
-        ),
+        (priced(peak=of_packed(lambda sizes: sum(sorted(sizes)[-2:]))), "need not be neighbours"),
         (lambda *_: None, "ends without `return`"),
         (lambda *case: by_three_clocks(*case)[0], "another type was returned"),
         (

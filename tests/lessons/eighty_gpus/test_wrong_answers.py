@@ -111,8 +111,7 @@ def two_levels(tensor, cards, *, exchange, skip_last=False, forget_own=False):
     exchange([(chunks[at], p) for p in peers.values()], [(chunks[s], p) for s, p in peers.items()])
     if not skip_last:
         exchange(
-            [(shares[mine], p) for p in neighbours],
-            [(shares[p - first], p) for p in neighbours],
+            [(shares[mine], p) for p in neighbours], [(shares[p - first], p) for p in neighbours]
         )
 
 

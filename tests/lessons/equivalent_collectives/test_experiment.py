@@ -150,10 +150,7 @@ def test_pictures_have_words(local):
 
 
 def test_at_scale_for_every_setting_of_the_sliders():
-    for nbytes, alpha, bandwidth, ranks_per_host in (
-        (1e4, 1e-6, 1e9, 2),
-        (1e11, 1e-3, 4e11, 16),
-    ):
+    for nbytes, alpha, bandwidth, ranks_per_host in ((1e4, 1e-6, 1e9, 2), (1e11, 1e-3, 4e11, 16)):
         ax = pictures.at_scale(
             nbytes=nbytes, alpha=alpha, bandwidth=bandwidth, ranks_per_host=ranks_per_host
         )

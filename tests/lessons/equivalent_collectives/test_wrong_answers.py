@@ -1,9 +1,9 @@
 """Lesson 6's exercises: right answers in several styles pass, usual mistakes are told by name."""
 
-import functools
 import itertools
 import math
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ from tests.lessons.equivalent_collectives import answers
 @pytest.fixture(autouse=True)
 def give_up_soon(monkeypatch):
     """Some answers hang, and need not do so for long; a loaded machine is slow, too."""
-    monkeypatch.setattr(checking, "on_ranks", functools.partial(checking.on_ranks, timeout=15))
+    monkeypatch.setattr(checking, "on_ranks", partial(checking.on_ranks, timeout=15))
 
 
 def refused(check, answer):
@@ -33,9 +33,9 @@ def refused(check, answer):
 @pytest.mark.parametrize(
     "answer",
     [
-        functools.partial(answers.ring, swap=answers.batched),
-        functools.partial(answers.ring, swap=answers.by_name),
-        functools.partial(answers.ring, swap=answers.parity),
+        partial(answers.ring, swap=answers.batched),
+        partial(answers.ring, swap=answers.by_name),
+        partial(answers.ring, swap=answers.parity),
         answers.ring_rolled,
     ],
     ids=["batched", "by name", "blocking", "rolled"],
@@ -45,59 +45,35 @@ def test_right_rings_pass(answer, capsys):
     assert "1.5 S and 6 messages on 4 ranks" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "wrong, meaning",
-    [
-        pytest.param(answers.whole_tensor_ring, "whole tensors go around", id="whole tensors"),
-        pytest.param(answers.blocking_circle, "both send first", id="blocking sends in a circle"),
-        pytest.param(
-            functools.partial(answers.ring, cut=answers.equal_chunks),
-            "chunks differ in",
-            id="odd sizes",
-        ),
-        pytest.param(
-            functools.partial(answers.ring, add=False),
-            "the receive buffer is the tensor",
-            id="aliasing",
-        ),
-        pytest.param(
-            functools.partial(answers.ring, turns=1),
-            "a turn of the ring is missing",
-            id="half a ring",
-        ),
-        pytest.param(
-            functools.partial(answers.ring, scratch=lambda flat, chunks: torch.empty_like(flat)),
-            "copies of the tensor",
-            id="too much memory",
-        ),
-        pytest.param(
-            functools.partial(
-                answers.ring, scratch=lambda flat, chunks: torch.empty(len(chunks[0]))
-            ),
-            "a buffer with another dtype",
-            id="float32 scratch",
-        ),
-        pytest.param(answers.in_two_halves, "more messages than rounds", id="in two halves"),
-        pytest.param(
-            answers.even_or_the_library, "build it from sends and receives", id="falls back"
-        ),
-        pytest.param(answers.labkits_own, "labkit's ring_all_reduce", id="labkit's own"),
-        pytest.param(
-            functools.partial(answers.ring, swap=answers.dropped_handles),
-            "was dropped",
-            id="dropped handles",
-        ),
-        pytest.param(
-            answers.send_waited_late, "before you write into its buffer", id="send waited late"
-        ),
-        pytest.param(answers.reads_too_early, "has not arrived yet is used", id="reads too early"),
-        pytest.param(answers.through_numpy, "copies of the tensor", id="copies through numpy"),
-        pytest.param(answers.flat_only, "a tensor of two dimensions", id="flat only"),
-        pytest.param(answers.not_alone, "one rank is alone", id="not alone"),
-        pytest.param(answers.one_share_too_many, "rank 2's share is in the sum twice", id="twice"),
-        pytest.param(lambda tensor: None, "no send and no receive", id="does nothing"),
-    ],
-)
+RINGS = {
+    "whole tensors": (answers.whole_tensor_ring, "whole tensors go around"),
+    "blocking sends in a circle": (answers.blocking_circle, "both send first"),
+    "odd sizes": (partial(answers.ring, cut=answers.equal_chunks), "chunks differ in"),
+    "aliasing": (partial(answers.ring, add=False), "the receive buffer is the tensor"),
+    "half a ring": (partial(answers.ring, turns=1), "a turn of the ring is missing"),
+    "too much memory": (
+        partial(answers.ring, scratch=lambda flat, chunks: torch.empty_like(flat)),
+        "copies of the tensor",
+    ),
+    "float32 scratch": (
+        partial(answers.ring, scratch=lambda flat, chunks: torch.empty(len(chunks[0]))),
+        "a buffer with another dtype",
+    ),
+    "in two halves": (answers.in_two_halves, "more messages than rounds"),
+    "falls back": (answers.even_or_the_library, "build it from sends and receives"),
+    "labkit's own": (answers.labkits_own, "labkit's ring_all_reduce"),
+    "dropped handles": (partial(answers.ring, swap=answers.dropped_handles), "was dropped"),
+    "send waited late": (answers.send_waited_late, "before you write into its buffer"),
+    "reads too early": (answers.reads_too_early, "has not arrived yet is used"),
+    "copies through numpy": (answers.through_numpy, "copies of the tensor"),
+    "flat only": (answers.flat_only, "a tensor of two dimensions"),
+    "not alone": (answers.not_alone, "one rank is alone"),
+    "twice": (answers.one_share_too_many, "rank 2's share is in the sum twice"),
+    "does nothing": (lambda tensor: None, "no send and no receive"),
+}
+
+
+@pytest.mark.parametrize("wrong, meaning", RINGS.values(), ids=RINGS)
 def test_ring(wrong, meaning):
     assert meaning in refused(checks.check_ring_all_reduce, wrong)
 
@@ -137,8 +113,8 @@ def test_pipelined_broadcast(wrong, meaning):
 @pytest.mark.parametrize(
     "answer",
     [
-        functools.partial(answers.doubling, swap=answers.batched),
-        functools.partial(answers.doubling, swap=answers.by_name, fold="last"),
+        partial(answers.doubling, swap=answers.batched),
+        partial(answers.doubling, swap=answers.by_name, fold="last"),
         answers.doubling_out_of_place,
     ],
     ids=["batched", "by name, last onto first", "out of place"],
@@ -148,51 +124,30 @@ def test_right_doublings_pass(answer, capsys):
     assert "2 rounds on 4 ranks, 4 on 6" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "wrong, meaning",
-    [
-        pytest.param(
-            functools.partial(answers.powers_of_two_only, skip=True),
-            "are missing",
-            id="skips partners",
-        ),
-        pytest.param(answers.powers_of_two_only, "no power of two", id="powers of two only"),
-        pytest.param(answers.flat_ring, "a ring or a tree in disguise", id="a ring"),
-        pytest.param(
-            functools.partial(answers.doubling, swap=answers.two_exchanges),
-            "two exchanges where",
-            id="in turns",
-        ),
-        pytest.param(answers.send_waited_at_the_end, "before you write into its buffer", id="race"),
-        pytest.param(answers.numpy_race, "still being sent", id="race through numpy"),
-        pytest.param(
-            functools.partial(answers.doubling, swap=answers.waits_twice),
-            "gloo's second wait()",
-            id="waits twice",
-        ),
-        pytest.param(
-            answers.library_for_odd_ones, "build it from sends and receives", id="library for odd n"
-        ),
-        pytest.param(answers.up_to_four, "no power of two", id="five and seven fail"),
-        pytest.param(answers.first_row_only, "all dimensions count", id="first row only"),
-        pytest.param(answers.overwrites, "overwrites this rank's own", id="overwrites"),
-        pytest.param(answers.rank_1_forgets, "are missing", id="a round's sum forgotten"),
-        pytest.param(answers.with_many_copies, "copies of the tensor", id="four copies"),
-        pytest.param(
-            functools.partial(answers.doubling, room=lambda t: torch.empty(t.shape)),
-            "a buffer with another dtype",
-            id="float32 scratch",
-        ),
-        pytest.param(
-            functools.partial(answers.doubling, swap=answers.dropped_handles),
-            "was dropped",
-            id="dropped handles",
-        ),
-        pytest.param(
-            algorithms.recursive_doubling_all_reduce, "labkit's recursive_doubling", id="labkit's"
-        ),
-    ],
-)
+DOUBLINGS = {
+    "skips partners": (partial(answers.powers_of_two_only, skip=True), "are missing"),
+    "powers of two only": (answers.powers_of_two_only, "no power of two"),
+    "a ring": (answers.flat_ring, "a ring or a tree in disguise"),
+    "in turns": (partial(answers.doubling, swap=answers.two_exchanges), "two exchanges where"),
+    "race": (answers.send_waited_at_the_end, "before you write into its buffer"),
+    "race through numpy": (answers.numpy_race, "still being sent"),
+    "waits twice": (partial(answers.doubling, swap=answers.waits_twice), "gloo's second wait()"),
+    "library for odd n": (answers.library_for_odd_ones, "build it from sends and receives"),
+    "five and seven fail": (answers.up_to_four, "no power of two"),
+    "first row only": (answers.first_row_only, "all dimensions count"),
+    "overwrites": (answers.overwrites, "overwrites this rank's own"),
+    "a round's sum forgotten": (answers.rank_1_forgets, "are missing"),
+    "four copies": (answers.with_many_copies, "copies of the tensor"),
+    "float32 scratch": (
+        partial(answers.doubling, room=lambda t: torch.empty(t.shape)),
+        "a buffer with another dtype",
+    ),
+    "dropped handles": (partial(answers.doubling, swap=answers.dropped_handles), "was dropped"),
+    "labkit's": (algorithms.recursive_doubling_all_reduce, "labkit's recursive_doubling"),
+}
+
+
+@pytest.mark.parametrize("wrong, meaning", DOUBLINGS.values(), ids=DOUBLINGS)
 def test_recursive_doubling(wrong, meaning):
     assert meaning in refused(checks.check_recursive_doubling, wrong)
 
@@ -208,20 +163,14 @@ def test_right_auditors_pass(answer, capsys):
 @pytest.mark.parametrize(
     "wrong, meaning",
     [
-        (functools.partial(answers.auditor, two=1), "two turns of the ring"),
-        (
-            functools.partial(answers.auditor, one=lambda n: 1),
-            "the factor is missing",
-        ),
-        (
-            functools.partial(answers.auditor, reduce=lambda n: (n - 1) / n),
-            "1 for broadcast and reduce",
-        ),
-        (functools.partial(answers.auditor, switch=None), "(n+1)/n S per link instead of"),
-        (functools.partial(answers.auditor, switch=lambda n: 1), "not S alone"),
-        (functools.partial(answers.auditor, strict=True), "equal will do"),
-        (functools.partial(answers.auditor, scale=8), "bits per second"),
-        (functools.partial(answers.auditor, unit=1e-9), "GB/s: the statement"),
+        (partial(answers.auditor, two=1), "two turns of the ring"),
+        (partial(answers.auditor, one=lambda n: 1), "the factor is missing"),
+        (partial(answers.auditor, reduce=lambda n: (n - 1) / n), "1 for broadcast and reduce"),
+        (partial(answers.auditor, switch=None), "(n+1)/n S per link instead of"),
+        (partial(answers.auditor, switch=lambda n: 1), "not S alone"),
+        (partial(answers.auditor, strict=True), "equal will do"),
+        (partial(answers.auditor, scale=8), "bits per second"),
+        (partial(answers.auditor, unit=1e-9), "GB/s: the statement"),
         (lambda *claim: answers.auditor(*claim)[1], "another type was returned"),
         (lambda *claim: None, "without `return`"),
         (lambda *claim: (*answers.auditor(*claim), "sure"), "a tuple of 3"),
@@ -248,12 +197,12 @@ def test_right_choosers_pass(answer, capsys):
     [
         (lambda *case: "ring", "rounds decide"),
         (lambda *case: "doubling", "bytes decide"),
-        (functools.partial(answers.chooser, fold=0), "the fold is forgotten"),
-        (functools.partial(answers.chooser, fold=1), "this counts one"),
-        (functools.partial(answers.chooser, ring=1), "the ring goes round twice"),
-        (functools.partial(answers.chooser, depth=math.floor), "a tree's depth is ceil(log2 n)"),
-        (functools.partial(answers.chooser, tree=1), "the tree goes up and down again"),
-        (functools.partial(answers.chooser, pick=max), "decide"),
+        (partial(answers.chooser, fold=0), "the fold is forgotten"),
+        (partial(answers.chooser, fold=1), "this counts one"),
+        (partial(answers.chooser, ring=1), "the ring goes round twice"),
+        (partial(answers.chooser, depth=math.floor), "a tree's depth is ceil(log2 n)"),
+        (partial(answers.chooser, tree=1), "the tree goes up and down again"),
+        (partial(answers.chooser, pick=max), "decide"),
         (lambda *case: "fastest", "the name is not known"),
         (lambda *case: None, "without `return`"),
         (answers.labkits_model, "the exercise is to write one yourself"),

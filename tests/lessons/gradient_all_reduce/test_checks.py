@@ -499,10 +499,7 @@ def with_a_barrier(works):
         (attached(at_once, wait=lambda works: None), "waits, be it for the work before"),
         (behind_the_one_before, "waits, be it for the work before"),
         (after_backward, "the calls start after backward is over"),
-        (
-            attached(wait=lambda works: works[-1][0].wait()),
-            "says nothing of the others",
-        ),
+        (attached(wait=lambda works: works[-1][0].wait()), "says nothing of the others"),
         (attached(wait=lambda works: time.sleep(0.1)), "no sleep is long enough"),
         (
             attached(lambda p: dist.all_reduce(p.grad.clone(), async_op=True), divide=False),

@@ -23,7 +23,9 @@ EXPECTED = {
 @pytest.mark.parametrize("name", PATIENTS)
 @pytest.mark.parametrize("checks", [False, True])
 def test_what_gloo_makes_of_it(name, checks):
-    assert run_case(name, timeout=1.0, checks=checks).kind == EXPECTED[name][checks]
+    expected = EXPECTED[name][checks]
+    seconds = {"hang": 1.5 if name == "own clock" else 0.5}  # only what hangs waits so long
+    assert run_case(name, timeout=seconds.get(expected, 20.0), checks=checks).kind == expected
 
 
 def test_a_straggler_is_right_if_one_waits():

@@ -1,4 +1,5 @@
 import itertools
+from collections import Counter
 
 import networkx as nx
 import pytest
@@ -26,12 +27,6 @@ def total(paths):
     return sum(way.rate for way in paths)
 
 
-def test_the_model_gives_the_published_durations():
-    published = {1: 4.3e-3, 2: 53.3e-3, 4: 8.5e-3}
-    for dst, seconds in published.items():
-        assert 400_000_000 / PUZZLE.bandwidth(0, dst) == pytest.approx(seconds, rel=0.1)
-
-
 def test_the_shared_neighbours_are_the_best_relays():
     ways = flows.relays(PUZZLE, 0, 2)
     assert {ways[0].gpus, ways[1].gpus} == {(0, 5, 2), (0, 7, 2)}
@@ -49,6 +44,10 @@ def test_the_maximum_flow_uses_all_twelve_links():
     paths = flows.maximum_flow(PUZZLE, 0, 2, nvlink_only=True)
     assert total(paths) == pytest.approx(12 * PUZZLE.rates.nvlink, rel=1e-6)
     assert [len(way.hops) for way in paths] == [2, 2, 3, 3, 3, 3]
+    load = Counter()
+    for way in paths:
+        load.update(dict.fromkeys(way.hops, way.rate))
+    assert all(rate <= PUZZLE.bandwidth(*hop) * 1.000001 for hop, rate in load.items())
 
 
 @pytest.mark.parametrize("name", PRESETS)

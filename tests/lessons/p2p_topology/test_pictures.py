@@ -46,11 +46,11 @@ def test_the_matrix_has_its_figures(tmp_path):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize(("src", "dst"), [(0, 2), (3, 3), (7, 0)])
-def test_the_playground_takes_every_choice(name, src, dst, tmp_path):
-    figure = pictures.transfer(PRESETS[name], src, dst, 400_000_000)
-    assert isinstance(figure, Figure)
-    assert drawn(figure, tmp_path)
+def test_the_playground_takes_every_choice(name, tmp_path):
+    for src, dst in [(0, 2), (3, 3)] if name == next(iter(PRESETS)) else [(7, 0)]:
+        figure = pictures.transfer(PRESETS[name], src, dst, 400_000_000)
+        assert isinstance(figure, Figure)
+        assert drawn(figure, tmp_path)
 
 
 def test_the_playground_draws_two_gpus():

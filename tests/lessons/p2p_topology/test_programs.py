@@ -1,38 +1,37 @@
-import pytest
 import torch
 import torch.distributed as dist
 
 from labkit import launch
 from labkit.lessons.p2p_topology.programs import carry, split
 
+CASES = [
+    (1, [[0, 1]], None, 1),
+    (7, [[0, 2, 1]], None, 2),
+    (1000, [[0, 1, 3], [0, 2, 3]], None, 64),
+    (1000, [[0, 1, 3], [0, 2, 3], [0, 3]], [5, 3, 1], 100),
+    (100, [[0, 1, 2, 3], [0, 2, 3], [0, 1, 3]], [1, 1, 1], 7),
+    (5, [[0, 1, 3], [0, 2, 3], [0, 3]], [100, 1, 1], 9),
+]
+"""Length, ways, shares, chunk."""
 
-def moved(length, ways, shares, chunk):
-    """Carry rank 0's numbers; return what each rank holds afterwards."""
-    rank = dist.get_rank()
-    tensor = torch.arange(length, dtype=torch.float32) + 1000 * rank
-    carry(tensor, ways, chunk=chunk, shares=shares)
-    return tensor
+
+def moved():
+    """Carry rank 0's numbers along the ways of each case; return what this rank holds then."""
+    held = []
+    for length, ways, shares, chunk in CASES:
+        held.append(torch.arange(length) + 1000.0 * dist.get_rank())
+        carry(held[-1], ways, chunk=chunk, shares=shares)
+    return held
 
 
-@pytest.mark.parametrize(
-    ("length", "ways", "shares", "chunk"),
-    [
-        (1, [[0, 1]], None, 1),
-        (7, [[0, 2, 1]], None, 2),
-        (1000, [[0, 1, 3], [0, 2, 3]], None, 64),
-        (1000, [[0, 1, 3], [0, 2, 3], [0, 3]], [5, 3, 1], 100),
-        (100, [[0, 1, 2, 3], [0, 2, 3], [0, 1, 3]], [1, 1, 1], 7),
-        (5, [[0, 1, 3], [0, 2, 3], [0, 3]], [100, 1, 1], 9),
-    ],
-)
-def test_the_last_rank_gets_what_the_first_has(length, ways, shares, chunk):
-    results = launch(moved, length, ways, shares, chunk, world_size=4, timeout=20)
-    source, destination = ways[0][0], ways[0][-1]
-    assert torch.equal(results[destination], torch.arange(length, dtype=torch.float32))
-    assert torch.equal(results[source], torch.arange(length, dtype=torch.float32))
-    on_the_way = {rank for way in ways for rank in way}
-    for rank in set(range(4)) - on_the_way:
-        assert torch.equal(results[rank], torch.arange(length, dtype=torch.float32) + 1000 * rank)
+def test_the_last_rank_gets_what_the_first_has():
+    ranks = launch(moved, world_size=4)
+    for (length, ways, *_), held in zip(CASES, zip(*ranks, strict=True), strict=True):
+        numbers, on_the_way = torch.arange(length), {rank for way in ways for rank in way}
+        for end in (ways[0][0], ways[0][-1]):
+            assert torch.equal(held[end], numbers + 0.0)
+        for rank in set(range(4)) - on_the_way:
+            assert torch.equal(held[rank], numbers + 1000.0 * rank)
 
 
 def test_parts_are_in_proportion_and_complete():

@@ -265,7 +265,7 @@ def emptying(nbytes, cap, first_cap):
 
 def labkits_own(nbytes, cap, first_cap):
     specs = [shapes.TensorSpec(str(size), (size,), "int8") for size in nbytes]
-    found = reference_plan(specs, cap=cap, first_cap=first_cap, reverse=True)
+    found = reference_plan(specs, cap=cap, reverse=True)
     return [list(bucket.members) for bucket in found]
 
 

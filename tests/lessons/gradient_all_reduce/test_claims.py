@@ -133,7 +133,7 @@ def late(lost):
 @pytest.mark.parametrize(
     ("claim", "lost"),
     [
-        ("several times as much on 16 ranks as on 2", lambda name, n: 0.01),
+        ("more than twice as much on 16 ranks as on 2", lambda name, n: 0.01),
         ("grow faster than frequent jitter", lambda name, n: 0.01 * n),
     ],
 )

@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.launch import one_gpu, server, torchrun
+from labkit.launch import machine, one_gpu, server, torchrun
 from labkit.launch.errors import CaseFile, LaunchTimeout, RankCase, RankDied, reraise
-from labkit.launch.machine import gpu_count
 from labkit.launch.rank import DUMP, DUMPED, FINISHED, RAISED, Job, Placement, pack
 
 if TYPE_CHECKING:
     from labkit.fabric.fabric import Fabric
 
 _GRACE = 0.3  # seconds between the first failure and the verdict, at most: others may fail alike
+_PATIENCE = 5.0  # seconds after which a launch on a crowded machine says why it takes so long
 _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
 _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
 _STDERR_LINES = 16
@@ -222,13 +222,17 @@ class _Supervisor:
             RankDied: If a rank's process ended.
             LaunchTimeout: If ranks had not finished after ``timeout`` seconds.
         """
-        deadline = time.monotonic() + timeout
+        start = time.monotonic()
+        deadline, patience = start + timeout, start + _PATIENCE
         self._note_exits()  # while others were being started
         while self._running() and not self._failed():
-            left = deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= deadline:
                 raise LaunchTimeout(timeout, self._case_file())
-            self._step(left)
+            if now >= patience:
+                self._say_if_crowded()
+                patience = deadline
+            self._step(min(deadline, patience) - now)
         if self._failed():
             self._step_until(time.monotonic() + _GRACE, lambda: not self._running())
             self._raise()
@@ -244,6 +248,15 @@ class _Supervisor:
                 os.close(stream.descriptor)
             rank.control.close()
         self.selector.close()
+
+    def _say_if_crowded(self) -> None:
+        cpus, others = machine.usable_cpus(), (machine.runnable() or 0) - self.world_size
+        if others > cpus:
+            print(
+                f"labkit: {self.world_size} ranks have run for {_PATIENCE:g} s now. They share "
+                f"{cpus} CPUs with {others} threads of other programs, so all of it takes longer.",
+                file=sys.stderr,
+            )
 
     def _running(self) -> bool:
         return any(rank.state == "running" for rank in self.ranks)
@@ -382,7 +395,7 @@ def _choose_backend(
         return "gloo"
     if backend == "gloo":
         return backend
-    gpus = gpu_count()
+    gpus = machine.gpu_count()
     if backend is None:
         return "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
     if gpus < world_size:

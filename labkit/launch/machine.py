@@ -100,6 +100,13 @@ def _limit(folder: Path) -> float | None:
     return None
 
 
+def runnable() -> int | None:
+    """Return how many threads of this machine run or wait for a CPU now; None where unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    return None
+
+
 def gpu_count() -> int:
     """Return how many CUDA devices torch can use, without importing torch where there is none."""
     drivers = (Path("/dev/nvidiactl"), Path("/dev/kfd"))  # NVIDIA's and AMD's

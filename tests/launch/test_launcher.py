@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
+from labkit.launch import launcher, machine
 
 REPOSITORY = Path(__file__).parents[2]
 LOCK = threading.Lock()
@@ -118,6 +120,16 @@ def test_gloo_is_not_heard(capfd):
     """Before torch 2.13 it says of every group, on standard output, whom it is connected to."""
     launch(lambda: dist.new_group([0, 1]) and None, world_size=2)
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("threads", "said"), [(100, True), (3, False)])
+def test_a_launch_on_a_crowded_machine_says_why_it_takes_long(threads, said, monkeypatch, capsys):
+    monkeypatch.setattr(launcher, "_PATIENCE", 0.1)
+    monkeypatch.setattr(machine, "runnable", lambda: threads)
+    launch(time.sleep, 0.3, world_size=2)
+    err = capsys.readouterr().err
+    assert (f"{threads - 2} threads of other programs" in err) == said
+    assert err.count("\n") == said, "said once"
 
 
 def test_much_output_does_not_block(capsys):

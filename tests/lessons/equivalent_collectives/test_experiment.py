@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from labkit.fabric.fabric import FabricUnavailable
-from labkit.launch import launcher
+from labkit.launch import machine
 from labkit.lessons.equivalent_collectives import (
     experiment,
     pictures,
@@ -158,7 +158,7 @@ def test_at_scale_for_every_setting_of_the_sliders():
 
 
 def test_on_a_machine_with_gpus_loopback_is_gloos_all_the_same(monkeypatch):
-    monkeypatch.setattr(launcher, "gpu_count", lambda: 8)
+    monkeypatch.setattr(machine, "gpu_count", lambda: 8)
     (record,) = experiment.compare(["all_reduce"], HERE, iters=1)
     assert record.provenance.backend == "gloo"
     assert record.values["sent"] is not None or sys.platform != "linux"

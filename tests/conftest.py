@@ -1,8 +1,9 @@
 """Options for all tests: three lanes, a ledger of their own, and the notebooks' times at the end.
 
-Tests marked `timed` hold times against each other or against a model. They run one after the
-other; all others run beside them, in two more processes, which are polite (where niceness
-counts): one for the lessons' answers, many of which hang until that is noticed, one for the rest.
+Three processes work side by side, each on tests of its own. Tests marked `timed` hold times against
+each other or against a model: they run one after the other, in the first lane. The other two are
+polite (where niceness counts): one has the exercises' answers, many of which hang until that is
+noticed, one the rest. When all are through, two lanes run the lessons; then the browser shows them.
 """
 
 import atexit
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 from pytest import fixture, hookimpl
@@ -20,13 +22,10 @@ from pytest import fixture, hookimpl
 from labkit.launch.machine import usable_cpus
 
 LANE = "LABKIT_TEST_LANE"
-DONE = "LABKIT_TEST_DONE"
-"""Names the folder in which each lane leaves a file when it is done."""
-LANES = [
-    f"popen//env:{LANE}=timed",
-    f"popen//env:{LANE}=lessons//nice=10",
-    f"popen//env:{LANE}=others//nice=10",
-]
+SHARED = "LABKIT_TEST_SHARED"
+"""Names the folder that the lanes share: what each has done, and the lessons that were executed."""
+NAMES = ("timed", "answers", "others")
+LANES = [f"popen//env:{LANE}={name}" + "//nice=10" * (name != "timed") for name in NAMES]
 NOTEBOOK = "seconds of "
 SLOW = (
     "tests/test_notebooks.py", "tests/test_checkup.py", "tests/browser/*.py",
@@ -37,9 +36,23 @@ SLOW = (
         "cases", "checks", "experiment", "programs", "run_case", "sync", "wrong_answers")),
 )  # fmt: skip
 """What takes longest: whole notebooks, whole jobs, and every answer on every number of ranks."""
-ANSWERS = ("tests/lessons/*/test_checks.py", "tests/lessons/*/test_wrong_answers.py")
-ONE_IN = 3
-"""Of the answers to exercises the test command tries one in three; `-m exhaustive` the others."""
+ANSWERS = ("tests/lessons/*/test_checks.py", "tests/lessons/*/test_wrong_answers.py",
+           "tests/lessons/casebook/test_cases.py")  # fmt: skip
+ONE_IN = 5
+"""Of answers to exercises, and of cases, the test command tries one in five."""
+EXHAUSTIVE = (
+    "*/test_edition.py::test_pages_are_whole*", "*/test_nbgrader.py::*",
+    "*/test_torchrun.py::test_a_node_that_dies*", "*/test_torchrun.py::test_two_hosts_of_a_fabric*",
+    "*/test_torchrun.py::test_two_nodes_run*", "*/test_checkup.py::*[[]torchrun]",
+    "*/test_fabric.py::test_time_is_bytes*[[][24]-1gbit]", "*/test_fabric.py::test_a_card_limits*",
+    "*/test_algorithms.py::*[[][578]]", "*/test_sync.py::*[[]80-*", "*/test_sync.py::*[[]0-*",
+    "*/eighty_gpus/test_experiment.py::test_cards_multiply*",
+    "*/p2p_topology/test_experiment.py::test_every_cell*",
+    "*/pipeline_p2p/test_checks.py::*never_ends*", "*/pipeline_p2p/test_checks.py::*every_path*",
+    "*/pipeline_p2p/test_checks.py::*remember, over all starts]",
+    "*/test_in_browser.py::test_solving_an_exercise*",
+)  # fmt: skip
+"""What takes long and is shown by a lesson or by a neighbour as well: other sizes, whole sites."""
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -51,7 +64,7 @@ def pytest_cmdline_main(config):
     everything = [Path(path).resolve() for path in config.args] == [Path(__file__).parent]
     if everything and not decided and LANE not in os.environ and usable_cpus() > 1:
         options.dist, options.tx = "each", LANES
-        os.environ[DONE] = folder = tempfile.mkdtemp()
+        os.environ[SHARED] = folder = tempfile.mkdtemp()
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
@@ -76,47 +89,60 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_collection_modifyitems(items):
     tried = Counter()
     for item in items:
-        if any(item.path.match(pattern) for pattern in SLOW):
-            item.add_marker("slow")
+        seldom = any(fnmatch(item.nodeid, pattern) for pattern in EXHAUSTIVE)
         if hasattr(item, "callspec") and any(item.path.match(pattern) for pattern in ANSWERS):
             answers = (item.path, item.originalname)
-            if tried[answers] % ONE_IN:
-                item.add_marker("exhaustive")
+            seldom |= tried[answers] % ONE_IN > 0
             tried[answers] += 1
+        if seldom:
+            item.add_marker("exhaustive")
+        if seldom or any(item.path.match(pattern) for pattern in SLOW):
+            item.add_marker("slow")
     lane = os.environ.get(LANE)
     if lane is not None:
-        items[:] = [item for item in items if lane_of(item) == lane]
-    if lane == "timed":  # lessons, which need the CPUs most, come when the others are done
-        items.sort(key=turn_of)
-
-
-def lane_of(item):
-    if item.get_closest_marker("timed"):
-        return "timed"
-    answers = "lessons" in item.path.parts or "solutions" in item.nodeid
-    return "lessons" if answers else "others"
+        items[:] = sorted((item for item in items if lane_of(item) == lane), key=turn_of)
 
 
 def turn_of(item):
-    return (item.path.name == "test_notebooks.py") + 2 * ("browser" in item.path.parts)
+    """Say when a test may run: 1 for lessons, 2 for what shows them, 0 for all else."""
+    lesson = item.path.name == "test_notebooks.py" and item.get_closest_marker("timed")
+    return 1 if lesson else 2 * (item.path.name == "test_in_browser.py")
+
+
+def lane_of(item):
+    turn = turn_of(item)
+    if turn == 1:
+        return ("timed", "others")[int(item.callspec.id.partition("/")[2][:2]) % 2]
+    if turn == 2 or item.get_closest_marker("timed"):
+        return "timed"
+    return "answers" if "lessons" in item.path.parts or "solutions" in item.nodeid else "others"
 
 
 def pytest_runtest_setup(item):
-    """Have the lessons wait for the other lanes: they measure, and repeat what was disturbed."""
-    if lane_here(item.config) == "timed" and turn_of(item):
-        others, patience = len(LANES) - 1, time.monotonic() + 1200
-        while len([*Path(os.environ[DONE]).iterdir()]) < others and time.monotonic() < patience:
-            time.sleep(0.5)
+    """Have each turn wait until all lanes are through with the one before: lessons measure."""
+    if not in_lanes(item.config) or not (turn := turn_of(item)):
+        return
+    through(turn)
+    patience = time.monotonic() + 1500
+    waited_for = [Path(os.environ[SHARED], f"{name}-{turn - 1}") for name in NAMES]
+    while not all(path.exists() for path in waited_for) and time.monotonic() < patience:
+        time.sleep(0.2)
 
 
 def pytest_sessionfinish(session):
-    if lane_here(session.config) not in (None, "timed"):
-        Path(os.environ[DONE], os.environ[LANE]).touch()
+    if in_lanes(session.config):
+        through(3)
 
 
-def lane_here(config):
-    """The lane that this process is; None where there are no lanes, as in a test of a test."""
-    return os.environ.get(LANE) if hasattr(config, "workerinput") and DONE in os.environ else None
+def through(turn):
+    """Let the other lanes know that this one is done with what comes before that turn."""
+    for before in range(turn):
+        Path(os.environ[SHARED], f"{os.environ[LANE]}-{before}").touch()
+
+
+def in_lanes(config):
+    """Whether this process is a lane; it is none in a test of a test."""
+    return LANE in os.environ and SHARED in os.environ and hasattr(config, "workerinput")
 
 
 @fixture(autouse=True, scope="session")
@@ -137,34 +163,36 @@ def notebook_seconds(record_property):
 
 @fixture(scope="session")
 def executed(tmp_path_factory):
-    """Run a notebook under nbval, once per session: `executed(path, notebook_seconds)`.
+    """Run a notebook under nbval, once for all tests: `executed(path, notebook_seconds)`.
 
-    Returns the run, and the notebook with all that it showed. Lessons assert relations between
-    times: a run that something disturbed is repeated, once.
+    Returns the path of the notebook with all that it showed, and what nbval said when it failed.
+    Lessons assert relations between times: a run that something disturbed is repeated, once.
     """
-    folder = tmp_path_factory.mktemp("executed")
-    passed = {}
+    shared = os.environ.get(SHARED)
+    folder = Path(shared) if shared else tmp_path_factory.mktemp("executed")
 
     def execute(path, notebook_seconds):
         name = f"{path.parent.name}/{path.name}"
-        kept = folder / f"{path.parent.name}-{path.name}"
+        kept = folder / name.replace("/", "-")
+        written = kept.with_suffix(".part")
         command = [
             sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
             "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-p", "tests.keep_outputs",
             "-W", "default", "-q", "--no-header", str(path),
         ]  # fmt: skip
-        if name in passed:
-            return passed[name], kept
+        failure = ""
         for label in (name, f"{name}, second run"):
+            if kept.exists():
+                break
             start = time.perf_counter()
             variables = notebook_environment(kept.with_suffix(".ledger.json"))
-            variables["LABKIT_KEEP"] = str(kept)
+            variables["LABKIT_KEEP"] = str(written)
             done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
             notebook_seconds(label, time.perf_counter() - start)
-            if done.returncode == 0:
-                passed[name] = done
-                break
-        return done, kept
+            failure = done.returncode and done.stdout[-20_000:] + done.stderr[-2_000:]
+            if not failure:
+                written.rename(kept)
+        return kept, failure
 
     return execute
 

@@ -101,12 +101,13 @@ class Notebook:
 
     def trust(self):
         """Show stored outputs as if this user had run the cells, widgets and all."""
-        self.page.evaluate(
-            f"{NOTEBOOK}.content.widgets.forEach(cell => {{ cell.model.trusted = true }})"
-        )
-        for _ in range(100):  # widgets come one after the other
-            self.page.wait_for_timeout(200)
-            if self.unrendered_widgets() == 0:
+        for _ in range(30):  # a widget is an error until the states of all have been read
+            self.page.evaluate(
+                f"{NOTEBOOK}.content.widgets.forEach(cell => {{"
+                " cell.model.trusted = false; cell.model.trusted = true })"
+            )
+            self.page.wait_for_timeout(1000)
+            if self.unrendered_widgets() == 0 and "Error displaying widget" not in self.text():
                 break
 
     def run_all(self, timeout=300.0):
@@ -138,20 +139,16 @@ class Notebook:
         """End its kernel: the next notebook may time something."""
         self.page.evaluate(f"() => {NOTEBOOK}.sessionContext.shutdown()")
 
-    def outputs(self):
-        """The outputs of all cells, as they would be saved."""
+    def outputs(self, count="output"):
+        """Something of each output, in order: a JavaScript expression of `output` and `cell`."""
         return self.page.evaluate(
-            f"{NOTEBOOK}.content.widgets.filter(c => c.model.type === 'code')"
-            ".map(c => ({id: c.model.id, outputs: c.model.outputs.toJSON()}))"
+            f"{NOTEBOOK}.content.widgets.filter(cell => cell.model.type === 'code').flatMap(cell =>"
+            f" cell.model.outputs.toJSON().map(output => ({count})))"
         )
 
     def errors(self):
-        return [
-            f"{cell['id']}: {output['ename']}: {output['evalue']}"
-            for cell in self.outputs()
-            for output in cell["outputs"]
-            if output["output_type"] == "error"
-        ]
+        kind, told = "output.output_type", "`${cell.model.id}: ${output.ename}: ${output.evalue}`"
+        return list(filter(None, self.outputs(f"{kind} === 'error' && {told}")))
 
     def text(self):
         """What the outputs show, as text."""
@@ -166,15 +163,13 @@ class Notebook:
 
     def pictures_without_words(self):
         """How many pictures in outputs lack a text alternative."""
-        pictures = self.page.locator(".jp-OutputArea-output img").all()
-        return sum(not picture.get_attribute("alt") for picture in pictures)
+        mute = ":is(img:not([alt]), img[alt=''])"
+        return self.page.locator(f".jp-OutputArea-output {mute}").count()
 
     def unrendered_widgets(self):
         """How many widgets are announced in outputs and not on the page."""
         kind = "application/vnd.jupyter.widget-view+json"
-        announced = sum(
-            kind in output.get("data", {}) for cell in self.outputs() for output in cell["outputs"]
-        )
+        announced = sum(self.outputs(f"'{kind}' in (output.data ?? {{}})"))
         shown = self.page.locator(".jp-OutputArea-output.jupyter-widgets").count()
         shown += self.page.locator(".jp-OutputArea-output > .jupyter-widgets").count()
         return announced - shown

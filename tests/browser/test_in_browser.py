@@ -1,7 +1,7 @@
 """The course as a learner sees it: JupyterLab, real keys and clicks, a real kernel.
 
-Every lesson is shown as nbval executed it, lesson 00 also run by hand; LABKIT_BROWSER=first opens
-lesson 00 alone, =none switches it off.
+All lessons are shown as nbval executed them, on one page; lesson 00 is also run by hand.
+LABKIT_BROWSER=first opens lesson 00 alone, =none switches it off.
 Pictures of what failed are kept in build/browser/.
 """
 
@@ -15,6 +15,7 @@ from pytest import fixture, importorskip, mark, skip
 from labkit.course import notebooks
 from tests.browser import lab
 from tests.course.samples import cell, lesson
+from tests.keep_outputs import MIME
 
 WANTED = os.environ.get("LABKIT_BROWSER", "all")
 LESSONS = sorted((lab.ROOT / "notebooks").glob("*.ipynb"))
@@ -96,22 +97,26 @@ def check_what_is_shown(notebook):
     assert "Error displaying widget" not in notebook.text()
 
 
-@mark.timed  # in the lane in which the lessons are executed
-@mark.timeout(600)
-@mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_lesson_renders(path, opened, executed, notebook_seconds):
+@mark.timeout(1500)
+def test_lessons_render(opened, executed, notebook_seconds):
     """What nbval executed, with the states of its widgets, is shown as it should be."""
-    if WANTED == "first" and path is not LESSONS[0]:
-        skip("LABKIT_BROWSER=first opens lesson 00 alone")
-    done, kept = executed(path, notebook_seconds)
-    assert done.returncode == 0, done.stdout[-5000:]
-    notebook = opened(nbformat.read(kept, as_version=4), as_it_is=True)
+    page, states = lesson(), {}
+    for path in LESSONS[: 1 if WANTED == "first" else None]:
+        kept, failure = executed(path, notebook_seconds)
+        assert not failure, failure
+        shown = nbformat.read(kept, as_version=4)
+        states |= shown.metadata.get("widgets", {}).get(MIME, {}).get("state", {})
+        for item in shown.cells:
+            item.id = f"{path.stem[:2]}-{item.id}"
+        page.cells += shown.cells
+    page.metadata = shown.metadata
+    page.metadata.widgets = {MIME: {"state": states, "version_major": 2, "version_minor": 0}}
+    notebook = opened(page, as_it_is=True)
     notebook.trust()
-    assert len(notebook.outputs()) > 10 and any(cell["outputs"] for cell in notebook.outputs())
+    assert len(notebook.outputs("0")) > 10
     check_what_is_shown(notebook)
 
 
-@mark.timed
 def test_a_lesson_runs_with_a_live_kernel(opened, notebook_seconds):
     start = time.perf_counter()
     notebook = opened(notebooks.read(LESSONS[0]))
@@ -184,7 +189,6 @@ def solved_exercise():
     return None
 
 
-@mark.timed
 def test_solving_an_exercise_makes_its_check_pass(opened):
     found = solved_exercise()
     if found is None:

@@ -135,7 +135,7 @@ def ladder(
 ) -> list[Record]:
     """Measure every way of summing ``count`` tensors with a partner, at one number of pairs.
 
-    A way whose time per tensor does not depend on how many there are is measured on a quarter.
+    A way whose time per tensor does not depend on how many there are is measured on an eighth.
     Placements are left out where the system has none.
     """
     records = []
@@ -144,7 +144,7 @@ def ladder(
             continue
         _tell(progress, f"{way}, {placement}")
         light = way in {"fused", "accumulated"}
-        tensors, repeats = (count, 4 * iters) if light else (max(1, count // 4), iters)
+        tensors, repeats = (count, 4 * iters) if light else (max(1, count // 8), iters)
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
         measure = partial(_sums, params | {"tensors": tensors}, repeats)
         records += runs.watched(measure)

@@ -250,7 +250,7 @@ def repeated_calls(
 def sums(
     name: str, count: int, iters: int, placement: str = "free", sched_batch: bool = False
 ) -> list[float]:
-    """Sum ``count`` tensors with the partner in the way of that name: once checked, then timed.
+    """Sum ``count`` tensors with the partner in the way of that name: one check, then timed.
 
     Returns:
         Seconds per tensor, one value per iteration.
@@ -268,7 +268,7 @@ def sums(
             assert (tensor == expected).all(), f"{name}: tensor {index} is not {expected}"
     for tensor in tensors:
         tensor.zero_()
-    samples = time_calls(lambda: way(tensors, pair), warmup=1, iters=iters)
+    samples = time_calls(lambda: way(tensors, pair), warmup=0, iters=iters)
     return [sample / count for sample in samples]
 
 

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 import torch.distributed as dist
@@ -70,6 +70,18 @@ def vgg11(workload: Workload, *, seed: int = 0) -> nn.Sequential:
     return model
 
 
+@cache  # the same for each way of averaging
+def _samples(side: int, classes: int, rank: int, count: int) -> tuple[list[bytes], torch.Tensor]:
+    shared, own = torch.Generator().manual_seed(1), torch.Generator().manual_seed(100 + rank)
+    shape = (3, side, side)
+    coarse = torch.randint(40, 216, (classes, 3, 4, 4), generator=shared)
+    patterns = nn.functional.interpolate(coarse.float(), size=shape[1:])
+    labels = torch.randint(classes, (count,), generator=own)
+    noise = torch.randint(-40, 40, (count, *shape), generator=own)
+    pictures = (patterns[labels] + noise).to(torch.uint8)
+    return [zlib.compress(picture.numpy().tobytes(), 1) for picture in pictures], labels
+
+
 class Storage:
     """Compressed pictures in memory: reading one costs real CPU time, and a delay if asked for.
 
@@ -80,14 +92,7 @@ class Storage:
     def __init__(self, workload: Workload, rank: int, *, count: int = 64):
         self._workload = workload
         self.delay = workload.delay if rank == workload.slow_rank else 0.0
-        shared, own = torch.Generator().manual_seed(1), torch.Generator().manual_seed(100 + rank)
-        shape = (3, workload.picture, workload.picture)
-        coarse = torch.randint(40, 216, (workload.classes, 3, 4, 4), generator=shared)
-        patterns = nn.functional.interpolate(coarse.float(), size=shape[1:])
-        self._labels = torch.randint(workload.classes, (count,), generator=own)
-        noise = torch.randint(-40, 40, (count, *shape), generator=own)
-        pictures = (patterns[self._labels] + noise).to(torch.uint8)
-        self._files = [zlib.compress(picture.numpy().tobytes(), 1) for picture in pictures]
+        self._files, self._labels = _samples(workload.picture, workload.classes, rank, count)
 
     def batch(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Read, decompress and normalise batch `number`: pictures and labels."""
@@ -163,9 +168,9 @@ LADDER = {
 }
 SWEEP = {f"cap {name}": _calm(partial(_OURS, cap=cap)) for name, cap in CAPS.items()}
 COMPRESSED = {
-    "float32": _calm(_DDP, warmup=3),
-    "float16, DDP's hook": _calm(_FP16, warmup=3),
-    "bfloat16, our hooks": _calm(partial(_OURS, compress=torch.bfloat16), warmup=3),
+    "float32": _calm(_DDP, warmup=2),
+    "float16, DDP's hook": _calm(_FP16, warmup=2),
+    "bfloat16, our hooks": _calm(partial(_OURS, compress=torch.bfloat16), warmup=2),
     "PowerSGD of rank 2": _calm(_POWER_SGD, warmup=3),
     "every second step": _calm(partial(_OURS, micro_batches=2), micro_batches=2),
 }

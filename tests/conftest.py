@@ -3,7 +3,10 @@
 Three processes work side by side, each on tests of its own. Tests marked `timed` hold times against
 each other or against a model: they run one after the other, in the first lane. The other two are
 polite (where niceness counts): one has the exercises' answers, many of which hang until that is
-noticed, one the rest. When all are through, two lanes run the lessons; then the browser shows them.
+noticed, one the rest. The lessons, which need the whole machine, come when the others are done, and
+the browser, which shows what they showed, comes last.
+
+The test command takes the lessons and what is quick; `.ci/run` takes all but what is `exhaustive`.
 """
 
 import atexit
@@ -30,12 +33,12 @@ NOTEBOOK = "seconds of "
 SLOW = (
     "tests/test_notebooks.py", "tests/test_checkup.py", "tests/browser/*.py",
     "tests/course/test_edition.py", "tests/course/test_lessons.py", "tests/course/test_nbgrader.py",
-    "tests/launch/test_slurm.py", "tests/launch/test_torchrun.py",
+    "tests/launch/test_slurm.py", "tests/launch/test_torchrun.py", "tests/launch/test_server.py",
     "tests/fabric/test_fabric.py", "tests/comm/test_algorithms*.py",
     *(f"tests/lessons/*/test_{name}.py" for name in (
         "cases", "checks", "experiment", "programs", "run_case", "sync", "wrong_answers")),
 )  # fmt: skip
-"""What takes longest: whole notebooks, whole jobs, and every answer on every number of ranks."""
+"""What takes longest: solutions, whole jobs, and every answer on every number of ranks."""
 ANSWERS = ("tests/lessons/*/test_checks.py", "tests/lessons/*/test_wrong_answers.py",
            "tests/lessons/casebook/test_cases.py")  # fmt: skip
 ONE_IN = 5
@@ -96,6 +99,8 @@ def pytest_collection_modifyitems(items):
             tried[answers] += 1
         if seldom:
             item.add_marker("exhaustive")
+        if turn_of(item) == 1:
+            item.add_marker("lesson")
         if seldom or any(item.path.match(pattern) for pattern in SLOW):
             item.add_marker("slow")
     lane = os.environ.get(LANE)
@@ -105,15 +110,13 @@ def pytest_collection_modifyitems(items):
 
 def turn_of(item):
     """Say when a test may run: 1 for lessons, 2 for what shows them, 0 for all else."""
-    lesson = item.path.name == "test_notebooks.py" and item.get_closest_marker("timed")
-    return 1 if lesson else 2 * (item.path.name == "test_in_browser.py")
+    if item.path.name == "test_in_browser.py":
+        return 2
+    return int("test_notebooks.py" in item.nodeid and "[notebooks/" in item.nodeid)
 
 
 def lane_of(item):
-    turn = turn_of(item)
-    if turn == 1:
-        return ("timed", "others")[int(item.callspec.id.partition("/")[2][:2]) % 2]
-    if turn == 2 or item.get_closest_marker("timed"):
+    if turn_of(item) or item.get_closest_marker("timed"):
         return "timed"
     return "answers" if "lessons" in item.path.parts or "solutions" in item.nodeid else "others"
 

@@ -27,14 +27,14 @@ MEASURE = ("01_gloo_scaling", "04_p2p_topology")  # solutions whose checks hold 
 
 
 def kept():
-    """All lessons and solutions; most are `timed`."""
+    """All lessons and solutions."""
     for path in author.kept(ROOT):
-        timed = path.parent.name == "notebooks" or path.stem in MEASURE
+        timed = path.parent.name == "solutions" and path.stem in MEASURE
         yield param(path, marks=mark.timed if timed else (), id=name(path))
 
 
 @mark.timeout(1800)  # the first one waits for other lanes
-@mark.parametrize("path", kept())
+@mark.parametrize("path", list(kept()))
 def test_it_runs_and_shows_what_is_stored(path, executed, notebook_seconds):
     _, failure = executed(path, notebook_seconds)
     assert not failure, failure

@@ -150,7 +150,7 @@ def _form(entry: Entry) -> Any:
         placeholder="a number", description="I expect", layout=ipywidgets.Layout(width="16em"),
     )  # fmt: skip
     field.continuous_update = False  # so that a change means Enter or leaving the field
-    unit = ipywidgets.HTML(html.escape(entry.unit))
+    unit = ipywidgets.HTML(html.escape(entry.unit), layout={"margin": "2px 1em 2px 2px"})
     button = ipywidgets.Button(description="Commit", button_style="primary")
     button.tooltip = "Write this prediction down"
     state = ipywidgets.HTML(_state(entry))
@@ -169,7 +169,7 @@ def _form(entry: Entry) -> Any:
 
 def _state(entry: Entry) -> str:
     if entry.predicted is None:
-        return "Commit a figure before you run on: a guess that you wrote down is worth ten."
+        return "Commit a figure before you run on: a guess in writing is worth ten in hindsight."
     late = " (after a measurement was seen: it will not count)" if entry.late else ""
     return f"✔ Committed: {entry.predicted:g} {html.escape(entry.unit)}{late}"
 

@@ -176,7 +176,7 @@ def suspicious(record: Record, ceilings: Mapping[str, float]) -> list[str]:
     if busbw is None:
         return []
     return [
-        f"busbw {busbw / 1e9:.3g} GB/s is above the {name} ceiling of {limit / 1e9:.3g} GB/s. "
+        f"busbw {busbw / 1e9:,.2f} GB/s is above the {name} ceiling of {limit / 1e9:,.2f} GB/s. "
         "Likely: the clock stopped before the work was done (asynchronous call, no wait), bytes "
         "counted per rank in one place and in total in another, or a wrong collective. Possible: "
         "fewer bytes than a ring's (a switch that adds, a tree between two hosts), or more links "

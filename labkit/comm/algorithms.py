@@ -12,8 +12,6 @@ experience", Concurrency and Computation 19 (2007); [Jia] X. Jia et al., "Highly
 learning training system with mixed-precision: training ImageNet in four minutes" (2018).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

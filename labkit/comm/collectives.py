@@ -8,8 +8,6 @@ wrong place cannot go unnoticed. The expected values are computed without commun
 Beside the table: where a rank's tensors live, and the ping-pong that times one message.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

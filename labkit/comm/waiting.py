@@ -4,8 +4,6 @@ They can be asked of NCCL on a single GPU, which both ranks share (`labkit.launc
 they tell is order and waiting; seconds tell only who was held, never how fast a link is.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """What authors do: `python -m labkit course format|run|sync|pictures|record|edition|check`."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

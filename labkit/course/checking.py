@@ -20,8 +20,6 @@ not divide by them, and on `rank_data`, which differs from rank to rank and sums
 An exercise that was not attempted fails with its own `NotImplementedError`, untouched.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os

@@ -4,8 +4,6 @@ Each check tries what it checks. It returns what was found, and where that falls
 this means for the course and what to do about it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

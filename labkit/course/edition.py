@@ -6,8 +6,6 @@ glossary where a lesson first uses them, and exercises come without their soluti
 module `pages` adds pages of its own, as the casebook does.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

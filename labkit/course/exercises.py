@@ -17,8 +17,6 @@ opening marker. The number of stars (one to three) is the number of points in nb
 which `course format` writes.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterator

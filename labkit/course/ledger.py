@@ -9,8 +9,6 @@ and marked. Nothing here stops a lesson: without a prediction, a writable folder
 front of it, `reconcile` still shows what it has.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import re

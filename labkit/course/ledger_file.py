@@ -4,8 +4,6 @@ It lies in `work/ledger.json`, or where LABKIT_LEDGER says. A file that cannot b
 of a later version) is set aside under another name, with a message; nothing is ever deleted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

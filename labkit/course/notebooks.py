@@ -12,8 +12,6 @@ A notebook in canonical form
 `canonical` is idempotent, so `course check` may ask whether a file equals its own canonical form.
 """
 
-from __future__ import annotations
-
 import copy
 import datetime
 import json

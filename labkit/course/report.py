@@ -7,8 +7,6 @@ samples are embedded, so that whoever gets the page can compute them again.
 Other tools' logs are read as well (`labkit.measure.logs`): what nccl-tests printed, and more.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence

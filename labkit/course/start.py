@@ -6,8 +6,6 @@ When the course changes a notebook that the learner changed too, the new version
 as `NAME.new.ipynb`. A copy that was deleted is made again: that is how to start afresh.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

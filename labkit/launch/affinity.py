@@ -1,7 +1,5 @@
 """Say on which CPUs a process may run."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ links' times, and records of them say so with `BACKEND`. Where the GPU's multipr
 suffice, NCCL hangs: give such launches a short timeout.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import metadata
 

@@ -4,8 +4,6 @@ What is wrong is said in one line without the stranger's control characters, so 
 leave one file out and go on with the others.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -5,8 +5,6 @@ wall clock, without streams or pinned memory: that is how it is tested, and says
 GPU.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import statistics

@@ -8,8 +8,6 @@ a host) and neither users nor addresses. Where a file is damaged, what could be 
 `problems` says what is lost, with the number of the line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -9,9 +9,6 @@ code makes: buffers inside the library (gloo's) do not show.
 """
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -19,45 +16,39 @@ from torch.utils._pytree import tree_leaves
 from labkit.measure.calls import Observer
 
 
-@dataclass(slots=True)
-class Allocated:
-    """Bytes of the storages that a block made, each counted once however many tensors view it."""
+class Allocated(Observer):
+    """Bytes of the storages that a block made, each counted once however many tensors view it.
 
-    now: int = 0
-    """What is still alive."""
-    peak: int = 0
-    """The most that was alive at one time."""
+    It sees every operator's results; a storage that no argument had is new.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        """What is still alive."""
+        self.peak = 0
+        """The most that was alive at one time."""
+        self._seen: weakref.WeakSet = weakref.WeakSet()
 
     def _add(self, nbytes: int) -> None:
         self.now += nbytes
         self.peak = max(self.peak, self.now)
 
-
-@contextmanager
-def watch() -> Iterator[Allocated]:
-    """Count the memory of the tensors that this thread makes during the block."""
-    allocated = Allocated()
-    with _Watcher(allocated):
-        yield allocated
-
-
-class _Watcher(Observer):
-    """Sees every operator's results; a storage that no argument had is new."""
-
-    def __init__(self, allocated: Allocated):
-        super().__init__()
-        self.allocated = allocated
-        self.seen: weakref.WeakSet = weakref.WeakSet()
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Count what an operator makes."""
         given = {storage._cdata for storage in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):
-            if storage._cdata not in given and storage not in self.seen:
-                self.seen.add(storage)
-                self.allocated._add(storage.nbytes())
-                weakref.finalize(storage, self.allocated._add, -storage.nbytes())
+            if storage._cdata not in given and storage not in self._seen:
+                self._seen.add(storage)
+                self._add(storage.nbytes())
+                weakref.finalize(storage, self._add, -storage.nbytes())
         return result
+
+
+def watch() -> Allocated:
+    """Count the memory of the tensors that this thread makes during a `with` block."""
+    return Allocated()
 
 
 def _storages(values: object) -> list[torch.UntypedStorage]:

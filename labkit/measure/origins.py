@@ -1,7 +1,5 @@
 """Where the figures of other tools come from: ranks, hosts, GPUs, versions; not users."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

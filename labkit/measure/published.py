@@ -1,7 +1,5 @@
 """Figures that somebody else published: each with its unit, its words and its address."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

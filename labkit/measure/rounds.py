@@ -39,7 +39,7 @@ def rounds(reports: Sequence[Report]) -> list[list[Message]]:
     found: list[tuple[int, Message]] = []
     while any(line.ahead for line in lines):
         if not [line for line in lines if _advance(line, lines, posted, found)]:
-            waiting = {line.rank: line.ahead[0].call.peer for line in lines if line.ahead}
+            waiting = {line.rank: line.ahead[0][0].call.peer for line in lines if line.ahead}
             raise ValueError(f"these ranks wait for a message that nobody sends: {waiting}")
     for (kind, src, dst, _), queue in posted.items():
         if queue:
@@ -65,11 +65,11 @@ class _Post:
 
 @dataclass(slots=True)
 class _Line:
-    """Where one rank is in its program: the posts (first time) and waits (second) ahead of it."""
+    """Where one rank is in its program."""
 
     rank: int
-    ahead: deque[_Post]
-    seen: set[int] = field(default_factory=set)
+    ahead: deque[tuple[_Post, bool]]
+    """What is posted, and (True) what is waited for."""
     now: int = 0
     """The last round that it has waited for."""
     sent: set[int] = field(default_factory=set)
@@ -81,9 +81,8 @@ def _advance(line: _Line, lines: list[_Line], posted: dict, found: list) -> bool
     """Play a rank's events until one must wait; return whether there was progress."""
     moved = False
     while line.ahead:
-        post = line.ahead[0]
-        if id(post) not in line.seen:
-            line.seen.add(id(post))
+        post, waits = line.ahead[0]
+        if not waits:
             _post(post, line, lines, posted, found)
         elif post.number is None:
             return moved
@@ -114,14 +113,14 @@ def _post(post: _Post, line: _Line, lines: list[_Line], posted: dict, found: lis
     found.append((number, Message(src, dst, nbytes)))
 
 
-def _events(report: Report) -> deque[_Post]:
-    """Return each send and receive where it was made, and again where it was waited for."""
+def _events(report: Report) -> deque[tuple[_Post, bool]]:
+    """Return each send and receive where it was made, and where it was waited for."""
     events = []
     for call in report.calls:
         if call.kind not in ("send", "recv"):
             raise ValueError(f"rank {report.rank} called {call.kind}, which hides its messages")
         post = _Post(call)
-        events.append((call.at, post))
+        events.append((call.at, post, False))
         if call.waited is not None:
-            events.append((call.waited, post))
-    return deque(post for _, post in sorted(events, key=lambda event: event[0]))
+            events.append((call.waited, post, True))
+    return deque((post, waits) for _, post, waits in sorted(events, key=lambda event: event[0]))

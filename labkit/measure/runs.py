@@ -1,7 +1,5 @@
 """Run what an experiment measures: here or as recorded, and again where something disturbed it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Tables: columns and rows, as text for a terminal and as HTML for a page or a notebook."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ median with the 10th and 90th percentile; bandwidths follow from the time and ar
 too. Averages hide a hiccup in every figure; back-to-back calls hide the wait for late ranks.)
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ appear as an image with alt text, followed by a folded table of its data. No pyp
 picture appears once, where it was asked for, and leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import sys

@@ -1,7 +1,5 @@
 """Runs of one experiment side by side: this machine's, a cluster's, a recorded one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ A figure above the wire is not a fault: several cards, a tree or a switch that a
 and so can a stopwatch that stops early. The doubts name which of these would do.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

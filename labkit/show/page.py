@@ -1,7 +1,5 @@
 """Self-contained HTML pages: pictures with their alternatives, tables, nothing from the network."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import jinja2

@@ -11,8 +11,6 @@ Each series has its own colour, marker, dash and hatch, so that a picture surviv
 and a black and white printer. The palette is Okabe and Ito's, "Color Universal Design" (2008).
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

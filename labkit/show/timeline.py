@@ -13,8 +13,6 @@ Every timeline of the course is drawn by `draw_lanes`, from plain figures::
 `draw` does so for what `labkit.measure.trace` traced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ returns. Sliders take the keyboard: Tab to reach one, arrows to move it. Where w
 rendered (a static page, a printed copy) the picture at the starting values stands in their place.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import os

@@ -1,7 +1,5 @@
 """Who sent how much to whom: as a heat map, and round by round as ranks with arrows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

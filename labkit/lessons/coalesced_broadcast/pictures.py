@@ -1,6 +1,7 @@
 """Pictures of lesson 3: the tensors, the ladder of buckets, its phases, and the start of a job."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -117,17 +118,26 @@ def memory(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     records = [record for record in records if "peak" in record.values]
     ax = new_axes("What a broadcast takes: time and memory", x="Time", xunit="ms",
                   y="Flat buffers, at most", yunit="MB", ax=ax)  # fmt: skip
-    by_place = sorted(records, key=lambda r: (r.values["peak"], r.summary.median))
-    for number, record in enumerate(by_place):  # neighbours' names stand above and below in turn
-        place = 1e3 * record.summary.median, record.values["peak"] / MB
+    places = [(1e3 * r.summary.median, r.values["peak"] / MB) for r in records]
+    wide, high = (max(values) for values in zip(*places, strict=True))
+    taken = [(x / wide, x / wide, y / high) for x, y in places]  # from, to, height; in shares
+    for record, (x, y) in zip(records, places, strict=True):
         look = style(1 if record.predicted is None else 0)  # torch's own code has no prediction
-        ax.plot(*place, look.marker, color=look.color)
-        offset = 6, (5, -11)[number % 2]
-        ax.annotate(record.case, place, offset, textcoords="offset points", fontsize=8.5)
-    ax.margins(x=0.15)
+        ax.plot(x, y, look.marker, color=look.color)
+        room = 0.015 * len(record.case)
+        for right, up in product((True, False), repeat=2):  # the first spot that is free
+            begin = x / wide + (0.02 if right else -0.02 - room)
+            spot = begin, begin + room, y / high + (0.04 if up else -0.04)
+            if not any(spot[0] < to and at < spot[1] and abs(h - spot[2]) < 0.06
+                       for at, to, h in taken):  # fmt: skip
+                break
+        taken.append(spot)
+        ax.annotate(record.case, (x, y), (6 if right else -6, 4 if up else -10), fontsize=8.5,
+                    textcoords="offset points", ha="left" if right else "right")  # fmt: skip
+    ax.margins(x=0.15, y=0.1)
     ax.set_xlim(left=0)
     stamp(ax, records[0].tier, records[0].provenance, note="counted from the tensors of one rank")
-    rows = [[r.case, round(1e3 * r.summary.median, 1), r.values["peak"] / MB] for r in records]
+    rows = [[r.case, round(x, 1), y] for r, (x, y) in zip(records, places, strict=True)]
     largest = max(records, key=lambda record: record.values["peak"])
     describe(ax, f"'{largest.case}' takes most memory, {largest.values['peak'] / MB:.0f} MB.",
              table=Table(["case", "ms", "MB"], rows))  # fmt: skip
@@ -154,8 +164,8 @@ def start_of_a_job(
     for series, (label, seconds) in enumerate(ways.items()):
         model_line(ax, ranks, [seconds(n) for n in ranks], label=label, series=series)
     ax.set_xticks(ranks, [str(n) for n in ranks])
-    note = f"{state_gb:g} GB, link {bandwidth / 1e9:g} GB/s, alpha {1e6 * alpha:.3g} µs, a reader"
-    note += f" {reader / 1e9:g} GB/s, all readers {storage / 1e9:g} GB/s"
+    note = f"{state_gb:g} GB, link {bandwidth / 1e9:.3g} GB/s, alpha {1e6 * alpha:.3g} µs, a reader"
+    note += f" {reader / 1e9:.3g} GB/s, all readers {storage / 1e9:.3g} GB/s"
     stamp(ax, Tier.MODELLED, note=note)
     told = "; ".join(f"{label} {seconds(1024):.1f} s" for label, seconds in ways.items())
     describe(ax, f"On 1024 ranks: {told}.")

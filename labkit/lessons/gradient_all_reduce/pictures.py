@@ -178,8 +178,9 @@ def draw(records: Sequence[Record]) -> Figure:
     figure, (top, left, right) = new_figure(3, 1, size=(10, 10.5), title=problem.TITLE)
     rungs = [found[name] for name in LADDER if name in found]
     exposed(rungs, title="Exposed communication, rung by rung", ax=top)
-    for ax, name in ((left, THREAD), (right, FINAL)):
-        timeline.draw(problem.timeline(found[name]), title=f"Two steps: {name}", ax=ax)
+    for ax, name, before in ((left, THREAD, ""), (right, FINAL, "buckets during backward, ")):
+        title = f"Two steps: {before}{name}"
+        timeline.draw(problem.timeline(found[name]), title=title, ax=ax)
         _stamp(ax, [found[name]])
     return figure
 

@@ -183,7 +183,7 @@ CLAIMS = [
         "law-check",
         {**LAW, "together": line("together", 100, on_cpu=100)},
         {**LAW, "together": line("together", 100, on_cpu=5)},
-        "the law is typically within 25 %",
+        "the law is typically within a third",
     ),
     (
         "asker-slope",

@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(items):
 
 def turn_of(item):
     """Say when a test may run: 1 for lessons, 2 for what shows them, 0 for all else."""
-    if item.path.name == "test_in_browser.py":
+    if item.name == "test_lessons_render":
         return 2
     return int("test_notebooks.py" in item.nodeid and "[notebooks/" in item.nodeid)
 

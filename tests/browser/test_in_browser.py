@@ -117,6 +117,7 @@ def test_lessons_render(opened, executed, notebook_seconds):
     check_what_is_shown(notebook)
 
 
+@mark.timed
 def test_a_lesson_runs_with_a_live_kernel(opened, notebook_seconds):
     start = time.perf_counter()
     notebook = opened(notebooks.read(LESSONS[0]))

@@ -1,7 +1,7 @@
 """Run what an experiment measures: here or as recorded, and again where something disturbed it."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ def measured_or_recorded(
     *,
     recording: Path,
     experiment: str,
+    cases: Container[str] | None = None,
     keep: Callable[[Record], bool] = lambda record: True,
     say: Callable[[str], object] = print,
 ) -> list[Record]:
@@ -41,7 +42,8 @@ def measured_or_recorded(
         fabric: The hosts and links to make, not yet started.
         recording: The record file of the lesson.
         experiment: Whose records in that file.
-        keep: Which of them `measure` would have measured.
+        cases: Which of them `measure` would have measured; all, if not given.
+        keep: Which records of these cases.
         say: Told why nothing runs here.
 
     Raises:
@@ -55,7 +57,8 @@ def measured_or_recorded(
     except FabricUnavailable as reason:
         say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
     found = records.load(recording, recorded=True, experiment=experiment)
-    kept = [record for record in found if keep(record)]
+    asked = [record for record in found if cases is None or record.case in cases]
+    kept = [record for record in asked if keep(record)]
     if not kept:
         raise LookupError(
             f"nothing can run here, and {recording} holds none of the {len(found)} "

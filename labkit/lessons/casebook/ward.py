@@ -302,15 +302,11 @@ def _call_counts(seen: list) -> tuple[list, list]:
 
 
 def _environment(seen: list) -> tuple[list, list]:
-    rows = [
-        [
-            one["rank"],
-            ",".join(map(str, one["cpus"])),
-            ", ".join(f"{name} {ip}" for name, ip in one["interfaces"].items()),
-            ", ".join(f"{name}={value}" for name, value in one["variables"].items()),
-        ]
-        for one in seen
-    ]
+    rows = []
+    for one in seen:
+        interfaces = ", ".join(f"{name} {ip}" for name, ip in one["interfaces"].items())
+        variables = ", ".join(f"{name}={value}" for name, value in one["variables"].items())
+        rows.append([one["rank"], ",".join(map(str, one["cpus"])), interfaces, variables])
     return ["rank", "CPUs it may use", "interfaces", "variables"], rows
 
 
@@ -320,14 +316,9 @@ def _case_file(case: CaseFile) -> tuple[list, list]:
         where = next((line for line in one.stack if "casebook" in line.filename), None)
         call = one.waiting_in
         missing = case.missing(call) if call and not call.p2p else []
-        rows.append(
-            [
-                one.rank,
-                where.source if where else "",
-                f"{call.name} #{call.number}" if call else one.inside or "",
-                ", ".join(map(str, missing)),
-            ]
-        )
+        waits = f"{call.name} #{call.number}" if call else one.inside or ""
+        absent = ", ".join(map(str, missing))
+        rows.append([one.rank, where.source if where else "", waits, absent])
     return ["rank", "stands at", "waits in", "not there yet: ranks"], rows
 
 

@@ -137,17 +137,10 @@ def _measure(place: str, at: Place, fabric: Any, names: Sequence[str], iters: in
     where = {"world_size": at.world_size, "fabric": fabric}
 
     def record(name: str, samples: list[list[float]], values: dict, **fields: Any) -> Record:
-        return Record(
-            NAME,
-            name,
-            {"place": place, "width": at.width, "rate": at.rate},
-            samples,
-            Tier.MEASURED if at.rate is None else Tier.EMULATED,
-            Provenance.here(),
-            nbytes=sum(spec.nbytes for spec in shapes.resnet50(width=at.width)),
-            values=values,
-            **fields,
-        )
+        params = {"place": place, "width": at.width, "rate": at.rate}
+        tier = Tier.MEASURED if at.rate is None else Tier.EMULATED
+        fields["nbytes"] = sum(spec.nbytes for spec in shapes.resnet50(width=at.width))
+        return Record(NAME, name, params, samples, tier, Provenance.here(), values=values, **fields)
 
     parts = launch(time_parts, 7, **where)
     model = fit(parts)

@@ -77,17 +77,12 @@ def _judge_rails(all_reduce: Callable, servers: int, cards: int) -> float:
     sent = checking.sent([report for _, _, report in results])
     most = max(carried(sent, cards)) / (4 * length)
     par = 2 * (n - 1) / n / cards
-    one_card = 2 * (n - 1) / n
+    mistake = "one ring through all ranks leaves each server by one card: the others idle"
     checking.at_most(
         most, 1.02 * par,
         what=f"bytes that leave a server by one card, {servers} servers x {cards}", unit="S",
         meaning=checking.diagnose(
-            round(most, 3),
-            {
-                "one ring through all ranks leaves each server by one card: the others idle": round(
-                    one_card, 3
-                )
-            },
+            round(most, 3), {mistake: round(par * cards, 3)},
             otherwise="what can be added up inside a server need not leave it one by one",
         ),
     )  # fmt: skip

@@ -73,7 +73,8 @@ def measure(
         Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE),
         recording=RECORDING,
         experiment=NAME,
-        keep=lambda record: record.params["cards"] == cards and record.case in cases,
+        cases=cases,
+        keep=lambda record: record.params["cards"] == cards,
         say=say,
     )
 
@@ -108,16 +109,9 @@ def table(records: Sequence[Record]) -> Table:
     rows = []
     for record in records:
         sent = record.values["carried"]
-        rows.append(
-            [
-                record.params["cards"],
-                record.case,
-                round(1e3 * record.summary.median, 1),
-                round(1e3 * record.predicted, 1),
-                round(busbw(record) / 1e6, 2),
-                round(max(sent), 3) if sent else None,
-            ]
-        )
+        times = [round(1e3 * t, 1) for t in (record.summary.median, record.predicted)]
+        row = [record.params["cards"], record.case, *times, round(busbw(record) / 1e6, 2)]
+        rows.append([*row, round(max(sent), 3) if sent else None])
     columns = ["cards", "case", "ms", "model ms", "busbw MB/s", "busiest card (S)"]
     return Table(columns, rows)
 
@@ -130,15 +124,8 @@ def _record(case: str, cards: int, results: Sequence[dict], predicted: float) ->
         sent = carried(matrix, cards)
     except (wire.WireUnavailable, wire.WireMismatch):
         sent = None
-    return Record(
-        NAME,
-        case,
-        {"servers": SERVERS, "cards": cards, "rate": RATE, "inside": INSIDE},
-        [result["samples"] for result in results],
-        Tier.EMULATED,
-        Provenance.here(),
-        collective="all_to_all" if case == ALL else "all_reduce",
-        nbytes=NBYTES,
-        values={"carried": sent},
-        predicted=predicted,
-    )
+    params = {"servers": SERVERS, "cards": cards, "rate": RATE, "inside": INSIDE}
+    about = {"nbytes": NBYTES, "values": {"carried": sent}, "predicted": predicted}
+    about["collective"] = "all_to_all" if case == ALL else "all_reduce"
+    samples = [result["samples"] for result in results]
+    return Record(NAME, case, params, samples, Tier.EMULATED, Provenance.here(), **about)

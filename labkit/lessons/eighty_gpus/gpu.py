@@ -61,15 +61,11 @@ def table(records: Sequence[Record]) -> Table:
     rows = []
     for record in records:
         timed, values = bool(record.samples), record.values
-        rows.append(
-            [
-                record.case,
-                1e3 * record.summary.median if timed else None,
-                record.algbw / 1e9 if timed and record.nbytes else None,
-                1e3 * values["held"] if "pinned" in record.params else None,
-                1e6 * values["per_launch"] if "per_launch" in values else None,
-                values.get("answer", ""),
-            ]
-        )
+        milliseconds = 1e3 * record.summary.median if timed else None
+        speed = record.algbw / 1e9 if timed and record.nbytes else None
+        held = 1e3 * values["held"] if "pinned" in record.params else None
+        launching = 1e6 * values["per_launch"] if "per_launch" in values else None
+        answer = values.get("answer", "")
+        rows.append([record.case, milliseconds, speed, held, launching, answer])
     columns = ["case", "ms", "GB/s", "Python held, ms", "µs per launch", "answer"]
     return Table(columns, rows)

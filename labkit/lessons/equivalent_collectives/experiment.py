@@ -194,16 +194,11 @@ def table(found: Sequence[Record]) -> Table:
     rows = []
     for r in found:
         t, ideal, sent = r.summary, r.predicted, r.values["sent"]
-        rows.append(
-            [
-                *(r.case, r.world_size, r.params["rate"], r.nbytes / 2**20),
-                *(t.median * 1e3, t.p10 * 1e3, t.p90 * 1e3),
-                *((ideal * 1e3, t.median / ideal) if ideal else (None, None)),
-                *(r.algbw / 1e6, r.busbw / 1e6),
-                *((max(sent), sum(sent)) if sent else (None, None)),
-                str(r.tier),
-            ]
-        )
+        where = [r.case, r.world_size, r.params["rate"], r.nbytes / 2**20]
+        times = [t.median * 1e3, t.p10 * 1e3, t.p90 * 1e3]
+        times += [ideal * 1e3, t.median / ideal] if ideal else [None, None]
+        sums = [max(sent), sum(sent)] if sent else [None, None]
+        rows.append([*where, *times, r.algbw / 1e6, r.busbw / 1e6, *sums, str(r.tier)])
     return Table(columns, rows)
 
 
@@ -225,24 +220,17 @@ def _measure(
         results = launch(
             programs.measure, tuple(cases), nbytes, iters, world_size=n, timeout=120.0, **where
         )
-        return [
-            Record(
-                NAME,
-                name,
-                {
-                    "hosts": setting.hosts,
-                    "rate": "torchrun" if here else setting.rate or "loopback",
-                },
-                [result[name]["samples"] for result in results],
-                Tier.EMULATED if fabric else Tier.MEASURED,
-                Provenance.here(carrier),
-                collective=programs.ALL[name].name,
-                nbytes=nbytes,
-                values=_sent([result[name]["report"] for result in results], nbytes, carrier),
-                predicted=least(name, n) * nbytes * beta if beta else None,
-            )
-            for name in cases
-        ]
+        params = {"hosts": setting.hosts}
+        params["rate"] = "torchrun" if here else setting.rate or "loopback"
+        origin = Tier.EMULATED if fabric else Tier.MEASURED, Provenance.here(carrier)
+        found = []
+        for name in cases:
+            samples = [result[name]["samples"] for result in results]
+            about = {"collective": programs.ALL[name].name, "nbytes": nbytes}
+            about["values"] = _sent([r[name]["report"] for r in results], nbytes, carrier)
+            about["predicted"] = least(name, n) * nbytes * beta if beta else None
+            found.append(Record(NAME, name, params, samples, *origin, **about))
+        return found
 
     return runs.watched(measure)
 

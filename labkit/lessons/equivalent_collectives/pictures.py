@@ -133,16 +133,11 @@ def at_scale(
         seconds = [cost(int(n)).seconds(nbytes, alpha=alpha, beta=beta) for n in ranks]
         plots.model_line(ax, ranks, [t * 1e3 for t in seconds], label=name, series=series)
         last[name] = seconds[-1]
-    two_level = [
-        costs.hierarchical_seconds(
-            nbytes,
-            hosts=int(n) // ranks_per_host,
-            ranks_per_host=ranks_per_host,
-            within=(alpha / 10, beta / 8),
-            across=(alpha, beta / ranks_per_host),  # a link per rank: the host has as many
-        )
-        for n in ranks
-    ]
+    # a link per rank: the host has as many
+    links = {"within": (alpha / 10, beta / 8), "across": (alpha, beta / ranks_per_host)}
+    links["ranks_per_host"] = ranks_per_host
+    hosts = [int(n) // ranks_per_host for n in ranks]
+    two_level = [costs.hierarchical_seconds(nbytes, hosts=count, **links) for count in hosts]
     label = f"two levels, {ranks_per_host} per host"
     plots.model_line(ax, ranks, [t * 1e3 for t in two_level], label=label, series=4)
     last[label] = two_level[-1]

@@ -148,15 +148,6 @@ def protocols() -> Table:
         [name, meaning, f"{share:.0%}", *micros]
         for (name, meaning), share, micros in zip(how.items(), shares, latencies, strict=True)
     ]
-    return Table(
-        [
-            "protocol",
-            "how the receiver knows",
-            "of the bandwidth",
-            "start (µs)",
-            "per NVLink hop",
-            "per network hop",
-        ],
-        rows,
-        title=f"PUBLISHED (constants of a model): {TUNER}",
-    )
+    columns = ["protocol", "how the receiver knows", "of the bandwidth", "start (µs)"]
+    columns += ["per NVLink hop", "per network hop"]
+    return Table(columns, rows, title=f"PUBLISHED (constants of a model): {TUNER}")

@@ -6,8 +6,8 @@ crossing.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from labkit.comm import costs
@@ -51,21 +51,15 @@ def sweep(
             programs.sweep, tuple(sizes), alpha, iters, world_size=HOSTS, fabric=fabric, timeout=120
         )
         beta = 1 / fabric.payload_rate(0, 1)
-        return [
-            Record(
-                NAME,
-                name,
-                {"hosts": HOSTS, "rate": RATE, "alpha": alpha},
-                [result[name, nbytes] for result in results],
-                Tier.EMULATED,
-                Provenance.here(),
-                collective="all_reduce",
-                nbytes=nbytes,
-                predicted=costs.ALL_REDUCES[name](HOSTS).seconds(nbytes, alpha=alpha, beta=beta),
-            )
-            for name in programs.ALL_REDUCES
-            for nbytes in sizes
-        ]
+        params = {"hosts": HOSTS, "rate": RATE, "alpha": alpha}
+        found = []
+        for name, nbytes in itertools.product(programs.ALL_REDUCES, sizes):
+            samples = [result[name, nbytes] for result in results]
+            guess = costs.ALL_REDUCES[name](HOSTS).seconds(nbytes, alpha=alpha, beta=beta)
+            about = {"collective": "all_reduce", "nbytes": nbytes, "predicted": guess}
+            origin = Tier.EMULATED, Provenance.here()
+            found.append(Record(NAME, name, params, samples, *origin, **about))
+        return found
 
     if torchrun.is_here():
         return records.load(RECORDING, recorded=True, experiment=NAME)
@@ -104,7 +98,7 @@ def crossing(found: Sequence[Record], first: str, second: str, *, modelled: bool
 
     early, late = times(first), times(second)
     sizes = sorted(early)
-    for low, high in pairwise(sizes):
+    for low, high in itertools.pairwise(sizes):
         before, after = late[low] - early[low], late[high] - early[high]
         if before > 0 >= after:
             return low + (high - low) * before / (before - after)

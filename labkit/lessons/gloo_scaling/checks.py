@@ -26,6 +26,8 @@ WITHIN = 0.4
 """Accepted relative error. The usual mistakes are off by a factor of 2 or more."""
 OWN_COST = 0.05
 """What a stopwatch may add to a call, in barriers. Reading a clock costs a thousandth of one."""
+PATIENCE = 5.0
+"""Seconds for one sick call, which takes half of one at most."""
 ATTEMPTS = 3
 """A busy machine can spoil a reading, hardly three in a row; a mistake spoils all of them."""
 
@@ -88,7 +90,8 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> list[dict[str,
         "collective lacks group=group. In general: {general}"
     )
     program = (sick_calls.examine, time_call, sick)
-    results = checking.on_ranks(*program, world_size=len(sick.script), timeout=5.0, hang=hang)
+    ranks = {"world_size": len(sick.script), "timeout": PATIENCE}
+    results = checking.on_ranks(*program, **ranks, hang=hang)
     seen = [result for result in results if result is not None]
     for one in seen:
         made, asked = len(one["durations"]), sick.warmup + sick.iters

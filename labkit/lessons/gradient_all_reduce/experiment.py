@@ -136,13 +136,11 @@ def _ms(seconds: float) -> float:
 def _on_hosts(
     measure_on: Callable[[Fabric | None], list[Record]], cases: Sequence[str]
 ) -> list[Record]:
-    return measured_or_recorded(
-        lambda fabric: watched(lambda: measure_on(fabric)),
-        Fabric.star(hosts=HOSTS, rate=RATE),
-        recording=RECORDING,
-        experiment=NAME,
-        keep=lambda record: record.case in cases,
-    )
+    def here(fabric: Fabric | None) -> list[Record]:
+        return watched(lambda: measure_on(fabric))
+
+    star = Fabric.star(hosts=HOSTS, rate=RATE)
+    return measured_or_recorded(here, star, recording=RECORDING, experiment=NAME, cases=cases)
 
 
 def _benchmark_case(nbytes: int) -> str:

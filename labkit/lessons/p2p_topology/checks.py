@@ -231,20 +231,18 @@ def _judge_calls(
                 )
         if sorted(call.nbytes for call in own) != sorted(sizes if peer is not None else []):
             largest = max((call.nbytes for call in own), default=0)
+            mistakes = {
+                "whole tensors travel: send each chunk by itself": sum(sizes),
+                "a chunk is missing, or travels twice: the last one may be shorter": max(sizes),
+            }
+            otherwise = (
+                "pieces of another size: `chunk` counts elements, and the ranks before and after "
+                "expect pieces of just that size"
+            )
             raise CheckFailed(
                 f"{setting} {verb} {expected}, {max(sizes)} bytes each but for the last",
                 f"{len(own)} of up to {largest} bytes",
-                checking.diagnose(
-                    largest,
-                    {
-                        "whole tensors travel: send each chunk by itself": sum(sizes),
-                        "a chunk is missing, or travels twice: the last one may be shorter": max(
-                            sizes
-                        ),
-                    },
-                    otherwise="pieces of another size: `chunk` counts elements, and the ranks "
-                    "before and after expect pieces of just that size",
-                ),
+                checking.diagnose(largest, mistakes, otherwise=otherwise),
             )
         for call in own:
             if call.dtype != dtype:
@@ -365,21 +363,18 @@ def _judge_shares(
     if ratio <= 1 + within:
         return ratio
     first = min(range(len(rates)), key=lambda i: delays[i] + nbytes / rates[i])
+    equal = [nbytes / len(rates)] * len(rates)
+    fastest = [nbytes * (i == first) for i in range(len(rates))]
+    mistakes = {
+        "equal shares: the slowest way ends last, and the others wait": equal,
+        "shares in proportion to the rates: right without delays; with them, a way that starts "
+        "late should get less": [nbytes * rate / total for rate in rates],
+        "everything takes the one fastest way": fastest,
+        "the shares are right and in another order than the ways: undo the sorting": sorted(best),
+    }
     meaning = checking.diagnose(
         finish(got),
-        {
-            "equal shares: the slowest way ends last, and the others wait": finish(
-                [nbytes / len(rates)] * len(rates)
-            ),
-            "shares in proportion to the rates: right without delays; with them, a way that "
-            "starts late should get less": finish([nbytes * rate / total for rate in rates]),
-            "everything takes the one fastest way": finish(
-                [nbytes * (i == first) for i in range(len(rates))]
-            ),
-            "the shares are right and in another order than the ways: undo the sorting": finish(
-                sorted(best)
-            ),
-        },
+        {why: finish(shares) for why, shares in mistakes.items()},
         otherwise="all ways that are used must end at the same moment T: way i carries "
         "(T - delays[i]) * rates[i]; find the T at which these add up to S",
         within=1e-6,

@@ -67,12 +67,7 @@ def on_links(
         return runs.watched(lambda: _measured(fabric, cases, program, *args), say=say)
 
     return runs.measured_or_recorded(
-        measure,
-        links(),
-        recording=RECORDING,
-        experiment=NAME,
-        keep=lambda record: record.case in cases,
-        say=say,
+        measure, links(), recording=RECORDING, experiment=NAME, cases=cases, say=say
     )
 
 
@@ -123,17 +118,12 @@ def time_ways(
     for part, hops in zip(parts, crossings, strict=True):
         for hop in hops:
             load[hop] = load.get(hop, 0.0) + part
-    predicted = max(
-        flows.relay_time(
-            [rate(*hop) * part / load[hop] for hop in hops],
-            nbytes=round(part),
-            chunk=chunk,
-            alpha=alpha,
-        )
-        for part, hops in zip(parts, crossings, strict=True)
-    )
+    times = []
+    for part, hops in zip(parts, crossings, strict=True):
+        rates = [rate(*hop) * part / load[hop] for hop in hops]
+        times.append(flows.relay_time(rates, nbytes=round(part), chunk=chunk, alpha=alpha))
     params = {"part": "ways", "ways": [list(way) for way in ways], "chunk": chunk}
-    about = {"nbytes": nbytes, "params": params, "predicted": predicted}
+    about = {"nbytes": nbytes, "params": params, "predicted": max(times)}
     return on_links({case: about}, relayed, ways, shares, nbytes, chunk, iters, **options)[0]
 
 

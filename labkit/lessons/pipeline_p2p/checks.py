@@ -41,15 +41,18 @@ from labkit.lessons.pipeline_p2p.simulator import (
 from labkit.measure.calls import ANY_SOURCE, Call, CallLog
 from labkit.measure.trace import covered
 
+PATIENCE = 10.0
+"""Seconds for all that one call of `_in_time` asks of a function; a right one needs a tenth."""
 
-def _in_time(program: Callable, *args: Any, seconds: float, meaning: str) -> Any:
+
+def _in_time(program: Callable, *args: Any, meaning: str) -> Any:
     """Run a program in a process of its own, which can be ended: a kernel cannot."""
     try:
-        return launch(program, *args, world_size=1, timeout=seconds)[0]
+        return launch(program, *args, world_size=1, timeout=PATIENCE)[0]
     except LaunchTimeout as hang:
         line = hang.case.ranks[0].line
         raise CheckFailed(
-            f"an answer within {seconds:g} s",
+            f"an answer within {PATIENCE:g} s",
             f"none yet; it was in `{line.source}`" if line else "none yet",
             meaning,
         ) from None
@@ -66,10 +69,10 @@ def check_find_cycle(find_cycle: Callable) -> None:
     )
     with checking.exercise("5.1", par="every edge of the graph looked at once") as verdict:
         graphs = {**_graphs_without_cycle(), **_graphs_with_cycle()}
-        found = _in_time(_find_all, find_cycle, graphs, seconds=10, meaning=every_path)
+        found = _in_time(_find_all, find_cycle, graphs, meaning=every_path)
         for name, got in found.items():
             _judge_cycle(got, after=graphs[name], name=name)
-        got, looks = _in_time(_count, find_cycle, _ladder(40), seconds=5, meaning=every_path)
+        got, looks = _in_time(_count, find_cycle, _ladder(40), meaning=every_path)
         _judge_cycle(got, after=_ladder(40), name="forty diamonds in a row")
         checking.at_most(
             looks, 3.0, what="looks at each edge, on average", unit="looks",
@@ -77,7 +80,7 @@ def check_find_cycle(find_cycle: Callable) -> None:
             "stays harmless; remember it over all starts",
         )  # fmt: skip
         _in_time(
-            find_cycle, _layers(60, 100), seconds=10,
+            find_cycle, _layers(60, 100),
             meaning="each start walks again where an earlier one found nothing: remember, over all "
             "starts, the nodes that turned out to be harmless",
         )  # fmt: skip
@@ -226,7 +229,6 @@ def check_inference_program(program: Callable) -> None:
     with checking.exercise("5.2", par="at most 1.15 times the time without any order") as verdict:
         written = _in_time(
             lambda: [[program(r, stages=s, micro_batches=m) for r in range(s)] for s, m in PLANS],
-            seconds=10,
             meaning="a loop in your function does not end",
         )
         worst = 0.0
@@ -366,7 +368,7 @@ def check_exposed(exposed: Callable) -> None:
     with checking.exercise("5.3", par="exact") as verdict:
         cases = [*_played_timelines(), *_drawn_timelines()]
         answers = _in_time(
-            lambda: [exposed(seen, rank) for _, seen, rank in cases], seconds=10,
+            lambda: [exposed(seen, rank) for _, seen, rank in cases],
             meaning="hundreds of intervals need no more than milliseconds: a loop does not end, or "
             "time is walked through in small steps",
         )  # fmt: skip
@@ -403,31 +405,21 @@ def _drawn_timelines() -> list[tuple[str, StepTimeline, int]]:
             [(t, 0.0, 4.0), (later, 1.0, 5.5), (out, 6.0, 8.0)],
         ),
     ]
-    return [
-        (
-            name,
-            StepTimeline(
-                3,
-                tuple((rank, task, Period(begin, end)) for rank, task, begin, end in tasks),
-                tuple((transfer, Period(begin, end)) for transfer, begin, end in transfers),
-            ),
-            1,
-        )
-        for name, tasks, transfers in drawn
-    ]
+    timelines = []
+    for name, tasks, transfers in drawn:
+        ran = tuple((rank, task, Period(begin, end)) for rank, task, begin, end in tasks)
+        moved = tuple((transfer, Period(begin, end)) for transfer, begin, end in transfers)
+        timelines.append((name, StepTimeline(3, ran, moved), 1))
+    return timelines
 
 
 def _played_timelines() -> list[tuple[str, StepTimeline, int]]:
     costs = Costs(forward=1.0, backward=2.0, nbytes=0.7071, rate=1.0)
-    return [
-        (
-            f"1F1B, {channel.value}, rank {rank}",
-            simulate(one_f_one_b(stages=4, micro_batches=5), costs, channel=channel),
-            rank,
-        )
-        for channel in (Channel.ORDERED, Channel.TAGGED)
-        for rank in range(4)
-    ]
+    plan, played = one_f_one_b(stages=4, micro_batches=5), []
+    for channel in (Channel.ORDERED, Channel.TAGGED):
+        seen = simulate(plan, costs, channel=channel)
+        played += [(f"1F1B, {channel.value}, rank {rank}", seen, rank) for rank in range(4)]
+    return played
 
 
 Intervals = list[tuple[float, float]]

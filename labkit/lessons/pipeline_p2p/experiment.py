@@ -123,15 +123,13 @@ def compute_beside_messages(*, progress: Say | None = None) -> list[Record]:
     """Compute beside messages over loopback, then over a link, or return what was recorded."""
     say = progress or _nothing
     say("computing beside messages")
-    return [
-        *watched(lambda: [_overlap(None)], say=say),
-        *_here_or_recorded(
-            lambda fabric: watched(lambda: [_overlap(fabric)], say=say) if fabric else [],
-            Fabric.star(hosts=2, rate=COPY_RATES[0]),
-            ["computing beside messages, link"],
-            say,
-        ),
-    ]
+
+    def measure(fabric: Fabric | None) -> list[Record]:
+        return watched(lambda: [_overlap(fabric)], say=say) if fabric else []
+
+    link, cases = Fabric.star(hosts=2, rate=COPY_RATES[0]), ["computing beside messages, link"]
+    loopback = watched(lambda: [_overlap(None)], say=say)
+    return loopback + _here_or_recorded(measure, link, cases, say)
 
 
 def recorded(cases: Sequence[str] | None = None) -> list[Record]:
@@ -187,18 +185,14 @@ def table(records: Sequence[Record]) -> Table:
         if record.predicted is None:
             continue
         took, expected = record.summary.median, record.predicted
-        rows.append(
-            [
-                record.params.get("schedule", "two destinations"),
-                record.params.get("channel", record.params.get("mode")),
-                record.params.get("ahead", 0),
-                round(1e3 * expected, 1),
-                round(1e3 * took, 1),
-                round(100 * (took / expected - 1), 1),
-                _rounded(record.values.get("predicted_bubble")),
-                _rounded(record.values.get("bubble")),
-            ]
+        params, off = record.params, round(100 * (took / expected - 1), 1)
+        names = (
+            params.get("schedule", "two destinations"),
+            params.get("channel", params.get("mode")),
         )
+        bubbles = (_rounded(record.values.get(key)) for key in ("predicted_bubble", "bubble"))
+        times = round(1e3 * expected, 1), round(1e3 * took, 1), off
+        rows.append([*names, params.get("ahead", 0), *times, *bubbles])
     return Table([*columns, "predicted bubble", "bubble"], rows)
 
 
@@ -210,12 +204,7 @@ def _here_or_recorded(
     measure: Callable, fabric: Fabric, cases: Sequence[str], say: Say
 ) -> list[Record]:
     return measured_or_recorded(
-        measure,
-        fabric,
-        recording=RECORDING,
-        experiment=NAME,
-        keep=lambda record: record.case in cases,
-        say=say,
+        measure, fabric, recording=RECORDING, experiment=NAME, cases=cases, say=say
     )
 
 
@@ -230,14 +219,11 @@ def _settled(measure: Callable[[], Record], say: Say) -> Record:
     return record
 
 
-def _record(case: str, fabric: Fabric | None, **about: Any) -> Record:
-    return Record(
-        experiment=NAME,
-        case=case,
-        tier=Tier.EMULATED if fabric else Tier.MEASURED,
-        provenance=Provenance.here("gloo"),
-        **about,
-    )
+def _record(
+    case: str, fabric: Fabric | None, params: dict, samples: list[list[float]], **about: Any
+) -> Record:
+    tier = Tier.EMULATED if fabric else Tier.MEASURED
+    return Record(NAME, case, params, samples, tier, Provenance.here("gloo"), **about)
 
 
 def _pipeline(
@@ -253,30 +239,15 @@ def _pipeline(
     totals = [max(times) for times in zip(*samples, strict=True)]
     middle = sorted(range(steps), key=totals.__getitem__)[steps // 2]
     seen = side_by_side([steps_of_rank[middle] for steps_of_rank in results])
-    return _record(
-        case_name(*case),
-        fabric,
-        params={
-            "schedule": schedule,
-            "channel": channel.value,
-            "ahead": ahead,
-            "stages": STAGES,
-            "micro_batches": MICRO_BATCHES,
-            "forward": work.forward,
-            "backward": work.backward,
-            "leg": leg,
-            "rate": PIPELINE_RATE if fabric else "as it is",
-        },
-        samples=samples,
-        nbytes=work.nbytes,
-        values={
-            "bubble": seen.bubble,
-            "predicted_bubble": predicted.bubble,
-            "gradients": [steps_of_rank[middle].digest for steps_of_rank in results],
-            "timeline": seen.as_lists(),
-        },
-        predicted=predicted.seconds,
-    )
+    params = {"schedule": schedule, "channel": channel.value, "ahead": ahead, "leg": leg}
+    params |= {"stages": STAGES, "micro_batches": MICRO_BATCHES}
+    params |= {"forward": work.forward, "backward": work.backward}
+    params["rate"] = PIPELINE_RATE if fabric else "as it is"
+    values = {"bubble": seen.bubble, "predicted_bubble": predicted.bubble}
+    values["gradients"] = [steps_of_rank[middle].digest for steps_of_rank in results]
+    values["timeline"] = seen.as_lists()
+    more = {"nbytes": work.nbytes, "values": values, "predicted": predicted.seconds}
+    return _record(case_name(*case), fabric, params=params, samples=samples, **more)
 
 
 def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:
@@ -309,36 +280,26 @@ def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:
 def _copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int) -> Record:
     copies = Copies(mode)
     results = [launch(copy_to_two, copies, world_size=4, fabric=fabric) for _ in range(repeats)]
-    return _record(
-        f"two destinations, {mode}",
-        fabric,
-        params={
-            "mode": mode,
-            "copies": len(DESTINATIONS) * copies.each,
-            "leg": leg,
-            "rates": list(COPY_RATES) if fabric else "as it is",
-        },
-        samples=[[result[rank] for result in results] for rank in range(4)],
-        nbytes=copies.nbytes,
-        predicted=modelled_copies(mode, each=copies.each, leg=leg),
-    )
+    params = {"mode": mode, "copies": len(DESTINATIONS) * copies.each, "leg": leg}
+    params["rates"] = list(COPY_RATES) if fabric else "as it is"
+    samples = [[result[rank] for result in results] for rank in range(4)]
+    predicted = modelled_copies(mode, each=copies.each, leg=leg)
+    more = {"nbytes": copies.nbytes, "predicted": predicted}
+    return _record(f"two destinations, {mode}", fabric, params, samples, **more)
 
 
 def _overlap(fabric: Fabric | None) -> Record:
     seen = launch(overlap.measure, world_size=2, fabric=fabric)
     where = "link" if fabric else "loopback"
-    return _record(
-        f"computing beside messages, {where}",
-        fabric,
-        params={"where": where, "rate": COPY_RATES[0] if fabric else None},
-        samples=[[one.compute_beside] for one in seen],
-        values={
-            "ranks": [asdict(one) for one in seen],
-            "slow_down": median(one.slow_down for one in seen),
-            "cpu_share": median(one.cpu_share for one in seen),
-            "wait_ends_early_by": launch(wait_ends_early, world_size=2, fabric=fabric)[0],
-        },
-    )
+    params = {"where": where, "rate": COPY_RATES[0] if fabric else None}
+    values = {
+        "ranks": [asdict(one) for one in seen],
+        "slow_down": median(one.slow_down for one in seen),
+        "cpu_share": median(one.cpu_share for one in seen),
+        "wait_ends_early_by": launch(wait_ends_early, world_size=2, fabric=fabric)[0],
+    }
+    samples = [[one.compute_beside] for one in seen]
+    return _record(f"computing beside messages, {where}", fabric, params, samples, values=values)
 
 
 def _nothing(text: str) -> None:

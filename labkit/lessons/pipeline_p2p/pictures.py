@@ -41,24 +41,21 @@ def step(
     `until` is the end of the time axis in seconds, to put two pictures on one scale; `names` writes
     F3 or B3 into each box.
     """
-    return draw_lanes(
-        [f"rank {rank}" for rank in range(seen.world_size)],
-        [
-            Bar(rank, KINDS[task.kind], at.begin, at.end, label=str(task) if names else "")
-            for rank, task, at in seen.tasks
-        ],
-        arrows=[
-            Arrow(t.src, at.begin, t.dst, at.end, KINDS[t.task.kind], label=str(t.task))
-            for t, at in seen.transfers
-        ],
-        looks=LOOKS,
-        said=f"Timeline of {seen.world_size} ranks: {len(seen.tasks)} tasks and "
-        f"{len(seen.transfers)} transfers in {1e3 * seen.seconds:.0f} ms; the ranks do not "
-        f"compute for {seen.bubble:.0%} of the time.",
-        title=title,
-        until=until,
-        ax=ax,
+    bars = [
+        Bar(rank, KINDS[task.kind], at.begin, at.end, label=str(task) if names else "")
+        for rank, task, at in seen.tasks
+    ]
+    arrows = [
+        Arrow(t.src, at.begin, t.dst, at.end, KINDS[t.task.kind], label=str(t.task))
+        for t, at in seen.transfers
+    ]
+    said = (
+        f"Timeline of {seen.world_size} ranks: {len(bars)} tasks and {len(arrows)} transfers in "
+        f"{1e3 * seen.seconds:.0f} ms; the ranks do not compute for {seen.bubble:.0%} of the time."
     )
+    ranks = [f"rank {rank}" for rank in range(seen.world_size)]
+    more = {"arrows": arrows, "looks": LOOKS, "said": said}
+    return draw_lanes(ranks, bars, **more, title=title, until=until, ax=ax)
 
 
 def steps(seen: Sequence[tuple[str, StepTimeline]], *, tier: Tier | str, provenance=None) -> Figure:

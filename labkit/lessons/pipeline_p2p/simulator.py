@@ -212,14 +212,12 @@ class StepTimeline:
     def from_lists(cls, lists: Sequence[Sequence], *, world_size: int) -> "StepTimeline":
         """Read what `as_lists` wrote."""
         tasks, transfers = lists
-        return cls(
-            world_size,
-            tuple((rank, Task(*task), Period(*when)) for rank, task, when in tasks),
-            tuple(
-                (Transfer(Task(*task), Task(*use), src, dst), Period(*when))
-                for task, use, src, dst, when in transfers
-            ),
+        ran = tuple((rank, Task(*task), Period(*when)) for rank, task, when in tasks)
+        moved = (
+            (Transfer(Task(*task), Task(*use), src, dst), Period(*when))
+            for task, use, src, dst, when in transfers
         )
+        return cls(world_size, ran, tuple(moved))
 
 
 def simulate(

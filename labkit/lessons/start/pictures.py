@@ -17,16 +17,9 @@ def ping_pong(
     """Draw the time of one message against its size, with the line fitted to the fastest."""
     messages = [record for record in records if record.case == "ping-pong"]
     sizes = [record.nbytes for record in messages]
-    ax = plots.new_axes(
-        "One message between two ranks",
-        x="Message",
-        xunit="bytes",
-        y="Time one way",
-        yunit="µs",
-        xscale="log",
-        yscale="log",
-        ax=ax,
-    )
+    axes = {"x": "Message", "xunit": "bytes", "y": "Time one way", "yunit": "µs"}
+    axes |= {"xscale": "log", "yscale": "log"}
+    ax = plots.new_axes("One message between two ranks", **axes, ax=ax)
     medians, band = plots.spread(messages, "µs")
     plots.line(ax, sizes, medians, **band, label="median, 10th to 90th percentile")
     fastest = [min(record.seconds) * 1e6 for record in messages]

@@ -199,7 +199,9 @@ def test_wrong_coalesces(answer, words):
 
 
 def test_a_broadcast_that_depends_on_values_hangs_and_is_named(monkeypatch):
-    monkeypatch.setattr(checks, "SECONDS", 8.0)
+    zeros = "a source of zeros"
+    monkeypatch.setattr(checks, "_SETS", {zeros: checks._SETS[zeros]})
+    monkeypatch.setattr(checks, "SECONDS", 3.0)
     caught(checks.check_coalesce, by_values, "never on values or on the rank")
 
 

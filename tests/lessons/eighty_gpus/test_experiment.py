@@ -15,7 +15,8 @@ ONE, EACH, LEVELS, ALL = experiment.CASES
 @pytest.mark.timed
 @needs_hosts
 def test_cards_multiply_what_can_be_summed_and_nothing_else():
-    found = {cards: by_case(experiment.measure(cards=cards, iters=2)) for cards in (1, 2)}
+    found = {1: by_case(experiment.measure([ALL], cards=1, iters=1))}
+    found[2] = by_case(experiment.measure(cards=2, iters=2))
     gain = experiment.busbw(found[2][EACH]) / experiment.busbw(found[2][ONE])
     assert gain == pytest.approx(2, rel=0.1)
     for case in (ONE, EACH, LEVELS):

@@ -15,6 +15,12 @@ from labkit.measure import records, sched
 from labkit.measure.records import Record, Tier
 
 T = TypeVar("T")
+Say = Callable[[str], object]
+"""What is told, line by line, how a measurement goes on."""
+
+
+def quiet(text: str) -> None:
+    """Say nothing."""
 
 
 def by_case(found: Iterable[Record]) -> dict[str, Record]:
@@ -30,7 +36,7 @@ def measured_or_recorded(
     experiment: str,
     cases: Container[str] | None = None,
     keep: Callable[[Record], bool] = lambda record: True,
-    say: Callable[[str], object] = print,
+    say: Say = print,
 ) -> list[Record]:
     """Measure on a fabric; where none can be made, say so and return the recorded run instead.
 
@@ -73,7 +79,7 @@ def repeat_if_disturbed(
     unrest: Callable[[T], float],
     limit: float,
     attempts: int = 3,
-    say: Callable[[str], object] = print,
+    say: Say = print,
 ) -> T:
     """Measure; while `unrest` is above `limit`, say so and measure again. The calmest run counts.
 
@@ -112,9 +118,7 @@ def calm(limit: float = 0.1, attempts: int = 5) -> Iterator[None]:
         _asked.reset(token)
 
 
-def watched(
-    measure: Callable[[], list[Record]], *, say: Callable[[str], object] = print
-) -> list[Record]:
+def watched(measure: Callable[[], list[Record]], *, say: Say = print) -> list[Record]:
     """Measure, and note in each record how many CPUs other programs used meanwhile.
 
     Within `calm` a measurement that was disturbed is repeated. Watch one launch or a few, not an

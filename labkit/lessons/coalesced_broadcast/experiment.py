@@ -6,7 +6,7 @@ ResNet50 are sent on loopback and between two hosts, and packing, sending and un
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from labkit.lessons.coalesced_broadcast.programs import (
     time_parts,
 )
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.runs import measured_or_recorded, watched
+from labkit.measure.runs import Say, measured_or_recorded, quiet, watched
 from labkit.measure.tables import Table
 
 NAME = "coalesced-broadcast"
@@ -80,13 +80,12 @@ def measure(place: str, names: Sequence[str] = tuple(CASES), *, iters: int = 5) 
     )
 
 
-def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Time all cases at all places; `quick` leaves out four ranks."""
     records = []
     quickly = [place for place in PLACES if PLACES[place].world_size == 2]
     for place in [TORCHRUN] if torchrun.is_here() else quickly if quick else PLACES:
-        if progress:
-            progress(place)
+        progress(place)
         records += measure(place, iters=5 if quick else 11)
     return records
 

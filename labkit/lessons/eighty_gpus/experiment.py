@@ -1,6 +1,6 @@
 """Lesson 07: servers with a network card for each rank, and what uses the cards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,11 +42,7 @@ def predict(case: str, *, cards: int, card: float, inside: float, nbytes: int = 
 
 
 def measure(
-    cases: Sequence[str] = CASES,
-    cards: int = 2,
-    *,
-    iters: int = 2,
-    say: Callable[[str], object] = print,
+    cases: Sequence[str] = CASES, cards: int = 2, *, iters: int = 2, say: runs.Say = print
 ) -> list[Record]:
     """Measure ways to communicate between servers with that many cards, or return the recorded run.
 
@@ -79,16 +75,15 @@ def measure(
     )
 
 
-def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure all cases with 1, 2 and 4 cards per server."""
-    say = progress or (lambda text: None)
     if torchrun.is_here():
-        say("this experiment needs shaped links of its own: nothing is run under torchrun")
+        progress("this experiment needs shaped links of its own: nothing is run under torchrun")
         return []
     found = []
     for cards in CARDS[:2] if quick else CARDS:
-        say(f"{SERVERS} servers, {cards} cards each")
-        found += measure(cards=cards, iters=1 if quick else 3, say=say)
+        progress(f"{SERVERS} servers, {cards} cards each")
+        found += measure(cards=cards, iters=1 if quick else 3, say=progress)
     return found
 
 

@@ -5,7 +5,7 @@ one file of records.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from labkit.comm import waiting
 from labkit.launch import one_gpu, torchrun
@@ -33,21 +33,20 @@ PLAN = (
 """Lesson, what measures, what is asked, what is kept."""
 
 
-def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure all of `PLAN`; without a GPU nothing, which is said."""
-    say = progress or (lambda text: None)
     if torchrun.is_here() or gpu_count() == 0:
         where = "this measures one GPU of one machine, without torchrun"
-        say(where if torchrun.is_here() else "there is no GPU here: nothing is measured")
+        progress(where if torchrun.is_here() else "there is no GPU here: nothing is measured")
         return []
     found = []
     for lesson, measure, asked, _ in PLAN:
         if measure is waiting.measure and (reason := one_gpu.why_not()):
-            say(f"lesson {lesson}: {asked}: not measured. {reason}")
+            progress(f"lesson {lesson}: {asked}: not measured. {reason}")
             continue
-        say(f"lesson {lesson}: {asked}")
+        progress(f"lesson {lesson}: {asked}")
         fewer = {"iters": 3} if quick and measure is not waiting.measure else {}
-        found += runs.watched(functools.partial(measure, **fewer), say=say)
+        found += runs.watched(functools.partial(measure, **fewer), say=progress)
     return found
 
 

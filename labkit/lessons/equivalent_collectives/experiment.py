@@ -9,7 +9,7 @@ is checked before it is timed, and the same call's bytes are counted.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,11 +84,7 @@ TWO_BY_TWO = Setting(hosts=2, ranks_per_host=2)
 
 
 def compare(
-    cases: Sequence[str],
-    setting: Setting,
-    *,
-    iters: int = 3,
-    progress: Callable[[str], None] = lambda text: None,
+    cases: Sequence[str], setting: Setting, *, iters: int = 3, progress: runs.Say = runs.quiet
 ) -> list[Record]:
     """Measure cases, by their names in `programs.ALL`, side by side.
 
@@ -132,9 +128,7 @@ def compare_or_recorded(cases: Sequence[str], setting: Setting, *, iters: int = 
     return [there[name] for name in cases]
 
 
-def run(
-    *, quick: bool = False, progress: Callable[[str], None] = lambda text: None
-) -> list[Record]:
+def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Run all cases on loopback and on 4 and 8 hosts, then those of a few other settings.
 
     Under torchrun: on the ranks and the network that are there.

@@ -7,7 +7,7 @@ crossing.
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.comm import costs
@@ -31,7 +31,7 @@ def sweep(
     *,
     alpha: float = SLOW,
     iters: int = 2,
-    say: Callable[[str], object] = print,
+    say: runs.Say = print,
 ) -> list[Record]:
     """Time the hand-written all_reduces over sizes, on links where a message costs `alpha` more.
 
@@ -67,9 +67,7 @@ def sweep(
     return runs.measured_or_recorded(measure, star, recording=RECORDING, experiment=NAME, say=say)
 
 
-def run(
-    *, quick: bool = False, progress: Callable[[str], None] = lambda text: None
-) -> list[Record]:
+def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Run the sweep; where no fabric can be made, return the recorded one."""
     progress(f"{len(programs.ALL_REDUCES)} algorithms, {len(SIZES)} sizes")
     return sweep(iters=1 if quick else 3, say=progress)

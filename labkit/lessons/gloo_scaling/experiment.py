@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ RUNGS = (
 """Way, and placement or scheduling class, in the order in which the ladder climbs."""
 
 
-def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Run all three parts with sizes that suit this machine."""
     largest = max(2, min(8, 4 * int(Machine.here().cores)))
     if torchrun.is_here():  # the ranks that torchrun has started are all there are
@@ -58,10 +58,10 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
         pairs = sorted({1, min(2, largest), largest})
     calls = 50 if quick else 200
     placements = programs.PLACEMENTS if affinity.available() else ("free",)
-    records = sweep(pairs, placements, calls=calls, progress=progress)
+    records = sweep(pairs, placements, calls=calls, say=progress)
     if len(affinity.cpus()) > 1 and affinity.available() and not torchrun.is_here():
-        records += cause(calls=calls, progress=progress)
-    return records + ladder(largest, iters=2 if quick else 3, progress=progress)
+        records += cause(calls=calls, say=progress)
+    return records + ladder(largest, iters=2 if quick else 3, say=progress)
 
 
 def sweep(
@@ -70,7 +70,7 @@ def sweep(
     *,
     calls: int = 100,
     blocks: int = 3,
-    progress: Callable[[str], None] | None = None,
+    say: runs.Say = runs.quiet,
 ) -> list[Record]:
     """Measure the time per call for each number of pairs and each placement.
 
@@ -80,16 +80,14 @@ def sweep(
     records = []
     for placement in placements:
         for count in pairs:
-            _tell(progress, f"{count} pairs, {placement}")
+            say(f"{count} pairs, {placement}")
             params = {"part": "sweep", "pairs": count, "placement": placement}
             measure = partial(_calls, placement, params, calls, blocks)
             records += runs.watched(measure)
     return model.with_predictions(records)
 
 
-def cause(
-    *, calls: int = 200, blocks: int = 3, progress: Callable[[str], None] | None = None
-) -> list[Record]:
+def cause(*, calls: int = 200, blocks: int = 3, say: runs.Say = runs.quiet) -> list[Record]:
     """Measure one pair with its partners apart, and take one suspect away at a time.
 
     With the CPUs kept awake no hand-over has to wake an idle CPU. Without preemption no thread that
@@ -97,7 +95,7 @@ def cause(
     """
     records = []
     for condition in CAUSES:
-        _tell(progress, f"1 pair apart, {condition}")
+        say(f"1 pair apart, {condition}")
         params = {"part": "cause", "pairs": 1, "placement": "apart", "condition": condition}
         batch = condition == "no preemption"
         with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
@@ -131,7 +129,7 @@ def ladder(
     *,
     count: int = 1024,
     iters: int = 3,
-    progress: Callable[[str], None] | None = None,
+    say: runs.Say = runs.quiet,
 ) -> list[Record]:
     """Measure every way of summing ``count`` tensors with a partner, at one number of pairs.
 
@@ -142,7 +140,7 @@ def ladder(
     for way, placement in rungs:
         if placement != "free" and not affinity.available():
             continue
-        _tell(progress, f"{way}, {placement}")
+        say(f"{way}, {placement}")
         light = way in {"fused", "accumulated"}
         tensors, repeats = (count, 4 * iters) if light else (max(1, count // 8), iters)
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
@@ -192,11 +190,6 @@ def _sums(params: dict[str, Any], iters: int) -> list[Record]:
 def _record(case: str, params: dict[str, Any], samples: Any, **more: Any) -> Record:
     origin = Provenance.here()
     return Record(NAME, case, params, samples, Tier.MEASURED, origin, nbytes=400, **more)
-
-
-def _tell(progress: Callable[[str], None] | None, what: str) -> None:
-    if progress:
-        progress(what)
 
 
 def _rounded(cpus: float | None) -> float | None:

@@ -32,7 +32,7 @@ from labkit.lessons.gradient_all_reduce.programs import (
 )
 from labkit.measure import wire
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.runs import measured_or_recorded, watched
+from labkit.measure.runs import Say, measured_or_recorded, quiet, watched
 from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.timing import slowest
@@ -78,23 +78,22 @@ def latest() -> list[Record]:
     ]
 
 
-def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Run the benchmark and all cases; `quick` leaves out the sweep and the compression."""
     sizes = [*SMALL_SIZES, gradient_bytes()]
     cases = LADDER | CONTROL if quick else CASES
-    say = progress or (lambda text: None)
 
     def everything(fabric: Fabric | None) -> list[Record]:
-        say("all_reduce alone")
+        progress("all_reduce alone")
         records = watched(lambda: _benchmark(fabric, sizes))
         for name, setup in cases.items():
-            say(name)
+            progress(name)
             once = partial(_measure, fabric, {name: setup}, 3 if quick else 8, WORKLOAD)
             records += watched(once)
         return records
 
     records = _on_hosts(everything, [*map(_benchmark_case, sizes), *cases])
-    say("the latest of n ranks")
+    progress("the latest of n ranks")
     return records + latest()
 
 

@@ -49,7 +49,7 @@ def on_links(
     cases: dict[str, dict[str, Any]],
     program: Callable[..., list[float] | list[list[float]] | None],
     *args: Any,
-    say: Callable[[str], object] = once,
+    say: runs.Say = once,
 ) -> list[Record]:
     """Run a program on the eight hosts, or take the records of its cases from the recorded run.
 
@@ -185,29 +185,28 @@ def time_at_once(*, iters: int = 3, nbytes: int = NBYTES, **options: Any) -> lis
     return on_links(cases, at_once, CONTEND, nbytes, CHUNK, iters, **options)
 
 
-def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure everything that lesson 04 shows, on a fabric with the puzzle's links."""
-    say = progress or (lambda text: None)
     iters = 2 if quick else 5
-    options: dict[str, Any] = {"iters": iters, "say": functools.cache(say)}
-    say("three copies at once")
+    options: dict[str, Any] = {"iters": iters, "say": functools.cache(progress)}
+    progress("three copies at once")
     found = time_copies(**options)
-    say("what a chunk costs")
+    progress("what a chunk costs")
     found += time_chunk_cost(**options)
     options["alpha"] = chunk_cost(*found[-2:])
     for case, ways in RELAYED.items():
-        say(f"0 to 2 {case}")
+        progress(f"0 to 2 {case}")
         found.append(time_ways(case, ways, **options))
-    say("0 to 2 over every NVLink path")
+    progress("0 to 2 over every NVLink path")
     found.append(time_every_way(**options))
     for chunk in CHUNKS:
-        say(f"via 5 in chunks of {chunk} bytes")
+        progress(f"via 5 in chunks of {chunk} bytes")
         found.append(time_ways(f"via 5, {chunk} B", RELAYED["via 5"], chunk=chunk, **options))
     del options["alpha"]
-    say("plain send and recv, and receives posted ahead")
+    progress("plain send and recv, and receives posted ahead")
     found += [time_relay("in turns", *turn, **options) for turn in TURNS]
     found.append(time_relay("posted ahead", *TURNS[-1], program=posted_ahead, **options))
-    say("three transfers that share links")
+    progress("three transfers that share links")
     return found + time_at_once(**options)
 
 

@@ -31,7 +31,14 @@ from labkit.lessons.pipeline_p2p.programs import (
 from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Schedule, programs
 from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
 from labkit.measure.records import Provenance, Record, Tier, load
-from labkit.measure.runs import by_case, measured_or_recorded, repeat_if_disturbed, watched
+from labkit.measure.runs import (
+    Say,
+    by_case,
+    measured_or_recorded,
+    quiet,
+    repeat_if_disturbed,
+    watched,
+)
 from labkit.measure.tables import Table
 
 NAME = "pipeline-p2p"
@@ -43,10 +50,9 @@ DISTURBED = 0.25
 """CPUs: a run beside which other programs used more was disturbed."""
 Case = tuple[str, Channel, int]
 RECORDING = Path(__file__).with_name("recording.json")
-Say = Callable[[str], Any]
 
 
-def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
+def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Measure every schedule on every channel, two destinations, and computing beside messages.
 
     `quick`: one step per case instead of three.
@@ -61,9 +67,9 @@ def run(*, quick: bool = False, progress: Say | None = None) -> list[Record]:
     every += [("eager 1f1b", channel, 1) for channel in (Channel.ORDERED, Channel.EDGE)]
     repeats = 1 if quick else 3
     return [
-        *pipelines(every, steps=repeats, progress=progress),
-        *destinations(repeats=repeats, progress=progress),
-        *compute_beside_messages(progress=progress),
+        *pipelines(every, steps=repeats, say=progress),
+        *destinations(repeats=repeats, say=progress),
+        *compute_beside_messages(say=progress),
     ]
 
 
@@ -71,7 +77,7 @@ def pipelines(
     cases: Sequence[Case],
     *,
     steps: int = 3,
-    progress: Say | None = None,
+    say: Say = quiet,
     write: Callable[..., Sequence[Program]] = programs,
     queue: Callable = in_order,
 ) -> list[Record]:
@@ -80,11 +86,10 @@ def pipelines(
     Args:
         cases: (schedule, channel, by how many tasks receives stand early) for each.
         steps: Training steps of each.
-        progress: Told each case.
+        say: Told each case.
         write: Writes the ranks' programs: write(schedule, ahead=...).
         queue: Works through a queue of transfers; see `exchange.in_order`.
     """
-    say = progress or _nothing
 
     def measure(fabric: Fabric | None) -> list[Record]:
         leg = median(launch(ping_pong, Workload().nbytes, world_size=2, fabric=fabric)[0])
@@ -105,9 +110,8 @@ def case_name(schedule: str, channel: Channel, ahead: int = 0) -> str:
     return f"{schedule}, {channel.value}{early}"
 
 
-def destinations(*, repeats: int = 3, progress: Say | None = None) -> list[Record]:
+def destinations(*, repeats: int = 3, say: Say = quiet) -> list[Record]:
     """Predict and measure the copies to two destinations, or return what was recorded."""
-    say = progress or _nothing
 
     def measure(fabric: Fabric | None) -> list[Record]:
         say("two destinations")
@@ -119,9 +123,8 @@ def destinations(*, repeats: int = 3, progress: Say | None = None) -> list[Recor
     return _here_or_recorded(measure, Fabric.star(hosts=4, rate=COPY_RATES), names, say)
 
 
-def compute_beside_messages(*, progress: Say | None = None) -> list[Record]:
+def compute_beside_messages(*, say: Say = quiet) -> list[Record]:
     """Compute beside messages over loopback, then over a link, or return what was recorded."""
-    say = progress or _nothing
     say("computing beside messages")
 
     def measure(fabric: Fabric | None) -> list[Record]:
@@ -300,7 +303,3 @@ def _overlap(fabric: Fabric | None) -> Record:
     }
     samples = [[one.compute_beside] for one in seen]
     return _record(f"computing beside messages, {where}", fabric, params, samples, values=values)
-
-
-def _nothing(text: str) -> None:
-    """Say nothing."""

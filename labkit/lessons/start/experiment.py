@@ -1,7 +1,7 @@
 """Lesson 0: what this machine can do, in the few numbers that later lessons need."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -91,7 +91,7 @@ def call_cost(calls: int, blocks: int) -> dict[str, Any]:
     return {"samples": [t / calls for t in samples], "on_cpu": usage.on_cpu / (calls * blocks)}
 
 
-def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -> list[Record]:
+def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure everything that the passport needs; about three seconds."""
 
     def measured(case: str, samples: list[list[float]], **more: Any) -> Record:
@@ -119,8 +119,7 @@ def run(*, quick: bool = False, progress: Callable[[str], None] | None = None) -
         "copies within memory": copying,
         "the CPU's part of a small all_reduce": small_call,
     }.items():
-        if progress:
-            progress(what)
+        progress(what)
         records += runs.watched(measure)
     return records
 

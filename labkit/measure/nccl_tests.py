@@ -217,12 +217,9 @@ class _Test:
         }
         command = f"{self.name}_perf" if self.name else ""
         where = self.devices.provenance(library=self.library, command=command)
-        collective, hosts = COLLECTIVES.get(self.name or ""), self.devices.hosts
-        records = [
-            _result(collective, key, row.seconds, about, where,
-                   values={"busbw": row.busbw * 1e9, "wrong": row.wrong, "hosts": hosts})
-            for key, row in self.rows.items()
-        ]  # fmt: skip
+        origin = _Origin(COLLECTIVES.get(self.name or ""), about, where, self.devices.hosts)
+        records = [origin.record(key, row.seconds, row.busbw * 1e9, row.wrong)
+                   for key, row in self.rows.items()]  # fmt: skip
         for record, row in zip(records, self.rows.values(), strict=True):
             ours = (record.busbw or 0.0) / 1e9
             if ours and len(row.seconds) == 1 and abs(row.busbw - ours) > 0.02 * ours + 0.011:
@@ -234,26 +231,30 @@ class _Test:
         return records
 
 
-def _result(
-    collective: str | None,
-    key: tuple,
-    seconds: list[float],
-    about: dict[str, Any],
-    where: Provenance,
-    *,
-    values: dict[str, Any],
-) -> Record:
-    """Make the record of a row: `key` is size, type, operation, root (-1: none), in place."""
-    nbytes, dtype, redop, root, in_place = int(key[0]), *key[1:3], int(key[3]), key[4]
-    params = {name: value for name, value in about.items() if value not in (None, "")}
-    params |= {"dtype": dtype, "redop": redop, "in_place": in_place}
-    if root >= 0:
-        params["root"] = root
-    case = case_name(collective or "unknown", nbytes, params)
-    if "world_size" not in params:
-        collective = None  # without the number of ranks there is no bus bandwidth
-    return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, where,
-                  collective=collective, nbytes=nbytes, values=values)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What the rows of a test have in common."""
+
+    collective: str | None
+    """As in torch.distributed; None if nobody knows."""
+    about: dict[str, Any]
+    """The test's settings."""
+    where: Provenance
+    hosts: list[str]
+
+    def record(self, key: tuple, seconds: list[float], busbw: float, wrong: float | None) -> Record:
+        """Make the record of a row: `key` is size, type, operation, root (-1: none), in place."""
+        nbytes, dtype, redop, root, in_place = int(key[0]), *key[1:3], int(key[3]), key[4]
+        params = {name: value for name, value in self.about.items() if value not in (None, "")}
+        params |= {"dtype": dtype, "redop": redop, "in_place": in_place}
+        if root >= 0:
+            params["root"] = root
+        case = case_name(self.collective or "unknown", nbytes, params)
+        known = "world_size" in params  # without the number of ranks there is no bus bandwidth
+        values = {"busbw": busbw, "wrong": wrong, "hosts": self.hosts}
+        return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, self.where,
+                      collective=self.collective if known else None, nbytes=nbytes,
+                      values=values)  # fmt: skip
 
 
 def parse(lines: Iterable[str], say: Say, *, name: str = "") -> list[Record]:
@@ -375,16 +376,16 @@ def parse_json(text: str, say: Say) -> list[Record]:
     if not isinstance(document, dict):
         say(None, "no object with results")
         return []
-    name, about, where, hosts = "", {}, Devices().provenance(library="NCCL"), []
+    origin = _Origin(None, {}, Devices().provenance(library="NCCL"), [])
     try:
-        name, about, where, hosts = _origin(document)
+        origin = _origin(document)
     except _DAMAGE as error:
         say(None, f"what was measured is damaged: {error!r}")
     records = []
     results = document.get("results") or []
     for number, row in enumerate(results if isinstance(results, list) else [], 1):
         try:
-            found = list(_results(row, COLLECTIVES.get(name), about, where, hosts))
+            found = list(_results(row, origin))
         except _DAMAGE as error:
             say(None, f"result {number} is damaged: {error!r}")
             continue
@@ -394,8 +395,7 @@ def parse_json(text: str, say: Say) -> list[Record]:
     return records
 
 
-def _origin(document: dict) -> tuple[str, dict[str, Any], Provenance, list[str]]:
-    """Return the collective in nccl-tests' word, the settings, the provenance, the hosts."""
+def _origin(document: dict) -> _Origin:
     config, devices = document.get("config") or {}, Devices()
     listed = config.get("devices") or []
     devices.ranks = [
@@ -417,12 +417,10 @@ def _origin(document: dict) -> tuple[str, dict[str, Any], Provenance, list[str]]
         date=one_line(document.get("start_time") or "", 30),
         command=f"{name}_perf" if name else one_line(program, 60),
     )
-    return name, about, where, devices.hosts
+    return _Origin(COLLECTIVES.get(name), about, where, devices.hosts)
 
 
-def _results(
-    row: dict, collective: str | None, about: dict, where: Provenance, hosts: list[str]
-) -> Iterator[Record]:
+def _results(row: dict, origin: _Origin) -> Iterator[Record]:
     """Yield the records of one size: out of place, in place."""
     for place, in_place in (("out_of_place", False), ("in_place", True)):
         if (figures := row.get(place)) and (size := whole(row["size"])):
@@ -430,12 +428,11 @@ def _results(
             micros = each or [figures.get("time", figures.get("cpu_time"))]
             words = one_line(row["type"], 20), one_line(row["redop"], 20)
             wrong = figures["nwrong"] if figures["nwrong"] is None else float(figures["nwrong"])
-            values = {"busbw": float(figures["bus_bw"]) * 1e9, "wrong": wrong}
             key = size, *words, whole(row["root"]), in_place
             seconds = [float(time) / 1e6 for time in micros]
             if not all(0 < time < _FOREVER / 1e6 for time in seconds):
                 raise ValueError(f"time {micros}")
-            yield _result(collective, key, seconds, about, where, values=values | {"hosts": hosts})
+            yield origin.record(key, seconds, float(figures["bus_bw"]) * 1e9, wrong)
 
 
 def _written(variables: dict[str, str]) -> str:

@@ -9,11 +9,6 @@ _PUZZLERS = "https://github.com/anupambhatnagar/GPUPuzzlers/blob/434d6f6/"
 _BOOK = "https://github.com/stas00/ml-engineering/blob/744d01e/"
 _NCCL = "https://github.com/NVIDIA/nccl/blob/"
 
-PUZZLE = Source(
-    "GPU Puzzlers, Communication is the Key to Success, puzzler 2",
-    _PUZZLERS + "_posts/2023-03-27-collectives.md",
-    "27 March 2023, commit 434d6f6",
-)
 ANSWER = Source(
     "GPU Puzzlers, answer to puzzler 2",
     _PUZZLERS + "collectives/collectives-answer.md",

@@ -30,10 +30,9 @@ from labkit.lessons.pipeline_p2p.programs import (
 )
 from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Schedule, programs
 from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
-from labkit.measure.records import Provenance, Record, Tier, load
+from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.runs import (
     Say,
-    by_case,
     measured_or_recorded,
     quiet,
     repeat_if_disturbed,
@@ -133,12 +132,6 @@ def compute_beside_messages(*, say: Say = quiet) -> list[Record]:
     link, cases = Fabric.star(hosts=2, rate=COPY_RATES[0]), ["computing beside messages, link"]
     loopback = watched(lambda: [_overlap(None)], say=say)
     return loopback + _here_or_recorded(measure, link, cases, say)
-
-
-def recorded(cases: Sequence[str] | None = None) -> list[Record]:
-    """Return the records of another machine, all or those of some cases."""
-    every = by_case(load(RECORDING, recorded=True))
-    return list(every.values()) if cases is None else [every[case] for case in cases]
 
 
 def modelled(schedule: str, channel: Channel, ahead: int = 0, *, leg: float) -> StepTimeline:

@@ -29,6 +29,3 @@ TOGETHER = Published((277.8, 584.6), "ms", "each takes 277.8ms and 584.6ms", THR
 """Ten transfers of 64 MB by NCCL, all from GPU 0 to GPU 2; ten forward passes of a ViT-g/14."""
 MEMCPY = Published((133.0, 137.0), "ms", "two times faster than NCCL (133ms → 137ms)", THREAD)
 """The same ten transfers by memory copy: alone, and beside the forward passes."""
-NVLINK = Published(101.78, "GB/s, both ways", "838.25 101.78 8.44 8.48", THREAD)
-PCIE = Published((8.44, 8.48), "GB/s, both ways", "838.25 101.78 8.44 8.48", THREAD)
-"""From GPU 0 to 1, and to 2 and 3; what p2pBandwidthLatencyTest says."""

@@ -10,6 +10,7 @@ from labkit.course.checking import ClaimFailed, claim
 from labkit.launch.errors import LaunchTimeout
 from labkit.lessons.pipeline_p2p import experiment, pictures
 from labkit.lessons.pipeline_p2p.schedules import Channel
+from labkit.measure.records import load
 from labkit.measure.runs import by_case
 from labkit.measure.tables import Table
 from tests.lessons.cells import Cells
@@ -34,7 +35,7 @@ def taking(record, seconds, **changes):
 
 @pytest.fixture(scope="module")
 def recorded():
-    return by_case(experiment.recorded())
+    return by_case(load(experiment.RECORDING, recorded=True))
 
 
 def run(cell, **names):

@@ -9,6 +9,7 @@ from labkit.lessons.pipeline_p2p import experiment
 from labkit.lessons.pipeline_p2p.exchange import in_order
 from labkit.lessons.pipeline_p2p.programs import Stage, Workload, train
 from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Task, programs
+from labkit.measure.records import load
 
 FAST = Workload(rows=8, width=16, forward=0.0, backward=0.0)
 
@@ -134,7 +135,7 @@ def test_two_destinations_in_turn_beat_the_thread(fabric):
 
 
 def test_a_disturbed_run_is_repeated_and_the_calmest_kept(monkeypatch):
-    one, *_ = experiment.recorded(["gpipe, ordered"])
+    one, *_ = load(experiment.RECORDING)
     calm, some, much = (replace(one, others=others) for others in (0.1, 0.6, 0.9))
     monkeypatch.setattr(experiment, "watched", lambda measure, say: measure())
     for runs, kept in (([much, some, much], some), ([much, calm], calm), ([calm], calm)):

@@ -4,6 +4,8 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from labkit.lessons.pipeline_p2p import experiment, pictures, published
 from labkit.lessons.pipeline_p2p.schedules import Channel, one_f_one_b
 from labkit.lessons.pipeline_p2p.simulator import Costs, simulate
+from labkit.measure.records import load
+from labkit.measure.runs import by_case
 from labkit.show import alt_text
 
 
@@ -20,7 +22,7 @@ def test_a_timeline_draws_every_task_and_transfer_and_lists_them():
 
 
 def test_the_experiments_picture_tells_every_figure():
-    records = experiment.recorded()
+    records = load(experiment.RECORDING, recorded=True)
     figure = pictures.draw(records)
     said = alt_text.text_of(figure)
     for record in records:
@@ -31,8 +33,8 @@ def test_the_experiments_picture_tells_every_figure():
 
 
 def test_two_timelines_share_their_axis():
-    records = experiment.recorded(["gpipe, ordered", "gpipe, tagged"])
-    seen = [(record.case, experiment.step(record)) for record in records]
+    records = by_case(load(experiment.RECORDING, recorded=True))
+    seen = [(case, experiment.step(records[case])) for case in ("gpipe, ordered", "gpipe, tagged")]
     figure = pictures.steps(seen, tier="RECORDED")
     limits = {panel.get_xlim() for panel in figure.axes}
     assert len(limits) == 1

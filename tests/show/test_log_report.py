@@ -22,8 +22,8 @@ def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HB
     where = devices.provenance(library="NCCL 2.29.2")
     collective = nccl_tests.COLLECTIVES[collective]
     key = nbytes, "float", "sum", -1, False
-    values = {"hosts": devices.hosts}
-    return nccl_tests._result(collective, key, [seconds], devices.params(), where, values=values)
+    origin = nccl_tests._Origin(collective, devices.params(), where, devices.hosts)
+    return origin.record(key, [seconds], busbw=0.0, wrong=None)
 
 
 @pytest.fixture(scope="module")

@@ -169,7 +169,7 @@ def one_share_too_many(tensor):
 # 6.2, the chain
 
 
-def chain(tensor, src, chunks, *, first=None, pieces=None, room=None, order=1, last=False):
+def chain(tensor, src, chunks, *, first=None, pieces=None, order=1, send=isend, keep=True):
     """A pipelined broadcast, with one thing wrong or in another style."""
     rank, n, right, left = around()
     place, sending = (rank - (src if first is None else first)) % n, []
@@ -177,9 +177,9 @@ def chain(tensor, src, chunks, *, first=None, pieces=None, room=None, order=1, l
     for piece in split[::order] if place else split:
         if place > 0:
             dist.recv(piece, left)
-        if place < n - 1 or (last and n > 1):
-            sending.append(dist.isend(piece, right))
-    for work in sending:
+        if place < n - 1:
+            sending.append(send(piece, right))
+    for work in filter(None, sending) if keep else ():
         work.wait()
 
 
@@ -238,13 +238,7 @@ def store_and_forward(tensor, src, chunks):
 
 
 def waits_for_each_send(tensor, src, chunks):
-    rank, n, right, left = around()
-    place = (rank - src) % n
-    for piece in tensor.view(-1).tensor_split(chunks):
-        if place:
-            dist.recv(piece, left)
-        if place < n - 1:
-            dist.send(piece, right)
+    chain(tensor, src, chunks, send=send)
 
 
 def into_a_copy(tensor, src, chunks):
@@ -269,13 +263,7 @@ def with_a_barrier(tensor, src, chunks):
 
 
 def drops_its_sends(tensor, src, chunks):
-    rank, n, right, left = around()
-    place = (rank - src) % n
-    for piece in tensor.view(-1).tensor_split(chunks):
-        if place:
-            dist.recv(piece, left)
-        if place < n - 1:
-            dist.isend(piece, right)
+    chain(tensor, src, chunks, keep=False)
 
 
 def forgets_the_rest(tensor, src, chunks):

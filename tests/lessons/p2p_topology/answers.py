@@ -20,36 +20,41 @@ def cut(tensor, chunk, length, *, relay):
         yield tensor[begin : begin + min(chunk, length - start)]
 
 
-def right_plain(tensor, way, chunk, length):
+def relayed(tensor, way, chunk, length, *, before_reuse, to_the_end=True):
+    """Hand chunks on; `before_reuse(leaving, k)` comes before a relay receives chunk k >= 2."""
     if dist.get_rank() not in way:
         return
     _, before, after, relay = stand(way)
     leaving = []
     for k, piece in enumerate(cut(tensor, chunk, length, relay=relay)):
         if relay and k >= 2:
-            leaving.pop(0).wait()
+            before_reuse(leaving, k)
         if before is not None:
             dist.recv(piece, before)
         if after is not None:
             leaving.append(dist.isend(piece, after))
-    for work in leaving:
+    for work in leaving if to_the_end else ():
         work.wait()
 
 
-def waits_twice(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    leaving = []
-    for k, piece in enumerate(cut(tensor, chunk, length, relay=relay)):
-        if relay and k >= 2:
-            leaving[k - 2].wait()
-        if before is not None:
-            dist.recv(piece, before)
-        if after is not None:
-            leaving.append(dist.isend(piece, after))
-    for work in leaving:
-        work.wait()
+def wait_and_keep(leaving, k):
+    leaving[k - 2].wait()
+
+
+def right_plain(*case):
+    relayed(*case, before_reuse=lambda leaving, k: leaving.pop(0).wait())
+
+
+def waits_twice(*case):
+    relayed(*case, before_reuse=wait_and_keep)
+
+
+def drops_a_handle(*case):
+    relayed(*case, before_reuse=wait_and_keep, to_the_end=False)
+
+
+def reuses_a_slot(*case):
+    relayed(*case, before_reuse=lambda leaving, k: None)
 
 
 def right_posted_ahead(tensor, way, chunk, length):
@@ -156,20 +161,6 @@ def waits_for_the_end(tensor, way, chunk, length):
             dist.send(receipt, before)
 
 
-def reuses_a_slot(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    leaving = []
-    for piece in cut(tensor, chunk, length, relay=relay):
-        if before is not None:
-            dist.recv(piece, before)
-        if after is not None:
-            leaving.append(dist.isend(piece, after))
-    for work in leaving:
-        work.wait()
-
-
 def hands_on_too_early(tensor, way, chunk, length):
     if dist.get_rank() not in way:
         return
@@ -179,20 +170,6 @@ def hands_on_too_early(tensor, way, chunk, length):
         works += [dist.isend(piece, after)] if after is not None else []
         for work in works:
             work.wait()
-
-
-def drops_a_handle(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    leaving = []
-    for k, piece in enumerate(cut(tensor, chunk, length, relay=relay)):
-        if relay and k >= 2:
-            leaving[k - 2].wait()
-        if before is not None:
-            dist.recv(piece, before)
-        if after is not None:
-            leaving.append(dist.isend(piece, after))
 
 
 def slots_swapped(tensor, way, chunk, length):

@@ -16,25 +16,28 @@ from labkit.lessons.pipeline_p2p.schedules import Batch, Task, activation
 # 5.1: right
 
 
-def by_recursion(after):
-    done, path = set(), []
+def walked(after, start, harmless):
+    """Walk from a node; return the cycle that it leads to. What leads to none is harmless."""
+    path = []
 
     def walk(node):
         if node in path:
             return path[path.index(node) :]
-        if node in done:
+        if node in harmless:
             return []
         path.append(node)
-        for before in after.get(node, ()):
+        for before in after[node]:
             if found := walk(before):
                 return found
-        done.add(path.pop())
+        harmless.add(path.pop())
         return []
 
-    for start in after:
-        if found := walk(start):
-            return found
-    return []
+    return walk(start)
+
+
+def by_recursion(after):
+    harmless = set()
+    return next((found for start in after if (found := walked(after, start, harmless))), [])
 
 
 def by_colours(after):
@@ -141,28 +144,7 @@ def every_path(after):
 
 
 def forgets_between_starts(after):
-    for start in after:
-        if found := by_recursion_from(after, start):
-            return found
-    return []
-
-
-def by_recursion_from(after, start):
-    done, path = set(), []
-
-    def walk(node):
-        if node in path:
-            return path[path.index(node) :]
-        if node in done:
-            return []
-        path.append(node)
-        for before in after[node]:
-            if found := walk(before):
-                return found
-        done.add(path.pop())
-        return []
-
-    return walk(start)
+    return next((found for start in after if (found := walked(after, start, set()))), [])
 
 
 def forgets_on_a_copy(after):
@@ -179,7 +161,7 @@ def closed(after):
 
 
 def from_the_first(after):
-    return by_recursion_from(after, next(iter(after))) if after else []
+    return walked(after, next(iter(after)), set()) if after else []
 
 
 def of_labkit(after):

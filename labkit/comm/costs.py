@@ -130,14 +130,10 @@ def ring_all_reduce(n: int) -> Cost:
     return ring_reduce_scatter(n) + ring_all_gather(n)
 
 
-def tree_broadcast(n: int, *, in_turn: bool = True) -> Cost:
-    """A binomial tree, the whole of S in each round [TRG, section 4.2; Chan, section 4].
-
-    Served at once, k children share their parent's link and each gets S after k S / bandwidth: with
-    n a power of two the time is that of d + (d-1) + ... + 1 tensors. This is how gloo does it.
-    """
+def tree_broadcast(n: int) -> Cost:
+    """A binomial tree, the whole of S in each round [TRG, section 4.2; Chan, section 4]."""
     depth = math.ceil(math.log2(n))
-    return Cost(rounds=depth, wire=depth if in_turn else depth * (depth + 1) / 2)
+    return Cost(rounds=depth, wire=depth)
 
 
 def tree_all_reduce(n: int) -> Cost:

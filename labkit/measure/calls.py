@@ -33,15 +33,14 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from labkit.measure.memory import Memory, Observer, memories, overlap, tensors_in
 
 ANY_SOURCE = -1
 _NAMES = {
@@ -97,18 +96,6 @@ class Call:
     """The first operator, such as `aten.add_`, that changed the buffer of a send, or read or
     changed the buffer of a receive, between `at` and `waited`; None if none was seen. For a
     collective its inputs count as sent and its outputs as received."""
-
-
-class Observer(TorchDispatchMode):
-    """A dispatch mode that costs nothing to start: a base for those that only look on.
-
-    torch 2.13 guards every mode against torch.compile, which at the first operator imports 800
-    modules: a second of CPU on every rank. Ranks compile nothing.
-    """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
 
 class Refused(RuntimeError):
@@ -169,8 +156,7 @@ class CallLog(Observer):
             reads, writes = [], []
             for key, write in _uses(func):
                 value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
-                found = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-                (writes if write else reads).extend(found)
+                (writes if write else reads).extend(tensors_in(value))
             self._touch(reads, writes, str(func.overloadpacket))
         return func(*args, **kwargs)
 
@@ -179,7 +165,7 @@ class CallLog(Observer):
         for entry in self._entries:
             under_way = entry.call.waited is None and entry.call.touched is None
             if under_way and (
-                _overlap(writes, entry.reads + entry.writes) or _overlap(reads, entry.writes)
+                overlap(writes, entry.reads + entry.writes) or overlap(reads, entry.writes)
             ):
                 entry.call = replace(entry.call, touched=by)
 
@@ -190,8 +176,8 @@ class _Entry:
 
     log: CallLog
     call: Call
-    reads: list[_Memory]
-    writes: list[_Memory]
+    reads: list[Memory]
+    writes: list[Memory]
 
 
 class _State:
@@ -288,11 +274,7 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
         raise Refused(_NAMES[name])
     ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(given["process_group"])))
     peer = next((given[key] for key in ("dst", "src", "root_rank") if key in given), None)
-    tensors = {
-        key: [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-        for key, value in given.items()
-        if "barrier" not in name
-    }
+    tensors = {key: tensors_in(value) for key, value in given.items() if "barrier" not in name}
     gives = name == "send" or (name == "broadcast_" and ranks[peer] == dist.get_rank())
     read = {key for key in tensors if gives or key.startswith("input")}
     reads = [tensor for key in read for tensor in tensors[key]]
@@ -308,7 +290,7 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
         ranks=ranks,
         at=next(_state.positions) - log._start,
     )
-    entry = _Entry(log, call, _memories(reads), _memories(writes))
+    entry = _Entry(log, call, memories(reads), memories(writes))
     log._entries.append(entry)
     return entry
 
@@ -325,7 +307,7 @@ def _wait_tensor(keyset: Any, tensor: torch.Tensor) -> torch.Tensor:
     operator = torch.ops._c10d_functional.wait_tensor.default
     result = operator.redispatch(keyset & _BELOW, tensor)
     for work, entries in list(_state.open.values()):
-        if any(_overlap([tensor], entry.writes) for entry in entries):
+        if any(overlap([tensor], entry.writes) for entry in entries):
             _state.ended(work, "wait_tensor")
     return result
 
@@ -410,43 +392,3 @@ def _uses(func: Any) -> list[tuple[int | str, bool]]:
         for index, argument in enumerate(func._schema.arguments)
         if (alias := argument.alias_info) is None or alias.is_write  # else it makes a view
     ]
-
-
-_Memory = np.ndarray
-"""Stretches of memory: shape (k, 2), addresses of first byte and end, in rising order."""
-
-
-def _memories(tensors: Sequence[torch.Tensor]) -> list[_Memory]:
-    return [memory for tensor in tensors if (memory := _memory(tensor)) is not None]
-
-
-def _memory(tensor: torch.Tensor) -> _Memory | None:
-    """Return where a tensor's elements lie; None where it has none, or nobody may know."""
-    try:
-        begin = tensor.data_ptr()
-    except RuntimeError:  # a tensor without memory of its own
-        return None
-    if not tensor.numel() or tensor.layout != torch.strided:
-        return None
-    run, begins = tensor.element_size(), np.array([begin])
-    dims = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-    for stride, length in dims:
-        step = stride * tensor.element_size()
-        if step == run and len(begins) == 1:
-            run *= length
-        elif length > 1 and step:
-            begins = np.add.outer(np.arange(length) * step, begins).ravel()
-    return np.stack([begins, begins + run], axis=1)
-
-
-def _overlap(tensors: Sequence[torch.Tensor], memories: Sequence[_Memory]) -> bool:
-    return any(_meet(mine, theirs) for mine in _memories(tensors) for theirs in memories)
-
-
-def _meet(one: _Memory, other: _Memory) -> bool:
-    if one[-1, 1] <= other[0, 0] or other[-1, 1] <= one[0, 0]:
-        return False
-    after = np.searchsorted(other[:, 1], one[:, 0], side="right")
-    """For each stretch of one, the first of the other that ends after it begins."""
-    inside = after < len(other)
-    return bool((other[after[inside], 0] < one[inside, 1]).any())

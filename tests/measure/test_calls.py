@@ -11,7 +11,7 @@ from torch.distributed import irecv as post
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import launch
-from labkit.measure import calls
+from labkit.measure import calls, memory
 from labkit.measure.calls import ANY_SOURCE, Call, CallLog
 
 
@@ -230,7 +230,7 @@ def test_a_buffer_that_is_touched_before_the_wait(block, expected):
 
 def test_strided_memory_meets_only_where_elements_are():
     x = torch.zeros(4, 6)
-    meets = lambda a, b: calls._overlap([a], calls._memories([b]))  # noqa: E731
+    meets = lambda a, b: memory.overlap([a], memory.memories([b]))  # noqa: E731
     assert meets(x[:, 0], x[2])
     assert not meets(x[:, 0], x[:, 1:])
     assert not meets(x[::2], x[1::2])

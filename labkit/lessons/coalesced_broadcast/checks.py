@@ -18,7 +18,8 @@ from labkit.course import checking
 from labkit.course.checking import CheckFailed
 from labkit.lessons.coalesced_broadcast.model import Coalescing, flow, peak_bytes
 from labkit.measure import wire
-from labkit.measure.calls import CallLog, Observer
+from labkit.measure.calls import CallLog
+from labkit.measure.memory import Observer
 
 CAPS = (0, 96, 120, 4000, 1_000_000)
 SECONDS = 30.0

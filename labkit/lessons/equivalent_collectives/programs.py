@@ -27,7 +27,7 @@ from labkit.comm.collectives import (
     reduce_scatter_single,
 )
 from labkit.measure import timing, wire
-from labkit.measure.calls import Observer
+from labkit.measure.memory import Observer
 
 PIECES = 16
 """Chunks of the pipelined broadcast; `labkit.comm.costs.best_chunks` gives about this for 2 to

@@ -128,8 +128,9 @@ def memory(records: Sequence[Record], ax: Axes | None = None) -> Axes:
         for right, up in product((True, False), repeat=2):  # the first spot that is free
             begin = x / wide + (0.02 if right else -0.02 - room)
             spot = begin, begin + room, y / high + (0.04 if up else -0.04)
-            if not any(spot[0] < to and at < spot[1] and abs(h - spot[2]) < 0.06
-                       for at, to, h in taken):  # fmt: skip
+            if spot[0] > 0 and not any(
+                spot[0] < to and at < spot[1] and abs(h - spot[2]) < 0.05 for at, to, h in taken
+            ):
                 break
         taken.append(spot)
         ax.annotate(record.case, (x, y), (6 if right else -6, 4 if up else -10), fontsize=8.5,

@@ -1,8 +1,8 @@
 """The cases: what was reported, the program that shows it here, and the suspects."""
 
-import functools
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 from labkit.fabric.fabric import Fabric
 from labkit.lessons.casebook import on_links, programs, published
@@ -19,7 +19,7 @@ def scaling(
 
     `cost`: what to take instead of the slow phase's seconds, from what every rank saw.
     """
-    cost = cost or functools.partial(slowest, phase=case.phase)
+    cost = cost or partial(slowest, phase=case.phase)
     return {n: min(cost(run(case, ranks=n)) for _ in range(2)) for n in sizes}
 
 
@@ -81,7 +81,8 @@ def heavy(limit: float = MEGABYTE, says: str = "much data has to move.") -> Susp
 def straggler(phase: str) -> Suspect:
     """Suspect that a rank begins late."""
     look = f"the last rank begins {phase} later than the first by {{}} % of its time"
-    return Suspect("one rank comes late.", "per-rank timers", read.late(phase), 50, look)
+    begins = partial(read.late, phase=phase)
+    return Suspect("one rank comes late.", "per-rank timers", begins, 50, look)
 
 
 _ALL = (
@@ -100,7 +101,7 @@ _ALL = (
             "order": Suspect(
                 "each rank waits for the one before it, because peers are taken by rank.",
                 "per-rank timers",
-                read.finish("connect"),
+                partial(read.finish, phase="connect"),
                 2.5,
                 "the last rank has its connections {} times as late as the first",
             ),
@@ -125,7 +126,7 @@ _ALL = (
             "barriers": Suspect(
                 "all ranks wait for each other after every group, also for groups of others.",
                 "call counts",
-                functools.partial(read.most_calls, kind="barrier"),
+                partial(read.most_calls, kind="barrier"),
                 3,
                 "a rank makes {} barriers, though it is in two groups at most",
             ),
@@ -150,7 +151,7 @@ _ALL = (
             "pauses": Suspect(
                 "each rank pauses at another step, and the others wait for it each time.",
                 "timeline",
-                read.scattered("collect", "step"),
+                partial(read.scattered, inner="collect", outer="step"),
                 1.5,
                 "for each pause of a rank, {} steps have a pause of somebody",
             ),
@@ -239,7 +240,7 @@ _ALL = (
             "lazy": Suspect(
                 "connections are made at the first call.",
                 "per-rank timers",
-                read.ratio("call 1", "call 3"),
+                partial(read.ratio, phase="call 1", other="call 3"),
                 2,
                 "call 1 takes {} times as long as call 3",
             ),
@@ -247,7 +248,7 @@ _ALL = (
             "always": Suspect(
                 "a call of this library takes that long.",
                 "per-rank timers",
-                read.ratio("call 3", "call 1"),
+                partial(read.ratio, phase="call 3", other="call 1"),
                 0.7,
                 "call 3 takes {} times as long as call 1",
             ),
@@ -270,14 +271,14 @@ _ALL = (
             "late": Suspect(
                 "one rank comes late, and the timers of the others show their wait for it.",
                 "per-rank timers",
-                read.uneven("all_reduce"),
+                partial(read.uneven, phase="all_reduce"),
                 3,
                 "the longest timer of all_reduce shows {} times the shortest",
             ),
             "longest": Suspect(
                 "the rank whose all_reduce takes longest is the slow one.",
                 "timeline",
-                read.longest_is_last("all_reduce"),
+                partial(read.longest_is_last, phase="all_reduce"),
                 50,
                 "the rank that stays longest in all_reduce comes last in {} % of the calls",
             ),
@@ -329,7 +330,7 @@ _ALL = (
             "gradients": Suspect(
                 "the gradients are large.",
                 "per-rank timers",
-                read.share("backward", "forward"),
+                partial(read.share, phase="backward", other="forward"),
                 0.5,
                 "backward, which sends the gradients, takes {} times as long as forward",
             ),
@@ -365,7 +366,7 @@ _ALL = (
             "shares": Suspect(
                 "every path gets the same share, so the fast ones wait for the slow ones.",
                 "per-rank timers",
-                read.uneven("receive"),
+                partial(read.uneven, phase="receive"),
                 1.7,
                 "the slowest path needs {} times as long for its share as the fastest",
             ),
@@ -391,7 +392,7 @@ _ALL = (
             "interface": Suspect(
                 "the traffic takes the wrong interface, the slow one for management.",
                 "wire meter",
-                read.share_through("eth1"),
+                partial(read.share_through, name="eth1"),
                 50,
                 "{} % of all bytes left through eth1",
             ),
@@ -420,7 +421,7 @@ _ALL = (
                 "it is the figure of two hosts that is too good: a tree of two sends less than "
                 "busbw assumes.",
                 "per-rank timers",
-                functools.partial(busbw, servers=2),
+                partial(busbw, servers=2),
                 1.1,
                 "two servers show a busbw of {} times what a card carries",
             ),

@@ -75,25 +75,18 @@ def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any
     dist.barrier()
     while instrument == "case file":
         program(Watch(), fix)
-    with contextlib.ExitStack() as stack:
-        if instrument == "wire meter":
-            meter, before = stack.enter_context(wire.meter()), _through()
-        elif instrument == "scheduler":
-            usage = stack.enter_context(sched.watch())
-        elif instrument == "call counts":
-            log = stack.enter_context(calls.CallLog())
-        start = time.perf_counter()
+    tools = {"wire meter": wire.meter, "scheduler": sched.watch, "call counts": calls.CallLog}
+    before = _through()
+    with tools.get(instrument, contextlib.nullcontext)() as tool:
         seen["result"] = program(watch, fix)
-        seen["seconds"] = time.perf_counter() - start
-    seen["spans"] = watch.spans
-    seen["cpus"] = sorted(os.sched_getaffinity(0))
+    seen |= {"spans": watch.spans, "cpus": sorted(os.sched_getaffinity(0))}
     if instrument == "wire meter":
-        seen["report"] = meter.report
+        seen["report"] = tool.report
         seen["through"] = {name: sent - before[name] for name, sent in _through().items()}
     elif instrument == "scheduler":
-        seen["usage"] = usage
+        seen["usage"] = tool
     elif instrument == "call counts":
-        seen["calls"] = [call.kind for call in log.calls]
+        seen["calls"] = [call.kind for call in tool.calls]
     elif instrument == "environment":
         seen["interfaces"] = _interfaces()
         seen["variables"] = {k: v for k, v in os.environ.items() if k.startswith(_PREFIXES)}

@@ -1,12 +1,12 @@
-"""What to take from an instrument to decide on a suspect: one number of what every rank saw."""
+"""What to take from an instrument to decide on a suspect: one number of what every rank saw.
+
+A case says with `functools.partial` of which phase.
+"""
 
 import statistics
-from collections.abc import Callable
 
 from labkit.lessons.casebook.observe import Span
 from labkit.measure import wire
-
-Reading = Callable[[list], float]
 
 
 def of(one: dict, phase: str) -> list[Span]:
@@ -24,14 +24,10 @@ def bytes_sent(seen: list) -> float:
     return float(wire.matrix([one["report"] for one in seen]).sum(axis=1).max())
 
 
-def share_through(name: str) -> Reading:
+def share_through(seen: list, name: str) -> float:
     """Wire meter: which share of all bytes left through an interface, in percent."""
-
-    def reading(seen: list) -> float:
-        everything = sum(sum(one["through"].values()) for one in seen)
-        return 100 * sum(one["through"].get(name, 0) for one in seen) / everything
-
-    return reading
+    everything = sum(sum(one["through"].values()) for one in seen)
+    return 100 * sum(one["through"].get(name, 0) for one in seen) / everything
 
 
 def busy(seen: list) -> float:
@@ -45,35 +41,23 @@ def most_calls(seen: list, kind: str = "") -> float:
     return float(max(sum(not kind or k == kind for k in one["calls"]) for one in seen))
 
 
-def late(phase: str) -> Reading:
+def late(seen: list, phase: str) -> float:
     """Timers: how much later than the first the last rank begins, in percent of the phase."""
-
-    def reading(seen: list) -> float:
-        begins = [of(one, phase)[0].begin for one in seen if of(one, phase)]
-        return 100 * (max(begins) - min(begins)) / max(total(one, phase) for one in seen)
-
-    return reading
+    begins = [of(one, phase)[0].begin for one in seen if of(one, phase)]
+    return 100 * (max(begins) - min(begins)) / max(total(one, phase) for one in seen)
 
 
-def uneven(phase: str) -> Reading:
+def uneven(seen: list, phase: str) -> float:
     """Timers: how many times as long as the fastest rank the slowest one takes for a phase."""
-
-    def reading(seen: list) -> float:
-        times = [total(one, phase) for one in seen if of(one, phase)]
-        return max(times) / min(times)
-
-    return reading
+    times = [total(one, phase) for one in seen if of(one, phase)]
+    return max(times) / min(times)
 
 
-def finish(phase: str) -> Reading:
+def finish(seen: list, phase: str) -> float:
     """Timers: how many times as late as the first rank the last one has ended a phase."""
-
-    def reading(seen: list) -> float:
-        start = min(of(one, phase)[0].begin for one in seen)
-        ends = [of(one, phase)[-1].end - start for one in seen]
-        return max(ends) / min(ends)
-
-    return reading
+    start = min(of(one, phase)[0].begin for one in seen)
+    ends = [of(one, phase)[-1].end - start for one in seen]
+    return max(ends) / min(ends)
 
 
 def fastest(seen: list, phase: str) -> float:
@@ -81,14 +65,14 @@ def fastest(seen: list, phase: str) -> float:
     return min(total(one, phase) for one in seen)
 
 
-def ratio(phase: str, other: str) -> Reading:
+def ratio(seen: list, phase: str, other: str) -> float:
     """Timers: the time of one phase over that of another, each on the rank that waits least."""
-    return lambda seen: fastest(seen, phase) / fastest(seen, other)
+    return fastest(seen, phase) / fastest(seen, other)
 
 
-def share(phase: str, other: str) -> Reading:
+def share(seen: list, phase: str, other: str) -> float:
     """Timers: the time of one phase, on the rank that waits least, over the longest of another."""
-    return lambda seen: fastest(seen, phase) / max(total(one, other) for one in seen)
+    return fastest(seen, phase) / max(total(one, other) for one in seen)
 
 
 def between(seen: list) -> float:
@@ -107,33 +91,25 @@ def uneven_work(seen: list) -> float:
     return max(times) / min(times)
 
 
-def scattered(inner: str, outer: str) -> Reading:
+def scattered(seen: list, inner: str, outer: str) -> float:
     """Timeline: in how many turns of the outer phase some rank has the inner one, per inner one.
 
     1: all ranks have it in the same turns. As many as ranks: never two in the same.
     """
-
-    def reading(seen: list) -> float:
-        turns = []
-        for one in seen:
-            begins = [span.begin for span in of(one, inner)]
-            spans = enumerate(of(one, outer))
-            turns.append({i for i, s in spans if any(s.begin <= at < s.end for at in begins)})
-        return len(set().union(*turns)) / max(len(own) for own in turns)
-
-    return reading
+    turns = []
+    for one in seen:
+        begins = [span.begin for span in of(one, inner)]
+        spans = enumerate(of(one, outer))
+        turns.append({i for i, s in spans if any(s.begin <= at < s.end for at in begins)})
+    return len(set().union(*turns)) / max(len(own) for own in turns)
 
 
-def longest_is_last(phase: str) -> Reading:
+def longest_is_last(seen: list, phase: str) -> float:
     """Timeline: in what share of calls the rank that stays longest is the one that comes last."""
-
-    def reading(seen: list) -> float:
-        rounds = list(zip(*(of(one, phase) for one in seen), strict=True))
-        longest = [max(spans, key=lambda span: span.seconds) for spans in rounds]
-        last = [max(spans, key=lambda span: span.begin) for spans in rounds]
-        return 100 * statistics.mean(a is b for a, b in zip(longest, last, strict=True))
-
-    return reading
+    rounds = list(zip(*(of(one, phase) for one in seen), strict=True))
+    longest = [max(spans, key=lambda span: span.seconds) for spans in rounds]
+    last = [max(spans, key=lambda span: span.begin) for spans in rounds]
+    return 100 * statistics.mean(a is b for a, b in zip(longest, last, strict=True))
 
 
 def ranks_per_cpu(seen: list) -> float:

@@ -132,6 +132,11 @@ def pytest_runtest_setup(item):
         time.sleep(0.2)
 
 
+def pytest_collection_finish(session):
+    if in_lanes(session.config):
+        through(min(map(turn_of, session.items), default=3))
+
+
 def pytest_sessionfinish(session):
     if in_lanes(session.config):
         through(3)

@@ -31,7 +31,7 @@ ONE, EACH, LEVELS, ALL = (
 CASES = (ONE, EACH, LEVELS, ALL)
 
 
-def predict(case: str, *, cards: int, card: float, inside: float, nbytes: int = NBYTES) -> float:
+def modelled(case: str, *, cards: int, card: float, inside: float, nbytes: int = NBYTES) -> float:
     """Return the seconds that the cards' speed allows."""
     about = {"servers": SERVERS, "cards": cards, "card": card}
     if case == ALL:
@@ -47,7 +47,7 @@ def measure(
     """Measure ways to communicate between servers with that many cards, or return the recorded run.
 
     Returns:
-        A record per case; `predicted` by `predict`. `values`: `carried`, the bytes that each card
+        A record per case; `predicted` by `modelled`. `values`: `carried`, the bytes that each card
         sent out of its server in units of S, by rank (None where the wire cannot be read).
     """
 
@@ -60,7 +60,7 @@ def measure(
         def one(case: str) -> list[Record]:
             args = (program, case, NBYTES, cards, iters)
             results = launch(*args, world_size=SERVERS * cards, fabric=fabric, timeout=120)
-            return [_record(case, cards, results, predict(case, cards=cards, **rates))]
+            return [_record(case, cards, results, modelled(case, cards=cards, **rates))]
 
         return [record for case in cases for record in runs.watched(partial(one, case), say=say)]
 

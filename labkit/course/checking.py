@@ -420,11 +420,13 @@ def agree(
         >>> agree([1, 2], [2, 4], lambda x: 2 * x, what="the double", mistakes={}, otherwise="")
     """
 
+    digits = round(-math.log10(within))
+
     def close(mine: Any, wanted: Any) -> bool:
         return math.isclose(mine, wanted, rel_tol=within, abs_tol=1e-12) if unit else mine == wanted
 
     def shown(value: Any) -> str:
-        return f"{scale * value:.6g} {unit}" if unit else str(value)
+        return f"{scale * value:.{digits}g} {unit}" if unit else str(value)
 
     for mine, case in zip(got, cases, strict=True):
         if close(mine, wanted := right(case)):

@@ -419,7 +419,6 @@ def agree(
     Example:
         >>> agree([1, 2], [2, 4], lambda x: 2 * x, what="the double", mistakes={}, otherwise="")
     """
-
     digits = round(-math.log10(within))
 
     def close(mine: Any, wanted: Any) -> bool:

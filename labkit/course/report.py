@@ -140,7 +140,7 @@ def _section(result: Page, file: str, records: list[Record]) -> None:
     rows = [
         ("experiment", name),
         ("file", file),
-        ("tier", " + ".join(dict.fromkeys(str(record.tier) for record in records))),
+        ("tier", recording.tiers_of(records)),
         ("date", origin.date),
         ("backend", origin.backend),
         ("command", origin.command),

@@ -80,8 +80,7 @@ def _report(experiment: Experiment, found: list[Record], path: Path) -> None:
     if not found:
         print(f"{experiment.module.table(found)}\nNothing was measured here: no file is written.\n")
         return
-    tiers = " + ".join(dict.fromkeys(record.tier for record in found))
-    print(f"{tiers} · {found[0].provenance}")
+    print(f"{records.tiers_of(found)} · {found[0].provenance}")
     print(experiment.module.table(found))
     records.save(found, path)
     picture = alt_text.save(experiment.draw(found), path.with_suffix(".png"))

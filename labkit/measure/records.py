@@ -9,7 +9,7 @@ import os
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -184,6 +184,11 @@ def suspicious(record: Record, ceilings: Mapping[str, float]) -> list[str]:
         for name, limit in ceilings.items()
         if busbw > limit
     ]
+
+
+def tiers_of(records: Iterable[Record]) -> str:
+    """Name the tiers of records, each once: ``"MEASURED + MODELLED"``."""
+    return " + ".join(dict.fromkeys(record.tier for record in records))
 
 
 def save(records: Sequence[Record], path: Path | str) -> Path:

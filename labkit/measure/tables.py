@@ -1,5 +1,6 @@
 """Tables: columns and rows, as text for a terminal and as HTML for a page or a notebook."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,7 @@ def _shown(value: Any) -> str:
     return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
+@functools.cache
 def _template() -> Any:
     import jinja2
 

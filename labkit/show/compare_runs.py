@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from labkit.measure.records import Record
+from labkit.measure.records import Record, tiers_of
 from labkit.measure.tables import Table
 from labkit.show import plots
 
@@ -40,7 +40,8 @@ def draw(runs: Mapping[str, Sequence[Record]], *, ax: Axes | None = None) -> Axe
         look = plots.style(series)
         there = {at: row[name] for at, row in enumerate(figures.values()) if name in row}
         low, middle, high = np.array(list(there.values())).T
-        origins.append(f"{name}: {_origin([row[name] for row in rows.values() if name in row])}")
+        found = [row[name] for row in rows.values() if name in row]
+        origins.append(f"{name}: {tiers_of(found)}, {found[0].provenance}")
         ax.errorbar(
             middle, np.array(list(there)) + offset,
             xerr=np.clip([middle - low, high - middle], 0, None),
@@ -80,11 +81,6 @@ def _figures(record: Record, *, bandwidth: bool) -> tuple[float, float, float]:
         return times.p10 * 1e3, times.median * 1e3, times.p90 * 1e3
     moved = record.busbw * times.median / 1e6
     return moved / times.p90, moved / times.median, moved / times.p10
-
-
-def _origin(records: Sequence[Record]) -> str:
-    tiers = " + ".join(dict.fromkeys(str(record.tier) for record in records))
-    return f"{tiers}, {records[0].provenance}"
 
 
 def _by_setting(run: str, records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -25,7 +25,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from labkit.measure.published import Published
-from labkit.measure.records import Record, Tier
+from labkit.measure.records import Record, Tier, tiers_of
 from labkit.measure.tables import Table
 from labkit.show import alt_text
 from labkit.show.alt_text import describe, save
@@ -275,9 +275,7 @@ def ladder(
         for y, (name, median) in enumerate(zip(names, medians, strict=True))
     ]
     describe(ax, f"{title}. {'; '.join(told)}.")
-    tiers = " + ".join(dict.fromkeys(str(record.tier) for record in records))
-    stamp(ax, tiers, records[0].provenance, note=note)
-    return ax
+    return stamp(ax, tiers_of(records), records[0].provenance, note=note)
 
 
 def matrix(

@@ -183,7 +183,7 @@ CLAIMS = [
         "law-check",
         {**LAW, "together": line("together", 100, on_cpu=100)},
         {**LAW, "together": line("together", 100, on_cpu=5)},
-        "the law is typically within a third",
+        "the law is typically within 50 %",
     ),
     (
         "asker-slope",

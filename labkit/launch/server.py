@@ -44,6 +44,7 @@ _TIMEOUT = 120.0  # seconds; the server answers in milliseconds, but first impor
 _SERVE = "from labkit.launch.server import serve; serve({descriptor}, fresh={fresh})"
 _RANK = "from labkit.launch.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_MADV_COLLAPSE = 25
 _lock = threading.Lock()
 _server: Server | None = None
 
@@ -202,6 +203,8 @@ def serve(descriptor: int, *, fresh: bool) -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever a rank leaves becomes our child, to be ended
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, every shared page
+    if not fresh:
+        _use_huge_pages()
     wake, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
@@ -326,6 +329,29 @@ class _Nursery:
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
+
+
+def _use_huge_pages() -> None:
+    """Move what is in memory to huge pages: a fork copies one entry of the page table for each.
+
+    That halves what a fork and the end of its process cost. A rank that writes to such a page gets
+    a small one of its own, as before. Where the kernel cannot do it (before Linux 6.1) all stays.
+    """
+    try:
+        size = int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_text())
+        areas = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    except (OSError, ValueError):
+        return
+    madvise = ctypes.CDLL(None).madvise
+    for span, rights, _, _, inode, *name in areas:
+        if rights.startswith("rw") and inode == "0" and name in ([], ["[heap]"]):
+            begin, end = (int(address, 16) // size * size for address in span.split("-"))
+            if end - begin > size:
+                madvise(
+                    ctypes.c_void_p(begin + size),
+                    ctypes.c_size_t(end - begin - size),
+                    _MADV_COLLAPSE,
+                )
 
 
 def _children() -> list[int]:

@@ -107,3 +107,23 @@ def test_a_wrong_arrow_a_missing_module_and_a_circle_would_be_seen(tmp_path):
         list(of_labkit(wrong))
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) is not None
     assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) is None
+
+
+LINES = {"launch": 2100, "fabric": 700, "measure": 4000, "comm": 1350, "show": 1550, "course": 3200}
+"""How long the folders may grow, docstrings included. Who needs more takes something away first."""
+
+
+def lines(path):
+    return sum(len(one.read_text().splitlines()) for one in path.rglob("*.py"))
+
+
+@mark.parametrize("folder", LINES)
+def test_the_kit_stays_small(folder):
+    assert lines(LABKIT / folder) <= LINES[folder]
+
+
+def test_a_lesson_and_a_module_stay_readable():
+    for lesson in (path for path in (LABKIT / "lessons").iterdir() if path.is_dir()):
+        assert lines(lesson) <= 2400, lesson.name
+    for path in MODULES.values():
+        assert len(path.read_text().splitlines()) <= 650, path.name

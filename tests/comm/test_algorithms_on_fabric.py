@@ -18,7 +18,6 @@ HOSTS, NBYTES, RATE, CHUNKS = 4, 2**21, "200mbit", 4
 IN_PLACE = {
     "ring_all_reduce": {},
     "tree_broadcast": {},
-    "tree_reduce": {},
     "tree_all_reduce": {},
     "pipelined_broadcast": {"chunks": CHUNKS},
     "recursive_doubling_all_reduce": {},

@@ -250,11 +250,12 @@ class _Supervisor:
         self.selector.close()
 
     def _say_if_crowded(self) -> None:
-        cpus, others = machine.usable_cpus(), (machine.runnable() or 0) - self.world_size
+        ours = [os.getpid(), *(rank.pid for rank in self.ranks)]
+        cpus, others = machine.usable_cpus(), machine.runnable() - machine.runnable(ours)
         if others > cpus:
             print(
                 f"labkit: {self.world_size} ranks have run for {_PATIENCE:g} s now. They share "
-                f"{cpus} CPUs with {others} threads of other programs, so all of it takes longer.",
+                f"{cpus} CPUs with about {others} threads of other programs, which takes longer.",
                 file=sys.stderr,
             )
 

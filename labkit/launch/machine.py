@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -100,11 +101,24 @@ def _limit(folder: Path) -> float | None:
     return None
 
 
-def runnable() -> int | None:
-    """Return how many threads of this machine run or wait for a CPU now; None where unknown."""
+def runnable(pids: Iterable[int] | None = None) -> int:
+    """Return how many threads run or wait for a CPU now: the machine's, or those of processes.
+
+    0 where the system does not tell.
+    """
+    if pids is not None:
+        threads = (stat for pid in pids for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+        return sum(map(_wants_a_cpu, threads))
     with contextlib.suppress(OSError, ValueError):
         return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
-    return None
+    return 0
+
+
+def _wants_a_cpu(stat: Path) -> bool:
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "R"
+    except OSError:  # it has just ended
+        return False
 
 
 def gpu_count() -> int:

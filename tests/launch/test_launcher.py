@@ -122,13 +122,15 @@ def test_gloo_is_not_heard(capfd):
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("threads", "said"), [(100, True), (3, False)])
-def test_a_launch_on_a_crowded_machine_says_why_it_takes_long(threads, said, monkeypatch, capsys):
+@pytest.mark.parametrize(("everybody", "said"), [(100, True), (42, False)])
+def test_a_launch_on_a_crowded_machine_says_why_it_takes_long(everybody, said, monkeypatch, capsys):
+    """40 threads are the ranks' own: only those of others are counted."""
     monkeypatch.setattr(launcher, "_PATIENCE", 0.1)
-    monkeypatch.setattr(machine, "runnable", lambda: threads)
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(machine, "runnable", lambda pids=None: 40 if pids else everybody)
     launch(time.sleep, 0.3, world_size=2)
     err = capsys.readouterr().err
-    assert (f"{threads - 2} threads of other programs" in err) == said
+    assert ("about 60 threads of other programs" in err) == said
     assert err.count("\n") == said, "said once"
 
 

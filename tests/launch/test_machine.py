@@ -4,11 +4,12 @@ import dataclasses
 import os
 import subprocess
 import sys
+import time
 
 from pytest import mark, skip
 
 from labkit.launch import affinity
-from labkit.launch.machine import Machine, cpu_quota, gpu_count, usable_cpus
+from labkit.launch.machine import Machine, cpu_quota, gpu_count, runnable, usable_cpus
 
 
 def cgroup(root, files, own="0::/\n"):
@@ -99,3 +100,19 @@ print("torch" in sys.modules)
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert run.stdout == "False\n", run.stderr
+
+
+@mark.skipif(sys.platform != "linux", reason="Linux tells in /proc")
+def test_threads_that_want_a_cpu_are_counted_and_those_that_sleep_are_not():
+    programs = ("while True: pass", "import time; time.sleep(60)")
+    busy, idle = (subprocess.Popen([sys.executable, "-c", program]) for program in programs)
+    try:
+        time.sleep(0.5)
+        assert runnable([busy.pid]) == 1
+        assert runnable([idle.pid]) == 0
+        assert runnable() >= 1
+    finally:
+        for process in (busy, idle):
+            process.kill()
+            process.wait()
+    assert runnable([busy.pid]) == 0, "it is gone"

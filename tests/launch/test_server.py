@@ -1,6 +1,7 @@
 """The server that starts ranks: when it is lost, and when it starts each rank afresh."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from labkit.launch import server
 from tests.launch import leftovers
 
 REPOSITORY = Path(__file__).parents[2]
+HUGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 
 
 @fixture
@@ -230,3 +232,12 @@ def test_another_way_to_start_is_refused(monkeypatch):
     monkeypatch.setenv("LABKIT_START", "thread")
     with pytest.raises(ValueError, match='LABKIT_START must be "fork" or "spawn", got \'thread\''):
         launch(int, world_size=1)
+
+
+def test_the_server_keeps_its_memory_in_huge_pages_where_the_kernel_can():
+    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+    if sys.platform != "linux" or release < (6, 1) or not HUGE.exists():
+        pytest.skip("no MADV_COLLAPSE here")
+    memory = Path(f"/proc/{server.shared().pid}/smaps_rollup").read_text()
+    held = {name: int(kb) for name, kb in re.findall(r"(\w+): +(\d+) kB", memory)}
+    assert held["AnonHugePages"] > 0.3 * held["Anonymous"]

@@ -30,8 +30,6 @@ SHARED = "LABKIT_TEST_SHARED"
 NAMES = ("timed", "answers", "others")
 LANES = [f"popen//env:{LANE}={name}" + "//nice=10" * (name != "timed") for name in NAMES]
 NOTEBOOK = "seconds of "
-QUICK = "lesson or not slow"
-"""What the test command takes, as pyproject.toml says."""
 SLOW = (
     "tests/test_notebooks.py", "tests/test_checkup.py", "tests/browser/*.py",
     "tests/course/test_edition.py", "tests/course/test_lessons.py", "tests/course/test_nbgrader.py",
@@ -71,10 +69,8 @@ def pytest_cmdline_main(config):
     options = config.option
     decided = getattr(options, "numprocesses", 0) is not None or options.tx or options.usepdb
     everything = [Path(path).resolve() for path in config.args] == [Path(__file__).parent]
-    if (
-        not everything and LANE not in os.environ and options.markexpr == QUICK
-    ):  # whoever names a file wants what is in it
-        options.markexpr = "not exhaustive"
+    if not options.markexpr:  # whoever names a file wants what is in it
+        options.markexpr = "lesson or not slow" if everything else "not exhaustive"
     if everything and not decided and LANE not in os.environ and usable_cpus() > 1:
         options.dist, options.tx = "each", LANES
         os.environ[SHARED] = folder = tempfile.mkdtemp()

@@ -6,6 +6,7 @@ launch's private directory:
 
 - ``job``: what to run, read at the start;
 - ``result-R``: what the program returned, or how it failed, written at the end;
+- ``imported``: the modules of torch that rank 0 had to import, for the server to have at hand;
 - ``stack-R`` and ``calls-R``: the rank's Python stack and the calls that it entered, on demand;
 - ``signalled-R``: its stack, if a signal had to ask for it because nobody read the socket.
 
@@ -170,6 +171,7 @@ def main(directory: str, rank: int, control: int) -> None:
         import torch
         import torch.distributed as dist
 
+        there = set(sys.modules)
         torch.set_num_threads(job.threads)
         if "nccl" in job.backend:
             torch.cuda.set_device(rank % torch.cuda.device_count())  # one for all: `one_gpu`
@@ -178,6 +180,9 @@ def main(directory: str, rank: int, control: int) -> None:
         join(job.backend, store, rank, job.world_size, checks=job.checks)
         program, args = pickle.loads(job.program)
         result, word = _packed(program(*args)), FINISHED
+        if rank == 0:
+            imported = [name for name in list(sys.modules) if name.startswith("torch.")]
+            (folder / "imported").write_text(" ".join(n for n in imported if n not in there))
     except BaseException as error:
         result, word = cloudpickle.dumps(_failure(rank, error)), RAISED
     sys.stdout.flush()

@@ -1,6 +1,8 @@
 """The fork server: one process that has imported torch, and forks ranks from it.
 
 ``import torch`` costs more than a second; a fork of a process that has done it costs milliseconds.
+The first optimizer or DDP of a process imports 800 further modules, which costs another second in
+each rank: what the ranks of one launch imported of torch, the server imports before the next one.
 The server is a fresh interpreter with one thread. Its only tie to the process that started it is a
 socket: when that closes, however the other side died, the server kills every rank and ends. It
 makes each launch's private directory and is the one that deletes it. When the server itself is
@@ -201,10 +203,8 @@ def serve(descriptor: int, *, fresh: bool) -> None:
     if not fresh:
         importlib.import_module("torch.distributed")
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever a rank leaves becomes our child, to be ended
-    gc.collect()
-    gc.freeze()  # the collector would touch, and so copy, every shared page
     if not fresh:
-        _use_huge_pages()
+        _settle()
     wake, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
@@ -236,6 +236,8 @@ class _Nursery:
         self.fresh = fresh
         self.alive: set[int] = set()
         self.directory: str | None = None
+        self.missed: list[str] = []
+        """Modules that the ranks of the last launch had to import."""
 
     def obey(self) -> bool:
         """Carry out what was asked; say whether the other side is still there."""
@@ -247,6 +249,7 @@ class _Nursery:
             return False
         for what, value in map(json.loads, message.splitlines()):
             if what == "begin":
+                self.catch_up()
                 memory = "/dev/shm"
                 self.directory = tempfile.mkdtemp(
                     prefix=f"labkit-{os.getppid()}-",
@@ -310,6 +313,16 @@ class _Nursery:
                 _kill_group(pid)
                 self.answer("exited", (pid, os.waitstatus_to_exitcode(status)))
 
+    def catch_up(self) -> None:
+        """Import what the ranks of the last launch missed: those of the next one will have it."""
+        if not self.missed:
+            return
+        for name in self.missed:
+            with contextlib.suppress(Exception):  # then ranks import it for themselves, as before
+                importlib.import_module(name)
+        self.missed = []
+        _settle()
+
     def end(self) -> None:
         """Kill what is left of the launch and remove its directory."""
         for pid in self.alive:
@@ -322,8 +335,18 @@ class _Nursery:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
         if self.directory is not None:
+            if not self.fresh:
+                with contextlib.suppress(OSError):
+                    self.missed = Path(self.directory, "imported").read_text().split()
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = None
+
+
+def _settle() -> None:
+    """Make what was imported cheap to fork."""
+    gc.collect()
+    gc.freeze()  # the collector would touch, and so copy, every shared page
+    _use_huge_pages()
 
 
 def _prctl(option: int, value: int) -> None:

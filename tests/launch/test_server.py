@@ -1,5 +1,6 @@
 """The server that starts ranks: when it is lost, and when it starts each rank afresh."""
 
+import importlib
 import os
 import re
 import signal
@@ -241,3 +242,16 @@ def test_the_server_keeps_its_memory_in_huge_pages_where_the_kernel_can():
     memory = Path(f"/proc/{server.shared().pid}/smaps_rollup").read_text()
     held = {name: int(kb) for name, kb in re.findall(r"(\w+): +(\d+) kB", memory)}
     assert held["AnonHugePages"] > 0.3 * held["Anonymous"]
+
+
+def test_what_ranks_import_of_torch_is_there_in_the_next_launch():
+    def there_before(*names):
+        found = [name in sys.modules for name in names]
+        for name in names:
+            importlib.import_module(name)
+        return found
+
+    names = ("torch.utils.show_pickle", "colorsys")
+    server.discard()
+    assert launch(there_before, *names, world_size=1) == [[False, False]]
+    assert launch(there_before, *names, world_size=2) == [[True, False]] * 2

@@ -125,11 +125,6 @@ def time_case(name: str, width: float, iters: int) -> dict[str, Any]:
     return {"samples": samples, "faults": faults / iters, "peak": usage.peak} | phases
 
 
-def time_cases(names: Sequence[str], width: float, iters: int) -> list[dict[str, Any]]:
-    """Time one case after the other; runs on every rank."""
-    return [time_case(name, width, iters) for name in names]
-
-
 def digests(name: str, width: float) -> tuple[str, str]:
     """Broadcast a random state; runs on every rank. Its fingerprint before and after."""
     scheme, tensors = CASES[name], state(width)

@@ -94,6 +94,20 @@ def pytest_xdist_make_scheduler(config, log):
     return Lanes(config, log)
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Spare a lane the import of files in which it has no test."""
+    path, lane = collection_path, os.environ.get(LANE)
+    if (
+        not in_lanes(config)
+        or path.suffix != ".py"
+        or path.name in ("test_notebooks.py", "conftest.py")
+    ):
+        return None
+    if lane == "timed":
+        return None if b"timed" in path.read_bytes() or path.parent.name == "browser" else True
+    return None if ("lessons" in path.parts) == (lane == "answers") else True
+
+
 @hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
 def pytest_collection_modifyitems(items):
     tried = Counter()
@@ -191,7 +205,8 @@ def executed(tmp_path_factory):
         written = kept.with_suffix(".part")
         command = [
             sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
-            "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-p", "tests.keep_outputs",
+            "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
+            "-p", "tests.keep_outputs",
             "-W", "default", "-q", "--no-header", str(path),
         ]  # fmt: skip
         failure = ""

@@ -5,11 +5,14 @@ The states of its widgets are kept too, so that JupyterLab can render them witho
 
 import json
 import os
+import sys
 from pathlib import Path
 from queue import Empty
 
-import nbformat
 from pytest import hookimpl
+
+sys.modules.setdefault("rfc3987_syntax", None)  # a grammar of addresses that takes a second to load
+import nbformat  # noqa: E402
 
 STATES = """
 import json, sys

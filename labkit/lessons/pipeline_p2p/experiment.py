@@ -75,7 +75,7 @@ def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
 def pipelines(
     cases: Sequence[Case],
     *,
-    steps: int = 3,
+    steps: int = 2,
     say: Say = quiet,
     write: Callable[..., Sequence[Program]] = programs,
     queue: Callable = in_order,

@@ -11,6 +11,7 @@ The test command takes the lessons and what is quick; `.ci/run` takes all but wh
 
 import atexit
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,15 +98,13 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_ignore_collect(collection_path, config):
     """Spare a lane the import of files in which it has no test."""
     path, lane = collection_path, os.environ.get(LANE)
-    if (
-        not in_lanes(config)
-        or path.suffix != ".py"
-        or path.name in ("test_notebooks.py", "conftest.py")
-    ):
-        return None
+    if not in_lanes(config) or path.suffix != ".py" or path == ROOT / "tests/test_notebooks.py":
+        return None  # as always
     if lane == "timed":
-        return None if b"timed" in path.read_bytes() or path.parent.name == "browser" else True
-    return None if ("lessons" in path.parts) == (lane == "answers") else True
+        has_some = b"timed" in path.read_bytes() or path.parent.name == "browser"
+    else:
+        has_some = ("lessons" in path.parts) == (lane == "answers")
+    return None if has_some else True
 
 
 @hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
@@ -138,7 +137,8 @@ def turn_of(item):
 def lane_of(item):
     if turn_of(item) or item.get_closest_marker("timed"):
         return "timed"
-    return "answers" if "lessons" in item.path.parts or "solutions" in item.nodeid else "others"
+    answers = item.path.name == "test_notebooks.py" and "solutions" in item.nodeid
+    return "answers" if answers or "lessons" in item.path.parts else "others"
 
 
 def pytest_runtest_setup(item):
@@ -206,19 +206,19 @@ def executed(tmp_path_factory):
         command = [
             sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
             "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
-            "-p", "tests.keep_outputs",
-            "-W", "default", "-q", "--no-header", str(path),
+            "-p", "tests.keep_outputs", "-W", "default", "-q", "--no-header", str(path),
         ]  # fmt: skip
         failure = ""
-        for label in (name, f"{name}, second run"):
+        for run in ("", ", second run"):
             if kept.exists():
                 break
             start = time.perf_counter()
             variables = notebook_environment(kept.with_suffix(".ledger.json"))
             variables["LABKIT_KEEP"] = str(written)
             done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
-            notebook_seconds(label, time.perf_counter() - start)
             failure = done.returncode and done.stdout[-20_000:] + done.stderr[-2_000:]
+            claims = re.findall("^  (?:expected|measured) +(.*)", failure or "", re.MULTILINE)
+            notebook_seconds(": ".join([name + run, *claims]), time.perf_counter() - start)
             if not failure:
                 written.rename(kept)
         return kept, failure

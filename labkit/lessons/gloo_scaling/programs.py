@@ -239,7 +239,7 @@ def repeated_calls(
         "on_cpu": usage.on_cpu / total,
         "waiting": usage.waiting / total,
         "blocked": usage.blocked / total,
-        "loop": sum(t.on_cpu for t in usage.threads if t.name == "gloo_tcp_loop") / total,
+        "loop": _loop_threads(usage.threads) / total,
         "switches": (usage.voluntary + usage.involuntary) / total,
         "writes": writes / total,
         "threads": [thread.name for thread in usage.threads],
@@ -270,6 +270,15 @@ def sums(
         tensor.zero_()
     samples = time_calls(lambda: way(tensors, pair), warmup=0, iters=iters)
     return [sample / count for sample in samples]
+
+
+def _loop_threads(threads: Sequence[sched.ThreadUsage]) -> float:
+    """Return the seconds that gloo's loop threads were on a CPU.
+
+    torch 2.8 does not name its threads. Then it is the busiest one beside the main thread.
+    """
+    named = [thread.on_cpu for thread in threads if thread.name == "gloo_tcp_loop"]
+    return sum(named) if named else max(thread.on_cpu for thread in threads[1:])
 
 
 def _write_calls() -> int:

@@ -144,7 +144,7 @@ def _measure(place: str, at: Place, fabric: Any, names: Sequence[str], iters: in
     parts = launch(time_parts, 7, **where)
     model = fit(parts)
     records = [record(PARTS, [rank["small"] for rank in parts], dataclasses.asdict(model))]
-    for name in names:  # in processes of its own: freed memory that the last case left spares faults
+    for name in names:  # each in new processes: memory that a case has freed spares page faults
         ranks = launch(time_case, name, at.width, iters, **where)
         plan = buckets.plan(shapes.resnet50(width=at.width), cap=CASES[name].cap)
         source, receiver = ranks[0], ranks[-1]

@@ -181,7 +181,10 @@ def _calls(
     }
     values["threads"] = launched[0][0]["threads"]
     values["ours"] *= 2 * params["pairs"]
-    samples = [sum((rank["samples"] for rank in same), []) for same in zip(*launched, strict=True)]
+    samples = [
+        [sample for rank in same for sample in rank["samples"]]
+        for same in zip(*launched, strict=True)
+    ]
     return [_record(case, params, samples, collective="all_reduce", values=values)]
 
 

@@ -317,6 +317,8 @@ class _Nursery:
         """Import what the ranks of the last launch missed: those of the next one will have it."""
         if not self.missed:
             return
+        # Who counts GPUs without NVML while importing makes the forks that follow unfit for CUDA.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a rank gets its own environment
         for name in self.missed:
             with contextlib.suppress(Exception):  # then ranks import it for themselves, as before
                 importlib.import_module(name)

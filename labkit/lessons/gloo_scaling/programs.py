@@ -278,7 +278,8 @@ def _loop_threads(threads: Sequence[sched.ThreadUsage]) -> float:
     torch 2.8 does not name its threads. Then it is the busiest one beside the main thread.
     """
     named = [thread.on_cpu for thread in threads if thread.name == "gloo_tcp_loop"]
-    return sum(named) if named else max(thread.on_cpu for thread in threads[1:])
+    others = [thread.on_cpu for thread in threads[1:]]  # none where the kernel keeps no accounts
+    return sum(named) if named else max(others, default=0.0)
 
 
 def _write_calls() -> int:

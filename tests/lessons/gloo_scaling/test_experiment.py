@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pytest import approx, fixture, mark
@@ -214,3 +215,13 @@ def test_pictures_say_what_they_show():
     (stamp,) = alt_text.of(pictures.thread()).stamps.values()
     assert stamp.startswith("PUBLISHED") and "discuss.pytorch.org" in stamp
     assert "gloo_tcp_loop" in alt_text.text_of(pictures.path())
+
+
+def test_the_loop_thread_is_found_with_and_without_a_name():
+    def threads(*names):
+        return [SimpleNamespace(name=name, on_cpu=cpu) for cpu, name in enumerate(names)]
+
+    loops = programs._loop_threads
+    assert loops(threads("python", "gloo_tcp_loop", "gloo_tcp_loop", "pt_gloo_runloop")) == 3
+    assert loops(threads("python", "python", "python")) == 2
+    assert loops([]) == 0

@@ -5,7 +5,7 @@
 #
 # --shm-size: ranks share tensors in /dev/shm; Docker's 64 MB are too few.
 # seccomp=unconfined: Docker's default profile forbids new user namespaces, which the emulated links need. Without it everything
-# else works, and those lessons show the recorded runs instead; `python -m labkit doctor` says which it is.
+# else works, and those lessons show the recorded runs instead; `python -m course doctor` says which it is.
 FROM python:3.12-slim-bookworm
 
 RUN useradd --create-home learner

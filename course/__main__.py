@@ -1,4 +1,4 @@
-"""The command line: `python -m labkit start | doctor | run | progress | ...`."""
+"""The command line: `python -m course start | doctor | run | progress | ...`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ COMMANDS = {
     "progress": ("progress", "show lessons run, exercises passed, predictions; write a hand-in"),
     "report": ("report", "make one HTML page of what this machine measured"),
     "class": ("classroom", "make one HTML page of what a class handed in"),
-    "case": ("labkit.lessons.casebook.play", "play a case of the casebook in the terminal"),
-    "course": ("author", "keep the course in order: notebooks, exercises, recordings, pictures"),
+    "case": ("lessons.casebook.play", "play a case of the casebook in the terminal"),
+    "format": ("author", "bring notebooks into canonical form (all, when none is named)"),
+    "execute": ("author", "execute notebooks and store the outputs of exactly the marked cells"),
+    "sync": ("author", "derive exercises, the README's table, badges, the version's copies"),
+    "pictures": ("author", "draw the pictures of docs/ from the recorded runs"),
+    "record": ("author", "run experiments on a calm machine, keep their records in the lessons"),
+    "edition": ("author", "run the lessons and build the course as a web site"),
+    "check": ("author", "say what is not as it should be in notebooks and derived files"),
 }
-"""Name -> module, of `labkit.course` if it has no dot, and a line of help.
+"""Name -> module of `course`, and a line of help.
 
 Each module has `configure(parser)` and `main(options) -> int`.
 """
@@ -31,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
-        prog="python -m labkit",
+        prog="python -m course",
         description="Why is my all-reduce slow? A course that answers by running it.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -45,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _configured(module: str, command: argparse.ArgumentParser):
-    path = module if "." in module else f"labkit.course.{module}"
-    implementation = importlib.import_module(path)
+    implementation = importlib.import_module(f"course.{module}")
     implementation.configure(command)
     return implementation.main
 

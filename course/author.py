@@ -1,4 +1,4 @@
-"""What authors do: `python -m labkit course format|run|sync|pictures|record|edition|check`."""
+"""What authors do: `python -m course format|run|sync|pictures|record|edition|check`."""
 
 import argparse
 import re
@@ -8,9 +8,9 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from labkit.course import exercises, hosted, lessons, notebooks
-from labkit.course.lessons import ROOT, Experiment
-from labkit.measure import records, runs
+from course import catalogue, exercises, hosted, notebooks, runs
+from course.catalogue import ROOT, Experiment
+from labkit.measure import records
 from labkit.measure.records import Tier
 
 LESSONS, SOLUTIONS, EXERCISES, PICTURES = "notebooks", "solutions", "exercises", "pictures"
@@ -105,7 +105,7 @@ def problems(root: Path = ROOT) -> Iterator[str]:
         elif path.parent.name == SOLUTIONS:
             found += exercises.problems(notebook, lesson=match[1].lstrip("0"))
         if not found and _text(path) != formatted(path):
-            found.append("not in canonical form; run 'python -m labkit course format'")
+            found.append("not in canonical form; run 'python -m course format'")
         yield from (f"{name}: {problem}" for problem in found)
     try:
         wanted = derived(root)
@@ -117,14 +117,14 @@ def problems(root: Path = ROOT) -> Iterator[str]:
             yield f"{EXERCISES}/{path.name}: has no solutions notebook"
     for path, text in wanted.items():
         if _text(path) != text:
-            yield f"{path.relative_to(root)}: not up to date; run 'python -m labkit course sync'"
+            yield f"{path.relative_to(root)}: not up to date; run 'python -m course sync'"
 
 
 def pictures(folder: Path = ROOT / PICTURES) -> Iterator[Path]:
     """Draw every recorded experiment into `folder`; yield the files as they are written."""
     from labkit.show import alt_text
 
-    for name, found in lessons.experiments().items():
+    for name, found in catalogue.experiments().items():
         if recorded := found.recorded():
             yield alt_text.save(found.draw(recorded), folder / f"{name}.png", dpi=110)
 
@@ -162,23 +162,22 @@ def why_not_to_keep(record: records.Record) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `python -m labkit course`."""
-    commands = parser.add_subparsers(dest="action", required=True)
-    for name, (_, text) in _ACTIONS.items():
-        command = commands.add_parser(name, help=text, description=text)
-        if name in ("format", "run"):
-            several = "+" if name == "run" else "*"
-            command.add_argument("notebooks", nargs=several, type=lambda x: Path(x).resolve())
-        if name == "record":
-            command.add_argument("names", nargs="+", metavar="NAME", choices=lessons.experiments())
-        if name == "edition":
-            command.add_argument("--out", type=Path, default=Path("build/edition"))
-            command.add_argument("--executed", type=Path, help="a folder of lessons run before")
+    """Declare the arguments of one of the commands here."""
+    action = parser.prog.split()[-1]
+    parser.set_defaults(action=action)
+    if action in ("format", "execute"):
+        several = "+" if action == "execute" else "*"
+        parser.add_argument("notebooks", nargs=several, type=lambda x: Path(x).resolve())
+    if action == "record":
+        parser.add_argument("names", nargs="+", metavar="NAME", choices=catalogue.experiments())
+    if action == "edition":
+        parser.add_argument("--out", type=Path, default=Path("build/edition"))
+        parser.add_argument("--executed", type=Path, help="a folder of lessons run before")
 
 
 def main(options: argparse.Namespace) -> int:
     """Do what `configure`'s arguments ask; return the exit status."""
-    action, _ = _ACTIONS[options.action]
+    action = _ACTIONS[options.action]
     try:
         return action(options)
     except RuntimeError as error:
@@ -201,7 +200,7 @@ def _format(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace) -> int:
+def _execute(options: argparse.Namespace) -> int:
     for path in options.notebooks:
         start = time.perf_counter()
         executed = notebooks.execute(path)
@@ -216,12 +215,12 @@ def _run(options: argparse.Namespace) -> int:
 def _record(options: argparse.Namespace) -> int:
     for name in options.names:
         print(f"{name}:")
-        print(f"kept: {record(lessons.experiment(name)).relative_to(ROOT)}")
+        print(f"kept: {record(catalogue.experiment(name)).relative_to(ROOT)}")
     return 0
 
 
 def _edition(options: argparse.Namespace) -> int:
-    from labkit.course import edition
+    from course import edition
 
     print(edition.build(options.out, executed=options.executed))
     return 0
@@ -235,20 +234,14 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-_ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
-    "format": (_format, "bring notebooks into canonical form (all of them when none is named)"),
-    "run": (_run, "execute notebooks and store the outputs of exactly the marked cells"),
-    "sync": (
-        lambda options: _tell(sync()),
-        "derive exercises, the README's table, badges, first cells, the version's copies",
-    ),
-    "pictures": (
-        lambda options: _tell(pictures()),
-        "draw the pictures of docs/ from the recorded runs",
-    ),
-    "record": (_record, "run experiments on a calm machine, keep their records in the lessons"),
-    "edition": (_edition, "run the lessons and build the course as a web site"),
-    "check": (_check, "say what is not as it should be; exit status 1 when something is not"),
+_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "format": _format,
+    "execute": _execute,
+    "sync": lambda options: _tell(sync()),
+    "pictures": lambda options: _tell(pictures()),
+    "record": _record,
+    "edition": _edition,
+    "check": _check,
 }
 
 
@@ -257,7 +250,7 @@ def _lessons_table(root: Path) -> Iterator[str]:
     yield "| | Lesson | It starts from | Exercises | Runs best with |"
     yield "|---|---|---|---|---|"
     rows: list[list[str]] = []
-    for lesson in lessons.find().values():
+    for lesson in catalogue.find().values():
         notebook, tasks = (lesson.notebook(root / folder) for folder in (LESSONS, SOLUTIONS))
         count = len(exercises.numbers(tasks)) if tasks else 0
         if notebook is None:

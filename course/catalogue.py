@@ -1,4 +1,4 @@
-"""Find the lessons: every folder of `labkit.lessons` whose `__init__.py` says what it is.
+"""Find the lessons: every folder of `course.lessons` whose `__init__.py` says what it is.
 
 Nothing lists them. `run`, `report`, `progress`, the README's table and the tests look here, so that
 a new lesson is a folder and its notebooks, and no other file is touched.
@@ -15,14 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from labkit import lessons
+from course import lessons
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from labkit.measure.records import Record
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 """The course: the folder with `notebooks/`, `solutions/` and `exercises/`."""
 
 
@@ -51,7 +51,7 @@ class Experiment:
 
     name: str
     package: str
-    """The lesson's package: ``"labkit.lessons.gloo_scaling"``."""
+    """The lesson's package: ``"course.lessons.gloo_scaling"``."""
     module_name: str
 
     @property

@@ -36,16 +36,16 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from labkit.course import ledger
-from labkit.launch.errors import CaseFile, LaunchTimeout
-from labkit.launch.launcher import launch
+from course import ledger
 from labkit.measure import wire
 from labkit.measure.calls import CallLog, Refused, WaitedTwice
 from labkit.measure.records import Record
+from labkit.ranks.errors import CaseFile, LaunchTimeout
+from labkit.ranks.launcher import launch
 
 T = TypeVar("T")
-_LABKIT = Path(__file__).parents[1]
-_ALGORITHMS = tuple(str(_LABKIT / folder) for folder in ("comm", "lessons"))
+_COURSE = Path(__file__).parent
+_ALGORITHMS = tuple(str(_COURSE / folder) for folder in ("comm", "lessons"))
 
 
 class CheckFailed(AssertionError):
@@ -203,7 +203,7 @@ def ask(function: Callable[..., T], *args: Any, limit: float = 10.0, **kwargs: A
 
 @contextmanager
 def own_work() -> Iterator[None]:
-    """Refuse that labkit's own algorithms, of `labkit.comm` or a lesson, do a learner's work.
+    """Refuse that labkit's own algorithms, of `course.comm` or a lesson, do a learner's work.
 
     Raises:
         CheckFailed: One of them was called during the block, in this thread.

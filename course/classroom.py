@@ -1,4 +1,4 @@
-"""`python -m labkit class FILES...`: one HTML page from what the learners of a class handed in."""
+"""`python -m course class FILES...`: one HTML page from what the learners of a class handed in."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.course import progress
-from labkit.course.progress import HandIn
+from course import progress
+from course.progress import HandIn
+from labkit.logs.page import Page
 from labkit.measure.tables import Table
-from labkit.show.page import Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""`python -m labkit doctor`: what this machine can do for the course, and what to do about it.
+"""`python -m course doctor`: what this machine can do for the course, and what to do about it.
 
 Each check tries what it checks. It returns what was found, and where that falls short also what
 this means for the course and what to do about it.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from labkit.launch import machine
+from labkit.ranks import machine
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
@@ -108,7 +108,7 @@ def notebook_tools() -> tuple[str, ...]:
 
 def two_ranks() -> tuple[str, ...]:
     """Start two real ranks and let them talk."""
-    from labkit.launch.launcher import launch
+    from labkit.ranks.launcher import launch
 
     launch(_sum_of_ranks, world_size=2)  # the first launch also starts the fork server
     start = time.perf_counter()

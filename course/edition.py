@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.course import exercises, hosted, lessons, notebooks
-from labkit.course.lessons import ROOT
+from course import catalogue, exercises, hosted, notebooks
+from course.catalogue import ROOT
 
 SOURCE = "edition"
 KIT = ("launch", "fabric", "measure", "comm", "show")
@@ -76,7 +76,7 @@ def build(out: Path, *, executed: Path | None = None, say: Callable[[str], objec
     (source / "index.md").write_text(_index(), encoding="utf-8")
     say("building the pages")
     command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(source), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env=lessons.environment())
+    done = subprocess.run(command, capture_output=True, text=True, env=catalogue.environment())
     if done.returncode:
         raise RuntimeError(
             f"Sphinx could not build the site:\n{done.stderr[-3000:]}\n"
@@ -195,7 +195,7 @@ def _exercise_pages() -> dict[str, str]:
 def _lesson_pages() -> dict[str, str]:
     """Return what lessons add: each page, and a list of them under `CAPTION`."""
     found = {}
-    for package in lessons.find():
+    for package in catalogue.find():
         if util.find_spec(f"{package}.pages") is None:
             continue
         module = importlib.import_module(f"{package}.pages")

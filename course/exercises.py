@@ -26,7 +26,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.course import notebooks
+from course import notebooks
 
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.launch import one_gpu
-from labkit.launch.launcher import launch
 from labkit.measure import timing
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.ranks import one_gpu
+from labkit.ranks.launcher import launch
 
 NAME = "gpu"
 """The experiment that all records here belong to."""

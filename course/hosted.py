@@ -1,6 +1,6 @@
 """One click: badges, and the first cell of a lesson, which installs labkit where it is missing.
 
-Both are written by `python -m labkit course sync` from one setting, `Repository` of
+Both are written by `python -m course sync` from one setting, `Repository` of
 `[project.urls]` in pyproject.toml. Where it is not set there are no badges, and the first cell
 can only say what is missing.
 
@@ -126,7 +126,7 @@ def prepare() -> None:
     if wanted := list(missing()):
         print(f"installing {', '.join(wanted)}", flush=True)
         _install(wanted)
-    from labkit.course import doctor
+    from course import doctor
 
     findings = [doctor.examine(name, *doctor.CHECKS[name]) for name in _SAID]
     print("\n".join(doctor.told(findings)))

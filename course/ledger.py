@@ -14,8 +14,8 @@ import math
 import re
 from typing import Any
 
-from labkit.course import ledger_file
-from labkit.course.ledger_file import Entry
+from course import ledger_file
+from course.ledger_file import Entry
 
 _NUMBER = re.compile(r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(.*?)\s*")
 _BOX = (

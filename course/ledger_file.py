@@ -18,7 +18,7 @@ from typing import Any
 
 import filelock
 
-from labkit.course.lessons import ROOT
+from course.catalogue import ROOT
 
 VERSION = 1
 SECTIONS = ("predictions", "measurements", "passed", "finished", "kept")

@@ -26,8 +26,8 @@ import nbformat
 import nbformat.warnings
 from nbformat import NotebookNode
 
-from labkit.course.hosted import FOLDED
-from labkit.course.lessons import environment
+from course.catalogue import environment
+from course.hosted import FOLDED
 
 MARK = "nbval-check-output"
 KEPT_CELL_METADATA = ("nbgrader", "tags")
@@ -119,7 +119,7 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         if cell.cell_type == "code" and _COMMENT.search(cell.source):
             yield f"{where} has an NBVAL comment; give the cell the tag {MARK!r} instead"
         if is_marked(cell) and not (cell.outputs and cell.execution_count):
-            yield f"{where} is marked and has no stored output; run 'python -m labkit course run'"
+            yield f"{where} is marked and has no stored output; run 'python -m course run'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`python -m labkit progress`: lessons run, exercises passed, predictions made; and the hand-in.
+"""`python -m course progress`: lessons run, exercises passed, predictions made; and the hand-in.
 
 A hand-in holds predictions, exercises passed and the machine's passport, and nothing else: no name
 unless the learner types one, no paths, no host name. It is a small JSON file that one can read
@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.course import exercises, ledger_file, lessons
-from labkit.course.ledger_file import Entry
-from labkit.course.lessons import ROOT
-from labkit.launch.machine import Machine
+from course import catalogue, exercises, ledger_file
+from course.catalogue import ROOT
+from course.ledger_file import Entry
 from labkit.measure import foreign
+from labkit.ranks.machine import Machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +102,7 @@ def here(course: Path = ROOT) -> Progress:
     """Read the learner's progress from the ledger and the course's exercises."""
     book = ledger_file.load()
     steps = []
-    for lesson in lessons.find().values():
+    for lesson in catalogue.find().values():
         tasks = lesson.notebook(course / "exercises")
         numbers = exercises.numbers(tasks) if tasks else ()
         passed = tuple(number for number in numbers if number in book["passed"])

@@ -1,10 +1,10 @@
-"""`python -m labkit report`: one self-contained page of what this machine measured.
+"""`python -m course report`: one self-contained page of what this machine measured.
 
 Runs of the same experiment, on a cluster and on a laptop say, are also drawn side by side. Every
 figure is recomputed from the samples in the record files when the page is made, and the
 samples are embedded, so that whoever gets the page can compute them again.
 
-Other tools' logs are read as well (`labkit.measure.logs`): what nccl-tests printed, and more.
+Other tools' logs are read as well (`labkit.logs.logs`): what nccl-tests printed, and more.
 """
 
 import argparse
@@ -12,14 +12,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from labkit.course import lessons
-from labkit.course.run import found_runs
-from labkit.launch.machine import Machine
-from labkit.measure import foreign, logs
+from course import catalogue
+from course.run import found_runs
+from labkit.logs import logs
+from labkit.logs.page import Page
+from labkit.measure import foreign
 from labkit.measure import records as recording
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
-from labkit.show.page import Page
+from labkit.ranks.machine import Machine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
     """Write the page; return 0 unless there is nothing to tell."""
     paths = options.files or found_runs()
     if not paths:
-        print("nothing was measured yet: python -m labkit run --quick", file=sys.stderr)
+        print("nothing was measured yet: python -m course run --quick", file=sys.stderr)
         return 1
     loaded, others = {}, []
     for path in paths:
@@ -101,11 +102,11 @@ def page(
             _section(result, _name(path, files), records)
             result.data(f"records-{_name(path, loaded)}", path.read_text(encoding="utf-8"))
     if others:
-        from labkit.show import log_report
+        from labkit.logs import report
 
-        card = card or log_report.one_card(record for log in others for record in log.records)
-        for log in log_report.together(others):
-            log_report.add(result, log, card=card)
+        card = card or report.one_card(record for log in others for record in log.records)
+        for log in report.together(others):
+            report.add(result, log, card=card)
     return result
 
 
@@ -125,7 +126,7 @@ def _name(path: Path, among: Iterable[Path]) -> str:
 
 
 def _side_by_side(result: Page, title: str, runs: dict[str, list[Record]]) -> None:
-    from labkit.show import compare_runs
+    from course import compare_runs
 
     result.heading(f"{title}: {len(runs)} runs side by side")
     try:
@@ -147,7 +148,7 @@ def _section(result: Page, file: str, records: list[Record]) -> None:
         *_machines(origin),
     ]
     result.table(Table(["", ""], rows))
-    if experiment := lessons.experiments().get(name):
+    if experiment := catalogue.experiments().get(name):
         try:
             table = experiment.module.table(records)
             table.html()
@@ -164,7 +165,7 @@ def _section(result: Page, file: str, records: list[Record]) -> None:
 
 
 def _title(name: str) -> str:
-    experiment = lessons.experiments().get(name)
+    experiment = catalogue.experiments().get(name)
     return experiment.module.TITLE if experiment else name
 
 

@@ -1,4 +1,4 @@
-"""`python -m labkit run NAME ...`: run experiments without a notebook; keep records and pictures.
+"""`python -m course run NAME ...`: run experiments without a notebook; keep records and pictures.
 
 Under torchrun (or srun) every rank gives this same command; rank 0 alone prints and writes.
 """
@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.course import lessons
-from labkit.course.lessons import Experiment
-from labkit.launch import torchrun
+from course import catalogue
+from course.catalogue import Experiment
+from labkit.ranks import torchrun
 
 if TYPE_CHECKING:
     from labkit.measure.records import Record
@@ -25,7 +25,7 @@ RUNS = Path("work") / "runs"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    known = f"experiments to run; all when none is named: {', '.join(lessons.experiments())}"
+    known = f"experiments to run; all when none is named: {', '.join(catalogue.experiments())}"
     parser.add_argument("names", nargs="*", metavar="NAME", help=known)
     parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
     parser.add_argument(
@@ -35,12 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run what was named; return 0 when all of it ran."""
-    names = options.names or list(lessons.experiments())
+    names = options.names or list(catalogue.experiments())
     if options.out and len(names) > 1:
         print("labkit run: --out FILE takes one experiment's records; name one.", file=sys.stderr)
         return 2
     try:
-        chosen = {name: lessons.experiment(name) for name in names}
+        chosen = {name: catalogue.experiment(name) for name in names}
     except ValueError as error:
         print(f"labkit run: {error}", file=sys.stderr)
         return 2
@@ -55,7 +55,7 @@ def main(options: argparse.Namespace) -> int:
 def found_runs(folder: Path = RUNS) -> list[Path]:
     """Find the latest record file of each experiment that was run, in the order of the lessons."""
     latest = {path.stem: path for path in sorted(folder.glob("*/*.json"))}
-    return [latest[name] for name in lessons.experiments() if name in latest]
+    return [latest[name] for name in catalogue.experiments() if name in latest]
 
 
 def _run(experiment: Experiment, *, quick: bool) -> list[Record]:

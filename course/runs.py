@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
-from labkit.launch import torchrun
-from labkit.launch.launcher import launch
 from labkit.measure import records, sched
 from labkit.measure.records import Record, Tier
+from labkit.ranks import torchrun
+from labkit.ranks.launcher import launch
 
 T = TypeVar("T")
 Say = Callable[[str], object]

@@ -1,4 +1,4 @@
-"""`python -m labkit start`: check the machine, make the learner's copies, open JupyterLab.
+"""`python -m course start`: check the machine, make the learner's copies, open JupyterLab.
 
 Copies are made once in `work/`, refreshed when the course changes, and never overwritten. A copy is
 the learner's own as soon as a cell's text differs from what was copied; outputs alone do not count.
@@ -16,8 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.course import notebooks
-from labkit.course.lessons import ROOT, environment
+from course import notebooks
+from course.catalogue import ROOT, environment
 
 FIRST = "notebooks/00_start_here.ipynb"
 FOLDERS = ("notebooks", "exercises", "solutions")
@@ -34,8 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it all; return JupyterLab's exit status, or 1 when the course cannot run here."""
-    from labkit.course import doctor
-    from labkit.launch import server
+    from course import doctor
+    from labkit.ranks import server
 
     if doctor.main(options):
         return 1

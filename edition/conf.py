@@ -1,11 +1,11 @@
-"""Sphinx's settings for the reading edition; `python -m labkit course edition` runs it."""
+"""Sphinx's settings for the reading edition; `python -m course edition` runs it."""
 
 import re
 import sys
 import tomllib
 from pathlib import Path
 
-from labkit.course.lessons import ROOT
+from course.catalogue import ROOT
 
 sys.path.insert(0, str(Path(__file__).parent))
 

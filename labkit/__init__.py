@@ -1,6 +1,6 @@
 """labkit: run, measure and explain distributed communication from a notebook cell."""
 
-from labkit.launch.errors import LaunchError, LaunchTimeout, RankDied, RankError
-from labkit.launch.launcher import launch
+from labkit.ranks.errors import LaunchError, LaunchTimeout, RankDied, RankError
+from labkit.ranks.launcher import launch
 
 __all__ = ["LaunchError", "LaunchTimeout", "RankDied", "RankError", "launch"]

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from pytest import fixture, hookimpl
 
-from labkit.launch.machine import usable_cpus
+from labkit.ranks.machine import usable_cpus
 
 LANE = "LABKIT_TEST_LANE"
 SHARED = "LABKIT_TEST_SHARED"
@@ -34,14 +34,14 @@ NOTEBOOK = "seconds of "
 SLOW = (
     "tests/test_notebooks.py", "tests/test_checkup.py", "tests/browser/*.py",
     "tests/course/test_edition.py", "tests/course/test_lessons.py", "tests/course/test_nbgrader.py",
-    "tests/launch/test_slurm.py", "tests/launch/test_torchrun.py", "tests/launch/test_server.py",
-    "tests/fabric/test_fabric.py", "tests/comm/test_algorithms*.py",
-    *(f"tests/lessons/*/test_{name}.py" for name in (
+    "tests/ranks/test_slurm.py", "tests/ranks/test_torchrun.py", "tests/ranks/test_server.py",
+    "tests/fabric/test_fabric.py", "tests/course/comm/test_algorithms*.py",
+    *(f"tests/course/lessons/*/test_{name}.py" for name in (
         "cases", "checks", "experiment", "programs", "run_case", "sync", "wrong_answers")),
 )  # fmt: skip
 """What takes longest: solutions, whole jobs, and every answer on every number of ranks."""
-ANSWERS = ("tests/lessons/*/test_checks.py", "tests/lessons/*/test_wrong_answers.py",
-           "tests/lessons/casebook/test_cases.py")  # fmt: skip
+ANSWERS = ("tests/course/lessons/*/test_checks.py", "tests/course/lessons/*/test_wrong_answers.py",
+           "tests/course/lessons/casebook/test_cases.py")  # fmt: skip
 ONE_IN = 6
 """Of answers to exercises, and of cases, CI tries one in six."""
 EXHAUSTIVE = (

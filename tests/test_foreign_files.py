@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pytest import raises
 
-from labkit.__main__ import main
-from labkit.course import lessons, progress
-from labkit.course.ledger_file import Entry
-from labkit.lessons.p2p_topology.topology import PUZZLE_TEXT, Topology
-from labkit.lessons.p2p_topology.topology_text import TopologyTextError, read_bandwidths
+from course import catalogue, progress
+from course.__main__ import main
+from course.ledger_file import Entry
+from course.lessons.p2p_topology.topology import PUZZLE_TEXT, Topology
+from course.lessons.p2p_topology.topology_text import TopologyTextError, read_bandwidths
 from labkit.measure import foreign, records
 
 HOSTILE = [
@@ -69,7 +69,7 @@ def hand_in():
 
 
 HAND_IN = hand_in()
-RECORDING = json.loads(lessons.experiment("gloo-scaling").recording.read_text())
+RECORDING = json.loads(catalogue.experiment("gloo-scaling").recording.read_text())
 RECORDING["records"] = RECORDING["records"][:3]
 
 

@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlparse
 
 from pytest import mark
 
-from labkit.course import notebooks
+from course import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = [

@@ -8,7 +8,7 @@ from jupyter_client import KernelManager
 from nbclient import NotebookClient
 from pytest import fixture, mark, param
 
-from labkit.course import author, exercises, notebooks
+from course import author, exercises, notebooks
 from tests.conftest import notebook_environment
 
 ROOT = Path(__file__).resolve().parents[1]

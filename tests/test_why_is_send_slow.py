@@ -7,7 +7,7 @@ import sys
 import torch
 from pytest import mark
 
-from labkit.course.lessons import ROOT
+from course.catalogue import ROOT
 
 SCRIPT = ROOT / "examples" / "why_is_send_slow.py"
 

@@ -1,7 +1,7 @@
 """Collectives written by hand from send and receive, to be read.
 
 Each sums or copies a contiguous one-dimensional tensor of the same length on every rank, in place
-where it can, and moves exactly the bytes that the function of the same name in `labkit.comm.costs`
+where it can, and moves exactly the bytes that the function of the same name in `course.comm.costs`
 says.
 
 Sources, by their short names: [PY] P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms
@@ -204,7 +204,7 @@ def pipelined_broadcast(
     Each rank passes a piece on while the next one arrives. Once the chain is full, all links work
     at once, and the time comes near S beta, whatever the number of ranks: the tree needs log2(n)
     times as long. The price is rounds: chunks + n - 2. More pieces fill the chain sooner, but each
-    pays alpha once more; `labkit.comm.costs.best_chunks` weighs the two.
+    pays alpha once more; `course.comm.costs.best_chunks` weighs the two.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     place = (rank - src) % n

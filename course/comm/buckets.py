@@ -45,7 +45,7 @@ def plan(tensors: Sequence, *, cap: int | None, reverse: bool = False) -> list[B
     Raises:
         ValueError: a negative limit.
 
-    >>> from labkit.comm.shapes import TensorSpec
+    >>> from course.comm.shapes import TensorSpec
     >>> specs = [TensorSpec("w", (4, 2)), TensorSpec("b", (4,)), TensorSpec("head", (9,))]
     >>> [bucket.members for bucket in plan(specs, cap=64)]
     [(0, 1), (2,)]

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from labkit.launch.launcher import default_backend
 from labkit.measure import timing
+from labkit.ranks.launcher import default_backend
 
 Group = dist.ProcessGroup | None
 

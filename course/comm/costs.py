@@ -7,7 +7,7 @@ at once:
     T = rounds * alpha  +  wire * S * beta  +  reduced * S * gamma
 
 alpha is the time of a message without content, gamma the time to add one byte to another. The
-functions are named like the algorithms in `labkit.comm.algorithms` that they describe.
+functions are named like the algorithms in `course.comm.algorithms` that they describe.
 
 Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations
 in MPICH", IJHPCA 19 (2005) [TRG]; E. Chan et al., "Collective communication: theory, practice, and

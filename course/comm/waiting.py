@@ -1,6 +1,6 @@
 """What sends and waits do: programs for two ranks, whose answers differ from backend to backend.
 
-They can be asked of NCCL on a single GPU, which both ranks share (`labkit.launch.one_gpu`). What
+They can be asked of NCCL on a single GPU, which both ranks share (`labkit.ranks.one_gpu`). What
 they tell is order and waiting; seconds tell only who was held, never how fast a link is.
 """
 
@@ -11,12 +11,12 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from labkit.launch import one_gpu
-from labkit.launch.errors import LaunchTimeout
-from labkit.launch.launcher import launch
-from labkit.measure.gpu import NAME, settle
+from course.gpus import NAME, settle
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
+from labkit.ranks import one_gpu
+from labkit.ranks.errors import LaunchTimeout
+from labkit.ranks.launcher import launch
 
 LATE = 0.3
 """Seconds by which a receiver comes late."""

@@ -1,1 +1,1 @@
-"""The lessons: one folder each, found by `labkit.course.lessons`."""
+"""The lessons: one folder each, found by `course.catalogue`."""

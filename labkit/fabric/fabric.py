@@ -18,8 +18,8 @@ from typing import Any
 
 from labkit.fabric.errors import FabricUnavailable, explain
 from labkit.fabric.plan import INTERFACE, MTU, Plan, parse_rate
-from labkit.launch import torchrun
-from labkit.launch.rank import Placement
+from labkit.ranks import torchrun
+from labkit.ranks.rank import Placement
 
 __all__ = ["Fabric", "FabricUnavailable"]
 

@@ -1,4 +1,4 @@
-"""The process that holds a fabric's hosts: `python -m labkit.fabric.namespaces`.
+"""The process that holds a fabric's hosts: `python -m course.fabric.namespaces`.
 
 It reads a plan as one line of JSON, builds the hosts in namespaces of its own, answers with one
 line of JSON, and then waits until the process that asked is gone. The hosts are nothing but open

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.measure import nccl_tests
+from labkit.logs import nccl_tests
+from labkit.logs.origins import Devices, Say, lines_of
+from labkit.logs.rank_logs import INSPECTOR, RECORDER, Dumped, Inspected
 from labkit.measure.foreign import one_line
-from labkit.measure.origins import Devices, Say, lines_of
-from labkit.measure.rank_logs import INSPECTOR, RECORDER, Dumped, Inspected
 from labkit.measure.records import Record, Tier
 
 P2P_TEST = "p2pBandwidthLatencyTest"

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labkit.logs.origins import Devices, Say, case_name, settings, version, whole
 from labkit.measure.foreign import one_line
-from labkit.measure.origins import Devices, Say, case_name, settings, version, whole
 from labkit.measure.records import Provenance, Record, Tier
 
 EXPERIMENT, JSON = "nccl-tests", "nccl-tests -J"

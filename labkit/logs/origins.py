@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.launch.machine import Machine
-from labkit.launch.torchrun import Node
 from labkit.measure.foreign import one_line
 from labkit.measure.records import Provenance
+from labkit.ranks.machine import Machine
+from labkit.ranks.torchrun import Node
 
 Say = Callable[[int | None, str], None]
 """Told the number of a line, from 1, and what is wrong there."""

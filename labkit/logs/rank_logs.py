@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from labkit.logs.origins import Devices, Say, case_name, lines_of, whole
 from labkit.measure.foreign import one_line
-from labkit.measure.origins import Devices, Say, case_name, lines_of, whole
 from labkit.measure.records import Record, Tier
 
 INSPECTOR, RECORDER = "NCCL Inspector", "flight recorder"

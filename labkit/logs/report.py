@@ -15,13 +15,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from labkit.comm.costs import AlphaBeta
-from labkit.measure.logs import P2P_TEST, Log
+from course.comm.costs import AlphaBeta
+from labkit.logs.logs import P2P_TEST, Log
+from labkit.logs.page import Page
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
 from labkit.measure.timing import summarize
 from labkit.show import plots
-from labkit.show.page import Page
 
 NVLINK = {
     "V100-SXM2": 150e9,

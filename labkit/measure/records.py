@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from labkit.launch import torchrun
-from labkit.launch.machine import Machine
-from labkit.launch.torchrun import Node
 from labkit.measure import foreign
 from labkit.measure.timing import Summary, slowest, summarize
+from labkit.ranks import torchrun
+from labkit.ranks.machine import Machine
+from labkit.ranks.torchrun import Node
 
 VERSION = 3
 """Version 1 knew one machine only; 2 kept predictions and others' load among the values."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit.launch import torchrun
+from labkit.ranks import torchrun
 
 _PROC = Path("/proc")
 _TASKS = Path("/proc/self/task")

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.launch import machine, one_gpu, server, torchrun
-from labkit.launch.errors import CaseFile, LaunchTimeout, RankCase, RankDied, reraise
-from labkit.launch.rank import DUMP, DUMPED, FINISHED, RAISED, Job, Placement, pack
+from labkit.ranks import machine, one_gpu, server, torchrun
+from labkit.ranks.errors import CaseFile, LaunchTimeout, RankCase, RankDied, reraise
+from labkit.ranks.rank import DUMP, DUMPED, FINISHED, RAISED, Job, Placement, pack
 
 if TYPE_CHECKING:
     from labkit.fabric.fabric import Fabric
@@ -30,7 +30,7 @@ _PATIENCE = 5.0  # seconds after which a launch on a crowded machine says why it
 _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
 _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
 _STDERR_LINES = 16
-_NOISE = ("/labkit/launch/", 'File "<string>"', "Extension modules:")  # of faulthandler
+_NOISE = ("/labkit/ranks/", 'File "<string>"', "Extension modules:")  # of faulthandler
 _one_at_a_time = threading.Lock()
 
 
@@ -65,7 +65,7 @@ def launch(
         checks: Let torch compare the ranks' calls, so that a wrong shape or a swapped collective
             is an immediate error that names the ranks. About 1.8 times slower per small call.
         threads: Intra-op threads of torch per rank.
-        share_gpu: Put all ranks on one GPU, with NCCL between them (`labkit.launch.one_gpu`): order
+        share_gpu: Put all ranks on one GPU, with NCCL between them (`labkit.ranks.one_gpu`): order
             and waiting are NCCL's, times are no links' times. Choose a short timeout.
 
     Returns:

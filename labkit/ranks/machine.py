@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from labkit.launch import affinity
+from labkit.ranks import affinity
 
 
 @dataclass(frozen=True, slots=True)

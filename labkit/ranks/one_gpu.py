@@ -10,7 +10,7 @@ suffice, NCCL hangs: give such launches a short timeout.
 import os
 from importlib import metadata
 
-from labkit.launch.machine import gpu_count
+from labkit.ranks.machine import gpu_count
 
 BACKEND = "nccl, ranks on one GPU"
 """The mark in a record's provenance."""

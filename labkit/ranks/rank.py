@@ -1,6 +1,6 @@
 """What travels to a rank, and what the rank does with it, from its first instruction to its last.
 
-A rank is a process of its own that `labkit.launch.server` starts. It talks to the launching process
+A rank is a process of its own that `labkit.ranks.server` starts. It talks to the launching process
 through its standard output and error, through one socket (``control``), and through files in the
 launch's private directory:
 
@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from labkit.launch.errors import Failure, Line
+from labkit.ranks.errors import Failure, Line
 
 if TYPE_CHECKING:
     from torch.distributed import Store

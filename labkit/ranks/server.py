@@ -39,12 +39,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from labkit.launch import rank as rank_module
-from labkit.launch.errors import LaunchError
+from labkit.ranks import rank as rank_module
+from labkit.ranks.errors import LaunchError
 
 _TIMEOUT = 120.0  # seconds; the server answers in milliseconds, but first imports torch
-_SERVE = "from labkit.launch.server import serve; serve({descriptor}, fresh={fresh})"
-_RANK = "from labkit.launch.rank import main; main({directory!r}, {rank}, {control})"
+_SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fresh})"
+_RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
 _lock = threading.Lock()
@@ -317,7 +317,7 @@ class _Nursery:
         """Import what the ranks of the last launch missed: those of the next one will have it."""
         if not self.missed:
             return
-        # Who counts GPUs without NVML while importing makes the forks that follow unfit for CUDA.
+        # Counting GPUs without NVML, as a module may on import, makes later forks unfit for CUDA.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a rank gets its own environment
         for name in self.missed:
             with contextlib.suppress(Exception):  # then ranks import it for themselves, as before

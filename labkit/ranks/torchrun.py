@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from labkit.launch.errors import CaseFile, LaunchError, LaunchTimeout, RankCase
-from labkit.launch.machine import Machine
-from labkit.launch.rank import calls, join
+from labkit.ranks.errors import CaseFile, LaunchError, LaunchTimeout, RankCase
+from labkit.ranks.machine import Machine
+from labkit.ranks.rank import calls, join
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -208,7 +208,7 @@ class _Run:
         if store.add("late", 1) == 1:
             time.sleep(_DUMP_TIME)
             told = LaunchTimeout(self.timeout, replace(self, store=store).case())
-            print(f"labkit.launch.errors.LaunchTimeout: {told}", file=sys.stderr, flush=True)
+            print(f"labkit.ranks.errors.LaunchTimeout: {told}", file=sys.stderr, flush=True)
             store.set("over", "late")
         else:
             _poll(lambda: store.check(["over"]))

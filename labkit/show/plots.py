@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from labkit.measure.published import Published
+from course.published import Published
 from labkit.measure.records import Record, Tier, tiers_of
 from labkit.measure.tables import Table
 from labkit.show import alt_text

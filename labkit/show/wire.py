@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
-from labkit.measure.rounds import Message
+from course.comm.rounds import Message
 from labkit.show import plots, widgets
 
 
@@ -30,7 +30,7 @@ def heat_map(sent: Any, *, nbytes: int, title: str = "Sent, in units of S") -> A
 def play(found: Sequence[Sequence[Message]], *, world_size: int, nbytes: int, title: str) -> Any:
     """Show rounds one after another, by a slider; where widgets are not rendered, the first.
 
-    `found` is what `labkit.measure.rounds.rounds` returns; the arrows' labels are in units of S =
+    `found` is what `course.comm.rounds.rounds` returns; the arrows' labels are in units of S =
     `nbytes`. Ranks that rest are drawn, too.
     """
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labkit import launch
-from labkit.launch import server
 from labkit.measure.records import Provenance
+from labkit.ranks import server
 
 REPEATS = 9
 

@@ -12,7 +12,7 @@ import time
 import nbformat
 from pytest import fixture, importorskip, mark, skip
 
-from labkit.course import notebooks
+from course import notebooks
 from tests.browser import lab
 from tests.course.samples import cell, lesson
 from tests.keep_outputs import MIME
@@ -142,7 +142,7 @@ def test_a_slider_takes_the_keyboard_and_changes_the_picture(opened):
 
 
 def test_a_lesson_goes_on_without_a_prediction_and_words_are_refused(opened):
-    ask = "from labkit.course.ledger import predict, reconcile\npredict('t.q', 'How long?', 'µs')"
+    ask = "from course.ledger import predict, reconcile\npredict('t.q', 'How long?', 'µs')"
     notebook = opened(lesson(ask, "1", "reconcile('t.q', 50.0, model=45.0)"))
     notebook.run_all()
     assert "No prediction was committed" in notebook.text()
@@ -153,7 +153,7 @@ def test_a_lesson_goes_on_without_a_prediction_and_words_are_refused(opened):
 
 
 def test_a_prediction_is_committed_and_reconciled(opened):
-    ask = "from labkit.course.ledger import predict, reconcile\npredict('t.r', 'How long?', 'µs')"
+    ask = "from course.ledger import predict, reconcile\npredict('t.r', 'How long?', 'µs')"
     notebook = opened(lesson(ask, "import time; time.sleep(0)"))
     notebook.run_all()
     form = notebook.page.locator(".labkit-prediction")
@@ -170,7 +170,7 @@ def test_a_prediction_is_committed_and_reconciled(opened):
 
 def test_a_failed_check_shows_its_message_without_a_traceback(opened):
     check = (
-        "from labkit.course import checking\nwith checking.exercise('9.1', par='1 S'):\n"
+        "from course import checking\nwith checking.exercise('9.1', par='1 S'):\n"
         "    checking.at_most(7.0, 1.0, what='sent', unit='S', meaning='whole tensors?')"
     )
     notebook = opened(lesson(check))

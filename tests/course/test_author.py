@@ -5,7 +5,7 @@ from nbformat.v4 import new_notebook
 from PIL import Image
 from pytest import fixture, mark, raises
 
-from labkit.course import author, lessons, notebooks
+from course import author, catalogue, notebooks
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from tests.course.samples import ANSWER, cell, lesson, solutions
@@ -66,7 +66,7 @@ def test_unclosed_markers_are_told_with_file_and_cell(course):
         author.sync(course)
 
 
-RECORDED = [name for name, found in lessons.experiments().items() if found.recorded()]
+RECORDED = [name for name, found in catalogue.experiments().items() if found.recorded()]
 
 
 @mark.parametrize("name", RECORDED)

@@ -9,15 +9,15 @@ from pathlib import Path
 import nbformat
 from pytest import fixture, mark, raises
 
-from labkit.course import lessons, notebooks
+from course import catalogue, notebooks
 from tests.course.samples import cell, solutions
 
-ROOT = lessons.ROOT
+ROOT = catalogue.ROOT
 TOY = {
     "__init__.py": '''
         """Lesson 09: a toy."""
 
-        from labkit.course.lessons import Lesson
+        from course.catalogue import Lesson
 
         LESSON = Lesson(
             number="09",
@@ -44,9 +44,9 @@ TOY = {
     "experiment.py": '''
         """Time one small sum."""
 
-        from labkit.launch.launcher import launch
-        from labkit.lessons.toy.programs import program
-        from labkit.measure import runs
+        from labkit.ranks.launcher import launch
+        from course.lessons.toy.programs import program
+        from course import runs
         from labkit.measure.records import Provenance, Record, Tier
         from labkit.measure.tables import Table
 
@@ -132,10 +132,10 @@ def test_a_folder_and_its_notebooks_are_a_lesson(course):
 
 
 def test_the_lessons_stand_in_the_order_of_their_numbers():
-    numbers = [lesson.number for lesson in lessons.find().values()]
+    numbers = [lesson.number for lesson in catalogue.find().values()]
     assert numbers == sorted(numbers) and len(numbers) == len(set(numbers))
 
 
 def test_an_experiment_that_is_not_there_lists_those_that_are():
     with raises(ValueError, match="gloo-scaling"):
-        lessons.experiment("gloo-scalling")
+        catalogue.experiment("gloo-scalling")

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from pytest import fixture, mark, raises
 
-from labkit.course import checking, ledger_file
-from labkit.course.checking import CheckFailed
+from course import checking, ledger_file
+from course.checking import CheckFailed
 from labkit.measure.records import Provenance, Record, Tier
 
 
@@ -169,7 +169,7 @@ def test_an_answer_must_leave_its_arguments_alone():
 
 
 def labkits_own(n):
-    from labkit.comm import costs
+    from course.comm import costs
 
     return costs.ring_all_reduce(n).rounds
 

@@ -3,8 +3,8 @@ import re
 
 from pytest import fixture
 
-from labkit.__main__ import main
-from labkit.course import classroom, ledger, progress
+from course import classroom, ledger, progress
+from course.__main__ import main
 from labkit.show.alt_text import tables_of
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from pytest import approx, fixture, raises
 
+from course import compare_runs
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.show import compare_runs
 from labkit.show.alt_text import tables_of
 
 

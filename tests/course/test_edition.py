@@ -9,8 +9,8 @@ import nbformat
 import pytest
 from pytest import mark
 
-from labkit.course import edition
-from labkit.course.lessons import ROOT
+from course import edition
+from course.catalogue import ROOT
 from labkit.measure.tables import Table
 from labkit.show import plots, widgets
 from tests.course.samples import cell
@@ -149,7 +149,7 @@ def test_pages_are_whole_accessible_and_ask_no_other_server(site):
             page.on("request", lambda request: asked.append(request.url))  # noqa: B023
             for path in ("index", "lessons/07_eighty_gpus", "exercises/07_eighty_gpus-7-1",
                          "cases/masks", "field-guide", "cluster", "glossary",
-                         "api/labkit.measure.runs"):  # fmt: skip
+                         "api/course.runs"):  # fmt: skip
                 response = page.goto(f"{site}/{path}.html")
                 assert response.ok, path
                 found = axe.run(page).response["violations"]

@@ -1,6 +1,6 @@
 from pytest import mark, raises
 
-from labkit.course import exercises
+from course import exercises
 from tests.course.samples import ANSWER, STATEMENT, cell, solutions
 
 

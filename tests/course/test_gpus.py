@@ -2,15 +2,15 @@
 
 import pytest
 
-from labkit.measure import gpu
+from course import gpus
 from labkit.measure.records import load, save
 
 TINY = {
-    "copies": lambda: gpu.copies((2, 3), n=8, iters=2, device="cpu"),
-    "directions": lambda: gpu.directions(4096, iters=2, device="cpu"),
-    "launches": lambda: gpu.launches(4 * 4 * gpu.PIECES, iters=2, device="cpu"),
-    "beside": lambda: gpu.beside(8, products=2, nbytes=64, copies=1, iters=2, device="cpu"),
-    "lent_memory": lambda: gpu.lent_memory(4096, iters=2, device="cpu"),
+    "copies": lambda: gpus.copies((2, 3), n=8, iters=2, device="cpu"),
+    "directions": lambda: gpus.directions(4096, iters=2, device="cpu"),
+    "launches": lambda: gpus.launches(4 * 4 * gpus.PIECES, iters=2, device="cpu"),
+    "beside": lambda: gpus.beside(8, products=2, nbytes=64, copies=1, iters=2, device="cpu"),
+    "lent_memory": lambda: gpus.lent_memory(4096, iters=2, device="cpu"),
 }
 CASES = {"copies": 8, "directions": 5, "launches": 6, "beside": 7, "lent_memory": 1}
 
@@ -32,6 +32,6 @@ def test_python_is_held_for_a_part_of_the_step():
 
 
 def test_a_borrower_that_writes_elsewhere_is_found_out(monkeypatch):
-    monkeypatch.setattr(gpu, "launch", lambda *args, **options: [[0.1], False])
+    monkeypatch.setattr(gpus, "launch", lambda *args, **options: [[0.1], False])
     with pytest.raises(AssertionError, match="does not see"):
         TINY["lent_memory"]()

@@ -7,7 +7,7 @@ from importlib import metadata
 from nbformat.v4 import new_notebook, new_output
 from pytest import fixture, mark, raises
 
-from labkit.course import author, hosted, notebooks
+from course import author, hosted, notebooks
 from tests.course.samples import cell, lesson, solutions
 
 ADDRESS = "https://github.com/somebody/why-slow"

@@ -3,7 +3,7 @@ import threading
 
 from pytest import fixture, mark, raises
 
-from labkit.course import ledger, ledger_file
+from course import ledger, ledger_file
 
 
 @fixture(autouse=True)

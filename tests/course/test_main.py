@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest import raises
 
-from labkit.__main__ import COMMANDS, main
+from course.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest import fixture, mark
 
-from labkit.course import exercises, notebooks
+from course import exercises, notebooks
 from tests.course.samples import solutions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +22,7 @@ pytestmark = [
 
 ANSWER = '''import torch
 import torch.distributed as dist
-from labkit.course import checking
+from course import checking
 
 def total(data):
     """Return the sum of every rank's data."""

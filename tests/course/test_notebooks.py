@@ -1,7 +1,7 @@
 from nbformat.v4 import new_notebook, new_output
 from pytest import mark, raises
 
-from labkit.course import notebooks
+from course import notebooks
 from tests.course.samples import cell, lesson
 
 

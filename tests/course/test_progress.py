@@ -2,8 +2,8 @@ import json
 
 from pytest import approx, fixture, raises
 
-from labkit.__main__ import main
-from labkit.course import exercises, ledger, notebooks, progress
+from course import exercises, ledger, notebooks, progress
+from course.__main__ import main
 from labkit.show import alt_text
 from tests.course.samples import solutions
 

@@ -2,11 +2,11 @@ import dataclasses
 import json
 import re
 
-from labkit.__main__ import main
-from labkit.course import report, run
-from labkit.launch.torchrun import Node
+from course import report, run
+from course.__main__ import main
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.ranks.torchrun import Node
 
 
 def measured(path):

@@ -1,8 +1,8 @@
 import sys
 import types
 
-from labkit.__main__ import main
-from labkit.course import lessons
+from course import catalogue
+from course.__main__ import main
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
@@ -12,7 +12,7 @@ from labkit.show import plots
 def test_a_wrong_experiment_lists_the_right_ones(capsys):
     assert main(["run", "gloo-scalling"]) == 2
     told = capsys.readouterr().err
-    assert all(name in told for name in lessons.experiments())
+    assert all(name in told for name in catalogue.experiments())
 
 
 def test_out_takes_one_experiment(capsys, tmp_path):
@@ -39,7 +39,7 @@ def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, t
         run=measure,
         table=lambda found: Table(["case", "s"], [["a", found[0].summary.median]]),
     )
-    package = "labkit.lessons.gloo_scaling"
+    package = "course.lessons.gloo_scaling"
     pictures = types.SimpleNamespace(draw=draw)
     monkeypatch.setitem(sys.modules, f"{package}.experiment", module)
     monkeypatch.setitem(sys.modules, f"{package}.pictures", pictures)

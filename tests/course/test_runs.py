@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from labkit.measure import runs, sched
+from course import runs
+from labkit.measure import sched
 from labkit.measure.records import Provenance, Record, Tier
 
 RECORD = Record("an experiment", "a case", {}, [[1.0]], Tier.MEASURED, Provenance.here())

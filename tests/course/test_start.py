@@ -2,7 +2,7 @@ import argparse
 
 from pytest import fixture
 
-from labkit.course import notebooks, start
+from course import notebooks, start
 from tests.course.samples import lesson
 
 BESIDE = (

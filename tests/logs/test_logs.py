@@ -13,7 +13,8 @@ from hypothesis import example, given
 from pytest import approx
 
 from labkit import launch
-from labkit.measure import logs, nccl_tests, records
+from labkit.logs import logs, nccl_tests
+from labkit.measure import records
 from labkit.measure.records import Tier
 from tests.test_foreign_files import FUZZ, mutations
 

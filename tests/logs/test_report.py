@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from labkit.lessons.eighty_gpus import published
-from labkit.measure import nccl_tests
-from labkit.measure.logs import P2P_TEST, Log
-from labkit.measure.origins import Devices
+from course.lessons.eighty_gpus import published
+from labkit.logs import nccl_tests, report
+from labkit.logs.logs import P2P_TEST, Log
+from labkit.logs.origins import Devices
+from labkit.logs.page import Page
 from labkit.measure.records import Record, Tier
-from labkit.show import log_report
 from labkit.show.alt_text import text_of
-from labkit.show.page import Page
 
 
 def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HBM3", names=None):
@@ -37,9 +36,9 @@ def cluster():
 
 
 def test_what_is_above_the_wire_is_explained(cluster):
-    card = log_report.one_card(cluster)
+    card = report.one_card(cluster)
     assert card == pytest.approx(48.9e9, rel=0.01)
-    said = {row[0]: row for row in log_report._doubts(cluster, card).rows}
+    said = {row[0]: row for row in report._doubts(cluster, card).rows}
     assert said["all_gather, 10 x 8"][5] == "rails: 8 cards per host, each with a ring of its own"
     assert said["all_gather, 10 x 8"][3] == pytest.approx(48.89)
     assert "72 of 79 parts" in said["all_to_all, 10 x 8"][5]
@@ -67,25 +66,25 @@ def test_what_is_above_the_wire_is_explained(cluster):
 def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
     made = record(collective, 2**30, 1.0, hosts, gpus)
     made = replace(made, samples=[[made.busbw / (busbw * 1e9)]])
-    said = log_report._explain(made, 50e9)
+    said = report._explain(made, 50e9)
     assert said is None if says is None else re.match(says, said)
 
 
 def test_the_wire_is_nvlink_inside_a_host_and_a_card_between(cluster):
     inside = next(r for r in cluster if r.params["hosts"] == 1)
     between = next(r for r in cluster if r.params["hosts"] == 10)
-    assert (log_report._wire(inside, 50e9), log_report._wire(between, 50e9)) == (450e9, 50e9)
-    assert log_report._wire(between, None) is None
+    assert (report._wire(inside, 50e9), report._wire(between, 50e9)) == (450e9, 50e9)
+    assert report._wire(between, None) is None
     unknown = record("all_reduce", 2**20, 1e-3, 1, 4, gpu="NVIDIA T4")
-    assert log_report._wire(unknown, 50e9) is None
+    assert report._wire(unknown, 50e9) is None
 
 
 def test_a_fit_says_where_no_line_can_follow(cluster):
-    rows = {row[0]: row for row in log_report._fits(cluster).rows}
+    rows = {row[0]: row for row in report._fits(cluster).rows}
     jump = rows["send, 1 x 8"]
     assert float(jump[4].strip("%")) < -25, "sendrecv inside a host jumps from 82 to 300 GB/s"
     assert abs(float(rows["all_to_all, 10 x 4"][4].strip("%"))) < 10
-    assert log_report._fits(cluster[:2]).rows == []
+    assert report._fits(cluster[:2]).rows == []
 
 
 def test_the_sick_host_comes_first():
@@ -95,18 +94,18 @@ def test_the_sick_host_comes_first():
         for row in published.sick_cluster()
         if row["collective"] == "sendrecv" and row["gpus_per_host"] == 4
     ]  # fmt: skip
-    table = log_report._outliers(pairs)
+    table = report._outliers(pairs)
     assert table.rows[0][0] == "host3"
     assert table.rows[0][2] / table.rows[0][1] > 2 * table.rows[1][2] / table.rows[1][1]
     healthy = [one for one in pairs if "host3" not in one.values["hosts"]]
     usual = statistics.median(one.busbw for one in healthy)
-    assert log_report._outliers([one for one in healthy if one.busbw > 0.9 * usual]).rows == []
+    assert report._outliers([one for one in healthy if one.busbw > 0.9 * usual]).rows == []
 
 
 def test_a_whole_section(cluster, tmp_path):
     log = Log("nccl-tests", [tmp_path / "a.log"], cluster, problems=["a.log, line 3: cut short"])
     page = Page("A cluster")
-    log_report.add(page, log)
+    report.add(page, log)
     text = str(page)
     assert "a.log, line 3: cut short" in text
     assert "48.9 GB/s: given, or what one GPU per host reached" in text
@@ -121,10 +120,10 @@ def test_many_logs_of_one_tool_become_one_section(tmp_path):
         Log("nccl-tests", [tmp_path / f"{i}.log"], [record("all_reduce", 2**20, 1e-3 + i, 1, 8)])
         for i in range(6)
     ]
-    (whole,) = log_report.together(logs)
+    (whole,) = report.together(logs)
     assert (len(whole.paths), len(whole.records)) == (6, 6)
-    assert len(log_report.together(logs[:3])) == 3
-    picture = log_report._curves(whole.records, None)
+    assert len(report.together(logs[:3])) == 3
+    picture = report._curves(whole.records, None)
     assert text_of(picture).startswith("Bus bandwidth of 1 series; the highest, all_reduce, 1 x 8")
 
 
@@ -132,10 +131,10 @@ def test_who_keeps_the_others_waiting():
     made = record("all_reduce", 2**20, 1e-3, 2, 1)
     late = {"shortest": {0: 0.1, 1: 0.9}, "spread": 4e-4}
     made = replace(made, samples=[[1e-3] * 10, [6e-4] * 10], values=made.values | late)
-    (row,) = log_report._stragglers([made]).rows
+    (row,) = report._stragglers([made]).rows
     assert row[1:] == [1, "90%", 400.0]
     even = replace(made, values=made.values | {"shortest": {0: 0.5, 1: 0.5}})
-    assert log_report._stragglers([even]).rows == []
+    assert report._stragglers([even]).rows == []
 
 
 def test_a_matrix_of_the_p2p_test_names_the_slow_pairs():
@@ -144,5 +143,5 @@ def test_a_matrix_of_the_p2p_test_names_the_slow_pairs():
     where = Devices([("", "NVIDIA H100 PCIe")] * 3).provenance(library="CUDA")
     made = Record(P2P_TEST, "unidirectional bandwidth, p2p enabled", {"latency": False}, [],
                   Tier.RECORDED, where, values={"matrix": matrix})  # fmt: skip
-    said = text_of(log_report._matrix(made))
+    said = text_of(report._matrix(made))
     assert "Between two GPUs 250 GB/s is usual. Slower by a fifth or more: 1 to 2." in said

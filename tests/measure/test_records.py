@@ -129,7 +129,7 @@ def test_provenance_says_where_when_and_how(monkeypatch):
     provenance = Provenance.here("nccl")
     assert provenance.command == "labkit run 'two words'"
     monkeypatch.setattr("sys.argv", ["/a/labkit/__main__.py", "run", "gloo-scaling"])
-    assert Provenance.here().command == "python -m labkit run gloo-scaling"
+    assert Provenance.here().command == "python -m course run gloo-scaling"
     monkeypatch.setattr("sys.argv", ["/a/ipykernel_launcher.py", "-f", "x.json"])
     assert Provenance.here().command == "a notebook"
     assert provenance.date.endswith("+00:00")

@@ -14,8 +14,8 @@ import pytest
 from pytest import mark
 
 from labkit import launch
-from labkit.launch import affinity
 from labkit.measure import sched
+from labkit.ranks import affinity
 
 pytestmark = mark.skipif(not sched.available(), reason="the kernel keeps no scheduler statistics")
 

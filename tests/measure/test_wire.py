@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.comm.collectives import all_gather_single, reduce_scatter_single
 from labkit import launch
-from labkit.comm.collectives import all_gather_single, reduce_scatter_single
 from labkit.measure import memory, wire
 
 S = 2 * 12 * 4096  # divides by 2 x world_size x unit for 2, 3 and 4 ranks

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from labkit import launch
-from tests.launch import leftovers
+from tests.ranks import leftovers
 
 
 @pytest.fixture

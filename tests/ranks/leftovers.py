@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from labkit.launch import server
+from labkit.ranks import server
 
 
 def of(pid: int) -> dict[str, object]:

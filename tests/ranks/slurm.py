@@ -7,7 +7,7 @@ import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 
-from tests.launch.nodes import environment, free_port
+from tests.ranks.nodes import environment, free_port
 
 PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])
 NODES = ("127.0.0.2", "127.0.0.3")  # names that resolve, as those of a cluster's nodes do

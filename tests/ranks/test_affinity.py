@@ -7,7 +7,7 @@ import pytest
 from pytest import mark
 
 from labkit import launch
-from labkit.launch import affinity
+from labkit.ranks import affinity
 
 pytestmark = mark.skipif(not affinity.available(), reason="this system has no affinity")
 

@@ -7,7 +7,7 @@ import threading
 
 from pytest import fixture
 
-from labkit.launch.errors import CaseFile, CollectiveCall, Line, RankCase
+from labkit.ranks.errors import CaseFile, CollectiveCall, Line, RankCase
 
 STACK = """\
 Thread 0x00007f01 [gloo] (most recent call first):
@@ -16,7 +16,7 @@ Thread 0x00007f01 [gloo] (most recent call first):
 Thread 0x00007f02 (most recent call first):
   File "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 9 in recv
   File "/home/me/lesson.py", line 12 in program
-  File "/src/labkit/launch/rank.py", line 56 in main
+  File "/src/labkit/ranks/rank.py", line 56 in main
 """
 
 
@@ -82,7 +82,7 @@ def test_whose_code_a_line_is():
     assert not own("/env/lib/python3.11/site-packages/torch/nn/x.py")
     assert not own("/usr/lib/python3/dist-packages/numpy/x.py")
     assert not own("/usr/lib/python3.11/threading.py")
-    assert not own("/src/labkit/lessons/gloo_scaling/pairwise.py")
+    assert not own("/src/course/lessons/gloo_scaling/pairwise.py")
     assert not own("<frozen importlib._bootstrap>")
 
 

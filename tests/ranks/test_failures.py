@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from labkit import LaunchTimeout, RankDied, RankError, launch
-from tests.launch import leftovers
+from tests.ranks import leftovers
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -57,7 +57,7 @@ def test_the_ranks_own_exception_is_raised():
     assert time.monotonic() - start < 10, "the other ranks were not ended at once"
     assert caught.value.__notes__ == ["[labkit] raised on rank 2 of 4"]
     assert 'raise LookupError("only here")' in str(caught.value.__cause__)
-    assert "labkit/launch" not in str(caught.value.__cause__)
+    assert "labkit/ranks" not in str(caught.value.__cause__)
 
 
 def test_the_same_failure_everywhere_is_told_once():
@@ -268,7 +268,7 @@ def test_nothing_outlives_a_killed_parent(body):
     script = f"""
         import os, time
         from labkit import launch
-        from labkit.launch import server
+        from labkit.ranks import server
         def program():
             import torch.distributed as dist
             print("up", flush=True)

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.launch import launcher, machine
+from labkit.ranks import launcher, machine
 
 REPOSITORY = Path(__file__).parents[2]
 LOCK = threading.Lock()

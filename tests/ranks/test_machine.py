@@ -8,8 +8,8 @@ import time
 
 from pytest import mark, skip
 
-from labkit.launch import affinity
-from labkit.launch.machine import Machine, cpu_quota, gpu_count, runnable, usable_cpus
+from labkit.ranks import affinity
+from labkit.ranks.machine import Machine, cpu_quota, gpu_count, runnable, usable_cpus
 
 
 def cgroup(root, files, own="0::/\n"):
@@ -82,7 +82,7 @@ def test_usable_cpus_are_those_of_the_affinity_mask():
     script = f"""
 import os
 os.sched_setaffinity(0, [{first}])
-from labkit.launch.machine import Machine
+from labkit.ranks.machine import Machine
 print(Machine.here().cpus)
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -94,7 +94,7 @@ def test_asking_for_gpus_does_not_cost_torch_where_there_are_none():
         skip("this machine has GPUs")
     script = """
 import sys
-from labkit.launch.machine import Machine
+from labkit.ranks.machine import Machine
 Machine.here()
 print("torch" in sys.modules)
 """

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from labkit.launch import launcher, one_gpu, rank
+from labkit.ranks import launcher, one_gpu, rank
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says so where there is none")

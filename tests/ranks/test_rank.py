@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from labkit.launch.rank import pack
+from labkit.ranks.rank import pack
 
 LOCK = threading.Lock()
 

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from pytest import fixture
 
 from labkit import LaunchError, LaunchTimeout, RankDied, launch
-from labkit.launch import server
-from tests.launch import leftovers
+from labkit.ranks import server
+from tests.ranks import leftovers
 
 REPOSITORY = Path(__file__).parents[2]
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
@@ -196,7 +196,7 @@ def test_no_fresh_rank_outlives_a_killed_parent(moment):
     script = """
         import os, time
         from labkit import launch
-        from labkit.launch import server
+        from labkit.ranks import server
         start_rank = server.Server.start_rank
         def program():
             import subprocess

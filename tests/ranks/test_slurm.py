@@ -6,8 +6,8 @@ from pathlib import Path
 from pytest import fixture, mark
 
 from labkit.measure import records
-from tests.launch import slurm
-from tests.launch.nodes import ROOT, free_port
+from tests.ranks import slurm
+from tests.ranks.nodes import ROOT, free_port
 
 pytestmark = mark.skipif(
     not slurm.is_installed(),

@@ -16,11 +16,11 @@ from pytest import approx, mark, raises
 
 from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.fabric.plan import address
-from labkit.launch import torchrun
-from labkit.launch.errors import LaunchError
 from labkit.measure import records
+from labkit.ranks import torchrun
+from labkit.ranks.errors import LaunchError
 from tests.fabric.test_fabric import needs_hosts
-from tests.launch.nodes import ROOT, environment, free_port
+from tests.ranks.nodes import ROOT, environment, free_port
 
 MARKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
@@ -92,7 +92,7 @@ def test_missing_ranks_are_named_after_the_stated_time(monkeypatch):
 def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words(rank, found):
     program = "import time, torch, labkit\nt = time.monotonic()\n" + textwrap.dedent("""
         try:
-            labkit.launch(print)
+            labkit.ranks(print)
         except labkit.LaunchError:
             print(time.monotonic() - t)
             raise

@@ -1,9 +1,9 @@
 import numpy as np
 
-from labkit.measure.rounds import Message
+from course.comm.rounds import Message
 from labkit.show import alt_text
 from labkit.show import wire as pictures
-from tests.comm import algorithm_bytes
+from tests.course.comm import algorithm_bytes
 
 RING = algorithm_bytes.ring_all_reduce(4, 400)
 

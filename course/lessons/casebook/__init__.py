@@ -1,6 +1,6 @@
 """Lesson 08: the casebook."""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="08",

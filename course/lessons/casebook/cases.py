@@ -4,10 +4,10 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
+from course.lessons.casebook import on_links, programs, published
+from course.lessons.casebook import readings as read
+from course.lessons.casebook.ward import Case, Suspect, run, slowest
 from labkit.fabric.fabric import Fabric
-from labkit.lessons.casebook import on_links, programs, published
-from labkit.lessons.casebook import readings as read
-from labkit.lessons.casebook.ward import Case, Suspect, run, slowest
 
 MEGABYTE = 1e6
 

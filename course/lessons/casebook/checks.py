@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.course import checking
-from labkit.course.checking import CheckFailed
+from course import checking
+from course.checking import CheckFailed
+from course.lessons.casebook.cases import CASES
+from course.lessons.casebook.ward import run
 from labkit.fabric.errors import FabricUnavailable
-from labkit.lessons.casebook.cases import CASES
-from labkit.lessons.casebook.ward import run
 from labkit.measure.calls import CallLog
 
 TRIES = 3

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.lessons.casebook.observe import Watch
+from course.lessons.casebook.observe import Watch
 
 # --- shares on unequal paths
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from labkit.lessons.casebook.cases import CASES
-from labkit.lessons.casebook.ward import Case
+from course.lessons.casebook.cases import CASES
+from course.lessons.casebook.ward import Case
 
 CAPTION = "Cases"
 
@@ -27,7 +27,7 @@ def _page(case: Case) -> Iterator[str]:
         f"{', joined by shaped links' if case.fabric else ''}. Ask instruments, commit a "
         "diagnosis, and a wrong one is answered by the measurement that refutes it:"
     )
-    yield f"```bash\npython -m labkit case {case.name}\n```"
+    yield f"```bash\npython -m course case {case.name}\n```"
     yield "Two or three instruments should do. [Lesson 08](../lessons/08_casebook.ipynb) plays it."
     yield "## The suspects"
     for key, suspect in case.suspects.items():

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from labkit.lessons.casebook.observe import INSTRUMENTS
-from labkit.lessons.casebook.ward import Lanes, Ward
-from labkit.measure.published import Published
+from course.lessons.casebook.observe import INSTRUMENTS
+from course.lessons.casebook.ward import Lanes, Ward
+from course.published import Published
 from labkit.measure.tables import Table
 from labkit.show import plots, widgets
 

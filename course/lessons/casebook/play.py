@@ -1,10 +1,10 @@
-"""`python -m labkit case NAME`: play a case of the casebook in a terminal."""
+"""`python -m course case NAME`: play a case of the casebook in a terminal."""
 
 import argparse
 
-from labkit.lessons.casebook.cases import CASES
-from labkit.lessons.casebook.observe import INSTRUMENTS
-from labkit.lessons.casebook.ward import Case, Ward
+from course.lessons.casebook.cases import CASES
+from course.lessons.casebook.observe import INSTRUMENTS
+from course.lessons.casebook.ward import Case, Ward
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.lessons.casebook.observe import Watch
+from course.lessons.casebook.observe import Watch
 
 HANDSHAKE = 0.01
 """Seconds that two ranks need to set up a connection, in the case of the connections."""

@@ -1,6 +1,6 @@
 """What was reported of each case: figures, words, threads."""
 
-from labkit.measure.published import Published, Source
+from course.published import Published, Source
 
 
 def _reported(value, unit: str, words: str, thread: str, title: str, when: str) -> Published:

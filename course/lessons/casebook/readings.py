@@ -5,7 +5,7 @@ A case says with `functools.partial` of which phase.
 
 import statistics
 
-from labkit.lessons.casebook.observe import Span
+from course.lessons.casebook.observe import Span
 from labkit.measure import wire
 
 

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labkit.course import ledger
+from course import ledger
+from course.lessons.casebook import observe
+from course.lessons.casebook import readings as read
+from course.lessons.casebook.observe import INSTRUMENTS, Span
+from course.published import Published
 from labkit.fabric.fabric import Fabric
-from labkit.launch.errors import CaseFile, LaunchTimeout
-from labkit.launch.launcher import launch
-from labkit.lessons.casebook import observe
-from labkit.lessons.casebook import readings as read
-from labkit.lessons.casebook.observe import INSTRUMENTS, Span
 from labkit.measure import wire
-from labkit.measure.published import Published
 from labkit.measure.tables import Table
+from labkit.ranks.errors import CaseFile, LaunchTimeout
+from labkit.ranks.launcher import launch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

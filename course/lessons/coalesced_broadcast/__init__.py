@@ -1,6 +1,6 @@
 """Lesson 03: one broadcast or three hundred?"""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="03",

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from labkit.comm import shapes
-from labkit.comm.buckets import plan
-from labkit.course import checking
-from labkit.course.checking import CheckFailed
-from labkit.lessons.coalesced_broadcast.model import Coalescing, flow, peak_bytes
+from course import checking
+from course.checking import CheckFailed
+from course.comm import shapes
+from course.comm.buckets import plan
+from course.lessons.coalesced_broadcast.model import Coalescing, flow, peak_bytes
 from labkit.measure import wire
 from labkit.measure.calls import CallLog
 from labkit.measure.memory import Observer

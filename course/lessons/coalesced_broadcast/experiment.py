@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.comm import buckets, shapes
-from labkit.comm.buckets import MB, PHASES
-from labkit.fabric.fabric import Fabric
-from labkit.launch import torchrun
-from labkit.launch.launcher import launch
-from labkit.lessons.coalesced_broadcast.model import Coalescing
-from labkit.lessons.coalesced_broadcast.programs import (
+from course.comm import buckets, shapes
+from course.comm.buckets import MB, PHASES
+from course.lessons.coalesced_broadcast.model import Coalescing
+from course.lessons.coalesced_broadcast.programs import (
     CASES,
     ONE_BY_ONE,
     fit,
     time_case,
     time_parts,
 )
+from course.runs import Say, measured_or_recorded, quiet, watched
+from labkit.fabric.fabric import Fabric
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.runs import Say, measured_or_recorded, quiet, watched
 from labkit.measure.tables import Table
+from labkit.ranks import torchrun
+from labkit.ranks.launcher import launch
 
 NAME = "coalesced-broadcast"
 TITLE = "One broadcast or three hundred?"

@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.comm import costs
-from labkit.comm.buckets import MB, PHASES, plan
-from labkit.comm.shapes import TensorSpec
-from labkit.lessons.coalesced_broadcast import experiment as problem
-from labkit.lessons.coalesced_broadcast import published
-from labkit.lessons.coalesced_broadcast.model import Coalescing
+from course.comm import costs
+from course.comm.buckets import MB, PHASES, plan
+from course.comm.shapes import TensorSpec
+from course.lessons.coalesced_broadcast import experiment as problem
+from course.lessons.coalesced_broadcast import published
+from course.lessons.coalesced_broadcast.model import Coalescing
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
 from labkit.show import plots

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.comm import buckets, shapes
-from labkit.comm.buckets import MB, PHASES
-from labkit.lessons.coalesced_broadcast.model import Coalescing
+from course.comm import buckets, shapes
+from course.comm.buckets import MB, PHASES
+from course.lessons.coalesced_broadcast.model import Coalescing
 from labkit.measure import memory
 from labkit.measure.timing import slowest, summarize, time_calls
 

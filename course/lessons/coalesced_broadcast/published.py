@@ -1,6 +1,6 @@
 """What the pull request of lesson 3 states, in its own words."""
 
-from labkit.measure.published import Published, Source
+from course.published import Published, Source
 
 PULL_REQUEST = Source(
     "PyTorch pull request 4978, 'DDP: coalescing many little broadcasts to improve performance'",

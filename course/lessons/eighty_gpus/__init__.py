@@ -1,6 +1,6 @@
 """Lesson 07: eighty GPUs."""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="07",

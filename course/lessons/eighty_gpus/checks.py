@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.distributed as dist
 
-from labkit.course import checking
-from labkit.course.checking import CheckFailed
-from labkit.lessons.eighty_gpus import published
-from labkit.lessons.eighty_gpus.experiment import carried
+from course import checking
+from course.checking import CheckFailed
+from course.lessons.eighty_gpus import published
+from course.lessons.eighty_gpus.experiment import carried
 from labkit.measure import wire
 
 SHAPES = ((10, 1, 8), (10, 8, 8), (2, 8, 8), (4, 8, 4), (16, 4, 1), (3, 2, 4))

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
+from course import runs
+from course.lessons.eighty_gpus import model
+from course.lessons.eighty_gpus.programs import program
 from labkit.fabric.fabric import Fabric
-from labkit.launch import torchrun
-from labkit.launch.launcher import launch
-from labkit.lessons.eighty_gpus import model
-from labkit.lessons.eighty_gpus.programs import program
-from labkit.measure import runs, wire
+from labkit.measure import wire
 from labkit.measure.records import Provenance, Record, Tier, bus_factor
 from labkit.measure.tables import Table
+from labkit.ranks import torchrun
+from labkit.ranks.launcher import launch
 
 NAME = "rails"
 TITLE = "Network cards, and who uses them"

@@ -7,25 +7,25 @@ one file of records.
 import functools
 from collections.abc import Sequence
 
-from labkit.comm import waiting
-from labkit.launch import one_gpu, torchrun
-from labkit.launch.machine import gpu_count
-from labkit.measure import gpu, runs
+from course import gpus, runs
+from course.comm import waiting
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
+from labkit.ranks import one_gpu, torchrun
+from labkit.ranks.machine import gpu_count
 
-NAME = gpu.NAME
+NAME = gpus.NAME
 TITLE = "What one GPU can show"
 PLAN = (
-    ("02", gpu.copies, "a copy beside products: pinned, non_blocking, stream (eight ways)",
+    ("02", gpus.copies, "a copy beside products: pinned, non_blocking, stream (eight ways)",
      "seconds of the step, and in which Python is held"),
-    ("03", gpu.launches, f"the launch of a kernel; {gpu.PIECES} small kernels against one",
+    ("03", gpus.launches, f"the launch of a kernel; {gpus.PIECES} small kernels against one",
      "seconds per launch"),
-    ("04", gpu.directions, "copies within the GPU, to and from the host, pinned and pageable",
+    ("04", gpus.directions, "copies within the GPU, to and from the host, pinned and pageable",
      "bytes per second"),
-    ("05", gpu.beside, "products beside copies by the copy engine, and by a kernel",
+    ("05", gpus.beside, "products beside copies by the copy engine, and by a kernel",
      "seconds, alone and together"),
-    ("05", gpu.lent_memory, "writing into another process's memory (CUDA IPC)",
+    ("05", gpus.lent_memory, "writing into another process's memory (CUDA IPC)",
      "bytes per second"),
     ("05, 05b", waiting.measure, "NCCL, two ranks on one GPU: order, wait, crossed sends",
      "answers; no link's times"),

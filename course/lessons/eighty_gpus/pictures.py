@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.eighty_gpus import published
-from labkit.measure import gpu
+from course import gpus
+from course.lessons.eighty_gpus import published
 from labkit.measure.records import Record
 from labkit.show import plots
 
@@ -49,7 +49,7 @@ def ways(records: Sequence[Record], ax: Axes | None = None) -> Axes:
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the whole run: the ways to use the cards, or what one GPU showed."""
     timed = [record for record in records if record.samples]
-    if timed and timed[0].experiment == gpu.NAME:
+    if timed and timed[0].experiment == gpus.NAME:
         title = f"On one GPU: {timed[0].params['device']}"
         return plots.ladder(timed, title=title, xscale="log").get_figure(root=True)
     return ways(records).get_figure(root=True)

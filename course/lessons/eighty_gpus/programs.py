@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.comm import algorithms
+from course.comm import algorithms
 from labkit.measure import timing, wire
 
 

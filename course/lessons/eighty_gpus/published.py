@@ -8,7 +8,7 @@ hosts; the others hold single runs, or the median of two.
 import csv
 from pathlib import Path
 
-from labkit.measure.published import Published, Source
+from course.published import Published, Source
 
 _DATA = Path(__file__).with_name("data")
 

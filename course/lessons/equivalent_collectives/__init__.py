@@ -1,6 +1,6 @@
 """Lesson 06: three ways to sum."""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="06",

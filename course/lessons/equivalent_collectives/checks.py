@@ -20,13 +20,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.comm import costs
-from labkit.course import checking
-from labkit.course.checking import CheckFailed
-from labkit.launch.errors import RankDied
+from course import checking
+from course.checking import CheckFailed
+from course.comm import costs
+from course.comm.rounds import rounds
 from labkit.measure import memory, wire
 from labkit.measure.records import bus_factor
-from labkit.measure.rounds import rounds
+from labkit.ranks.errors import RankDied
 
 BIG = 2**18
 """Elements of a tensor whose messages do not fit into the kernel's buffers."""

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.comm import collectives
+from course import runs
+from course.comm import collectives
+from course.lessons.equivalent_collectives import programs
 from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.launch import torchrun
-from labkit.launch.launcher import launch
-from labkit.lessons.equivalent_collectives import programs
-from labkit.measure import records, runs, wire
+from labkit.measure import records, wire
 from labkit.measure.records import Provenance, Record, Tier, bus_factor
 from labkit.measure.tables import Table
+from labkit.ranks import torchrun
+from labkit.ranks.launcher import launch
 
 NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
@@ -174,7 +175,7 @@ def recorded_matrix(name: str) -> list[list[float]]:
 def least(name: str, n: int) -> float:
     """Return the bytes, in units of S, that the busiest link must carry whatever the algorithm.
 
-    Sources: as in `labkit.comm.costs`; equal to nccl-tests' bus factors.
+    Sources: as in `course.comm.costs`; equal to nccl-tests' bus factors.
     """
     return bus_factor(programs.ALL[name].name, n)
 

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.comm import costs
-from labkit.lessons.equivalent_collectives.published import ROWS, Step
-from labkit.measure.published import Published
+from course.comm import costs
+from course.lessons.equivalent_collectives.published import ROWS, Step
+from course.published import Published
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
 

@@ -1,6 +1,6 @@
 """What the ranks of lesson 6 run: every variant of a sum, a gather and a spread, and its costs.
 
-The library's own collectives stand in `labkit.comm.collectives`. Here are the two-step forms of
+The library's own collectives stand in `course.comm.collectives`. Here are the two-step forms of
 all_reduce, the algorithms written by hand, and the programs that check, meter and time them. Equal
 results, equal S; what differs is what goes over the wires.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.comm import algorithms
-from labkit.comm.collectives import (
+from course.comm import algorithms
+from course.comm.collectives import (
     COLLECTIVES,
     Buffers,
     Collective,
@@ -30,7 +30,7 @@ from labkit.measure import timing, wire
 from labkit.measure.memory import Observer
 
 PIECES = 16
-"""Chunks of the pipelined broadcast; `labkit.comm.costs.best_chunks` gives about this for 2 to
+"""Chunks of the pipelined broadcast; `course.comm.costs.best_chunks` gives about this for 2 to
 8 MiB on the fabrics of lesson 6."""
 
 
@@ -107,7 +107,7 @@ BY_HAND: dict[str, Collective] = {
     "tree broadcast, all at once": _like("broadcast", algorithms.tree_broadcast, in_turn=False),
     "pipelined broadcast": _like("broadcast", algorithms.pipelined_broadcast, chunks=PIECES),
 }
-"""The algorithms of `labkit.comm.algorithms` that the lesson measures."""
+"""The algorithms of `course.comm.algorithms` that the lesson measures."""
 
 SWAPS: dict[str, Collective] = {
     f"swap, {first} posted first": replace(
@@ -151,7 +151,7 @@ ALL_REDUCES: dict[str, Callable[..., None]] = {
     "doubling": algorithms.recursive_doubling_all_reduce,
     "halving-doubling": algorithms.halving_doubling_all_reduce,
 }
-"""The flat all_reduces by their short names in `labkit.comm.costs.ALL_REDUCES`."""
+"""The flat all_reduces by their short names in `course.comm.costs.ALL_REDUCES`."""
 
 
 def sweep(sizes: Sequence[int], alpha: float, iters: int) -> dict[tuple[str, int], list[float]]:

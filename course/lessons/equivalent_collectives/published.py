@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from labkit.measure.published import Published, Source
+from course.published import Published, Source
 from labkit.measure.tables import Table
 
 _PUZZLERS = "https://github.com/anupambhatnagar/GPUPuzzlers/blob/434d6f6/"

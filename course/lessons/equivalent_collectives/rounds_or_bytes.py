@@ -10,14 +10,15 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.comm import costs
+from course import runs
+from course.comm import costs
+from course.lessons.equivalent_collectives import programs
 from labkit.fabric.fabric import Fabric
-from labkit.launch import torchrun
-from labkit.launch.launcher import launch
-from labkit.lessons.equivalent_collectives import programs
-from labkit.measure import records, runs
+from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
+from labkit.ranks import torchrun
+from labkit.ranks.launcher import launch
 
 NAME = "rounds-or-bytes"
 TITLE = "Few rounds or few bytes?"

@@ -1,6 +1,6 @@
 """Lesson 01: why does gloo slow down with every pair?"""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="01",

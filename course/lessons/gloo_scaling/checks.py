@@ -12,13 +12,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.course import checking
-from labkit.course.checking import CheckFailed
-from labkit.launch.launcher import launch
-from labkit.lessons.gloo_scaling import machines, meetings, sick_calls
-from labkit.lessons.gloo_scaling.machines import CASES, KNEES, LAWS, PAIRS, Figures
-from labkit.lessons.gloo_scaling.sick_calls import SickCall
+from course import checking
+from course.checking import CheckFailed
+from course.lessons.gloo_scaling import machines, meetings, sick_calls
+from course.lessons.gloo_scaling.machines import CASES, KNEES, LAWS, PAIRS, Figures
+from course.lessons.gloo_scaling.sick_calls import SickCall
 from labkit.measure import calls, memory, timing
+from labkit.ranks.launcher import launch
 
 # 1.1: the stopwatch
 

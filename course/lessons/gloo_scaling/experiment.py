@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from labkit.launch import affinity, torchrun
-from labkit.launch.launcher import launch
-from labkit.launch.machine import Machine
-from labkit.lessons.gloo_scaling import model, programs, published
-from labkit.measure import runs
+from course import runs
+from course.lessons.gloo_scaling import model, programs, published
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
+from labkit.ranks import affinity, torchrun
+from labkit.ranks.launcher import launch
+from labkit.ranks.machine import Machine
 
 NAME = "gloo-scaling"
 TITLE = "Why does gloo slow down with every pair?"
@@ -103,7 +103,7 @@ def cause(*, calls: int = 200, blocks: int = 3, say: runs.Say = runs.quiet) -> l
         params = {"part": "cause", "pairs": 1, "placement": "apart", "condition": condition}
         batch = condition == "no preemption"
         with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
-            measure = partial(_calls, condition, params, calls, blocks, 1, sched_batch=batch)
+            measure = partial(_calls, condition, params, calls, blocks, sched_batch=batch)
             records += runs.watched(measure)
     return records
 
@@ -170,7 +170,7 @@ def table(records: Sequence[Record]) -> Table:
 
 
 def _calls(
-    case: str, params: dict[str, Any], calls: int, blocks: int, launches: int, **options: Any
+    case: str, params: dict[str, Any], calls: int, blocks: int, launches: int = 1, **options: Any
 ) -> list[Record]:
     program = partial(programs.repeated_calls, params["placement"], calls, blocks, **options)
     launched = [launch(program, world_size=2 * params["pairs"]) for _ in range(launches)]

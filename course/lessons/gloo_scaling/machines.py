@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
-from labkit.lessons.gloo_scaling.model import Saturation
+from course.lessons.gloo_scaling.model import Saturation
 
 
 @dataclass(frozen=True, slots=True)

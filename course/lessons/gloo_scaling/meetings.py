@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.lessons.gloo_scaling import programs
+from course.lessons.gloo_scaling import programs
 from labkit.measure import calls, timing
 
 SharedSum = Callable[..., None]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.gloo_scaling import published
-from labkit.lessons.gloo_scaling.experiment import PER_CALL
-from labkit.lessons.gloo_scaling.model import Saturation
+from course.lessons.gloo_scaling import published
+from course.lessons.gloo_scaling.experiment import PER_CALL
+from course.lessons.gloo_scaling.model import Saturation
 from labkit.measure.records import Record
 from labkit.show import plots
 

@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from labkit.launch import affinity
 from labkit.measure import sched
 from labkit.measure.timing import time_calls
+from labkit.ranks import affinity
 
 SHAPE = (10, 10)
 PLACEMENTS = ("one core", "free", "together", "apart")

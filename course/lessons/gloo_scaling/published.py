@@ -1,6 +1,6 @@
 """The figures of lesson 01's thread, as they stand there."""
 
-from labkit.measure.published import Published, Source
+from course.published import Published, Source
 
 THREAD = Source(
     "PyTorch forum, Improving inter-process communication costs for `pytorch.distributed`",

@@ -1,6 +1,6 @@
 """Lesson 02: 280 ms or 60?"""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="02",

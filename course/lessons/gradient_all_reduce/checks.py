@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from labkit.comm import shapes
-from labkit.course import checking
-from labkit.course.checking import CheckFailed
-from labkit.lessons.gradient_all_reduce.model import expected_latest
+from course import checking
+from course.checking import CheckFailed
+from course.comm import shapes
+from course.lessons.gradient_all_reduce.model import expected_latest
 from labkit.measure.calls import CallLog
 
 Timers = Sequence[Sequence[float]]

@@ -11,12 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from labkit.comm.buckets import MB
-from labkit.fabric.fabric import Fabric
-from labkit.launch import torchrun
-from labkit.launch.launcher import launch
-from labkit.lessons.gradient_all_reduce.model import expected_latest
-from labkit.lessons.gradient_all_reduce.programs import (
+from course.comm.buckets import MB
+from course.lessons.gradient_all_reduce.model import expected_latest
+from course.lessons.gradient_all_reduce.programs import (
     CASES,
     CONTROL,
     DELAYS,
@@ -30,13 +27,16 @@ from labkit.lessons.gradient_all_reduce.programs import (
     vgg11,
     wait_for_latest,
 )
+from course.runs import Say, measured_or_recorded, quiet, watched
+from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.runs import Say, measured_or_recorded, quiet, watched
 from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.timing import slowest
 from labkit.measure.trace import Kind
+from labkit.ranks import torchrun
+from labkit.ranks.launcher import launch
 
 NAME = "gradient-all-reduce"
 TITLE = "280 ms or 60? Averaging gradients"

@@ -6,7 +6,7 @@ the wire is free. What ends after backward has ended is exposed: the step is lon
 
 from collections.abc import Callable, Sequence
 
-from labkit.comm.shapes import vgg11
+from course.comm.shapes import vgg11
 
 Cost = Callable[[int], float]
 """Seconds that one collective takes for a buffer of that many bytes, as

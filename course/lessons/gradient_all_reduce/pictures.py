@@ -7,15 +7,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.comm import buckets, costs
-from labkit.comm.buckets import MB
-from labkit.comm.costs import AlphaBeta
-from labkit.comm.shapes import TensorSpec, vgg11
-from labkit.lessons.gradient_all_reduce import experiment as problem
-from labkit.lessons.gradient_all_reduce import model, published
-from labkit.lessons.gradient_all_reduce.programs import FINAL, LADDER, THREAD
+from course.comm import buckets, costs
+from course.comm.buckets import MB
+from course.comm.costs import AlphaBeta
+from course.comm.shapes import TensorSpec, vgg11
+from course.lessons.gradient_all_reduce import experiment as problem
+from course.lessons.gradient_all_reduce import model, published
+from course.lessons.gradient_all_reduce.programs import FINAL, LADDER, THREAD
+from course.runs import by_case
 from labkit.measure.records import Record, Tier
-from labkit.measure.runs import by_case
 from labkit.measure.tables import Table
 from labkit.show import timeline
 from labkit.show.plots import (

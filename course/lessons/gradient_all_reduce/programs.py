@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from labkit.comm.buckets import MB
-from labkit.comm.shapes import VGG11_LAYERS
-from labkit.lessons.gradient_all_reduce import sync
+from course.comm.buckets import MB
+from course.comm.shapes import VGG11_LAYERS
+from course.lessons.gradient_all_reduce import sync
 from labkit.measure import wire
 from labkit.measure.timing import time_calls
 from labkit.measure.trace import Kind, RankTrace, Tracer

@@ -1,6 +1,6 @@
 """What the forum thread of lesson 2 states, in its own words."""
 
-from labkit.measure.published import Published, Source
+from course.published import Published, Source
 
 THREAD = Source(
     "PyTorch forum, 'Slow NCCL gradient synchronization in distributed training'",

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit.comm.buckets import flatten, plan, unflatten, unpack
+from course.comm.buckets import flatten, plan, unflatten, unpack
 from labkit.measure.trace import Kind, Tracer
 
 

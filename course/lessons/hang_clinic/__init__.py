@@ -1,6 +1,6 @@
 """Lesson 05b: the hang clinic."""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="05b",

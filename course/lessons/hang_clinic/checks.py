@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from labkit.course import checking
+from course import checking
 
 CAUSES = {
     "uneven work": "the ranks make different numbers of calls: they do not have equally much to do",

@@ -4,10 +4,10 @@ import inspect
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.launch.errors import CaseFile, LaunchTimeout, RankCase
-from labkit.launch.launcher import launch
-from labkit.lessons.hang_clinic import programs
-from labkit.lessons.hang_clinic.programs import PATIENTS
+from course.lessons.hang_clinic import programs
+from course.lessons.hang_clinic.programs import PATIENTS
+from labkit.ranks.errors import CaseFile, LaunchTimeout, RankCase
+from labkit.ranks.launcher import launch
 
 OUTCOMES = {
     "right": "every rank returned what a healthy program returns",

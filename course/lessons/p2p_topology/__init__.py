@@ -1,6 +1,6 @@
 """Lesson 04: three copies, three speeds."""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="04",

@@ -9,12 +9,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.course import checking
-from labkit.course.checking import CheckFailed
-from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.launch.launcher import launch
-from labkit.lessons.p2p_topology import flows
-from labkit.lessons.p2p_topology.topology import (
+from course import checking
+from course.checking import CheckFailed
+from course.lessons.p2p_topology import flows
+from course.lessons.p2p_topology.topology import (
     CLASS_NAMES,
     PRESETS,
     PUZZLE_TEXT,
@@ -22,8 +20,10 @@ from labkit.lessons.p2p_topology.topology import (
     Topology,
     nvlinks,
 )
+from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.measure import memory, timing
 from labkit.measure.calls import Call
+from labkit.ranks.launcher import launch
 
 RATES = LinkRates(
     nvlink=20e9,

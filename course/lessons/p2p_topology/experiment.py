@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from course import runs
+from course.lessons.p2p_topology import flows
+from course.lessons.p2p_topology.programs import at_once, copies, in_turns, posted_ahead, relayed
+from course.lessons.p2p_topology.topology import PUZZLE
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
-from labkit.launch.launcher import launch
-from labkit.lessons.p2p_topology import flows
-from labkit.lessons.p2p_topology.programs import at_once, copies, in_turns, posted_ahead, relayed
-from labkit.lessons.p2p_topology.topology import PUZZLE
-from labkit.measure import runs
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
+from labkit.ranks.launcher import launch
 
 NAME = "p2p-topology"
 TITLE = "Three copies, three speeds"

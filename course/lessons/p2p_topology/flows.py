@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from labkit.comm import costs, sharing
-from labkit.lessons.p2p_topology.topology import Topology, nvlinks
+from course.comm import costs, sharing
+from course.lessons.p2p_topology.topology import Topology, nvlinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def path(topology: Topology, *gpus: int) -> Path:
     """Return a path and the rate that it has alone: that of its slowest link.
 
     Example:
-        >>> from labkit.lessons.p2p_topology.topology import PUZZLE
+        >>> from course.lessons.p2p_topology.topology import PUZZLE
         >>> print(path(PUZZLE, 0, 5, 2))
         0 -> 5 -> 2 at 46.6 GB/s
     """
@@ -59,7 +59,7 @@ def maximum_flow(
     leaves the PCIe pairs out.
 
     Example:
-        >>> from labkit.lessons.p2p_topology.topology import PUZZLE
+        >>> from course.lessons.p2p_topology.topology import PUZZLE
         >>> round(sum(way.rate for way in maximum_flow(PUZZLE, 0, 2, nvlink_only=True)) / 1e9)
         280
 
@@ -106,11 +106,11 @@ def _cut_into_paths(flow: dict, src: int, dst: int) -> list[Path]:
 def fair_rates(topology: Topology, ways: Sequence[Sequence[int]]) -> list[float]:
     """Return the bytes per second of competing transfers, if links are shared max-min fairly.
 
-    See `labkit.comm.sharing.max_min`. TCP flows and copies come close to it, not exactly. A way is
+    See `course.comm.sharing.max_min`. TCP flows and copies come close to it, not exactly. A way is
     the GPUs that a transfer visits: `[0, 2]` direct, `[0, 5, 2]` relayed.
 
     Example:
-        >>> from labkit.lessons.p2p_topology.topology import PUZZLE
+        >>> from course.lessons.p2p_topology.topology import PUZZLE
         >>> [round(rate / 1e9) for rate in fair_rates(PUZZLE, [[0, 5], [0, 5, 2]])]
         [23, 23]
     """
@@ -238,7 +238,7 @@ class Ring:
         that a large all_reduce over the ring approaches.
 
         Example:
-            >>> from labkit.lessons.p2p_topology.topology import PUZZLE
+            >>> from course.lessons.p2p_topology.topology import PUZZLE
             >>> Ring(PUZZLE, range(8)).rate / 1e9
             7.5
         """

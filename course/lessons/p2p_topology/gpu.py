@@ -1,7 +1,7 @@
 """The same bytes by different ways on this machine: between its GPUs, and between two processes.
 
 With two GPUs or more: the matrix of all ordered pairs, by peer-to-peer copy, staged through pinned
-host memory, or over another GPU. (With one: `labkit.measure.gpu.directions`.) Without: memory that
+host memory, or over another GPU. (With one: `course.gpus.directions`.) Without: memory that
 two processes share, a TCP connection over the loopback, a pipe of pickled objects.
 """
 
@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from labkit.launch.launcher import launch
-from labkit.measure import runs, timing
+from course import runs
+from labkit.measure import timing
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.ranks.launcher import launch
 
 
 def available() -> int:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.p2p_topology import experiment, flows
-from labkit.lessons.p2p_topology.flows import Cluster, Path
-from labkit.lessons.p2p_topology.topology import CLASS_NAMES, Topology, nvlinks
+from course.lessons.p2p_topology import experiment, flows
+from course.lessons.p2p_topology.flows import Cluster, Path
+from course.lessons.p2p_topology.topology import CLASS_NAMES, Topology, nvlinks
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.show import plots

@@ -1,7 +1,7 @@
 """Figures that others published, each with its words and its address."""
 
-from labkit.lessons.p2p_topology.topology_text import read_bandwidths
-from labkit.measure.published import Published, Source
+from course.lessons.p2p_topology.topology_text import read_bandwidths
+from course.published import Published, Source
 
 _COMMIT = "434d6f6decc267a5f84e8ce8087c6274cda56ffb"
 _REPOSITORY = f"https://github.com/anupambhatnagar/GPUPuzzlers/blob/{_COMMIT}"

@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from labkit.lessons.p2p_topology.topology_text import read_bandwidths, read_topology
+from course.lessons.p2p_topology.topology_text import read_bandwidths, read_topology
 
 CLASS_NAMES = {
     "PIX": "at most one PCIe switch",

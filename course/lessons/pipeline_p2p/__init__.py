@@ -1,6 +1,6 @@
 """Lesson 05: the send that waits for somebody else's send."""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="05",

@@ -11,13 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.comm.sharing import Period
-from labkit.course import checking
-from labkit.course.checking import CheckFailed
-from labkit.launch.errors import LaunchTimeout
-from labkit.launch.launcher import launch
-from labkit.lessons.pipeline_p2p import simulator
-from labkit.lessons.pipeline_p2p.schedules import (
+from course import checking
+from course.checking import CheckFailed
+from course.comm.sharing import Period
+from course.lessons.pipeline_p2p import simulator
+from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Batch,
     Channel,
@@ -30,7 +28,7 @@ from labkit.lessons.pipeline_p2p.schedules import (
     one_f_one_b,
     programs,
 )
-from labkit.lessons.pipeline_p2p.simulator import (
+from course.lessons.pipeline_p2p.simulator import (
     Costs,
     StepTimeline,
     find_deadlock,
@@ -40,6 +38,8 @@ from labkit.lessons.pipeline_p2p.simulator import (
 )
 from labkit.measure.calls import ANY_SOURCE, Call, CallLog
 from labkit.measure.trace import covered
+from labkit.ranks.errors import LaunchTimeout
+from labkit.ranks.launcher import launch
 
 PATIENCE = 10.0
 """Seconds for all that one call of `_in_time` asks of a function; a right one needs a tenth."""

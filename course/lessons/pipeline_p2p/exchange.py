@@ -15,7 +15,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from labkit.lessons.pipeline_p2p.schedules import Transfer
+from course.lessons.pipeline_p2p.schedules import Transfer
 
 RECEIPT = 1  # a tag; the transfers themselves have 0
 Batches = Sequence[Sequence[Transfer]]

@@ -12,13 +12,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from labkit.comm.collectives import ping_pong
-from labkit.comm.sharing import Activity, Period, play
-from labkit.fabric.fabric import Fabric
-from labkit.launch.launcher import launch
-from labkit.lessons.pipeline_p2p import overlap
-from labkit.lessons.pipeline_p2p.exchange import in_order
-from labkit.lessons.pipeline_p2p.programs import (
+from course.comm.collectives import ping_pong
+from course.comm.sharing import Activity, Period, play
+from course.lessons.pipeline_p2p import overlap
+from course.lessons.pipeline_p2p.exchange import in_order
+from course.lessons.pipeline_p2p.programs import (
     DESTINATIONS,
     MODES,
     Copies,
@@ -28,17 +26,19 @@ from labkit.lessons.pipeline_p2p.programs import (
     train,
     wait_ends_early,
 )
-from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Schedule, programs
-from labkit.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
-from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.runs import (
+from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Schedule, programs
+from course.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
+from course.runs import (
     Say,
     measured_or_recorded,
     quiet,
     repeat_if_disturbed,
     watched,
 )
+from labkit.fabric.fabric import Fabric
+from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
+from labkit.ranks.launcher import launch
 
 NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"

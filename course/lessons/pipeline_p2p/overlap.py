@@ -2,7 +2,7 @@
 
 With gloo, a CPU pushes the bytes. On a GPU, NCCL's send is a kernel: it takes multiprocessors (SMs)
 and memory bandwidth; a copy to pinned host memory runs on a copy engine, which has neither
-(`labkit.measure.gpu.beside`).
+(`course.gpus.beside`).
 """
 
 import math
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from labkit.launch import affinity
 from labkit.measure import sched
+from labkit.ranks import affinity
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from functools import cache
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.pipeline_p2p import published
-from labkit.lessons.pipeline_p2p.experiment import case_name
-from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, ideal_bubble, programs
-from labkit.lessons.pipeline_p2p.simulator import Costs, Deadlock, StepTimeline, simulate_programs
+from course.lessons.pipeline_p2p import published
+from course.lessons.pipeline_p2p.experiment import case_name
+from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, ideal_bubble, programs
+from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, StepTimeline, simulate_programs
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
 from labkit.show.plots import bars, describe, line, new_axes, new_figure, stamp, style

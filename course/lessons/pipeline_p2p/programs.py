@@ -19,8 +19,8 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from labkit.lessons.pipeline_p2p.exchange import Mailbox, Queues, in_order
-from labkit.lessons.pipeline_p2p.schedules import (
+from course.lessons.pipeline_p2p.exchange import Mailbox, Queues, in_order
+from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
     Program,

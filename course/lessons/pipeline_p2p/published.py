@@ -1,6 +1,6 @@
 """The figures of lesson 05's thread, as they stand there, and what NCCL's source says of it."""
 
-from labkit.measure.published import Published, Source
+from course.published import Published, Source
 
 THREAD = Source(
     "PyTorch developer forum, Memcpy based P2P communication for pipeline parallelism instead NCCL",

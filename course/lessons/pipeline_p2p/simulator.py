@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import networkx as nx
 
-from labkit.comm.sharing import Activity, Period, play
-from labkit.lessons.pipeline_p2p.schedules import (
+from course.comm.sharing import Activity, Period, play
+from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
     Program,

@@ -1,6 +1,6 @@
 """Lesson 00: start here."""
 
-from labkit.course.lessons import Lesson
+from course.catalogue import Lesson
 
 LESSON = Lesson(
     number="00",

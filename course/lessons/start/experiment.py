@@ -8,14 +8,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.comm import collectives
-from labkit.comm.collectives import my_device
-from labkit.comm.costs import AlphaBeta
-from labkit.launch.launcher import launch
-from labkit.launch.machine import Machine
-from labkit.measure import runs, sched, timing
+from course import runs
+from course.comm import collectives
+from course.comm.collectives import my_device
+from course.comm.costs import AlphaBeta
+from labkit.measure import sched, timing
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
+from labkit.ranks.launcher import launch
+from labkit.ranks.machine import Machine
 
 NAME = "passport"
 TITLE = "What this machine can do"

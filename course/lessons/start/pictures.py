@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.comm.costs import AlphaBeta
-from labkit.lessons.start.experiment import passport
+from course.comm.costs import AlphaBeta
+from course.lessons.start.experiment import passport
 from labkit.measure.records import Record
 from labkit.show import plots
 

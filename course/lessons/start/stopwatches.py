@@ -1,6 +1,6 @@
 """The game of lesson 00: wrong stopwatches. Say what is wrong with each; then see."""
 
-from labkit.course import ledger
+from course import ledger
 
 FAULTS = {
     "A": "it waits for a rank that comes late",

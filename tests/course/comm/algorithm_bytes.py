@@ -1,4 +1,4 @@
-"""Which rank sends how much to which, exactly, for every algorithm in `labkit.comm.algorithms`.
+"""Which rank sends how much to which, exactly, for every algorithm in `course.comm.algorithms`.
 
 Each function returns int64 of shape (n, n), row = sender, column = receiver, in *elements*, so that
 a tensor that does not divide evenly is right to the last one, too. The wire meter is the judge.

@@ -5,12 +5,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.comm import algorithms
+from course.comm.algorithms import two_levels
+from course.comm.collectives import COLLECTIVES, pattern, total
 from labkit import launch
-from labkit.comm import algorithms
-from labkit.comm.algorithms import two_levels
-from labkit.comm.collectives import COLLECTIVES, pattern, total
 from labkit.measure import wire
-from tests.comm import algorithm_bytes
+from tests.course.comm import algorithm_bytes
 
 ALL_REDUCES = [name for name in algorithms.__all__ if name.endswith("all_reduce")]
 ALL_REDUCES += ["all_reduce_by_exchange"]

@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.comm import algorithms, costs
+from course.comm.algorithms import two_levels
+from course.comm.collectives import ping_pong
+from course.lessons.equivalent_collectives.programs import ALL
 from labkit import launch
-from labkit.comm import algorithms, costs
-from labkit.comm.algorithms import two_levels
-from labkit.comm.collectives import ping_pong
 from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.lessons.equivalent_collectives.programs import ALL
 from labkit.measure import timing, wire
 
 pytestmark = pytest.mark.timed

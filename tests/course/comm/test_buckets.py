@@ -2,8 +2,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.comm import buckets, shapes
 from labkit import launch
-from labkit.comm import buckets, shapes
 
 
 def test_every_tensor_is_in_one_bucket_and_no_bucket_is_over_the_cap():

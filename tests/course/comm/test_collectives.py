@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.comm.collectives import COLLECTIVES, Buffers, WrongAnswer, pattern, ping_pong, total
 from labkit import launch
-from labkit.comm.collectives import COLLECTIVES, Buffers, WrongAnswer, pattern, ping_pong, total
 from labkit.measure import timing
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from pytest import approx, mark
 
-from labkit.comm import costs as cost
-from labkit.comm.costs import AlphaBeta
-from tests.comm import algorithm_bytes as sent
+from course.comm import costs as cost
+from course.comm.costs import AlphaBeta
+from tests.course.comm import algorithm_bytes as sent
 
 ALPHA, BETA, GAMMA = 1e-4, 1e-9, 1e-11
 

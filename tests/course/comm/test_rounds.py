@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.comm import algorithms, costs
+from course.comm.collectives import pattern
+from course.comm.rounds import Message, rounds
 from labkit import launch
-from labkit.comm import algorithms, costs
-from labkit.comm.collectives import pattern
 from labkit.measure import wire
 from labkit.measure.calls import Call
-from labkit.measure.rounds import Message, rounds
 
 
 def program(name, numel, kwargs):

@@ -1,4 +1,4 @@
-from labkit.comm import shapes
+from course.comm import shapes
 
 
 def test_vgg11_has_the_counts_of_the_forum_thread():

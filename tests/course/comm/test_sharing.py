@@ -1,6 +1,6 @@
 import pytest
 
-from labkit.comm.sharing import Activity, max_min, play
+from course.comm.sharing import Activity, max_min, play
 
 
 def test_max_min_by_hand():

@@ -3,8 +3,8 @@
 import pytest
 import torch.distributed as dist
 
-from labkit.comm import waiting
-from labkit.launch import launcher, one_gpu
+from course.comm import waiting
+from labkit.ranks import launcher, one_gpu
 
 needs_shared_gpu = pytest.mark.skipif(bool(one_gpu.why_not()), reason=one_gpu.why_not())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib import pyplot
 from pytest import raises
 
-from labkit.course.checking import ClaimFailed
+from course.checking import ClaimFailed
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 

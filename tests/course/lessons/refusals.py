@@ -2,7 +2,7 @@
 
 from pytest import raises
 
-from labkit.course.checking import CheckFailed
+from course.checking import CheckFailed
 
 
 def said(check, *given):

@@ -7,18 +7,18 @@ import re
 
 from pytest import mark, xfail
 
-from labkit.course import author, lessons, notebooks
+from course import author, catalogue, notebooks
+from course.published import Published, Source
 from labkit.measure import records
-from labkit.measure.published import Published, Source
 
-LESSONS = lessons.find()
+LESSONS = catalogue.find()
 SOURCED = [name for name in LESSONS if importlib.util.find_spec(f"{name}.published")]
 STATED = (
     "gradient_all_reduce", "coalesced_broadcast", "p2p_topology", "pipeline_p2p",
     "equivalent_collectives",
 )  # fmt: skip
 """Lessons whose figures all stand in the words that are quoted; those of others are in logs."""
-RECORDINGS = sorted((lessons.ROOT / "labkit" / "lessons").glob("*/recording.json"))
+RECORDINGS = sorted((catalogue.ROOT / "labkit" / "lessons").glob("*/recording.json"))
 
 
 def values(value):
@@ -59,7 +59,7 @@ def test_published_figures_have_words_and_an_address(name):
 
 @mark.parametrize("lesson", STATED)
 def test_the_figures_stand_in_their_quotations(lesson):
-    module = importlib.import_module(f"labkit.lessons.{lesson}.published")
+    module = importlib.import_module(f"course.lessons.{lesson}.published")
     found = [value for value in values([*vars(module).values()]) if isinstance(value, Published)]
     for figure in found:
         stated = [float(word) for word in re.findall(r"\d*\.?\d+", figure.quotation)]
@@ -85,10 +85,10 @@ def stamps(source):
 
 @mark.parametrize(("name", "lesson"), LESSONS.items(), ids=[x.number for x in LESSONS.values()])
 def test_only_figures_with_a_source_are_stamped_published(name, lesson):
-    folder = lessons.ROOT / name.replace(".", "/")
+    folder = catalogue.ROOT / name.replace(".", "/")
     texts = [path.read_text() for path in folder.glob("*.py")]
     for kind in (author.LESSONS, author.SOLUTIONS):
-        if path := lesson.notebook(lessons.ROOT / kind):
+        if path := lesson.notebook(catalogue.ROOT / kind):
             cells = notebooks.read(path).cells
             texts += [cell.source for cell in cells if cell.cell_type == "code"]
     found = [line for text in texts for line in stamps(text)]

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import all_reduce as total
 
-from labkit.lessons.casebook import on_links, programs
+from course.lessons.casebook import on_links, programs
 
 # --- 8.1
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from labkit.__main__ import main
-from labkit.lessons.casebook import cases, observe, on_links, pictures, published
-from labkit.lessons.casebook.cases import CASES
-from labkit.lessons.casebook.observe import INSTRUMENTS
-from labkit.lessons.casebook.ward import Lanes, Ward, run
+from course.__main__ import main
+from course.lessons.casebook import cases, observe, on_links, pictures, published
+from course.lessons.casebook.cases import CASES
+from course.lessons.casebook.observe import INSTRUMENTS
+from course.lessons.casebook.ward import Lanes, Ward, run
 from labkit.measure.tables import Table
 from labkit.show import alt_text
 from tests.fabric.test_fabric import needs_hosts
-from tests.launch import leftovers
+from tests.ranks import leftovers
 
 NAMES = [
     pytest.param(name, marks=needs_hosts if case.fabric else ()) for name, case in CASES.items()

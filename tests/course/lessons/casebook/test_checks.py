@@ -4,9 +4,9 @@ from collections import ChainMap
 
 import pytest
 
-from labkit.course.checking import CheckFailed
-from labkit.lessons.casebook import checks
-from tests.lessons.casebook import answers
+from course.checking import CheckFailed
+from course.lessons.casebook import checks
+from tests.course.lessons.casebook import answers
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 from pytest import mark
 
-from labkit.course import checking
-from labkit.lessons.casebook import published
-from labkit.measure.published import Published
-from tests.lessons.cells import Cells, Ledger
+from course import checking
+from course.lessons.casebook import published
+from course.published import Published
+from tests.course.lessons.cells import Cells, Ledger
 
 LESSON = Cells("08_casebook", ledger=Ledger(), checking=checking)
 CONNECT = published.CONNECT

@@ -13,10 +13,10 @@ import torch.distributed as dist
 from torch.distributed import all_gather_object as gather_objects
 from torch.distributed import broadcast
 
-from labkit.comm import buckets
-from labkit.lessons.coalesced_broadcast import checks
-from labkit.lessons.coalesced_broadcast.model import Coalescing
-from tests.lessons.refusals import said
+from course.comm import buckets
+from course.lessons.coalesced_broadcast import checks
+from course.lessons.coalesced_broadcast.model import Coalescing
+from tests.course.lessons.refusals import said
 
 
 def caught(check, answer, words):

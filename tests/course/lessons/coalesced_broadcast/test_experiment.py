@@ -1,14 +1,14 @@
 import pytest
 
+from course.comm.shapes import resnet50
+from course.lessons.coalesced_broadcast import experiment as problem
+from course.lessons.coalesced_broadcast import pictures
+from course.lessons.coalesced_broadcast.model import Coalescing
+from course.lessons.coalesced_broadcast.programs import CASES, ONE_BY_ONE, digests, fit
+from course.runs import by_case
 from labkit import launch
-from labkit.comm.shapes import resnet50
 from labkit.fabric.fabric import SWITCH
-from labkit.lessons.coalesced_broadcast import experiment as problem
-from labkit.lessons.coalesced_broadcast import pictures
-from labkit.lessons.coalesced_broadcast.model import Coalescing
-from labkit.lessons.coalesced_broadcast.programs import CASES, ONE_BY_ONE, digests, fit
 from labkit.measure.records import Tier, load
-from labkit.measure.runs import by_case
 from labkit.show.alt_text import text_of
 
 FIXED = ("1 MB", "10 MB", "25 MB", "250 MB")

@@ -1,4 +1,4 @@
-from labkit.lessons.coalesced_broadcast.model import Coalescing, flow, peak_bytes
+from course.lessons.coalesced_broadcast.model import Coalescing, flow, peak_bytes
 
 
 def test_flow_of_equal_items_is_filling_plus_the_slowest_machine():

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from pytest import mark, raises
 
-from labkit.course import checking
-from labkit.lessons.eighty_gpus import experiment
+from course import checking
+from course.lessons.eighty_gpus import experiment
+from course.runs import by_case
 from labkit.measure import records
-from labkit.measure.runs import by_case
-from tests.lessons.cells import Cells, Ledger
+from tests.course.lessons.cells import Cells, Ledger
 
 LESSON = Cells("07_eighty_gpus", ledger=Ledger(), checking=checking, experiment=experiment)
 ONE, EACH, LEVELS, ALL = experiment.CASES

@@ -3,9 +3,9 @@ import statistics
 
 import pytest
 
-from labkit.lessons.eighty_gpus import experiment, model, pictures, programs, published
+from course.lessons.eighty_gpus import experiment, model, pictures, programs, published
+from course.runs import by_case
 from labkit.measure.records import Tier
-from labkit.measure.runs import by_case
 from labkit.show import alt_text
 from tests.fabric.test_fabric import needs_hosts
 

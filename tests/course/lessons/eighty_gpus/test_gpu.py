@@ -5,10 +5,10 @@ import functools
 import pytest
 import torch
 
-from labkit.__main__ import main
-from labkit.course import author, lessons
-from labkit.lessons.eighty_gpus import gpu, pictures
-from labkit.measure import gpu as one
+from course import author, catalogue
+from course import gpus as one
+from course.__main__ import main
+from course.lessons.eighty_gpus import gpu, pictures
 from labkit.measure import records
 from labkit.show import alt_text
 
@@ -28,11 +28,11 @@ def test_without_a_gpu_it_says_what_it_would_do(capsys, tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is something to record")
 def test_nothing_is_recorded_where_nothing_was_measured():
     with pytest.raises(RuntimeError, match="nothing was measured here"):
-        author.record(lessons.experiment("gpu"))
+        author.record(catalogue.experiment("gpu"))
 
 
 def test_every_part_of_the_plan_belongs_to_lessons_that_there_are():
-    numbers = {lesson.number for lesson in lessons.find().values()}
+    numbers = {lesson.number for lesson in catalogue.find().values()}
     assert {number for lesson, *_ in gpu.PLAN for number in lesson.split(", ")} <= numbers
 
 

@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, isend
 
-from labkit.course.checking import CheckFailed
-from labkit.lessons.eighty_gpus import checks
-from labkit.lessons.eighty_gpus.programs import all_reduce_along_rings
+from course.checking import CheckFailed
+from course.lessons.eighty_gpus import checks
+from course.lessons.eighty_gpus.programs import all_reduce_along_rings
 
 
 def right_law(collective, hosts, gpus, cards, card):

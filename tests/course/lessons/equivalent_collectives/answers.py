@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import irecv, isend, recv, send
 
-from labkit.comm import algorithms, costs
-from labkit.course import checking
+from course import checking
+from course.comm import algorithms, costs
 
 
 def exchange(outgoing, incoming, *, dst, src):

@@ -3,21 +3,21 @@ import sys
 import numpy as np
 import pytest
 
-from labkit.fabric.fabric import FabricUnavailable
-from labkit.launch import machine
-from labkit.lessons.equivalent_collectives import (
+from course.lessons.equivalent_collectives import (
     experiment,
     pictures,
     programs,
     published,
     rounds_or_bytes,
 )
-from labkit.lessons.equivalent_collectives.experiment import Setting
+from course.lessons.equivalent_collectives.experiment import Setting
+from course.runs import by_case
+from labkit.fabric.fabric import FabricUnavailable
 from labkit.measure import wire
 from labkit.measure.records import Tier
-from labkit.measure.runs import by_case
+from labkit.ranks import machine
 from labkit.show import plots
-from tests.comm import algorithm_bytes
+from tests.course.comm import algorithm_bytes
 
 LOCAL = 4 * 2 * 4096 * 4  # bytes that divide by 2 x 4096 x 4 ranks
 HERE = Setting(nbytes=LOCAL, rate=None)

@@ -2,7 +2,7 @@
 
 import re
 
-from labkit.lessons.equivalent_collectives import published
+from course.lessons.equivalent_collectives import published
 
 
 def test_the_table_has_twenty_steps_whose_sums_are_the_published_ones():

@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from labkit.comm import algorithms
-from labkit.course import checking, notebooks
-from labkit.course.checking import CheckFailed
-from labkit.course.lessons import ROOT
-from labkit.lessons.equivalent_collectives import checks
-from tests.lessons.equivalent_collectives import answers
+from course import checking, notebooks
+from course.catalogue import ROOT
+from course.checking import CheckFailed
+from course.comm import algorithms
+from course.lessons.equivalent_collectives import checks
+from tests.course.lessons.equivalent_collectives import answers
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp, all_gather_object, all_reduce, barrier
 
-from labkit.lessons.gloo_scaling import programs
+from course.lessons.gloo_scaling import programs
 
 # 1.1: the stopwatch
 

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from pytest import mark
 
-from labkit.launch.machine import Machine
-from labkit.lessons.gloo_scaling import experiment, model, programs
-from labkit.measure import records, runs, timing
+from course import runs
+from course.lessons.gloo_scaling import experiment, model, programs
+from labkit.measure import records, timing
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
-from tests.lessons.cells import Cells, Ledger
+from labkit.ranks.machine import Machine
+from tests.course.lessons.cells import Cells, Ledger
 
 LESSON = Cells(
     "01_gloo_scaling", ledger=Ledger(), torch=torch, timing=timing, train=None, can_measure=True

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 from pytest import approx, fixture, mark
 
+from course.lessons.gloo_scaling import experiment, model, pictures, programs, published
+from course.lessons.gloo_scaling.programs import place
 from labkit import launch
-from labkit.launch import affinity
-from labkit.launch.machine import Machine
-from labkit.lessons.gloo_scaling import experiment, model, pictures, programs, published
-from labkit.lessons.gloo_scaling.programs import place
 from labkit.measure import sched
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.ranks import affinity
+from labkit.ranks.machine import Machine
 from labkit.show import alt_text
 
 needs_affinity = mark.skipif(not affinity.available(), reason="this system has no affinity")

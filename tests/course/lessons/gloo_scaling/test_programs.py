@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from pytest import mark
 
+from course.lessons.gloo_scaling import programs
+from course.lessons.gloo_scaling.programs import Pair, SharedMemory
 from labkit import launch
-from labkit.lessons.gloo_scaling import programs
-from labkit.lessons.gloo_scaling.programs import Pair, SharedMemory
 
 SAME_SUMS = ["blocking", "one group", "async_op", "fused", "shared memory"]
 SHAPES = [(10, 10), (1,), (3, 5, 7), (), (129,)]

@@ -7,10 +7,10 @@ from unittest import mock
 import torch
 from pytest import mark, raises
 
-from labkit.course.checking import CheckFailed
-from labkit.course.lessons import ROOT
-from labkit.lessons.gloo_scaling import checks
-from tests.lessons.gloo_scaling import answers
+from course.catalogue import ROOT
+from course.checking import CheckFailed
+from course.lessons.gloo_scaling import checks
+from tests.course.lessons.gloo_scaling import answers
 
 
 def caught(check, *given):
@@ -281,8 +281,8 @@ def test_each_wrong_shared_sum_is_named(answer):
 @mark.parametrize("delay", ["comes late", "dawdles when woken", "dawdles after waking"])
 def test_a_right_shared_sum_is_never_held_up(delay):
     """The scripted delays must end because the partner went on, not because patience did."""
+    from course.lessons.gloo_scaling import meetings
     from labkit import launch
-    from labkit.lessons.gloo_scaling import meetings
 
     def turns():
         start = time.perf_counter()

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import all_reduce
 
-from labkit.comm import shapes
-from labkit.comm.buckets import plan as reference_plan
-from labkit.course.checking import CheckFailed
-from labkit.lessons.gradient_all_reduce import checks
-from tests.lessons.refusals import said
+from course.checking import CheckFailed
+from course.comm import shapes
+from course.comm.buckets import plan as reference_plan
+from course.lessons.gradient_all_reduce import checks
+from tests.course.lessons.refusals import said
 
 
 def caught(check, answer, words):

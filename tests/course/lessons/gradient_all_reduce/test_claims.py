@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from labkit.course.checking import ClaimFailed
-from labkit.lessons.gradient_all_reduce import experiment as problem
-from labkit.lessons.gradient_all_reduce.faults import Fault
-from labkit.lessons.gradient_all_reduce.model import expected_latest
-from labkit.lessons.gradient_all_reduce.programs import (
+from course.checking import ClaimFailed
+from course.lessons.gradient_all_reduce import experiment as problem
+from course.lessons.gradient_all_reduce.faults import Fault
+from course.lessons.gradient_all_reduce.model import expected_latest
+from course.lessons.gradient_all_reduce.programs import (
     BARRIER,
     COMPRESSED,
     DELAYS,
@@ -19,10 +19,10 @@ from labkit.lessons.gradient_all_reduce.programs import (
     SWEEP,
     THREAD,
 )
+from course.runs import by_case
 from labkit.measure.records import load
-from labkit.measure.runs import by_case
 from labkit.measure.timeline import Timeline
-from tests.lessons.cells import Cells
+from tests.course.lessons.cells import Cells
 
 CELLS = Cells("02_gradient_all_reduce")
 RUNS = by_case(load(problem.RECORDING, recorded=True))

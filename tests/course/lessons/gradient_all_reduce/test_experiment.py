@@ -2,10 +2,9 @@ import threading
 
 import pytest
 
-from labkit.fabric.fabric import SWITCH
-from labkit.lessons.gradient_all_reduce import experiment as problem
-from labkit.lessons.gradient_all_reduce import pictures
-from labkit.lessons.gradient_all_reduce.programs import (
+from course.lessons.gradient_all_reduce import experiment as problem
+from course.lessons.gradient_all_reduce import pictures
+from course.lessons.gradient_all_reduce.programs import (
     CASES,
     DELAYS,
     FINAL,
@@ -17,15 +16,16 @@ from labkit.lessons.gradient_all_reduce.programs import (
     prefetched,
     vgg11,
 )
+from course.runs import by_case
+from labkit.fabric.fabric import SWITCH
 from labkit.measure.records import Tier, load
-from labkit.measure.runs import by_case
 from labkit.show.alt_text import text_of
 
 SMALL = Workload(delay=0.25, picture=32, batch=4)
 
 
 def test_the_model_has_the_parameters_of_the_shapes():
-    from labkit.comm import shapes
+    from course.comm import shapes
 
     workload = Workload()
     specs = shapes.vgg11(width=workload.width, classes=workload.classes)

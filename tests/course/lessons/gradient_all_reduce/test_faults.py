@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from course.lessons.gradient_all_reduce import faults
+from course.lessons.gradient_all_reduce.faults import CAUSES, Fault
+from course.lessons.gradient_all_reduce.programs import Storage, Workload
 from labkit import launch
-from labkit.lessons.gradient_all_reduce import faults
-from labkit.lessons.gradient_all_reduce.faults import CAUSES, Fault
-from labkit.lessons.gradient_all_reduce.programs import Storage, Workload
 
 
 def watch(fault, forwards=3):

@@ -3,7 +3,7 @@ import statistics
 
 import pytest
 
-from labkit.lessons.gradient_all_reduce import model
+from course.lessons.gradient_all_reduce import model
 
 
 def test_the_wire_takes_buckets_in_turn():

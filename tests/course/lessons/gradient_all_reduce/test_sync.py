@@ -6,8 +6,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from course.lessons.gradient_all_reduce.sync import AfterBackward, DuringBackward
 from labkit import launch
-from labkit.lessons.gradient_all_reduce.sync import AfterBackward, DuringBackward
 from labkit.measure.trace import Tracer
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from labkit.lessons.hang_clinic.checks import CAUSES, Diagnosis, check_diagnosis
-from labkit.lessons.hang_clinic.programs import PATIENTS
-from tests.lessons import refusals
+from course.lessons.hang_clinic.checks import CAUSES, Diagnosis, check_diagnosis
+from course.lessons.hang_clinic.programs import PATIENTS
+from tests.course.lessons import refusals
 
 RIGHT = {
     "uneven batches": [Diagnosis(2, "all_reduce", "uneven work")],

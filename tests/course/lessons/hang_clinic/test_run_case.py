@@ -1,7 +1,7 @@
 import pytest
 
-from labkit.lessons.hang_clinic.programs import PATIENTS
-from labkit.lessons.hang_clinic.run_case import open_up, run_case
+from course.lessons.hang_clinic.programs import PATIENTS
+from course.lessons.hang_clinic.run_case import open_up, run_case
 
 EXPECTED = {
     "uneven batches": ("hang", "hang"),

@@ -215,7 +215,7 @@ def never_sends(tensor, way, chunk, length):
 
 
 def labkits_own(tensor, way, chunk, length):
-    from labkit.lessons.p2p_topology.programs import carry
+    from course.lessons.p2p_topology.programs import carry
 
     carry(tensor, [way], chunk=chunk)
 

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from labkit.course import checking, notebooks
-from labkit.course.lessons import ROOT
-from labkit.lessons.p2p_topology import checks, flows
-from labkit.lessons.p2p_topology.topology import Topology
+from course import checking, notebooks
+from course.catalogue import ROOT
+from course.lessons.p2p_topology import checks, flows
+from course.lessons.p2p_topology.topology import Topology
+from tests.course.lessons.p2p_topology import answers
+from tests.course.lessons.refusals import said
 from tests.fabric.test_fabric import needs_hosts
-from tests.lessons.p2p_topology import answers
-from tests.lessons.refusals import said
 
 SOLUTIONS = notebooks.read(ROOT / "solutions" / "04_p2p_topology.ipynb")
 

@@ -5,12 +5,13 @@ import os
 
 import pytest
 
-from labkit.course.checking import ClaimFailed
-from labkit.lessons.p2p_topology import experiment, published
-from labkit.lessons.p2p_topology.topology import NVSWITCH
-from labkit.measure import records, runs
-from labkit.measure.published import Published
-from tests.lessons.cells import Cells
+from course import runs
+from course.checking import ClaimFailed
+from course.lessons.p2p_topology import experiment, published
+from course.lessons.p2p_topology.topology import NVSWITCH
+from course.published import Published
+from labkit.measure import records
+from tests.course.lessons.cells import Cells
 
 CELLS = Cells("04_p2p_topology").sources
 FOUND = runs.by_case(records.load(experiment.RECORDING, recorded=True))

@@ -2,9 +2,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from labkit.course.lessons import ROOT
-from labkit.lessons.p2p_topology import experiment, gpu
-from labkit.measure import records, runs
+from course import runs
+from course.catalogue import ROOT
+from course.lessons.p2p_topology import experiment, gpu
+from labkit.measure import records
 from labkit.measure.records import Tier
 from tests.fabric.test_fabric import needs_hosts
 

@@ -4,9 +4,9 @@ from collections import Counter
 import networkx as nx
 import pytest
 
-from labkit.lessons.p2p_topology import flows
-from labkit.lessons.p2p_topology.flows import Cluster, Ring, best_chunk, best_ring, relay_time
-from labkit.lessons.p2p_topology.topology import (
+from course.lessons.p2p_topology import flows
+from course.lessons.p2p_topology.flows import Cluster, Ring, best_chunk, best_ring, relay_time
+from course.lessons.p2p_topology.topology import (
     DGX1,
     NVSWITCH,
     PCIE_TREE,

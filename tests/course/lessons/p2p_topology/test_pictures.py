@@ -2,9 +2,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.lessons.p2p_topology import flows, pictures
-from labkit.lessons.p2p_topology.experiment import RECORDING
-from labkit.lessons.p2p_topology.topology import PRESETS, PUZZLE, Topology
+from course.lessons.p2p_topology import flows, pictures
+from course.lessons.p2p_topology.experiment import RECORDING
+from course.lessons.p2p_topology.topology import PRESETS, PUZZLE, Topology
 from labkit.measure import records
 from labkit.show import alt_text
 

@@ -1,8 +1,8 @@
 import torch
 import torch.distributed as dist
 
+from course.lessons.p2p_topology.programs import carry, split
 from labkit import launch
-from labkit.lessons.p2p_topology.programs import carry, split
 
 CASES = [
     (1, [[0, 1]], None, 1),

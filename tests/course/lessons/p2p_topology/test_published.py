@@ -2,8 +2,8 @@
 
 import pytest
 
-from labkit.lessons.p2p_topology import published
-from labkit.lessons.p2p_topology.topology import PUZZLE, nvlinks
+from course.lessons.p2p_topology import published
+from course.lessons.p2p_topology.topology import PUZZLE, nvlinks
 
 
 @pytest.mark.parametrize("name", ["ON", "OFF", "BOTH_ON"])

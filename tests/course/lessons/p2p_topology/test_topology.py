@@ -1,6 +1,6 @@
 import pytest
 
-from labkit.lessons.p2p_topology.topology import (
+from course.lessons.p2p_topology.topology import (
     DGX1,
     NVSWITCH,
     PCIE_TREE,

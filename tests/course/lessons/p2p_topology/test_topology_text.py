@@ -1,7 +1,7 @@
 import pytest
 
-from labkit.lessons.p2p_topology.topology import PUZZLE_TEXT
-from labkit.lessons.p2p_topology.topology_text import (
+from course.lessons.p2p_topology.topology import PUZZLE_TEXT
+from course.lessons.p2p_topology.topology_text import (
     TopologyTextError,
     read_bandwidths,
     read_topology,

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, recv
 
-from labkit.lessons.pipeline_p2p import simulator
-from labkit.lessons.pipeline_p2p.schedules import Batch, Task, activation
+from course.lessons.pipeline_p2p import simulator
+from course.lessons.pipeline_p2p.schedules import Batch, Task, activation
 
 # 5.1: right
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from labkit.lessons.pipeline_p2p import checks
-from labkit.lessons.pipeline_p2p.checks import (
+from course.lessons.pipeline_p2p import checks
+from course.lessons.pipeline_p2p.checks import (
     check_consume,
     check_exposed,
     check_find_cycle,
     check_inference_program,
 )
-from tests.lessons.pipeline_p2p import answers
-from tests.lessons.refusals import said
+from tests.course.lessons.pipeline_p2p import answers
+from tests.course.lessons.refusals import said
 
 RIGHT = [
     (check_find_cycle, answers.by_recursion),

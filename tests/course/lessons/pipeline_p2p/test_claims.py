@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from labkit.course.checking import ClaimFailed, claim
-from labkit.launch.errors import LaunchTimeout
-from labkit.lessons.pipeline_p2p import experiment, pictures
-from labkit.lessons.pipeline_p2p.schedules import Channel
+from course.checking import ClaimFailed, claim
+from course.lessons.pipeline_p2p import experiment, pictures
+from course.lessons.pipeline_p2p.schedules import Channel
+from course.runs import by_case
 from labkit.measure.records import load
-from labkit.measure.runs import by_case
 from labkit.measure.tables import Table
-from tests.lessons.cells import Cells
+from labkit.ranks.errors import LaunchTimeout
+from tests.course.lessons.cells import Cells
 
 LESSON = Cells("05_pipeline_p2p")
 TOOK = {

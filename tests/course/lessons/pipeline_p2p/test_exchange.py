@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.lessons.pipeline_p2p.exchange import Mailbox, Queues
 from labkit import LaunchTimeout, launch
-from labkit.lessons.pipeline_p2p.exchange import Mailbox, Queues
 
 
 class Note(NamedTuple):

@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from course.lessons.pipeline_p2p import experiment
+from course.lessons.pipeline_p2p.exchange import in_order
+from course.lessons.pipeline_p2p.programs import Stage, Workload, train
+from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Task, programs
 from labkit import launch
 from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.lessons.pipeline_p2p import experiment
-from labkit.lessons.pipeline_p2p.exchange import in_order
-from labkit.lessons.pipeline_p2p.programs import Stage, Workload, train
-from labkit.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Task, programs
 from labkit.measure.records import load
 
 FAST = Workload(rows=8, width=16, forward=0.0, backward=0.0)

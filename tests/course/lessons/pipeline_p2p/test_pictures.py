@@ -1,11 +1,11 @@
 import pytest
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from labkit.lessons.pipeline_p2p import experiment, pictures, published
-from labkit.lessons.pipeline_p2p.schedules import Channel, one_f_one_b
-from labkit.lessons.pipeline_p2p.simulator import Costs, simulate
+from course.lessons.pipeline_p2p import experiment, pictures, published
+from course.lessons.pipeline_p2p.schedules import Channel, one_f_one_b
+from course.lessons.pipeline_p2p.simulator import Costs, simulate
+from course.runs import by_case
 from labkit.measure.records import load
-from labkit.measure.runs import by_case
 from labkit.show import alt_text
 
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.lessons.pipeline_p2p import programs
 from labkit import LaunchTimeout, launch
 from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.lessons.pipeline_p2p import programs
 
 EXPECTED = [True, False, True, True, False, True, True]
 

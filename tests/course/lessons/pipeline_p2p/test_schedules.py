@@ -1,6 +1,6 @@
 import pytest
 
-from labkit.lessons.pipeline_p2p.schedules import (
+from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
     InvalidProgram,
@@ -13,7 +13,7 @@ from labkit.lessons.pipeline_p2p.schedules import (
     one_f_one_b,
     programs,
 )
-from labkit.lessons.pipeline_p2p.simulator import find_cycle, find_deadlock, waits
+from course.lessons.pipeline_p2p.simulator import find_cycle, find_deadlock, waits
 
 BUILDERS = [gpipe, one_f_one_b, eager_1f1b]
 

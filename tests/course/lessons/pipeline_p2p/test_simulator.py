@@ -1,6 +1,6 @@
 import pytest
 
-from labkit.lessons.pipeline_p2p.schedules import (
+from course.lessons.pipeline_p2p.schedules import (
     Channel,
     eager_1f1b,
     gpipe,
@@ -8,7 +8,7 @@ from labkit.lessons.pipeline_p2p.schedules import (
     one_f_one_b,
     programs,
 )
-from labkit.lessons.pipeline_p2p.simulator import Costs, Deadlock, simulate, simulate_programs
+from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, simulate, simulate_programs
 
 FREE = Costs(forward=1.0, backward=2.0)
 SLOW_LINK = Costs(forward=1.0, backward=2.0, nbytes=1.0, rate=1.0)

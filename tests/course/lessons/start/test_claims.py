@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 from pytest import mark
 
-from labkit.comm.costs import AlphaBeta
-from labkit.launch.errors import LaunchTimeout
-from labkit.lessons.start.experiment import Passport
+from course.comm.costs import AlphaBeta
+from course.lessons.start.experiment import Passport
 from labkit.measure import timing
 from labkit.measure.records import Provenance, Record, Tier, suspicious
-from tests.lessons.cells import Cells, Ledger
+from labkit.ranks.errors import LaunchTimeout
+from tests.course.lessons.cells import Cells, Ledger
 
 HERE = Provenance.here()
 SECONDS = {4 * 8**k: 5e-5 + 5e-10 * 4 * 8**k for k in range(9)}

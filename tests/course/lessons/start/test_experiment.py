@@ -2,9 +2,9 @@
 
 from pytest import approx, fixture, mark
 
-from labkit.launch.machine import Machine
-from labkit.lessons.start import experiment
+from course.lessons.start import experiment
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.ranks.machine import Machine
 
 
 def message(nbytes, samples, case="ping-pong"):

@@ -2,9 +2,9 @@
 
 from pytest import fixture, mark
 
-from labkit.course import ledger
-from labkit.lessons.start import stopwatches
-from labkit.lessons.start.stopwatches import ANSWERS, FAULTS, wrong_with
+from course import ledger
+from course.lessons.start import stopwatches
+from course.lessons.start.stopwatches import ANSWERS, FAULTS, wrong_with
 
 
 @fixture(autouse=True)

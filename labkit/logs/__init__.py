@@ -1,0 +1,1 @@
+"""What other tools wrote: their logs as records, and a page that reads them."""

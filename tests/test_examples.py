@@ -6,11 +6,13 @@ import pkgutil
 
 from pytest import mark
 
+import course
 import labkit
 
 MODULES = sorted(
     module.name
-    for module in pkgutil.walk_packages(labkit.__path__, "labkit.")
+    for package in (labkit, course)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.endswith("__main__")
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -85,11 +85,11 @@ TOY = {
 def course(tmp_path_factory):
     """A copy of the course with a toy lesson: a folder, a notebook, a solution; nothing else."""
     copy = tmp_path_factory.mktemp("copy")
-    for name in ("labkit", "notebooks", "solutions", "exercises"):
+    for name in ("labkit", "course", "notebooks", "solutions", "exercises"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "README.md", copy)
     for name, text in TOY.items():
-        path = copy / "labkit" / "lessons" / "toy" / name
+        path = copy / "course" / "lessons" / "toy" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(line.removeprefix(" " * 8) for line in text.split("\n")[1:]))
     title = cell("title", "# 09 · A toy", kind="markdown")
@@ -105,10 +105,10 @@ def course(tmp_path_factory):
     return copy
 
 
-def labkit(course: Path, *command: str) -> str:
+def run_course(course: Path, *command: str) -> str:
     variables = os.environ | {"PYTHONPATH": str(course), "LABKIT_LEDGER": str(course / "l.json")}
     done = subprocess.run(
-        [sys.executable, "-m", "labkit", *command], cwd=course, env=variables,
+        [sys.executable, "-m", "course", *command], cwd=course, env=variables,
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -117,18 +117,18 @@ def labkit(course: Path, *command: str) -> str:
 
 @mark.timeout(300)
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
-    assert "toy s" in labkit(course, "run", "toy", "--quick")
-    labkit(course, "report")
+    assert "toy s" in run_course(course, "run", "toy", "--quick")
+    run_course(course, "report")
     page = (course / "report.html").read_text()
     assert "A toy measures itself" in page and "A toy, drawn" in page
-    labkit(course, "course", "format")
-    labkit(course, "course", "sync")
-    assert ", 0 problems" in labkit(course, "course", "check")
+    run_course(course, "format")
+    run_course(course, "sync")
+    assert ", 0 problems" in run_course(course, "check")
     row = (
         "| 09 | [A toy](notebooks/09_toy.ipynb) | A ball that rolls | [1](exercises/09_toy.ipynb) |"
     )
     assert row in (course / "README.md").read_text()
-    assert "A toy" in labkit(course, "progress") and "0 of 1" in labkit(course, "progress")
+    assert "A toy" in run_course(course, "progress") and "0 of 1" in run_course(course, "progress")
 
 
 def test_the_lessons_stand_in_the_order_of_their_numbers():

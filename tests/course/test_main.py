@@ -16,7 +16,7 @@ def test_every_command_has_help_and_only_its_module_is_imported():
         with raises(SystemExit) as ended:
             main([name, "--help"])
         assert ended.value.code == 0
-    program = "import sys, labkit.__main__ as m\ntry: m.main(['--help'])\nexcept SystemExit: pass"
+    program = "import sys, course.__main__ as m\ntry: m.main(['--help'])\nexcept SystemExit: pass"
     program += "\nprint('torch' in sys.modules, 'matplotlib' in sys.modules)"
     code = [sys.executable, "-c", program]
     done = subprocess.run(code, capture_output=True, text=True, cwd=ROOT, check=True)

@@ -107,7 +107,7 @@ def test_runs_without_a_case_in_common_are_told_so(tmp_path):
 def test_the_report_takes_the_latest_of_each_experiment(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["report"]) == 1
-    assert "labkit run" in capsys.readouterr().err
+    assert "course run" in capsys.readouterr().err
     for day in ("20260101", "20260102"):
         measured(tmp_path / run.RUNS / day / "gloo-scaling.json")
     (found,) = run.found_runs()

@@ -7,8 +7,7 @@ one file of records.
 import functools
 from collections.abc import Sequence
 
-from course import gpus, runs
-from course.comm import waiting
+from course import gpus, runs, waiting
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.ranks import one_gpu, torchrun

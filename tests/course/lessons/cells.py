@@ -9,7 +9,7 @@ from pytest import raises
 
 from course.checking import ClaimFailed
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+NOTEBOOKS = Path(__file__).resolve().parents[3] / "notebooks"
 
 
 class Ledger:

@@ -18,7 +18,7 @@ STATED = (
     "equivalent_collectives",
 )  # fmt: skip
 """Lessons whose figures all stand in the words that are quoted; those of others are in logs."""
-RECORDINGS = sorted((catalogue.ROOT / "labkit" / "lessons").glob("*/recording.json"))
+RECORDINGS = sorted((catalogue.ROOT / "course" / "lessons").glob("*/recording.json"))
 
 
 def values(value):

@@ -163,7 +163,7 @@ def test_buttons_ask_and_diagnose(ledger):
 
 
 def test_the_notebook_plays_every_case():
-    notebook = Path(__file__).parents[3] / "notebooks/08_casebook.ipynb"
+    notebook = Path(__file__).parents[4] / "notebooks/08_casebook.ipynb"
     cells = json.loads(notebook.read_text())["cells"]
     code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     assert [name for name in CASES if f'CASES["{name}"]' not in code] == []

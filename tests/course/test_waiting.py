@@ -3,7 +3,7 @@
 import pytest
 import torch.distributed as dist
 
-from course.comm import waiting
+from course import waiting
 from labkit.ranks import launcher, one_gpu
 
 needs_shared_gpu = pytest.mark.skipif(bool(one_gpu.why_not()), reason=one_gpu.why_not())

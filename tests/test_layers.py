@@ -1,4 +1,4 @@
-"""Imports point one way: labkit knows no course, a lesson no other lesson; and the house stays small."""
+"""Imports point one way: labkit knows no course, a lesson no other lesson; the house is small."""
 
 import ast
 import subprocess

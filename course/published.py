@@ -1,6 +1,18 @@
-"""Figures that somebody else published: each with its unit, its words and its address."""
+"""Figures that somebody else published: each with its unit, its words and its address.
 
+A lesson keeps its own in one file, ``published.json``: a name for each figure, and under it
+``value`` (a number, or a list that stands together), ``unit``, ``quotation`` and ``source``, which
+has ``title``, ``address`` and ``when``. A source of several figures may stand once, by name, under
+``"sources"``; a figure then gives the name.
+"""
+
+import functools
+import json
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+_LESSONS = Path(__file__).with_name("lessons")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +39,40 @@ class Published:
     quotation: str
     """The source's own words around the figure, verbatim and short."""
     source: Source
+
+
+@functools.cache
+def load(lesson: str) -> MappingProxyType[str, Published]:
+    """Load the published figures of a lesson, by name.
+
+    Args:
+        lesson: The lesson's folder: ``load("gradient_all_reduce")["benchmark"].value``.
+
+    Raises:
+        ValueError: There is no such file, or an entry lacks a field; the message names it.
+    """
+    path = _LESSONS / lesson / "published.json"
+    if not path.exists():
+        raise ValueError(f"{lesson!r} has no published figures: there is no {path}.")
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    shared = entries.pop("sources", {})
+    return MappingProxyType({name: _figure(entries[name], shared, name) for name in entries})
+
+
+def sources(lesson: str) -> MappingProxyType[str, Source]:
+    """Load what stands under ``"sources"`` in a lesson's file, by name."""
+    entries = json.loads((_LESSONS / lesson / "published.json").read_text(encoding="utf-8"))
+    shared = entries.get("sources", {})
+    return MappingProxyType({name: Source(**source) for name, source in shared.items()})
+
+
+def _figure(entry: dict, shared: dict, name: str) -> Published:
+    value, source = entry.get("value"), entry.get("source")
+    try:
+        return Published(
+            value=tuple(value) if isinstance(value, list) else value,
+            source=Source(**(shared[source] if isinstance(source, str) else source)),
+            **{field: entry[field] for field in ("unit", "quotation")},
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the published figure {name!r} is not complete: {error}") from None

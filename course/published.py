@@ -56,17 +56,12 @@ def load(lesson: str) -> MappingProxyType[str, Published]:
         raise ValueError(f"{lesson!r} has no published figures: there is no {path}.")
     entries = json.loads(path.read_text(encoding="utf-8"))
     shared = entries.pop("sources", {})
-    return MappingProxyType({name: _figure(entries[name], shared, name) for name in entries})
+    return MappingProxyType(
+        {name: _figure(name, entry, shared=shared) for name, entry in entries.items()}
+    )
 
 
-def sources(lesson: str) -> MappingProxyType[str, Source]:
-    """Load what stands under ``"sources"`` in a lesson's file, by name."""
-    entries = json.loads((_LESSONS / lesson / "published.json").read_text(encoding="utf-8"))
-    shared = entries.get("sources", {})
-    return MappingProxyType({name: Source(**source) for name, source in shared.items()})
-
-
-def _figure(entry: dict, shared: dict, name: str) -> Published:
+def _figure(name: str, entry: dict, *, shared: dict) -> Published:
     value, source = entry.get("value"), entry.get("source")
     try:
         return Published(

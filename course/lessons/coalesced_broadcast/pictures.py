@@ -11,8 +11,8 @@ from course.comm import costs
 from course.comm.buckets import MB, PHASES, plan
 from course.comm.shapes import TensorSpec
 from course.lessons.coalesced_broadcast import experiment as problem
-from course.lessons.coalesced_broadcast import published
 from course.lessons.coalesced_broadcast.model import Coalescing
+from course.published import load
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
 from labkit.show import plots
@@ -31,7 +31,8 @@ from labkit.show.plots import (
 def puzzle(ax: Axes | None = None) -> Axes:
     """Draw what the pull request's author measured."""
     ax = new_axes("About 100 MB between two nodes", x="Time", xunit="ms", ax=ax, size=(8, 2.4))
-    figures = {"the original logic": published.ORIGINAL, "one broadcast": published.COALESCED}
+    published = load("coalesced_broadcast")
+    figures = {"the original logic": published["original"], "one broadcast": published["coalesced"]}
     bars(ax, list(figures), [1e3 * figure.value for figure in figures.values()], series=[1, 0])
     stamp_published(ax, *figures.values(), note="'a rough perf evaluation'")
     describe(ax, "Tensor by tensor 43.6 ms, in one coalesced broadcast 26.8 ms: 1.63 times as "

@@ -12,8 +12,9 @@ from course.comm.buckets import MB
 from course.comm.costs import AlphaBeta
 from course.comm.shapes import TensorSpec, vgg11
 from course.lessons.gradient_all_reduce import experiment as problem
-from course.lessons.gradient_all_reduce import model, published
+from course.lessons.gradient_all_reduce import model
 from course.lessons.gradient_all_reduce.programs import FINAL, LADDER, THREAD
+from course.published import load
 from course.runs import by_case
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
@@ -36,7 +37,8 @@ PARTS = ("waiting", "moving", "packing")
 
 def puzzle(ax: Axes | None = None) -> Axes:
     """Draw what the thread measured: the training's all_reduce beside the benchmark's."""
-    figures = {"in training": published.IN_TRAINING, "in a benchmark": published.BENCHMARK}
+    published = load("gradient_all_reduce")
+    figures = {"in training": published["in_training"], "in a benchmark": published["benchmark"]}
     ax = new_axes("The same 471 MiB between the same 16 GPUs", x="Time", xunit="ms", ax=ax,
                   size=(8, 2.4))  # fmt: skip
     bars(ax, list(figures), [figure.value for figure in figures.values()], series=[1, 0])

@@ -13,10 +13,7 @@ from labkit.measure import records
 
 LESSONS = catalogue.find()
 SOURCED = [name for name in LESSONS if importlib.util.find_spec(f"{name}.published")]
-STATED = (
-    "gradient_all_reduce", "coalesced_broadcast", "p2p_topology", "pipeline_p2p",
-    "equivalent_collectives",
-)  # fmt: skip
+STATED = ("p2p_topology", "pipeline_p2p", "equivalent_collectives")
 """Lessons whose figures all stand in the words that are quoted; those of others are in logs."""
 RECORDINGS = sorted((catalogue.ROOT / "course" / "lessons").glob("*/recording.json"))
 

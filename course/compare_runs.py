@@ -13,7 +13,7 @@ SETTINGS = ("place", "hosts", "rate")
 """Parameters that say where a case ran; the others say what ran."""
 
 
-def draw(runs: Mapping[str, Sequence[Record]], *, ax: Axes | None = None) -> Axes:
+def draw_runs(runs: Mapping[str, Sequence[Record]], *, ax: Axes | None = None) -> Axes:
     """Draw the cases that runs have in common: a row per case, a mark per run and setting.
 
     Where all of them moved known bytes it is bus bandwidth, which may be compared between sizes

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from course import catalogue, exercises, ledger_file
 from course.catalogue import ROOT
 from course.ledger_file import Entry
-from labkit.measure import foreign
+from labkit.measure import untrusted
 from labkit.ranks.machine import Machine
 
 if TYPE_CHECKING:
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 VERSION = 1
 """Of hand-ins."""
 _ENTRY = {
-    **{name: foreign.text() for name in ("key", "question", "unit", "tier")},
-    **dict.fromkeys(("predicted", "model", "measured"), foreign.FIGURE),
-    "late": foreign.BOOLEAN,
+    **{name: untrusted.text() for name in ("key", "question", "unit", "tier")},
+    **dict.fromkeys(("predicted", "model", "measured"), untrusted.FIGURE),
+    "late": untrusted.BOOLEAN,
 }
-_HAND_IN = foreign.table(
+_HAND_IN = untrusted.fields(
     {
-        "version": {},
-        "name": foreign.text(80),
-        "machine": foreign.text(),
-        "passport": {"type": "object", "additionalProperties": foreign.NUMBER, "maxProperties": 20},
-        "passed": foreign.array(foreign.text(12), most=1000),
-        "finished": foreign.array(foreign.text(12), most=1000),
-        "entries": foreign.array(foreign.table(_ENTRY), most=500),
+        "version": untrusted.anything,
+        "name": untrusted.text(80),
+        "machine": untrusted.text(),
+        "passport": untrusted.mapping(untrusted.NUMBER, most=20),
+        "passed": untrusted.array(untrusted.text(12), most=1000),
+        "finished": untrusted.array(untrusted.text(12), most=1000),
+        "entries": untrusted.array(untrusted.fields(_ENTRY), most=500),
     }
 )
 
@@ -196,7 +196,7 @@ def load(path: Path) -> HandIn:
     Raises:
         ValueError: It is none, or of another version; names the file and the reason, in one line.
     """
-    document = foreign.load(path, what="hand-in of this course", schemas={VERSION: _HAND_IN})
+    document = untrusted.load(path, what="hand-in of this course", versions={VERSION: _HAND_IN})
     del document["version"]
     lists = {name: tuple(document.pop(name)) for name in ("passed", "finished")}
     entries = tuple(Entry(**entry) for entry in document.pop("entries"))

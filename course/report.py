@@ -16,8 +16,8 @@ from course import catalogue
 from course.run import found_runs
 from labkit.logs import logs
 from labkit.logs.page import Page
-from labkit.measure import foreign
 from labkit.measure import records as recording
+from labkit.measure import untrusted
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.ranks.machine import Machine
@@ -130,9 +130,9 @@ def _side_by_side(result: Page, title: str, runs: dict[str, list[Record]]) -> No
 
     result.heading(f"{title}: {len(runs)} runs side by side")
     try:
-        result.picture(compare_runs.draw(runs))
+        result.picture(compare_runs.draw_runs(runs))
     except Exception as error:  # whatever a stranger's records are lacking
-        result.text(f"Not drawn: {foreign.one_line(error)}")
+        result.text(f"Not drawn: {untrusted.one_line(error)}")
 
 
 def _section(result: Page, file: str, records: list[Record]) -> None:
@@ -156,7 +156,7 @@ def _section(result: Page, file: str, records: list[Record]) -> None:
             result.table(table)
             return
         except Exception as error:  # a case or a value that this lesson does not know
-            reason = foreign.one_line(f"{type(error).__name__}: {error}")
+            reason = untrusted.one_line(f"{type(error).__name__}: {error}")
             result.text(f"The lesson's picture and table cannot be made of {file} ({reason}).")
             print(f"{file}: without the lesson's picture and table ({reason})", file=sys.stderr)
     rows = [_row(record) for record in records if record.samples and record.samples[0]]

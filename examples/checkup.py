@@ -53,7 +53,7 @@ def tell(results):
     """Print the findings."""
     traces, usages, reports = zip(*results, strict=True)
     timeline = Timeline(traces)
-    table = timeline.table()
+    table = timeline.time_by_rank()
     delays = timeline.straggler_delays()
     columns = [*table.columns, "delayed all by", "on CPU", "queued for CPU"]
     print("  ".join(columns), f"    (ms per step, {STEPS} steps)")

@@ -19,8 +19,6 @@ MAY_IMPORT = {
     "labkit.logs": {"labkit.ranks", "labkit.fabric", "labkit.measure", "labkit.show"},
 }
 """Folder -> what it may import beside itself. The course may import all of labkit."""
-TO_TURN = {"labkit.logs.report", "labkit.show.plots", "labkit.show.wire"}
-"""Modules that still import of the course what belongs into labkit, or nowhere."""
 DRAWING = {"matplotlib", "ipywidgets", "IPython"}
 
 
@@ -75,7 +73,7 @@ def circle(arrows):
     return None
 
 
-@mark.parametrize("name", [name for name in MODULES if name not in TO_TURN])
+@mark.parametrize("name", MODULES)
 def test_imports_point_one_way(name):
     folder = folder_of(name)
     for other in of_ours(MODULES[name]):

@@ -20,8 +20,8 @@ from typing import Any
 from labkit.logs import nccl_tests
 from labkit.logs.origins import Devices, Say, lines_of
 from labkit.logs.rank_logs import INSPECTOR, RECORDER, Dumped, Inspected
-from labkit.measure.foreign import one_line
 from labkit.measure.records import Record, Tier
+from labkit.measure.untrusted import one_line
 
 P2P_TEST = "p2pBandwidthLatencyTest"
 Progress = Callable[[float], object]

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.logs.origins import Devices, Say, case_name, settings, version, whole
-from labkit.measure.foreign import one_line
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.untrusted import one_line
 
 EXPERIMENT, JSON = "nccl-tests", "nccl-tests -J"
 COLLECTIVES = {

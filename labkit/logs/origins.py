@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.measure.foreign import one_line
 from labkit.measure.records import Provenance
+from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
 from labkit.ranks.torchrun import Node
 

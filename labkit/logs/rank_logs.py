@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.logs.origins import Devices, Say, case_name, lines_of, whole
-from labkit.measure.foreign import one_line
 from labkit.measure.records import Record, Tier
+from labkit.measure.untrusted import one_line
 
 INSPECTOR, RECORDER = "NCCL Inspector", "flight recorder"
 _LONGEST = 2**16

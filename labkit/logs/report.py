@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from course.comm.costs import AlphaBeta
 from labkit.logs.logs import P2P_TEST, Log
 from labkit.logs.page import Page
 from labkit.measure.records import Record, Tier
@@ -251,10 +250,10 @@ def _fits(records: Sequence[Record]) -> Table:
         if len(sizes) < 3:
             continue
         times = [statistics.median(r.summary.median for r in part) for part in sizes.values()]
-        line = AlphaBeta.fit(list(sizes), times)
-        errors = [line.time(size) / time - 1 for size, time in zip(sizes, times, strict=True)]
+        alpha, beta = _alpha_beta(list(sizes), times)
+        errors = [(alpha + beta * s) / t - 1 for s, t in zip(sizes, times, strict=True)]
         worst = max(range(len(errors)), key=lambda i: abs(errors[i]))
-        row = [_name(name), round(line.alpha * 1e6, 2), round(line.bandwidth / 1e9, 3)]
+        row = [_name(name), round(alpha * 1e6, 2), round(1e-9 / beta, 3)]
         row += [f"{statistics.median(map(abs, errors)):.1%}", f"{errors[worst]:+.0%}"]
         rows.append([*row, list(sizes)[worst]])
     columns = ["alpha + beta S", "alpha µs", "1/beta GB/s", "median error", "worst", "at bytes"]
@@ -263,6 +262,18 @@ def _fits(records: Sequence[Record]) -> Table:
         "protocol, algorithm or path."
     )
     return Table(columns, rows, title)
+
+
+def _alpha_beta(nbytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Fit ``alpha + beta nbytes`` by least squares of the relative error, neither below zero."""
+    sizes, times = np.array(nbytes, dtype=float), np.array(seconds)
+    design = np.stack([1 / times, sizes / times], axis=1)
+    alpha, beta = np.linalg.lstsq(design, np.ones(len(times)), rcond=None)[0]
+    if alpha < 0:
+        alpha, beta = 0.0, float(np.sum(sizes / times) / np.sum((sizes / times) ** 2))
+    if beta <= 0:
+        alpha, beta = float(np.sum(1 / times) / np.sum(times**-2)), 1e-30
+    return float(alpha), float(beta)
 
 
 def _outliers(records: Sequence[Record]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 import os
 import shlex
 import statistics
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from labkit.measure import foreign
+from labkit.measure import untrusted
 from labkit.measure.timing import Summary, slowest, summarize
 from labkit.ranks import torchrun
 from labkit.ranks.machine import Machine
@@ -145,11 +146,12 @@ _FACTORS: dict[str, Callable[[int], float]] = {
 
 def _command() -> str:
     """Return the command that this process was started with, as one would type it."""
-    script = Path(sys.argv[0])
+    script, spec = Path(sys.argv[0]), getattr(sys.modules["__main__"], "__spec__", None)
     if script.name == "ipykernel_launcher.py":
         return "a notebook"
-    if script.name == "__main__.py":
-        return shlex.join(["python", "-m", script.parent.name, *sys.argv[1:]])
+    if spec is not None:  # python -m PACKAGE, or python -m PACKAGE.MODULE
+        name = spec.name.removesuffix(".__main__")
+        return shlex.join(["python", "-m", name, *sys.argv[1:]])
     return shlex.join([script.name, *sys.argv[1:]])
 
 
@@ -214,7 +216,7 @@ def load(
             names the file and the reason, in one line.
     """
     path = Path(path)
-    document = foreign.load(path, what="file of labkit records", schemas=_SCHEMAS)
+    document = untrusted.load(path, what="file of labkit records", versions=_VERSIONS)
     found = [_record(entry, document["version"]) for entry in document["records"]]
     if uneven := [r.case for r in found if len({len(times) for times in r.samples}) > 1]:
         raise ValueError(f"{path} is no file of labkit records: ranks of unlike length in {uneven}")
@@ -242,44 +244,44 @@ def _record(entry: dict[str, Any], version: int) -> Record:
     return Record(**entry, tier=tier, provenance=provenance)
 
 
-_MACHINE = foreign.table(
+_MACHINE = untrusted.fields(
     {
-        **dict.fromkeys(("cpu_model", "system", "python", "torch"), foreign.text()),
-        "cpus": {"type": "integer", "minimum": 0},
-        "cpu_quota": foreign.FIGURE,
-        "memory": {"type": "integer"},
-        "gpus": foreign.array(foreign.text(), most=10_000),
-        "virtual": foreign.BOOLEAN,
+        **dict.fromkeys(("cpu_model", "system", "python", "torch"), untrusted.text()),
+        "cpus": untrusted.number(low=0, whole=True),
+        "cpu_quota": untrusted.FIGURE,
+        "memory": untrusted.number(whole=True),
+        "gpus": untrusted.array(untrusted.text(), most=10_000),
+        "virtual": untrusted.BOOLEAN,
     }
 )
-_RANKS = {**foreign.array({"type": "integer"}), "minItems": 1}
-_NODE = foreign.table({"ranks": _RANKS, "machine": _MACHINE})
-_PROVENANCE = foreign.table(
+_RANKS = untrusted.array(untrusted.number(whole=True), least=1)
+_NODE = untrusted.fields({"ranks": _RANKS, "machine": _MACHINE})
+_PROVENANCE = untrusted.fields(
     {
         "machine": _MACHINE,
-        "backend": foreign.text(60),
-        "date": foreign.text(60),
-        "command": foreign.text(4000),
-        "nodes": foreign.array(_NODE, most=10_000),
+        "backend": untrusted.text(60),
+        "date": untrusted.text(60),
+        "command": untrusted.text(4000),
+        "nodes": untrusted.array(_NODE, most=10_000),
     },
     optional=("nodes",),
 )
-_SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9}
-_RECORD = foreign.table(
+_SECONDS = untrusted.number(low=math.ulp(0.0), high=1e9)
+_RECORD = untrusted.fields(
     {
-        "experiment": foreign.text(),
-        "case": foreign.text(),
-        "params": {"type": "object", "propertyNames": foreign.text(100), "maxProperties": 100},
-        "samples": foreign.array(foreign.array(_SECONDS)),
-        "tier": {"enum": [str(tier) for tier in Tier]},
+        "experiment": untrusted.text(),
+        "case": untrusted.text(),
+        "params": untrusted.mapping(untrusted.anything, most=100),
+        "samples": untrusted.array(untrusted.array(_SECONDS)),
+        "tier": untrusted.one_of([str(tier) for tier in Tier]),
         "provenance": _PROVENANCE,
-        "collective": {"enum": [None, *_FACTORS]},
-        "nbytes": {"type": ["integer", "null"], "minimum": 1},
-        "values": {"type": "object"},
-        "predicted": foreign.FIGURE,
-        "others": foreign.FIGURE,
+        "collective": untrusted.one_of([None, *_FACTORS]),
+        "nbytes": untrusted.number(low=1, whole=True, missing=True),
+        "values": untrusted.mapping(untrusted.anything),
+        "predicted": untrusted.FIGURE,
+        "others": untrusted.FIGURE,
     },
     optional=("predicted", "others"),
 )
-_FILE = foreign.table({"version": {}, "records": foreign.array(_RECORD)})
-_SCHEMAS = dict.fromkeys(range(1, VERSION + 1), _FILE)
+_FILE = untrusted.fields({"version": untrusted.anything, "records": untrusted.array(_RECORD)})
+_VERSIONS = dict.fromkeys(range(1, VERSION + 1), _FILE)

@@ -147,7 +147,7 @@ class Timeline:
         clock = Clock(0.0, clock_error, "kept rows")
         return cls([RankTrace(rank, clock, tuple(own)) for rank, own in spans.items()])
 
-    def table(self) -> Table:
+    def time_by_rank(self) -> Table:
         """Return one row per rank: milliseconds by kind, exposed, hidden."""
         split = self.split()
         kinds = [Kind.INPUT, Kind.COMPUTE, Kind.PACK, Kind.WAIT, Kind.MOVE]

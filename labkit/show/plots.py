@@ -14,7 +14,7 @@ and a black and white printer. The palette is Okabe and Ito's, "Color Universal 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,7 +24,6 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from course.published import Published
 from labkit.measure.records import Record, Tier, tiers_of
 from labkit.measure.tables import Table
 from labkit.show import alt_text
@@ -139,7 +138,14 @@ def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: 
     return ax
 
 
-def stamp_published(ax: Axes, *figures: Published, note: str = "") -> Axes:
+class Sourced(Protocol):
+    """A figure that somebody published."""
+
+    source: Any
+    """Its text is the title, the date and the address."""
+
+
+def stamp_published(ax: Axes, *figures: Sourced, note: str = "") -> Axes:
     """Stamp a picture of published figures with their sources; the only way to stamp PUBLISHED."""
     sources = "; ".join(dict.fromkeys(str(figure.source) for figure in figures))
     return stamp(ax, Tier.PUBLISHED, note=f"{sources}; {note}" if note else sources)

@@ -1,6 +1,6 @@
 """Timelines: one lane for each rank or stream, bars for what it did, arrows for what it sent.
 
-Every timeline of the course is drawn by `draw_lanes`, from plain figures::
+Every timeline is drawn by `draw_lanes`, from plain figures::
 
     draw_lanes(
         ["rank 0", "rank 1"],
@@ -10,7 +10,7 @@ Every timeline of the course is drawn by `draw_lanes`, from plain figures::
         said="Rank 1 starts 12 ms after rank 0.",
     )
 
-`draw` does so for what `labkit.measure.trace` traced.
+`draw_timeline` does so for what `labkit.measure.trace` traced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -89,7 +89,7 @@ def draw_lanes(
         bars: What each did.
         said: What the picture shows, in words, for those who cannot see it.
         arrows: What went from lane to lane.
-        looks: Kind -> style of its bars and arrows; the course's styles in turn if not given.
+        looks: Kind -> style of its bars and arrows; the usual styles in turn if not given.
         table: The data that stand for the picture; all bars and arrows if not given.
         title: What the picture says.
         y: What the lanes are: ``"Rank"``.
@@ -121,7 +121,7 @@ def draw_lanes(
     return ax
 
 
-def draw(
+def draw_timeline(
     timeline: Timeline, *, title: str = "", ax: Axes | None = None, until: float | None = None
 ) -> Axes:
     """Draw what ranks traced, each collective split into waiting and moving.
@@ -138,7 +138,7 @@ def draw(
     ]  # fmt: skip
     ranks = [str(rank) for rank in split.ranks]
     return draw_lanes(
-        ranks, bars, said=_told(timeline, title), looks=LOOKS, table=timeline.table(),
+        ranks, bars, said=_told(timeline, title), looks=LOOKS, table=timeline.time_by_rank(),
         title=title, y="Rank", until=until, ax=ax,
     )  # fmt: skip
 
@@ -177,7 +177,7 @@ def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -
 
 def _told(timeline: Timeline, title: str) -> str:
     """Say in words who waits, and for whom."""
-    table = timeline.table()
+    table = timeline.time_by_rank()
     wait = table.columns.index("wait ms")
     told = f"{title}. " if title else ""
     told += "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)

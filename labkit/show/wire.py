@@ -2,14 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
-from course.comm.rounds import Message
 from labkit.show import plots, widgets
+
+
+class Message(Protocol):
+    """What one rank sends to another in a round."""
+
+    src: int
+    dst: int
+    nbytes: int
 
 
 def heat_map(sent: Any, *, nbytes: int, title: str = "Sent, in units of S") -> Axes:
@@ -27,20 +34,20 @@ def heat_map(sent: Any, *, nbytes: int, title: str = "Sent, in units of S") -> A
     return ax
 
 
-def play(found: Sequence[Sequence[Message]], *, world_size: int, nbytes: int, title: str) -> Any:
+def play(rounds: Sequence[Sequence[Message]], *, world_size: int, nbytes: int, title: str) -> Any:
     """Show rounds one after another, by a slider; where widgets are not rendered, the first.
 
-    `found` is what `course.comm.rounds.rounds` returns; the arrows' labels are in units of S =
+    The messages of each round are given; the arrows' labels are in units of S =
     `nbytes`. Ranks that rest are drawn, too.
     """
 
     def draw(round: int) -> Axes:  # the slider's name
         sent = np.zeros((world_size, world_size))
-        for message in found[round - 1]:
+        for message in rounds[round - 1]:
             sent[message.src, message.dst] += message.nbytes
-        return _arrows(sent / nbytes, f"{title}: round {round} of {len(found)}")
+        return _arrows(sent / nbytes, f"{title}: round {round} of {len(rounds)}")
 
-    return widgets.explore(draw, title=title, round=(1, len(found), 1, 1))
+    return widgets.explore(draw, title=title, round=(1, len(rounds), 1, 1))
 
 
 def _arrows(shares: np.ndarray, title: str) -> Axes:

@@ -18,7 +18,7 @@ def record():
 
 
 def compared(runs):
-    (table,) = tables_of(compare_runs.draw(runs))
+    (table,) = tables_of(compare_runs.draw_runs(runs))
     return table
 
 

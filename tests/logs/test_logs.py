@@ -16,7 +16,7 @@ from labkit import launch
 from labkit.logs import logs, nccl_tests
 from labkit.measure import records
 from labkit.measure.records import Tier
-from tests.test_foreign_files import FUZZ, mutations
+from tests.test_untrusted_files import FUZZ, mutations
 
 # An excerpt (the first two and the last size of each test) of a real log: alltoall and sendrecv
 # between two hosts. Source: github.com/xxrjun/nccl-tests-cluster, commit 455de4f,

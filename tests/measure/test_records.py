@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 from pytest import approx, fixture, mark
@@ -125,11 +128,15 @@ def test_a_record_that_cannot_be_written_leaves_the_old_file_and_no_other(record
 
 
 def test_provenance_says_where_when_and_how(monkeypatch):
-    monkeypatch.setattr(records.sys, "argv", ["/long/way/labkit", "run", "two words"])
+    monkeypatch.setitem(sys.modules, "__main__", main := ModuleType("__main__"))
+    monkeypatch.setattr("sys.argv", ["/long/way/train.py", "run", "two words"])
     provenance = Provenance.here("nccl")
-    assert provenance.command == "labkit run 'two words'"
-    monkeypatch.setattr("sys.argv", ["/a/labkit/__main__.py", "run", "gloo-scaling"])
-    assert Provenance.here().command == "python -m course run gloo-scaling"
+    assert provenance.command == "train.py run 'two words'"
+    for module in ("course.__main__", "package.module"):
+        main.__spec__ = ModuleSpec(module, None)
+        monkeypatch.setattr("sys.argv", ["/a/course/__main__.py", "run", "gloo-scaling"])
+        name = module.removesuffix(".__main__")
+        assert Provenance.here().command == f"python -m {name} run gloo-scaling"
     monkeypatch.setattr("sys.argv", ["/a/ipykernel_launcher.py", "-f", "x.json"])
     assert Provenance.here().command == "a notebook"
     assert provenance.date.endswith("+00:00")

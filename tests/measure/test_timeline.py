@@ -87,7 +87,7 @@ def test_two_traces_of_one_rank_are_refused():
 
 
 def test_the_table_has_one_row_per_rank():
-    table = Timeline(traces(collective(0, 0, 3), collective(1, 1, 3))).table()
+    table = Timeline(traces(collective(0, 0, 3), collective(1, 1, 3))).time_by_rank()
     assert table.columns[0] == "rank" and len(table.rows) == 2
     assert dict(zip(table.columns, table.rows[0], strict=True))["wait ms"] == 1000.0
 

@@ -39,7 +39,7 @@ def test_the_picture_says_in_words_who_waits_for_whom():
             RankTrace(1, clock, (collective(1, 0.02, 0.03, channel=NETWORK),)),
         ]
     )
-    ax = timeline.draw(seen, title="Late", until=0.1)
+    ax = timeline.draw_timeline(seen, title="Late", until=0.1)
     assert text_of(ax) == (
         "Late. rank 0 waits 20 ms; rank 1 waits 0 ms. "
         "The others lose 20 ms waiting for rank 1 alone."

@@ -182,7 +182,7 @@ def draw(records: Sequence[Record]) -> Figure:
     exposed(rungs, title="Exposed communication, rung by rung", ax=top)
     for ax, name, before in ((left, THREAD, ""), (right, FINAL, "buckets during backward, ")):
         title = f"Two steps: {before}{name}"
-        timeline.draw(problem.timeline(found[name]), title=title, ax=ax)
+        timeline.draw_timeline(problem.timeline(found[name]), title=title, ax=ax)
         _stamp(ax, [found[name]])
     return figure
 

@@ -13,7 +13,7 @@ from course.__main__ import main
 from course.ledger_file import Entry
 from course.lessons.p2p_topology.topology import PUZZLE_TEXT, Topology
 from course.lessons.p2p_topology.topology_text import TopologyTextError, read_bandwidths
-from labkit.measure import foreign, records
+from labkit.measure import records, untrusted
 
 HOSTILE = [
     "$\\badmacro{$", "$$", "\x1b[2J", "<script>", "", "x" * 10_000, "é" * 300, "\ud800", 10**400,
@@ -171,6 +171,6 @@ def test_a_record_that_its_lesson_cannot_draw_is_told_and_tabulated(tmp_path, ca
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(foreign, "MOST_BYTES", 10)
+    monkeypatch.setattr(untrusted, "MOST_BYTES", 10)
     with raises(ValueError, match="at most 0 are read"):
         progress.load(written(HAND_IN, tmp_path / "h.json"))

@@ -29,9 +29,7 @@ PARS = {
     "6.2": "chunks + n - 2 rounds, S per link, 2 pieces of scratch",
     "6.3": "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch",
     "6.4": "every verdict right",
-    "6.5": "never more than 1 % slower than the best",
 }
-CHOICES = ("ring", "tree", "doubling", "halving-doubling")
 
 
 def _hint(case: Case) -> str:
@@ -176,33 +174,6 @@ def check_audit(audit: Callable[..., tuple[float, str]]) -> None:
                     f"{claim}: {told!r}", repr(found[1]), _why_not_judged(found[1], told)
                 )
         verdict.reached = f"{len(claims)} of {len(claims)} verdicts"
-
-
-def check_choose(choose: Callable[..., str]) -> None:
-    """Judge exercise 6.5: `choose(n, nbytes, alpha, beta)` names the fastest all_reduce."""
-    with checking.exercise("6.5", par=PARS["6.5"]) as verdict:
-        grid = list(
-            itertools.product(
-                (8, 64, 1024, 2, 4, 3, 6, 100, 1000), [2**k for k in range(2, 33)],
-                (1e-6, 5e-5), (1 / 5e10, 1 / 1e8),
-            )
-        )  # fmt: skip
-        names = [checking.ask(choose, *point) for point in grid]
-        for point, name in zip(grid, names, strict=True):
-            n, nbytes, alpha, beta = point
-            case = f"n={n}, S={nbytes}, alpha={alpha:g} s, {1 / beta / 1e9:g} GB/s"
-            checking.answer(name, str, what=f"{case}: one of {CHOICES}")
-            if name not in CHOICES:
-                raise CheckFailed(f"{case}: one of {CHOICES}", repr(name), "the name is not known")
-            times = {choice: _seconds(choice, *point) for choice in CHOICES}
-            best = min(times, key=times.get)
-            if times[name] > 1.01 * times[best]:
-                raise CheckFailed(
-                    f"{case}: {best}, {times[best]:.3g} s",
-                    f"{name}, {times[name]:.3g} s",
-                    checking.diagnose(names, _mistaken(grid), otherwise=_why_not(n, name, best)),
-                )
-        verdict.reached = f"the best in all {len(grid)} cases"
 
 
 def _tried(
@@ -361,59 +332,3 @@ def _why_not_judged(got: str, told: str) -> str:
         "a switch that adds lets an all_reduce send (n+1)/n S per link instead of 2(n-1)/n S, so "
         "busbw may exceed the link"
     )
-
-
-def _seconds(name: str, n: int, nbytes: float, alpha: float, beta: float) -> float:
-    return costs.ALL_REDUCES[name](n).seconds(nbytes, alpha=alpha, beta=beta)
-
-
-def _mistaken(grid: Sequence[tuple]) -> dict[str, list[str]]:
-    """Return what usual mistakes would choose on the grid, by what they mean."""
-
-    def price(name: str, n: int, *, fold: float = 1, depth: Callable = math.ceil) -> costs.Cost:
-        p = 2 ** math.floor(math.log2(n))
-        more = costs.Cost(2 * fold, 2 * fold) if n != p else costs.Cost(0, 0)
-        if name == "doubling":
-            return costs.Cost(math.log2(p), math.log2(p)) + more
-        if name == "halving-doubling":
-            return costs.Cost(2 * math.log2(p), 2 * (p - 1) / p) + more
-        if name == "tree":
-            up = depth(math.log2(n))
-            return costs.Cost(2 * up, 2 * up)
-        return costs.ring_all_reduce(n)
-
-    def chosen(price: Callable[[str, int], costs.Cost]) -> list[str]:
-        return [
-            min(CHOICES, key=lambda c: price(c, n).seconds(nbytes, alpha=alpha, beta=beta))
-            for n, nbytes, alpha, beta in grid
-        ]
-
-    return {
-        "the fold is forgotten: a world size that is no power of two costs doubling and "
-        "halving-doubling two more rounds of the whole tensor": chosen(
-            lambda c, n: price(c, n, fold=0)
-        ),
-        "the fold costs two rounds, there and back: this counts one": chosen(
-            lambda c, n: price(c, n, fold=0.5)
-        ),
-        "the ring goes round twice: 2(n-1) rounds and 2(n-1)/n S": chosen(
-            lambda c, n: costs.ring_reduce_scatter(n) if c == "ring" else price(c, n)
-        ),
-        "a tree's depth is ceil(log2 n): three ranks need two rounds down": chosen(
-            lambda c, n: price(c, n, depth=math.floor)
-        ),
-        "the tree goes up and down again: 2 ceil(log2 n) rounds of S": chosen(
-            lambda c, n: costs.tree_broadcast(n) if c == "tree" else price(c, n)
-        ),
-    }
-
-
-def _why_not(n: int, name: str, best: str) -> str:
-    if n & (n - 1):
-        return (
-            "a world size that is no power of two: doubling and halving-doubling pay two more "
-            "rounds of the whole tensor there"
-        )
-    if costs.ALL_REDUCES[name](n).rounds > costs.ALL_REDUCES[best](n).rounds:
-        return "the tensor is small: rounds decide, and this choice has too many of them"
-    return "the tensor is large: bytes decide, and this choice sends too many of them"

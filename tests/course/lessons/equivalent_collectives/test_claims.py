@@ -25,7 +25,7 @@ WAYS = list(published.ROWS)
 
 
 def in_setting(setting):
-    return by_case(r for r in RECORDED if r.experiment == experiment.NAME and setting.made(r))
+    return by_case(r for r in RECORDED if r.experiment == experiment.NAME and setting.has(r))
 
 
 def slower(record, factor):

@@ -48,8 +48,8 @@ def test_two_levels_use_the_hosts_links_less():
     except FabricUnavailable as reason:
         pytest.skip(str(reason))
     assert (flat.world_size, flat.params["hosts"]) == (4, 2)
-    assert setting.made(flat)
-    assert not experiment.FOUR.made(flat)
+    assert setting.has(flat)
+    assert not experiment.FOUR.has(flat)
     assert flat.predicted == two.predicted  # for ranks with a link each: no law of nature
     if not wire.unavailable():
         between = np.array(two.values["matrix"])[:2, 2:].sum()
@@ -102,9 +102,9 @@ def test_without_a_fabric_the_recorded_run_is_shown(cases, setting, monkeypatch,
     assert [record.case for record in found] == list(cases)
     assert {record.tier for record in found} == {Tier.RECORDED}
     assert "No fabric can be made here" in capsys.readouterr().out
-    with pytest.raises(LookupError, match="holds none of"):
+    with pytest.raises(LookupError, match="has nothing of"):
         experiment.compare_or_recorded(("broadcast",), Setting(nbytes=77))
-    with pytest.raises(LookupError, match=r"has no .*swap, send.* on Setting\(hosts=8"):
+    with pytest.raises(LookupError, match=r"has nothing of Setting\(hosts=8"):
         experiment.compare_or_recorded(("swap, send posted first",), experiment.EIGHT)
 
 

@@ -231,6 +231,7 @@ def notebook_environment(ledger):
     return os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "LABKIT_LEDGER": str(ledger),
+        "COURSE_GATES": "open",
         "JUPYTER_PREFER_ENV_PATH": "1",
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }

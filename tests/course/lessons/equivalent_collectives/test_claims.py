@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from course.checking import ClaimFailed, claim
 from course.comm import costs
 from course.lessons.equivalent_collectives import experiment, programs, published
 from course.runs import by_case
 from labkit.measure import records
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
-from tests.course.lessons.cells import Cells
+from tests.course.lessons.cells import Cells, ClaimFailed, claim
 
 CELLS = Cells("06_equivalent_collectives").sources
 RECORDED = records.load(experiment.RECORDING, recorded=True)

@@ -13,6 +13,7 @@ Where COURSE_CLAIMS names a file, each claim adds a JSON line to it: that is how
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -72,12 +73,9 @@ class _Watch:
         self.cells: list[tuple[float, float]] = []  # seconds, CPUs
         self.claimed = False
         self.block: tuple[float, contextlib.ExitStack, sched.Others] | None = None
-        with contextlib.suppress(ImportError):
-            from IPython import get_ipython
-
-            if shell := get_ipython():
-                shell.events.register("pre_run_cell", self.begin)
-                shell.events.register("post_run_cell", self.end)
+        if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+            shell.events.register("pre_run_cell", self.begin)
+            shell.events.register("post_run_cell", self.end)
         self.begin()
 
     def begin(self, _: object = None) -> None:

@@ -6,6 +6,7 @@ line of code, which does the same. Each field has a label of its own; Enter comm
 
 import html
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -140,11 +141,7 @@ def lettered(options: Sequence[str]) -> list[str]:
 
 def in_notebook() -> bool:
     """Tell whether there is a notebook to display in."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return hasattr(get_ipython(), "kernel")
+    return "IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
 
 
 def _reading() -> bool:

@@ -27,8 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "files", nargs="*", type=Path,
-        help="record files (the latest of each under work/runs/), or logs of nccl-tests, NCCL "
-        "Inspector, torch's flight recorder, p2pBandwidthLatencyTest",
+        help="record files (the latest of each under work/runs/), or logs of nccl-tests, "
+        "torch's flight recorder, p2pBandwidthLatencyTest",
     )  # fmt: skip
     parser.add_argument(
         "--wire", type=float, metavar="GB/S",

@@ -1,11 +1,15 @@
-"""The field guide's checkup finds the late rank, alone and under torchrun."""
+"""The field guide's checkup finds the late rank of a DDP job, alone and under torchrun."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-from pytest import approx, mark
+import torch
+from pytest import approx, fixture, mark
+
+from labkit import launch
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = "examples/checkup.py"
@@ -25,7 +29,27 @@ def test_the_checkup_names_the_late_rank_and_counts_its_bytes(starter):
     rows = [dict(zip(names, map(float, line.split()), strict=False)) for line in lines[1:5]]
     assert max(rows, key=lambda row: row["delayed all by"])["rank"] == 1
     assert min(rows, key=lambda row: row["wait ms"])["rank"] == 1, "the smallest timer is the late"
-    assert "calls per step: 20" in done.stdout
+    assert all(row["exposed ms"] > 0 for row in rows)
+    assert "no span covers" not in done.stdout
     if sys.platform == "linux":
         sent = [float(word) for word in lines[6].partition(":")[2].split()]
-        assert sent == approx([6.0] * 4, rel=0.01), "a ring sends 1.5 S"
+        nbytes = 4 * 20 * (224 * 224 + 224)
+        assert sent == approx([1.5 * nbytes / 1e6] * 4, rel=0.02), "a ring sends 1.5 S"
+
+
+@fixture
+def checkup(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    return runpy.run_path(str(ROOT / SCRIPT))
+
+
+def test_it_warns_of_calls_that_no_span_covers(checkup, capsys):
+    examine = checkup["examine"]
+
+    def unseen(tracer):
+        layers = [torch.nn.Linear(224, 224) for _ in range(2)]
+        return torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+
+    examine.__globals__["prepare"] = unseen
+    checkup["show"](launch(examine, world_size=2))
+    assert "rank 1: no span covers 0.40 MB of calls" in capsys.readouterr().out

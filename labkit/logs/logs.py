@@ -1,4 +1,4 @@
-"""Records of what other tools have logged: nccl-tests, NCCL Inspector, flight recorder, P2P test.
+"""Records of what other tools have logged: nccl-tests, flight recorder, P2P test.
 
     for log in logs.read(sorted(Path("elsewhere").iterdir())):
         print(log.tool, len(log.records), "records", *log.problems)
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.logs import nccl_tests
+from labkit.logs.flight_recorder import RECORDER, Dumped
 from labkit.logs.origins import Devices, Say, lines_of
-from labkit.logs.rank_logs import INSPECTOR, RECORDER, Dumped, Inspected
 from labkit.measure.records import Record, Tier
 from labkit.measure.untrusted import one_line
 
@@ -66,7 +66,7 @@ def _uncollected() -> Iterator[None]:
 def read(paths: Iterable[Path | str], *, progress: Progress | None = None) -> list[Log]:
     """Read the logs of other tools.
 
-    Files that the ranks of a job wrote, one each (NCCL Inspector, flight recorder), become one
+    Files that the ranks of a job wrote, one each (flight recorder), become one
     `Log` if they lie in one folder. `progress` is told how far it is, for large files.
 
     Raises:
@@ -76,7 +76,7 @@ def read(paths: Iterable[Path | str], *, progress: Progress | None = None) -> li
     paths = [Path(path) for path in paths]
     total, done = sum(path.stat().st_size for path in paths) or 1, 0
     logs: list[Log] = []
-    of_ranks: dict[tuple[str, Path], tuple[Log, Inspected | Dumped]] = {}
+    of_ranks: dict[tuple[str, Path], tuple[Log, Dumped]] = {}
 
     def told(nbytes: int) -> None:
         if progress:
@@ -84,9 +84,8 @@ def read(paths: Iterable[Path | str], *, progress: Progress | None = None) -> li
 
     for path in paths:
         tool = recognize(path)
-        if tool in (INSPECTOR, RECORDER):
-            ranks = Inspected() if tool == INSPECTOR else Dumped()
-            log, ranks = of_ranks.setdefault((tool, path.parent), (Log(tool, []), ranks))
+        if tool == RECORDER:
+            log, ranks = of_ranks.setdefault((tool, path.parent), (Log(tool, []), Dumped()))
             ranks.read(path, functools.partial(log.problem, path), told)
         else:
             log = Log(tool.removesuffix(" -J"), [])
@@ -121,8 +120,6 @@ def recognize(path: Path) -> str:
         return RECORDER
     text = begin.decode(errors="replace").lstrip()
     if text.startswith("{"):
-        if '"coll_perf"' in text or '"p2p_perf"' in text:
-            return INSPECTOR
         if ('"entries"' in text and '"pg_' in text) or '"profiling_name"' in text:
             return RECORDER
         if '"nccl_version"' in text or '"config"' in text or '"results"' in text:
@@ -139,7 +136,7 @@ def recognize(path: Path) -> str:
     first = next(iter(text.splitlines()))
     raise UnknownLog(
         f"{path} is neither a record file nor a log that labkit reads (nccl-tests' output or its "
-        "JSON, NCCL Inspector, torch's flight recorder, p2pBandwidthLatencyTest). It begins: "
+        "JSON, torch's flight recorder, p2pBandwidthLatencyTest). It begins: "
         f"{one_line(first, 60)!r}"
     )
 

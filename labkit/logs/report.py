@@ -82,7 +82,7 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
         return
     for part in _pictures(known):
         page.picture(_curves(part, card))
-    for table in (_doubts(known, card), _fits(known), _stragglers(timed), _outliers(known),
+    for table in (_doubts(known, card), _fits(known), _outliers(known),
                   _figures(timed)):  # fmt: skip
         if table.rows:
             page.table(table)
@@ -301,20 +301,6 @@ def _outliers(records: Sequence[Record]) -> Table:
     slow = any(row[2] for row in rows)
     rows = [[*row[:3], round(row[3], 3), round(row[4], 3)] for row in rows if slow]
     return Table(columns, rows, "A slow pair accuses both: measure the first ones again, alone.")
-
-
-def _stragglers(records: Sequence[Record]) -> Table:
-    """Say which ranks come last to their collectives, where every rank has its own time."""
-    rows = []
-    for record in records:
-        shortest = record.values.get("shortest")
-        if shortest and len(shortest) > 1 and record.summary.count >= 5:
-            rank = max(shortest, key=shortest.get)
-            if shortest[rank] > max(0.5, 1.5 / len(shortest)):
-                spread = record.values["spread"] * 1e6
-                rows.append([record.case, rank, f"{shortest[rank]:.0%}", round(spread, 1)])
-    columns = ["call", "rank", "last in", "the others waited µs"]
-    return Table(columns, rows, "Who keeps the others waiting")
 
 
 def _key(record: Record) -> tuple:

@@ -114,18 +114,21 @@ class WaitedTwice(RuntimeError):
     """A second `wait` for the same work: gloo's would wait for another message, and never end."""
 
 
-class CallLog(Observer):
+class CallLog:
     """Context manager that lists this process's calls, at some tens of microseconds each.
 
     Args:
+        buffers: Whether to notice what touches a buffer that is under way. It makes *every*
+            operator of torch slower, a step of many small ones several times: for checks of what a
+            program does, never around what is timed.
         only: Kinds that the block may call. Any other raises `Refused` instead of being made, so
             that no other rank is left waiting in it, and a second `wait` for a work raises
             `WaitedTwice`. None: all kinds, and no such help.
     """
 
-    def __init__(self, *, only: Collection[str] | None = None) -> None:
-        super().__init__()
+    def __init__(self, *, only: Collection[str] | None = None, buffers: bool = True) -> None:
         self._only = only
+        self._observer = _BufferObserver(self) if buffers else None
         self._entries: list[_Entry] = []
         self._start = 0
 
@@ -140,25 +143,17 @@ class CallLog(Observer):
                 _state.install()
             _state.logs.append(self)
             self._start = next(_state.positions) + 1
-        return super().__enter__()
+        if self._observer:
+            self._observer.__enter__()
+        return self
 
     def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
+        if self._observer:
+            self._observer.__exit__(*exception)
         with _state.lock:
             _state.logs.remove(self)
             if not _state.logs:
                 _state.uninstall()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Note which memory this thread's operators read and write."""
-        kwargs = kwargs or {}
-        if func.namespace == "aten" and any(entry.call.waited is None for entry in self._entries):
-            reads, writes = [], []
-            for key, write in _uses(func):
-                value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
-                (writes if write else reads).extend(tensors_in(value))
-            self._touch(reads, writes, str(func.overloadpacket))
-        return func(*args, **kwargs)
 
     def _touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
         """Note what touches the buffer of a call that is under way."""
@@ -168,6 +163,24 @@ class CallLog(Observer):
                 overlap(writes, entry.reads + entry.writes) or overlap(reads, entry.writes)
             ):
                 entry.call = replace(entry.call, touched=by)
+
+
+class _BufferObserver(Observer):
+    """Notes for a log which memory this thread's operators read and write."""
+
+    def __init__(self, log: CallLog) -> None:
+        super().__init__()
+        self._log = log
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs, entries = kwargs or {}, self._log._entries
+        if func.namespace == "aten" and any(entry.call.waited is None for entry in entries):
+            reads, writes = [], []
+            for key, write in _uses(func):
+                value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
+                (writes if write else reads).extend(tensors_in(value))
+            self._log._touch(reads, writes, str(func.overloadpacket))
+        return func(*args, **kwargs)
 
 
 @dataclass(slots=True)
@@ -279,7 +292,8 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     read = {key for key in tensors if gives or key.startswith("input")}
     reads = [tensor for key in read for tensor in tensors[key]]
     writes = [tensor for key in tensors.keys() - read for tensor in tensors[key]]
-    log._touch(reads, writes, f"c10d.{name}")
+    if log._observer:
+        log._touch(reads, writes, f"c10d.{name}")
     call = Call(
         kind=_NAMES[name],
         peer=ANY_SOURCE if peer is None else ranks[peer],

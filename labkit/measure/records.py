@@ -23,9 +23,6 @@ from labkit.ranks.machine import Machine
 from labkit.ranks.torchrun import Node
 
 VERSION = 3
-"""Version 1 knew one machine only; 2 kept predictions and others' load among the values."""
-_PREDICTIONS = ("predicted", "model", "ideal")
-"""Names under which versions 1 and 2 kept, among the values, what a model predicted."""
 
 
 class Tier(enum.StrEnum):
@@ -144,6 +141,10 @@ _FACTORS: dict[str, Callable[[int], float]] = {
 """busbw / algbw for n ranks. Source: nccl-tests, doc/PERFORMANCE.md."""
 
 
+COLLECTIVES = frozenset(_FACTORS)
+"""Names, as in torch.distributed, that have a bus factor."""
+
+
 def _command() -> str:
     """Return the command that this process was started with, as one would type it."""
     script, spec = Path(sys.argv[0]), getattr(sys.modules["__main__"], "__spec__", None)
@@ -216,8 +217,8 @@ def load(
             names the file and the reason, in one line.
     """
     path = Path(path)
-    document = untrusted.load(path, what="file of labkit records", versions=_VERSIONS)
-    found = [_record(entry, document["version"]) for entry in document["records"]]
+    document = untrusted.load(path, what="file of labkit records", versions={VERSION: _FILE})
+    found = [_record(entry) for entry in document["records"]]
     if uneven := [r.case for r in found if len({len(times) for times in r.samples}) > 1]:
         raise ValueError(f"{path} is no file of labkit records: ranks of unlike length in {uneven}")
     found = [record for record in found if experiment in {None, record.experiment}]
@@ -231,11 +232,7 @@ def as_recorded(record: Record) -> Record:
     return record
 
 
-def _record(entry: dict[str, Any], version: int) -> Record:
-    if version < 3:
-        values = entry.setdefault("values", {})
-        entry["predicted"] = next((values.pop(k) for k in _PREDICTIONS if k in values), None)
-        entry["others"] = values.pop("others", None)
+def _record(entry: dict[str, Any]) -> Record:
     origin = entry.pop("provenance")
     machine = Machine.from_dict(origin.pop("machine"))
     nodes = tuple(Node.from_dict(node) for node in origin.pop("nodes", []))
@@ -284,4 +281,3 @@ _RECORD = untrusted.fields(
     optional=("predicted", "others"),
 )
 _FILE = untrusted.fields({"version": untrusted.anything, "records": untrusted.array(_RECORD)})
-_VERSIONS = dict.fromkeys(range(1, VERSION + 1), _FILE)

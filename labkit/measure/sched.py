@@ -130,17 +130,24 @@ def _read() -> dict[int, tuple[str, int, int]]:
     return counters
 
 
-@dataclass(slots=True)
-class Others:
-    """Filled in when the block ends."""
+class OtherPrograms:
+    """What other programs used during a block."""
 
-    cpus: float | None = None
-    """CPUs that other programs used, on average; None where the system does not tell."""
+    cpus: float | None
+    """CPUs, on average; None where the system does not tell. There once the block has ended."""
+
+    def __enter__(self) -> OtherPrograms:
+        self._before = _Snapshot.take()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        before, after = self._before, _Snapshot.take()
+        known = before is not None and after is not None
+        self.cpus = before.cpus_of_others(after, ours=_root()) if known else None
 
 
-@contextlib.contextmanager
-def others() -> Iterator[Others]:
-    """Find out how many CPUs other programs used during the block.
+def others() -> OtherPrograms:
+    """Find out how many CPUs other programs used during a `with` block.
 
     Ours are this process and all that it started: the fork server and its ranks, a fabric's
     helpers; under torchrun the agent on this node and its ranks. Kernel threads count for nobody:
@@ -157,12 +164,7 @@ def others() -> Iterator[Others]:
         >>> used.cpus is None or used.cpus >= 0
         True
     """
-    used, before = Others(), _Snapshot.take()
-    try:
-        yield used
-    finally:
-        if before is not None and (after := _Snapshot.take()) is not None:
-            used.cpus = before.cpus_of_others(after, ours=_root())
+    return OtherPrograms()
 
 
 def _root() -> int:

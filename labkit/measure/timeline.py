@@ -21,13 +21,15 @@ class Arrival:
     """
 
     call: int
+    ranks: tuple[int, ...]
+    """Those that take part."""
     begins: tuple[float, ...]
-    """By rank: when it entered the collective (seconds on the common clock)."""
+    """When each of them entered the collective (seconds on the common clock)."""
 
     @property
     def last(self) -> int:
         """The rank that arrived last."""
-        return max(range(len(self.begins)), key=self.begins.__getitem__)
+        return self.ranks[max(range(len(self.begins)), key=self.begins.__getitem__)]
 
     @property
     def complete(self) -> float:
@@ -83,25 +85,36 @@ class Timeline:
         Raises:
             ValueError: the ranks traced different collectives.
         """
-        by_rank = [
-            {s.call: s for s in self.of(rank, kinds=(Kind.COLLECTIVE,))} for rank in self.ranks
-        ]
-        calls = sorted(set().union(*by_rank))
-        return [_arrival(call, [spans.get(call) for spans in by_rank]) for call in calls]
+        return list(self._matched().values())
+
+    def _matched(self) -> dict[tuple, Arrival]:
+        """Return the arrivals by group and number."""
+        found: dict[tuple, dict[int, Span]] = {}
+        for span in self.spans:
+            if span.kind is Kind.COLLECTIVE:
+                found.setdefault((span.ranks, span.call), {})[span.rank] = span
+        return {
+            key: _arrival(key[1], found[key], key[0] or tuple(self.ranks))
+            for key in sorted(found, key=lambda key: key[::-1])
+        }
 
     def straggler_delays(self) -> dict[int, float]:
-        """Return, by rank, the seconds by which it alone delayed the collectives."""
-        total = dict.fromkeys(self.ranks, 0.0)
+        """Return, by rank, the seconds in which collectives waited for it alone.
+
+        Where several that were launched wait at once, as DDP's do, the time counts once.
+        """
+        waits: dict[int, list[tuple[float, float]]] = {rank: [] for rank in self.ranks}
         for arrival in self.arrivals():
-            total[self.ranks[arrival.last]] += arrival.straggler_delay
-        return total
+            begin = arrival.complete - arrival.straggler_delay
+            waits[arrival.last].append((begin, arrival.complete))
+        return {rank: float(covered(own)) for rank, own in waits.items()}
 
     def split(self) -> "Timeline":
         """Return a timeline in which each collective is a wait for the last rank, then a move.
 
         The time that a rank waits for a collective which it launched earlier is split as well.
         """
-        complete = {arrival.call: arrival.complete for arrival in self.arrivals()}
+        complete = {key: arrival.complete for key, arrival in self._matched().items()}
         return self._map(lambda span: _split(span, complete))
 
     def exposed(self, rank: int) -> float:
@@ -114,12 +127,20 @@ class Timeline:
     def hidden(self, rank: int) -> float:
         """Return the seconds in which a launched collective ran while the rank was busy."""
         moving = _times(self.of(rank, kinds=TALKING, channel=NETWORK))
+        talking = _times(self.of(rank, kinds=TALKING, channel=MAIN))
+        moving_alone = covered(moving + talking) - covered(talking)
         busy = _times(self.of(rank, kinds=BUSY, channel=MAIN))
-        return covered(moving) + covered(busy) - covered(moving + busy)
+        return moving_alone + covered(talking + busy) - covered(moving + talking + busy)
 
     def seconds(self, rank: int, *kinds: Kind) -> float:
-        """Return the seconds that the rank's own thread spent in spans of these kinds."""
-        return covered(_times(self.of(rank, kinds=kinds, channel=MAIN)))
+        """Return the seconds that the rank's own thread spent in spans of these kinds.
+
+        While it talks within a span of computing it does not compute.
+        """
+        own = _times(self.of(rank, kinds=kinds, channel=MAIN))
+        other = [kind for kind in TALKING if kind not in kinds]
+        talking = _times(self.of(rank, kinds=other, channel=MAIN)) if other else []
+        return covered(own + talking) - covered(talking)
 
     def of(self, rank: int, *, kinds: Iterable[Kind] = tuple(Kind), channel=None) -> list[Span]:
         """Return one rank's spans of some kinds, on one channel or (None) on all."""
@@ -134,7 +155,7 @@ class Timeline:
         start = self.begin
         return [
             [s.rank, s.name, str(s.kind), s.begin - start, s.end - start, s.channel, s.step, s.call,
-             s.nbytes]
+             s.nbytes, s.ranks]
             for s in self.spans
         ]  # fmt: skip
 
@@ -143,6 +164,7 @@ class Timeline:
         """Make a timeline again from what `rows` returned."""
         spans: dict[int, list[Span]] = {}
         for rank, name, kind, *rest in rows:
+            rest[6:] = [tuple(ranks) for ranks in rest[6:]]
             spans.setdefault(rank, []).append(Span(rank, name, Kind(kind), *rest))
         clock = Clock(0.0, clock_error, "kept rows")
         return cls([RankTrace(rank, clock, tuple(own)) for rank, own in spans.items()])
@@ -205,20 +227,22 @@ def _times(spans: Iterable[Span]) -> list[tuple[float, float]]:
     return [(span.begin, span.end) for span in spans]
 
 
-def _arrival(call: int, spans: list[Span | None]) -> Arrival:
-    names = [None if span is None else span.name for span in spans]
+def _arrival(call: int, spans: dict[int, Span], ranks: tuple[int, ...]) -> Arrival:
+    names = [spans[rank].name if rank in spans else None for rank in ranks]
     if len(set(names)) > 1:
         raise ValueError(
             f"collective number {call} is, by rank, {names}. All ranks must trace the same "
-            "collectives in the same order (None: this rank traced fewer)."
+            "collectives in the same order (None: this rank traced fewer). Of a collective that "
+            "not all take part in, give the group: tracer.collective(name, group=group)."
         )
-    return Arrival(call, tuple(span.begin for span in spans))
+    return Arrival(call, ranks, tuple(spans[rank].begin for rank in ranks))
 
 
-def _split(span: Span, complete: dict[int, float]) -> list[Span]:
-    if span.call not in complete or span.kind not in (Kind.COLLECTIVE, Kind.WAIT):
+def _split(span: Span, complete: dict[tuple, float]) -> list[Span]:
+    number = span.ranks, span.call
+    if number not in complete or span.kind not in (Kind.COLLECTIVE, Kind.WAIT):
         return [span]
-    middle = min(max(complete[span.call], span.begin), span.end)
+    middle = min(max(complete[number], span.begin), span.end)
     wait = replace(span, kind=Kind.WAIT, end=middle)
     move = replace(span, kind=Kind.MOVE, begin=middle)
     return [part for part in (wait, move) if part.seconds > 0]

@@ -10,8 +10,10 @@ different kernels estimate the offset as NTP does: rank 0 sends its time, the ot
 own, and the answer lies somewhere inside the round trip.
 """
 
+import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,8 +77,10 @@ class Span:
     step: int = 0
     """The training step, as counted by `Tracer.next_step`."""
     call: int | None = None
-    """For a collective: its number among the collectives that this rank traced."""
+    """For a collective: its number among those of its group that this rank traced."""
     nbytes: int | None = None
+    ranks: tuple[int, ...] = ()
+    """For a collective of some ranks only: which."""
 
     @property
     def seconds(self) -> float:
@@ -113,12 +117,12 @@ class RankTrace:
 class Launched:
     """A collective that runs in the background. ``wait`` records the time it costs to wait."""
 
-    def __init__(self, tracer: "Tracer", work: dist.Work, name: str, call: int):
-        self.work, self._tracer, self._name, self._call = work, tracer, name, call
+    def __init__(self, tracer: "Tracer", work: dist.Work, name: str, about: dict):
+        self.work, self._tracer, self._name, self._about = work, tracer, name, about
 
     def wait(self) -> None:
         """Wait until the collective is done; the time spent here is exposed communication."""
-        with self._tracer.span(f"wait {self._name}", Kind.WAIT, call=self._call):
+        with self._tracer.span(f"wait {self._name}", Kind.WAIT, **self._about):
             self.work.wait()
 
 
@@ -132,6 +136,9 @@ class Tracer:
             dist.all_reduce(flat)
         return tracer.trace()
 
+    A span within another interrupts it. `DistributedDataParallel` calls from C++, where no span can
+    be put around: give it `ddp_hook`.
+
     Args:
         clock: turns this rank's time into the common time (`Tracer.aligned`).
         rank: this rank.
@@ -142,9 +149,11 @@ class Tracer:
 
     def __init__(self, clock: Clock, rank: int, *, synchronize: Callable[[], None] | None = None):
         self.clock, self.rank, self.step = clock, rank, 0
-        self._synchronize = synchronize or (lambda: None)
+        self._synchronize = synchronize or _nothing
+        self._buckets: list[torch.futures.Future] = []
         self._spans: list[Span] = []
-        self._calls = self._running = 0
+        self._calls: Counter[tuple[int, ...]] = Counter()
+        self._running = 0
         self._idle = threading.Condition()
 
     @classmethod
@@ -159,47 +168,96 @@ class Tracer:
         self.step += 1
 
     @contextmanager
-    def span(self, name: str, kind: Kind, *, call: int | None = None, nbytes: int | None = None):
-        """Record the block as one span on the main channel."""
+    def span(self, name: str, kind: Kind, **more):
+        """Record the block as one span on the main channel; `more` as in `Span`."""
         begin = self._now()
         try:
             yield
         finally:
-            self.record(name, kind, begin, self._now(), call=call, nbytes=nbytes)
+            self.record(name, kind, begin, self._now(), **more)
 
     def record(self, name: str, kind: Kind, begin: float, end: float, **more) -> None:
         """Record a span from times that were read from ``clock.now()``; `more` as in `Span`."""
         more.setdefault("step", self.step)
         self._spans.append(Span(self.rank, name, kind, begin, end, **more))
 
-    def collective(self, name: str, *, nbytes: int | None = None):
-        """Record a blocking collective. Every rank traces the same collectives in one order."""
-        return self.span(name, Kind.COLLECTIVE, call=self._next_call(), nbytes=nbytes)
+    def collective(
+        self, name: str, *, nbytes: int | None = None, group: dist.ProcessGroup | None = None
+    ):
+        """Record a blocking collective.
+
+        Every rank of the group (None: of the job) traces its collectives, in one order.
+        """
+        return self.span(name, Kind.COLLECTIVE, nbytes=nbytes, **self._next_call(group))
 
     def launch(
-        self, name: str, start: Callable[[], dist.Work], *, nbytes: int | None = None
+        self,
+        name: str,
+        start: Callable[[], dist.Work],
+        *,
+        nbytes: int | None = None,
+        group: dist.ProcessGroup | None = None,
     ) -> Launched:
         """Start a collective in the background and record it on the network channel.
 
         ``start`` returns the Work, as ``lambda: dist.all_reduce(t, async_op=True)`` does. Returned
         is what to ``wait`` for; but the span ends when the backend says that the work is done (its
-        future), whether or not anybody waits.
+        future), whether or not anybody waits. `group` as for `collective`.
         """
-        call, step, begin = self._next_call(), self.step, self.clock.now()
+        number, step, begin = self._next_call(group), self.step, self.clock.now()
         work = start()
         with self._idle:
             self._running += 1
 
         def done(_future) -> None:
             end = self.clock.now()  # first: what follows may wait for the interpreter's lock
-            about = {"channel": NETWORK, "step": step, "call": call, "nbytes": nbytes}
+            about = {"channel": NETWORK, "step": step, "nbytes": nbytes, **number}
             with self._idle:
                 self.record(name, Kind.COLLECTIVE, begin, end, **about)
                 self._running -= 1
                 self._idle.notify_all()
 
         work.get_future().add_done_callback(done)
-        return Launched(self, work, name, call)
+        return Launched(self, work, name, number)
+
+    def ddp_hook(
+        self, group: dist.ProcessGroup | None, bucket: dist.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Average a bucket of gradients over DDP's group, as DDP does by itself, and record it.
+
+            model = DistributedDataParallel(...)
+            model.register_comm_hook(None, tracer.ddp_hook)
+
+        DDP waits for its buckets at the end of ``backward()``: from the last bucket's start to the
+        last one's end is recorded as waiting. With `synchronize` each bucket is waited for at once,
+        as the works of GPUs end in no order that a callback could tell (not run on GPUs).
+        """
+        buffer = bucket.buffer().div_(dist.get_world_size(group))
+        name, about = f"bucket {bucket.index()}", {"nbytes": buffer.nbytes, "group": group}
+        if self._synchronize is not _nothing:
+            with self.collective(name, **about):
+                dist.all_reduce(buffer, group=group)
+            done = torch.futures.Future()
+            done.set_result(buffer)
+            return done
+        start = functools.partial(dist.all_reduce, buffer, group=group, async_op=True)
+        launched = self.launch(name, start, **about)
+        future = launched.work.get_future()
+        self._buckets.append(future)
+        if bucket.is_last():
+            begin, about = self.clock.now(), launched._about | {"step": self.step}
+            futures, self._buckets = self._buckets, []
+            with self._idle:
+                self._running += 1
+
+            def end(_future: object) -> None:
+                with self._idle:
+                    self.record("wait for buckets", Kind.WAIT, begin, self.clock.now(), **about)
+                    self._running -= 1
+                    self._idle.notify_all()
+
+            torch.futures.collect_all(futures).add_done_callback(end)
+        return future.then(lambda future: future.value()[0])
 
     def trace(self, *, timeout: float = 10.0) -> RankTrace:
         """Return what was recorded, once the launched collectives have ended.
@@ -216,13 +274,19 @@ class Tracer:
         spans = sorted(self._spans, key=lambda span: (span.begin, span.end))
         return RankTrace(self.rank, self.clock, tuple(spans))
 
-    def _next_call(self) -> int:
-        self._calls += 1
-        return self._calls - 1
+    def _next_call(self, group: dist.ProcessGroup | None) -> dict:
+        """Number a collective among those of its group."""
+        ranks = () if group is None else tuple(dist.get_process_group_ranks(group))
+        self._calls[ranks] += 1
+        return {"call": self._calls[ranks] - 1, "ranks": ranks}
 
     def _now(self) -> float:
         self._synchronize()
         return self.clock.now()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _agree() -> Clock:

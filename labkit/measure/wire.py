@@ -55,6 +55,8 @@ UNIT = 4096
 _AMBIGUOUS = UNIT // math.gcd(UNIT, HEADER)
 """So many headers are themselves a multiple of the unit."""
 
+_INSTEAD = "Of a real model take wire.matrix(reports): all bytes, with the headers."
+
 # Offsets in struct tcp_info (linux/tcp.h). The last two came with Linux 4.19.
 _BYTES_RECEIVED, _BYTES_SENT, _BYTES_RETRANS, _TCP_INFO_BYTES = 128, 200, 208, 216
 _SIOCOUTQNSD = 0x894B  # ioctl: bytes of the send queue that have not left (linux/sockios.h)
@@ -131,14 +133,15 @@ class Meter:
 
 
 @contextmanager
-def meter() -> Iterator[Meter]:
+def meter(*, buffers: bool = False) -> Iterator[Meter]:
     """Count, inside a rank, the bytes that this process sends to each other rank during the block.
 
     All groups of the process are counted together. The block must wait for whatever it starts.
     Where the counts cannot be read the block runs all the same, its calls are listed, and `matrix`
-    says what is missing.
+    says what is missing. Only calls of torch.distributed are intercepted, a few tens of
+    microseconds each; with `buffers` every operator is, as `CallLog` says.
     """
-    result, log, reason = Meter(), CallLog(), _unavailable_to_group()
+    result, log, reason = Meter(), CallLog(buffers=buffers), _unavailable_to_group()
     before = {} if reason else _settled()
     with log:
         yield result
@@ -212,7 +215,7 @@ def payload(reports: Sequence[Report]) -> np.ndarray:
     if any(end.other_end in ends for report in reports for end in report.opened):
         raise WireMismatch(
             "connections between ranks were opened during the block, and their first bytes are "
-            "not gloo's frames. Make the same calls once before the block."
+            f"not gloo's frames. Make the same calls once before the block. {_INSTEAD}"
         )
     if all(call.kind in ("send", "recv") for report in reports for call in report.calls):
         return _confirmed(sent, reports)
@@ -253,7 +256,8 @@ def _confirmed(sent: np.ndarray, reports: Sequence[Report]) -> np.ndarray:
         raise WireMismatch(
             f"rank {i} asked to send {asked[i, j]} bytes to rank {j}, which with {headers[i, j]} "
             f"headers of {HEADER} makes {wanted[i, j]}; the kernel sent {sent[i, j]}. Does the "
-            "block wait for all that it starts, and does nothing else run on this rank?"
+            "block wait for all that it starts, and does nothing else run on this rank? "
+            f"{_INSTEAD}"
         )
     return asked
 
@@ -265,12 +269,13 @@ def _multiple(sent: int, src: int, dst: int) -> int:
     if headers is None:
         raise WireMismatch(
             f"rank {src} sent {sent} bytes to rank {dst}: not a multiple of {UNIT} plus whole "
-            f"{HEADER}-byte headers. Choose tensors whose bytes divide by 2 x world_size x {UNIT}."
+            f"{HEADER}-byte headers. Choose tensors whose bytes divide by 2 x world_size x {UNIT}. "
+            f"{_INSTEAD}"
         )
     if 6 * (sent // SEGMENT) >= _AMBIGUOUS:
         raise WireMismatch(
             f"rank {src} sent {sent} bytes to rank {dst}: so many messages that {_AMBIGUOUS} "
-            "headers could pass for payload. Send less in one block."
+            f"headers could pass for payload. Send less in one block. {_INSTEAD}"
         )
     return sent - HEADER * headers
 

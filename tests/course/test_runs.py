@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,7 @@ def used(monkeypatch):
 
     @contextlib.contextmanager
     def others():
-        yield sched.Others(figures.pop(0) if figures else None)
+        yield SimpleNamespace(cpus=figures.pop(0) if figures else None)
 
     monkeypatch.setattr(sched, "others", others)
     return figures

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from pytest import approx
 
 from labkit import launch
-from labkit.logs import logs, nccl_tests
+from labkit.logs import logs
 from labkit.measure import records
 from labkit.measure.records import Tier
 from tests.test_untrusted_files import FUZZ, mutations
@@ -323,22 +323,6 @@ def test_json_that_is_cut_short_keeps_what_is_whole(tmp_path):
     assert re.match(r"out.json, line 1: cut short or damaged at column \d+", log.problems[0])
 
 
-def call(rank, number, micros, **perf):
-    size, n = perf.get("size", 2**20), 2
-    name = perf.get("name", "AllReduce")
-    parts = n if name == "ReduceScatter" else 1
-    return json.dumps(
-        {
-            "header": {"id": "0x7f", "rank": rank, "n_ranks": n, "nnodes": 2},
-            "metadata": {"inspector_output_format_version": "v4.0", "hostname": f"node-{rank}",
-                         "dump_timestamp_us": 1748030377748202, "pid": 5},
-            "coll_perf": {"coll": name, "coll_sn": number, "coll_msg_size_bytes": size,
-                          "coll_exec_time_us": micros,
-                          "coll_algobw_gbs": parts * size / micros / 1e3, "coll_busbw_gbs": 1.0},
-        }
-    )  # fmt: skip
-
-
 def entry(number, millis, **more):
     return {
         "process_group": ["0", "default_pg"], "profiling_name": "nccl:_reduce_scatter_base",
@@ -371,14 +355,6 @@ def test_hostile_json_of_nccl_tests(tmp_path, made):
 
 
 @FUZZ
-@given(mutations(json.loads(call(0, 7, 90))))
-def test_hostile_inspector(tmp_path, made):
-    path = tmp_path / "host-pid5.log"
-    path.write_text("\n".join([call(0, 3, 80), json.dumps(made), call(0, 4, 80)]))
-    hold(path)
-
-
-@FUZZ
 @given(mutations({"version": "2.10", "entries": [entry(1, 0.5), entry(2, 0.5)],
                   "pg_config": {"0": {"ranks": "[0, 1]"}}}))  # fmt: skip
 def test_hostile_dump(tmp_path, made):
@@ -387,10 +363,9 @@ def test_hostile_dump(tmp_path, made):
     hold(path)
 
 
-@pytest.mark.parametrize("tool", ["nccl-tests", "-J", "inspector", "p2p"])
+@pytest.mark.parametrize("tool", ["nccl-tests", "-J", "p2p"])
 def test_no_damage_makes_it_fail(tmp_path, tool):
-    texts = {"nccl-tests": REAL + V2_13, "-J": json.dumps(document()), "p2p": P2P,
-             "inspector": "\n".join(call(0, i, 90) for i in range(9))}  # fmt: skip
+    texts = {"nccl-tests": REAL + V2_13, "-J": json.dumps(document()), "p2p": P2P}
     chance, text = random.Random(7), texts[tool]
     for _ in range(150):
         begin, length = chance.randrange(len(text)), chance.choice([1, 5, 80, 2000])
@@ -425,27 +400,6 @@ def test_a_file_that_is_none_of_these_is_refused(tmp_path):
     (tmp_path / "empty.log").write_text("")
     with pytest.raises(logs.UnknownLog, match="is empty"):
         logs.read([tmp_path / "empty.log"])
-
-
-def test_inspector_files_of_ranks_are_one_log_and_tell_who_keeps_others_waiting(tmp_path):
-    first = [call(0, i, 900 + i) for i in range(4)] + [call(0, 9, 50, name="ReduceScatter")]
-    second = [call(1, i, 100 + i) for i in range(1, 5)] + [call(1, 9, 40, name="ReduceScatter")]
-    (tmp_path / "node-0-pid5.log").write_text("\n".join(first))
-    pretty = json.dumps(json.loads(second[0]), indent=2)
-    (tmp_path / "node-1-pid5.log").write_text("\n".join([pretty, *second[1:], second[-1][:70]]))
-    (log,) = logs.read(sorted(tmp_path.iterdir()))
-    reduced, scattered = log.records
-    assert (log.tool, len(log.paths)) == ("NCCL Inspector", 2)
-    assert reduced.case == "all_reduce, 2 ranks, 1 MiB"
-    assert reduced.samples[0] == approx([901e-6, 902e-6, 903e-6])
-    assert reduced.samples[1] == approx([101e-6, 102e-6, 103e-6])
-    assert reduced.values["shortest"] == {0: 0.0, 1: 1.0}, "rank 1 comes last every time"
-    assert reduced.values["spread"] == approx(800e-6)
-    assert reduced.values["hosts"] == ["node-0", "node-1"]
-    assert reduced.provenance.date.startswith("2025-05-23")
-    assert scattered.nbytes == 2 * 2**20, "S is the whole, the plugin writes a rank's part"
-    (problem,) = log.problems
-    assert re.match(r"node-1-pid5.log, line \d+: cut short", problem)
 
 
 def test_flight_recorder_dumps_tell_who_waits_for_whom(tmp_path):
@@ -555,11 +509,3 @@ def test_a_p2p_test_that_is_cut_short(tmp_path):
     log = read(tmp_path, P2P[: P2P.index(" 240.00")])
     assert len(log.records) == 2
     assert "row 1 of 'unidirectional bandwidth, p2p enabled' has no 2 figures" in log.problems[0]
-
-
-def test_version_numbers():
-    assert [nccl_tests.version(code) for code in (22807, 2708, 20905)] == [
-        "2.28.7",
-        "2.7.8",
-        "2.9.5",
-    ]

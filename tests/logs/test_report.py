@@ -127,16 +127,6 @@ def test_many_logs_of_one_tool_become_one_section(tmp_path):
     assert text_of(picture).startswith("Bus bandwidth of 1 series; the highest, all_reduce, 1 x 8")
 
 
-def test_who_keeps_the_others_waiting():
-    made = record("all_reduce", 2**20, 1e-3, 2, 1)
-    late = {"shortest": {0: 0.1, 1: 0.9}, "spread": 4e-4}
-    made = replace(made, samples=[[1e-3] * 10, [6e-4] * 10], values=made.values | late)
-    (row,) = report._stragglers([made]).rows
-    assert row[1:] == [1, "90%", 400.0]
-    even = replace(made, values=made.values | {"shortest": {0: 0.5, 1: 0.5}})
-    assert report._stragglers([even]).rows == []
-
-
 def test_a_matrix_of_the_p2p_test_names_the_slow_pairs():
     values = [[1600.0, 250.0, 250.0], [250.0, 1600.0, 20.0], [250.0, 250.0, None]]
     matrix = [[x and x * 1e9 for x in row] for row in values]

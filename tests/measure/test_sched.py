@@ -66,20 +66,6 @@ def test_all_threads_count_each_under_its_name():
     assert usage.on_cpu == sum(t.on_cpu for t in usage.threads)
 
 
-def test_the_main_thread_comes_first_even_if_thread_numbers_started_over(monkeypatch):
-    real = sched._TASKS
-    own = str(os.getpid())
-
-    class Tasks:
-        def iterdir(self):
-            lower = real.parent / "task" / "1"  # does not exist here: skipped, but sorted
-            return [lower, real / own]
-
-    monkeypatch.setattr(sched, "_TASKS", Tasks())
-    assert next(iter(sched._read())) == int(own)
-    assert sched._main_thread_first(real / own) < sched._main_thread_first(real / "1")
-
-
 @mark.timed
 @mark.skipif(not affinity.available(), reason="needs ranks on one CPU")
 def test_two_ranks_on_one_cpu_wait_for_each_other():

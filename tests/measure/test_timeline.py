@@ -77,8 +77,41 @@ def test_ranks_that_traced_different_collectives_are_refused():
     shorter = Timeline(
         traces(collective(0, 0, 1), collective(0, 2, 3, call=1), collective(1, 0, 1))
     )
-    with pytest.raises(ValueError, match="this rank traced fewer"):
+    with pytest.raises(ValueError, match=r"this rank traced fewer.*group=group"):
         shorter.arrivals()
+
+
+def test_collectives_of_some_ranks_are_matched_within_their_group():
+    tensor, data = {"ranks": (0, 1)}, {"ranks": (1, 2), "name": "gradients"}
+    timeline = Timeline(
+        traces(
+            collective(0, 0.0, 3.0, **tensor),
+            collective(1, 2.0, 3.0, **tensor),
+            collective(1, 4.0, 9.0, **data),
+            collective(2, 1.0, 9.0, **data),
+            *(collective(rank, 10.0 + rank, 13.0) for rank in range(3)),
+        )
+    )
+    assert [(a.ranks, a.last) for a in timeline.arrivals()] == [
+        ((0, 1, 2), 2),
+        ((0, 1), 1),
+        ((1, 2), 1),
+    ]
+    assert timeline.straggler_delays() == {0: 0.0, 1: 4.0, 2: 1.0}
+    assert timeline.split().seconds(2, Kind.WAIT) == 3.0
+
+
+def test_what_overlaps_counts_once():
+    timeline = Timeline(
+        traces(
+            *(collective(0, t, 9.0, call=t, channel=NETWORK) for t in range(2)),
+            *(collective(1, 5.0 + t, 9.0, call=t, channel=NETWORK) for t in range(2)),
+            Span(0, "backward", Kind.COMPUTE, 0.0, 9.0),
+            Span(0, "wait", Kind.WAIT, 1.0, 9.0, call=1),
+        )
+    )
+    assert timeline.straggler_delays() == {0: 0.0, 1: 6.0}
+    assert timeline.seconds(0, Kind.COMPUTE) == timeline.hidden(0) == 1.0, "then it waits"
 
 
 def test_two_traces_of_one_rank_are_refused():

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from labkit import launch
 from labkit.measure import trace
@@ -110,6 +111,43 @@ def test_a_trace_is_refused_while_a_collective_is_running():
 
 def _sum(group):
     return dist.all_reduce(torch.ones(4), group=group, async_op=True)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does(blocking):
+    def program():
+        def model():
+            torch.manual_seed(1)
+            layers = [torch.nn.Linear(40, 40) for _ in range(6)]
+            return DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.02)
+
+        tracer = Tracer.aligned(synchronize=(lambda: None) if blocking else None)
+        plain, hooked = model(), model()
+        hooked.register_comm_hook(None, tracer.ddp_hook)
+        batch = torch.full((2, 40), 1.0 + dist.get_rank())
+        for one in (plain, hooked, hooked):
+            one.zero_grad()
+            one(batch).sum().backward()  # in the second step DDP arranges its buckets anew
+        hooked.zero_grad()
+        tracer.next_step()
+        dist.barrier()
+        time.sleep(0.1 if dist.get_rank() == 2 else 0.0)
+        with tracer.span("backward", Kind.COMPUTE):
+            hooked(batch).sum().backward()
+        pairs = zip(plain.parameters(), hooked.parameters(), strict=True)
+        for one, other in pairs:
+            torch.testing.assert_close(one.grad, other.grad)
+        return tracer.trace()
+
+    timeline = Timeline(launch(program, world_size=3)).steps(1)
+    assert len(timeline.arrivals()) >= 2, "several buckets"
+    delays = timeline.straggler_delays()
+    assert max(delays, key=delays.get) == 2 and 0.05 < delays[2] < 0.2
+    split = timeline.split()
+    waits = [split.seconds(rank, Kind.WAIT) for rank in range(3)]
+    assert min(waits[:2]) > 0.05 > waits[2]
+    assert max(split.seconds(rank, Kind.COMPUTE) for rank in range(2)) < 0.05, "it waits inside"
 
 
 def test_what_is_covered_is_counted_once():

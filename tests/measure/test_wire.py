@@ -158,7 +158,7 @@ def test_a_collective_of_awkward_size_is_refused_not_guessed():
         x = torch.ones(1001)
         return metered(lambda: dist.all_reduce(x))
 
-    with pytest.raises(wire.WireMismatch, match="not a multiple of 4096"):
+    with pytest.raises(wire.WireMismatch, match=r"not a multiple of 4096.*take wire\.matrix"):
         wire.payload(launch(program, world_size=3))
 
 
@@ -242,22 +242,6 @@ def test_both_ends_agree_on_who_and_how_much(family, host):
         assert found[end.other_end] == wire.Traffic(sent=0, received=12345)
 
 
-def test_ipv4_inside_ipv6_reads_the_same_at_both_ends():
-    with socket.socket(socket.AF_INET6) as listener:
-        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        try:
-            listener.bind(("::", 0))
-        except OSError as error:
-            pytest.skip(f"no IPv6 here: {error}")
-        listener.listen()
-        with socket.create_connection(("127.0.0.1", listener.getsockname()[1])) as client:
-            server, _ = listener.accept()
-            with server:
-                found = wire._snapshot()
-                end = next(end for end in found if end.local[1] == client.getsockname()[1])
-                assert end.other_end in found
-
-
 def test_drain_gives_up_on_a_reader_that_never_reads():
     client, server = connected(socket.AF_INET, "127.0.0.1")
     with client, server:
@@ -267,11 +251,3 @@ def test_drain_gives_up_on_a_reader_that_never_reads():
                 client.send(b"x" * 2**20)
         with pytest.raises(TimeoutError, match="still queued"):
             wire._drain(timeout=0.05)
-
-
-def test_listening_sockets_and_files_are_left_alone():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        ports = {end.local[1] for end in wire._snapshot()}
-        assert listener.getsockname()[1] not in ports

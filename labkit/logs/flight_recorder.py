@@ -1,4 +1,7 @@
-"""Read what each rank of a job logs by itself: NCCL Inspector's calls, flight recorder dumps."""
+"""Read the dumps of torch's flight recorder, one of each rank: who stands in which call.
+
+Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, version 2.10.
+"""
 
 from __future__ import annotations
 
@@ -8,128 +11,19 @@ import json
 import math
 import pickle
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from labkit.logs.origins import Devices, Say, case_name, lines_of, whole
-from labkit.measure.records import Record, Tier
+from labkit.logs.origins import Devices, Say, case_name, whole
+from labkit.measure.records import COLLECTIVES, Record, Tier
 from labkit.measure.untrusted import one_line
 
-INSPECTOR, RECORDER = "NCCL Inspector", "flight recorder"
-_LONGEST = 2**16
-"""Characters of one object, at most."""
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+RECORDER = "flight recorder"
 _Times = dict[int, dict[int, float]]
 """By rank and number of the call: seconds."""
-
-# NCCL Inspector. Source: github.com/NVIDIA/nccl, plugins/profiler/inspector, format v4.0.
-
-_COLLECTIVES = {
-    "AllReduce": "all_reduce",
-    "AllGather": "all_gather",
-    "ReduceScatter": "reduce_scatter",
-    "AlltoAll": "all_to_all",
-    "AllToAll": "all_to_all",
-    "Broadcast": "broadcast",
-    "Reduce": "reduce",
-    "Gather": "gather",
-    "Scatter": "scatter",
-    "Send": "send",
-    "Recv": "send",
-    "SendRecv": "send",
-}
-
-
-class Inspected:
-    """The calls that the ranks of a job noted, one file each."""
-
-    def __init__(self) -> None:
-        self.times: dict[tuple, _Times] = defaultdict(lambda: defaultdict(dict))
-        """By communicator, ranks, nodes, name, size; then by rank and the call's number."""
-        self.hosts: dict[str, dict[int, str]] = defaultdict(dict)
-        self.date = 0.0
-
-    def read(self, path: Path, say: Say, told: Callable[[int], None]) -> None:
-        """Read one rank's file: an object per call, usually one in a line."""
-        begun, pending, above = 0, "", {}
-        for number, line in enumerate(lines_of(path, told), 1):
-            if line[:1] == "{":
-                if pending:
-                    say(begun, "cut short: not a whole object")
-                begun, pending = number, ""
-            pending += line
-            if not line.rstrip().endswith("}") and len(pending) < _LONGEST:
-                continue  # an object over several lines
-            try:
-                entry = json.loads(pending)
-                if "header" in entry:
-                    above = entry  # newer versions write it once for many calls
-                kind = next((kind for kind in ("coll", "p2p") if f"{kind}_perf" in entry), None)
-                if kind:
-                    self._add(above | entry, kind)
-            except json.JSONDecodeError:
-                if len(pending) < _LONGEST:
-                    continue
-                say(begun, "not a whole object")
-            except (*_DAMAGE, RecursionError) as error:
-                say(number, f"no whole call: {error!r}")
-            pending = ""
-        if pending.strip():
-            say(begun, "cut short: not a whole object")
-
-    def _add(self, entry: dict, kind: str) -> None:
-        header, about = entry["header"], entry.get("metadata") or {}
-        perf = entry[f"{kind}_perf"]
-        micros, size = float(perf[f"{kind}_exec_time_us"]), whole(perf[f"{kind}_msg_size_bytes"])
-        n, rank, name = whole(header["n_ranks"]), whole(header["rank"]), one_line(perf[kind], 40)
-        if not (0 < micros < 1e15 and 0 <= size < 1e18 and 0 < n < 1e7):
-            return
-        # What is called the size is a rank's part in some collectives: the bandwidth tells.
-        parts = float(perf[f"{kind}_algobw_gbs"]) * 1e3 * micros / size if size else 1.0
-        nbytes = size * n if n > 1 and abs(parts / n - 1) < 0.1 else size
-        communicator, nodes = one_line(header["id"], 40), whole(header.get("nnodes") or 0)
-        number = whole(perf[f"{kind}_sn"])
-        self.times[communicator, n, nodes, name, nbytes][rank][number] = micros / 1e6
-        self.hosts[communicator][rank] = str(about.get("hostname", ""))
-        self.date = self.date or float(about.get("dump_timestamp_us", 0)) / 1e6
-
-    def findings(self) -> list[str]:
-        """Say nothing: what there is to say is in the records."""
-        return []
-
-    def records(self) -> list[Record]:
-        """Make a record per communicator, call and size; samples by rank.
-
-        The time is the kernel's on each rank. A rank that comes early waits in its kernel, so the
-        shortest time of a call is the last rank's, and nearest to what moving the bytes took; a
-        rank that has the shortest again and again keeps the others waiting.
-        """
-        records = []
-        for (communicator, n, nodes, name, nbytes), times in self.times.items():
-            ranks, samples = _together(times)
-            devices = Devices([(host, "") for _, host in sorted(self.hosts[communicator].items())])
-            each = list(zip(*samples, strict=True))
-            first = [ranks[own.index(min(own))] for own in each]
-            values = {
-                "ranks": ranks,
-                "hosts": devices.hosts,
-                "shortest": {rank: first.count(rank) / len(first) for rank in ranks},
-                "spread": statistics.median(max(own) - min(own) for own in each),
-            }
-            params = {"hosts": nodes, "world_size": n, "communicator": communicator}
-            where = devices.provenance(library="NCCL", date=_date(self.date))
-            known = _COLLECTIVES.get(name)
-            case = case_name(known or name, nbytes, params)
-            records.append(
-                Record(INSPECTOR, case, params, samples, Tier.RECORDED, where, collective=known,
-                       nbytes=nbytes or None, values=values)
-            )  # fmt: skip
-        return records
 
 
 def _together(times: _Times) -> tuple[list[int], list[list[float]]]:
@@ -140,14 +34,6 @@ def _together(times: _Times) -> tuple[list[int], list[list[float]]]:
         common = set(*times.values())
     ranks = sorted(times)
     return ranks, [[times[rank][call] for call in sorted(common)] for rank in ranks]
-
-
-def _date(seconds: float) -> str:
-    known = 0 < seconds < 2**32
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if known else ""
-
-
-# torch's flight recorder. Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, version 2.10.
 
 
 class _Plain(pickle.Unpickler):
@@ -237,7 +123,7 @@ class Dumped:
             ranks, samples = _together(times)
             n = max(len(self.members[group]), len(ranks))
             params = {"world_size": n, "group": group[1]}
-            collective = name if name in _COLLECTIVES.values() and n > 1 else None
+            collective = name if name in COLLECTIVES and n > 1 else None
             case = case_name(name, nbytes, params)
             records.append(
                 Record(RECORDER, case, params, samples, Tier.RECORDED, where, collective=collective,

@@ -22,12 +22,11 @@ An exercise that was not attempted fails with its own `NotImplementedError`, unt
 
 import copy
 import math
-import os
 import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +36,9 @@ import numpy as np
 import torch
 
 from course import ledger
+from course.claims import claim  # noqa: F401 - lessons of the first edition look here
 from labkit.measure import wire
 from labkit.measure.calls import CallLog, Refused, WaitedTwice
-from labkit.measure.records import Record
 from labkit.ranks.errors import CaseFile, LaunchTimeout
 from labkit.ranks.launcher import launch
 
@@ -73,46 +72,6 @@ class CheckFailed(AssertionError):
     def _render_traceback_(self) -> list[str]:
         """Show a notebook the message alone: labkit's own frames would bury it."""
         return [str(self)]
-
-
-class ClaimFailed(AssertionError):
-    """A lesson's claim that the learner's own run does not bear out."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [str(self)]
-
-
-def claim(holds: bool, expected: str, *, measured: object, records: Iterable[Record] = ()) -> None:
-    """Hold the learner's run to what the lesson claims of it.
-
-    On a crowded machine a true claim can fail. So the message says not only what was expected, in
-    words, and what was measured, but also how much CPU other programs used meanwhile, as the
-    records know from which it was computed, and what to do.
-
-    Raises:
-        ClaimFailed: It does not hold.
-
-    Example:
-        >>> claim(2.0 > 1.5, "twice the pairs take more than 1.5 times as long", measured=2.0)
-    """
-    if holds:
-        return
-    busy = [record.others for record in records if record.others is not None]
-    if busy:
-        others = max(busy)
-        meanwhile = f"other programs used up to {others:.1f} CPUs"
-    else:
-        others = max(os.getloadavg()[0] - 1.0, 0.0) if hasattr(os, "getloadavg") else 0.0
-        meanwhile = f"not watched; just now other programs ask for about {others:.1f} CPUs"
-    advice = (
-        "The run was disturbed. Close other programs, and run the cell that measured it again."
-        if others > 0.1
-        else "Run the cell that measured it again. If the claim fails again, this machine differs "
-        "from those that the lesson was tried on: find out why, that is worth more than the claim."
-    )
-    told = {"expected": expected, "measured": str(measured), "meanwhile": meanwhile}
-    lines = [f"  {name:<12}  {_indented(textwrap.fill(text, 84))}" for name, text in told.items()]
-    raise ClaimFailed("\n".join(["this run does not show what the lesson claims", *lines, advice]))
 
 
 @dataclass(slots=True)

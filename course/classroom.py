@@ -46,7 +46,7 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
     entries = [entry for hand_in in hand_ins for entry in hand_in.entries]
     questions = {entry.key: entry.question for entry in entries}
     for key in sorted(questions):
-        pairs = [(e.predicted, e.measured) for e in entries if e.key == key and e.counts]
+        pairs = [(e.answer, e.measured) for e in entries if e.key == key and e.counts]
         if pairs:
             result.picture(draw_predictions(questions[key], pairs))
     result.heading("The machines")

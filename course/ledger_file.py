@@ -1,182 +1,216 @@
-"""The learner's one JSON file: read, changed and written whole, so that it is never half written.
+"""The learner's file: what was asked, committed, seen, kept and passed; one JSON line for each.
 
-It lies in `work/ledger.json`, or where LABKIT_LEDGER says. A file that cannot be read (damaged, or
-of a later version) is set aside under another name, with a message; nothing is ever deleted.
+It lies in `work/ledger.jsonl`, or where LABKIT_LEDGER says. Lines are only ever added, each in one
+write, so that two notebooks may write at once and nothing is ever lost. A line that cannot be read
+is passed over.
 """
+
+from __future__ import annotations
 
 import contextlib
 import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from course.catalogue import ROOT
 
-VERSION = 1
-SECTIONS = ("predictions", "measurements", "passed", "finished", "kept")
-
-_unsaved: dict[Path, dict[str, Any]] = {}
-"""Ledgers whose folder cannot be written, for as long as this process lives."""
+_unwritten: dict[Path, list[dict[str, Any]]] = {}
+"""Lines of files that cannot be written, for as long as this process lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A question with what was predicted, modelled and measured."""
+    """A question, what was committed before its result was seen, and the result.
+
+    Of a vote, `answer`, `after` and `measured` are letters; of a prediction, figures in `unit`.
+    """
 
     key: str
     question: str
-    unit: str
-    predicted: float | None = None
-    late: bool = False
-    """Whether the prediction was made when a measurement had been seen."""
+    unit: str = ""
+    options: tuple[str, ...] = ()
+    """Of a vote, in the order of their letters; empty for a prediction."""
+    answer: float | str | None = None
+    low: float | None = None
+    high: float | None = None
+    """The range in which the learner is 80 % sure to find the result."""
+    reason: str = ""
+    skipped: bool = False
+    after: float | str | None = None
+    """What was committed last when the result had been seen."""
+    measured: float | str | None = None
     model: float | None = None
-    measured: float | None = None
     tier: str = ""
+    because: str = ""
+
+    @property
+    def committed(self) -> bool:
+        """Whether something was committed before the result was seen."""
+        return self.answer is not None
+
+    @property
+    def decided(self) -> bool:
+        """Whether a gate for it opens: committed, skipped, or seen already."""
+        return self.committed or self.skipped or self.measured is not None
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the vote was right; None where there was none, or no result yet."""
+        known = self.options and self.committed and self.measured is not None
+        return self.answer == self.measured if known else None
+
+    @property
+    def held(self) -> bool:
+        """Whether the last vote is one that the result refutes."""
+        last = self.after if self.after is not None else self.answer
+        return bool(self.options) and None not in (last, self.measured) and last != self.measured
 
     @property
     def counts(self) -> bool:
-        """Whether it says something about how well the learner predicts."""
-        return (
-            self.predicted is not None
-            and self.measured is not None
-            and not self.late
-            and self.predicted > 0 < self.measured
-        )
+        """Whether it is a prediction that says how well the learner predicts."""
+        figures = not self.options and self.committed and self.measured is not None
+        return figures and self.answer > 0 < self.measured
 
     @property
     def miss(self) -> float:
         """How far the prediction is off, as a factor >= 1; defined where `counts`."""
-        return math.exp(abs(math.log(self.predicted / self.measured)))
+        return math.exp(abs(math.log(self.answer / self.measured)))
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the result lies in the learner's range; None without a range or a result."""
+        if None in (self.low, self.high, self.measured):
+            return None
+        return self.low <= self.measured <= self.high
 
 
-def entry(book: dict[str, Any], key: str) -> Entry:
-    """Return one question of a ledger."""
-    made = book["predictions"].get(key, {})
-    result = book["measurements"].get(key, {})
-    return Entry(
-        key=key,
-        question=made.get("question", key),
-        unit=made.get("unit", ""),
-        predicted=made.get("value"),
-        late=made.get("late", False),
-        model=result.get("model"),
-        measured=result.get("measured"),
-        tier=result.get("tier", ""),
-    )
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer to a question that has a right one: a warm-up, or one of the inventory."""
+
+    key: str
+    letter: str
+    right: bool
+    at: str
+    """ISO 8601, UTC."""
 
 
-def entries(book: dict[str, Any]) -> tuple[Entry, ...]:
-    """Return all questions of a ledger, in the order of their keys."""
-    return tuple(entry(book, key) for key in sorted({*book["predictions"], *book["measurements"]}))
+@dataclass(slots=True)
+class Book:
+    """What all lines of a learner's file come to."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """By key, in the order in which they were asked."""
+    answers: list[Answer] = field(default_factory=list)
+    passed: dict[str, str] = field(default_factory=dict)
+    """Exercise -> when its check passed first."""
+    finished: dict[str, str] = field(default_factory=dict)
+    """Lesson -> when it was run to its end first."""
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def last(self) -> str:
+        """The question that was asked last, of those not yet reconciled; empty without one."""
+        open_ones = [entry.key for entry in self.entries.values() if entry.measured is None]
+        return open_ones[-1] if open_ones else ""
+
+    def take(self, line: dict[str, Any]) -> None:
+        """Add what one line says.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is none of ours.
+        """
+        match line["what"]:
+            case "answered":
+                fields = {name: line[name] for name in ("key", "letter", "right", "at")}
+                self.answers.append(Answer(**fields))
+            case "passed" | "finished" as what:
+                getattr(self, what).setdefault(line["key"], line["at"])
+            case "kept":
+                self.kept[line["key"]] = line["values"] | {"kept_at": line["at"]}
+            case "asked" | "committed" | "skipped" | "seen" as what:
+                self._take_entry(what, line)
+
+    def _take_entry(self, what: str, line: dict[str, Any]) -> None:
+        key = line["key"]
+        entry = self.entries.get(key, Entry(key, key))
+        if what == "asked":
+            options = tuple(line.get("options", ()))
+            entry = replace(
+                entry, question=line["question"], unit=line.get("unit", ""), options=options
+            )
+        elif what == "skipped":
+            entry = replace(entry, skipped=True)
+        elif what == "seen":
+            named = {name: line[name] for name in ("measured", "model", "tier", "because")}
+            entry = replace(entry, **named)
+        elif entry.measured is not None:
+            entry = replace(entry, after=line["answer"])
+        elif not entry.committed:
+            named = {name: line.get(name) for name in ("answer", "low", "high")}
+            entry = replace(entry, **named, reason=line.get("reason", ""))
+        self.entries[key] = entry
 
 
 def location() -> Path:
-    """Return where the ledger lies: LABKIT_LEDGER, else `work/ledger.json` of the course's folder.
+    """Return where the file lies: LABKIT_LEDGER, else `work/ledger.jsonl` of the course's folder.
 
-    Where labkit is installed without the course around it, `work/` is the current folder's.
+    Where the course is installed without its notebooks, `work/` is the current folder's.
     """
     if named := os.environ.get("LABKIT_LEDGER"):
         return Path(named).expanduser()
     home = ROOT if (ROOT / "notebooks").is_dir() else Path.cwd()
-    return home / "work" / "ledger.json"
+    return home / "work" / "ledger.jsonl"
 
 
-def empty() -> dict[str, Any]:
-    """Return a ledger with nothing in it."""
-    return {"version": VERSION, **{section: {} for section in SECTIONS}}
-
-
-def load(path: Path | None = None) -> dict[str, Any]:
-    """Read the ledger; an empty one where there is no file, or none that can be read."""
-    path = path or location()
-    if path in _unsaved:
-        return _unsaved[path]
-    try:
-        return _checked(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return empty()
-    except (ValueError, OSError, RecursionError) as error:
-        _set_aside(path, error)
-        return empty()
-
-
-@contextlib.contextmanager
-def change(path: Path | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the ledger and write it back, with other notebooks kept out meanwhile.
-
-    Where it cannot be written it is kept in memory, with a message, and the lesson goes on.
-    """
-    path = path or location()
-    with contextlib.ExitStack() as stack:
-        if path not in _unsaved:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                lock = path.with_name(f".{path.name}.lock")
-                stack.enter_context(filelock.FileLock(lock, timeout=30))
-            except OSError as error:
-                _keep_in_memory(empty(), path, error)
-        book = load(path)
-        yield book
-        if path in _unsaved:
-            return
+def add(what: str, key: str, **values: Any) -> None:
+    """Add a line. Where the file cannot be written it is kept in memory, with a message."""
+    line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "what": what, "key": key}
+    line |= values
+    text = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
+    path = location()
+    if path not in _unwritten:
         try:
-            _write(book, path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab", buffering=0) as file:
+                file.write(text.encode())
+            return
         except OSError as error:
-            _keep_in_memory(book, path, error)
+            _unwritten[path] = []
+            print(
+                f"course: {path} cannot be written ({error}). What you commit is kept until this "
+                "kernel ends; set LABKIT_LEDGER to a file that can be written.",
+                file=sys.stderr,
+            )
+    _unwritten[path].append(line)
 
 
-def now() -> str:
-    """Return the time as the ledger writes it: UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def load() -> Book:
+    """Read the file; an empty book where there is none."""
+    book = Book()
+    for line in _lines(location()):
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+            book.take(line)
+    return book
 
 
-def _checked(book: Any) -> dict[str, Any]:
-    if not isinstance(book, dict) or book.get("version") != VERSION:
-        found = book.get("version") if isinstance(book, dict) else type(book).__name__
-        raise ValueError(f"expected a ledger of version {VERSION}, found {found!r}")
-    if wrong := [name for name in SECTIONS if not isinstance(book.get(name, {}), dict)]:
-        raise ValueError(f"these sections are no tables: {', '.join(wrong)}")
-    return empty() | book
+def entry(key: str) -> Entry:
+    """Return one question as the file has it; one without text where it was never asked."""
+    return load().entries.get(key, Entry(key, key))
 
 
-def _write(book: dict[str, Any], path: Path) -> None:
-    """Write beside the file, then replace it in one step: a reader sees the old or the new one."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=".ledger-", suffix=".json", delete=False, encoding="utf-8"
-    ) as file:
-        json.dump(book, file, indent=1, sort_keys=True, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    Path(file.name).replace(path)
-
-
-def _keep_in_memory(book: dict[str, Any], path: Path, error: OSError) -> None:
-    _unsaved[path] = book
-    _say(
-        f"the ledger {path} cannot be written ({error}). It is kept until this kernel ends; "
-        "set LABKIT_LEDGER to a file that can be written."
-    )
-
-
-def _set_aside(path: Path, error: Exception) -> None:
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-    aside = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        path.replace(aside)
-        kept = f" It was kept as {aside.name};"
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        kept = ""
-    _say(f"the ledger {path} cannot be read ({error}).{kept} a new one starts empty.")
-
-
-def _say(text: str) -> None:
-    print(f"labkit: {text}", file=sys.stderr)
+        text = ""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+    yield from _unwritten.get(path, ())

@@ -73,13 +73,13 @@ class Progress:
     entries: tuple[Entry, ...]
 
     def __str__(self) -> str:
-        made = sum(entry.predicted is not None for entry in self.entries)
+        made = sum(entry.committed for entry in self.entries)
         lines = [*map(str, self.steps), ""]
         lines.append(f"predictions: {made} made, {len(self.counted)} of them count")
         for entry in self.counted:
-            side = "above" if entry.predicted > entry.measured else "below"
+            side = "above" if entry.answer > entry.measured else "below"
             lines.append(
-                f"  {entry.key:<24}{entry.predicted:>10.4g} against {entry.measured:.4g} "
+                f"  {entry.key:<24}{entry.answer:>10.4g} against {entry.measured:.4g} "
                 f"{entry.unit}: {entry.miss:.2f} times {side}"
             )
         if self.typical_miss is not None:
@@ -105,10 +105,10 @@ def here(course: Path = ROOT) -> Progress:
     for lesson in catalogue.find().values():
         tasks = lesson.notebook(course / "exercises")
         numbers = exercises.numbers(tasks) if tasks else ()
-        passed = tuple(number for number in numbers if number in book["passed"])
-        done = lesson.number in book["finished"]
+        passed = tuple(number for number in numbers if number in book.passed)
+        done = lesson.number in book.finished
         steps.append(LessonProgress(lesson.number, lesson.title, done, numbers, passed))
-    return Progress(tuple(steps), ledger_file.entries(book))
+    return Progress(tuple(steps), tuple(book.entries.values()))
 
 
 def draw(progress: Progress, *, ax: Axes | None = None) -> Axes:
@@ -123,7 +123,7 @@ def draw(progress: Progress, *, ax: Axes | None = None) -> Axes:
     from labkit.show import plots
 
     counted = progress.counted
-    factors = np.array([entry.predicted / entry.measured for entry in counted])
+    factors = np.array([entry.answer / entry.measured for entry in counted])
     misses = np.array([entry.miss for entry in counted])
     ax = plots.new_axes(
         "How far off were your predictions?", y="Predicted / measured", yscale="log", ax=ax
@@ -145,7 +145,7 @@ def draw(progress: Progress, *, ax: Axes | None = None) -> Axes:
     else:
         said = "no prediction yet that was committed before its measurement"
         ax.text(0.5, 0.55, said, transform=ax.transAxes, ha="center", color=plots.SOFT)
-    rows = [(e.key, e.predicted, e.measured, e.predicted / e.measured) for e in counted]
+    rows = [(e.key, e.answer, e.measured, e.answer / e.measured) for e in counted]
     plots.describe(
         ax,
         f"{(misses <= 2).sum()} of {len(rows)} predictions are within a factor of two of the "
@@ -173,14 +173,14 @@ class HandIn:
 def hand_in(name: str = "") -> HandIn:
     """Collect the hand-in from this machine's ledger."""
     book, machine = ledger_file.load(), Machine.here()
-    kept = book["kept"].get("passport", {})
+    kept = book.kept.get("passport", {})
     return HandIn(
         name=name[:80],
         machine=f"{machine.cpu_model}, {machine.cores:g} CPUs",
         passport={key: float(value) for key, value in kept.items() if _is_figure(value)},
-        passed=tuple(sorted(book["passed"])),
-        finished=tuple(sorted(book["finished"])),
-        entries=ledger_file.entries(book),
+        passed=tuple(sorted(book.passed)),
+        finished=tuple(sorted(book.finished)),
+        entries=tuple(book.entries.values()),
     )
 
 

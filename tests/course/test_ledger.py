@@ -1,95 +1,196 @@
 import json
 import threading
 
+from matplotlib.figure import Figure
 from pytest import fixture, mark, raises
 
-from course import ledger, ledger_file
+from course import forms, ledger, ledger_file
+from labkit.measure.records import Provenance, Record, Tier
+from labkit.show import alt_text
+
+OPTIONS = ["the network", "the stopwatch", "a queue"]
 
 
 @fixture(autouse=True)
 def book(tmp_path, monkeypatch):
-    """A ledger of the test's own."""
-    path = tmp_path / "folder" / "ledger.json"
+    """A ledger of the test's own, and closed gates."""
+    path = tmp_path / "folder" / "ledger.jsonl"
     monkeypatch.setenv("LABKIT_LEDGER", str(path))
+    monkeypatch.setenv("COURSE_GATES", "closed")
     return path
 
 
-def entry(key):
-    return ledger_file.entry(ledger_file.load(), key)
+def ask(key="01.slope", **answer):
+    ledger.predict(key, "How much per pair?", "µs", **answer)
 
 
-def ask(key="01.slope", value=None):
-    ledger.predict(key, "How much per pair?", "µs", value=value)
+def vote(key="01.cause", **answer):
+    ledger.choose(key, "Why?", OPTIONS, **answer)
 
 
 def test_predict_then_reconcile_shows_all_three(capsys):
     ask(value=100)
-    ledger.reconcile("01.slope", measured=250, model=240, tier="EMULATED")
+    ledger.reconcile("01.slope", 250, model=240, tier="EMULATED")
     shown = capsys.readouterr().out
-    assert "How much per pair?" in shown
+    assert "How much per pair?" in shown and "2.5 times below" in shown
     for figure in ("100 µs", "240 µs", "250 µs"):
         assert figure in shown
-    assert "2.5 times below" in shown
-    found = entry("01.slope")
+    found = ledger_file.entry("01.slope")
     assert found.counts and found.miss == 2.5 and found.tier == "EMULATED"
 
 
+def test_a_tier_is_required_and_may_come_from_records():
+    with raises(ValueError, match="tier= or records="):
+        ledger.reconcile("a", 1)
+    with raises(ValueError, match="GUESSED"):
+        ledger.reconcile("a", 1, tier="GUESSED")
+    recorded = Record("x", "a", {}, [[1.0]], Tier.RECORDED, Provenance.here())
+    ledger.reconcile("a", 1, records=[recorded])
+    assert ledger_file.entry("a").tier == "RECORDED"
+
+
+def test_only_what_is_here_and_now_is_called_so(capsys):
+    ledger.reconcile("a", 1, tier="PUBLISHED")
+    assert "here and now" not in capsys.readouterr().out
+    ledger.reconcile("a", 1, tier="MEASURED")
+    assert "here and now" in capsys.readouterr().out
+
+
 def test_reconcile_needs_no_prediction(capsys):
-    ledger.reconcile("02.never-asked", measured=3.5)
+    ledger.reconcile("02.never-asked", 3.5, tier="MEASURED")
     assert "3.5" in capsys.readouterr().out
-    assert not entry("02.never-asked").counts
+    assert not ledger_file.entry("02.never-asked").counts
 
 
-def test_a_prediction_made_after_the_measurement_is_marked(capsys):
+def test_an_answer_is_locked_until_its_result_and_kept_beside_it_afterwards(capsys):
+    vote(answer="b", reason="clocks lie")
+    vote(answer="c")
+    assert "locked" in capsys.readouterr().out
+    ledger.reconcile("01.cause", "c", tier="MEASURED", because="it waits for a CPU")
+    assert "evidence is against" in capsys.readouterr().out
+    vote(answer="c")
+    ledger.reconcile("01.cause", "c", tier="MEASURED")
+    found = ledger_file.entry("01.cause")
+    assert (found.answer, found.after, found.reason) == ("b", "c", "clocks lie")
+    assert found.right is False and not found.held
+
+
+def test_what_is_committed_after_the_result_does_not_count():
     ask()
-    ledger.reconcile("01.slope", measured=250)
+    ledger.reconcile("01.slope", 250, tier="MEASURED")
     ask(value=249)
-    assert entry("01.slope").late and not entry("01.slope").counts
-    ledger.reconcile("01.slope", measured=251)
-    assert "does not count" in capsys.readouterr().out
+    found = ledger_file.entry("01.slope")
+    assert found.after == 249 and not found.counts
 
 
-def test_asking_again_keeps_the_committed_prediction():
-    ask(value=100)
-    ask()
-    assert entry("01.slope").predicted == 100
+def test_a_range_is_kept_and_judged(capsys):
+    ask(value=100, low=50, high=200)
+    ledger.reconcile("01.slope", 250, tier="MEASURED")
+    assert "Outside your range" in capsys.readouterr().out
+    ask("x", value=100, low=150, high=200)
+    assert "not between" in capsys.readouterr().out
 
 
-def test_what_is_kept_is_recalled():
+def test_a_letter_that_is_no_option_is_refused(capsys):
+    vote(answer="d")
+    assert "choose one of a, b, c" in capsys.readouterr().out
+    with raises(ValueError, match="none of the options"):
+        ledger.reconcile("01.cause", "d", tier="MEASURED")
+
+
+def test_a_gate_stops_until_there_is_a_commitment(capsys):
+    vote()
+    with raises(ledger.Stopped) as stop:
+        ledger.gate("01.cause")
+    assert len(stop.value._render_traceback_()) == 1 and "skip=True" in capsys.readouterr().out
+    vote(answer="a")
+    ledger.gate("01.cause")
+
+
+def test_a_gate_can_be_skipped_and_the_ledger_knows():
+    vote()
+    ledger.gate("01.cause", skip=True)
+    ledger.gate("01.cause")
+    assert ledger_file.entry("01.cause").skipped
+
+
+@mark.parametrize(("gates", "stops"), [("open", False), ("closed", True), (None, False)])
+def test_gates_are_open_under_tests_unless_they_are_closed(gates, stops, monkeypatch):
+    vote()
+    monkeypatch.delenv("COURSE_GATES")
+    if gates:
+        monkeypatch.setenv("COURSE_GATES", gates)
+    if stops:
+        with raises(ledger.Stopped):
+            ledger.gate("01.cause")
+    else:
+        ledger.gate("01.cause")
+
+
+def test_the_learners_mark_stands_in_the_picture():
+    ask(value=100, low=50, high=200)
+    vote(answer="b")
+    ax = Figure().subplots()
+    before = len(ax.lines)
+    ledger.mark(ax, "never-asked")
+    assert len(ax.lines) == before and not ax.texts
+    ledger.mark(ax, "01.slope", scale=0.5)
+    assert list(ax.lines[0].get_ydata()) == [50, 50] and ax.patches
+    ledger.mark(ax, "01.cause", at={"b": (0.5, 0.5)})
+    ledger.mark(ax.figure, "01.cause")
+    assert ax.texts[-2].xy == (0.5, 0.5) and "b) the stopwatch" in ax.texts[-1].get_text()
+    assert "100 µs (50 to 200)" in alt_text.text_of(ax)
+
+
+def test_a_warm_up_tells_its_reason_only_when_answered(monkeypatch, capsys):
+    asked = ledger.Warmup("00.clock", "Which?", ("one", "two"), 1, "Both count.")
+    monkeypatch.setattr(ledger, "warmups", lambda: {"00.clock": asked})
+    ledger.warmup("00.clock")
+    assert "Both count" not in capsys.readouterr().out
+    ledger.warmup("00.clock", answer="a")
+    assert "No: b) two. Both count." in capsys.readouterr().out
+    ledger.warmup("00.clock", answer="b")
+    assert [one.right for one in ledger_file.load().answers] == [False, True]
+    with raises(ValueError, match=r"00\.clock"):
+        ledger.warmup("00.other")
+
+
+def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
+    for asked in ledger.warmups().values():
+        assert asked.options[asked.right] and asked.reason and 2 <= len(asked.options) <= 5
+
+
+def test_what_is_kept_is_recalled_and_marks_stay():
     assert ledger.recall("passport") is None
     ledger.keep("passport", {"alpha": 2e-5})
-    assert ledger.recall("passport")["alpha"] == 2e-5
-
-
-def test_marks_stay():
     ledger.passed("1.1")
     ledger.finished("01")
     read = ledger_file.load()
-    assert "1.1" in read["passed"] and "01" in read["finished"]
+    assert read.kept["passport"]["alpha"] == 2e-5
+    assert "1.1" in read.passed and "01" in read.finished
 
 
-@mark.parametrize("content", ["{", "[]", '{"version": 99}', '{"version": 1, "passed": 3}'])
-def test_a_file_that_cannot_be_read_is_set_aside_with_a_message(book, capsys, content):
-    book.parent.mkdir()
-    book.write_text(content)
+@mark.parametrize("line", ["{", "[]", "3", '{"what": "passed"}', '{"what": "seen", "key": "a"}'])
+def test_a_line_that_cannot_be_read_is_passed_over_and_stays(book, line):
     ask(value=1)
-    assert "kept as ledger.damaged-" in capsys.readouterr().err
-    assert [path.read_text() for path in book.parent.glob("ledger.damaged-*.json")] == [content]
-    assert entry("01.slope").predicted == 1
+    with book.open("a") as file:
+        file.write(line + "\n")
+    ledger.passed("1.1")
+    assert ledger_file.entry("01.slope").answer == 1 and "1.1" in ledger_file.load().passed
+    assert line in book.read_text().splitlines()
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "file" / "ledger.json"))
-    ledger.predict("01.slope", "How much?", "µs")
-    ledger.commit("01.slope", 4)
-    ledger.reconcile("01.slope", measured=5)
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "file" / "ledger.jsonl"))
+    ask(value=4)
+    ledger.reconcile("01.slope", 5, tier="MEASURED")
     shown = capsys.readouterr()
     assert shown.err.count("LABKIT_LEDGER") == 1
     assert "4 µs" in shown.out, "kept in memory instead"
 
 
-def test_two_notebooks_do_not_lose_each_others_entries(book):
+def test_two_notebooks_do_not_lose_each_others_lines(book):
     def write(who):
         for number in range(20):
             ledger.passed(f"{who}.{number}")
@@ -99,43 +200,88 @@ def test_two_notebooks_do_not_lose_each_others_entries(book):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(json.loads(book.read_text())["passed"]) == 80
-    assert not list(book.parent.glob(".ledger-*")), "no half-written file is left"
+    assert len(ledger_file.load().passed) == 80
+    assert all(map(json.loads, book.read_text().splitlines()))
 
 
 @mark.parametrize(
     ("typed", "value"),
-    [("250", 250), (" 2.5e2 ", 250), ("250 µs", 250), ("250us", 250), ("-1", -1)],
-)
-def test_predictions_are_read_as_people_type_them(typed, value):
+    [
+        ("250", 250), (" 2.5e2 ", 250), ("250 µs", 250), ("250us", 250), ("-1", -1), (".5", 0.5),
+        ("1,000", 1000), ("1,250,000.5 µs", 1250000.5), ("12 000", 12000),
+    ],
+)  # fmt: skip
+def test_figures_are_read_as_people_type_them(typed, value):
     assert ledger._parse(typed, "µs") == value
 
 
 @mark.parametrize(
-    ("typed", "says"), [("a lot", "not a number"), ("3 ms", "asked in µs"), ("", "not")]
-)
-def test_what_is_no_prediction_is_explained(typed, says):
+    ("typed", "says"),
+    [
+        ("a lot", "not a number"), ("3 ms", "asked in µs"), ("", "not"), ("1,5", "decimal comma"),
+        ("0,125", "decimal comma"), ("1,0000", "decimal comma"),
+    ],
+)  # fmt: skip
+def test_what_is_no_figure_is_explained(typed, says):
     with raises(ValueError, match=says):
         ledger._parse(typed, "µs")
 
 
-def test_the_form_commits_and_says_so():
-    ask()
-    box = ledger._form(entry("01.slope"))
-    _, (field, _, button), state = box.children[0], box.children[1].children, box.children[2]
-    field.value = "3 ms"
-    button.click()
-    assert "Not committed" in state.value
-    field.value = "30"
-    button.click()
-    assert "Committed: 30 µs" in state.value
-    assert entry("01.slope").predicted == 30
+@fixture
+def form(monkeypatch):
+    """The form that was displayed last, as a function of nothing."""
+    shown = []
+    monkeypatch.setattr(forms, "in_notebook", lambda: True)
+    monkeypatch.setattr("labkit.show.widgets.display", lambda box, **_: shown.append(box))
+    return lambda: {
+        getattr(widget, "description", "") or type(widget).__name__: widget
+        for widget in everything(shown[-1])
+    }
 
 
-def test_html_and_text_tell_the_same_and_escape_what_was_asked():
-    asked = ledger_file.Entry(
-        "k", "a < b?", "x", predicted=1, measured=1.05, model=2, tier="MEASURED"
+def everything(box):
+    yield box
+    for child in getattr(box, "children", ()):
+        yield from everything(child)
+
+
+def state(fields):
+    return next(w for w in fields.values() if "course-state" in w._dom_classes).value
+
+
+def test_enter_commits_and_an_answer_locks_the_form(form):
+    ask(low=True)
+    fields = form()
+    fields["I expect"].value = "3 ms"
+    fields["Commit"].click()
+    assert "Not committed" in state(form())
+    fields["I expect"].value, fields["at least"].value, fields["at most"].value = (
+        "30",
+        "10",
+        "1,000",
     )
-    page = ledger._as_html(asked)
-    assert "a &lt; b?" in page and "MEASURED" in page and "MODELLED" in page
-    assert ledger._verdict(asked) in page and ledger._verdict(asked) in ledger._as_text(asked)
+    fields["at most"]._handle_custom_msg({"event": "submit"}, [])  # what Enter sends
+    assert fields["Commit"].disabled
+    found = ledger_file.entry("01.slope")
+    assert (found.answer, found.low, found.high) == (30, 10, 1000)
+
+
+def test_a_vote_and_a_skip_by_their_buttons(form):
+    vote(why=True)
+    fields = form()
+    fields["Commit"].click()
+    assert "Not committed" in state(fields) and "Skip this question" not in fields
+    fields["RadioButtons"].value, fields["because"].value = "c", "one CPU"
+    fields["Commit"].click()
+    assert ledger_file.entry("01.cause").reason == "one CPU"
+    vote("01.other")
+    with raises(ledger.Stopped):
+        ledger.gate("01.other")
+    form()["Skip this question"].click()
+    ledger.gate("01.other")
+
+
+def test_pages_escape_what_was_asked():
+    asked = ledger_file.Entry("k", "a < b?", options=("<i>", "x"), unit="")
+    page = forms._static(asked, ["reason"], "code")
+    assert "a &lt; b?" in page and "&lt;i&gt;" in page and 'data-also="reason"' in page

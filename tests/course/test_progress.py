@@ -33,23 +33,23 @@ def test_what_was_done_is_told(course):
 def test_only_honest_predictions_count(course):
     for key, predicted, measured in [("a", 10, 20), ("b", 30, 10), ("zero", 0, 5)]:
         ledger.predict(key, "?", "µs", value=predicted)
-        ledger.reconcile(key, measured)
-    ledger.reconcile("late", 5)
+        ledger.reconcile(key, measured, tier="MEASURED")
+    ledger.reconcile("late", 5, tier="MEASURED")
     ledger.predict("late", "?", "µs", value=5)
     mine = progress.here(course)
-    assert [(e.key, e.predicted, e.measured) for e in mine.counted] == [
+    assert [(e.key, e.answer, e.measured) for e in mine.counted] == [
         ("a", 10, 20),
         ("b", 30, 10),
     ]
     assert mine.typical_miss == approx(2.5)
-    assert "predictions: 4 made, 2 of them count" in str(mine)
+    assert "predictions: 3 made, 2 of them count" in str(mine)
 
 
 def test_the_calibration_curve_tells_the_same(course):
     assert alt_text.to_html(progress.draw(progress.here(course))), "nobody predicted anything"
     for key, predicted, measured in [("a", 10, 20), ("b", 30, 10)]:
         ledger.predict(key, "?", "µs", value=predicted)
-        ledger.reconcile(key, measured)
+        ledger.reconcile(key, measured, tier="MEASURED")
     ax = progress.draw(progress.here(course))
     assert alt_text.text_of(ax).startswith("1 of 2 predictions")
     assert alt_text.tables_of(ax)[0].rows[1] == ("b", 30.0, 10.0, 3.0)
@@ -64,7 +64,7 @@ def test_every_lesson_says_that_it_was_run_to_its_end():
 
 def handed_in(folder):
     ledger.predict("01.slope", "How much per <pair>?", "µs", value=50)
-    ledger.reconcile("01.slope", 100.0)
+    ledger.reconcile("01.slope", 100.0, tier="MEASURED")
     ledger.keep("passport", {"alpha": 2e-5, "beta": 3e-10})
     ledger.passed("1.1")
     return progress.save(progress.hand_in(), folder / "mine.json")

@@ -7,5 +7,5 @@ LESSON = Lesson(
     title="Three ways to sum",
     starts_from="A published table whose rows do not agree",
     runs_best_with="Linux",
-    experiments=("equivalent-collectives", "rounds-or-bytes"),
+    experiments=("equivalent-collectives",),
 )

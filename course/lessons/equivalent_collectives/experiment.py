@@ -10,7 +10,6 @@ is checked before it is timed, and the same call's bytes are counted.
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ from typing import Any
 from course import runs
 from course.comm import collectives
 from course.lessons.equivalent_collectives import programs
-from labkit.fabric.fabric import Fabric, FabricUnavailable
+from course.place import Place
+from labkit.fabric.errors import FabricUnavailable
 from labkit.measure import records, wire
-from labkit.measure.records import Provenance, Record, Tier, bus_factor
+from labkit.measure.records import Record, bus_factor
 from labkit.measure.tables import Table
 from labkit.ranks import torchrun
-from labkit.ranks.launcher import launch
 
 NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
@@ -50,32 +49,16 @@ TWO_LEVELS = ("ring all_reduce", "two-level all_reduce")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Where cases are measured."""
+class Setting(Place):
+    """Where cases are measured, and with how much."""
 
-    hosts: int = 4
+    rate: str | None = RATE
     nbytes: int = NBYTES
     """S. Must divide by 2 x 4096 x ranks, so that payload can be told from headers."""
-    rate: str | None = RATE
-    """Of every host's link; None for loopback, or for the network between torchrun's ranks."""
-    ranks_per_host: int = 1
 
-    @property
-    def ranks(self) -> int:
-        """The world size."""
-        return self.hosts * self.ranks_per_host
-
-    @property
-    def fabric(self) -> Fabric | None:
-        """The hosts and links to make; None where there is no rate."""
-        if self.rate is None or torchrun.is_here():
-            return None
-        return Fabric.star(hosts=self.hosts, rate=self.rate, ranks_per_host=self.ranks_per_host)
-
-    def made(self, record: Record) -> bool:
+    def has(self, record: Record) -> bool:
         """Tell whether a record was measured in this setting."""
-        found = (record.world_size, record.nbytes, record.params["rate"], record.params["hosts"])
-        return found == (self.ranks, self.nbytes, self.rate, self.hosts)
+        return Place.has(self, record) and record.nbytes == self.nbytes
 
 
 LOOPBACK = Setting(rate=None)
@@ -97,32 +80,19 @@ def compare(
     Raises:
         FabricUnavailable: a rate was given and hosts cannot be made here.
     """
-    progress(f"{len(cases)} cases on {setting.ranks} ranks, {setting.rate or 'no fabric'}")
-    with setting.fabric or nullcontext() as fabric:
-        return _measure(fabric, cases, setting, iters)
+    progress(f"{len(cases)} cases on {setting.world_size} ranks, {setting.link}")
+    with setting.up() as here:
+        return runs.watched(lambda: _measure(here, cases, iters))
 
 
 def compare_or_recorded(cases: Sequence[str], setting: Setting, *, iters: int = 3) -> list[Record]:
-    """Measure as `compare` does, again where something disturbed it; or return the recorded run.
-
-    A case is calm when its slowest call took at most 25 % longer than its fastest.
+    """Measure as `compare` does, or return the recorded run.
 
     Raises:
         LookupError: There is no fabric here, and nothing of the kind was recorded.
     """
-
-    def unrest(found: list[Record]) -> float:
-        return max(max(record.seconds) / min(record.seconds) for record in found)
-
-    found = runs.measured_or_recorded(
-        lambda fabric: runs.repeat_if_disturbed(
-            lambda: _measure(fabric, cases, setting, iters), unrest=unrest, limit=1.25, attempts=2
-        ),
-        setting.fabric,
-        recording=RECORDING,
-        experiment=NAME,
-        keep=setting.made,
-    )
+    where = {"recording": RECORDING, "experiment": NAME, "cases": cases}
+    found = setting.records(lambda here: _measure(here, cases, iters), **where)
     there = runs.by_case(found)
     if missing := set(cases) - there.keys():
         raise LookupError(f"{RECORDING.name} has no {missing} on {setting}")
@@ -202,40 +172,27 @@ def fastest(found: Sequence[Record]) -> dict[str, float]:
     return {record.case: min(record.seconds) for record in found}
 
 
-def _measure(
-    fabric: Fabric | None, cases: Sequence[str], setting: Setting, iters: int
-) -> list[Record]:
-    """Measure on a fabric that has started; without one on loopback, with gloo, or for torchrun."""
-    here, n, nbytes = torchrun.is_here(), setting.ranks, setting.nbytes
-    carrier = collectives.carrier(n) if here else "gloo"
-    where = {} if here else {"fabric": fabric, "backend": "gloo"}
-    beta = 1 / fabric.payload_rate(0, 1) if fabric else None
-
-    def measure() -> list[Record]:
-        results = launch(
-            programs.measure, tuple(cases), nbytes, iters, world_size=n, timeout=120.0, **where
-        )
-        params = {"hosts": setting.hosts}
-        params["rate"] = "torchrun" if here else setting.rate or "loopback"
-        origin = Tier.EMULATED if fabric else Tier.MEASURED, Provenance.here(carrier)
-        found = []
-        for name in cases:
-            samples = [result[name]["samples"] for result in results]
-            about = {"collective": programs.ALL[name].name, "nbytes": nbytes}
-            about["values"] = _sent([r[name]["report"] for r in results], nbytes, carrier)
-            about["predicted"] = least(name, n) * nbytes * beta if beta else None
-            found.append(Record(NAME, name, params, samples, *origin, **about))
-        return found
-
-    return runs.watched(measure)
+def _measure(here: Setting, cases: Sequence[str], iters: int) -> list[Record]:
+    """Measure in a setting that is up."""
+    n, nbytes = here.world_size, here.nbytes
+    results = here.launch(programs.measure, tuple(cases), nbytes, iters, timeout=120.0)
+    found = []
+    for name in cases:
+        reports = [result[name]["report"] for result in results]
+        found.append(
+            here.record(
+                name, [result[name]["samples"] for result in results], experiment=NAME,
+                collective=programs.ALL[name].name, nbytes=nbytes, values=_sent(reports, nbytes),
+                predicted=least(name, n) * nbytes * here.beta if here.beta else None,
+            )
+        )  # fmt: skip
+    return found
 
 
-def _sent(reports: list[wire.Report], nbytes: int, carrier: str) -> dict[str, Any]:
+def _sent(reports: list[wire.Report], nbytes: int) -> dict[str, Any]:
     """Return what was sent in units of S, by rank and by pair, or None where nobody counted."""
     try:
-        matrix = wire.payload(reports) / nbytes if carrier == "gloo" else None
-    except wire.WireUnavailable:
-        matrix = None
-    if matrix is None:
+        matrix = wire.payload(reports) / nbytes
+    except (wire.WireUnavailable, wire.WireMismatch):  # NCCL's bytes go other ways
         return {"sent": None, "matrix": None}
     return {"sent": matrix.sum(axis=1).tolist(), "matrix": matrix.tolist()}

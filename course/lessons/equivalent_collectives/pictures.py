@@ -1,4 +1,4 @@
-"""Lesson 6's pictures: ways to sum side by side, a published table on trial, who wins when."""
+"""Lesson 6's pictures: ways to sum side by side, a published table on trial."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,9 +23,7 @@ def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> A
 
 
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw a whole run: who wins when, or a panel for each setting that was measured."""
-    if records and records[0].experiment == "rounds-or-bytes":
-        return crossover(records).get_figure(root=True)
+    """Draw a whole run: a panel for each setting that was measured."""
     settings: dict[str, list[Record]] = {}
     for record in records:
         settings.setdefault(_setting(record), []).append(record)
@@ -78,33 +76,6 @@ def on_trial(
             f"{limit.value:g}"
         )
     plots.describe(ax, f"Bus bandwidth of a published table's steps. {'; '.join(told)}.")
-    return ax
-
-
-def crossover(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
-    """Draw the fastest call of several algorithms over the size of the tensor, and the model's."""
-    ax = plots.new_axes(
-        "Small tensors want few rounds, large ones few bytes",
-        x="S", xunit="bytes", y="Time of the fastest call", yunit="ms",
-        xscale="log", yscale="log", ax=ax,
-    )  # fmt: skip
-    rows: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.nbytes):
-        rows.setdefault(record.case, []).append(record)
-    for series, (name, row) in enumerate(rows.items()):
-        nbytes = [record.nbytes for record in row]
-        plots.line(ax, nbytes, [min(r.seconds) * 1e3 for r in row], label=name, series=series)
-        model = [record.predicted * 1e3 for record in row]
-        plots.model_line(ax, nbytes, model, label="" if series else "alpha-beta model")
-    one = records[0]
-    added = f"links of {one.params['rate']}, {one.params['alpha'] * 1e3:g} ms per message added"
-    plots.stamp(ax, [one.tier, "MODELLED"], one.provenance, note=added)
-    first, last = (min(rows, key=lambda name, i=i: min(rows[name][i].seconds)) for i in (0, -1))
-    plots.describe(
-        ax,
-        f"Time against size, {len(rows)} algorithms. At {nbytes[0]} bytes {first} is fastest, "
-        f"at {nbytes[-1] / 2**20:.3g} MiB {last}.",
-    )
     return ax
 
 

@@ -6,7 +6,6 @@ results, equal S; what differs is what goes over the wires.
 """
 
 import functools
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +26,6 @@ from course.comm.collectives import (
     reduce_scatter_single,
 )
 from labkit.measure import timing, wire
-from labkit.measure.memory import Observer
 
 PIECES = 16
 """Chunks of the pipelined broadcast; `course.comm.costs.best_chunks` gives about this for 2 to
@@ -143,45 +141,3 @@ def measure(cases: Sequence[str], nbytes: int, iters: int) -> dict[str, dict[str
             samples = timing.time_calls(partial(case.run, buffers, None), warmup=0, iters=iters)
             results[name] = {"samples": samples, "report": m.report}
     return results
-
-
-ALL_REDUCES: dict[str, Callable[..., None]] = {
-    "ring": algorithms.ring_all_reduce,
-    "tree": algorithms.tree_all_reduce,
-    "doubling": algorithms.recursive_doubling_all_reduce,
-    "halving-doubling": algorithms.halving_doubling_all_reduce,
-}
-"""The flat all_reduces by their short names in `course.comm.costs.ALL_REDUCES`."""
-
-
-def sweep(sizes: Sequence[int], alpha: float, iters: int) -> dict[tuple[str, int], list[float]]:
-    """Time each of `ALL_REDUCES` at each size, with slowed messages; runs on every rank."""
-    found = {}
-    for name, run in ALL_REDUCES.items():
-        run(torch.zeros(1))  # opens the connections
-        for nbytes in sizes:
-            with SlowedMessages(alpha):
-                call = partial(run, torch.zeros(nbytes // 4))
-                found[name, nbytes] = timing.time_calls(call, warmup=0, iters=iters)
-    return found
-
-
-class SlowedMessages(Observer):
-    """Lets each send of this thread that has content wait first, as over a longer way.
-
-        with SlowedMessages(0.01):
-            ring_all_reduce(tensor)  # 2 (n-1) messages, 10 ms each, on top of what they cost anyway
-
-    The library's collectives are not slowed. The kernel's own way to delay packets (netem) is not
-    in every kernel; this needs nothing.
-    """
-
-    def __init__(self, seconds: float):
-        super().__init__()
-        self.seconds = seconds
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        sends = func.namespace == "c10d" and func.overloadpacket.__name__ == "send"
-        if sends and any(tensor.nbytes for tensor in args[0]):
-            time.sleep(self.seconds)
-        return func(*args, **(kwargs or {}))

@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from course.checking import ClaimFailed
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast.programs import CASES, ONE_BY_ONE
 from course.runs import by_case
 from labkit.measure.records import load
-from tests.course.lessons.cells import Cells
+from tests.course.lessons.cells import Cells, ClaimFailed
 
 CELLS = Cells("03_coalesced_broadcast")
 SPECS = CELLS.imported["resnet50"]()

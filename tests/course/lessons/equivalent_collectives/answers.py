@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch.distributed import irecv, isend, recv, send
 
 from course import checking
-from course.comm import algorithms, costs
+from course.comm import algorithms
 
 
 def exchange(outgoing, incoming, *, dst, src):
@@ -486,55 +486,3 @@ def auditor_matching(collective, nbytes, n, seconds, link):
     if collective == "all_reduce":
         verdicts.setdefault(algbw * (n + 1) / n <= link, "needs a switch that adds")
     return algbw * factor, verdicts.get(True, "impossible")
-
-
-# 6.5, the choice
-
-
-def chooser(n, nbytes, alpha, beta, *, fold=2.0, ring=2, depth=math.ceil, tree=2, pick=min):
-    p = 2 ** int(math.log2(n))
-    more, up, k = fold if p < n else 0, depth(math.log2(n)), math.log2(p)
-    price = {
-        "ring": (ring * (n - 1), ring * (n - 1) / n),
-        "tree": (tree * up, tree * up),
-        "doubling": (k + more, k + more),
-        "halving-doubling": (2 * k + more, 2 * (p - 1) / p + more),
-    }
-    return pick(price, key=lambda name: price[name][0] * alpha + price[name][1] * nbytes * beta)
-
-
-def chooser_without_a_tree(n, nbytes, alpha, beta):
-    """Knows that the tree never wins, and sorts."""
-    p = 1 << n.bit_length() - 1
-    fold = 2 * (n > p)
-    times = [
-        (2 * (n - 1) * (alpha + nbytes / n * beta), "ring"),
-        ((math.log2(p) + fold) * (alpha + nbytes * beta), "doubling"),
-        (
-            2 * math.log2(p) * alpha + 2 * (1 - 1 / p) * nbytes * beta
-            + fold * (alpha + nbytes * beta),
-            "halving-doubling",
-        ),
-    ]  # fmt: skip
-    return sorted(times)[0][1]
-
-
-def chooser_by_simulation(n, nbytes, alpha, beta):
-    """Adds up round by round."""
-    p = 2 ** math.floor(math.log2(n))
-    folds = [1.0] * (2 if p < n else 0)
-    halves = [2.0**-k for k in range(1, int(math.log2(p)) + 1)]
-    rounds = {
-        "halving-doubling": halves * 2 + folds,
-        "doubling": [1.0] * len(halves) + folds,
-        "ring": [1 / n] * (2 * n - 2),
-        "tree": [1.0] * (2 * math.ceil(math.log2(n))),
-    }
-    return min(rounds, key=lambda name: sum(alpha + s * nbytes * beta for s in rounds[name]))
-
-
-def labkits_model(n, nbytes, alpha, beta):
-    return min(
-        costs.ALL_REDUCES,
-        key=lambda c: costs.ALL_REDUCES[c](n).seconds(nbytes, alpha=alpha, beta=beta),
-    )

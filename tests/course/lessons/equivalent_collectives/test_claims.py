@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from course.checking import ClaimFailed, claim
 from course.comm import costs
-from course.lessons.equivalent_collectives import experiment, programs, published, rounds_or_bytes
+from course.lessons.equivalent_collectives import experiment, programs, published
 from course.runs import by_case
 from labkit.measure import records
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
-from tests.course.lessons.cells import Cells
+from tests.course.lessons.cells import Cells, ClaimFailed, claim
 
 CELLS = Cells("06_equivalent_collectives").sources
 RECORDED = records.load(experiment.RECORDING, recorded=True)
@@ -25,7 +24,7 @@ WAYS = list(published.ROWS)
 
 
 def in_setting(setting):
-    return by_case(r for r in RECORDED if r.experiment == experiment.NAME and setting.made(r))
+    return by_case(r for r in RECORDED if r.experiment == experiment.NAME and setting.has(r))
 
 
 def slower(record, factor):
@@ -56,7 +55,6 @@ def names():
         "experiment": experiment,
         "programs": programs,
         "published": published,
-        "rounds_or_bytes": rounds_or_bytes,
         "ways": WAYS,
         "ours": "ring reduce_scatter + all_gather",
         "emulated": four,
@@ -64,15 +62,11 @@ def names():
         "eight": list(in_setting(experiment.EIGHT_FASTER).values()),
         "two_hosts": two_hosts([0.99, 1.45]),
         "sent": {name: np.array(four[name].values["matrix"]) for name in experiment.LIBRARY},
-        "swept": [r for r in RECORDED if r.experiment == rounds_or_bytes.NAME],
         "samples": {"as in the text, group inside": [0.02, 0.03], "warmed up": [0.006, 0.04]},
         "agree": {"ring_all_reduce": True, "all_reduce_by_exchange": False},
         "n": 8,
         "nbytes": 16 * 2**30,
     }
-    swept = found["swept"]
-    found["sizes"] = sorted({record.nbytes for record in swept})
-    found["fastest"] = {(r.case, r.nbytes): min(r.seconds) for r in swept}
     run("emulated-claim", found)
     return found
 
@@ -101,7 +95,7 @@ def trial(names, cell):
 
 HOLD = [
     "stopwatch-claim", "emulated-claim", "eight-claim", "meter-claim", "whodunit-claim",
-    "control-claim", "swap-claim", "broadcast-claim", "above-claim", "who-wins-claim",
+    "control-claim", "swap-claim", "broadcast-claim", "above-claim",
     "numerics-claim",
 ]  # fmt: skip
 
@@ -169,11 +163,6 @@ def matrix(name, change):
         ("broadcast-claim", case("eight", "pipelined broadcast", 4), "in pieces"),
         ("above-claim", lambda names: {"two_hosts": two_hosts([1.4, 1.45])}, "flat ring stays"),
         ("above-claim", lambda names: {"two_hosts": two_hosts([0.9, 0.97])}, "two levels reach"),
-        (
-            "who-wins-claim",
-            lambda names: {"fastest": {k: 1 / v for k, v in names["fastest"].items()}},
-            "few rounds win",
-        ),
         ("numerics-claim", lambda names: {"agree": dict.fromkeys(names["agree"], True)}, None),
         ("numerics-claim", lambda names: {"agree": dict.fromkeys(names["agree"], False)}, None),
     ],

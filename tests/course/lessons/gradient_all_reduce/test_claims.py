@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from course.checking import ClaimFailed
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.lessons.gradient_all_reduce.faults import Fault
 from course.lessons.gradient_all_reduce.model import expected_latest
@@ -22,7 +21,7 @@ from course.lessons.gradient_all_reduce.programs import (
 from course.runs import by_case
 from labkit.measure.records import load
 from labkit.measure.timeline import Timeline
-from tests.course.lessons.cells import Cells
+from tests.course.lessons.cells import Cells, ClaimFailed
 
 CELLS = Cells("02_gradient_all_reduce")
 RUNS = by_case(load(problem.RECORDING, recorded=True))

@@ -6,12 +6,11 @@ import os
 import pytest
 
 from course import runs
-from course.checking import ClaimFailed
 from course.lessons.p2p_topology import experiment, published
 from course.lessons.p2p_topology.topology import NVSWITCH
 from course.published import Published
 from labkit.measure import records
-from tests.course.lessons.cells import Cells
+from tests.course.lessons.cells import Cells, ClaimFailed
 
 CELLS = Cells("04_p2p_topology").sources
 FOUND = runs.by_case(records.load(experiment.RECORDING, recorded=True))

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from course.checking import ClaimFailed, claim
 from course.lessons.pipeline_p2p import experiment, pictures
 from course.lessons.pipeline_p2p.schedules import Channel
 from course.runs import by_case
 from labkit.measure.records import load
 from labkit.measure.tables import Table
 from labkit.ranks.errors import LaunchTimeout
-from tests.course.lessons.cells import Cells
+from tests.course.lessons.cells import Cells, ClaimFailed, claim
 
 LESSON = Cells("05_pipeline_p2p")
 TOOK = {

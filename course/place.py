@@ -1,0 +1,145 @@
+"""Where an experiment's ranks run, chosen once: loopback, shaped hosts, torchrun's, or elsewhere.
+
+    FOUR = Place(hosts=4, rate="200mbit")
+
+    def compare(cases):
+        def measure(here):                          # `here` is FOUR with its links up
+            ranks = here.launch(program, cases)
+            return [here.record(case, samples(ranks, case), experiment=NAME) for case in cases]
+
+        return FOUR.records(measure, recording=RECORDING, experiment=NAME, cases=cases)
+
+`records` measures here and notes what other programs used meanwhile. Where no links can be made, it
+says so and returns the records that the lesson's recording has of the same place, as RECORDED;
+never a mixture. Under torchrun the ranks and the network are those that are there.
+"""
+
+import os
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from course import runs
+from course.comm.collectives import carrier
+from labkit.fabric.errors import FabricUnavailable
+from labkit.fabric.fabric import Fabric
+from labkit.measure import records
+from labkit.measure.records import Provenance, Record, Tier
+from labkit.ranks import torchrun
+from labkit.ranks.launcher import launch
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Hosts, the rate of their links, and how many ranks each has."""
+
+    hosts: int = 4
+    rate: str | None = None
+    """Of each host's link; None: this machine's loopback."""
+    ranks_per_host: int = 1
+    fabric: Fabric | None = None
+    """Hosts and links of another shape than `Fabric.star`; `rate` is then what records call it."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks; under torchrun all that are there."""
+        if torchrun.is_here():
+            return int(os.environ["WORLD_SIZE"])
+        return self.hosts * self.ranks_per_host
+
+    @property
+    def link(self) -> str:
+        """The rate in a word: that of the links, ``"loopback"`` or ``"torchrun"``."""
+        return "torchrun" if torchrun.is_here() else self.rate or "loopback"
+
+    @property
+    def tier(self) -> Tier:
+        """What a figure is that was measured here."""
+        on_loopback = self.rate is None or torchrun.is_here()
+        return Tier.MEASURED if on_loopback else Tier.EMULATED
+
+    @property
+    def beta(self) -> float | None:
+        """Seconds per byte of payload between the first two hosts; None where nothing is shaped."""
+        if self.tier is Tier.MEASURED:
+            return None
+        return 1 / (self.fabric or self._star()).payload_rate(0, 1)
+
+    def _star(self) -> Fabric:
+        return Fabric.star(hosts=self.hosts, rate=self.rate, ranks_per_host=self.ranks_per_host)
+
+    @contextmanager
+    def up(self) -> Iterator["Place"]:
+        """Yield this place with its links up.
+
+        Raises:
+            FabricUnavailable: Links were asked for, and none can be made here.
+        """
+        if self.tier is Tier.MEASURED:
+            yield replace(self, fabric=None)
+        else:
+            with self.fabric or self._star() as fabric:
+                yield replace(self, fabric=fabric)
+
+    def launch(self, program: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
+        """Run ``program(*args)`` on all ranks of a place that is up; the options are `launch`'s.
+
+        On this machine gloo carries everything: loopback's figures are gloo's beside GPUs, too.
+        """
+        if not torchrun.is_here():
+            options = {"fabric": self.fabric, "backend": "gloo"} | options
+        return launch(program, *args, **{"world_size": self.world_size} | options)
+
+    def record(
+        self,
+        case: str,
+        samples: list[list[float]],
+        *,
+        experiment: str,
+        params: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> Record:
+        """Return a record of what was measured at this place; the fields are those of `Record`."""
+        settings = {"hosts": self.hosts, "rate": self.link} | (params or {})
+        backend = carrier(self.world_size) if torchrun.is_here() else "gloo"
+        origin = self.tier, Provenance.here(backend)
+        return Record(experiment, case, settings, samples, *origin, **fields)
+
+    def has(self, record: Record) -> bool:
+        """Tell whether a record was made at this place, as far as it says."""
+        there = record.params.get("hosts", self.hosts), record.params.get("rate", self.link)
+        return there == (self.hosts, self.link) and record.world_size == self.world_size
+
+    def records(
+        self,
+        measure: Callable[["Place"], list[Record]],
+        *,
+        recording: Path,
+        experiment: str,
+        cases: Container[str] | None = None,
+        say: runs.Say = print,
+    ) -> list[Record]:
+        """Measure here; where no links can be made, return what was recorded of this place.
+
+        Args:
+            measure: Gets this place, up, and returns what it measured there.
+            recording: The record file of the lesson.
+            experiment: Whose records in that file.
+            cases: Which of them; all, if not given.
+            say: Told why nothing runs here.
+
+        Raises:
+            LookupError: No links here, and nothing of the kind was recorded.
+        """
+        try:
+            with self.up() as here:
+                return runs.watched(lambda: measure(here), say=say)
+        except FabricUnavailable as reason:
+            say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
+        found = filter(self.has, records.load(recording, recorded=True, experiment=experiment))
+        kept = [record for record in found if cases is None or record.case in cases]
+        if not kept:
+            raise LookupError(f"no links can be made here, and {recording} has nothing of {self}.")
+        return kept

@@ -1,0 +1,228 @@
+"""Run a learner's function on real ranks, case by case, and gather what a judge needs.
+
+A check makes a `Trial`, hands it `Case`s, and judges what each rank `Ran`::
+
+    trial = Trial(ring_all_reduce, by_hand=True)
+    cases = [Case(n, shape) for n in (4, 3, 1) for shape in ((803,), (), (2, 64))]
+    for case, ranks in trial.runs(cases):
+        for rank, ran in enumerate(ranks):
+            checking.same_values(ran.given[0], case.total(), what=f"{case}, rank {rank}", ...)
+        checking.at_most(sent_elements(case, ranks), 1.5 * case.numel, what="sent", ...)
+
+A `Case` is by default one tensor of `shape` and `dtype` that differs from rank to rank; `make`
+gives other arguments, `options` keyword arguments. Cases of one world size in a row share a launch.
+What a rank `Ran` holds: what the function `returned`, its arguments as it left them (`given`), the
+`calls` that it made and those nobody waited for (`unwaited`), the meter's `report` (bytes on the
+wire, by `checking.sent`), and `peak`, the bytes of scratch.
+
+With `by_hand` only sends and receives may be called; `Trial` then refuses collectives, handles that
+are dropped or waited for twice, buffers that are used while they are under way, and silence.
+Without it nothing is refused, and the judge reads `calls`.
+"""
+
+import itertools
+import math
+import re
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course import checking
+from course.checking import CheckFailed
+from labkit.measure import memory, wire
+from labkit.measure.calls import Call
+from labkit.ranks.errors import RankDied
+
+WIDE = 2**31 + 1
+"""What the data of 64-bit types are multiplied by: float32 cannot add them without rounding."""
+_HANG = (
+    "ranks wait for each other, or for a message that nobody sends. Read who stands where: two "
+    "ranks that both send first (gloo's blocking send returns when the receive is posted); a rank "
+    "that skips a message, or a loop that does not end"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One trial of a learner's function."""
+
+    world_size: int
+    shape: tuple[int, ...] = (803,)
+    dtype: torch.dtype = torch.float32
+    options: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function."""
+    make: Callable[["Case", int], tuple] | None = None
+    """(case, rank) -> the function's positional arguments; None: the rank's `data`."""
+    late: float = 0.0
+    """Seconds by which odd ranks start later: so that a race shows."""
+
+    @property
+    def numel(self) -> int:
+        """Elements of the tensor."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """S, the bytes of the tensor."""
+        return self.numel * self.dtype.itemsize
+
+    def data(self, rank: int) -> torch.Tensor:
+        """Return a rank's tensor: whole numbers with exact sums; 64-bit ones exceed float32."""
+        whole = checking.rank_data(self.numel, rank=rank, dtype=self.dtype).reshape(self.shape)
+        return whole * WIDE if self.dtype in (torch.int64, torch.float64) else whole
+
+    def total(self) -> torch.Tensor:
+        """Return the sum of all ranks' data."""
+        return torch.stack([self.data(rank) for rank in range(self.world_size)]).sum(0)
+
+    def __str__(self) -> str:
+        plain = self.dtype == torch.float32
+        kind = "" if plain else f" of {str(self.dtype).removeprefix('torch.')}"
+        options = "".join(f", {name}={value}" for name, value in self.options.items())
+        return f"n={self.world_size}, shape {self.shape}{kind}{options}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one rank did in one case."""
+
+    returned: Any
+    given: tuple
+    """The function's arguments, as it left them."""
+    report: wire.Report
+    peak: int
+    """Bytes of scratch, torch's and numpy's, at most at one time."""
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call of torch.distributed, in order."""
+        return self.report.calls
+
+    @property
+    def unwaited(self) -> list[Call]:
+        """The calls that nobody waited for."""
+        return [call for call in self.calls if call.waited is None]
+
+    @property
+    def messages(self) -> list[Call]:
+        """The sends that have content."""
+        return [call for call in self.calls if call.kind == "send" and call.nbytes]
+
+
+def sent_elements(case: Case, ranks: Sequence[Ran]) -> float:
+    """Return the elements that the busiest rank sent."""
+    return (
+        float(checking.sent([ran.report for ran in ranks]).sum(axis=1).max()) / case.dtype.itemsize
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A learner's function, and how it is tried."""
+
+    way: Callable[..., Any]
+    by_hand: bool = False
+    """Whether it must be built from sends and receives, its own."""
+    hint: Callable[[Case], str] = lambda case: f"the function does not cope with {case}"
+    """What is special about a case, for somebody whose function raises in it."""
+    hang: str = _HANG
+    timeout: float = 10.0
+    checks: bool = True
+    """Whether torch compares the ranks' calls (`checking.on_ranks`)."""
+
+    def runs(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[Ran]]]:
+        """Yield each case and what its ranks did.
+
+        Raises:
+            CheckFailed: The ranks did not finish, a receive was not as long as its message, the
+                function raised in another case than the first, or `by_hand` was not kept.
+        """
+        first = True
+        for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
+            chosen = list(group)
+            by_rank = self._launched(chosen, n, first)
+            for case, ranks in zip(chosen, zip(*by_rank, strict=True), strict=True):
+                if self.by_hand:
+                    _hold_manners(case, ranks)
+                yield case, list(ranks)
+            first = False
+
+    def _launched(self, cases: Sequence[Case], n: int, first: bool) -> list[list[Ran]]:
+        options = {"timeout": self.timeout, "checks": self.checks, "hang": self.hang}
+        try:
+            return checking.on_ranks(_play, self, cases, first, world_size=n, **options)
+        except RankDied as death:
+            if "op.preamble.length" not in str(death):
+                raise
+            sizes = re.search(r"op.nbytes. (\d+) vs (\d+)", str(death))
+            raise CheckFailed(
+                f"n={n}: a receive is as long as the message",
+                f"a message of {sizes[1]} bytes met a receive of {sizes[2]}",
+                "a buffer with another dtype than the tensor's (use torch.empty_like or "
+                "tensor.new_empty), or pieces that sender and receiver cut or order differently",
+            ) from None
+
+
+def _play(trial: Trial, cases: Sequence[Case], first: bool) -> list[Ran]:
+    """Try the function on each case; runs on every rank."""
+    rank, found = dist.get_rank(), []
+    dist.barrier()  # connections are open before anything is metered
+    for case in cases:
+        given = case.make(case, rank) if case.make else (case.data(rank),)
+        time.sleep(case.late * (rank % 2))
+        own = checking.by_hand() if trial.by_hand else nullcontext()
+        try:
+            with wire.meter(buffers=True) as meter, _scratched() as peak, own:
+                returned = trial.way(*given, **case.options)
+        except (NotImplementedError, CheckFailed):
+            raise
+        except Exception as error:
+            if first and case is cases[0]:
+                raise  # with the learner's own traceback
+            got = f"rank {rank}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            raise CheckFailed(f"{case}: no exception", got, trial.hint(case)) from error
+        found.append(Ran(returned, given, meter.report, peak()))
+    return found
+
+
+@contextmanager
+def _scratched() -> Iterator[Callable[[], int]]:
+    """Count the scratch of a block: yields a function that returns the peak in bytes."""
+    peaks = []
+    tracemalloc.start()
+    try:
+        with memory.watch() as usage:
+            yield lambda: usage.peak + sum(peaks)
+        traced = tracemalloc.get_traced_memory()[1]
+        peaks.append(traced if traced > 2**18 else 0)  # numpy's arrays; less is Python's own
+    finally:
+        tracemalloc.stop()
+
+
+def _hold_manners(case: Case, ranks: Sequence[Ran]) -> None:
+    """Refuse what moves no messages, or uses a buffer while it is under way."""
+    if case.world_size > 1 and not any(ran.calls for ran in ranks):
+        raise CheckFailed(
+            f"{case}: messages between ranks",
+            "none",
+            "no send and no receive was called; the data must go through torch.distributed",
+        )
+    for rank, ran in enumerate(ranks):
+        for call in ran.calls:
+            if call.touched:
+                name, towards = ("isend", "to") if call.kind == "send" else ("irecv", "from")
+                raise CheckFailed(
+                    f"{case}: no buffer is used while it is under way",
+                    f"rank {rank}, {name} {towards} rank {call.peer}: {call.touched} uses its "
+                    "buffer before the wait",
+                    "a race. The numbers may leave after they were changed: wait for the send, "
+                    "too, before you write into its buffer"
+                    if call.kind == "send"
+                    else "a race. What has not arrived yet is used: wait for the receive first",
+                )

@@ -1,0 +1,72 @@
+import torch
+import torch.distributed as dist
+from pytest import fixture, mark, raises, skip
+
+from course.place import Place
+from labkit.fabric.errors import FabricUnavailable
+from labkit.fabric.fabric import Fabric
+from labkit.measure import records, timing
+from labkit.measure.records import Tier
+
+NAME = "places"
+
+
+def add_up(numel):
+    tensor = torch.ones(numel)
+    return timing.time_calls(lambda: dist.all_reduce(tensor), warmup=0, iters=2)
+
+
+def measure(here):
+    return [here.record("one", here.launch(add_up, 8), experiment=NAME, params={"way": 1})]
+
+
+@fixture
+def recording(tmp_path):
+    """What two places measured: two hosts, and three on loopback."""
+    found = [
+        place.record(case, [[0.1]] * place.world_size, experiment=NAME)
+        for place in (Place(2, "1gbit"), Place(3))
+        for case in ("one", "other")
+    ]
+    return records.save(found, tmp_path / "recording.json")
+
+
+def test_loopback_is_measured(recording):
+    place = Place(hosts=1, ranks_per_host=3)
+    (record,) = place.records(measure, recording=recording, experiment=NAME)
+    assert (record.tier, record.world_size) == (Tier.MEASURED, 3)
+    assert record.params == {"hosts": 1, "rate": "loopback", "way": 1}
+    assert record.provenance.backend == "gloo" and place.beta is None
+    assert place.has(record) and not Place(3).has(record) and not Place(2).has(record)
+
+
+@mark.parametrize("fabric", [None, Fabric.rails(servers=1, cards=2, rate="1gbit", inside="1gbit")])
+def test_links_are_emulated(fabric, recording):
+    place = Place(2, "1gbit", fabric=fabric)
+    try:
+        with place.up():
+            pass
+    except FabricUnavailable as reason:
+        skip(str(reason))
+    (record,) = place.records(measure, recording=recording, experiment=NAME)
+    assert (record.tier, record.world_size) == (Tier.EMULATED, 2)
+    assert 0 < place.beta - 8e-9 < 1e-10  # headers take a little of 1 Gbit/s
+
+
+def test_without_links_what_was_recorded_of_the_place_is_shown(recording, monkeypatch, capsys):
+    monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
+    where = {"recording": recording, "experiment": NAME}
+    found = Place(2, "1gbit").records(measure, **where, cases=["other", "third"])
+    assert [(r.case, r.tier, r.world_size) for r in found] == [("other", Tier.RECORDED, 2)]
+    assert "Shown instead" in capsys.readouterr().out
+    with raises(LookupError, match="nothing of Place"):
+        Place(3, "1gbit").records(measure, **where)
+
+
+def test_under_torchrun_the_ranks_are_those_that_are_there(monkeypatch):
+    monkeypatch.setattr("labkit.ranks.torchrun.is_here", lambda: True)
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    place = Place(4, "1gbit")
+    assert (place.world_size, place.link, place.tier) == (6, "torchrun", Tier.MEASURED)
+    with place.up() as here:
+        assert here.fabric is None

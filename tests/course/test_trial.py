@@ -1,0 +1,104 @@
+"""A trial gathers what the ranks really did, and refuses what may not be done by hand."""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from pytest import mark, raises
+
+from course import checking
+from course.checking import CheckFailed
+from course.trial import WIDE, Case, Trial, sent_elements
+from labkit.measure import wire
+
+
+def pass_on(tensor, times=1):
+    """Send the tensor to the right, and add what comes from the left."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scratch = torch.empty_like(tensor)
+    for _ in range(times if n > 1 else 0):
+        works = [dist.irecv(scratch, (rank - 1) % n), dist.isend(tensor, (rank + 1) % n)]
+        for work in works:
+            work.wait()
+        tensor += scratch
+    return rank
+
+
+def test_it_gathers_values_calls_bytes_and_memory():
+    cases = [Case(2, (1000,)), Case(3, (2, 50), torch.int64, {"times": 2}), Case(1, ())]
+    found = list(Trial(pass_on, by_hand=True).runs(cases))
+    assert [case for case, _ in found] == cases
+    (pair, ranks), (three, more), (_, alone) = found
+    assert [ran.returned for ran in ranks] == [0, 1]
+    assert all(torch.equal(ran.given[0], pair.total()) for ran in ranks)
+    assert all(len(ran.messages) == 1 and not ran.unwaited for ran in ranks)
+    assert [ran.peak for ran in ranks] == [pair.nbytes] * 2
+    assert sent_elements(three, more) == 2 * three.numel or wire.unavailable()
+    assert [call.kind for call in more[0].calls] == ["recv", "send"] * 2
+    assert not alone[0].calls and alone[0].given[0].shape == ()
+
+
+def test_other_arguments_come_from_make():
+    def swap(pair, scale):
+        pair.reverse()
+        return scale * len(pair)
+
+    case = Case(2, options={"scale": 10}, make=lambda case, rank: ([rank, "x"],))
+    ((_, ranks),) = Trial(swap).runs([case])
+    assert [(ran.returned, ran.given) for ran in ranks] == [(20, (["x", 0],)), (20, (["x", 1],))]
+
+
+def test_wide_data_are_exact_but_not_in_float32():
+    for dtype in (torch.int64, torch.float64):
+        case = Case(3, (500,), dtype)
+        assert torch.equal(case.total() // WIDE * WIDE, case.total())
+        parts = torch.stack([case.data(rank).float() for rank in range(3)])
+        assert not torch.equal(parts.sum(0).to(dtype), case.total())
+    assert Case(3).data(0).abs().max() < 100
+
+
+def reads_early(tensor):
+    other = 1 - dist.get_rank()
+    receiving, sending = dist.irecv(torch.empty_like(tensor), other), dist.isend(tensor, other)
+    tensor += 1
+    receiving.wait(), sending.wait()
+
+
+def wrong_type(tensor):
+    peer = 1 - dist.get_rank()
+    dist.recv(torch.empty(3), peer) if peer else dist.send(tensor.double(), peer)
+
+
+def second_fails(tensor):
+    if tensor.dim() > 1:
+        raise IndexError("flat, please")
+    pass_on(tensor)
+
+
+@mark.parametrize(
+    ("way", "says"),
+    [
+        (reads_early, "wait for the send, too"),
+        (wrong_type, "cut or order differently"),
+        (second_fails, "IndexError: flat, please | hint for shape (2, 3)"),
+        (lambda tensor: None, "no send and no receive"),
+        (lambda tensor: dist.all_reduce(tensor), "a call of dist.all_reduce"),
+    ],
+)
+def test_by_hand_is_held(way, says):
+    trial = Trial(way, by_hand=True, hint=lambda case: f"hint for shape {case.shape}")
+    with raises(CheckFailed) as caught:
+        list(trial.runs([Case(2, (3,)), Case(2, (2, 3))]))
+    assert says in f"{caught.value.got} | {caught.value.meaning}"
+
+
+def test_the_first_case_raises_as_it_is_and_nothing_is_refused_without_by_hand():
+    def library(tensor):
+        dist.all_reduce(tensor)
+        return np.ones(2**17).sum()
+
+    ((case, ranks),) = Trial(library).runs([Case(2)])
+    assert ranks[0].calls[0].kind == "all_reduce"
+    assert ranks[0].peak >= 2**20, "numpy's arrays count"
+    checking.same_values(ranks[0].given[0], case.total(), what="sum", meaning="-")
+    with raises(ZeroDivisionError):
+        list(Trial(lambda tensor: 1 / 0).runs([Case(2)]))

@@ -1,357 +1,329 @@
-"""The cases: what was reported, the program that shows it here, and the suspects."""
+"""The cases: what was reported, the program that shows it here, the suspects, the end."""
 
-import statistics
-from collections.abc import Callable
 from functools import partial
 
-from course.lessons.casebook import on_links, programs, published
+from course import published
+from course.lessons.casebook import on_links, programs
 from course.lessons.casebook import readings as read
-from course.lessons.casebook.ward import Case, Suspect, run, slowest
+from course.lessons.casebook.ward import Case, Ending, Suspect
 from labkit.fabric.fabric import Fabric
 
+REPORTED = published.load("casebook")
 MEGABYTE = 1e6
 
 
-def scaling(
-    case: Case, sizes: tuple[int, ...], *, cost: Callable[[list], float] | None = None
-) -> dict[int, float]:
-    """Return a case's seconds in its slow phase for several world sizes: the better of two runs.
-
-    `cost`: what to take instead of the slow phase's seconds, from what every rank saw.
-    """
-    cost = cost or partial(slowest, phase=case.phase)
-    return {n: min(cost(run(case, ranks=n)) for _ in range(2)) for n in sizes}
-
-
-def cpu_seconds(phase: str) -> Callable[[list], float]:
-    """Return what takes the CPU seconds of a phase, of one rank on average."""
-    return lambda seen: statistics.mean(sum(s.cpu for s in read.of(one, phase)) for one in seen)
-
-
-def busbw(seen: list, servers: int) -> float:
-    """Return the bus bandwidth of the sum over some servers, as a multiple of what a card carries.
-
-    busbw = 2 (n - 1) / n times bytes over time, for n ranks: the convention of nccl-tests.
-    """
-    n, phase = servers * on_links.PER_SERVER, f"{servers} servers"
-    nbytes = 4 * on_links.LENGTH
-    return 2 * (n - 1) / n * 8 * nbytes / slowest(seen, phase) / on_links.CARD
-
-
-def fall(seen: list) -> float:
-    """Return by which factor busbw falls from two servers to four."""
-    return busbw(seen, 2) / busbw(seen, 4)
-
-
-def modelled_busbw(algorithm: str, servers: int, per_server: int) -> float:
-    """Return the busbw of a sum over a card's rate, from the bytes that the busiest card sends.
-
-    A double tree sends the tensor once on two servers, where each has one neighbour, and twice on
-    more. A ring sends 2 (n - 1) / n times the tensor on any number: that is what busbw assumes.
-    """
-    n = servers * per_server
-    assumed = 2 * (n - 1) / n
-    return assumed / {"ring": assumed, "tree": 1 if servers == 2 else 2}[algorithm]
-
-
-def idle_cards(seen: list) -> float:
-    """Return how much of the time the cards of four servers could have sent more, in percent.
-
-    An inner server of a double tree sends the tensor twice, a server of a ring 2 (n - 1) / n times.
-    """
-    return 100 * (1 - 2 * 8 * 4 * on_links.LENGTH / on_links.CARD / slowest(seen, "4 servers"))
-
-
-def step_cpu(seen: list) -> float:
-    """Return the CPU milliseconds that all ranks together spend in their steps."""
-    return 1e3 * sum(s.cpu for one in seen for s in read.of(one, "step"))
-
-
-def starved(says: str = "the ranks lack CPUs.") -> Suspect:
+def starved(says: str = "The ranks lack CPUs.") -> Suspect:
     """Suspect that CPUs are what there is too little of."""
     look = "ranks ran or waited for a CPU {} % of the time"
     return Suspect(says, "scheduler", read.busy, 75, look)
 
 
-def heavy(limit: float = MEGABYTE, says: str = "much data has to move.") -> Suspect:
+def heavy(limit: float = MEGABYTE, says: str = "Much data has to move.") -> Suspect:
     """Suspect that many bytes move."""
     return Suspect(says, "wire meter", read.bytes_sent, limit, "a rank sent {} bytes at most")
 
 
-def straggler(phase: str) -> Suspect:
+def straggler(phase: str, says: str = "One rank comes late.") -> Suspect:
     """Suspect that a rank begins late."""
-    look = f"the last rank begins {phase} later than the first by {{}} % of its time"
-    begins = partial(read.late, phase=phase)
-    return Suspect("one rank comes late.", "per-rank timers", begins, 50, look)
+    look = f"waiting for the last rank takes {{}} % of {phase}"
+    return Suspect(says, "per-rank timers", partial(read.late, phase=phase), 50, look)
+
+
+def aggregate(seen: list) -> float:
+    """Return the sum of what the pairs call their bandwidth, as a multiple of the wire's."""
+    senders = [one for one in seen if one["rank"] < on_links.PAIRS]
+    bits = 8 * 4 * on_links.LENGTH
+    return sum(bits / read.total(one, "timed") for one in senders) / on_links.WIRE
 
 
 _ALL = (
     Case(
-        name="connections",
+        name="first-sum",
+        lesson="00",
         title="The first all_reduce takes twelve minutes",
-        report=(published.CONNECT,),
+        symptom=("connect",),
+        story="A ring of 644 GPUs. With 128 ranks the first all_reduce takes 145 s, with 256 ranks "
+        "298 s, with 644 ranks 742 s; all later ones are fast. Here: 12 ranks, and a sleep of 10 ms "
+        "stands for what the network card needs to set up one connection.",
         program=programs.connections,
         fault=programs.by_rank,
         cure=programs.by_xor,
+        fix="order(peers) -> the same peers, in the order in which this rank connects to them",
         phase="connect",
         world_size=12,
         par=2.0,
         culprit="order",
         suspects={
             "order": Suspect(
-                "each rank waits for the one before it, because peers are taken by rank.",
+                "Ranks wait for each other in a chain before they connect.",
                 "per-rank timers",
                 partial(read.finish, phase="connect"),
                 2.5,
                 "the last rank has its connections {} times as late as the first",
             ),
-            "network": heavy(says="the network is slow: much data has to move."),
+            "network": heavy(says="The network is slow: much data has to move."),
             "cpu": starved(),
         },
-        production="py-spy on two ranks, far apart: both in the connect call, for other peers",
-        not_when="the time does not grow with the world size: then it is a single slow peer",
+        ending=Ending(
+            "Connecting needs both ranks at once. In rank order the pair (1, 2) waits for (0, 1), "
+            "(2, 3) for (1, 2), and so on; by XOR distance every pair is its own first or second.",
+            "why one connection took their cards 1.2 s.",
+            "py-spy on two ranks far apart: both in the connect call, for other peers",
+            "the time does not grow with the world size: then it is a single slow peer",
+        ),
     ),
     Case(
-        name="groups",
-        title="A thousand seconds to make groups",
-        report=(published.GROUPS, published.LOCAL_GROUPS),
+        name="start-up",
+        lesson="05b",
+        title="Groups that take longer on every larger cluster",
+        symptom=("groups",),
+        story="Three process groups per rank take 0.12 s on 4 ranks and 2.87 s on 128: gloo, one "
+        "host, measured by the author of a change to PyTorch. Here: a group for each pair of "
+        "neighbours among twelve ranks.",
         program=programs.groups,
-        fault=programs.barrier_each,
+        fault=programs.one_by_one,
         cure=programs.local_groups,
+        fix="make(members) -> the groups of this rank; `members` lists the ranks of every group",
         phase="make groups",
         world_size=12,
         par=2.0,
-        culprit="barriers",
+        culprit="everybody",
         suspects={
-            "barriers": Suspect(
-                "all ranks wait for each other after every group, also for groups of others.",
+            "everybody": Suspect(
+                "All ranks wait for each other after every group, also for groups of others.",
                 "call counts",
                 partial(read.most_calls, kind="barrier"),
                 3,
                 "a rank makes {} barriers, though it is in two groups at most",
             ),
-            "bytes": heavy(says="making a group moves much data."),
+            "bytes": heavy(says="Making a group moves much data."),
             "late": straggler("make groups"),
         },
-        production="time each new_group on rank 0; py-spy shows the others in a barrier",
-        not_when="new_group itself is slow: NCCL's own set-up, which is lazy unless asked",
+        ending=Ending(
+            "`use_local_synchronization=True` lets only the members wait: 0.04 s on 128 ranks. "
+            "PyTorch held the barrier of everybody itself, until pull request 103033.",
+            "that a job which still calls `dist.barrier()` after each group pays the same.",
+            "time each `new_group` on rank 0; py-spy shows the others in a barrier",
+            "`new_group` itself is slow: NCCL's own set-up, which is lazy unless asked",
+        ),
     ),
     Case(
-        name="collector",
+        name="stretches",
+        lesson="02",
         title="Steps that jump in stretches",
-        report=(published.COLLECTOR_STEPS, published.COLLECTOR, published.COLLECTOR_TITAN),
+        symptom=("collector",),
+        story="A job on many GPUs takes 16.7 s per step in quiet stretches and 18.5 s in others. "
+        "Nothing in the network changed. Here: two ranks, 24 short steps, and 250,000 Python "
+        "objects on each rank that live as long as the job.",
         program=programs.collector,
-        fault=programs.each_at_its_time,
+        fault=programs.when_full,
         cure=programs.together,
-        phase="step",
-        world_size=4,
-        par=1.3,
-        culprit="pauses",
+        fix="due(step) -> whether this rank does its housekeeping after this step; as often as now",
+        phase="all_reduce",
+        world_size=2,
+        par=1.5,
+        culprit="turns",
         suspects={
-            "pauses": Suspect(
-                "each rank pauses at another step, and the others wait for it each time.",
+            "turns": Suspect(
+                "Each rank pauses at another step, and all others wait for it.",
                 "timeline",
-                partial(read.scattered, inner="collect", outer="step"),
-                1.5,
-                "for each pause of a rank, {} steps have a pause of somebody",
+                partial(read.scattered, phase="all_reduce"),
+                25,
+                "of the long waits, {} % are for another rank than the one most waited for",
             ),
-            "network": heavy(says="the network is slow: much data has to move."),
+            "network": heavy(says="The network is slow: much data has to move."),
+            "one-slow": Suspect(
+                "One rank is slow, always the same.",
+                "per-rank timers",
+                partial(read.same_rank, phase="all_reduce"),
+                85,
+                "of the long waits, {} % are for one and the same rank",
+            ),
             "calls": Suspect(
-                "there are too many calls.",
+                "There are too many calls.",
                 "call counts",
                 read.most_calls,
                 160,
-                "a rank makes {} calls in 16 steps",
+                "a rank makes {} calls in 24 steps",
             ),
-            "cpu": starved(),
         },
-        production="gc.callbacks with a clock; py-spy dump --native shows gc_collect_main",
-        not_when="the pauses fall on the same step everywhere: then they cost once",
+        ending=Ending(
+            "Python's garbage collector looks at every object that it tracks: 1.4 to 1.5 s for 4.7 "
+            "million. The ranks did it at steps of their own; now they do it at the same step. "
+            "torchtitan reports 1.5 % per step on 512 GPUs for the same idea.",
+            "the width of the slow stretches: the thread says that its data do not predict it.",
+            "`gc.callbacks` with a clock; `py-spy dump --native` shows `gc_collect_main`",
+            "the pauses fall on the same step everywhere: then they cost once",
+        ),
     ),
     Case(
-        name="metrics",
-        title="Four seconds to average metrics",
-        report=(published.METRICS,),
+        name="averages",
+        lesson="06",
+        title="Forty-four seconds to average metrics",
+        symptom=("metrics",),
+        story="Some thousands of named figures are averaged over the ranks after a step. Its author "
+        "computed the cost in one process: 4.1 s of CPU for the data of 512 ranks, 43.7 s and "
+        "2.9 GB for 4096. Here: 8 ranks, 3000 metrics, three steps.",
         program=programs.metrics,
-        fault=programs.gather_objects,
+        fault=programs.gather,
         cure=programs.reduce_tensor,
+        fix="average(metrics) -> name: mean over all ranks; every rank has the same names",
         phase="metrics",
+        world_size=8,
         par=3.0,
-        culprit="objects",
+        culprit="names",
         suspects={
-            "objects": heavy(says="names travel with the figures, from everybody to everybody."),
-            "straggler": straggler("metrics"),
+            "names": heavy(says="More than the figures travels, from everybody to everybody."),
+            "late": straggler("metrics"),
             "calls": Suspect(
-                "there is a call for each metric.",
+                "There is a call for each metric.",
                 "call counts",
                 read.most_calls,
                 3000,
                 "a rank makes {} calls for three times 3000 metrics",
             ),
         },
-        production="py-spy: pickle.loads on top, on every rank; GPUs idle meanwhile",
-        not_when="few metrics and few ranks: then it is the wait for the last rank",
+        ending=Ending(
+            "3000 figures are 24 kB. In the thread 92 % of what travels are the names, and every "
+            "rank unpickles a dictionary of every other. One all_reduce of a fixed layout replaces "
+            "it.",
+            "the 43.7 s on a real cluster: they are computed from one process.",
+            "py-spy: `pickle.loads` on top, on every rank; GPUs idle meanwhile",
+            "few metrics and few ranks: then it is the wait for the last rank",
+        ),
     ),
     Case(
-        name="masks",
-        title="15 GB/s instead of 42",
-        report=(published.AFFINITY,),
-        program=programs.masks,
-        fault=programs.inherit,
-        cure=programs.spread,
+        name="idle-gpus",
+        lesson="01",
+        title="GPUs that wait at 73 %",
+        symptom=("threads_torchrun",),
+        story="Several processes share a host, each with a GPU. Up to four of them all is well, "
+        "with more the performance drops. Another thread has 8 GPUs on 368 cores: utilization 73 %. "
+        "Here: two ranks that compute on the CPU and sum, in turns.",
+        program=programs.threads,
+        fault=programs.as_found,
+        cure=programs.shared_out,
+        fix="count(ranks) -> threads with which each of this host's ranks computes; see cpus()",
         phase="compute",
         world_size=2,
-        par=1.9,
-        costs=read.ranks_per_cpu,
-        unit="ranks for each CPU that they may use",
-        culprit="mask",
+        par=1.5,
+        costs=read.threads_per_cpu,
+        unit="computing threads for each CPU",
+        culprit="threads",
         suspects={
-            "mask": Suspect(
-                "all ranks may use the same CPUs only: they inherited one mask.",
+            "threads": Suspect(
+                "Together the ranks compute with more threads than there are CPUs.",
                 "environment",
-                read.ranks_per_cpu,
-                1,
-                "there are {} ranks for each CPU that they may use",
+                read.threads_per_cpu,
+                1.2,
+                "there are {} computing threads for each CPU that the ranks may use",
             ),
-            "network": heavy(100 * MEGABYTE, "the network is slow: much data has to move."),
-            "late": Suspect(
-                "one rank has more to do.",
-                "scheduler",
-                read.uneven_work,
-                2,
-                "the busiest rank was on a CPU {} times as long as the least busy one",
-            ),
+            "network": heavy(100 * MEGABYTE, "The network is slow: much data has to move."),
+            "late": straggler("all_reduce", "One rank has more to do than the others."),
         },
-        production="taskset -cp PID of two ranks; Cpus_allowed_list in /proc/PID/status",
-        not_when="ranks have CPUs of their own and still wait: other jobs, or a quota",
+        ending=Ending(
+            "Each process sizes its thread pool to all cores. Capped to cores / processes, busy "
+            "cores fell from 118 to 18, utilization rose to 87 %, and runs took 1.3 to 1.75 times "
+            "less. torchrun sets OMP_NUM_THREADS=1 for this reason; other launchers need not.",
+            "that the first thread (2019) had the same cause: its author says so, without figures.",
+            "`top -H` on a host; `torch.get_num_threads()` on two ranks",
+            "one thread each and still no CPU: other jobs, a quota, or one mask for all ranks",
+        ),
     ),
     Case(
-        name="first-call",
-        title="The first send takes 700 ms",
-        report=(published.FIRST,),
-        program=programs.first_call,
-        fault=programs.start_at_once,
-        cure=programs.warm_up,
-        phase="call 1",
+        name="two-nodes",
+        lesson="02",
+        title="Twice as slow on two nodes",
+        symptom=("accumulation",),
+        story="Training with gradient accumulation, measured for a library's documentation: 0.50 s "
+        "per batch on one node, 2 s on two; it could be 0.41 and 0.91. Here: two nodes joined by "
+        "20 Mbit/s, DDP, two batches of four micro-batches.",
+        program=on_links.accumulation,
+        fault=on_links.every_time,
+        cure=on_links.last_time,
+        fix="context(model, micro_batch) -> the context in which micro-batch 0 .. 3 runs",
+        phase="backward",
         world_size=2,
-        par=3.0,
-        culprit="lazy",
+        par=2.0,
+        fabric=lambda: Fabric.star(hosts=2, rate="20mbit"),
+        culprit="every",
         suspects={
-            "lazy": Suspect(
-                "connections are made at the first call.",
-                "per-rank timers",
-                partial(read.ratio, phase="call 1", other="call 3"),
-                2,
-                "call 1 takes {} times as long as call 3",
+            "every": heavy(
+                2.5 * 4 * on_links.WIDTH * on_links.WIDTH,
+                "More gradients travel than one batch needs.",
             ),
-            "size": heavy(says="the message is large."),
-            "always": Suspect(
-                "a call of this library takes that long.",
-                "per-rank timers",
-                partial(read.ratio, phase="call 3", other="call 1"),
-                0.7,
-                "call 3 takes {} times as long as call 1",
+            "late": straggler("backward"),
+            "link": Suspect(
+                "The link does not carry what it should.",
+                "wire meter",
+                lambda seen: 100 - read.rate(seen, "backward", 2 * 20e6),
+                50,
+                "while backward runs, {} % of what the link could carry is free",
             ),
+            "cpu": starved(),
         },
-        production="time the second call; NCCL: NCCL_RUNTIME_CONNECT, device_id= at init",
-        not_when="the second call is slow as well: then it is a late rank",
+        ending=Ending(
+            "DDP sums the gradients in every backward. Only the last of a batch needs it: "
+            "`with model.no_sync()` around forward *and* backward of the others. The same page "
+            "measures `no_sync` around the wrong half: 2.13 s, no better than without.",
+            "nothing: the page measured all four.",
+            "count the bytes of a step: k times the gradients instead of once",
+            "k is 1, or it is ZeRO-2 or FSDP: what must be summed is another question there",
+        ),
     ),
     Case(
-        name="late-rank",
+        name="228-bytes",
+        lesson="02",
         title="228 bytes take 4 ms",
-        report=(published.LATE,),
+        symptom=("late",),
+        story="Twenty nodes with eight GPUs. In training, an all_reduce of 228 bytes takes about "
+        "4 ms; in nccl-tests as much time moves 16 MB. Here: four ranks, six steps on samples of "
+        "unequal length; a sleep stands for the GPU's work on a sample.",
         program=programs.late_rank,
         fault=programs.by_count,
         cure=programs.by_length,
+        fix="deal(lengths, ranks) -> for each rank the places of its samples in `lengths`",
         phase="all_reduce",
         world_size=4,
         par=2.5,
         culprit="late",
         suspects={
             "late": Suspect(
-                "one rank comes late, and the timers of the others show their wait for it.",
+                "One rank comes late, and the timers of the others show their wait for it.",
                 "per-rank timers",
                 partial(read.uneven, phase="all_reduce"),
                 3,
                 "the longest timer of all_reduce shows {} times the shortest",
             ),
             "longest": Suspect(
-                "the rank whose all_reduce takes longest is the slow one.",
+                "The rank whose all_reduce takes longest is the slow one.",
                 "timeline",
                 partial(read.longest_is_last, phase="all_reduce"),
                 50,
                 "the rank that stays longest in all_reduce comes last in {} % of the calls",
             ),
-            "network": heavy(says="the network is slow: much data has to move."),
+            "network": heavy(says="The network is slow: much data has to move."),
             "cpu": starved(),
         },
-        production="begin times of the same call on all ranks: a profiler, or the flight recorder",
-        not_when="all ranks come at the same time, and the call is slow all the same",
+        ending=Ending(
+            "The reply suspects load imbalance: one GPU that shows up 4 ms later than its peers.",
+            "all of it: the thread never says whether it was so.",
+            "begin times of the same call on all ranks: a profiler, or the flight recorder",
+            "all ranks come at the same time, and the call is slow all the same",
+        ),
     ),
     Case(
-        name="overlap",
-        title="Overlap makes it slower",
-        report=(published.OVERLAP, published.OVERLAP_KERNELS, published.OVERLAP_MEMORY),
-        program=programs.overlap,
-        fault=programs.overlapped,
-        cure=programs.in_turn,
-        phase="step",
-        world_size=2,
-        par=1.3,
-        costs=step_cpu,
-        unit="CPU time of all ranks in their steps (ms)",
-        culprit="cpu",
-        suspects={
-            "cpu": starved(
-                "computing and communicating want the same CPUs, and these are never idle."
-            ),
-            "bytes": heavy(20 * MEGABYTE, "more bytes move than without overlap."),
-            "late": straggler("step"),
-        },
-        production="the same kernel's time with and without a collective beside it, in one profile",
-        not_when="the transfers wait for a link while the processor is free: then overlap pays",
-    ),
-    Case(
-        name="buffers",
-        title="GPUs that starve without NVLink",
-        report=(published.BUFFERS, published.BUFFERS_FIX),
-        program=on_links.buffers,
-        fault=on_links.default_options,
-        cure=on_links.without_buffers,
-        phase="forward",
-        world_size=2,
-        par=3.0,
-        culprit="buffers",
-        fabric=lambda: Fabric.star(hosts=2, rate="20mbit"),
-        suspects={
-            "buffers": heavy(
-                2 * MEGABYTE, "DDP sends rank 0's buffers to all before every forward."
-            ),
-            "gradients": Suspect(
-                "the gradients are large.",
-                "per-rank timers",
-                partial(read.share, phase="backward", other="forward"),
-                0.5,
-                "backward, which sends the gradients, takes {} times as long as forward",
-            ),
-            "input": Suspect(
-                "the step waits for its input.",
-                "per-rank timers",
-                read.between,
-                50,
-                "{} % of the time from the first to the last phase lie between phases",
-            ),
-        },
-        production="the profiler shows broadcasts before each forward; count them",
-        not_when="the buffers must be equal: small batches that are not drawn alike",
-    ),
-    Case(
-        name="streams",
-        title="Eight flows, eight times the slowest",
-        report=(published.STREAMS, published.STREAMS_WHY),
+        name="slow-flows",
+        lesson="04",
+        title="A hundred gigabits that carry forty",
+        symptom=("streams",),
+        story="All-reduce between four machines on a network of 100 Gbit/s reaches 4 to 6 GB/s. "
+        "NCCL cuts each message into equal parts for several connections. Here: one sender and "
+        "three paths, of 10, 10 and 40 Mbit/s.",
         program=on_links.streams,
         fault=on_links.equal_shares,
         cure=on_links.shares_by_rate,
+        fix="shares(rates) -> the share of each path; together 1",
         phase="send",
         world_size=4,
         par=1.5,
@@ -364,25 +336,34 @@ _ALL = (
         ),
         suspects={
             "shares": Suspect(
-                "every path gets the same share, so the fast ones wait for the slow ones.",
+                "Every path gets the same share, so the fast ones wait for the slow ones.",
                 "per-rank timers",
                 partial(read.uneven, phase="receive"),
                 1.7,
                 "the slowest path needs {} times as long for its share as the fastest",
             ),
-            "copies": heavy(6 * MEGABYTE, "bytes are sent twice: 2 MB, two times, would be 4 MB."),
+            "copies": heavy(6 * MEGABYTE, "Bytes are sent twice: 2 MB, two times, would be 4 MB."),
             "cpu": starved(),
         },
-        production="ss -ti on the sender: cwnd and rate differ between the flows",
-        not_when="all flows are equally slow: then it is the host or the card",
+        ending=Ending(
+            "A reply in another thread: NCCL's bandwidth is the slowest connection's times their "
+            "number. The first thread measured eight flows together and found just that.",
+            "why their flows differ: the thread does not find out.",
+            "`ss -ti` on the sender: cwnd and rate differ between the flows",
+            "all flows are equally slow: then it is the host or the card",
+        ),
     ),
     Case(
-        name="interface",
+        name="alltoall",
+        lesson="04",
         title="An alltoall of 24 seconds",
-        report=(published.INTERFACE,),
+        symptom=("interface",),
+        story="gloo's alltoall takes 24,160 ms. One variable later it takes 258 ms, on the same "
+        "machines. Here: four hosts with two network interfaces each.",
         program=on_links.interface,
         fault=on_links.as_it_is,
         cure=on_links.fast_interface,
+        fix="environment() -> variables to set before gloo makes its group",
         phase="alltoall",
         world_size=4,
         par=5.0,
@@ -390,53 +371,70 @@ _ALL = (
         fabric=lambda: Fabric.star(hosts=4, rate="400mbit", management="8mbit"),
         suspects={
             "interface": Suspect(
-                "the traffic takes the wrong interface, the slow one for management.",
+                "The traffic takes the wrong interface.",
                 "wire meter",
                 partial(read.share_through, name="eth1"),
                 50,
                 "{} % of all bytes left through eth1",
             ),
-            "size": heavy(5 * MEGABYTE, "the exchange is large."),
+            "size": heavy(5 * MEGABYTE, "The exchange is large."),
             "cpu": starved(),
             "late": straggler("alltoall"),
         },
-        production="ip -s link before and after: which counter rises? ss -t: whose addresses?",
-        not_when="bytes leave through the fast interface and it is slow: then look at its rate",
+        ending=Ending(
+            "`export GLOO_SOCKET_IFNAME=eth0`: gloo otherwise takes the interface that the host's "
+            "name stands for.",
+            "which interface it took before: the comment does not say.",
+            "`ip -s link` before and after: which counter rises? `ss -t`: whose addresses?",
+            "bytes leave through the fast interface and it is slow: then look at its rate",
+        ),
     ),
     Case(
-        name="two-hosts",
-        title="Bandwidth that falls from 100 to 40 GB/s",
-        report=(published.HOSTS, published.HOSTS_WHY, published.HOSTS_BUG),
-        program=on_links.two_hosts,
-        fault=on_links.double_tree,
-        cure=on_links.ring,
-        phase="2 servers",
-        par=1.25,
-        costs=fall,
-        unit="busbw of 2 servers over that of 4",
-        culprit="flattered",
-        fabric=lambda: Fabric.star(hosts=4, rate=on_links.CARD, ranks_per_host=on_links.PER_SERVER),
+        name="above-the-wire",
+        lesson="07",
+        title="98 GB/s on a wire of 50",
+        symptom=("wire",),
+        story="A benchmark adds up what eight GPUs send through two cards of 25 GB/s each, and "
+        "reports 98.24 GB/s. Each pair warms up, then times its own transfer. Here: four pairs on "
+        "one wire of 80 Mbit/s.",
+        program=on_links.pairs,
+        fault=on_links.at_once,
+        cure=on_links.all_ready,
+        fix="before_clock() -> nothing; runs on every rank, after its warm-up, before its clock",
+        phase="timed",
+        par=1.3,
+        costs=aggregate,
+        unit="sum of the pairs' bandwidths / wire",
+        culprit="windows",
+        fabric=lambda: Fabric.star(
+            hosts=2, rate=on_links.WIRE, ranks_per_host=on_links.PAIRS
+        ),
         suspects={
-            "flattered": Suspect(
-                "it is the figure of two hosts that is too good: a tree of two sends less than "
-                "busbw assumes.",
-                "per-rank timers",
-                partial(busbw, servers=2),
-                1.1,
-                "two servers show a busbw of {} times what a card carries",
+            "windows": Suspect(
+                "The pairs are not timed at the same time.",
+                "timeline",
+                partial(read.apart, phase="timed"),
+                35,
+                "the timed stretches lie apart for {} % of what they could",
             ),
-            "switch": Suspect(
-                "with more hosts the network becomes slower.",
-                "per-rank timers",
-                idle_cards,
-                40,
-                "with four servers the cards of the inner ones could have sent more for {} % of "
-                "the time",
+            "wire": Suspect(
+                "The wire carries more than it says.",
+                "wire meter",
+                partial(read.rate, phase="timed", wire_rate=on_links.WIRE),
+                130,
+                "from the first begin to the last end {} % of the wire's rate went through",
             ),
-            "cpu": starved(),
+            "late": straggler("timed", "One pair is slow, and spoils the figure of the others."),
         },
-        production="the same sweep with NCCL_ALGO=Ring, for 2, 3, 4, ... hosts",
-        not_when="the ring falls as well: then look for a slow host or card (lesson 07)",
+        ending=Ending(
+            "Nothing synchronized the windows: one GPU was timed at 21 GB/s while few competed, "
+            "another at 4 while all did. Each figure is right; adding them up is not. The change "
+            "puts a barrier of all ranks before the clock.",
+            "nothing: the pull request measured both.",
+            "print begin and end of each rank's window, not its bandwidth alone",
+            "the windows coincide: then a switch that adds, a tree, or several cards (lesson 07)",
+        ),
+        world_size=2 * on_links.PAIRS,
     ),
 )
 CASES: dict[str, Case] = {case.name: case for case in _ALL}

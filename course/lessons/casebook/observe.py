@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from labkit.measure import calls, sched, wire
@@ -33,7 +34,7 @@ _PREFIXES = ("GLOO_", "TORCH_GLOO_", "NCCL_", "OMP_")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Stretch:
     """One stretch of a phase on a rank, on this machine's clock. Seconds."""
 
     phase: str
@@ -52,7 +53,7 @@ class Span:
 class Watch:
     """One rank's stopwatch: which phase, from when to when."""
 
-    spans: list[Span] = field(default_factory=list)
+    spans: list[Stretch] = field(default_factory=list)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -62,7 +63,7 @@ class Watch:
             yield
         finally:
             end, cpu = time.perf_counter(), time.process_time() - used
-            self.spans.append(Span(name, begin, end, cpu))
+            self.spans.append(Stretch(name, begin, end, cpu))
 
 
 def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any]:
@@ -80,6 +81,7 @@ def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any
     with tools.get(instrument, contextlib.nullcontext)() as tool:
         seen["result"] = program(watch, fix)
     seen |= {"spans": watch.spans, "cpus": sorted(os.sched_getaffinity(0))}
+    seen["threads"] = torch.get_num_threads()
     if instrument == "wire meter":
         seen["report"] = tool.report
         seen["through"] = {name: sent - before[name] for name, sent in _through().items()}

@@ -1,8 +1,8 @@
 """The cases' programs, each with its fault inside, and what a fix replaces.
 
 Every program takes a `Watch`, tells it its phases, and returns what must stay the same when the
-fault is mended. Where a rank of the real job computes on a GPU or a CPU of its own, it sleeps here:
-ranks of a lesson share a few CPUs.
+fault is mended. Where a rank of the real job computes on a GPU of its own, it sleeps here: ranks
+of a lesson share a few CPUs. The fault itself never sleeps.
 """
 
 import gc
@@ -16,11 +16,10 @@ import torch.distributed as dist
 
 from course.lessons.casebook.observe import Watch
 
+# --- connections, one after the other
+
 HANDSHAKE = 0.01
-"""Seconds that two ranks need to set up a connection, in the case of the connections."""
-
-
-# --- connections in rank order
+"""Seconds that two ranks need to set up a connection, once both are at it."""
 
 
 def connect(peer: int) -> None:
@@ -36,7 +35,7 @@ def connect(peer: int) -> None:
 
 
 def by_rank(peers: list[int]) -> list[int]:
-    """Order the peers to connect to: by rank, as the case had it."""
+    """Order the peers to connect to."""
     return sorted(peers)
 
 
@@ -61,8 +60,8 @@ def connections(watch: Watch, order: Callable) -> float:
 # --- making groups
 
 
-def barrier_each(members: list[list[int]]) -> list[Any]:
-    """Make every group and hold a barrier of all ranks after each, as the case had it."""
+def one_by_one(members: list[list[int]]) -> list[Any]:
+    """Make all groups; `members` is the same on every rank. Return those of this rank, in order."""
     groups = []
     for ranks in members:
         groups.append(dist.new_group(ranks))
@@ -89,11 +88,11 @@ def groups(watch: Watch, make: Callable) -> float:
     return total.item()
 
 
-# --- gathering metrics
+# --- averaging metrics
 
 
-def gather_objects(metrics: dict[str, float]) -> dict[str, float]:
-    """Average each metric over the ranks: every rank gets everybody's dictionary."""
+def gather(metrics: dict[str, float]) -> dict[str, float]:
+    """Average each metric over the ranks."""
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, metrics)
     return {name: sum(one[name] for one in gathered) / len(gathered) for name in metrics}
@@ -119,129 +118,75 @@ def metrics(watch: Watch, average: Callable) -> dict[str, float]:
     return {name: averaged[name] for name in sorted(averaged)[::60]}
 
 
-# --- one mask for all ranks
+# --- threads
 
 
-def inherit(cpus: list[int]) -> None:
-    """Stay where the launcher's process was: all ranks get its mask."""
-    os.sched_setaffinity(0, cpus[:1])
+def cpus() -> int:
+    """Return how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
-def spread(cpus: list[int]) -> None:
-    """Take a CPU of one's own, by local rank."""
-    os.sched_setaffinity(0, [cpus[dist.get_rank() % len(cpus)]])
+def as_found(ranks: int) -> int:
+    """Say how many threads each of the ranks on this host computes with."""
+    return max(2, cpus())
 
 
-def masks(watch: Watch, place: Callable) -> float:
-    """Compute and sum in turns, on the CPUs that the rank may use."""
-    place(sorted(os.sched_getaffinity(0)))
+def shared_out(ranks: int) -> int:
+    """Share the CPUs out among the ranks of the host."""
+    return max(1, cpus() // ranks)
+
+
+def threads(watch: Watch, count: Callable) -> float:
+    """Compute and sum in turns, with the threads that `count` gives each rank."""
+    torch.set_num_threads(count(dist.get_world_size()))
     torch.manual_seed(0)
     matrix = torch.randn(256, 256)
-    for _ in range(12):
+    for _ in range(8):
         with watch.phase("compute"):
-            for _ in range(4):
+            for _ in range(6):
                 matrix = torch.nn.functional.normalize(matrix @ matrix)
         with watch.phase("all_reduce"):
             dist.all_reduce(matrix)
-    return round(matrix.abs().mean().item(), 4)
-
-
-# --- the first call
-
-MAPPING = 0.04
-"""Seconds that setting up a connection takes, in the case of the first call."""
-
-
-class Channel:
-    """A connection of two ranks that is made when it is first used, as NCCL makes its own.
-
-    gloo's connections take less than a millisecond on loopback. The sleep stands for what NCCL does
-    on a GPU: the report names calls of 30 to 40 ms each that map memory.
-    """
-
-    def __init__(self) -> None:
-        self.connected = False
-
-    def exchange(self, tensor: torch.Tensor) -> None:
-        """Send the tensor from rank 0 to rank 1."""
-        if not self.connected:
-            dist.barrier()  # both must be here
-            time.sleep(MAPPING)
-            self.connected = True
-        if dist.get_rank() == 0:
-            dist.send(tensor, 1)
-        else:
-            dist.recv(tensor, 0)
-
-
-def start_at_once(channel: Channel) -> None:
-    """Do nothing before the clock starts, as the case did."""
-
-
-def warm_up(channel: Channel) -> None:
-    """Use the connection once before anything is timed."""
-    channel.exchange(torch.zeros(1))
-
-
-def first_call(watch: Watch, prepare: Callable) -> float:
-    """Time three messages of 1000 bytes; `prepare` comes before the clock."""
-    channel = Channel()
-    prepare(channel)
-    tensor = torch.full((250,), float(7 - dist.get_rank()))
-    for i in range(3):
-        dist.barrier()
-        with watch.phase(f"call {i + 1}"):
-            channel.exchange(tensor)
-    return tensor[0].item()
+    return round(matrix.abs().mean().item(), 3)
 
 
 # --- garbage collection
 
-PAUSE = 0.02
-"""Seconds of a collection, in the case of the collector."""
+OBJECTS = 250_000
+"""Python objects that live through the whole job, on every rank."""
 
 
-def each_at_its_time(step: int) -> bool:
-    """Say whether to collect: every eighth step, counted from the rank, as it falls out."""
-    return (step + 2 * dist.get_rank()) % 8 == 0
+def when_full(step: int) -> bool:
+    """Say whether to collect garbage after this step: every eighth, as this rank counts."""
+    return (step + 4 * (dist.get_rank() % 2)) % 8 == 7
 
 
 def together(step: int) -> bool:
-    """Say whether to collect: at the same steps on every rank."""
-    return step % 8 == 0
+    """Say whether to collect: after the same steps on every rank."""
+    return step % 8 == 7
 
 
 def collector(watch: Watch, due: Callable) -> list[float]:
-    """Train 16 short steps, and collect garbage where it is due.
-
-    A pass over a small heap takes no time to speak of. It is stretched to that of a large one, by a
-    sleep: the ranks of a real job collect on CPUs of their own, ours would queue for a few.
-    """
-    passes = 0
-
-    def stretch(when: str, _: dict) -> None:
-        nonlocal passes
-        if when == "start":
-            passes += 1
-            time.sleep(PAUSE)
-
-    total = torch.zeros(1)
+    """Train 24 short steps beside a large heap of Python objects, and collect where it is due."""
+    heap = [[i] for i in range(OBJECTS)]
+    total, passes = torch.zeros(1), 0
+    gc.collect()
     gc.disable()
-    gc.callbacks.append(stretch)
     try:
-        for step in range(16):
+        dist.barrier()
+        for step in range(24):
             with watch.phase("step"):
                 time.sleep(0.001)
-                if due(step):
-                    with watch.phase("collect"):
-                        gc.collect()
                 one = torch.ones(1)
-                dist.all_reduce(one)
+                with watch.phase("all_reduce"):
+                    dist.all_reduce(one)
                 total += one
+            if due(step):
+                gc.collect()
+                passes += 1
     finally:
-        gc.callbacks.remove(stretch)
         gc.enable()
-    return [total.item(), passes]
+    return [total.item(), passes, len(heap)]
 
 
 # --- a late rank
@@ -251,7 +196,7 @@ LENGTHS = (1, 1, 1, 2, 2, 2, 3, 3, 3, 9, 9, 9)
 
 
 def by_count(lengths: list[int], ranks: int) -> list[list[int]]:
-    """Deal a step's samples: equally many to each rank, in the data set's order."""
+    """Deal a step's samples out: for each rank the places of its samples in `lengths`."""
     share = len(lengths) // ranks
     return [list(range(rank * share, (rank + 1) * share)) for rank in range(ranks)]
 
@@ -280,38 +225,22 @@ def late_rank(watch: Watch, deal: Callable) -> list[float]:
     return total.tolist()
 
 
-# --- overlap on a CPU that is busy
-
-BLOCKS = 32
+# --- the final: a step with one of four faults
 
 
-def overlapped(blocks: list[torch.Tensor], multiply: Callable) -> list[torch.Tensor]:
-    """Sum each block's product in the background, while the next block is computed."""
-    products, works = [], []
-    for block in blocks:
-        products.append(multiply(block))
-        works.append(dist.all_reduce(products[-1], async_op=True))
-    for work in works:
-        work.wait()
-    return products
-
-
-def in_turn(blocks: list[torch.Tensor], multiply: Callable) -> list[torch.Tensor]:
-    """Compute everything, then sum everything in one call."""
-    product = multiply(torch.cat(blocks))
-    dist.all_reduce(product)
-    return list(product.split([len(block) for block in blocks]))
-
-
-def overlap(watch: Watch, schedule: Callable) -> float:
-    """Multiply 32 blocks of 16 rows by a matrix and sum the products over the ranks, six times."""
+def hidden(watch: Watch, plan: dict[str, Any]) -> float:
+    """Train ten steps as a plan says: its fault is one of four, and only the plan knows which."""
     rank = dist.get_rank()
-    matrix = (torch.arange(512 * 512).reshape(512, 512) % 7).float()
-    rows = torch.arange(16 * BLOCKS * 512).reshape(-1, 512) % 5 + rank
-    total = 0.0
-    for _ in range(6):
-        dist.barrier()
-        with watch.phase("step"):
-            products = schedule(list(rows.float().split(16)), lambda block: block @ matrix)
-        total += sum(product.sum().item() for product in products)
-    return total
+    torch.set_num_threads(plan["threads"])
+    matrix = torch.ones(192, 192)
+    gradients = torch.ones(plan["length"]).chunk(plan["calls"])
+    for _ in range(10):
+        with watch.phase("input"):
+            time.sleep(0.002 + (plan["late"] if rank == plan["rank"] else 0.0))
+        with watch.phase("compute"):
+            for _ in range(4):
+                matrix = torch.nn.functional.normalize(matrix @ matrix)
+        with watch.phase("all_reduce"):
+            for gradient in gradients:
+                dist.all_reduce(gradient)
+    return float(dist.get_world_size())

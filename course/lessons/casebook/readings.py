@@ -5,18 +5,18 @@ A case says with `functools.partial` of which phase.
 
 import statistics
 
-from course.lessons.casebook.observe import Span
+from course.lessons.casebook.observe import Stretch
 from labkit.measure import wire
 
 
-def of(one: dict, phase: str) -> list[Span]:
-    """Return a rank's spans of a phase."""
-    return [span for span in one["spans"] if span.phase == phase]
+def of(one: dict, phase: str) -> list[Stretch]:
+    """Return a rank's stretches of a phase."""
+    return [stretch for stretch in one["spans"] if stretch.phase == phase]
 
 
 def total(one: dict, phase: str) -> float:
     """Return a rank's seconds in a phase."""
-    return sum(span.seconds for span in of(one, phase))
+    return sum(stretch.seconds for stretch in of(one, phase))
 
 
 def bytes_sent(seen: list) -> float:
@@ -28,6 +28,17 @@ def share_through(seen: list, name: str) -> float:
     """Wire meter: which share of all bytes left through an interface, in percent."""
     everything = sum(sum(one["through"].values()) for one in seen)
     return 100 * sum(one["through"].get(name, 0) for one in seen) / everything
+
+
+def rate(seen: list, phase: str, wire_rate: float) -> float:
+    """Wire meter: bits that left all ranks from the first begin to the last end, over the wire's.
+
+    In percent of `wire_rate`, bits per second.
+    """
+    sent = wire.matrix([one["report"] for one in seen]).sum()
+    stretches = [stretch for one in seen for stretch in of(one, phase)]
+    seconds = max(s.end for s in stretches) - min(s.begin for s in stretches)
+    return float(100 * 8 * sent / seconds / wire_rate)
 
 
 def busy(seen: list) -> float:
@@ -42,9 +53,13 @@ def most_calls(seen: list, kind: str = "") -> float:
 
 
 def late(seen: list, phase: str) -> float:
-    """Timers: how much later than the first the last rank begins, in percent of the phase."""
-    begins = [of(one, phase)[0].begin for one in seen if of(one, phase)]
-    return 100 * (max(begins) - min(begins)) / max(total(one, phase) for one in seen)
+    """Timers: how much later than the first the last rank begins a phase; a share, in percent.
+
+    Of all turns together, over the longest time that a rank spends in the phase.
+    """
+    rounds = list(zip(*(of(one, phase) for one in seen), strict=True))
+    waits = sum(max(s.begin for s in turn) - min(s.begin for s in turn) for turn in rounds)
+    return 100 * waits / max(total(one, phase) for one in seen)
 
 
 def uneven(seen: list, phase: str) -> float:
@@ -60,48 +75,26 @@ def finish(seen: list, phase: str) -> float:
     return max(ends) / min(ends)
 
 
-def fastest(seen: list, phase: str) -> float:
-    """Return the seconds of a phase on the rank that is through first: it waits for nobody."""
-    return min(total(one, phase) for one in seen)
-
-
-def ratio(seen: list, phase: str, other: str) -> float:
-    """Timers: the time of one phase over that of another, each on the rank that waits least."""
-    return fastest(seen, phase) / fastest(seen, other)
-
-
 def share(seen: list, phase: str, other: str) -> float:
-    """Timers: the time of one phase, on the rank that waits least, over the longest of another."""
-    return fastest(seen, phase) / max(total(one, other) for one in seen)
+    """Timers: the longest time of one phase over the longest of another."""
+    return max(total(one, phase) for one in seen) / max(total(one, other) for one in seen)
 
 
-def between(seen: list) -> float:
-    """Timers: which share of the time lies between a rank's phases, in percent of the whole."""
-    shares = []
-    for one in seen:
-        spans = one["spans"]
-        whole = max(s.end for s in spans) - min(s.begin for s in spans)
-        shares.append(1 - sum(span.seconds for span in spans) / whole)
-    return 100 * max(shares)
+def same_rank(seen: list, phase: str) -> float:
+    """Timers: of the turns that somebody delays most, the share that one and the same rank does."""
+    rounds = list(zip(*(of(one, phase) for one in seen), strict=True))
+    gaps = [max(s.begin for s in turn) - min(s.begin for s in turn) for turn in rounds]
+    slow = sorted(range(len(rounds)), key=lambda i: -gaps[i])[: max(4, len(rounds) // 5)]
+    last = [max(range(len(seen)), key=lambda r: rounds[i][r].begin) for i in slow]
+    return 100 * max(last.count(rank) for rank in set(last)) / len(last)
 
 
-def uneven_work(seen: list) -> float:
-    """Scheduler: how many times as long as the least busy rank the busiest one was on a CPU."""
-    times = [one["usage"].on_cpu for one in seen]
-    return max(times) / min(times)
+def scattered(seen: list, phase: str) -> float:
+    """Timeline: of the turns with the longest delays, the share of the rank that delays fewest.
 
-
-def scattered(seen: list, inner: str, outer: str) -> float:
-    """Timeline: in how many turns of the outer phase some rank has the inner one, per inner one.
-
-    1: all ranks have it in the same turns. As many as ranks: never two in the same.
+    50 for two ranks that delay each other in turns; 0 where only one of them does.
     """
-    turns = []
-    for one in seen:
-        begins = [span.begin for span in of(one, inner)]
-        spans = enumerate(of(one, outer))
-        turns.append({i for i, s in spans if any(s.begin <= at < s.end for at in begins)})
-    return len(set().union(*turns)) / max(len(own) for own in turns)
+    return 100 - same_rank(seen, phase)
 
 
 def longest_is_last(seen: list, phase: str) -> float:
@@ -112,6 +105,17 @@ def longest_is_last(seen: list, phase: str) -> float:
     return 100 * statistics.mean(a is b for a, b in zip(longest, last, strict=True))
 
 
-def ranks_per_cpu(seen: list) -> float:
-    """Environment: how many ranks there are for each CPU that they may use, all masks together."""
-    return len(seen) / len(set().union(*(one["cpus"] for one in seen)))
+def apart(seen: list, phase: str) -> float:
+    """Timeline: how far the ranks' stretches of a phase lie apart, in percent.
+
+    0 where all begin and end at once, 100 where none begins before another has ended.
+    """
+    stretches = [stretch for one in seen for stretch in of(one, phase)]
+    whole = max(s.end for s in stretches) - min(s.begin for s in stretches)
+    lengths = [s.seconds for s in stretches]
+    return 100 * (whole - max(lengths)) / (sum(lengths) - max(lengths))
+
+
+def threads_per_cpu(seen: list) -> float:
+    """Environment: threads that compute in all ranks, for each CPU that they may use."""
+    return sum(one["threads"] for one in seen) / len(set().union(*(one["cpus"] for one in seen)))

@@ -1,14 +1,15 @@
-"""How a case is played: ask instruments, commit a diagnosis, measure a fix."""
+"""How a case is played: ask instruments, commit a diagnosis with a reason, measure a fix."""
 
+import inspect
+import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from course import ledger
 from course.lessons.casebook import observe
 from course.lessons.casebook import readings as read
-from course.lessons.casebook.observe import INSTRUMENTS, Span
-from course.published import Published
+from course.lessons.casebook.observe import INSTRUMENTS, Stretch
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
 from labkit.measure.tables import Table
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _SNAPSHOT = 1.5
 """Seconds from the ranks' start until the case file is written."""
+PAR = 3
+"""Instruments that are enough for a diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +41,44 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """What is told when a case is closed."""
+
+    found: str
+    """What the source found."""
+    inferred: str
+    """What is not known, or not from this source."""
+    production: str
+    """How one would see it on a cluster."""
+    not_when: str
+    """When it is something else."""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One slow job."""
 
     name: str
     title: str
-    report: tuple[Published, ...]
+    lesson: str
+    """The lesson after which the case is dealt out."""
+    symptom: tuple[str, ...]
+    """Names of the published figures that it begins with."""
+    story: str
     program: Callable
     fault: Callable
     """What the program does wrong: the function that a fix replaces."""
-    cure: Callable
+    cure: Callable | None
+    fix: str
+    """How a fix is called, and what it returns."""
     suspects: Mapping[str, Suspect]
     culprit: str
     """The key of the right suspect."""
-    par: float
-    """How many times lower a fix must make the cost."""
     phase: str
     """What is slow; its slowest rank's time is the cost, unless `costs` says otherwise."""
-    production: str
-    """How one would see it on a cluster."""
-    not_when: str
-    """When it is something else."""
+    ending: Ending | None = None
+    par: float = 1.0
+    """How many times lower a fix must make the cost."""
     world_size: int = 8
     fabric: Callable[[], Fabric] | None = None
     costs: Callable[[list], float] | None = None
@@ -77,17 +97,17 @@ class Case:
 
 
 def slowest(seen: list, phase: str) -> float:
-    """Return the seconds of a phase: the slowest rank's, all its spans together."""
+    """Return the seconds of a phase: the slowest rank's, all its stretches together."""
     return max(read.total(one, phase) for one in seen)
 
 
-def run(case: Case, fix: Callable | None = None, *, instrument: str = "", ranks: int = 0) -> Any:
+def play(case: Case, fix: Callable | None = None, *, instrument: str = "", ranks: int = 0) -> Any:
     """Run a case's program, with its fault or with a fix.
 
     Returns:
         What every rank saw; for the case file, the `CaseFile` of a run that was interrupted.
     """
-    args = (observe.observed, case.program, fix or case.fault, instrument)
+    args = (observe.observed, case.program, case.fault if fix is None else fix, instrument)
     options = {"world_size": ranks or case.world_size}
     options["timeout"] = _SNAPSHOT if instrument == "case file" else 60
     try:
@@ -99,6 +119,150 @@ def run(case: Case, fix: Callable | None = None, *, instrument: str = "", ranks:
         if instrument != "case file":
             raise
         return snapshot.case
+
+
+@dataclass(slots=True)
+class Ward:
+    """A case that is being examined: counts the instruments asked, keeps diagnosis and reason.
+
+    The suspects are in an order of their own each time.
+    """
+
+    case: Case
+    asked: list[str] = field(default_factory=list)
+    """Instruments, each once."""
+    diagnosed: list[tuple[str, str]] = field(default_factory=list)
+    """Suspects and reasons, in the order in which they were committed."""
+    solved: bool = False
+    _sick: list | None = None
+    _order: list[str] = field(default_factory=list)
+
+    @property
+    def suspects(self) -> dict[str, Suspect]:
+        """The suspects, by key, shuffled."""
+        if not self._order:
+            self._order = random.sample(list(self.case.suspects), len(self.case.suspects))
+        return {key: self.case.suspects[key] for key in self._order}
+
+    def ask(self, instrument: str) -> "Table | Lanes":
+        """Run the sick program under an instrument, and show what it saw.
+
+        Raises:
+            ValueError: There is no such instrument; the message lists those there are.
+        """
+        if instrument not in INSTRUMENTS:
+            raise ValueError(f"no instrument {instrument!r}; there are: {', '.join(INSTRUMENTS)}.")
+        seen = play(self.case, instrument=instrument)
+        if instrument not in self.asked:
+            self.asked.append(instrument)
+        self._keep()
+        return _shown(instrument, seen, self.case.title)
+
+    def diagnose(self, suspect: str, reason: str = "") -> "Verdict":
+        """Commit a diagnosis; a run of the sick program confirms or refutes it.
+
+        Raises:
+            ValueError: There is no such suspect; the message lists those there are.
+            RuntimeError: Three runs contradict what is known of the case: the machine is busy.
+        """
+        if suspect not in self.case.suspects:
+            raise ValueError(f"no suspect {suspect!r}; there are: {', '.join(self.suspects)}.")
+        claim, right = self.case.suspects[suspect], suspect == self.case.culprit
+        for _ in range(3):  # another program may have disturbed the run
+            seen = play(self.case, instrument=claim.instrument)
+            reading = claim.reading(seen)
+            if (reading > claim.limit) == right:
+                break
+        else:
+            raise RuntimeError(
+                f"three runs contradict what is known of this case ({claim.look.format(reading)}). "
+                "Close other programs and diagnose again."
+            )
+        self.diagnosed.append((suspect, reason))
+        self.solved |= right
+        self._keep()
+        text = (
+            f"{'Yes.' if right else 'No.'} {claim.says} The {claim.instrument} just measured: "
+            f"{claim.look.format(_written(reading))}; for this diagnosis it would be more than "
+            f"{_written(claim.limit)}."
+        )
+        if right:
+            count = len(self.asked)
+            text += f" You had asked {count} instrument{'s' * (count != 1)}; {PAR} are enough."
+        return Verdict(right, text, _shown(claim.instrument, seen, ""))
+
+    def fault(self) -> str:
+        """Return the source of what the program does wrong, and how a fix is called.
+
+        Raises:
+            ValueError: There is no right diagnosis yet.
+        """
+        if not self.solved:
+            raise ValueError("first the diagnosis: what is to be mended is shown after it.")
+        return f"# {self.case.fix}\n{inspect.getsource(self.case.fault)}"
+
+    def treat(self, fix: Callable) -> Table:
+        """Measure a fix against the fault: its cost, and whether results stayed the same.
+
+        The fault is measured once; a new `Ward` measures it again.
+
+        Raises:
+            ValueError: There is no right diagnosis yet.
+        """
+        if not self.solved:
+            raise ValueError("first the diagnosis, then the fix.")
+        sick = self._sick = self._sick or play(self.case)
+        well = play(self.case, fix)
+        same = [one["result"] for one in sick] == [one["result"] for one in well]
+        before, after = self.case.cost(sick), self.case.cost(well)
+        gain = before / after
+        good = same and gain >= self.case.par
+        if good and fix is not self.case.cure:
+            self._keep(gain=gain)
+        name = "the thread's own" if fix is self.case.cure else "yours"
+        return Table(
+            ["", self.case.cost_name, "times better", "results"],
+            [
+                ["with the fault", round(before, 2), 1.0, ""],
+                [name, round(after, 2), round(gain, 2), "the same" if same else "DIFFERENT"],
+                ["par", None, self.case.par, "the same"],
+            ],
+            "Par is reached: ward.close() tells how it ended." if good else "Not yet.",
+        )
+
+    def close(self) -> str:
+        """Tell how the case ended, and the cure of its source. Counts as given up if unsolved."""
+        if not self.solved:
+            self._keep(given_up=True)
+        end, case = self.case.ending, self.case
+        lines = [
+            f"It was: {case.suspects[case.culprit].says}",
+            f"Found there: {end.found}",
+            f"Not known, or inferred: {end.inferred}",
+            f"In production: {end.production}.",
+            f"It is not this when {end.not_when}.",
+            f"A cure:\n{inspect.getsource(case.cure)}",
+        ]
+        return "\n".join(lines)
+
+    def _keep(self, **more: Any) -> None:
+        values = {"asked": len(self.asked), "diagnosed": self.solved, "tries": self.diagnosed}
+        ledger.keep(f"case.{self.case.name}", (self._kept() or {}) | values | more)
+
+    def _kept(self) -> dict[str, Any] | None:
+        return ledger.recall(f"case.{self.case.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a diagnosis: right or not, in words, with the measurement that decides."""
+
+    right: bool
+    text: str
+    shown: "Table | Lanes"
+
+    def __str__(self) -> str:
+        return f"{self.text}\n{self.shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +281,8 @@ class Lanes:
         for one in self.seen:
             lane = ["."] * width
             for span in one["spans"]:  # inner phases end first, so outer ones must not cover them
-                left, right = (int((t - begin) / (end - begin) * (width - 1)) for t in
-                               (span.begin, span.end))  # fmt: skip
+                left = int((span.begin - begin) / (end - begin) * (width - 1))
+                right = int((span.end - begin) / (end - begin) * (width - 1))
                 for i in range(left, right + 1):
                     lane[i] = letters[span.phase] if lane[i] == "." else lane[i]
             lines.append(f"rank {one['rank']:>2} |{''.join(lane)}|")
@@ -169,95 +333,19 @@ def _letters(phases: list[str]) -> dict[str, str]:
     return letters
 
 
-def _inside(span: Span, one: dict) -> bool:
-    """Say whether a span lies within another one of the same rank."""
+def _inside(span: Stretch, one: dict) -> bool:
+    """Say whether a stretch lies within another one of the same rank."""
     return any(
         other is not span and other.begin <= span.begin and span.end <= other.end
         for other in one["spans"]
     )
 
 
-class Ward:
-    """A case that is being examined: counts the instruments asked, keeps the diagnosis."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.asked: list[str] = []
-        self._sick: list | None = None
-
-    def ask(self, instrument: str) -> Table | Lanes:
-        """Run the sick program under an instrument, and show what it saw.
-
-        Raises:
-            ValueError: There is no such instrument; the message lists those there are.
-        """
-        if instrument not in INSTRUMENTS:
-            raise ValueError(f"no instrument {instrument!r}; there are: {', '.join(INSTRUMENTS)}.")
-        return self._shown(instrument, self._run(instrument))
-
-    def diagnose(self, suspect: str) -> Table | Lanes:
-        """Commit a diagnosis; a run of the sick program confirms or refutes it.
-
-        Raises:
-            ValueError: There is no such suspect; the message lists those there are.
-        """
-        suspects = self.case.suspects
-        if suspect not in suspects:
-            raise ValueError(f"no suspect {suspect!r}; there are: {', '.join(suspects)}.")
-        claim, count, right = suspects[suspect], len(self.asked), suspect == self.case.culprit
-        for _ in range(3):  # another program may have disturbed the run
-            seen = self._run(claim.instrument)
-            reading = claim.reading(seen)
-            if (reading > claim.limit) == right:
-                break
-        else:
-            raise RuntimeError(
-                f"three runs contradict what is known of this case ({claim.look.format(reading)}). "
-                "Close other programs and diagnose again."
-            )
-        if right:
-            ledger.keep(f"case.{self.case.name}", {"asked": count, "diagnosed": True})
-        verdict = "Yes" if right else "No"
-        title = (
-            f"{verdict}: {claim.says} Measured just now by the {claim.instrument}: "
-            f"{claim.look.format(_written(reading))}; the diagnosis needs more than "
-            f"{_written(claim.limit)}."
-        )
-        if right:
-            title += f" You had asked {count} instruments; par is 2 or 3."
-        return self._shown(claim.instrument, seen, title)
-
-    def treat(self, fix: Callable) -> Table:
-        """Measure a fix against the fault: its cost, and whether results stayed the same.
-
-        The fault is measured once; a new `Ward` measures it again.
-        """
-        sick = self._sick = self._sick or run(self.case)
-        well = run(self.case, fix)
-        same = [one["result"] for one in sick] == [one["result"] for one in well]
-        before, after = self.case.cost(sick), self.case.cost(well)
-        gain = before / after
-        good = same and gain >= self.case.par
-        return Table(
-            ["", self.case.cost_name, "times better", "results"],
-            [
-                ["with the fault", round(before, 2), 1.0, ""],
-                ["yours", round(after, 2), round(gain, 2), "the same" if same else "DIFFERENT"],
-                ["par", None, self.case.par, "the same"],
-            ],
-            "Par is reached." if good else "Not yet.",
-        )
-
-    def _run(self, instrument: str) -> Any:
-        self.asked.append(instrument)
-        ledger.keep(f"case.{self.case.name}", {"asked": len(self.asked)})
-        return run(self.case, instrument=instrument)
-
-    def _shown(self, instrument: str, seen: Any, title: str = "") -> Table | Lanes:
-        if instrument == "timeline":
-            return Lanes(seen, title or self.case.title)
-        columns, rows = _TABLES[instrument](seen)
-        return Table(columns, rows, title)
+def _shown(instrument: str, seen: Any, title: str) -> Table | Lanes:
+    if instrument == "timeline":
+        return Lanes(seen, title)
+    columns, rows = _TABLES[instrument](seen)
+    return Table(columns, rows, title)
 
 
 def _timers(seen: list) -> tuple[list, list]:
@@ -306,8 +394,9 @@ def _environment(seen: list) -> tuple[list, list]:
     for one in seen:
         interfaces = ", ".join(f"{name} {ip}" for name, ip in one["interfaces"].items())
         variables = ", ".join(f"{name}={value}" for name, value in one["variables"].items())
-        rows.append([one["rank"], ",".join(map(str, one["cpus"])), interfaces, variables])
-    return ["rank", "CPUs it may use", "interfaces", "variables"], rows
+        allowed = ",".join(map(str, one["cpus"]))
+        rows.append([one["rank"], allowed, one["threads"], interfaces, variables])
+    return ["rank", "CPUs it may use", "threads it computes with", "interfaces", "variables"], rows
 
 
 def _case_file(case: CaseFile) -> tuple[list, list]:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from course import published
+from course import ledger, published
 from course.lessons.casebook import on_links, programs
 from course.lessons.casebook import readings as read
 from course.lessons.casebook.ward import Case, Ending, Suspect
@@ -30,10 +30,13 @@ def straggler(phase: str, says: str = "One rank comes late.") -> Suspect:
 
 
 def aggregate(seen: list) -> float:
-    """Return the sum of what the pairs call their bandwidth, as a multiple of the wire's."""
-    senders = [one for one in seen if one["rank"] < on_links.PAIRS]
+    """Return the sum of what the pairs call their bandwidth, as a multiple of the wire's.
+
+    A pair's time is its receiver's: a sender is done when the socket's buffer has the bytes.
+    """
+    receivers = [one for one in seen if one["rank"] >= on_links.PAIRS]
     bits = 8 * 4 * on_links.LENGTH
-    return sum(bits / read.total(one, "timed") for one in senders) / on_links.WIRE
+    return sum(bits / read.total(one, "timed") for one in receivers) / on_links.WIRE
 
 
 _ALL = (
@@ -128,7 +131,7 @@ _ALL = (
                 "Each rank pauses at another step, and all others wait for it.",
                 "timeline",
                 partial(read.scattered, phase="all_reduce"),
-                25,
+                20,
                 "of the long waits, {} % are for another rank than the one most waited for",
             ),
             "network": heavy(says="The network is slow: much data has to move."),
@@ -206,9 +209,7 @@ _ALL = (
         fix="count(ranks) -> threads with which each of this host's ranks computes; see cpus()",
         phase="compute",
         world_size=2,
-        par=1.5,
-        costs=read.threads_per_cpu,
-        unit="computing threads for each CPU",
+        par=1.3,
         culprit="threads",
         suspects={
             "threads": Suspect(
@@ -219,7 +220,13 @@ _ALL = (
                 "there are {} computing threads for each CPU that the ranks may use",
             ),
             "network": heavy(100 * MEGABYTE, "The network is slow: much data has to move."),
-            "late": straggler("all_reduce", "One rank has more to do than the others."),
+            "late": Suspect(
+                "One rank has more to do than the other.",
+                "scheduler",
+                read.uneven_work,
+                1.5,
+                "the busiest rank was on a CPU {} times as long as the least busy one",
+            ),
         },
         ending=Ending(
             "Each process sizes its thread pool to all cores. Capped to cores / processes, busy "
@@ -396,7 +403,7 @@ _ALL = (
         symptom=("wire",),
         story="A benchmark adds up what eight GPUs send through two cards of 25 GB/s each, and "
         "reports 98.24 GB/s. Each pair warms up, then times its own transfer. Here: four pairs on "
-        "one wire of 80 Mbit/s.",
+        "one wire of 400 Mbit/s.",
         program=on_links.pairs,
         fault=on_links.at_once,
         cure=on_links.all_ready,
@@ -414,7 +421,7 @@ _ALL = (
                 "The pairs are not timed at the same time.",
                 "timeline",
                 partial(read.apart, phase="timed"),
-                35,
+                20,
                 "the timed stretches lie apart for {} % of what they could",
             ),
             "wire": Suspect(
@@ -424,7 +431,10 @@ _ALL = (
                 130,
                 "from the first begin to the last end {} % of the wire's rate went through",
             ),
-            "late": straggler("timed", "One pair is slow, and spoils the figure of the others."),
+            "twice": heavy(
+                1.5 * 4 * on_links.LENGTH * (1 + on_links.PAIRS),
+                "The pairs move more bytes than they count.",
+            ),
         },
         ending=Ending(
             "Nothing synchronized the windows: one GPU was timed at 21 GB/s while few competed, "
@@ -439,3 +449,15 @@ _ALL = (
 )
 CASES: dict[str, Case] = {case.name: case for case in _ALL}
 """By name."""
+
+
+def dealt() -> list[Case]:
+    """Return the cases whose lesson was run to its end, as the ledger knows."""
+    return [case for case in _ALL if ledger.is_finished(case.lesson)]
+
+
+def reported_in(case: Case) -> str:
+    """Say where a case was reported, without the title of the thread: titles tell."""
+    first = REPORTED[case.symptom[0]].source
+    owner, name, *_ = first.address.removeprefix("https://github.com/").split("/")
+    return f"{owner}/{name}, {first.when}"

@@ -1,11 +1,19 @@
-"""A page for each case in the reading edition, from what `cases` knows of it."""
+"""A page for each case in the reading edition, and what could not be played: stories."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
-from course.lessons.casebook.cases import CASES
+from course.lessons.casebook.cases import CASES, REPORTED
 from course.lessons.casebook.ward import Case
 
 CAPTION = "Cases"
+STORIES = json.loads(Path(__file__).with_name("stories.json").read_text(encoding="utf-8"))
+"""Slow jobs that cannot be played honestly here: title, figures, question, options, what is known.
+
+The figures' names are of `published.json`; `right` is the place of the option that the source
+supports, `because` says how far.
+"""
 
 
 def pages() -> dict[str, str]:
@@ -15,35 +23,24 @@ def pages() -> dict[str, str]:
 
 def _page(case: Case) -> Iterator[str]:
     yield f"# {case.title}"
-    for one in case.report:
-        figures = one.value if isinstance(one.value, tuple) else (one.value,)
-        yield (
-            f"> {one.quotation}\n>\n> — [{one.source.title}]({one.source.address}), "
-            f"{one.source.when}"
-        )
-        yield f"PUBLISHED: {', '.join(f'{figure:g}' for figure in figures)} {one.unit}."
+    yield case.story
     yield (
-        f"It happens again, small, on your machine: {case.world_size} ranks"
-        f"{', joined by shaped links' if case.fabric else ''}. Ask instruments, commit a "
-        "diagnosis, and a wrong one is answered by the measurement that refutes it:"
+        f"Play it: {case.world_size} ranks"
+        f"{' on shaped links' if case.fabric else ''}. Ask instruments, commit a diagnosis; a "
+        "wrong one is answered by the measurement that refutes it."
     )
     yield f"```bash\npython -m course case {case.name}\n```"
-    yield "Two or three instruments should do. [Lesson 08](../lessons/08_casebook.ipynb) plays it."
     yield "## The suspects"
-    for key, suspect in case.suspects.items():
-        yield _folded(
-            f"<b>{key}</b>: {suspect.says}",
-            f"Ask {suspect.instrument}: *{suspect.look.format('…')}.* "
-            f"More than {suspect.limit:,.10g} speaks for it, less against it.",
-        )
-    yield "## The diagnosis"
+    yield "\n".join(f"- {suspect.says}" for suspect in sorted(case.suspects.values(), key=str))
+    yield "## The end"
+    end, cited = case.ending, [REPORTED[name].source for name in case.symptom]
+    links = ", ".join(f"[{one.title}]({one.address}), {one.when}" for one in cited)
     yield _folded(
-        "Only when you have one of your own",
-        f"**{case.culprit}**: {case.suspects[case.culprit].says} A fix makes this at least "
-        f"{case.par:g} times lower, with the same results: {case.cost_name}.",
+        "Only when you have a diagnosis of your own",
+        f"**{case.suspects[case.culprit].says}** {end.found}\n\nNot known, or inferred: "
+        f"{end.inferred}\n\nIn production: {end.production}. It is not this when {end.not_when}.\n\n"
+        f"Source: {links}",
     )
-    yield _folded("How one would see it in production", f"{case.production}.")
-    yield _folded("When it is something else", f"{case.not_when}.")
 
 
 def _folded(summary: str, text: str) -> str:

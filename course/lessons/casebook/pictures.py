@@ -1,103 +1,100 @@
-"""A case with buttons, and its law drawn up to the scale that was reported."""
+"""A case as a panel of buttons, in a notebook."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Callable
+from typing import Any
 
-from matplotlib.axes import Axes
-
+from course.lessons.casebook.cases import reported_in
 from course.lessons.casebook.observe import INSTRUMENTS
 from course.lessons.casebook.ward import Lanes, Ward
-from course.published import Published
 from labkit.measure.tables import Table
-from labkit.show import plots, widgets
+from labkit.show import widgets
 
 
-def buttons(ward: Ward) -> None:
-    """Show a case with a button for each instrument and each suspect.
+def panel(ward: Ward) -> None:
+    """Show a case: its story, a button for each instrument, the suspects, a line for the reason.
 
-    Whoever cannot show widgets calls `ward.ask` and `ward.diagnose` instead; the text says so.
+    What instruments have shown stays, the newest on top. Whoever cannot show widgets calls
+    `ward.ask`, `ward.diagnose` and `ward.fault` instead; the text says so.
     """
     import ipywidgets
 
-    shown = ipywidgets.HTML()
-
-    def show(answer: Table | Lanes) -> None:
-        shown.value = f"<p>asked: {html.escape(', '.join(ward.asked))}</p>{answer.html()}"
-
-    def button(text: str, act) -> ipywidgets.Button:
-        one = ipywidgets.Button(description=text, layout=ipywidgets.Layout(width="auto"))
-        one.on_click(lambda _: show(act(text)))
-        return one
-
-    ask = ipywidgets.HBox([button(name, ward.ask) for name in INSTRUMENTS])
-    commit = ipywidgets.HBox([button(name, ward.diagnose) for name in ward.case.suspects])
-    suspects = "".join(
-        f"<li><b>{html.escape(key)}</b>: {html.escape(suspect.says)}</li>"
-        for key, suspect in ward.case.suspects.items()
+    told = f"<h4>{html.escape(ward.case.title)}</h4><p>{html.escape(ward.case.story)}</p>"
+    if ward.case.symptom:
+        told += f"<p><small>Reported in {html.escape(reported_in(ward.case))}.</small></p>"
+    listed = "".join(
+        f"<li><code>{key}</code>: {html.escape(suspect.says)}</li>"
+        for key, suspect in ward.suspects.items()
     )
-    label = ipywidgets.HTML(f"<p>Your diagnosis:</p><ul>{suspects}</ul>")
     static = (
-        f"<p>Ask with <code>ward.ask(...)</code>: {', '.join(INSTRUMENTS)}. Then "
-        f"<code>ward.diagnose(...)</code>:</p><ul>{suspects}</ul>"
+        f"{told}<p>Ask with <code>ward.ask(...)</code>: {', '.join(INSTRUMENTS)}. Commit with "
+        f"<code>ward.diagnose(suspect, reason)</code>:</p><ul>{listed}</ul>"
     )
-    box = ipywidgets.VBox([ask, label, commit, shown])
-    widgets.display(box, static=static, plain=f"the case {ward.case.name}, with buttons")
-
-
-def law(
-    seen: Mapping[int, float],
-    model: Mapping[int, float],
-    report: Published,
-    ranks: tuple[int, ...],
-    *,
-    y: str = "Time",
-) -> Axes:
-    """Draw a phase's time against the ranks: measured, by its law, and as reported.
-
-    `seen` and `model` are ranks -> seconds, the law's up to the reported scale; `ranks` are the
-    report's world sizes; `y` says what is measured.
-    """
-    ax = plots.new_axes("From a few ranks here to the reported scale", x="Ranks", xscale="log",
-                        y=y, yunit="s", yscale="log")  # fmt: skip
-    plots.line(ax, list(seen), list(seen.values()), label="here (MEASURED)")
-    plots.model_line(ax, list(model), list(model.values()), label="its law (MODELLED)")
-    plots.published(ax, list(ranks), list(report.value), label="as reported")
-    plots.stamp_published(ax, report, note="the law fitted here is MODELLED, its points MEASURED")
-    first, last, far = min(seen), max(seen), max(model)
-    plots.describe(ax, f"Here {seen[first]:.2g} s with {first} ranks, {seen[last]:.2g} s with "
-                   f"{last}; the law gives {model[far]:.2g} s with {far}. Reported: "
-                   f"{report.value[-1]:g} s with {ranks[-1]}.")  # fmt: skip
-    return ax
-
-
-def hosts(
-    seen: Mapping[str, Mapping[int, float]],
-    model: Mapping[str, Mapping[int, float]],
-    report: Published,
-    card: float,
-) -> Axes:
-    """Draw busbw against the number of hosts, as multiples of what the cards of a host carry.
-
-    `seen` (on shaped links) and `model` (hosts of eight GPUs) are algorithm -> hosts -> busbw over
-    a card's rate; `report` begins with two hosts, and `card` is what the cards of one carry there.
-    """
-    ax = plots.new_axes("Two hosts flatter", x="Hosts", y="busbw / what the cards carry",
-                        size=(10, 4.6))  # fmt: skip
-    for series, (name, points) in enumerate(seen.items()):
-        plots.line(ax, list(points), list(points.values()), label=f"{name}, here (EMULATED)",
-                   series=series)  # fmt: skip
-    for series, (name, points) in enumerate(model.items(), start=len(seen)):
-        plots.model_line(ax, list(points), list(points.values()), series=series,
-                         label=f"{name}, 8 GPUs a host (MODELLED)")  # fmt: skip
-    reported = [value / card for value in report.value]
-    hosts = list(range(2, 2 + len(reported)))
-    plots.published(ax, hosts, reported, label="as reported")
-    ax.set_xticks(hosts)
-    plots.stamp_published(ax, report, note="here: EMULATED, two ranks a host; the lines MODELLED")
-    told = "; ".join(
-        f"{name}: " + ", ".join(f"{value:.2f} with {n}" for n, value in points.items())
-        for name, points in seen.items()
+    layout = ipywidgets.Layout(width="auto")
+    status = ipywidgets.HTML("Which instrument would decide something?")
+    shown = ipywidgets.VBox([])
+    suspects = ipywidgets.RadioButtons(
+        options=[(suspect.says, key) for key, suspect in ward.suspects.items()],
+        value=None,
+        layout=layout,
+        description="Suspects",
     )
-    plots.describe(ax, f"{told} hosts. Reported: {report.value[0]:g} GB/s with 2 hosts, "
-                   f"{report.value[-1]:g} with {1 + len(reported)}.")  # fmt: skip
-    return ax
+    reason = ipywidgets.Text(
+        placeholder="because ...", description="Reason", layout=ipywidgets.Layout(width="40em")
+    )
+    commit = ipywidgets.Button(description="Commit the diagnosis", button_style="primary")
+    commit.layout = layout
+    asks = [ipywidgets.Button(description=name, layout=layout) for name in INSTRUMENTS]
+
+    def busy(text: str, act: Callable[[], Any]) -> None:
+        for one in (*asks, commit):
+            one.disabled = True
+        status.value = f"{html.escape(text)}: running ..."
+        try:
+            act()
+        except Exception as error:
+            status.value = html.escape(str(error))
+        finally:
+            for one in (*asks, commit):
+                one.disabled = False
+
+    def add(summary: str, answer: Table | Lanes, text: str = "") -> None:
+        folded = f"<details open><summary><b>{html.escape(summary)}</b></summary>"
+        page = f"{folded}<p>{html.escape(text)}</p>{answer.html()}</details>"
+        shown.children = (ipywidgets.HTML(page), *shown.children)
+
+    def ask(button: ipywidgets.Button) -> None:
+        name = button.description
+
+        def act() -> None:
+            add(name, ward.ask(name))
+            status.value = f"Asked: {html.escape(', '.join(ward.asked))}."
+
+        busy(name, act)
+
+    def diagnose(_: Any) -> None:
+        if suspects.value is None or len(reason.value.strip()) < 3:
+            status.value = "Choose a suspect and give a reason: what did you see that speaks for it?"
+            return
+
+        def act() -> None:
+            verdict = ward.diagnose(suspects.value, reason.value.strip())
+            add("confirmed" if verdict.right else "refuted", verdict.shown, verdict.text)
+            status.value = html.escape(verdict.text)
+            if verdict.right and ward.case.cure is not None:
+                source = html.escape(ward.fault())
+                mend = "This is at fault. Mend it in a cell of yours, then "
+                fold = f"<p>{mend}<code>ward.treat(your_function)</code>.</p><pre>{source}</pre>"
+                shown.children = (ipywidgets.HTML(fold), *shown.children)
+
+        busy("the deciding instrument", act)
+
+    for button in asks:
+        button.on_click(ask)
+    commit.on_click(diagnose)
+    box = ipywidgets.VBox(
+        [ipywidgets.HTML(told), ipywidgets.HBox(asks), suspects, reason, commit, status, shown]
+    )
+    box.layout = ipywidgets.Layout(border_left="4px solid #0072b2", padding="0.4em 1em")
+    box.add_class("course-ward")
+    widgets.display(box, static=static, plain=f"{ward.case.title}. {ward.case.story}")

@@ -1,50 +1,68 @@
-"""`python -m course case NAME`: play a case of the casebook in a terminal."""
+"""`python -m course case [NAME]`: play a case of the ward in a terminal."""
 
 import argparse
 
-from course.lessons.casebook.cases import CASES
+from course import ledger
+from course.lessons.casebook import final
+from course.lessons.casebook.cases import CASES, dealt, reported_in
 from course.lessons.casebook.observe import INSTRUMENTS
-from course.lessons.casebook.ward import Case, Ward
+from course.lessons.casebook.ward import Ward
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("name", choices=CASES, help="the case")
-    parser.add_argument("--ask", action="append", default=[], choices=INSTRUMENTS, metavar="NAME",
-                        help=f"ask an instrument at once: {', '.join(INSTRUMENTS)}")  # fmt: skip
-    parser.add_argument("--diagnose", metavar="SUSPECT", help="commit a diagnosis at once")
+    parser.add_argument("name", nargs="?", choices=[*CASES, "final"], help="the case")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Play the case: by the options, or by asking what to do next."""
-    ward = Ward(CASES[options.name])
-    print(told(ward.case))
-    for instrument in options.ask:
-        print(f"\n{instrument}\n{ward.ask(instrument)}")
-    diagnosis = options.diagnose
-    while not options.ask and diagnosis is None:
-        word = input("\ninstrument or suspect (empty to stop): ").strip()
-        if not word:
+    """List the cases, play one, or play the final."""
+    if options.name is None:
+        print("Play one with: python -m course case NAME\n")
+        for case in CASES.values():
+            kept = ledger.recall(f"case.{case.name}") or {}
+            state = "solved" if kept.get("diagnosed") else "begun" if kept else ""
+            later = "" if case in dealt() else f"comes after lesson {case.lesson}"
+            print(f"  {case.name:<16}{case.title:<52}{state or later}")
+        print(f"  {'final':<16}three jobs drawn at random")
+        return 0
+    wards = final.draw() if options.name == "final" else [Ward(CASES[options.name])]
+    for ward in wards:
+        if not _play(ward):
             return 0
-        if word in ward.case.suspects:
-            diagnosis = word
-        elif word in INSTRUMENTS:
-            print(ward.ask(word))
-        else:
-            print(f"no such word: {', '.join([*INSTRUMENTS, *ward.case.suspects])}")
-    if diagnosis is not None:
-        print(f"\n{ward.diagnose(diagnosis)}")
-        if diagnosis == ward.case.culprit:
-            print(f"\nthe fix, measured\n{ward.treat(ward.case.cure)}")
-            print(f"\nin production: {ward.case.production}")
-            print(f"it is not this when: {ward.case.not_when}")
+    if options.name == "final":
+        print(final.score(wards))
     return 0
 
 
-def told(case: Case) -> str:
-    """Tell a case: its report, its instruments, its suspects."""
-    reports = (f'  "{one.quotation}"\n  {one.source}' for one in case.report)
-    suspects = (f"  {key}: {suspect.says}" for key, suspect in case.suspects.items())
-    return "\n".join(
-        [case.title, *reports, f"instruments: {', '.join(INSTRUMENTS)}", "suspects:", *suspects]
-    )
+def _play(ward: Ward) -> bool:
+    """Play one case; return whether it came to a right diagnosis."""
+    case = ward.case
+    print(f"\n{case.title}\n{case.story}")
+    if case.symptom:
+        print(f"Reported in {reported_in(case)}.")
+    keys = list(ward.suspects)
+    menu = [f"  {i}  ask: {name}" for i, name in enumerate(INSTRUMENTS, start=1)]
+    menu += [
+        f"  {letter}  diagnose: {ward.suspects[key].says}"
+        for letter, key in zip("abcdef", keys, strict=False)
+    ]
+    while True:
+        word = input("\n".join(["", *menu, "  q  leave", "> "])).strip().lower()
+        if word in ("q", ""):
+            return False
+        if word.isdigit() and 1 <= int(word) <= len(INSTRUMENTS):
+            name = INSTRUMENTS[int(word) - 1]
+            print(f"{name}: running ...")
+            print(ward.ask(name))
+        elif len(word) == 1 and 0 <= ord(word) - ord("a") < len(keys):
+            reason = input("because: ").strip()
+            print("the deciding instrument: running ...")
+            verdict = ward.diagnose(keys[ord(word) - ord("a")], reason)
+            print(verdict)
+            if verdict.right:
+                break
+        else:
+            print("a number asks an instrument, a letter diagnoses, q leaves")
+    if case.cure is not None:
+        print(f"\nThe source's own fix, measured:\n{ward.treat(case.cure)}\n\n{ward.close()}")
+    return True

@@ -232,7 +232,7 @@ def hidden(watch: Watch, plan: dict[str, Any]) -> float:
     """Train ten steps as a plan says: its fault is one of four, and only the plan knows which."""
     rank = dist.get_rank()
     torch.set_num_threads(plan["threads"])
-    matrix = torch.ones(192, 192)
+    matrix = torch.ones(128, 128)
     gradients = torch.ones(plan["length"]).chunk(plan["calls"])
     for _ in range(10):
         with watch.phase("input"):

@@ -80,11 +80,17 @@ def share(seen: list, phase: str, other: str) -> float:
     return max(total(one, phase) for one in seen) / max(total(one, other) for one in seen)
 
 
+def uneven_work(seen: list) -> float:
+    """Scheduler: how many times as long as the least busy rank the busiest one was on a CPU."""
+    times = [one["usage"].on_cpu for one in seen]
+    return max(times) / min(times)
+
+
 def same_rank(seen: list, phase: str) -> float:
     """Timers: of the turns that somebody delays most, the share that one and the same rank does."""
     rounds = list(zip(*(of(one, phase) for one in seen), strict=True))
     gaps = [max(s.begin for s in turn) - min(s.begin for s in turn) for turn in rounds]
-    slow = sorted(range(len(rounds)), key=lambda i: -gaps[i])[: max(4, len(rounds) // 5)]
+    slow = sorted(range(len(rounds)), key=lambda i: -gaps[i])[: max(5, len(rounds) // 5)]
     last = [max(range(len(seen)), key=lambda r: rounds[i][r].begin) for i in slow]
     return 100 * max(last.count(rank) for rank in set(last)) / len(last)
 

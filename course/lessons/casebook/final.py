@@ -1,0 +1,108 @@
+"""The final: three slow jobs drawn at random, with one symptom, and nobody's report to read.
+
+All three run the same program. What makes it slow is one of four faults, on a rank and of a size
+that are drawn as well.
+"""
+
+import random
+from functools import partial
+
+from course import ledger
+from course.lessons.casebook import programs
+from course.lessons.casebook import readings as read
+from course.lessons.casebook.ward import Case, Suspect, Ward
+
+RANKS = 3
+_HEALTHY = {"late": 0.0, "rank": 0, "length": 16_384, "calls": 1, "threads": 1}
+_STORY = (
+    "Yesterday a step took half of this, or less. Same program, same machines; three ranks, ten steps of "
+    "input, computing and one sum of gradients."
+)
+
+
+def _faults(rng: random.Random) -> dict[str, dict]:
+    return {
+        "late": {"late": rng.uniform(0.01, 0.03), "rank": rng.randrange(RANKS)},
+        "calls": {"calls": rng.choice((16, 24, 32))},
+        "bytes": {"length": rng.choice((2, 3, 4)) * 1_000_000},
+        "threads": {"threads": max(2, programs.cpus())},
+    }
+
+
+SUSPECTS = {
+    "late": Suspect(
+        "One rank comes late, from its input.",
+        "per-rank timers",
+        partial(read.uneven, phase="input"),
+        2.5,
+        "the slowest rank's input takes {} times as long as the fastest's",
+    ),
+    "calls": Suspect(
+        "The sum is cut into too many calls.",
+        "call counts",
+        partial(read.most_calls, kind="all_reduce"),
+        100,
+        "a rank makes {} calls of all_reduce in ten steps",
+    ),
+    "bytes": Suspect(
+        "More bytes move than before.",
+        "wire meter",
+        read.bytes_sent,
+        20e6,
+        "a rank sent {} bytes at most",
+    ),
+    "threads": Suspect(
+        "The ranks compute with more threads than there are CPUs.",
+        "environment",
+        read.threads_per_cpu,
+        2,
+        "there are {} computing threads for each CPU",
+    ),
+}
+
+
+def draw(seed: int | None = None) -> list[Ward]:
+    """Draw three jobs with different faults; the same seed gives the same ones.
+
+    Each is a `Ward` whose suspects are the same four. A rank that is late is asked for as well:
+    `late_rank`.
+    """
+    rng = random.Random(seed)
+    faults = _faults(rng)
+    return [
+        Ward(_case(number, culprit, _HEALTHY | faults[culprit]))
+        for number, culprit in enumerate(rng.sample(sorted(faults), 3), start=1)
+    ]
+
+
+def late_rank(ward: Ward, rank: int) -> bool:
+    """Say whether `rank` is the one that keeps the others waiting; only where one does."""
+    if ward.case.culprit != "late" or not ward.solved:
+        raise ValueError("this is asked only after the diagnosis that one rank comes late.")
+    return rank == ward.case.fault["rank"]
+
+
+def score(wards: list[Ward]) -> str:
+    """Say how the final went, and keep it."""
+    right = sum(ward.solved and len(ward.diagnosed) == 1 for ward in wards)
+    asked = sum(len(ward.asked) for ward in wards)
+    ledger.keep("final", {"right": right, "of": len(wards), "asked": asked})
+    return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments."
+
+
+def _case(number: int, culprit: str, plan: dict) -> Case:
+    return Case(
+        name=f"final-{number}",
+        title=f"Job {number}: slower than yesterday",
+        lesson="08",
+        symptom=(),
+        story=_STORY,
+        program=programs.hidden,
+        fault=plan,
+        cure=None,
+        fix="",
+        suspects=SUSPECTS,
+        culprit=culprit,
+        phase="all_reduce",
+        world_size=RANKS,
+    )

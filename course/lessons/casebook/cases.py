@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from course import ledger, published
+from course import ledger_file, published
 from course.lessons.casebook import on_links, programs
 from course.lessons.casebook import readings as read
 from course.lessons.casebook.ward import Case, Ending, Suspect
@@ -46,8 +46,8 @@ _ALL = (
         title="The first all_reduce takes twelve minutes",
         symptom=("connect",),
         story="A ring of 644 GPUs. With 128 ranks the first all_reduce takes 145 s, with 256 ranks "
-        "298 s, with 644 ranks 742 s; all later ones are fast. Here: 12 ranks, and a sleep of 10 ms "
-        "stands for what the network card needs to set up one connection.",
+        "298 s, with 644 ranks 742 s; all later ones are fast. Here: 12 ranks, and a sleep of "
+        "10 ms stands for what the network card needs to set up one connection.",
         program=programs.connections,
         fault=programs.by_rank,
         cure=programs.by_xor,
@@ -164,8 +164,8 @@ _ALL = (
         lesson="06",
         title="Forty-four seconds to average metrics",
         symptom=("metrics",),
-        story="Some thousands of named figures are averaged over the ranks after a step. Its author "
-        "computed the cost in one process: 4.1 s of CPU for the data of 512 ranks, 43.7 s and "
+        story="Some thousands of named figures are averaged over the ranks after a step. The "
+        "author computed the cost in one process: 4.1 s of CPU for 512 ranks' data, 43.7 s and "
         "2.9 GB for 4096. Here: 8 ranks, 3000 metrics, three steps.",
         program=programs.metrics,
         fault=programs.gather,
@@ -201,8 +201,8 @@ _ALL = (
         title="GPUs that wait at 73 %",
         symptom=("threads_torchrun",),
         story="Several processes share a host, each with a GPU. Up to four of them all is well, "
-        "with more the performance drops. Another thread has 8 GPUs on 368 cores: utilization 73 %. "
-        "Here: two ranks that compute on the CPU and sum, in turns.",
+        "with more the performance drops. Another thread has 8 GPUs on 368 cores: utilization "
+        "73 %. Here: two ranks that compute on the CPU and sum, in turns.",
         program=programs.threads,
         fault=programs.as_found,
         cure=programs.shared_out,
@@ -413,9 +413,7 @@ _ALL = (
         costs=aggregate,
         unit="sum of the pairs' bandwidths / wire",
         culprit="windows",
-        fabric=lambda: Fabric.star(
-            hosts=2, rate=on_links.WIRE, ranks_per_host=on_links.PAIRS
-        ),
+        fabric=lambda: Fabric.star(hosts=2, rate=on_links.WIRE, ranks_per_host=on_links.PAIRS),
         suspects={
             "windows": Suspect(
                 "The pairs are not timed at the same time.",
@@ -453,7 +451,8 @@ CASES: dict[str, Case] = {case.name: case for case in _ALL}
 
 def dealt() -> list[Case]:
     """Return the cases whose lesson was run to its end, as the ledger knows."""
-    return [case for case in _ALL if ledger.is_finished(case.lesson)]
+    finished = ledger_file.load().finished
+    return [case for case in _ALL if case.lesson in finished]
 
 
 def reported_in(case: Case) -> str:

@@ -15,8 +15,8 @@ from course.lessons.casebook.ward import Case, Suspect, Ward
 RANKS = 3
 _HEALTHY = {"late": 0.0, "rank": 0, "length": 16_384, "calls": 1, "threads": 1}
 _STORY = (
-    "Yesterday a step took half of this, or less. Same program, same machines; three ranks, ten steps of "
-    "input, computing and one sum of gradients."
+    "Yesterday a step took half of this, or less. Same program, same machines; three ranks, ten "
+    "steps of input, computing and one sum of gradients."
 )
 
 

@@ -38,8 +38,8 @@ def _page(case: Case) -> Iterator[str]:
     yield _folded(
         "Only when you have a diagnosis of your own",
         f"**{case.suspects[case.culprit].says}** {end.found}\n\nNot known, or inferred: "
-        f"{end.inferred}\n\nIn production: {end.production}. It is not this when {end.not_when}.\n\n"
-        f"Source: {links}",
+        f"{end.inferred}\n\nIn production: {end.production}. It is not this when {end.not_when}."
+        f"\n\nSource: {links}",
     )
 
 

@@ -74,7 +74,7 @@ def panel(ward: Ward) -> None:
 
     def diagnose(_: Any) -> None:
         if suspects.value is None or len(reason.value.strip()) < 3:
-            status.value = "Choose a suspect and give a reason: what did you see that speaks for it?"
+            status.value = "Choose a suspect and give a reason: what have you seen?"
             return
 
         def act() -> None:

@@ -14,6 +14,7 @@ from tests.test_layers import MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 INSTRUMENTS = {
+    "course.lessons.casebook.final.late_rank",  # typed by the learner
     "course.comm.algorithms.tree_reduce",  # half of an all_reduce, beside tree_broadcast
     *(f"course.ledger.{name}" for name in ("choose", "gate", "mark", "warmup")),
     "labkit.show.alt_text.tables_of",  # what a picture tells who cannot see it

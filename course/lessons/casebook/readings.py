@@ -75,11 +75,6 @@ def finish(seen: list, phase: str) -> float:
     return max(ends) / min(ends)
 
 
-def share(seen: list, phase: str, other: str) -> float:
-    """Timers: the longest time of one phase over the longest of another."""
-    return max(total(one, phase) for one in seen) / max(total(one, other) for one in seen)
-
-
 def uneven_work(seen: list) -> float:
     """Scheduler: how many times as long as the least busy rank the busiest one was on a CPU."""
     times = [one["usage"].on_cpu for one in seen]

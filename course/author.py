@@ -14,6 +14,10 @@ from labkit.measure import records
 from labkit.measure.records import Tier
 
 LESSONS, SOLUTIONS, EXERCISES, PICTURES = "notebooks", "solutions", "exercises", "pictures"
+DEEPER = "deeper"
+"""In the lessons' folder: what nobody needs for the next lesson."""
+UNNUMBERED = ("gpus", "workshop_two_hours")
+"""Notebooks that are no lesson of their own."""
 CALM = 0.1
 """CPUs that other programs may use while a run is recorded."""
 
@@ -27,9 +31,8 @@ _VERSION = {
 
 def kept(root: Path = ROOT) -> list[Path]:
     """List the notebooks that people write: lessons and solutions, in order of their names."""
-    return [
-        path for folder in (LESSONS, SOLUTIONS) for path in sorted((root / folder).glob("*.ipynb"))
-    ]
+    folders = (LESSONS, f"{LESSONS}/{DEEPER}", SOLUTIONS)
+    return [path for folder in folders for path in sorted((root / folder).glob("*.ipynb"))]
 
 
 def formatted(path: Path) -> str:
@@ -51,8 +54,11 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
             parts, or the repository's address is none; names the file.
     """
     wanted, repository = {}, hosted.address(root)
-    for path in sorted((root / LESSONS).glob("*.ipynb")):
-        notebook = hosted.fronted(notebooks.read(path), repository, f"{LESSONS}/{path.name}")
+    for path in kept(root):
+        if path.parent.name == SOLUTIONS:
+            continue
+        inside = path.relative_to(root).as_posix()
+        notebook = hosted.fronted(notebooks.read(path), repository, inside)
         wanted[path] = notebooks.dumps(notebooks.canonical(notebook))
     for path in sorted((root / SOLUTIONS).glob("*.ipynb")):
         notebook = exercises.with_grading(notebooks.canonical(notebooks.read(path)))
@@ -100,7 +106,7 @@ def problems(root: Path = ROOT) -> Iterator[str]:
         name, match = path.relative_to(root), _NAME.fullmatch(path.name)
         notebook = notebooks.read(path)
         found = list(notebooks.problems(notebook))
-        if match is None:
+        if match is None and path.stem not in UNNUMBERED:
             found.append("a notebook's name is like 01_gloo_scaling.ipynb")
         elif path.parent.name == SOLUTIONS:
             found += exercises.problems(notebook, lesson=match[1].lstrip("0"))

@@ -191,10 +191,10 @@ def add(what: str, key: str, **values: Any) -> None:
     _unwritten[path].append(line)
 
 
-def load() -> Book:
-    """Read the file; an empty book where there is none."""
+def load(path: Path | None = None) -> Book:
+    """Read the learner's file, or another; an empty book where there is none."""
     book = Book()
-    for line in _lines(location()):
+    for line in _lines(path or location()):
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
             book.take(line)
     return book

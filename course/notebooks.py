@@ -154,8 +154,8 @@ def execute(path: Path, **variables: str) -> Executed:
     )
     try:
         with tempfile.TemporaryDirectory(prefix="labkit-ledger-") as folder:
-            variables |= {"LABKIT_LEDGER": f"{folder}/ledger.jsonl", "COURSE_GATES": "open"}
-            client.execute(env=environment(**variables))
+            own = {"LABKIT_LEDGER": f"{folder}/ledger.jsonl", "COURSE_GATES": "open"}
+            client.execute(env=environment(**own | variables))
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise RuntimeError(f"{path.name} did not run to its end:\n{error}") from error
     return Executed(

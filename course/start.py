@@ -1,7 +1,7 @@
 """`python -m course start`: check the machine, make the learner's copies, open JupyterLab.
 
-Copies are made once in `work/`, refreshed when the course changes, and never overwritten. A copy is
-the learner's own as soon as a cell's text differs from what was copied; outputs alone do not count.
+Copies are made once in `work/`, without any output; they are refreshed when the course changes, and
+never overwritten. A copy is the learner's own as soon as a cell's text differs from the copied.
 When the course changes a notebook that the learner changed too, the new version is put beside it
 as `NAME.new.ipynb`. A copy that was deleted is made again: that is how to start afresh.
 """
@@ -10,7 +10,6 @@ import argparse
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from course import notebooks
 from course.catalogue import ROOT, environment
 
 FIRST = "notebooks/00_start_here.ipynb"
-FOLDERS = ("notebooks", "exercises", "solutions")
+FOLDERS = ("notebooks", "notebooks/deeper", "exercises", "solutions")
 _MANIFEST = ".copies.json"
 """In `work/`: what was copied last, as fingerprints by name."""
 
@@ -75,14 +74,14 @@ def refresh(course: Path, work: Path) -> list[str]:
     except (OSError, ValueError, TypeError):
         manifest = {}
     sources = [path for folder in FOLDERS for path in sorted((course / folder).glob("*.ipynb"))]
-    told = [_copy(source, work, manifest) for source in sources]
+    told = [_copy(source, course, work, manifest) for source in sources]
     (work / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return [line for line in told if line]
 
 
-def _copy(source: Path, work: Path, manifest: dict[str, str]) -> str:
-    """Bring one copy up to date; say what was done, or nothing."""
-    name = f"{source.parent.name}/{source.name}"
+def _copy(source: Path, course: Path, work: Path, manifest: dict[str, str]) -> str:
+    """Bring one copy up to date, without outputs; say what was done, or nothing."""
+    name = source.relative_to(course).as_posix()
     copy, now, copied = work / name, _fingerprint(source), manifest.get(name)
     mine = _fingerprint(copy) if copy.exists() else None
     manifest[name] = now
@@ -92,11 +91,20 @@ def _copy(source: Path, work: Path, manifest: dict[str, str]) -> str:
         if copied == now:
             return ""
         beside = copy.with_suffix(".new.ipynb")
-        shutil.copyfile(source, beside)
+        _write_without_outputs(source, beside)
         return f"work/{name}: yours, kept; the course's new version is beside it as {beside.name}"
     copy.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, copy)
+    _write_without_outputs(source, copy)
     return f"work/{name}: {'copied' if mine is None else 'brought up to date'}"
+
+
+def _write_without_outputs(source: Path, copy: Path) -> None:
+    """Copy a notebook; a learner sees no result before the cell was run."""
+    notebook = notebooks.read(source)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    notebooks.write(notebook, copy)
 
 
 def _fingerprint(path: Path) -> str:

@@ -1,41 +1,37 @@
-"""Options for all tests: three lanes, a ledger of their own, and the notebooks' times at the end.
+"""Options for all tests: what runs side by side, what is not judged, and the counts at the end.
 
-Three processes work side by side, each on tests of its own. Tests marked `timed` hold times against
-each other or against a model: they run one after the other, in the first lane. The other two are
-polite (where niceness counts): one has the exercises' answers, many of which hang until that is
-noticed, one the rest. The lessons, which need the whole machine, come when the others are done, and
-the browser, which shows what they showed, comes last.
+Three processes share the tests. What measures (marked `timed` or `lesson`) comes last, in one of
+them, alone. Where other programs used more than a quarter of a CPU meanwhile, a timed test that
+fails is not judged, and neither is a lesson's claim: the summary counts both.
 
 The test command takes the lessons and what is quick; `.ci/run` takes all but what is `exhaustive`.
 """
 
 import atexit
+import json
 import os
-import re
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
-from pytest import fixture, hookimpl
+from pytest import fixture, hookimpl, skip
 
+from course import claims
+from labkit.measure import sched
 from labkit.ranks.machine import usable_cpus
 
-LANE = "LABKIT_TEST_LANE"
-SHARED = "LABKIT_TEST_SHARED"
-"""Names the folder that the lanes share: what each has done, and the lessons that were executed."""
-NAMES = ("timed", "answers", "others")
-LANES = [f"popen//env:{LANE}={name}" + "//nice=10" * (name != "timed") for name in NAMES]
-NOTEBOOK = "seconds of "
+ROOT = Path(__file__).resolve().parents[1]
+VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
+CLAIMS, SECONDS = "claims", "seconds of "
+LAST = "COURSE_TESTS_THAT_COME_LAST"
+"""Names the file that says how many they are."""
 SLOW = (
-    "tests/test_notebooks.py", "tests/test_checkup.py", "tests/browser/*.py",
-    "tests/course/test_edition.py", "tests/course/test_lessons.py",
-    "tests/ranks/test_slurm.py", "tests/ranks/test_torchrun.py", "tests/ranks/test_server.py",
-    "tests/fabric/test_fabric.py", "tests/course/comm/test_algorithms*.py",
+    "tests/test_checkup.py", "tests/browser/*.py", "tests/course/test_edition.py",
+    "tests/course/test_nbgrader.py", "tests/ranks/test_slurm.py", "tests/ranks/test_torchrun.py",
+    "tests/ranks/test_server.py", "tests/fabric/test_fabric.py",
+    "tests/course/comm/test_algorithms*.py",
     *(f"tests/course/lessons/*/test_{name}.py" for name in (
         "cases", "checks", "experiment", "programs", "run_case", "sync", "wrong_answers")),
 )  # fmt: skip
@@ -45,7 +41,6 @@ ANSWERS = ("tests/course/lessons/*/test_checks.py", "tests/course/lessons/*/test
 ONE_IN = 6
 """Of answers to exercises, and of cases, CI tries one in six."""
 EXHAUSTIVE = (
-    "*/test_edition.py::test_pages_are_whole*",
     "*/test_torchrun.py::test_a_node_that_dies*", "*/test_torchrun.py::test_two_hosts_of_a_fabric*",
     "*/test_torchrun.py::test_two_nodes_run*", "*/test_checkup.py::*[[]torchrun]",
     "*/test_fabric.py::test_time_is_bytes*[[][24]-1gbit]", "*/test_fabric.py::test_a_card_limits*",
@@ -58,53 +53,23 @@ EXHAUSTIVE = (
     "*/gradient_all_reduce/test_experiment.py::test_a_way_of_ones_own*",
     "*/pipeline_p2p/test_checks.py::*never_ends*", "*/pipeline_p2p/test_checks.py::*every_path*",
     "*/pipeline_p2p/test_checks.py::*remember, over all starts]",
-    "*/test_in_browser.py::test_solving_an_exercise*",
 )  # fmt: skip
 """What takes long and is shown by a lesson or by a neighbour as well: other sizes, whole sites."""
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """Run all tests in three lanes; those of some files, or with `-n 0`, one after the other."""
+    """Run all tests side by side; those of some files, or with `-n 0`, one after the other."""
     options = config.option
     decided = getattr(options, "numprocesses", 0) is not None or options.tx or options.usepdb
     everything = [Path(path).resolve() for path in config.args] == [Path(__file__).parent]
     if not options.markexpr:  # whoever names a file wants what is in it
         options.markexpr = "lesson or not slow" if everything else "not exhaustive"
-    if everything and not decided and LANE not in os.environ and usable_cpus() > 1:
-        options.dist, options.tx = "each", LANES
-        os.environ[SHARED] = folder = tempfile.mkdtemp()
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-
-
-@hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    if config.option.tx != LANES:
-        return None
-    from xdist.scheduler import EachScheduling
-
-    class Lanes(EachScheduling):
-        """Each lane runs all that it collected; together that is what there is to do."""
-
-        def add_node_collection(self, node, collection):
-            super().add_node_collection(node, collection)
-            session = config.pluginmanager.getplugin("session")
-            session.testscollected = sum(map(len, self.node2collection.values()))
-
-    return Lanes(config, log)
-
-
-def pytest_ignore_collect(collection_path, config):
-    """Spare a lane the import of files in which it has no test."""
-    path, lane = collection_path, os.environ.get(LANE)
-    if not in_lanes(config) or path.suffix != ".py" or path == ROOT / "tests/test_notebooks.py":
-        return None  # as always
-    if lane == "timed":
-        has_some = b"timed" in path.read_bytes() or path.parent.name == "browser"
-    else:
-        has_some = ("lessons" in path.parts) == (lane == "answers")
-    return None if has_some else True
+    if LAST not in os.environ:  # in the parent
+        os.environ[LAST] = str(Path(tempfile.mkdtemp(), "last"))
+        atexit.register(shutil.rmtree, Path(os.environ[LAST]).parent, ignore_errors=True)
+    if everything and not decided and usable_cpus() > 1:
+        options.dist, options.tx = "load", 3 * ["popen"]
 
 
 @hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
@@ -118,65 +83,82 @@ def pytest_collection_modifyitems(items):
             tried[answers] += 1
         if seldom:
             item.add_marker("exhaustive")
-        if turn_of(item) == 1:
-            item.add_marker("lesson")
-        if seldom or any(item.path.match(pattern) for pattern in SLOW):
+        lesson = item.get_closest_marker("lesson") is not None
+        if seldom or lesson or any(item.path.match(pattern) for pattern in SLOW):
             item.add_marker("slow")
-    lane = os.environ.get(LANE)
-    if lane is not None:
-        items[:] = sorted((item for item in items if lane_of(item) == lane), key=turn_of)
+        if lesson or item.get_closest_marker("timed"):
+            item.add_marker("alone")
+    items.sort(key=is_alone)
 
 
-def turn_of(item):
-    """Say when a test may run: 1 for lessons, 2 for what shows them, 0 for all else."""
-    if item.name == "test_lessons_render":
-        return 2
-    return int("test_notebooks.py" in item.nodeid and "[notebooks/" in item.nodeid)
-
-
-def lane_of(item):
-    if turn_of(item) or item.get_closest_marker("timed"):
-        return "timed"
-    answers = item.path.name == "test_notebooks.py" and "solutions" in item.nodeid
-    return "answers" if answers or "lessons" in item.path.parts else "others"
-
-
-def pytest_runtest_setup(item):
-    """Have each turn wait until all lanes are through with the one before: lessons measure."""
-    if not in_lanes(item.config) or not (turn := turn_of(item)):
-        return
-    through(turn)
-    patience = time.monotonic() + 1500
-    waited_for = [Path(os.environ[SHARED], f"{name}-{turn - 1}") for name in NAMES]
-    while not all(path.exists() for path in waited_for) and time.monotonic() < patience:
-        time.sleep(0.2)
+def is_alone(item):
+    return item.get_closest_marker("alone") is not None
 
 
 def pytest_collection_finish(session):
-    if in_lanes(session.config):
-        through(min(map(turn_of, session.items), default=3))
+    """Leave word of how many tests come last: each process knows it, their parent does not."""
+    if hasattr(session.config, "workerinput"):
+        Path(os.environ[LAST]).write_text(str(sum(map(is_alone, session.items))))
 
 
-def pytest_sessionfinish(session):
-    if in_lanes(session.config):
-        through(3)
+@hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScheduling
+
+    class AloneLast(LoadScheduling):
+        """Shares tests among all processes; what measures comes last, in the first one."""
+
+        alone = ()
+
+        def schedule(self):
+            if self.collection is None and self._check_nodes_have_same_collection():
+                self.collection = next(iter(self.node2collection.values()))
+                places = list(range(len(self.collection)))
+                shared = len(places) - int(Path(os.environ[LAST]).read_text())
+                self.pending[:], self.alone = places[:shared], places[shared:]
+                self.maxschedchunk = self.maxschedchunk or 20
+                for node in self.nodes:
+                    self._send_tests(node, 2)
+            super().schedule()
+
+        def check_schedule(self, node, duration=0.0):
+            if self.pending or not self.alone:
+                super().check_schedule(node, duration)
+                return
+            first, *others = self.nodes
+            if node in others:
+                node.shutdown()
+            if not any(self.node2pending[other] for other in others):
+                self.pending[:], self.alone = self.alone, ()
+                self._send_tests(first, len(self.pending))
+                first.shutdown()
+
+        @property
+        def tests_finished(self):
+            return not self.alone and super().tests_finished
+
+    return AloneLast(config, log)
 
 
-def through(turn):
-    """Let the other lanes know that this one is done with what comes before that turn."""
-    for before in range(turn):
-        Path(os.environ[SHARED], f"{os.environ[LANE]}-{before}").touch()
-
-
-def in_lanes(config):
-    """Whether this process is a lane; it is none in a test of a test."""
-    return LANE in os.environ and SHARED in os.environ and hasattr(config, "workerinput")
+@hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Do not judge a timed test that fails while others use the CPUs."""
+    if pyfuncitem.get_closest_marker("timed") is None:
+        return (yield)
+    with sched.others() as used:
+        try:
+            return (yield)
+        except AssertionError as error:
+            failure = error
+    if claims.verdict(False, others=used.cpus) == claims.NOT_JUDGED:
+        skip(f"{claims.NOT_JUDGED}: other programs used {used.cpus:.1f} CPUs")
+    raise failure
 
 
 @fixture(autouse=True, scope="session")
 def throwaway_ledger(tmp_path_factory):
     """Keep the tests out of the learner's ledger."""
-    path = tmp_path_factory.mktemp("ledger") / "ledger.json"
+    path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
     before = os.environ.get("LABKIT_LEDGER")
     os.environ["LABKIT_LEDGER"] = str(path)
     yield path
@@ -186,44 +168,7 @@ def throwaway_ledger(tmp_path_factory):
 @fixture
 def notebook_seconds(record_property):
     """Note how long a notebook took, for a table at the end: `notebook_seconds(name, seconds)`."""
-    return lambda name, seconds: record_property(NOTEBOOK + name, seconds)
-
-
-@fixture(scope="session")
-def executed(tmp_path_factory):
-    """Run a notebook under nbval, once for all tests: `executed(path, notebook_seconds)`.
-
-    Returns the path of the notebook with all that it showed, and what nbval said when it failed.
-    Lessons assert relations between times: a run that something disturbed is repeated, once.
-    """
-    shared = os.environ.get(SHARED)
-    folder = Path(shared) if shared else tmp_path_factory.mktemp("executed")
-
-    def execute(path, notebook_seconds):
-        name = f"{path.parent.name}/{path.name}"
-        kept = folder / name.replace("/", "-")
-        written = kept.with_suffix(".part")
-        command = [
-            sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env",
-            "--nbval-cell-timeout=300", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
-            "-p", "tests.keep_outputs", "-W", "default", "-q", "--no-header", str(path),
-        ]  # fmt: skip
-        failure = ""
-        for run in ("", ", second run"):
-            if kept.exists():
-                break
-            start = time.perf_counter()
-            variables = notebook_environment(kept.with_suffix(".ledger.json"))
-            variables["LABKIT_KEEP"] = str(written)
-            done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
-            failure = done.returncode and done.stdout[-20_000:] + done.stderr[-2_000:]
-            claims = re.findall("^  (?:expected|measured) +(.*)", failure or "", re.MULTILINE)
-            notebook_seconds(": ".join([name + run, *claims]), time.perf_counter() - start)
-            if not failure:
-                written.rename(kept)
-        return kept, failure
-
-    return execute
+    return lambda name, seconds: record_property(SECONDS + name, seconds)
 
 
 def notebook_environment(ledger):
@@ -238,18 +183,26 @@ def notebook_environment(ledger):
 
 
 def pytest_terminal_summary(terminalreporter):
-    table = {
-        name.removeprefix(NOTEBOOK): seconds
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        for name, seconds in getattr(report, "user_properties", ())
-        if name.startswith(NOTEBOOK)
-    }
-    if table:
+    reports = [one for found in terminalreporter.stats.values() for one in found]
+    noted = [note for one in reports for note in getattr(one, "user_properties", ())]
+    if times := {name: value for name, value in noted if name.startswith(SECONDS)}:
         terminalreporter.section("notebooks, seconds")
-        for name, seconds in table.items():
-            terminalreporter.write_line(f"{seconds:8.1f}  {name}")
-        terminalreporter.write_line(f"{sum(table.values()):8.1f}  all")
+        for name, seconds in times.items():
+            terminalreporter.write_line(f"{seconds:8.1f}  {name.removeprefix(SECONDS)}")
+        terminalreporter.write_line(f"{sum(times.values()):8.1f}  all")
+    made = [json.loads(line) for name, value in noted if name == CLAIMS for line in value]
+    counts = Counter(line["verdict"] for line in made)
+    skipped = terminalreporter.stats.get("skipped", ())
+    left = [one.nodeid for one in skipped if claims.NOT_JUDGED in str(one.longrepr)]
+    if made or left:
+        terminalreporter.section("judged on this machine")
+        told = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
+        terminalreporter.write_line(f"claims: {told}; timed tests {claims.NOT_JUDGED}: {len(left)}")
+        for line in made:
+            if line["verdict"] != claims.HELD:
+                terminalreporter.write_line("  {verdict}: {expected}; {measured}".format(**line))
+        for name in left:
+            terminalreporter.write_line(f"  {claims.NOT_JUDGED}: {name}")
 
 
 @hookimpl(wrapper=True)

@@ -9,15 +9,14 @@ import os
 import re
 import time
 
-import nbformat
 from pytest import fixture, importorskip, mark, skip
 
 from course import notebooks
 from tests.browser import lab
 from tests.course.samples import cell, lesson
-from tests.keep_outputs import MIME
 
 WANTED = os.environ.get("LABKIT_BROWSER", "all")
+MIME = "application/vnd.jupyter.widget-state+json"
 LESSONS = sorted((lab.ROOT / "notebooks").glob("*.ipynb"))
 pytestmark = [
     mark.timeout(500),
@@ -95,26 +94,6 @@ def check_what_is_shown(notebook):
     assert notebook.unrendered_widgets() == 0
     assert notebook.pictures_without_words() == 0
     assert "Error displaying widget" not in notebook.text()
-
-
-@mark.timeout(1500)
-def test_lessons_render(opened, executed, notebook_seconds):
-    """What nbval executed, with the states of its widgets, is shown as it should be."""
-    page, states = lesson(), {}
-    for path in LESSONS[: 1 if WANTED == "first" else None]:
-        kept, failure = executed(path, notebook_seconds)
-        assert not failure, failure
-        shown = nbformat.read(kept, as_version=4)
-        states |= shown.metadata.get("widgets", {}).get(MIME, {}).get("state", {})
-        for item in shown.cells:
-            item.id = f"{path.stem[:2]}-{item.id}"
-        page.cells += shown.cells
-    page.metadata = shown.metadata
-    page.metadata.widgets = {MIME: {"state": states, "version_major": 2, "version_minor": 0}}
-    notebook = opened(page, as_it_is=True)
-    notebook.trust()
-    assert len(notebook.outputs("0")) > 10
-    check_what_is_shown(notebook)
 
 
 @mark.timed

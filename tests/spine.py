@@ -1,0 +1,182 @@
+"""What a lesson's notebook keeps to: its size, and that no answer is seen before it is asked."""
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+from course import hosted
+
+FOLDED = hosted.FOLDED
+OURS = (hosted.CELL, hosted.BADGES)
+CAPS = {
+    "00": (1200, 26), "01": (1400, 28), "02": (1500, 32), "03": (1200, 24), "04": (1300, 28),
+    "05": (1400, 28), "05b": (900, 28), "06": (1400, 28), "07": (1800, 36), "08": (900, 30),
+}  # fmt: skip
+"""Words and cells of a core notebook."""
+_CODE = re.compile(r"```.*?```", re.DOTALL)
+_LINK_TARGET = re.compile(r"\]\([^)]*\)")
+_TAG = re.compile(r"<[^>]+>")
+_GLOSSARY = re.compile(r"\]\([^)]*glossary[^)#]*(#[^)]*)?\)")
+
+
+def words(text):
+    """How many words a reader reads: no addresses, no tags, no blocks of code."""
+    plain = _TAG.sub(" ", _LINK_TARGET.sub("]", _CODE.sub(" ", text)))
+    return len(re.findall(r"\S*\w\S*", plain))
+
+
+def lines(cell):
+    return sum(bool(line.strip()) for line in cell.source.splitlines())
+
+
+def visible(cell):
+    return FOLDED not in cell.metadata.get("tags", [])
+
+
+def too_long(notebook, number):
+    """Name every cap that a core notebook breaks."""
+    cells = [cell for cell in notebook.cells if cell.get("id") not in OURS]
+    texts = [cell for cell in cells if cell.cell_type == "markdown"]
+    code = [cell for cell in cells if cell.cell_type == "code" and visible(cell)]
+    most_words, most_cells = CAPS[number]
+    asked = len(questions(notebook))
+    terms = {match[0] for cell in texts for match in _GLOSSARY.finditer(cell.source)}
+    figures = {
+        "words": (sum(words(cell.source) for cell in texts), most_words),
+        "cells": (len(cells), most_cells),
+        "visible lines of code": (sum(map(lines, code)), 130),
+        "terms of the glossary": (len(terms), 8),
+        "predictions and votes": (asked, 4),
+    }
+    found = [f"{has} {what}, {most} at most" for what, (has, most) in figures.items() if has > most]
+    if asked < 2:
+        found.append(f"{asked} predictions and votes, 2 at least")
+    long = sorted((words(cell.source), cell.id) for cell in texts if words(cell.source) > 120)
+    found += [f"{cell}: {count} words, 120 at most" for count, cell in long[:-1]]
+    found += [f"{cell}: {count} words, 200 at most" for count, cell in long[-1:] if count > 200]
+    found += [f"{cell.id}: {lines(cell)} lines, 12 at most" for cell in code if lines(cell) > 12]
+    return found
+
+
+@dataclass
+class Question:
+    """Where in a notebook something is asked, gated and reconciled: indices of cells."""
+
+    key: str
+    unit: str = ""
+    options: list = field(default_factory=list)
+    asked: int | None = None
+    gated: list = field(default_factory=list)
+    reconciled: list = field(default_factory=list)
+    answer: float | str | None = None
+    """As the notebook's own text has it; None where it is computed."""
+
+
+def calls(source):
+    """Every call by a bare or a last name, with its place in the order of the text."""
+    clean = "\n".join(
+        "pass" if line.startswith(("%", "!")) else line for line in source.splitlines()
+    )
+    found = [node for node in ast.walk(ast.parse(clean)) if isinstance(node, ast.Call)]
+    for node in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
+        yield getattr(node.func, "id", getattr(node.func, "attr", "")), node
+
+
+def constant(node):
+    """What an expression of constants comes to; None for any other."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        pass
+    operations = {ast.Div: lambda a, b: a / b, ast.Mult: lambda a, b: a * b}
+    if isinstance(node, ast.BinOp) and type(node.op) in operations:
+        left, right = constant(node.left), constant(node.right)
+        return operations[type(node.op)](left, right) if None not in (left, right) else None
+    return None
+
+
+def questions(notebook):
+    """Find all predictions and votes, by key."""
+    found = {}
+    for place, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code":
+            continue
+        for name, call in calls(cell.source):
+            if name not in ("predict", "choose", "gate", "reconcile") or not call.args:
+                continue
+            key = constant(call.args[0])
+            question = found.setdefault(key, Question(key))
+            rest = call.args[1:] + [word.value for word in call.keywords if word.arg == "measured"]
+            match name:
+                case "gate":
+                    question.gated.append(place)
+                case "reconcile":
+                    question.reconciled.append(place)
+                    question.answer = constant(rest[0])
+                case _:
+                    given = [constant(one) for one in call.args[2:]]
+                    given += [
+                        constant(w.value) for w in call.keywords if w.arg in ("unit", "options")
+                    ]
+                    question.asked = place
+                    question.unit = next((one for one in given if isinstance(one, str)), "")
+                    question.options = next((one for one in given if isinstance(one, list)), [])
+    return {key: question for key, question in found.items() if question.asked is not None}
+
+
+def order(notebook):
+    """Name each question that is not asked, gated and reconciled in this order."""
+    for q in questions(notebook).values():
+        if not q.reconciled:
+            yield f"{q.key} is never reconciled"
+        elif not q.asked < min(q.gated, default=-1) <= min(q.reconciled):
+            yield f"{q.key}: ask it, then gate the cell that shows the answer, then reconcile"
+        for place in q.gated:
+            first = notebook.cells[place].source.strip().splitlines()[0]
+            if "gate(" not in first:
+                yield f"{q.key}: the gate is the first line of its cell"
+
+
+def given_away(notebook, results=None):
+    """Name each answer that is seen before it is asked.
+
+    `results`: what a run reconciled, by key; without, only what stands in the notebook is known.
+    """
+    for q in questions(notebook).values():
+        last = max(q.reconciled, default=len(notebook.cells) - 1)
+        for cell in notebook.cells[q.asked : last + 1]:
+            if cell.get("outputs"):
+                yield f"{q.key}: the stored output of {cell.id} stands before its reconciliation"
+        answer = (results or {}).get(q.key, q.answer)
+        if answer is None:
+            continue
+        for place, cell in enumerate(notebook.cells[:last]):
+            read = cell.cell_type == "markdown" or place not in (q.asked, *q.reconciled)
+            if read and (told := tells(cell, answer, q)):
+                yield f"{q.key}: {cell.id} says {told!r}"
+
+
+def tells(cell, answer, question):
+    """The words of a cell that are the answer to a question; nothing where there are none."""
+    text = cell.source
+    if cell.cell_type == "code":  # titles and other strings
+        nodes = ast.walk(ast.parse(re.sub(r"^[%!].*$", "pass", text, flags=re.MULTILINE)))
+        strings = [
+            n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        ]
+        text = "\n".join(strings)
+    if isinstance(answer, str):
+        place = "abcdefgh".find(answer)
+        if place >= len(question.options):
+            return ""
+        said = [option for option in question.options if option.lower() in text.lower()]
+        return said[0] if said == [question.options[place]] else ""
+    unit = {"x": r"(?:x\b|×|times)", "times": r"(?:x\b|×|times)"}.get(
+        question.unit, re.escape(question.unit)
+    )
+    for match in re.finditer(rf"(?<![\w.])(\d[\d,]*\.?\d*)\s*{unit}", text):
+        figure = float(match[1].replace(",", ""))
+        digits = len(match[1].replace(",", "").replace(".", "").strip("0"))
+        if answer and digits > 1 and abs(figure / answer - 1) < 0.01:
+            return match[0]
+    return ""

@@ -33,7 +33,8 @@ def environment(folder):
     variables = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "JUPYTER_PREFER_ENV_PATH": "1",
-        "LABKIT_LEDGER": str(folder / "ledger.json"),
+        "LABKIT_LEDGER": str(folder / "ledger.jsonl"),
+        "COURSE_GATES": "closed",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
     own = {
@@ -99,23 +100,15 @@ class Notebook:
         )
         page.wait_for_function(f"{SESSION}?.kernel?.status === 'idle'", timeout=90_000)
 
-    def trust(self):
-        """Show stored outputs as if this user had run the cells, widgets and all."""
-        for _ in range(30):  # a widget is an error until the states of all have been read
-            self.page.evaluate(
-                f"{NOTEBOOK}.content.widgets.forEach(cell => {{"
-                " cell.model.trusted = false; cell.model.trusted = true })"
-            )
-            self.page.wait_for_timeout(1000)
-            if self.unrendered_widgets() == 0 and "Error displaying widget" not in self.text():
-                break
-
     def run_all(self, timeout=300.0):
-        self.start_all()
+        self.run_commands("run-all-cells")
         self.wait_until_idle(timeout)
 
-    def start_all(self):
-        self.run_commands("run-all-cells")
+    def run_from(self, place):
+        """Run one cell, by its place, and all below it."""
+        self.page.evaluate(f"{NOTEBOOK}.content.activeCellIndex = {place}")
+        self.run_commands("run-all-below")
+        self.wait_until_idle()
 
     def run_commands(self, *names):
         """Start JupyterLab's `notebook:` commands, one after the other."""
@@ -132,13 +125,6 @@ class Notebook:
         self.page.wait_for_function(idle, timeout=timeout * 1000, polling=100)
         self.page.wait_for_timeout(500)  # the last outputs are on their way
 
-    def interrupt(self):
-        self.page.evaluate(f"() => {{ {SESSION}.kernel.interrupt() }}")
-
-    def close(self):
-        """End its kernel: the next notebook may time something."""
-        self.page.evaluate(f"() => {NOTEBOOK}.sessionContext.shutdown()")
-
     def outputs(self, count="output"):
         """Something of each output, in order: a JavaScript expression of `output` and `cell`."""
         return self.page.evaluate(
@@ -153,23 +139,3 @@ class Notebook:
     def text(self):
         """What the outputs show, as text."""
         return "\n".join(self.page.locator(".jp-OutputArea-output").all_inner_texts())
-
-    def set_source(self, cell_id, source):
-        self.page.evaluate(
-            f"([id, text]) => {{ {NOTEBOOK}.content.widgets.find(c => c.model.id === id)"
-            ".model.sharedModel.setSource(text) }",
-            [cell_id, source],
-        )
-
-    def pictures_without_words(self):
-        """How many pictures in outputs lack a text alternative."""
-        mute = ":is(img:not([alt]), img[alt=''])"
-        return self.page.locator(f".jp-OutputArea-output {mute}").count()
-
-    def unrendered_widgets(self):
-        """How many widgets are announced in outputs and not on the page."""
-        kind = "application/vnd.jupyter.widget-view+json"
-        announced = sum(self.outputs(f"'{kind}' in (output.data ?? {{}})"))
-        shown = self.page.locator(".jp-OutputArea-output.jupyter-widgets").count()
-        shown += self.page.locator(".jp-OutputArea-output > .jupyter-widgets").count()
-        return announced - shown

@@ -15,6 +15,7 @@ COMMANDS = {
     "report": ("report", "make one HTML page of what this machine measured"),
     "class": ("classroom", "make one HTML page of what a class handed in"),
     "case": ("lessons.casebook.play", "play a case of the casebook in the terminal"),
+    "triage": ("triage", "say where to begin with a slow job, from four numbers or a file"),
     "format": ("author", "bring notebooks into canonical form (all, when none is named)"),
     "execute": ("author", "execute notebooks and store the outputs of exactly the marked cells"),
     "sync": ("author", "derive exercises, the README's table, badges, the version's copies"),

@@ -7,14 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pytest import mark
+from pytest import mark, raises
 
 import labkit
 from tests.test_layers import MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "labkit.md").read_text()
 INSTRUMENTS = {
     "course.lessons.casebook.final.late_rank",  # typed by the learner
+    "labkit.ranks.errors.RankTraceback",  # at the end of an exception's chain
     "course.comm.algorithms.tree_reduce",  # half of an all_reduce, beside tree_broadcast
     *(f"course.ledger.{name}" for name in ("choose", "gate", "mark", "warmup")),
     "labkit.show.alt_text.tables_of",  # what a picture tells who cannot see it
@@ -30,25 +32,36 @@ BY_NAME = {
 
 
 def test_all_is_exactly_what_is_public():
-    public = {
-        name
-        for name, value in vars(labkit).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    }
-    assert set(labkit.__all__) == public
-    assert labkit.__all__ == sorted(labkit.__all__)
+    assert labkit.__all__ == sorted({*labkit.__all__})
+    public = {name for name in vars(labkit) if not name.startswith("_")}
+    assert public - {*labkit.__all__, *labkit._MODULES} == {"importlib", "Any"}
+    with raises(AttributeError, match="no attribute 'lunch'"):
+        labkit.lunch  # noqa: B018
 
 
 @mark.parametrize("name", labkit.__all__)
-def test_each_public_name_is_documented(name):
-    value = getattr(labkit, name)
-    assert inspect.getdoc(value)
-    if not (inspect.isclass(value) and issubclass(value, Exception)):
-        assert "Example:" in inspect.getdoc(value), "shown by an example"
+def test_each_public_name_is_documented_and_shown(name):
+    assert inspect.getdoc(getattr(labkit, name))
+    assert name in PAGE, "docs/labkit.md shows it"
+
+
+@mark.parametrize(
+    "guess",
+    [
+        "from labkit import Fabric, Launcher, Tracer, launch, time_calls, wire",
+        "from labkit.fabric import Fabric, FabricUnavailable",
+        "from labkit.measure import Tracer, sched, wire, time_calls",
+        "import labkit; labkit.measure; labkit.fabric.Fabric; labkit.ranks; labkit.__version__",
+        "import labkit.ranks.machine",
+    ],
+)
+def test_what_people_guess_can_be_imported(guess):
+    done = subprocess.run([sys.executable, "-c", guess], capture_output=True, text=True)
+    assert done.stderr == ""
 
 
 def test_importing_labkit_is_light():
-    heavy = ["torch", "matplotlib", "ipywidgets", "IPython", "networkx", "pyroute2"]
+    heavy = ["torch", "matplotlib", "ipywidgets", "IPython", "networkx", "pyroute2", "cloudpickle"]
     program = f"import sys, labkit; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
@@ -110,6 +123,7 @@ def test_what_is_public_is_used_outside_its_module():
     others += [ast.parse(path.read_text()) for path in (ROOT / "examples").glob("*.py")]
     wanted = {name: set(used(tree)) for name, tree in trees.items()}
     anywhere = set().union(*map(set, map(used, others)))
+    anywhere |= {f"labkit.{home}.{name}" for home in labkit._HOMES for name in labkit._HOMES[home]}
     unused = []
     for module, tree in trees.items():
         elsewhere = anywhere.union(*(names for name, names in wanted.items() if name != module))

@@ -5,10 +5,7 @@ from pathlib import Path
 
 
 class FabricUnavailable(RuntimeError):
-    """Hosts cannot be made on this machine; says why and what to do.
-
-    The lessons go on without: they show the recorded run.
-    """
+    """Hosts cannot be made on this machine; says why and what to do."""
 
     def __init__(self, cause: str, remedy: str) -> None:
         super().__init__(f"No fabric can be made here: {cause}. {remedy}")
@@ -41,7 +38,7 @@ _FORBIDDEN = {errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS}
 
 
 def explain(answer: dict, stderr: str) -> FabricUnavailable:
-    """Turn the holder's answer into an error that a learner can act on.
+    """Turn the holder's answer into an error that a caller can act on.
 
     The answer has what the holder was doing (`step`), the `errno` and text of the `error`; it is
     empty when the holder died without one, and then its stderr tells.

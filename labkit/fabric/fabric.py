@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from labkit.fabric.errors import FabricUnavailable, explain
-from labkit.fabric.plan import INTERFACE, MTU, Plan, parse_rate
+from labkit.fabric.plan import INTERFACE, MTU, Plan, address, parse_rate
 from labkit.ranks import torchrun
 from labkit.ranks.rank import Placement
 
@@ -114,7 +114,7 @@ class Fabric:
         """Give every pair of hosts the bandwidth of a pair of GPUs, scaled down.
 
         With `scale` 1/1000 a link of 93 GB/s becomes one of 744 Mbit/s. The topology has
-        `bandwidths()`, a square matrix in bytes per second, as that of lesson 04 does.
+        `bandwidths()`, a square matrix in bytes per second.
         """
         if not scale > 0:
             raise ValueError(f"scale={scale} must be above 0; 1/1000 makes 744 Mbit/s of 93 GB/s.")
@@ -133,6 +133,10 @@ class Fabric:
         """
         share = (MTU - _TCP_IP_HEADERS) / (MTU + _ETHERNET_HEADER)
         return self.plan.wire_rate(src, dst) / 8 * share
+
+    def address(self, host: int) -> str:
+        """Return a host's IPv4 address, for a TCPStore or a server of one's own on it."""
+        return address(host)
 
     def placement(self, rank: int, world_size: int) -> Placement:
         """Return where a rank runs: the namespaces to enter, and the interface to speak through.
@@ -156,7 +160,8 @@ class Fabric:
                 f"The process that held this fabric's hosts has ended (status "
                 f"{self._holder.returncode}). Make a new fabric."
             )
-        return Placement(tuple(self._namespaces[rank // self.ranks_per_host]), INTERFACE)
+        host = rank // self.ranks_per_host
+        return Placement(tuple(self._namespaces[host]), INTERFACE, address(host))
 
     def __enter__(self) -> "Fabric":
         return self.start()
@@ -182,7 +187,7 @@ class Fabric:
         if sys.platform != "linux":
             raise FabricUnavailable(
                 f"network namespaces are Linux's, and this is {sys.platform}",
-                "Run the course in a Linux virtual machine or container.",
+                "Run this in a Linux virtual machine or container.",
             )
         fastest = self.plan.fastest
         if fastest > (ceiling := _loopback_rate(wanted=fastest)):

@@ -1,4 +1,4 @@
-"""The process that holds a fabric's hosts: `python -m course.fabric.namespaces`.
+"""The process that holds a fabric's hosts: `python -m labkit.fabric.namespaces`.
 
 It reads a plan as one line of JSON, builds the hosts in namespaces of its own, answers with one
 line of JSON, and then waits until the process that asked is gone. The hosts are nothing but open
@@ -200,7 +200,7 @@ def main() -> int:
     builder = _Builder(Plan(**json.loads(sys.stdin.readline())))
     try:
         answer = {"hosts": builder.build()}
-    except Exception as error:  # every failure is told: the other side explains it
+    except Exception as error:  # the other side explains it
         code = getattr(error, "code", None) or getattr(error, "errno", None)
         answer = {"step": builder.step, "errno": code, "error": f"{error}"}
     print(json.dumps(answer), flush=True)

@@ -1,4 +1,4 @@
-"""What can go wrong in a launch, told so that a reader can act on it.
+"""What can go wrong in a launch, in words that a reader can act on.
 
 The tree of exceptions::
 
@@ -7,14 +7,15 @@ The tree of exceptions::
     ├── RankDied                  a rank's process ended before it returned
     └── LaunchTimeout             ranks had not finished in time; carries a CaseFile
 
-A rank's *own* exception is not wrapped: ``launch`` raises it as it is, with a note that names the
-rank and with the rank's traceback as its cause.
+A rank's *own* exception is not wrapped: ``launch`` raises it as it is, with its chain of causes and
+a note that names the rank. The rank's traceback is the cause at the end of the chain.
 """
 
 from __future__ import annotations
 
 import json
 import linecache
+import os
 import re
 import signal
 from dataclasses import dataclass
@@ -23,12 +24,26 @@ from pathlib import Path
 _C10D = "torch/distributed/distributed_c10d.py"
 _THREAD = re.compile("^(?:Current t|T)hread ", re.MULTILINE)
 _STACK_LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)$')
-_HINTS = {
+LIBRARIES = {str(Path(__file__).parents[1])}
+"""Folders of code that is not the program's own, beside what is installed: add to them."""
+_SIGNALS = {
     "SIGKILL": "Nobody but the system or a person sends it: often memory ran out (see dmesg).",
     "SIGSEGV": "A crash in native code: the stack is on its stderr.",
     "SIGABRT": "Native code gave up: its reason is on its stderr.",
     "SIGBUS": "Often a full /dev/shm (in Docker: --shm-size).",
 }
+_HINTS = {
+    "initialize the default process group twice": "launch has made the default group already: "
+    "leave init_process_group out, or say launch(..., init=False).",
+    "Default process group has not been initialized": "With init=False, or once it is destroyed, "
+    "the program makes the default group itself.",
+    r"^(bdb\.BdbQuit|EOFError)": "Ranks have no keyboard, so breakpoint() and input() end at once: "
+    "print what you want to see.",
+}
+_FOLLOWS = re.compile(
+    "Connection (closed|reset) by peer|reached monitoredBarrier, but received errors"
+)
+"""What a rank raises because another one has failed."""
 
 
 class LaunchError(RuntimeError):
@@ -97,25 +112,24 @@ class Line:
 
     @property
     def own(self) -> bool:
-        """Whether it is the learner's code: neither labkit's nor an installed library's."""
+        """Whether it is the program's own code, of no library: labkit's, installed, Python's."""
         *folders, _ = parts = Path(self.filename).parts
         return not (
-            {"site-packages", "dist-packages", "labkit"} & set(parts)
-            or self.filename.startswith("<")
+            {"site-packages", "dist-packages"} & set(parts)
+            or self.filename.startswith(("<", *(folder + os.sep for folder in LIBRARIES)))
             or any(re.fullmatch(r"python3\.\d+", folder) for folder in folders)
         )
 
-    def told(self) -> list[str]:
-        """Return the frame as Python tells it: the place, then the source where it is known."""
+    def lines(self) -> list[str]:
+        """Return the frame as Python shows it: the place, then the source where it is known."""
         place = f'File "{self.filename}", line {self.lineno}, in {self.name}'
         return [place, f"    {self.source}"] if self.source else [place]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """What a rank reports when its program raised."""
+class Raised:
+    """An exception on its way from a rank."""
 
-    rank: int
     exception: BaseException | None
     """The exception, or None where it could not be pickled."""
     kind: str
@@ -124,32 +138,66 @@ class Failure:
     """``str`` of it."""
     frames: tuple[Line, ...]
     """The traceback below labkit's own frames."""
+    direct: bool = False
+    """Whether the next one in the chain is its ``__cause__``, and not only what was handled."""
+
+    def __str__(self) -> str:
+        lines = [f"  {line}" for frame in self.frames for line in frame.lines()]
+        return "\n".join([*lines, f"{self.kind}: {self.text}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a rank reports when its program raised."""
+
+    rank: int
+    chain: tuple[Raised, ...]
+    """The exception, then its cause, and so on."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it only says that another rank has failed."""
+        return bool(_FOLLOWS.search(self.chain[0].text))
 
     @property
     def signature(self) -> tuple:
         """Equal for ranks that failed in the same way at the same place."""
-        return (self.kind, self.frames[-1] if self.frames else None)
+        first = self.chain[0]
+        return (first.kind, first.frames[-1] if first.frames else None, self.follows)
 
 
 def reraise(failures: list[Failure], world_size: int) -> None:
-    """Raise the first rank's own exception, naming every rank that failed likewise.
+    """Raise a rank's own exception, with its causes, naming every rank that failed likewise.
 
-    The failures are in order of arrival; there is one at least.
+    The failures are in order of arrival; there is one at least. The first one counts that does not
+    follow from another.
     """
-    first = failures[0]
+    first = min(failures, key=lambda failure: failure.follows)
     alike = sorted(f.rank for f in failures if f.signature == first.signature)
     others = sorted(f.rank for f in failures if f.signature != first.signature)
-    exception = first.exception or RankError(f"{first.kind}: {first.text}")
     if len(alike) == 1:
         note = f"raised on rank {first.rank} of {world_size}"
     else:
         which = "all" if len(alike) == world_size else _listed(alike)
-        note = f"raised on {len(alike)} of {world_size} ranks ({which}), told by rank {first.rank}"
+        note = f"raised on {len(alike)} of {world_size} ranks ({which}), here rank {first.rank}'s"
     if others:
-        note += f"; rank(s) {_listed(others)} failed in another way after it"
-    exception.add_note(f"[labkit] {note}")
-    trace = "".join(f"\n  {line}" for frame in first.frames for line in frame.told())
-    raise exception from RankTraceback(f"the traceback of rank {first.rank}:{trace}")
+        note += f"; rank(s) {_listed(others)} failed in another way"
+    chain = [one.exception or RankError(f"{one.kind}: {one.text}") for one in first.chain]
+    text, *causes = map(str, first.chain)
+    for one, cause in zip(first.chain, causes, strict=False):
+        word = "cause" if one.direct else "handled meanwhile"
+        text += f"\n{word}:\n{cause}"
+    for one, outer, inner in zip(first.chain, chain, chain[1:], strict=False):
+        outer.__context__ = inner
+        if one.direct:
+            outer.__cause__ = inner
+    chain[-1].__cause__ = RankTraceback(f"the traceback of rank {first.rank}:\n{text}")
+    chain[0].add_note(f"[labkit] {note}")
+    head = f"{first.chain[0].kind}: {first.chain[0].text}"
+    for pattern, hint in _HINTS.items():
+        if re.search(pattern, head):
+            chain[0].add_note(f"[labkit] {hint}")
+    raise chain[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +262,8 @@ class RankCase:
         With ``all_threads=True`` faulthandler lists the oldest thread, the main one, last.
         """
         main = _THREAD.split(stack)[-1]
-        found = filter(None, map(_STACK_LINE.match, main.splitlines()))
-        lines = tuple(Line(line["file"], int(line["line"]), line["name"]) for line in found)
+        matches = filter(None, map(_STACK_LINE.match, main.splitlines()))
+        lines = tuple(Line(line["file"], int(line["line"]), line["name"]) for line in matches)
         record = json.loads(calls or '{"entries": []}')
         entered = (CollectiveCall.from_record(e, record["groups"]) for e in record["entries"])
         return cls(rank, state, lines, tuple(entered))
@@ -237,7 +285,7 @@ class RankCase:
 
     @property
     def line(self) -> Line | None:
-        """The innermost line of the learner's own code."""
+        """The innermost line of the program's own code."""
         return next((line for line in self.stack if line.own), None)
 
 
@@ -263,9 +311,9 @@ class CaseFile:
         return [case.rank for case in self.ranks if case.rank in {*call.members} - there]
 
     def __str__(self) -> str:
-        return "\n".join(line for case in self.ranks for line in self._tell(case))
+        return "\n".join(line for case in self.ranks for line in self._describe(case))
 
-    def _tell(self, case: RankCase) -> list[str]:
+    def _describe(self, case: RankCase) -> list[str]:
         lines = [f"rank {case.rank}: {case.state}"]
         call = case.waiting_in
         if call is not None:
@@ -276,7 +324,7 @@ class CaseFile:
             lines[0] += f", waiting in {case.inside}"
         if case.state != "finished":
             shown = [line for line in case.stack if line.own] or case.stack[:3]
-            lines += [f"    {text}" for line in shown[:4] for text in line.told()]
+            lines += [f"    {text}" for line in shown[:4] for text in line.lines()]
         if len(case.entered) > 4:
             lines.append(f"    entered {len(case.entered) - 4} earlier calls, then")
         lines += [f"    {call}" for call in case.entered[-4:]]
@@ -295,4 +343,4 @@ def _cause_of_death(status: int) -> str:
         )
     number = -status
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    return f"was killed by {name} before its program returned. {_HINTS.get(name, '')}".rstrip()
+    return f"was killed by {name} before its program returned. {_SIGNALS.get(name, '')}".rstrip()

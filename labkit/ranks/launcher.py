@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import os
 import pickle
+import re
 import selectors
 import signal
 import socket
@@ -14,18 +15,32 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.ranks import machine, one_gpu, server, torchrun
-from labkit.ranks.errors import CaseFile, LaunchTimeout, RankCase, RankDied, reraise
-from labkit.ranks.rank import DUMP, DUMPED, FINISHED, RAISED, Job, Placement, pack
+from labkit.ranks.errors import CaseFile, Failure, LaunchTimeout, RankCase, RankDied, reraise
+from labkit.ranks.parcel import Parcel, name_of, pack
+from labkit.ranks.rank import (
+    DUMP,
+    DUMPED,
+    END_OF_FAILED,
+    ENDED,
+    FINISHED,
+    GO,
+    JOINED,
+    RAISED,
+    Job,
+    Placement,
+)
 
 if TYPE_CHECKING:
     from labkit.fabric.fabric import Fabric
 
 _GRACE = 0.3  # seconds between the first failure and the verdict, at most: others may fail alike
+_LONGER = 2.0  # seconds, where all that failed only follow from a failure of another rank
 _PATIENCE = 5.0  # seconds after which a launch on a crowded machine says why it takes so long
 _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
 _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
@@ -36,37 +51,45 @@ _one_at_a_time = threading.Lock()
 
 def launch(
     program: Callable[..., Any],
+    /,
     *args: Any,
     world_size: int | None = None,
     backend: str | None = None,
     fabric: Fabric | None = None,
     timeout: float = 60.0,
+    init: bool = True,
     checks: bool = False,
     threads: int = 1,
     share_gpu: bool = False,
+    **kwargs: Any,
 ) -> list[Any]:
-    """Run ``program(*args)`` on ``world_size`` fresh processes; return what each rank returned.
+    """Run a program on ``world_size`` fresh processes; return what each rank returned.
 
     The program is plain ``torch.distributed`` code: when it starts, the default process group is up
-    and RANK, LOCAL_RANK and WORLD_SIZE are set as torchrun sets them. It may be typed in a notebook
-    cell and use variables around it. What it prints appears here, prefixed by its rank.
+    and RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as torchrun sets them. It
+    may be typed in a notebook cell and use variables around it. What it prints appears here,
+    prefixed by its rank.
 
     Under ``torchrun`` the same call uses the ranks that are there: each of them calls `launch`,
     runs the program, and gets the results of all.
 
     Args:
-        program: The function to run. It must not be a generator or a coroutine.
+        program: The function to run. It must not be a generator or a coroutine. It gets no rank:
+            ``dist.get_rank()`` tells.
         *args: Its arguments, the same on every rank.
         world_size: How many ranks; 4 if not given, or under torchrun all that are there.
         backend: ``"gloo"`` or ``"nccl"``. If not given: gloo, and where every rank can have a GPU,
             NCCL for what lies on GPUs.
         fabric: Hosts and links to run on (`labkit.fabric.fabric`); none: this machine's loopback.
-        timeout: Seconds that the ranks get, from their start.
+        timeout: Seconds that the ranks get, from their start; ``float("inf")`` for no limit.
+        init: Whether the default group is up when the program starts. False is for programs that
+            call ``init_process_group`` or ``init_rpc`` themselves.
         checks: Let torch compare the ranks' calls, so that a wrong shape or a swapped collective
             is an immediate error that names the ranks. About 1.8 times slower per small call.
         threads: Intra-op threads of torch per rank.
         share_gpu: Put all ranks on one GPU, with NCCL between them (`labkit.ranks.one_gpu`): order
             and waiting are NCCL's, times are no links' times. Choose a short timeout.
+        **kwargs: More arguments of the program, by name.
 
     Returns:
         ``results[r]`` is what rank ``r`` returned.
@@ -89,26 +112,29 @@ def launch(
 
         Three ranks hold 0, 1 and 2; all_reduce leaves their sum, 3, on every one.
     """
-    _check_program(program, args)
+    _check_program(program, args, kwargs)
     _check_numbers(4 if world_size is None else world_size, timeout, threads)
     if torchrun.is_here():
         _check_backend(backend)
         if share_gpu:
             raise ValueError("share_gpu=True needs ranks of its own; torchrun's have theirs.")
-        options = {"timeout": timeout, "checks": checks, "threads": threads}
-        where = {"world_size": world_size, "backend": backend, "fabric": fabric}
-        return torchrun.run(program, args, **where, **options)
+        options = {"timeout": timeout, "checks": checks, "threads": threads, "init": init}
+        placed = {"world_size": world_size, "backend": backend, "fabric": fabric}
+        return torchrun.run(partial(program, *args, **kwargs), **placed, **options)
     if "LABKIT_RANK" in os.environ:
         raise RuntimeError(
             f"launch was called on rank {os.environ['LABKIT_RANK']} of a launch. "
-            "Ranks cannot start ranks: call launch outside the program."
+            "Ranks cannot start ranks: call launch outside the program. In a script whose ranks "
+            'start processes of their own by spawning, call it below `if __name__ == "__main__":`.'
         )
     torchrun.note_leftovers()
     world_size = 4 if world_size is None else world_size
+    parcel = pack(program, args, kwargs)
+    main = sys.modules["__main__"]
     job = Job(
-        program=pack(program, args),
         world_size=world_size,
         backend=_choose_backend(backend, world_size, fabric, share_gpu=share_gpu),
+        init=init,
         checks=checks,
         threads=threads,
         placements=tuple(
@@ -118,9 +144,37 @@ def launch(
         environment=dict(os.environ) | (one_gpu.variables() if share_gpu else {}),
         path=tuple(sys.path),
         cwd=str(Path.cwd()),
+        main=(getattr(main, "__file__", None), getattr(main.__spec__, "name", None)),
     )
     with _one_at_a_time:
-        return _run(job, server.shared(), timeout)
+        return _run(job, parcel, server.shared(), timeout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """A setting for `launch` that is used again and again; the fields are its options.
+
+    Example:
+        >>> on_two = Launcher(world_size=2, timeout=20)
+        >>> on_two(pow, 3, 2)
+        [9, 9]
+
+        Each of two ranks computed 3 squared.
+    """
+
+    world_size: int | None = None
+    backend: str | None = None
+    fabric: Fabric | None = None
+    timeout: float = 60.0
+    init: bool = True
+    checks: bool = False
+    threads: int = 1
+    share_gpu: bool = False
+
+    def __call__(self, program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[Any]:
+        """Run ``program(*args, **kwargs)`` as `launch` does."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        return launch(program, *args, **options, **kwargs)
 
 
 def default_backend(world_size: int) -> str:
@@ -130,10 +184,10 @@ def default_backend(world_size: int) -> str:
     return _choose_backend(None, world_size, None)
 
 
-def _run(job: Job, link: server.Server, timeout: float) -> list[Any]:
+def _run(job: Job, program: Parcel, link: server.Server, timeout: float) -> list[Any]:
     supervisor = _Supervisor(link, job.world_size)
     try:
-        supervisor.start(job)
+        supervisor.start(job, program)
         return supervisor.watch(timeout)
     finally:
         try:
@@ -153,6 +207,8 @@ class _Stream:
     name: str
     descriptor: int
     partial: bytes = b""
+    drawn: bool = False
+    """Whether its last line is on the screen and not ended."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_STDERR_LINES))
 
     def pump(self) -> bool:
@@ -162,12 +218,26 @@ class _Stream:
         if not data and self.partial:
             lines, self.partial = [self.partial], b""
         for line in lines:
-            text = line.decode(errors="replace")
+            text = _last_state(line)
             if text.startswith("[Gloo] Rank "):  # before torch 2.13, of every new group
                 continue
             self.tail.append(text)
-            print(f"[rank {self.rank}] {text}", file=getattr(sys, self.name), flush=True)
+            self._print(text, "\n")
+        if b"\r" in self.partial:  # a progress bar, which draws over its line
+            self.partial = b"\r" + _last_state(self.partial).encode()
+            self._print(self.partial[1:].decode(), "")
         return bool(data)
+
+    def _print(self, text: str, end: str) -> None:
+        start, self.drawn = "\r" * self.drawn, not end
+        print(
+            f"{start}[rank {self.rank}] {text}", end=end, file=getattr(sys, self.name), flush=True
+        )
+
+
+def _last_state(line: bytes) -> str:
+    """Return what is seen of a line that was drawn over."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
 
 
 @dataclass(slots=True)
@@ -178,6 +248,8 @@ class _Rank:
     pid: int | None = None
     state: str = "running"
     status: int | None = None
+    joined: bool = False
+    ended: bool = False
     dumped: bool = False
 
 
@@ -188,13 +260,19 @@ class _Supervisor:
         self.link = link
         self.world_size = world_size
         self.ranks: list[_Rank] = []
+        self.port = socket.socket()
         self.raised: list[int] = []  # ranks in order of arrival
         self.selector = selectors.DefaultSelector()
         self.selector.register(link, selectors.EVENT_READ)
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job, program: Parcel) -> None:
         """Start all ranks."""
         self.directory = self.link.begin_launch()
+        program.write(self.directory / "program")
+        # Rank 0's stores get this port: bound without listening, it is free for SO_REUSEADDR only.
+        self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.port.bind(("127.0.0.1", 0))
+        (self.directory / "port").write_text(str(self.port.getsockname()[1]))
         (self.directory / "job").write_bytes(pickle.dumps(job))
         for number in range(self.world_size):
             control, theirs = socket.socketpair()
@@ -230,7 +308,7 @@ class _Supervisor:
             if now >= deadline:
                 raise LaunchTimeout(timeout, self._case_file())
             if now >= patience:
-                self._say_if_crowded()
+                self._warn_if_crowded()
                 patience = deadline
             self._step(min(deadline, patience) - now)
         if self._failed():
@@ -247,9 +325,10 @@ class _Supervisor:
                         pass
                 os.close(stream.descriptor)
             rank.control.close()
+        self.port.close()
         self.selector.close()
 
-    def _say_if_crowded(self) -> None:
+    def _warn_if_crowded(self) -> None:
         ours = [os.getpid(), *(rank.pid for rank in self.ranks)]
         cpus, others = machine.usable_cpus(), machine.runnable() - machine.runnable(ours)
         if others > cpus:
@@ -266,12 +345,12 @@ class _Supervisor:
         return any(rank.state in {"raised", "died"} for rank in self.ranks)
 
     def _step(self, seconds: float) -> None:
-        for key, _ in self.selector.select(seconds):
+        for key, _ in self.selector.select(min(seconds, 3600.0)):
             if isinstance(key.data, _Stream):
                 if not key.data.pump():
                     self.selector.unregister(key.fileobj)
             elif isinstance(key.data, _Rank):
-                self._hear(key.data)
+                self._on_message(key.data)
             else:
                 self._note_exits()
 
@@ -280,13 +359,20 @@ class _Supervisor:
         while (left := moment - time.monotonic()) > 0 and not done():
             self._step(min(left, every))
 
-    def _hear(self, rank: _Rank) -> None:
+    def _on_message(self, rank: _Rank) -> None:
         try:
             words = rank.control.recv(16)
         except OSError:
             words = b""
         if not words:
             self.selector.unregister(rank.control)
+        if JOINED in words:
+            rank.joined = True
+            if all(other.joined for other in self.ranks):
+                for other in self.ranks:
+                    with contextlib.suppress(OSError):  # it has just died
+                        other.control.send(GO)
+        rank.ended |= ENDED in words
         if FINISHED in words:
             rank.state = "finished"
         elif RAISED in words:
@@ -304,7 +390,14 @@ class _Supervisor:
                     rank.state = "died"
 
     def _result(self, rank: _Rank) -> Any:
-        return pickle.loads((self.directory / f"result-{rank.number}").read_bytes())
+        parcel = Parcel.read(self.directory / f"result-{rank.number}")
+        try:
+            return parcel.load()
+        except Exception as error:
+            raise TypeError(
+                f"rank {rank.number} returned a {parcel.kind} that cannot be rebuilt here: {error} "
+                "Return plain data: numbers, strings, lists, tensors, a model's state_dict()."
+            ) from error
 
     def _raise(self) -> None:
         died = next((rank for rank in self.ranks if rank.state == "died"), None)
@@ -315,7 +408,20 @@ class _Supervisor:
                 if line.strip() and not any(noise in line for noise in _NOISE)
             ]
             raise RankDied(died.number, self.world_size, died.status, tail)
-        reraise([self._result(self.ranks[number]) for number in self.raised], self.world_size)
+        failures = self._failures()
+        if all(failure.follows for failure in failures):
+            known = len(self.raised)
+            deadline = time.monotonic() + _LONGER
+            self._step_until(deadline, lambda: len(self.raised) > known or not self._running())
+            failures = self._failures()
+        raised = [self.ranks[number] for number in self.raised]
+        self._step_until(
+            time.monotonic() + 2 * END_OF_FAILED, lambda: all(rank.ended for rank in raised)
+        )
+        reraise(failures, self.world_size)
+
+    def _failures(self) -> list[Failure]:
+        return [self._result(self.ranks[number]) for number in self.raised]
 
     def _case_file(self) -> CaseFile:
         states = [rank.state for rank in self.ranks]  # now: a signal may end what a rank waits for
@@ -351,8 +457,8 @@ class _Supervisor:
         return path.read_text() if path.exists() else ""
 
 
-def _check_program(program: object, args: tuple) -> None:
-    name = getattr(program, "__qualname__", repr(program))
+def _check_program(program: object, args: tuple, kwargs: dict[str, Any]) -> None:
+    name = name_of(program)
     if not callable(program):
         raise TypeError(f"launch needs a function to run on the ranks, got {program!r}.")
     if inspect.isgeneratorfunction(program) or inspect.iscoroutinefunction(program):
@@ -362,11 +468,18 @@ def _check_program(program: object, args: tuple) -> None:
             "Write a plain function that returns its result."
         )
     try:
-        inspect.signature(program).bind(*args)
+        inspect.signature(program).bind(*args, **kwargs)
     except ValueError:
         return  # a builtin without a signature
     except TypeError as error:
-        raise TypeError(f"launch({name}) with {len(args)} argument(s): {error}.") from None
+        missing = re.search("missing a required .*argument: '(.*)'", str(error))
+        hint = ""
+        if missing and missing[1] in {field.name for field in fields(Launcher)}:
+            hint = f" launch keeps {missing[1]}= for itself: pass it by position, or in a partial."
+        elif missing:
+            hint = " launch passes no rank: a program asks dist.get_rank() and get_world_size()."
+        count = len(args) + len(kwargs)
+        raise TypeError(f"launch({name}) with {count} argument(s): {error}.{hint}") from None
 
 
 def _check_numbers(world_size: object, timeout: object, threads: object) -> None:
@@ -374,7 +487,10 @@ def _check_numbers(world_size: object, timeout: object, threads: object) -> None
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise ValueError(f"timeout must be a number of seconds above 0, got {timeout!r}.")
+        raise ValueError(
+            f"timeout must be a number of seconds above 0, got {timeout!r}. "
+            'No limit: timeout=float("inf").'
+        )
 
 
 def _check_backend(backend: str | None) -> None:

@@ -4,37 +4,39 @@ A rank is a process of its own that `labkit.ranks.server` starts. It talks to th
 through its standard output and error, through one socket (``control``), and through files in the
 launch's private directory:
 
-- ``job``: what to run, read at the start;
+- ``job``, ``program`` and ``port``: what to run, and how, read at the start;
 - ``result-R``: what the program returned, or how it failed, written at the end;
 - ``imported``: the modules of torch that rank 0 had to import, for the server to have at hand;
 - ``stack-R`` and ``calls-R``: the rank's Python stack and the calls that it entered, on demand;
 - ``signalled-R``: its stack, if a signal had to ask for it because nobody read the socket.
 
-On the socket the rank says ``F`` (finished) or ``R`` (raised) and then stays until it is killed, so
-that no peer ever sees a connection close before the launcher knows why. It hears ``D`` (dump) or,
-when the launching side is gone, the end of the stream.
+On the socket the rank says ``J`` (it has joined the default group), ``F`` (finished), or ``R``
+(raised) and then ``E`` (and it has ended in order). It stays until it is killed, so that no peer
+ever sees a connection close before the launcher knows why. It hears ``G`` (go: all have joined),
+``D`` (dump) or, when the launching side is gone, the end of the stream.
 
 The launching process imports this module too, and does not pay for torch: `main` imports it.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
-import dis
 import faulthandler
-import inspect
-import itertools
+import gc
+import io
 import json
+import multiprocessing.process
 import os
 import pickle
+import random
 import signal
 import socket
 import sys
 import tempfile
 import threading
 import traceback
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,13 +44,17 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from labkit.ranks.errors import Failure, Line
+from labkit.ranks.errors import Failure, Line, Raised
+from labkit.ranks.parcel import Parcel, adopt, kind_of
 
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-FINISHED, RAISED, DUMP, DUMPED = b"F", b"R", b"D", b"K"
-_LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
+JOINED, GO, FINISHED, RAISED, ENDED, DUMP, DUMPED = b"J", b"G", b"F", b"R", b"E", b"D", b"K"
+END = 5.0
+"""Seconds that a rank's threads and exit handlers get once its program has returned."""
+END_OF_FAILED = 1.0
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)  # in this order: text is buffered
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -60,6 +66,8 @@ class Placement:
     """Namespace files (``/proc/PID/ns/user``, ``/proc/PID/ns/net``), entered in this order."""
     interface: str = LOOPBACK
     """The network interface that gloo binds to."""
+    address: str = "127.0.0.1"
+    """The IPv4 address on that interface."""
 
     def enter(self) -> None:
         """Move the calling process into the namespaces.
@@ -81,10 +89,10 @@ class Placement:
 class Job:
     """A program and the circumstances in which every rank runs it."""
 
-    program: bytes
-    """``(program, args)``, from `pack`."""
     world_size: int
     backend: str
+    init: bool
+    """Whether the default group is made before the program starts."""
     checks: bool
     """Whether torch compares the ranks' calls (its DETAIL debug level)."""
     threads: int
@@ -93,70 +101,8 @@ class Job:
     environment: dict[str, str]
     path: tuple[str, ...]
     cwd: str
-
-
-def pack(program: Callable, args: tuple) -> bytes:
-    """Pickle ``(program, args)`` so that another process can call it.
-
-    Functions of a notebook or script travel by value, with the globals that they use.
-
-    Raises:
-        TypeError: If something cannot be pickled; names it: the argument, the closed-over variable
-            or the global.
-    """
-    try:
-        return cloudpickle.dumps((program, args))
-    except Exception as error:
-        culprits = itertools.chain(
-            (f"argument {n} (a {_kind(type(x))})" for n, x in enumerate(args, 1) if _is_stuck(x)),
-            _culprits(program, seen=set()),
-        )
-        culprit = next(culprits, "the program or its arguments")
-        raise TypeError(
-            f"launch({_name(program)}): {culprit} cannot be sent to the ranks: {error}. "
-            "Create it inside the program, so that every rank makes its own."
-        ) from error
-
-
-def _culprits(function: object, *, seen: set[int]) -> Iterator[str]:
-    function = inspect.unwrap(getattr(function, "func", function))
-    if not isinstance(function, types.FunctionType) or id(function) in seen:
-        return
-    seen.add(id(function))
-    for role, name, value in _used(function):
-        if isinstance(value, types.FunctionType):
-            yield from _culprits(value, seen=seen)  # the leaf says more than the function
-        elif _is_stuck(value):
-            yield f"the {role} {name!r} (a {_kind(type(value))}), which {_name(function)} uses,"
-
-
-def _used(function: types.FunctionType) -> Iterator[tuple[str, str, object]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # not assigned yet
-            yield "closed-over variable", name, cell.cell_contents
-    codes = [function.__code__]
-    for code in codes:
-        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        for instruction in dis.get_instructions(code):
-            name = instruction.argval
-            if instruction.opname in _LOADS and name in function.__globals__:
-                yield "global", name, function.__globals__[name]
-
-
-def _is_stuck(value: object) -> bool:
-    try:
-        cloudpickle.dumps(value)
-    except Exception:
-        return True
-    return False
-
-
-def _kind(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-
-
-def _name(function: object) -> str:
-    return getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
+    main: tuple[str | None, str | None]
+    """File and name of the launching process's ``__main__``."""
 
 
 def main(directory: str, rank: int, control: int) -> None:
@@ -165,32 +111,86 @@ def main(directory: str, rank: int, control: int) -> None:
     job: Job = pickle.loads((folder / "job").read_bytes())
     job.placements[rank].enter()  # first of all: torch starts threads
     _prepare_process(job, rank, folder)
-    launcher = socket.socket(fileno=control)
-    threading.Thread(target=_listen, args=(rank, folder, launcher), daemon=True).start()
+    launcher, go = socket.socket(fileno=control), threading.Event()
+    threading.Thread(target=_listen, args=(rank, folder, launcher, go), daemon=True).start()
     try:
         import torch
         import torch.distributed as dist
 
         there = set(sys.modules)
         torch.set_num_threads(job.threads)
+        _seed_anew()
         if "nccl" in job.backend:
             torch.cuda.set_device(rank % torch.cuda.device_count())  # one for all: `one_gpu`
-        # A FileStore, since TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
-        store = dist.FileStore(str(folder / "store"), job.world_size)
-        join(job.backend, store, rank, job.world_size, checks=job.checks)
-        program, args = pickle.loads(job.program)
-        result, word = _packed(program(*args)), FINISHED
+        compare_calls(job.checks)
+        if job.init:
+            # A FileStore: TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
+            store = dist.FileStore(str(folder / "store"), job.world_size)
+            join(job.backend, store, rank, job.world_size)
+            launcher.sendall(JOINED)
+            go.wait()  # until all are connected: a program may destroy the group at once
+        program, args, kwargs = Parcel.read(folder / "program", mapped=True).load()
+        adopt(program, *job.main)
+        _packed(program(*args, **kwargs)).write(folder / f"result-{rank}")
         if rank == 0:
             imported = [name for name in list(sys.modules) if name.startswith("torch.")]
             (folder / "imported").write_text(" ".join(n for n in imported if n not in there))
+        _end_in_order(END)
+        words = [FINISHED]
     except BaseException as error:
-        result, word = cloudpickle.dumps(_failure(rank, error)), RAISED
-    sys.stdout.flush()
-    sys.stderr.flush()
-    (folder / f"result-{rank}").write_bytes(result)
-    with contextlib.suppress(OSError):
-        launcher.sendall(word)
+        Parcel.of(_failure(rank, error)).write(folder / f"result-{rank}")
+        words = [RAISED, ENDED]
+    for word in words:
+        if word == ENDED:
+            _end_in_order(END_OF_FAILED)
+        with contextlib.suppress(OSError):
+            launcher.sendall(word)
     threading.Event().wait()  # until the launcher has heard everybody
+
+
+def _seed_anew() -> None:
+    """Give this rank random numbers of its own: the server's are copied to all ranks."""
+    import torch
+
+    torch.default_generator.seed()
+    random.seed()
+    if (numbers := sys.modules.get("numpy.random")) is not None:
+        numbers.seed()
+
+
+def _end_in_order(seconds: float) -> None:
+    """Do as an interpreter does at its end: wait for threads, run exit handlers, flush files."""
+    beside = [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+
+    def end() -> None:
+        for stop in reversed(getattr(threading, "_threading_atexits", ())):
+            stop()  # idle workers of executors
+        for thread in beside:
+            thread.join()
+        atexit._run_exitfuncs()
+        _flush_files()
+
+    if not _within(seconds, end):
+        names = [thread.name for thread in beside if thread.is_alive()] or ["an exit handler"]
+        late = ", ".join(names)
+        print(f"labkit: {late} did not end within {seconds:g} s of the program.", file=sys.stderr)
+        _within(END_OF_FAILED, _flush_files)
+
+
+def _flush_files() -> None:
+    files = [item for item in gc.get_objects() if issubclass(type(item), _FILES)]
+    for file in sorted(files, key=lambda file: not isinstance(file, io.TextIOWrapper)):
+        with contextlib.suppress(Exception):  # closed, or a pipe that nobody reads
+            file.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+def _within(seconds: float, work: Callable[[], None]) -> bool:
+    """Do it beside; say whether it was done in time."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _prepare_process(job: Job, rank: int, directory: Path) -> None:
@@ -202,20 +202,24 @@ def _prepare_process(job: Job, rank: int, directory: Path) -> None:
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "LABKIT_RANK": rank}
     ranks |= {"WORLD_SIZE": job.world_size, "LOCAL_WORLD_SIZE": job.world_size}
+    ranks |= {
+        "MASTER_ADDR": job.placements[0].address,
+        "MASTER_PORT": (directory / "port").read_text(),
+    }
+    ranks |= {"GLOO_SOCKET_IFNAME": job.placements[rank].interface}
     os.environ.clear()
     os.environ.update(job.environment | {name: str(value) for name, value in ranks.items()})
-    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)  # what a rank leaves goes with it
-    os.environ["GLOO_SOCKET_IFNAME"] = job.placements[rank].interface
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "256")  # calls that the flight recorder keeps
+    tempfile.tempdir = None  # the caller's, not the server's
+    multiprocessing.process.current_process()._config["tempdir"] = str(directory)  # goes with it
     os.chdir(job.cwd)
     sys.path[:] = job.path
 
 
-def join(backend: str, store: Store, rank: int, world_size: int, *, checks: bool) -> None:
-    """Make the default group, with torch comparing the ranks' calls if ``checks``."""
-    import torch
+def compare_calls(checks: bool) -> None:
+    """Have torch compare the ranks' calls if asked to, here or by TORCH_DISTRIBUTED_DEBUG."""
     import torch.distributed as dist
 
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "256")  # calls that the flight recorder keeps
     if checks:
         dist.set_debug_level(dist.DebugLevel.DETAIL)
     else:
@@ -225,6 +229,13 @@ def join(backend: str, store: Store, rank: int, world_size: int, *, checks: bool
         # the wrapper to the gloo backend to note its number of threads, and dies of SIGSEGV
         # (torch/csrc/distributed/c10d/logger.cpp; 2.8 to 2.15). Nothing but those notes is lost.
         dist.Logger.set_construction_data_and_log = lambda *_: None
+
+
+def join(backend: str, store: Store, rank: int, world_size: int) -> None:
+    """Make the default group."""
+    import torch
+    import torch.distributed as dist
+
     with _gloo_unheard() if torch.__version__ < "2.13" else contextlib.nullcontext():
         dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
 
@@ -243,9 +254,12 @@ def _gloo_unheard() -> Iterator[None]:
         os.close(saved)
 
 
-def _listen(rank: int, directory: Path, launcher: socket.socket) -> None:
+def _listen(rank: int, directory: Path, launcher: socket.socket, go: threading.Event) -> None:
     """Answer the launcher while the program runs; end the rank when the launcher is gone."""
-    while launcher.recv(1):
+    while word := launcher.recv(1):
+        if word == GO:
+            go.set()
+            continue
         with (directory / f"stack-{rank}").open("w") as file:
             faulthandler.dump_traceback(file, all_threads=True)
         unfinished = directory / f"calls-{rank}.part"
@@ -266,30 +280,42 @@ def calls() -> str:
     }
     c10d, entries = torch._C._distributed_c10d, []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # NCCL's may stand apart
-        found = json.loads(getattr(c10d, name, lambda: "{}")()).get("entries", [])
-        entries += [entry for entry in found if entry not in entries]
+        dumped = json.loads(getattr(c10d, name, lambda: "{}")()).get("entries", [])
+        entries += [entry for entry in dumped if entry not in entries]
     entries.sort(key=lambda entry: entry.get("time_created_ns", 0))
     return json.dumps({"entries": entries, "groups": groups})
 
 
-def _packed(value: Any) -> bytes:
+def _packed(value: Any) -> Parcel:
     try:
-        return cloudpickle.dumps(value)
+        return Parcel.of(value)
     except Exception as error:
         raise TypeError(
-            f"the program returned a {type(value).__qualname__} that cannot be sent back: {error}. "
+            f"the program returned a {kind_of(value)} that cannot be sent back: {error}. "
             "Return plain data: numbers, strings, lists, tensors."
         ) from error
 
 
 def _failure(rank: int, error: BaseException) -> Failure:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).parent != Path(__file__).parent]
-    error.__traceback__ = None
-    travels = error if isinstance(error, Exception) else None  # SystemExit stays here
-    try:
-        pickle.loads(cloudpickle.dumps(error))
-    except Exception:
-        travels = None
-    lines = tuple(Line(frame.filename, frame.lineno or 0, frame.name) for frame in own)
-    return Failure(rank, travels, _kind(type(error)), str(error), lines)
+    chain: list[Raised] = []
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        error = following
+        seen.add(id(error))
+        direct = error.__cause__ is not None
+        following = error.__cause__ if direct or error.__suppress_context__ else error.__context__
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = tuple(
+            Line(frame.filename, frame.lineno or 0, frame.name)
+            for frame in frames
+            if Path(frame.filename).parent != Path(__file__).parent
+        )
+        travels = error if isinstance(error, Exception) else None  # SystemExit stays here
+        try:
+            text = str(error)
+            pickle.loads(cloudpickle.dumps(error.with_traceback(None)))
+        except Exception:
+            travels = None
+        chain.append(Raised(travels, kind_of(error), text, lines, direct))
+    return Failure(rank, tuple(chain))

@@ -36,6 +36,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def shared() -> Server:
     if sys.platform == "win32":
         raise LaunchError(
             "launch cannot start ranks on Windows. Use WSL2 (in PowerShell: wsl --install), "
-            "and set the course up inside of it: there it runs as on any Linux."
+            "and install labkit inside of it: there it runs as on any Linux."
         )
     with _lock:
         if _server is None or not _server.serves(start):
@@ -167,7 +168,7 @@ class Server:
 
     def _ask(self, what: str, value: Any = None, descriptors: list[int] | None = None) -> Any:
         with contextlib.suppress(ConnectionError):  # gone: reading says so, with the reason
-            socket.send_fds(self._socket, [_line(what, value)], descriptors or [])
+            socket.send_fds(self._socket, [_message(what, value)], descriptors or [])
         return self._answer_to(what)
 
     def _answer_to(self, what: str) -> Any:
@@ -193,7 +194,7 @@ class Server:
     def _last_words(self) -> str:
         status = self._process.wait()
         if self.directory is not None:  # killed: then its launch's files are left to us
-            shutil.rmtree(self.directory, ignore_errors=True)
+            _remove(self.directory)
         self._stderr.seek(0)
         return f"(status {status}). {self._stderr.read().decode(errors='replace')}".strip()
 
@@ -204,28 +205,28 @@ def serve(descriptor: int, *, fresh: bool) -> None:
         importlib.import_module("torch.distributed")
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever a rank leaves becomes our child, to be ended
     if not fresh:
-        _settle()
+        _prepare_to_fork()
     wake, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=descriptor)
-    nursery = _Nursery(connection, (wake, waker), fresh=fresh)
-    nursery.answer("ready")
+    ranks = _Ranks(connection, (wake, waker), fresh=fresh)
+    ranks.answer("ready")
     try:
         while True:
             readable, _, _ = select.select([connection, wake], [], [])
             if wake in readable:
                 wake.recv(4096)
-                nursery.reap()
-            if connection in readable and not nursery.obey():
+                ranks.reap()
+            if connection in readable and not ranks.obey():
                 break
     finally:
-        nursery.end()
+        ranks.end()
 
 
-class _Nursery:
+class _Ranks:
     """The ranks of one launch, as the server sees them."""
 
     def __init__(
@@ -236,7 +237,7 @@ class _Nursery:
         self.fresh = fresh
         self.alive: set[int] = set()
         self.directory: str | None = None
-        self.missed: list[str] = []
+        self.to_import: list[str] = []
         """Modules that the ranks of the last launch had to import."""
 
     def obey(self) -> bool:
@@ -249,7 +250,7 @@ class _Nursery:
             return False
         for what, value in map(json.loads, message.splitlines()):
             if what == "begin":
-                self.catch_up()
+                self.import_missed()
                 memory = "/dev/shm"
                 self.directory = tempfile.mkdtemp(
                     prefix=f"labkit-{os.getppid()}-",
@@ -265,7 +266,7 @@ class _Nursery:
 
     def answer(self, what: str, value: Any = None) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more
-            self.connection.sendall(_line(what, value))
+            self.connection.sendall(_message(what, value))
 
     def start(self, rank: int, descriptors: list[int]) -> int:
         pid = os.fork()
@@ -313,17 +314,17 @@ class _Nursery:
                 _kill_group(pid)
                 self.answer("exited", (pid, os.waitstatus_to_exitcode(status)))
 
-    def catch_up(self) -> None:
+    def import_missed(self) -> None:
         """Import what the ranks of the last launch missed: those of the next one will have it."""
-        if not self.missed:
+        if not self.to_import:
             return
         # Counting GPUs without NVML, as a module may on import, makes later forks unfit for CUDA.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a rank gets its own environment
-        for name in self.missed:
+        for name in self.to_import:
             with contextlib.suppress(Exception):  # then ranks import it for themselves, as before
                 importlib.import_module(name)
-        self.missed = []
-        _settle()
+        self.to_import = []
+        _prepare_to_fork()
 
     def end(self) -> None:
         """Kill what is left of the launch and remove its directory."""
@@ -339,13 +340,15 @@ class _Nursery:
         if self.directory is not None:
             if not self.fresh:
                 with contextlib.suppress(OSError):
-                    self.missed = Path(self.directory, "imported").read_text().split()
-            shutil.rmtree(self.directory, ignore_errors=True)
+                    self.to_import = Path(self.directory, "imported").read_text().split()
+            _remove(Path(self.directory))
             self.directory = None
 
 
-def _settle() -> None:
-    """Make what was imported cheap to fork."""
+def _prepare_to_fork() -> None:
+    """Make what was imported cheap to fork, and its end cheap for a rank."""
+    for cleaner in getattr(weakref.finalize, "_registry", ()):
+        cleaner.atexit = False  # torch's own would take 30 ms at each rank's end
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, every shared page
     _use_huge_pages()
@@ -379,6 +382,14 @@ def _use_huge_pages() -> None:
                 )
 
 
+def _remove(directory: Path) -> None:
+    """Remove a launch's directory, and what did not fit into it and lies elsewhere."""
+    for path in directory.glob("*"):
+        if path.is_symlink():
+            path.readlink().unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 def _children() -> list[int]:
     """Return this process's children; none where the kernel does not list them."""
     try:
@@ -393,5 +404,5 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _line(what: str, value: Any) -> bytes:
+def _message(what: str, value: Any) -> bytes:
     return json.dumps([what, value]).encode() + b"\n"

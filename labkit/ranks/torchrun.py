@@ -1,6 +1,6 @@
 """The same `launch` on ranks that torchrun has started already, on one node or several.
 
-Before the first program, every rank answers a roll call: all must be there, with the same versions.
+Before the first program every rank answers a roll call: all must be there, with the same versions.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ import itertools
 import json
 import os
 import pickle
-import platform
 import socket
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from labkit.ranks.errors import CaseFile, LaunchError, LaunchTimeout, RankCase
 from labkit.ranks.machine import Machine
-from labkit.ranks.rank import calls, join
+from labkit.ranks.rank import calls, compare_calls, join
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -35,14 +33,14 @@ if TYPE_CHECKING:
 JOIN_TIMEOUT = "LABKIT_JOIN_TIMEOUT"
 """Environment variable: seconds that ranks wait for each other at the start."""
 _MARKS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_ALIKE = ("labkit", "torch", "python", "backend")
 _GRACE = 10.0  # seconds that a rank which is done waits for the others, which may be dead
 _BUSY = 7200.0  # seconds that a rank without a part in a program waits for those that have one
 _DUMP_TIME = 1.0  # seconds that ranks get to write down, or to read, where each one stands
+_PATIENCE = 5.0  # seconds after which a rank says for whom it waits
 _numbers = itertools.count(1)
 _store: Store | None = None
 _present: list[dict[str, Any]] = []
-_noted = False
+_noted = _busy = False
 
 
 def is_here() -> bool:
@@ -75,18 +73,18 @@ def default_backend() -> str:
     """Return what carries tensors: gloo, and where this rank has a GPU, NCCL beside it."""
     import torch
 
-    local_rank = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    local_rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("RANK", "0"))
     return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() > local_rank else "gloo"
 
 
 def run(
-    program: Callable[..., Any],
-    args: tuple,
+    program: Callable[[], Any],
     *,
     world_size: int | None,
     backend: str | None,
     fabric: object,
     timeout: float,
+    init: bool,
     checks: bool,
     threads: int,
 ) -> list[Any]:
@@ -96,80 +94,74 @@ def run(
 
     Raises:
         ValueError: If more ranks are asked for than torchrun started, or a fabric is.
+        RuntimeError: If the job has a default group of its own, which stays as it is.
         LaunchError: On the ranks that did not fail, or only because another one did: names it.
         LaunchTimeout: On ranks that had finished when others had not in time. Those cannot be taken
             out of what they hang in: one prints the case file, and they end with status 1, which
             makes torchrun end the job.
     """
+    import torch
     import torch.distributed as dist
 
+    global _busy
     rank, there = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     world_size = there if world_size is None else world_size
+    if _busy:
+        raise RuntimeError("Ranks cannot start ranks: call launch outside the program.")
+    if dist.is_initialized():
+        raise RuntimeError(
+            "This job has made its default group already, and launch would need one of its own. "
+            "Call your function directly: time_calls, wire.meter, sched, CallLog and Tracer work "
+            "inside any job. Or call launch before init_process_group."
+        )
     if fabric is not None:
         raise ValueError("a fabric needs ranks of its own; it cannot hold those of torchrun.")
     if world_size > there:
         raise ValueError(f"world_size={world_size}, but {there} ranks were started.")
-    name = f"labkit-{next(_numbers)}"
-    store = dist.PrefixStore(name, _shared_store(rank, there))
-    one = _Run(name, store, rank, world_size, timeout)
+    store = _shared_store(rank, there)
+    one = _Call(dist.PrefixStore(f"labkit-{next(_numbers)}", store), rank, world_size, timeout)
     failure, patience = None, _BUSY
     if rank < world_size:
-        failure = one.run(program, args, backend, checks=checks, threads=threads)
-        patience = _GRACE + (0 if failure else timeout)
-    with contextlib.suppress(RuntimeError):  # torch's DistStoreError: they are named below
-        store.wait(["over"], timedelta(seconds=patience))
-    results = one.results()
-    case = one.case() if store.check(["late"]) else None
-    if dist.is_initialized() and case is None:  # those who hang go on hanging until they are told
-        dist.destroy_process_group()
-    store.add("read", 1)
-    if rank == 0:  # the store may live in this process: outlast the others' reading
-        _poll(lambda: store.add("read", 0) >= there - world_size + len(results))
-    failed = [(order, other) for other, (order, _) in results.items() if order]
-    if failed:
-        _, first = min(failed)
-        _, what = results[first]
-        if failure is None or what != results[rank][1]:
-            raise LaunchError(f"rank {first} of {world_size} raised {what}") from failure
-        raise failure
-    if case is not None:
-        raise LaunchTimeout(timeout, case)
-    if missing := sorted(set(range(world_size)) - set(results)):
-        raise LaunchError(f"ranks {missing} of {world_size} left no result: did their node die?")
-    return [value for _, value in results.values()]
+        backend = backend or default_backend()
+        saved = os.environ["WORLD_SIZE"], torch.get_num_threads()
+        _busy, os.environ["WORLD_SIZE"] = True, str(world_size)
+        torch.set_num_threads(threads)
+        compare_calls(checks)
+        try:
+            failure = one.run(program, backend if init else None)
+        finally:
+            _busy, os.environ["WORLD_SIZE"] = False, saved[0]
+            torch.set_num_threads(saved[1])
+            dist.set_debug_level_from_env()
+        patience = _GRACE + (0 if failure else min(timeout, _BUSY))
+    return one.conclude(failure, patience, there)
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _Call:
     """One call of `launch`, as one rank sees it."""
 
-    name: str
     store: Store
     rank: int
     world_size: int
     timeout: float
 
-    def run(
-        self, program: Callable, args: tuple, backend: str | None, *, checks: bool, threads: int
-    ) -> BaseException | None:
+    def run(self, program: Callable[[], Any], backend: str | None) -> BaseException | None:
         """Run the program; leave (0, its value) or (place among the failures, text) to all."""
         import torch
         import torch.distributed as dist
 
-        store, backend = self.store, backend or default_backend()
-        if "nccl" in backend:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)))
-        saved = os.environ["WORLD_SIZE"], torch.get_num_threads()
-        os.environ["WORLD_SIZE"] = str(self.world_size)
-        torch.set_num_threads(threads)
-        alarm = threading.Timer(self.timeout, self.give_up)
+        store, failure = self.store, None
+        alarm = threading.Timer(min(self.timeout, threading.TIMEOUT_MAX), self.give_up)
         alarm.daemon = True
         try:
-            group_store = dist.PrefixStore("group", store)
-            join(backend, group_store, self.rank, self.world_size, checks=checks)
+            if backend and "nccl" in backend:
+                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)))
+            if backend:
+                join(backend, dist.PrefixStore("group", store), self.rank, self.world_size)
             store.add("joined", 1)
             alarm.start()
-            blob, failure = cloudpickle.dumps((0, program(*args))), None
+            blob = cloudpickle.dumps((0, program()))
         except Exception as error:
             order = store.add("failures", 1)  # before the others lose their connection and fail too
             if dist.is_initialized():
@@ -179,13 +171,39 @@ class _Run:
             failure = error
         finally:
             alarm.cancel()
-            os.environ["WORLD_SIZE"] = saved[0]
-            torch.set_num_threads(saved[1])
-            dist.set_debug_level_from_env()
         store.set(f"result-{self.rank}", blob)
         if store.add("done", 1) == self.world_size:
             store.set("over", "done")
         return failure
+
+    def conclude(self, failure: BaseException | None, patience: float, there: int) -> list[Any]:
+        """Wait for everybody; return all results or raise what went wrong."""
+        import torch.distributed as dist
+
+        store = self.store
+        with contextlib.suppress(RuntimeError):  # torch's DistStoreError: they are named below
+            store.wait(["over"], timedelta(seconds=patience))
+        results = self.results()
+        case = self.case() if store.check(["late"]) else None
+        if dist.is_initialized() and case is None:  # who hangs goes on hanging until it is ended
+            dist.destroy_process_group()
+        store.add("read", 1)
+        if self.rank == 0:  # the store may live in this process: outlast the others' reading
+            _poll(lambda: store.add("read", 0) >= there - self.world_size + len(results))
+        failed = [(order, other) for other, (order, _) in results.items() if order]
+        if failed:
+            _, first = min(failed)
+            _, text = results[first]
+            if failure is None or text != results[self.rank][1]:
+                raise LaunchError(f"rank {first} of {self.world_size} raised {text}") from failure
+            raise failure
+        if case is not None:
+            raise LaunchTimeout(self.timeout, case)
+        if missing := sorted(set(range(self.world_size)) - set(results)):
+            raise LaunchError(
+                f"ranks {missing} of {self.world_size} left no result: did their node die?"
+            )
+        return [value for _, value in results.values()]
 
     def results(self) -> dict[int, tuple[int, Any]]:
         """Return what each rank has left so far, by rank."""
@@ -195,20 +213,17 @@ class _Run:
 
     def give_up(self) -> None:
         """End this rank, which is late. The first that is late tells where every rank stands."""
-        import torch.distributed as dist
-
         with tempfile.TemporaryFile("w+") as file:
             faulthandler.dump_traceback(file, all_threads=True)
             file.seek(0)
             stack = file.read()
-        # A connection of its own: the other one is locked while the program waits for an answer.
-        store = _connect(self.world_size, time.monotonic() + _GRACE)
-        store = dist.PrefixStore(self.name, store)
+        store = self.store.clone()  # the program may be waiting with the other one locked
         store.set(f"case-{self.rank}", json.dumps([stack, calls()]))
         if store.add("late", 1) == 1:
             time.sleep(_DUMP_TIME)
-            told = LaunchTimeout(self.timeout, replace(self, store=store).case())
-            print(f"labkit.ranks.errors.LaunchTimeout: {told}", file=sys.stderr, flush=True)
+            case = _Call(store, self.rank, self.world_size, self.timeout).case()
+            text = LaunchTimeout(self.timeout, case)
+            print(f"labkit.ranks.errors.LaunchTimeout: {text}", file=sys.stderr, flush=True)
             store.set("over", "late")
         else:
             _poll(lambda: store.check(["over"]))
@@ -243,15 +258,28 @@ def _shared_store(rank: int, world_size: int) -> Store:
     if _store is None:
         import torch.distributed as dist
 
-        deadline = time.monotonic() + _join_timeout()
-        # Rank 0 makes the store, unless torchrun's agent has.
-        agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        store = _connect(world_size, deadline, make=rank == 0 and not agent)
-        answers = dist.PrefixStore("labkit-roll-call", store)
-        me = _describe(rank, default_backend())
-        _present = _roll_call(answers, me, world_size=world_size, deadline=deadline)
+        wait = float(os.environ.get(JOIN_TIMEOUT, "120"))
+        note = threading.Timer(_PATIENCE, _say_for_whom, [world_size, wait])
+        note.start()
+        try:
+            # Rank 0 makes the store, unless torchrun's agent has.
+            agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+            deadline = time.monotonic() + wait
+            store = _connect(world_size, deadline, make=rank == 0 and not agent)
+            answers = dist.PrefixStore("labkit-roll-call", store)
+            _present = _roll_call(answers, _describe(rank), world_size, deadline)
+        finally:
+            note.cancel()
         _store = store
     return _store
+
+
+def _say_for_whom(world_size: int, wait: float) -> None:
+    print(
+        f"labkit: {', '.join(_MARKS)} are set, so launch waits for the {world_size} ranks of a "
+        f"job, for {wait:g} s. Is this none? Unset them, and launch starts ranks of its own.",
+        file=sys.stderr,
+    )
 
 
 def _connect(world_size: int, deadline: float, *, make: bool = False) -> Store:
@@ -264,44 +292,32 @@ def _connect(world_size: int, deadline: float, *, make: bool = False) -> Store:
             break
         except OSError as error:
             if time.monotonic() > deadline:
-                found = f"nobody answers at {address} ({error.strerror or error})"
-                raise _too_few(found, world_size) from None
+                text = f"nobody answers at {address} ({error.strerror or error})"
+                raise _too_few(text, world_size) from None
             time.sleep(0.1)
     return dist.TCPStore(*address, is_master=make, multi_tenant=True, wait_for_workers=False)
 
 
-def _join_timeout() -> float:
-    """Return the seconds to wait for the other ranks: LABKIT_JOIN_TIMEOUT, or 120."""
-    return float(os.environ.get(JOIN_TIMEOUT, "120"))
-
-
-def _describe(rank: int, backend: str = "gloo") -> dict[str, Any]:
+def _describe(rank: int) -> dict[str, Any]:
     """Return this rank's answer to the roll call.
 
     The backend is in it because a rank that sees no GPU of its own cannot join NCCL.
     """
-    try:
-        version = metadata.version("labkit")
-    except metadata.PackageNotFoundError:
-        version = "not installed"
-    host = socket.gethostname()
+    machine, host = Machine.here(), socket.gethostname()
     return {
         "rank": rank,
         "node": os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID") or host,
         "host": host,
-        "labkit": version,
-        "torch": metadata.version("torch"),
-        "python": ".".join(platform.python_version_tuple()[:2]),  # pickles travel between ranks
-        "backend": backend,
-        "machine": asdict(Machine.here()),
+        "labkit": sys.modules["labkit"].__version__,
+        "torch": machine.torch,
+        "python": machine.python.rpartition(".")[0],  # pickles travel between ranks
+        "backend": default_backend(),
+        "machine": asdict(machine),
     }
 
 
-def _roll_call(store: Store, me: dict, *, world_size: int, deadline: float) -> list[dict[str, Any]]:
+def _roll_call(store: Store, me: dict, world_size: int, deadline: float) -> list[dict[str, Any]]:
     """Answer with `me`, from `_describe`; return everybody's answers, by rank.
-
-    The store is shared by all ranks and used by nothing else; the deadline is on the monotonic
-    clock.
 
     Raises:
         LaunchError: Ranks did not answer in time, or run other versions; names them.
@@ -312,22 +328,21 @@ def _roll_call(store: Store, me: dict, *, world_size: int, deadline: float) -> l
         missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
         raise _too_few(f"ranks {missing} are missing", world_size)
     answers = [json.loads(store.get(key)) for key in keys]
-    for name in _ALIKE:
+    for name in ("labkit", "torch", "python", "backend"):
         versions = _grouped(answers, name)
         if len(versions) > 1:
-            found = "; ".join(
+            text = "; ".join(
                 f"{version} on ranks {ranks} ({answers[ranks[0]]['host']})"
                 for version, ranks in versions.items()
             )
-            raise LaunchError(f"all ranks need the same {name}: {found}.")
+            raise LaunchError(f"all ranks need the same {name}: {text}.")
     return answers
 
 
-def _too_few(found: str, world_size: int) -> LaunchError:
+def _too_few(text: str, world_size: int) -> LaunchError:
     return LaunchError(
-        f"{world_size} ranks were announced, but {found} after {_join_timeout():g} s. "
-        "Is every node started, with the same address and port, and can it reach them? "
-        f"{JOIN_TIMEOUT}=600 waits longer. "
+        f"{world_size} ranks were announced, but {text} in time. Is every node started, with the "
+        f"same address and port, and can it reach them? {JOIN_TIMEOUT}=600 waits longer. "
         f"If torchrun did not start this process: unset {', '.join(_MARKS)}."
     )
 

@@ -4,9 +4,12 @@ import faulthandler
 import json
 import tempfile
 import threading
+from pathlib import Path
 
 from pytest import fixture
 
+import course
+import labkit
 from labkit.ranks.errors import CaseFile, CollectiveCall, Line, RankCase
 
 STACK = """\
@@ -82,7 +85,9 @@ def test_whose_code_a_line_is():
     assert not own("/env/lib/python3.11/site-packages/torch/nn/x.py")
     assert not own("/usr/lib/python3/dist-packages/numpy/x.py")
     assert not own("/usr/lib/python3.11/threading.py")
-    assert not own("/src/course/lessons/gloo_scaling/pairwise.py")
+    assert not own(f"{Path(labkit.__file__).parent}/ranks/rank.py")
+    assert not own(f"{Path(course.__file__).parent}/lessons/gloo_scaling/checks.py")
+    assert own("/home/me/labkit/train.py"), "a folder of the same name"
     assert not own("<frozen importlib._bootstrap>")
 
 

@@ -35,7 +35,7 @@ def test_ranks_get_both_backends_the_variables_and_one_gpu(monkeypatch):
     jobs = []
     monkeypatch.setattr(one_gpu, "gpu_count", lambda: 4)
     monkeypatch.setattr(one_gpu, "nccl_version", lambda: (2, 30, 7))
-    monkeypatch.setattr(launcher, "_run", lambda job, link, timeout: jobs.append(job))
+    monkeypatch.setattr(launcher, "_run", lambda job, *_: jobs.append(job))
     monkeypatch.setattr(launcher.server, "shared", lambda: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     launcher.launch(len, (), world_size=8, share_gpu=True)

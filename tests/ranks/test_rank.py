@@ -1,12 +1,16 @@
 """What can travel to the ranks, and how what cannot is named."""
 
 import functools
-import pickle
 import threading
 
 import pytest
 
-from labkit.ranks.rank import pack
+from labkit.ranks.parcel import pack as packed
+
+
+def pack(program, args):
+    return packed(program, args)
+
 
 LOCK = threading.Lock()
 
@@ -18,7 +22,7 @@ def by_value(function):
 
 
 def unpacked(program, *args):
-    function, arguments = pickle.loads(pack(program, args))
+    function, arguments, _ = packed(program, args).load()
     return function(*arguments)
 
 

@@ -48,7 +48,7 @@ def submit(cluster, tmp_path):
     script = re.search(r"```bash\n(#!/bin/bash\n#SBATCH .*?)```", page, re.DOTALL)[1]
 
     def with_arguments(arguments):
-        theirs = "-m labkit run equivalent-collectives --out records.json"
+        theirs = "-m course run equivalent-collectives --out records.json"
         assert theirs in script and "29500" in script
         mine = script.replace(theirs, arguments).replace("29500", str(free_port()))
         return cluster.submit(mine, tmp_path, "--ntasks-per-node=1")
@@ -57,7 +57,7 @@ def submit(cluster, tmp_path):
 
 
 def test_the_job_runs_an_experiment_and_rank_0_alone_tells(cluster, submit, tmp_path):
-    number = submit("-m labkit run passport --quick --out records.json")
+    number = submit("-m course run passport --quick --out records.json")
     state, told = cluster.end_of(number), (tmp_path / "err").read_text()
     assert state == "COMPLETED", told
     assert told.count("passport: ") == 1

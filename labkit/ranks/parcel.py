@@ -1,0 +1,249 @@
+"""What travels to the ranks and back: a pickle, with its large buffers beside it, in a file.
+
+Large tensors and arrays are written as they lie in memory and read once. A tensor that is a part of
+a larger one travels alone, without the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import inspect
+import io
+import itertools
+import json
+import pickle
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from mmap import ACCESS_COPY, mmap
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+_LARGE = 1 << 20
+"""Bytes from which a buffer stands beside the pickle."""
+_ALIGNMENT = 64
+_LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
+_SCRIPTS = ("__main__", "__mp_main__")
+"""Modules that a rank cannot import: a script or notebook, and a script in a spawned process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A value on its way to another process."""
+
+    kind: str
+    """Qualified name of its type."""
+    data: bytes
+    buffers: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, value: Any) -> Parcel:
+        """Pack a value; functions and classes of a script or a notebook travel by value."""
+        if (spawned := sys.modules.get("__mp_main__")) is not None:
+            cloudpickle.register_pickle_by_value(spawned)
+        buffers: list[pickle.PickleBuffer] = []
+
+        def is_small(buffer: pickle.PickleBuffer) -> bool:
+            if buffer.raw().nbytes >= _LARGE:
+                buffers.append(buffer)
+                return False
+            return True
+
+        file = io.BytesIO()
+        _Pickler(file, protocol=5, buffer_callback=is_small).dump(value)
+        return cls(kind_of(value), file.getvalue(), tuple(buffer.raw() for buffer in buffers))
+
+    def write(self, path: Path) -> None:
+        """Write a file; where its folder, in memory, is too small, on disk with a link to it.
+
+        Raises:
+            OSError: If there is no room for it on disk either.
+        """
+        try:
+            self._write(path)
+        except OSError:
+            path.unlink(missing_ok=True)
+            on_disk = Path(tempfile.gettempdir(), f"{path.parent.name}-{path.name}")
+            path.symlink_to(on_disk)  # first: whoever removes the folder finds it
+            self._write(path)
+
+    def _write(self, path: Path) -> None:
+        lengths = [len(self.data), *(buffer.nbytes for buffer in self.buffers)]
+        with path.open("wb") as file:
+            file.write(json.dumps([self.kind, lengths]).encode() + b"\n")
+            for part in (self.data, *self.buffers):
+                file.write(bytes(-file.tell() % _ALIGNMENT))
+                file.write(part)
+
+    @classmethod
+    def read(cls, path: Path, *, mapped: bool = False) -> Parcel:
+        """Read what `write` wrote; ``mapped`` shares the file's pages until they are written to."""
+        with path.open("rb") as file:
+            kind, lengths = json.loads(file.readline())
+            pages = memoryview(mmap(file.fileno(), 0, access=ACCESS_COPY)) if mapped else None
+            parts = []
+            for length in lengths:
+                start = file.seek(-file.tell() % _ALIGNMENT, io.SEEK_CUR)
+                if pages is None:
+                    parts.append(bytearray(length))
+                    file.readinto(parts[-1])
+                else:
+                    parts.append(pages[start : start + length])
+                    file.seek(length, io.SEEK_CUR)
+        return cls(kind, parts[0], tuple(parts[1:]))
+
+    def load(self) -> Any:
+        """Return the value."""
+        return pickle.loads(self.data, buffers=self.buffers)
+
+
+class _Pickler(cloudpickle.Pickler):
+    """cloudpickle's, with tensors of main memory as buffers."""
+
+    def reducer_override(self, value: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is not None and type(value) is torch.Tensor and _is_part(value):
+            return value.detach().clone().requires_grad_(value.requires_grad).__reduce_ex__(5)
+        if torch is not None and type(value) is torch.storage.TypedStorage:
+            storage = value._untyped_storage
+            if storage.device.type == "cpu" and storage.nbytes():
+                array = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+                return _storage, (pickle.PickleBuffer(array), value.dtype)
+        return super().reducer_override(value)
+
+
+def _is_part(tensor: Any) -> bool:
+    plain = tensor.is_leaf and not (tensor.is_quantized or tensor.is_nested or tensor.__dict__)
+    if not plain or str(tensor.layout) != "torch.strided" or tensor.device.type != "cpu":
+        return False
+    return 0 < tensor.nbytes < tensor.untyped_storage().nbytes()
+
+
+def _storage(buffer: Any, dtype: Any) -> Any:
+    import torch
+
+    own = torch.frombuffer(buffer, dtype=torch.uint8).clone()  # aligned, and can be resized
+    storage = own.untyped_storage()
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+
+
+def pack(program: Callable, args: tuple, kwargs: dict[str, Any] | None = None) -> Parcel:
+    """Pack ``(program, args, kwargs)`` so that another process can call it.
+
+    Raises:
+        TypeError: If something cannot be pickled; names it: the argument, the closed-over variable
+            or the global, and inside of it what holds it.
+    """
+    kwargs = kwargs or {}
+    try:
+        return Parcel.of((program, args, kwargs))
+    except Exception as error:
+        given = itertools.chain(enumerate(args, 1), kwargs.items())
+        culprits = itertools.chain(
+            (f"argument {name} {_described(x)}" for name, x in given if _is_stuck(x)),
+            _culprits(program, seen=set()),
+        )
+        culprit = next(culprits, "the program or its arguments")
+        raise TypeError(
+            f"launch({name_of(program)}): {culprit} cannot be sent to the ranks: {error}. "
+            "Create it inside the program, so that every rank makes its own."
+        ) from error
+
+
+def adopt(program: Any, file: str | None, spec: str | None) -> None:
+    """Make what travelled by value this process's ``__main__``, as in a script that was started.
+
+    So it can be pickled by name there: `torch.save`, `all_gather_object`, RPC, worker processes.
+    """
+    main = types.ModuleType("__main__")
+    if file is not None:
+        main.__file__ = file  # what spawned processes run
+    if spec is not None:
+        main.__spec__ = ModuleSpec(spec, None)
+    tracked = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", ())
+    classes = [kind for kind in list(tracked) if kind.__module__ in _SCRIPTS]
+    program = getattr(program, "func", program)
+    functions = [getattr(program, "__func__", program)]
+    for value in itertools.chain(functions, *(vars(kind).values() for kind in classes)):
+        if isinstance(value, types.FunctionType) and value.__module__ in _SCRIPTS:
+            vars(main).update({k: v for k, v in value.__globals__.items() if k[:2] != "__"})
+    vars(main).update(
+        {
+            value.__qualname__: value
+            for value in (*functions, *classes)
+            if getattr(value, "__module__", None) in _SCRIPTS
+        }
+    )
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main
+
+
+def _culprits(function: Any, *, seen: set[int]) -> Iterator[str]:
+    function = inspect.unwrap(getattr(function, "func", function))
+    if isinstance(function, types.MethodType):
+        if _is_stuck(function.__self__):
+            yield f"self {_described(function.__self__)}"
+        function = function.__func__
+    if not isinstance(function, types.FunctionType) or id(function) in seen:
+        return
+    seen.add(id(function))
+    for role, name, value in _used(function):
+        if isinstance(value, types.FunctionType):
+            yield from _culprits(value, seen=seen)  # the leaf says more than the function
+        elif _is_stuck(value):
+            yield f"the {role} {name!r} {_described(value)}, which {name_of(function)} uses,"
+
+
+def _used(function: types.FunctionType) -> Iterator[tuple[str, str, object]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            yield "closed-over variable", name, cell.cell_contents
+    codes = [function.__code__]
+    for code in codes:
+        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+        for instruction in dis.get_instructions(code):
+            name = instruction.argval
+            if instruction.opname in _LOADS and name in function.__globals__:
+                yield "global", name, function.__globals__[name]
+
+
+def _described(value: object) -> str:
+    """Return its type, and the way to what cannot be pickled inside of it: ``(a Case: .out)``."""
+    way, inner = "", value
+    for _ in range(8):
+        if isinstance(inner, dict):
+            parts = {f"[{key!r}]": part for key, part in inner.items()}
+        elif isinstance(inner, list | tuple):
+            parts = {f"[{number}]": part for number, part in enumerate(inner)}
+        else:
+            parts = {f".{key}": part for key, part in getattr(inner, "__dict__", {}).items()}
+        stuck = next(((name, part) for name, part in parts.items() if _is_stuck(part)), None)
+        if stuck is None:
+            break
+        way, inner = way + stuck[0], stuck[1]
+    inside = f", because of its {way} (a {kind_of(inner)})" if way else ""
+    return f"(a {kind_of(value)}){inside}"
+
+
+def _is_stuck(value: object) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return True
+    return False
+
+
+def kind_of(value: object) -> str:
+    """Return the qualified name of a value's type."""
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def name_of(function: object) -> str:
+    """Return a function's name for a message."""
+    return getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")

@@ -4,6 +4,7 @@ What a healthy version would return stands beside each, so that wrong values are
 here can outlive its launch: `launch` ends what hangs.
 """
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -156,7 +157,7 @@ def own_clock() -> list[float]:
 
 def save_and_load() -> list[float]:
     """Let rank 0 write a checkpoint that all ranks then load; 0 where they find none."""
-    path = Path(tempfile.gettempdir(), "checkpoint")
+    path = Path(tempfile.gettempdir(), f"checkpoint-{os.environ['MASTER_PORT']}")
     if dist.get_rank() == 0:
         dist.barrier()  # nobody runs ahead
         time.sleep(0.1)
@@ -164,6 +165,7 @@ def save_and_load() -> list[float]:
     dist.barrier()
     loaded = float(path.read_text()) if path.exists() else 0.0
     dist.barrier()
+    path.unlink(missing_ok=True)
     return [loaded]
 
 

@@ -1,0 +1,32 @@
+"""docs/labkit.md: what it shows runs as it is written, block after block, in one session."""
+
+import json
+import re
+import subprocess
+import sys
+
+import nbclient
+import nbformat
+
+from tests.ranks.nodes import ROOT, environment
+
+BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/labkit.md").read_text(), re.M | re.S)
+
+
+def test_the_page_runs_in_a_notebook():
+    cells = [nbformat.v4.new_code_cell(block) for block in BLOCKS]
+    assert len(cells) > 8
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": ROOT}}).execute()
+    shown = json.dumps([cell.outputs for cell in notebook.cells])
+    assert "waiting in barrier #1 of group default; not there yet: rank 1" in shown
+    assert "raised on 2 of 2 ranks (all)" in shown
+
+
+def test_the_page_runs_as_a_script(tmp_path):
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(BLOCKS))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=environment(), cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr

@@ -159,13 +159,13 @@ def save_and_load() -> list[float]:
     """Let rank 0 write a checkpoint that all ranks then load; 0 where they find none."""
     path = Path(tempfile.gettempdir(), f"checkpoint-{os.environ['MASTER_PORT']}")
     if dist.get_rank() == 0:
+        path.unlink(missing_ok=True)
         dist.barrier()  # nobody runs ahead
         time.sleep(0.1)
         path.write_text("1.0")
     dist.barrier()
     loaded = float(path.read_text()) if path.exists() else 0.0
     dist.barrier()
-    path.unlink(missing_ok=True)
     return [loaded]
 
 

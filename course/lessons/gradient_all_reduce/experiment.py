@@ -1,35 +1,20 @@
 """Lesson 2: why does averaging gradients take 280 ms when the same bytes move in 60?
 
-A VGG11 in small trains on four hosts; each case averages its gradients in another way, some with a
-rank whose storage is slow. What a timer around the all_reduce shows is taken apart: waiting for the
-late rank, and moving bytes.
+Four hosts run the thread's loop with a stopwatch around each of its 22 calls. Each timer is taken
+apart: waiting for the last rank, and moving bytes.
 """
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course.comm.buckets import MB
+from course.lessons.gradient_all_reduce import programs
 from course.lessons.gradient_all_reduce.model import expected_latest
-from course.lessons.gradient_all_reduce.programs import (
-    CASES,
-    CONTROL,
-    DELAYS,
-    LADDER,
-    THREAD,
-    Setup,
-    Trained,
-    Workload,
-    time_all_reduce,
-    train_all,
-    vgg11,
-    wait_for_latest,
-)
-from course.runs import Say, measured_or_recorded, quiet, watched
-from labkit.fabric.fabric import Fabric
-from labkit.measure import wire
+from course.runs import Say, quiet, watched
+from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
@@ -41,29 +26,114 @@ from labkit.ranks.launcher import launch
 NAME = "gradient-all-reduce"
 TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).with_name("recording.json")
-HOSTS, RATE = 4, "2gbit"
-WORKLOAD = Workload(delay=0.1)
+HOSTS, RATE, THIN = 4, "2gbit", "430mbit"
+"""The thread's two bus bandwidths are 4.7 times apart; so are these two rates."""
 WORLD_SIZES = (2, 4, 8, 16)
 """Numbers of ranks of which the latest is waited for."""
-SMALL_SIZES = (256, 4096, 65536, MB)
-"""Bytes of the all_reduces that are timed beside the gradients' own size."""
+CASES: dict[str, tuple[Callable, tuple, str]] = {
+    "late": (programs.train, (2,), RATE),
+    "six or one": (programs.six_or_one, (), RATE),
+    "thin links": (programs.train, (None, 4), THIN),
+    "rungs": (programs.climb, (), RATE),
+}
+"""What is recorded for machines on which no links can be made: program, arguments, rate."""
 
 
-def benchmark(sizes: Sequence[int]) -> list[Record]:
-    """Return a record for each size of all_reduce, on the fabric or as recorded."""
-    cases = list(map(_benchmark_case, sizes))
-    return _on_hosts(lambda fabric: _benchmark(fabric, sizes), cases)
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """What one rank's stopwatch around one call showed, taken apart; seconds."""
+
+    name: str
+    wait: float
+    """Until the last rank had arrived."""
+    move: float
+
+    @property
+    def seconds(self) -> float:
+        """What the stopwatch itself shows."""
+        return self.wait + self.move
 
 
-def measure(
-    cases: Mapping[str, Setup], *, steps: int = 4, workload: Workload = WORKLOAD
-) -> list[Record]:
-    """Train in each way on four hosts and return a record for each.
+def on_hosts(program: Callable, *args: Any, case: str | None = None, rate: str = RATE) -> Record:
+    """Run a program that returns ``tracer.trace()`` on four hosts; return a record with its spans.
 
-    Where hosts cannot be made here, the records are those of another machine, and say so. A way may
-    be a class that was typed in a notebook; `steps` are measured after the warm-up.
+    Where no links can be made, the record is what another machine measured in that `case`; without
+    a case the program runs on loopback, which has no links that could be slow.
     """
-    return _on_hosts(lambda fabric: _measure(fabric, cases, steps, workload), list(cases))
+    try:
+        with Fabric.star(hosts=HOSTS, rate=rate) as fabric:
+            return watched(lambda: [_traced(program, args, case, rate, fabric)])[0]
+    except FabricUnavailable as reason:
+        if case is None or torchrun.is_here():
+            return watched(lambda: [_traced(program, args, case, None, None)])[0]
+        print(f"{reason}\nShown instead: what another machine measured (RECORDED).")
+    found = records.load(RECORDING, recorded=True, experiment=NAME)
+    return next(record for record in found if record.case == case)
+
+
+def timeline(record: Record) -> Timeline:
+    """Return the timeline of a record."""
+    return Timeline.from_rows(record.values["spans"], clock_error=record.values["clock_error"])
+
+
+def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> list[Timer]:
+    """Return one rank's timers in the order of the calls, each the median over the steps.
+
+    Args:
+        record: Of `on_hosts`.
+        rank: Whose stopwatch.
+        every: Which steps count: the first two warm up.
+    """
+    spans = timeline(record).split().of(rank, kinds=(Kind.WAIT, Kind.MOVE))
+    steps = sorted({span.step for span in spans})[every]
+    by_name: dict[str, dict[int, dict[Kind, float]]] = {}
+    for span in spans:
+        parts = by_name.setdefault(span.name, {}).setdefault(span.step, {})
+        parts[span.kind] = parts.get(span.kind, 0.0) + span.seconds
+
+    def middle(found: dict[int, dict[Kind, float]], kind: Kind) -> float:
+        return statistics.median(found.get(step, {}).get(kind, 0.0) for step in steps)
+
+    return [
+        Timer(name, middle(found, Kind.WAIT), middle(found, Kind.MOVE))
+        for name, found in by_name.items()
+        if not found.keys().isdisjoint(steps)
+    ]
+
+
+def exposed(record: Record, *, rank: int = 0, warmup: int = 1) -> dict[str, float]:
+    """Return a rank's exposed communication by rung: the median over the rounds, in seconds."""
+    whole, rungs = timeline(record), list(programs.RUNGS)
+    steps = 1 + max(span.step for span in whole.spans)
+    seconds: dict[str, list[float]] = {rung: [] for rung in rungs}
+    for step in range(warmup * len(rungs), steps):
+        seconds[rungs[step % len(rungs)]].append(whole.steps(step, step).exposed(rank))
+    return {rung: statistics.median(found) for rung, found in seconds.items()}
+
+
+def benchmark(sizes: Sequence[int] = (256, 4096, 65536, 7_600_000), iters: int = 7) -> list[Record]:
+    """Time all_reduce alone, as benchmarks do: a record for each size."""
+
+    def measure(fabric: Fabric | None) -> list[Record]:
+        times = launch(
+            programs.time_all_reduce, sizes, iters, world_size=fabric and HOSTS, fabric=fabric
+        )
+        return [
+            _record(_benchmark_case(nbytes), [rank[place] for rank in times], fabric and RATE,
+                    collective="all_reduce", nbytes=nbytes)
+            for place, nbytes in enumerate(sizes)
+        ]  # fmt: skip
+
+    try:
+        with Fabric.star(hosts=HOSTS, rate=RATE) as fabric:
+            return watched(lambda: measure(fabric))
+    except FabricUnavailable as reason:
+        if torchrun.is_here():
+            return watched(lambda: measure(None))
+        print(f"{reason}\nShown instead: what another machine measured (RECORDED).")
+    cases = set(map(_benchmark_case, sizes))
+    found = records.load(RECORDING, recorded=True, experiment=NAME)
+    return [record for record in found if record.case in cases]
 
 
 def latest() -> list[Record]:
@@ -74,174 +144,63 @@ def latest() -> list[Record]:
     """
     worlds = [None] if torchrun.is_here() else WORLD_SIZES
     return [
-        record for name in DELAYS for n in worlds for record in watched(partial(_latest, name, n))
+        record
+        for name in programs.DELAYS
+        for n in worlds
+        for record in watched(lambda name=name, n=n: [_latest(name, n)])
     ]
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
-    """Run the benchmark and all cases; `quick` leaves out the sweep and the compression."""
-    sizes = [*SMALL_SIZES, gradient_bytes()]
-    cases = LADDER | CONTROL if quick else CASES
-
-    def everything(fabric: Fabric | None) -> list[Record]:
-        progress("all_reduce alone")
-        records = watched(lambda: _benchmark(fabric, sizes))
-        for name, setup in cases.items():
-            progress(name)
-            once = partial(_measure, fabric, {name: setup}, 3 if quick else 8, WORKLOAD)
-            records += watched(once)
-        return records
-
-    records = _on_hosts(everything, [*map(_benchmark_case, sizes), *cases])
-    progress("the latest of n ranks")
-    return records + latest()
+    """Run the benchmark, each of `CASES` and, unless it is to be `quick`, the latest of n ranks."""
+    progress("all_reduce alone")
+    found = benchmark()
+    for case, (program, args, rate) in CASES.items():
+        progress(case)
+        found.append(on_hosts(program, *args, case=case, rate=rate))
+    if not quick:
+        progress("the latest of n ranks")
+        found += latest()
+    return found
 
 
-def table(records: Sequence[Record]) -> Table:
-    """Lay the records out: milliseconds per step, and how many times less is exposed."""
-    columns = ["case", "step ms", "p10", "p90", "exposed ms", "waiting", "moving", "hidden"]
-    columns += ["MB sent", "exposed, x less", "predicted ms"]
-    first = next((r.values["exposed"] for r in records if r.case == THREAD), None)
+def table(found: Sequence[Record]) -> Table:
+    """Lay the records out: milliseconds per step of the slowest rank, and what a model expected."""
     rows = []
-    for record in records:
-        summary, values = record.summary, record.values
-        times = [_ms(x) for x in (summary.median, summary.p10, summary.p90)]
-        if record.params["part"] != "training":
-            whole = times[0] if record.params["part"] == "benchmark" else None
-            guess = record.predicted and _ms(record.predicted)
-            rows.append([record.case, *times, whole, None, whole, *[None] * 3, guess])
-            continue
-        parts = [_ms(values[key]) for key in ("exposed", "waiting", "moving", "hidden")]
-        sent = None if values["sent"] is None else round(values["sent"] / MB, 2)
-        less = round(first / values["exposed"], 1) if first else None
-        rows.append([record.case, *times, *parts, sent, less, None])
-    return Table(columns, rows)
-
-
-def timeline(record: Record) -> Timeline:
-    """Return the timeline of two consecutive steps of a case, the least disturbed ones."""
-    return Timeline.from_rows(record.values["spans"], clock_error=record.values["clock_error"])
-
-
-def gradient_bytes() -> int:
-    """Return the bytes of all gradients together."""
-    return sum(parameter.nbytes for parameter in vgg11(WORKLOAD).parameters())
-
-
-def _ms(seconds: float) -> float:
-    return round(1e3 * seconds, 1)
-
-
-def _on_hosts(
-    measure_on: Callable[[Fabric | None], list[Record]], cases: Sequence[str]
-) -> list[Record]:
-    def here(fabric: Fabric | None) -> list[Record]:
-        return watched(lambda: measure_on(fabric))
-
-    star = Fabric.star(hosts=HOSTS, rate=RATE)
-    return measured_or_recorded(here, star, recording=RECORDING, experiment=NAME, cases=cases)
+    for record in found:
+        times = (record.summary.median, record.summary.p10, record.summary.p90)
+        guess = record.predicted and round(1e3 * record.predicted, 1)
+        rows.append([record.case, *(round(1e3 * seconds, 1) for seconds in times), guess])
+    return Table(["case", "ms", "p10", "p90", "predicted ms"], rows)
 
 
 def _benchmark_case(nbytes: int) -> str:
     return f"all_reduce of {nbytes} bytes"
 
 
-def _benchmark(fabric: Fabric | None, sizes: Sequence[int], iters: int = 7) -> list[Record]:
-    times = launch(time_all_reduce, sizes, iters, world_size=fabric and HOSTS, fabric=fabric)
-    return [
-        _record(fabric, _benchmark_case(nbytes), {"part": "benchmark"}, [rank[i] for rank in times],
-                collective="all_reduce", nbytes=nbytes)
-        for i, nbytes in enumerate(sizes)
-    ]  # fmt: skip
+def _traced(
+    program: Callable, args: tuple, case: str | None, rate: str | None, fabric: Fabric | None
+) -> Record:
+    traces = launch(program, *args, world_size=fabric and HOSTS, fabric=fabric, timeout=120)
+    whole = Timeline(traces)
+    steps = sorted({span.step for span in whole.spans})
+    samples = [[whole.steps(step, step).exposed(rank) for step in steps] for rank in whole.ranks]
+    values = {"spans": whole.rows(), "clock_error": whole.clock_error}
+    return _record(case or "a program of one's own", samples, rate, values=values)
 
 
-def _measure(
-    fabric: Fabric | None, cases: Mapping[str, Setup], steps: int, workload: Workload
-) -> list[Record]:
-    args = (list(cases.values()), workload, steps)
-    by_rank = launch(
-        train_all, *args, world_size=fabric and HOSTS, fabric=fabric, timeout=120 + 20 * len(cases)
-    )
-    records = []
-    for (name, setup), ranks in zip(cases.items(), zip(*by_rank, strict=True), strict=True):
-        samples, values = _take_apart(ranks, steps, setup.micro_batches)
-        params = {"part": "training", "steps": steps}
-        records.append(_record(fabric, name, params, samples, values=values))
-    return records
-
-
-def _latest(name: str, n: int | None) -> list[Record]:
-    delays = DELAYS[name]
-    by_rank = launch(wait_for_latest, delays, world_size=n)
+def _latest(name: str, n: int | None) -> Record:
+    delays = programs.DELAYS[name]
+    by_rank = launch(programs.wait_for_latest, delays, world_size=n)
     rounds, n = slowest(by_rank), len(by_rank)
     calm = statistics.median(rounds[: -len(delays)])
     lost = statistics.fmean(rounds[-len(delays) :]) - calm
     samples = [seconds[-len(delays) :] for seconds in by_rank]
-    params = {"part": "latest", "delays": name}
+    values = {"lost": lost, "calm": calm, "delays": name}
     predicted = calm + expected_latest(delays, n)
-    values = {"lost": lost, "calm": calm}
-    case = f"late {name}, {n} ranks"
-    return [_record(None, case, params, samples, values=values, predicted=predicted)]
+    return _record(f"late {name}, {n} ranks", samples, None, values=values, predicted=predicted)
 
 
-def _record(
-    fabric: Fabric | None, case: str, params: dict, samples: list[list[float]], **fields: Any
-) -> Record:
-    params |= {"rate": RATE if fabric else None}
-    tier = Tier.EMULATED if fabric else Tier.MEASURED
-    return Record(NAME, case, params, samples, tier, Provenance.here(), **fields)
-
-
-def _take_apart(ranks: Sequence[Trained], steps: int, micro_batches: int) -> tuple[list, dict]:
-    """Return seconds per step, and the parts of a step on rank 0, which reports as in the thread.
-
-    Rank 0 is never the late one. All figures are per batch.
-    """
-    whole = Timeline([rank.trace for rank in ranks])
-    split = whole.split()
-    one = [split.steps(step, step) for step in range(1, steps + 1)]
-
-    def per_step(seconds: Callable[[Timeline], float], choose: Callable = statistics.median):
-        return choose([seconds(step) for step in one]) / micro_batches
-
-    samples = [_step_seconds(whole, rank, micro_batches) for rank in whole.ranks]
-    calm = _calmest_pair(slowest(samples))
-    values = {
-        "exposed": per_step(lambda part: part.exposed(0)),
-        "exposed_best": per_step(lambda part: part.exposed(0), min),
-        "waiting": per_step(lambda part: part.seconds(0, Kind.WAIT)),
-        "moving": per_step(lambda part: part.seconds(0, Kind.MOVE)),
-        "packing": per_step(lambda part: part.seconds(0, Kind.PACK)),
-        "compute": per_step(lambda part: part.seconds(0, Kind.COMPUTE)),
-        "hidden": per_step(lambda part: part.hidden(0)),
-        "sent": _bytes_sent(ranks, steps * micro_batches),
-        "losses": [statistics.fmean(step) for step in zip(*(r.losses for r in ranks), strict=True)],
-        "clock_error": whole.clock_error,
-        "spans": whole.steps(calm, calm + 1).rows(),
-    }
-    return samples, values
-
-
-def _calmest_pair(seconds: Sequence[float]) -> int:
-    """Return the first of two consecutive steps, counted from 1, that took least time together.
-
-    Other programs on the machine can only add time, so these steps are the least disturbed.
-    """
-    pairs = [sum(seconds[k : k + 2]) for k in range(max(1, len(seconds) - 1))]
-    return 1 + pairs.index(min(pairs))
-
-
-def _step_seconds(timeline: Timeline, rank: int, micro_batches: int) -> list[float]:
-    ends: dict[int, float] = {}
-    for span in timeline.of(rank, channel="main"):
-        ends[span.step] = max(ends.get(span.step, 0.0), span.end)
-    return [(ends[step] - ends[step - 1]) / micro_batches for step in sorted(ends) if step]
-
-
-def _bytes_sent(ranks: Sequence[Trained], steps: int) -> float | None:
-    """Return the bytes that a rank puts on the wire per step; None where they cannot be read."""
-    try:
-        sent = wire.matrix([rank.wire for rank in ranks])
-    except (wire.WireUnavailable, wire.WireMismatch):
-        return None
-    return float(sent.sum()) / len(ranks) / steps
+def _record(case: str, samples: list[list[float]], rate: str | None, **fields: Any) -> Record:
+    tier = Tier.EMULATED if rate else Tier.MEASURED
+    return Record(NAME, case, {"rate": rate}, samples, tier, Provenance.here(), **fields)

@@ -1,29 +1,24 @@
-"""Pictures of lesson 2: the thread's figures, the tensors, the ladder, the sweep, the scale."""
+"""Pictures of lesson 2: the thread's figures, timers by call, who waits, the rungs, the latest."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.comm import buckets, costs
-from course.comm.buckets import MB
-from course.comm.costs import AlphaBeta
-from course.comm.shapes import TensorSpec, vgg11
 from course.lessons.gradient_all_reduce import experiment as problem
-from course.lessons.gradient_all_reduce import model
-from course.lessons.gradient_all_reduce.programs import FINAL, LADDER, THREAD
+from course.lessons.gradient_all_reduce.experiment import Timer
 from course.published import load
 from course.runs import by_case
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
-from labkit.show import timeline
 from labkit.show.plots import (
+    INK,
     SOFT,
     bars,
     describe,
     line,
+    matrix,
     model_line,
     new_axes,
     new_figure,
@@ -32,11 +27,12 @@ from labkit.show.plots import (
     style,
 )
 
-PARTS = ("waiting", "moving", "packing")
+CLASSIFIER = 16
+"""The first call of the classifier: six of the 22 follow, this one included."""
 
 
 def puzzle(ax: Axes | None = None) -> Axes:
-    """Draw what the thread measured: the training's all_reduce beside the benchmark's."""
+    """Draw what the thread measured: the training's all_reduces beside the benchmark's."""
     published = load("gradient_all_reduce")
     figures = {"in training": published["in_training"], "in a benchmark": published["benchmark"]}
     ax = new_axes("The same 471 MiB between the same 16 GPUs", x="Time", xunit="ms", ax=ax,
@@ -48,65 +44,94 @@ def puzzle(ax: Axes | None = None) -> Axes:
     return ax
 
 
-def tensors(specs: Sequence[TensorSpec], link: AlphaBeta, ax: Axes | None = None) -> Axes:
-    """Draw each tensor's bytes against the size at which latency and bandwidth cost the same."""
-    ax = new_axes(
-        "Which of the calls pay for latency?",
-        x="Tensor, in the order of use", y="Size", yunit="bytes", yscale="log", ax=ax,
-    )  # fmt: skip
-    place = np.arange(len(specs))
-    small = np.array([spec.nbytes < link.half_nbytes for spec in specs])
-    nbytes = np.array([spec.nbytes for spec in specs])
-    for mask, series, name in ((small, 1, "latency-bound"), (~small, 0, "bandwidth-bound")):
-        look = style(series)
-        ax.plot(place[mask], nbytes[mask], look.marker, color=look.color, label=name)
-    ax.axhline(link.half_nbytes, color=SOFT, linestyle=":", label="alpha / beta")
-    ax.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    describe(
-        ax,
-        f"{small.sum()} of {len(specs)} tensors are below {link.half_nbytes / 1e3:.0f} kB, where "
-        "an all_reduce spends more than half of its time on latency.",
-        table=Table(["tensor", "bytes"], [[spec.name, spec.nbytes] for spec in specs]),
+def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None = None) -> Axes:
+    """Draw rank 0's stopwatch around each call, two runs side by side; waiting is hatched."""
+    ax = new_axes("Rank 0's stopwatch, call by call", x="Call, in the order of the loop",
+                  y="Time in the call", yunit="ms", ax=ax, size=(10, 4))  # fmt: skip
+    columns: list[list] = []
+    for series, (label, timers) in enumerate(runs.items()):
+        at = np.arange(len(timers)) + 0.42 * series - 0.21
+        wait, move = (
+            1e3 * np.array([getattr(t, part) for t in timers]) for part in ("wait", "move")
+        )
+        look = {"width": 0.38, "edgecolor": style(series).color, "color": style(series).color}
+        ax.bar(at, move, label=f"{label}: moving", **look)
+        look |= {"color": "white", "hatch": "//////"}
+        ax.bar(at, wait, bottom=move, label=f"{label}: waiting", **look)
+        columns += [wait.round(1).tolist(), move.round(1).tolist()]
+    names = [timer.name for timer in timers]
+    if len(names) > CLASSIFIER:
+        ax.axvspan(CLASSIFIER - 0.5, len(names) - 0.5, color=SOFT, alpha=0.12, linewidth=0)
+        ax.text(CLASSIFIER - 0.4, 0.97, "the classifier's six calls:\nthe thread's 280 ms",
+                transform=ax.get_xaxis_transform(), va="top", fontsize=9, color=INK)  # fmt: skip
+    ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
+    ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    _stamp(ax, record)
+    heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
+    first = "; ".join(f"{label}: {1e3 * found[0].wait:.0f} ms" for label, found in runs.items())
+    last = "; ".join(
+        f"{label}: {1e3 * sum(t.seconds for t in found[CLASSIFIER:]):.0f} ms"
+        for label, found in runs.items()
     )
+    describe(ax, f"Waiting in the first call: {first}. The last six calls together: {last}.",
+             table=Table(heads, list(zip(names, *columns, strict=True))))  # fmt: skip
     return ax
 
 
-def apart(records: Sequence[Record], ax: Axes | None = None) -> Axes:
-    """Draw exposed communication per step, taken apart into waiting, moving and packing."""
-    ax = new_axes("What rank 0's timer calls communication", x="Time per step, rank 0", xunit="ms",
-                  ax=ax, size=(9, 1.3 + 0.5 * len(records)))  # fmt: skip
-    place, left = np.arange(len(records)), np.zeros(len(records))
-    for part, series in zip(PARTS, (1, 0, 3), strict=True):
-        look = style(series)
-        width = np.array([1e3 * record.values[part] for record in records])
-        ax.barh(place, width, left=left, height=0.6, color=look.color, hatch=look.hatch,
-                edgecolor="white", linewidth=0.3, label=part)  # fmt: skip
-        left += width
-    for at, total in zip(place, left, strict=True):
-        ax.annotate(f"{total:.0f}", (total, at), (5, 0), textcoords="offset points", va="center")
-    ax.set_yticks(place, [record.case for record in records])
-    ax.set_ylim(len(records) - 0.5, -0.5)
-    ax.margins(x=0.1)
+def timers(record: Record, ax: Axes | None = None) -> Axes:
+    """Draw every rank's stopwatch around every call as a heat map."""
+    ranks = problem.timeline(record).ranks
+    values = [[1e3 * t.seconds for t in problem.timers(record, rank=rank)] for rank in ranks]
+    calls = list(map(str, range(len(values[0]))))
+    ax = new_axes("What each rank's stopwatch shows, in ms", x="Call", ax=ax, size=(11, 2.8))
+    names = [f"rank {rank}" for rank in ranks]
+    matrix(ax, values, rows=names, columns=calls, value_format="{:.0f}")
+    _stamp(ax, record)
+    describe(ax, "Milliseconds in each call, by rank: medians over the steps.")
+    return ax
+
+
+def arrivals(
+    *,
+    rank_0_ms: int = 0,
+    rank_1_ms: int = 0,
+    rank_2_ms: int = 60,
+    rank_3_ms: int = 20,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw what four stopwatches show when ranks arrive at these times and moving takes 20 ms."""
+    move, come = 20, (rank_0_ms, rank_1_ms, rank_2_ms, rank_3_ms)
+    last, shown = max(come), [max(come) - at + move for at in come]
+    ax = new_axes("One all_reduce, four stopwatches", x="Time", xunit="ms", ax=ax, size=(9, 3))
+    places = np.arange(4)
+    look = {"height": 0.6, "edgecolor": style(1).color}
+    ax.barh(places, [last - at for at in come], left=come, color="white", hatch="//////",
+            label="waiting for the last rank", **look)  # fmt: skip
+    ax.barh(places, [move] * 4, left=last, height=0.6, color=style(0).color, label="moving bytes")
+    for place, seconds in zip(places, shown, strict=True):
+        ax.annotate(f"its timer: {seconds} ms", (last + move, place), (6, 0), va="center",
+                    textcoords="offset points", fontsize=9)  # fmt: skip
+    ax.axvline(last, color=SOFT, linestyle=":")
+    ax.set(xlim=(0, 165), ylim=(3.6, -0.6))  # fixed, so that nothing jumps while a slider moves
+    ax.set_yticks(places, [f"rank {place}" for place in places])
     ax.grid(visible=False, axis="y")
-    ax.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    _stamp(ax, records)
-    rows = [[r.case, *(round(1e3 * r.values[part], 1) for part in PARTS)] for r in records]
-    told = "; ".join(f"{r.case}: {total:.0f} ms" for r, total in zip(records, left, strict=True))
-    describe(ax, f"Communication that rank 0 cannot hide, per step. {told}.",
-             table=Table(["case", *PARTS], rows))  # fmt: skip
+    ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
+    stamp(ax, Tier.MODELLED, note="moving takes 20 ms, and begins when the last rank is there")
+    worst, guilty = shown.index(max(shown)), come.index(last)
+    describe(ax, f"Worst timer: rank {worst}, {max(shown)} ms. Last to arrive: rank {guilty}, whose "
+             f"timer shows {min(shown)} ms.")  # fmt: skip
     return ax
 
 
-def exposed(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> Axes:
-    """Draw exposed communication for each record, with how many times less than for the first."""
-    ax = new_axes(title, x="Exposed communication per step", xunit="ms", ax=ax,
-                  size=(9, 1.3 + 0.5 * len(records)))  # fmt: skip
-    values = [1e3 * record.values["exposed"] for record in records]
-    labels = [f"{r.case}  ({values[0] / e:.1f}x)" for r, e in zip(records, values, strict=True)]
-    bars(ax, labels, values, value_format="{:.0f}")
-    _stamp(ax, records, "in brackets: how many times less than in the first row")
-    told = "; ".join(f"{r.case} {e:.0f} ms" for r, e in zip(records, values, strict=True))
-    describe(ax, f"{title}. Exposed communication: {told}.")
+def rungs(record: Record, ax: Axes | None = None) -> Axes:
+    """Draw the communication that each rung leaves exposed, in percent of the first."""
+    found = problem.exposed(record)
+    first = next(iter(found.values()))
+    ax = new_axes("Exposed communication", x="Of rung 1", xunit="%", ax=ax, size=(9, 2.9))
+    labels = [f"{rung}  ({1e3 * seconds:.0f} ms)" for rung, seconds in found.items()]
+    bars(ax, labels, [100 * seconds / first for seconds in found.values()], value_format="{:.0f}")
+    _stamp(ax, record)
+    describe(ax, f"Exposed communication on rank 0, per step: {'; '.join(labels)}.")
     return ax
 
 
@@ -114,80 +139,38 @@ def latest(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw what a step loses to the latest of n ranks, measured and by the model."""
     ax = new_axes("The more ranks, the later the latest", x="Ranks", y="Lost per step", yunit="ms",
                   ax=ax)  # fmt: skip
-    told = []
-    for series, name in enumerate(dict.fromkeys(r.params["delays"] for r in records)):
-        found = [record for record in records if record.params["delays"] == name]
+    words = []
+    for series, name in enumerate(dict.fromkeys(r.values["delays"] for r in records)):
+        found = [record for record in records if record.values["delays"] == name]
         ranks = [record.world_size for record in found]
         lost = [1e3 * record.values["lost"] for record in found]
         line(ax, ranks, lost, label=f"late {name}", series=series)
         expected = [1e3 * (record.predicted - record.values["calm"]) for record in found]
         model_line(ax, ranks, expected, label=f"late {name}: expected", series=series)
-        told.append(f"late {name}: {lost[0]:.1f} ms on {ranks[0]} ranks, {lost[-1]:.1f} on "
-                    f"{ranks[-1]}")  # fmt: skip
+        words.append(f"late {name}: {lost[0]:.1f} ms on {ranks[0]} ranks, {lost[-1]:.1f} on "
+                     f"{ranks[-1]}")  # fmt: skip
     ax.set_xticks(ranks)
     stamp(ax, (*{r.tier for r in records}, Tier.MODELLED), records[0].provenance,
           note="every rank is late by 3 ms on average")  # fmt: skip
-    describe(ax, "; ".join(told) + ".")
-    return ax
-
-
-def at_scale(
-    *,
-    alpha: float = 10e-6,
-    bandwidth: float = 15.5e9,
-    backward: float = 0.25,
-    cap_mb: float = 25.0,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the modelled exposed communication of the real VGG11 for 8 to 4096 ranks.
-
-    Seconds, and bytes per second of each rank's link. Gradients become ready in proportion to each
-    layer's share of backward (`model.vgg11_backward_shares`).
-    """
-    ranks = [8 * 2**k for k in range(10)]
-    ax = new_axes("When does overlap stop hiding?", x="Ranks", y="Exposed communication",
-                  yunit="ms", xscale="log", ax=ax)  # fmt: skip
-    specs = vgg11()
-    plan = buckets.plan(specs, cap=int(cap_mb * MB), reverse=True)
-    nbytes = [spec.nbytes for spec in specs]
-    seconds = [share * backward for share in model.vgg11_backward_shares()]
-    ready, sizes = model.ready_times(nbytes, seconds, [bucket.members for bucket in plan])
-    curves = {"buckets during backward": [], "buckets after backward": [], "one call each": []}
-    for n in ranks:
-        cost = partial(costs.ring_all_reduce(n).seconds, alpha=alpha, beta=1 / bandwidth)
-        during = model.exposed(ready, sizes, cost, backward=backward)
-        after, each = sum(map(cost, sizes)), sum(map(cost, nbytes))
-        for curve, exposed_time in zip(curves.values(), (during, after, each), strict=True):
-            curve.append(1e3 * exposed_time)
-    for series, (label, values) in enumerate(curves.items()):
-        model_line(ax, ranks, values, label=label, series=series)
-    ax.set_xticks(ranks, [str(n) for n in ranks])
-    ax.set_ylim(bottom=0)
-    note = (
-        f"ring all_reduce, alpha {1e6 * alpha:.3g} µs, {bandwidth / 1e9:.3g} GB/s, backward "
-        f"{1e3 * backward:.0f} ms, cap {cap_mb:.3g} MB"
-    )
-    stamp(ax, Tier.MODELLED, note=note)
-    during = curves["buckets during backward"]
-    describe(ax, f"Exposed with overlap: {during[0]:.0f} ms on 8 ranks, {during[-1]:.0f} ms on "
-             "4096.")  # fmt: skip
+    describe(ax, "; ".join(words) + ".")
     return ax
 
 
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw the experiment's picture: the ladder, and the first and last rung as timelines."""
+    """Draw the experiment's picture: a late rank by call, and the rungs."""
     found = by_case(records)
-    figure, (top, left, right) = new_figure(3, 1, size=(10, 10.5), title=problem.TITLE)
-    rungs = [found[name] for name in LADDER if name in found]
-    exposed(rungs, title="Exposed communication, rung by rung", ax=top)
-    for ax, name, before in ((left, THREAD, ""), (right, FINAL, "buckets during backward, ")):
-        title = f"Two steps: {before}{name}"
-        timeline.draw_timeline(problem.timeline(found[name]), title=title, ax=ax)
-        _stamp(ax, [found[name]])
+    figure, (top, bottom) = new_figure(2, 1, size=(10, 7.5), title=problem.TITLE)
+    by_call(late_and_calm(found["late"]), found["late"], ax=top)
+    rungs(found["rungs"], ax=bottom)
     return figure
 
 
-def _stamp(ax: Axes, records: Sequence[Record], *notes: str) -> None:
-    rate = records[0].params.get("rate")
-    where = [f"{records[0].world_size} hosts, {rate}"] if rate else []
-    stamp(ax, records[0].tier, records[0].provenance, note="; ".join([*where, *notes]))
+def late_and_calm(record: Record) -> dict[str, list[Timer]]:
+    """Return rank 0's timers of the steps with nobody late, and of those with rank 2 late."""
+    steps = {"nobody late": slice(2, None, 2), "rank 2 late by 100 ms": slice(3, None, 2)}
+    return {label: problem.timers(record, every=every) for label, every in steps.items()}
+
+
+def _stamp(ax: Axes, record: Record) -> None:
+    rate = record.params.get("rate")
+    stamp(ax, record.tier, record.provenance, note=f"4 hosts, {rate}" if rate else "loopback")

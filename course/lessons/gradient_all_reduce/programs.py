@@ -1,235 +1,197 @@
-"""What the ranks of lesson 2 run: a VGG11 that trains, an input that may be slow, and all cases.
+"""What the ranks of lesson 2 run: a small VGG11, the thread's loop, and ways to average gradients.
 
-The network has VGG11's 22 tensors in VGG11's proportions: most bytes are in the classifier, most
-computing is in the convolutions. `width` scales all layers; 1.0 is the real one.
+The network has VGG11's 22 tensors in VGG11's order: most bytes are in the classifier, most
+computing is in the convolutions. The loops stand in the lesson's cells, too, line by line, so that
+what is recorded is what is read there.
 """
 
 import math
-import queue
 import random
-import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from course.comm import buckets
 from course.comm.buckets import MB
 from course.comm.shapes import VGG11_LAYERS
-from course.lessons.gradient_all_reduce import sync
-from labkit.measure import wire
 from labkit.measure.timing import time_calls
-from labkit.measure.trace import Kind, RankTrace, Tracer
+from labkit.measure.trace import Kind, Tracer
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """What every rank trains on. The defaults suit four ranks on two cores."""
+def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:
+    """Build the network, the same on every rank, with parameters named as in the forum thread.
 
-    width: float = 1 / 8
-    classes: int = 10
-    picture: int = 128
-    """Pixels on a side; the real one takes 224."""
-    batch: int = 16
-    """Samples per rank and step."""
-    delay: float = 0.0
-    """Seconds that the slow rank's storage adds to each batch."""
-    slow_rank: int = 2
-
-
-def vgg11(workload: Workload, *, seed: int = 0) -> nn.Sequential:
-    """Build the network, the same on every rank for the same seed.
-
-    The average pooling in front of the classifier gives 7 x 7 features for any picture, so that the
-    classifier keeps its shape.
+    Pooling in front of the classifier gives 7 x 7 features for any picture, so that the classifier
+    keeps its shape.
     """
-    torch.manual_seed(seed)
-    layers: list[nn.Module] = []
-    inputs = 3
+    torch.manual_seed(0)
+    features: list[nn.Module] = []
+    inputs, hidden = 3, max(1, round(4096 * width))
     for layer in VGG11_LAYERS:
         if layer == "M":
-            layers.append(nn.MaxPool2d(2))
+            features.append(nn.MaxPool2d(2))
             continue
-        outputs = max(1, round(layer * workload.width))
-        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
+        outputs = max(1, round(layer * width))
+        features += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
         inputs = outputs
-    hidden = max(1, round(4096 * workload.width))
-    layers += [nn.AdaptiveAvgPool2d(7), nn.Flatten()]
-    layers += [nn.Linear(inputs * 49, hidden), nn.ReLU()]
-    layers += [nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, workload.classes)]
-    model = nn.Sequential(*layers)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            nn.init.kaiming_normal_(parameter, nonlinearity="relu")
-        else:
-            nn.init.zeros_(parameter)
-    return model
+    classifier = [nn.Linear(inputs * 49, hidden), nn.ReLU(), nn.Dropout(0)]
+    classifier += [nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0), nn.Linear(hidden, classes)]
+    return nn.Sequential(
+        OrderedDict(
+            features=nn.Sequential(*features),
+            pool=nn.AdaptiveAvgPool2d(7),
+            flat=nn.Flatten(),
+            classifier=nn.Sequential(*classifier),
+        )
+    )
 
 
-@cache  # the same for each way of averaging
-def _samples(side: int, classes: int, rank: int, count: int) -> tuple[list[bytes], torch.Tensor]:
-    shared, own = torch.Generator().manual_seed(1), torch.Generator().manual_seed(100 + rank)
-    shape = (3, side, side)
-    coarse = torch.randint(40, 216, (classes, 3, 4, 4), generator=shared)
-    patterns = nn.functional.interpolate(coarse.float(), size=shape[1:])
-    labels = torch.randint(classes, (count,), generator=own)
-    noise = torch.randint(-40, 40, (count, *shape), generator=own)
-    pictures = (patterns[labels] + noise).to(torch.uint8)
-    return [zlib.compress(picture.numpy().tobytes(), 1) for picture in pictures], labels
+def loss_of(model: nn.Module, step: int, *, picture: int = 32, batch: int = 4) -> torch.Tensor:
+    """Run forward on random pictures, others on each rank and in each step; return the loss."""
+    draw = torch.Generator().manual_seed(1000 * step + dist.get_rank())
+    samples = torch.rand(batch, 3, picture, picture, generator=draw)
+    return nn.functional.cross_entropy(model(samples), torch.arange(batch) % 10)
 
 
-class Storage:
-    """Compressed pictures in memory: reading one costs real CPU time, and a delay if asked for.
+def train(late, steps=8):
+    """Time each call of the thread's loop, with one rank late in every second step."""
+    model, tracer = vgg11(), Tracer.aligned()
+    for step in range(steps):
+        model.zero_grad()
+        loss_of(model, step).backward()
+        if dist.get_rank() == late and step % 2:
+            time.sleep(0.1)  # late after backward
+        for name, parameter in model.named_parameters():
+            with tracer.collective(name):
+                dist.all_reduce(parameter.grad)
+        tracer.next_step()
+    return tracer.trace()
 
-    A picture is its class's pattern of 4 x 4 patches plus noise: there is something to learn. Every
-    rank has `count` samples of its own.
+
+def six_or_one(steps=12):
+    """Send the classifier's bytes in six calls, and in every second step in one."""
+    six = [torch.ones_like(p) for p in vgg11().classifier.parameters()]
+    one, tracer = buckets.flatten(six), Tracer.aligned()
+    for step in range(steps):
+        dist.barrier()
+        for number, tensor in enumerate([one] if step % 2 else six):
+            with tracer.collective(f"call {number}"):
+                dist.all_reduce(tensor)
+        tracer.next_step()
+    return tracer.trace()
+
+
+def after_backward(gradients, tracer, cap):
+    """Average when backward is over, in buckets of at most `cap` bytes (0: one call for each)."""
+    for number, bucket in enumerate(buckets.plan(gradients, cap=cap, reverse=True)):
+        members = [gradients[place] for place in bucket.members]
+        with tracer.span("pack", Kind.PACK):
+            flat = buckets.flatten(members)
+        with tracer.collective(f"bucket {number}"):
+            dist.all_reduce(flat)
+        with tracer.span("unpack", Kind.PACK):
+            buckets.unpack(flat / dist.get_world_size(), members)
+
+
+class Buckets:
+    """Gradients that live in flat buckets; what to do when one is ready is left to the heirs.
+
+    Each parameter's `grad` is a view of its bucket's buffer, so nothing is packed or unpacked: zero
+    it in place. Backward calls `gradient_is_ready(number)` for each gradient that is complete, with
+    its bucket's number. Heirs find `flats`, `missing` (gradients by bucket), `works` and `tracer`.
     """
 
-    def __init__(self, workload: Workload, rank: int, *, count: int = 64):
-        self._workload = workload
-        self.delay = workload.delay if rank == workload.slow_rank else 0.0
-        self._files, self._labels = _samples(workload.picture, workload.classes, rank, count)
+    def __init__(self, model: nn.Module, tracer: Tracer, *, cap: int | None):
+        self.tracer, self.parameters = tracer, list(model.parameters())
+        self.plan = buckets.plan(self.parameters, cap=cap, reverse=True)
+        self.flats = []
+        for number, bucket in enumerate(self.plan):
+            members = [self.parameters[place] for place in bucket.members]
+            self.flats.append(torch.zeros(sum(p.numel() for p in members)))
+            for parameter, view in zip(
+                members, buckets.unflatten(self.flats[-1], members), strict=True
+            ):
+                parameter.grad = view
+                hook = partial(self._hook, number)
+                parameter.register_post_accumulate_grad_hook(hook)
+        self.begin()
 
-    def batch(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read, decompress and normalise batch `number`: pictures and labels."""
-        time.sleep(self.delay)  # a slow disk, a busy file server, a cold cache
-        size, side = self._workload.batch, self._workload.picture
-        places = [(number * size + i) % len(self._files) for i in range(size)]
-        raw = b"".join(zlib.decompress(self._files[place]) for place in places)
-        pictures = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
-        return (pictures.view(size, 3, side, side).float() / 127.5 - 1, self._labels[places])
+    def begin(self) -> None:
+        """Forget the last step."""
+        self.missing = [len(bucket.members) for bucket in self.plan]
+        self.works = []
 
-    def batches(self, count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Read `count` batches, each when it is asked for."""
-        return (self.batch(number) for number in range(count))
+    def _hook(self, number: int, parameter: nn.Parameter) -> None:
+        self.gradient_is_ready(number)
 
-
-def prefetched(batches: Iterator, *, ahead: int = 2) -> Iterator:
-    """Read batches in a thread, up to `ahead` of the consumer.
-
-    An error in the reading thread is raised where the batch would have been.
-    """
-    ready: queue.Queue = queue.Queue(maxsize=ahead)
-
-    def read() -> None:
-        try:
-            for batch in batches:
-                ready.put((batch, None))
-            ready.put((None, StopIteration()))
-        except Exception as error:
-            ready.put((None, error))
-
-    threading.Thread(target=read, daemon=True, name="prefetch").start()
-    while True:
-        batch, error = ready.get()
-        if isinstance(error, StopIteration):
-            return
-        if error is not None:
-            raise error
-        yield batch
+    def gradient_is_ready(self, number: int) -> None:
+        """Take note that one more gradient of that bucket is complete."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """One way to average gradients, and the circumstances."""
+class DuringBackward(Buckets):
+    """Start each bucket's all_reduce while backward still runs."""
 
-    way: Callable
-    """``way(model, tracer)`` makes one of the ways in `sync`."""
-    prefetch: bool = False
-    straggler: bool = True
-    """Whether one rank's storage is slow."""
-    micro_batches: int = 1
-    warmup: int = 1
+    def gradient_is_ready(self, number):  # backward calls this, in its middle
+        self.missing[number] -= 1
+        while (k := len(self.works)) < len(self.flats) and self.missing[k] == 0:
+            start = partial(dist.all_reduce, self.flats[k], async_op=True)
+            self.works.append(self.tracer.launch(f"bucket {k}", start))
+
+    def finish(self):  # when backward is over
+        for work, flat in zip(self.works, self.flats, strict=True):
+            work.wait()
+            flat /= dist.get_world_size()
+        self.begin()
 
 
 CAP = 2 * MB
-"""Bytes per bucket: the largest tensor has 6.4 MB, all others together 1.9 MB."""
-CAPS = {"0": 0, "0.2 MB": MB // 5, "2 MB": 2 * MB, "7 MB": 7 * MB, "no limit": None}
-THREAD = "one call per parameter"
-BARRIER = "one call per parameter, barrier first"
-NOBODY_LATE = "one call per parameter, nobody late"
-FINAL = "and the input prefetched"
-_OURS = partial(sync.DuringBackward, cap=CAP)
-_DDP = partial(sync.DDP, bucket_cap_mb=CAP / MB)
-_FP16 = partial(_DDP, hook=sync.send_float16)
-_POWER_SGD = partial(sync.DDP, hook=sync.send_power_sgd, bucket_cap_mb=1000)
-_calm = partial(Setup, prefetch=True, straggler=False)
-LADDER = {
-    THREAD: Setup(sync.AfterBackward),
-    "one flat tensor": Setup(partial(sync.AfterBackward, cap=None)),
-    "buckets after backward": Setup(partial(sync.AfterBackward, cap=CAP)),
-    "buckets during backward": Setup(_OURS),
-    FINAL: Setup(_OURS, prefetch=True),
-    "DDP, input prefetched": Setup(_DDP, prefetch=True),
+"""Bytes per bucket: the largest tensor has 6.4 MB, all others together 1.6 MB."""
+RUNGS = {
+    "1: a call per tensor": 0,
+    "2: one flat tensor": None,
+    "3: buckets after backward": CAP,
+    "4: buckets during backward": CAP,
 }
-SWEEP = {f"cap {name}": _calm(partial(_OURS, cap=cap)) for name, cap in CAPS.items()}
-COMPRESSED = {
-    "float32": _calm(_DDP, warmup=2),
-    "float16, DDP's hook": _calm(_FP16, warmup=2),
-    "bfloat16, our hooks": _calm(partial(_OURS, compress=torch.bfloat16), warmup=2),
-    "PowerSGD of rank 2": _calm(_POWER_SGD, warmup=3),
-    "every second step": _calm(partial(_OURS, micro_batches=2), micro_batches=2),
-}
-CONTROL = {
-    THREAD: LADDER[THREAD],
-    BARRIER: Setup(partial(sync.AfterBackward, barrier=True)),
-    NOBODY_LATE: Setup(sync.AfterBackward, straggler=False),
-}
-CASES = LADDER | CONTROL | SWEEP | COMPRESSED
+"""Ways to average, and their bytes per bucket."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """What one rank brings back from one case."""
-
-    trace: RankTrace
-    """Step 0 is the warm-up."""
-    losses: tuple[float, ...]
-    wire: wire.Report
-
-
-def train(setup: Setup, workload: Workload, steps: int) -> Trained:
-    """Train in one way and write down where the time goes; runs on every rank."""
-    rank = dist.get_rank()
-    workload = workload if setup.straggler else replace(workload, delay=0.0)
-    tracer = Tracer.aligned()
-    way = setup.way(vgg11(workload), tracer)
-    optimizer = torch.optim.SGD(way.model.parameters(), lr=0.003)
-    batches = Storage(workload, rank).batches((setup.warmup + steps) * setup.micro_batches)
-    batches = prefetched(batches) if setup.prefetch else batches
-
-    def step() -> float:
-        ready = False
-        while not ready:
-            with tracer.span("input", Kind.INPUT):
-                pictures, labels = next(batches)
-            with tracer.span("forward", Kind.COMPUTE):
-                loss = nn.functional.cross_entropy(way.model(pictures), labels)
-            ready = way.backward(loss)
-        with tracer.span("optimizer", Kind.COMPUTE):
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)  # in place: gradients may live in buckets
-        return float(loss.detach())
-
-    losses = [step() for _ in range(setup.warmup)]
-    with wire.meter() as meter:
-        for _ in range(steps):
+def climb(overlapped=DuringBackward, cap=CAP, rounds=4, **size):
+    """Take the four rungs in turn, a step each, `rounds` times; compare the gradients."""
+    model, tracer = vgg11(), Tracer.aligned()
+    during_model = vgg11()
+    during = overlapped(during_model, tracer, cap=cap)
+    for step in range(rounds):
+        for rung, limit in list(RUNGS.items())[:3]:
+            model.zero_grad()
+            with tracer.span("backward", Kind.COMPUTE):
+                loss_of(model, step, **size).backward()
+            gradients = [parameter.grad for parameter in model.parameters()]
+            after_backward(gradients, tracer, cap if rung.startswith("3") else limit)
             tracer.next_step()
-            losses.append(step())
-    return Trained(tracer.trace(), tuple(losses), meter.report)
+        during_model.zero_grad(set_to_none=False)  # the gradients live in the buckets
+        with tracer.span("backward", Kind.COMPUTE):
+            loss_of(during_model, step, **size).backward()
+        during.finish()
+        tracer.next_step()
+        if step == 0 and dist.get_rank() == 0:
+            _compare(gradients, [parameter.grad for parameter in during_model.parameters()])
+    return tracer.trace()
 
 
-def train_all(setups: Sequence[Setup], workload: Workload, steps: int) -> list[Trained]:
-    """Train in one way after the other; runs on every rank."""
-    return [train(setup, workload, steps) for setup in setups]
+def _compare(right: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> None:
+    off = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(right, got, strict=True))
+    verdict = "the same gradients" if off < 1e-4 else "WRONG GRADIENTS"
+    print(f"rung 4 against rung 3: {verdict} (largest relative difference {off:.1e})")
 
 
 def time_all_reduce(sizes: Sequence[int], iters: int) -> list[list[float]]:
-    """Time all_reduce of some bytes with nobody late: the "benchmark"; runs on every rank."""
+    """Time all_reduce of some bytes with nobody late: the "benchmark"."""
     tensors = [torch.ones(nbytes // 4) for nbytes in sizes]
     return [time_calls(partial(dist.all_reduce, t), warmup=2, iters=iters) for t in tensors]
 
@@ -245,7 +207,7 @@ a stall in one step of twenty."""
 def wait_for_latest(delays: Sequence[float], calm: int = 10) -> list[float]:
     """Be late by each delay once, in an order of one's own, and meet in an all_reduce each time.
 
-    Runs on every rank. Sleeping needs no CPU, so sixteen ranks fit on two.
+    Sleeping needs no CPU, so sixteen ranks fit on two.
 
     Returns:
         Seconds of each round; the first `calm` ones are without delay.

@@ -49,8 +49,6 @@ EXHAUSTIVE = (
     "*/p2p_topology/test_experiment.py::test_every_cell*",
     "*/pipeline_p2p/test_experiment.py::test_a_queue_typed*",
     "*/pipeline_p2p/test_experiment.py::test_two_destinations*",
-    "*/gradient_all_reduce/test_experiment.py::test_every_way_learns*",
-    "*/gradient_all_reduce/test_experiment.py::test_a_way_of_ones_own*",
     "*/pipeline_p2p/test_checks.py::*never_ends*", "*/pipeline_p2p/test_checks.py::*every_path*",
     "*/pipeline_p2p/test_checks.py::*remember, over all starts]",
 )  # fmt: skip

@@ -4,6 +4,7 @@ Four hosts run the thread's loop with a stopwatch around each of its 22 calls. E
 apart: waiting for the last rank, and moving bytes.
 """
 
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,16 +13,14 @@ from typing import Any
 
 from course.lessons.gradient_all_reduce import programs
 from course.lessons.gradient_all_reduce.model import expected_latest
+from course.place import Place
 from course.runs import Say, quiet, watched
-from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.measure import records
-from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.timing import slowest
 from labkit.measure.trace import Kind
 from labkit.ranks import torchrun
-from labkit.ranks.launcher import launch
 
 NAME = "gradient-all-reduce"
 TITLE = "280 ms or 60? Averaging gradients"
@@ -32,7 +31,7 @@ WORLD_SIZES = (2, 4, 8, 16)
 """Numbers of ranks of which the latest is waited for."""
 CASES: dict[str, tuple[Callable, tuple, str]] = {
     "late": (programs.train, (2,), RATE),
-    "six or one": (programs.six_or_one, (), RATE),
+    "wide links": (programs.train, (None, 4), RATE),
     "thin links": (programs.train, (None, 4), THIN),
     "rungs": (programs.climb, (), RATE),
 }
@@ -60,15 +59,21 @@ def on_hosts(program: Callable, *args: Any, case: str | None = None, rate: str =
     Where no links can be made, the record is what another machine measured in that `case`; without
     a case the program runs on loopback, which has no links that could be slow.
     """
+
+    def measure(here: Place) -> list[Record]:
+        whole = Timeline(here.launch(program, *args, timeout=120))
+        steps = sorted({span.step for span in whole.spans})
+        samples = [[whole.steps(step, step).exposed(r) for step in steps] for r in whole.ranks]
+        values = {"spans": whole.rows(), "clock_error": whole.clock_error}
+        return [here.record(case or "one's own", samples, experiment=NAME, values=values)]
+
+    kept = {"recording": RECORDING, "experiment": NAME, "cases": {case}}
     try:
-        with Fabric.star(hosts=HOSTS, rate=rate) as fabric:
-            return watched(lambda: [_traced(program, args, case, rate, fabric)])[0]
-    except FabricUnavailable as reason:
-        if case is None or torchrun.is_here():
-            return watched(lambda: [_traced(program, args, case, None, None)])[0]
-        print(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-    found = records.load(RECORDING, recorded=True, experiment=NAME)
-    return next(record for record in found if record.case == case)
+        (record,) = Place(HOSTS, rate).records(measure, say=print if case else quiet, **kept)
+    except LookupError:
+        print("No links can be made here; this runs on loopback.")
+        (record,) = Place(HOSTS).records(measure, **kept)
+    return record
 
 
 def timeline(record: Record) -> Timeline:
@@ -112,28 +117,18 @@ def exposed(record: Record, *, rank: int = 0, warmup: int = 1) -> dict[str, floa
 
 
 def benchmark(sizes: Sequence[int] = (256, 4096, 65536, 7_600_000), iters: int = 7) -> list[Record]:
-    """Time all_reduce alone, as benchmarks do: a record for each size."""
+    """Time all_reduce alone, as benchmarks do: a record for each size, here or as recorded."""
+    cases = {f"all_reduce of {nbytes} bytes": nbytes for nbytes in sizes}
 
-    def measure(fabric: Fabric | None) -> list[Record]:
-        times = launch(
-            programs.time_all_reduce, sizes, iters, world_size=fabric and HOSTS, fabric=fabric
-        )
+    def measure(here: Place) -> list[Record]:
+        times = here.launch(programs.time_all_reduce, sizes, iters)
+        about = {"experiment": NAME, "collective": "all_reduce"}
         return [
-            _record(_benchmark_case(nbytes), [rank[place] for rank in times], fabric and RATE,
-                    collective="all_reduce", nbytes=nbytes)
-            for place, nbytes in enumerate(sizes)
-        ]  # fmt: skip
+            here.record(case, [rank[place] for rank in times], nbytes=nbytes, **about)
+            for place, (case, nbytes) in enumerate(cases.items())
+        ]
 
-    try:
-        with Fabric.star(hosts=HOSTS, rate=RATE) as fabric:
-            return watched(lambda: measure(fabric))
-    except FabricUnavailable as reason:
-        if torchrun.is_here():
-            return watched(lambda: measure(None))
-        print(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-    cases = set(map(_benchmark_case, sizes))
-    found = records.load(RECORDING, recorded=True, experiment=NAME)
-    return [record for record in found if record.case in cases]
+    return Place(HOSTS, RATE).records(measure, recording=RECORDING, experiment=NAME, cases=cases)
 
 
 def latest() -> list[Record]:
@@ -143,12 +138,8 @@ def latest() -> list[Record]:
     is a whole round's time by the model.
     """
     worlds = [None] if torchrun.is_here() else WORLD_SIZES
-    return [
-        record
-        for name in programs.DELAYS
-        for n in worlds
-        for record in watched(lambda name=name, n=n: [_latest(name, n)])
-    ]
+    cases = itertools.product(programs.DELAYS.items(), worlds)
+    return [watched(lambda case=case: [_latest(*case[0], case[1])])[0] for case in cases]
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
@@ -174,33 +165,14 @@ def table(found: Sequence[Record]) -> Table:
     return Table(["case", "ms", "p10", "p90", "predicted ms"], rows)
 
 
-def _benchmark_case(nbytes: int) -> str:
-    return f"all_reduce of {nbytes} bytes"
-
-
-def _traced(
-    program: Callable, args: tuple, case: str | None, rate: str | None, fabric: Fabric | None
-) -> Record:
-    traces = launch(program, *args, world_size=fabric and HOSTS, fabric=fabric, timeout=120)
-    whole = Timeline(traces)
-    steps = sorted({span.step for span in whole.spans})
-    samples = [[whole.steps(step, step).exposed(rank) for step in steps] for rank in whole.ranks]
-    values = {"spans": whole.rows(), "clock_error": whole.clock_error}
-    return _record(case or "a program of one's own", samples, rate, values=values)
-
-
-def _latest(name: str, n: int | None) -> Record:
-    delays = programs.DELAYS[name]
-    by_rank = launch(programs.wait_for_latest, delays, world_size=n)
+def _latest(name: str, delays: Sequence[float], n: int | None) -> Record:
+    here = Place(n or HOSTS)
+    by_rank = here.launch(programs.wait_for_latest, delays)
     rounds, n = slowest(by_rank), len(by_rank)
     calm = statistics.median(rounds[: -len(delays)])
     lost = statistics.fmean(rounds[-len(delays) :]) - calm
     samples = [seconds[-len(delays) :] for seconds in by_rank]
     values = {"lost": lost, "calm": calm, "delays": name}
     predicted = calm + expected_latest(delays, n)
-    return _record(f"late {name}, {n} ranks", samples, None, values=values, predicted=predicted)
-
-
-def _record(case: str, samples: list[list[float]], rate: str | None, **fields: Any) -> Record:
-    tier = Tier.EMULATED if rate else Tier.MEASURED
-    return Record(NAME, case, {"rate": rate}, samples, tier, Provenance.here(), **fields)
+    about = {"experiment": NAME, "values": values, "predicted": predicted}
+    return here.record(f"late {name}, {n} ranks", samples, **about)

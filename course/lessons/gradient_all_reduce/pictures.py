@@ -26,6 +26,7 @@ from labkit.show.plots import (
     stamp_published,
     style,
 )
+from labkit.show.timeline import draw_timeline
 
 CLASSIFIER = 16
 """The first call of the classifier: six of the 22 follow, this one included."""
@@ -65,6 +66,7 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         ax.text(CLASSIFIER - 0.4, 0.97, "the classifier's six calls:\nthe thread's 280 ms",
                 transform=ax.get_xaxis_transform(), va="top", fontsize=9, color=INK)  # fmt: skip
     ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
+    ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     _stamp(ax, record)
     heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
@@ -118,21 +120,27 @@ def arrivals(
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
     stamp(ax, Tier.MODELLED, note="moving takes 20 ms, and begins when the last rank is there")
     worst, guilty = shown.index(max(shown)), come.index(last)
-    describe(ax, f"Worst timer: rank {worst}, {max(shown)} ms. Last to arrive: rank {guilty}, whose "
-             f"timer shows {min(shown)} ms.")  # fmt: skip
+    describe(
+        ax,
+        f"Worst timer: rank {worst}, {max(shown)} ms. Last to arrive: rank {guilty}, whose timer "
+        f"shows {min(shown)} ms.",
+    )
     return ax
 
 
-def rungs(record: Record, ax: Axes | None = None) -> Axes:
-    """Draw the communication that each rung leaves exposed, in percent of the first."""
-    found = problem.exposed(record)
-    first = next(iter(found.values()))
-    ax = new_axes("Exposed communication", x="Of rung 1", xunit="%", ax=ax, size=(9, 2.9))
+def rungs(record: Record) -> Figure:
+    """Draw the communication that each rung leaves exposed, and the last round as a timeline."""
+    found, whole = problem.exposed(record), problem.timeline(record)
+    first, last = next(iter(found.values())), max(span.step for span in whole.spans)
+    figure, (top, bottom) = new_figure(2, 1, size=(10, 6.2))
+    ax = new_axes("Exposed communication", x="Of rung 1", xunit="%", ax=top)
     labels = [f"{rung}  ({1e3 * seconds:.0f} ms)" for rung, seconds in found.items()]
     bars(ax, labels, [100 * seconds / first for seconds in found.values()], value_format="{:.0f}")
-    _stamp(ax, record)
+    draw_timeline(whole.steps(last - 3, last), title="One round: the four rungs in turn", ax=bottom)
+    for panel in (top, bottom):
+        _stamp(panel, record)
     describe(ax, f"Exposed communication on rank 0, per step: {'; '.join(labels)}.")
-    return ax
+    return figure
 
 
 def latest(records: Sequence[Record], ax: Axes | None = None) -> Axes:
@@ -157,11 +165,10 @@ def latest(records: Sequence[Record], ax: Axes | None = None) -> Axes:
 
 
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw the experiment's picture: a late rank by call, and the rungs."""
-    found = by_case(records)
-    figure, (top, bottom) = new_figure(2, 1, size=(10, 7.5), title=problem.TITLE)
-    by_call(late_and_calm(found["late"]), found["late"], ax=top)
-    rungs(found["rungs"], ax=bottom)
+    """Draw the experiment's picture: what a late rank does to each call."""
+    late = by_case(records)["late"]
+    figure, (panel,) = new_figure(size=(10, 4.2), title=problem.TITLE)
+    by_call(late_and_calm(late), late, ax=panel)
     return figure
 
 
@@ -172,5 +179,5 @@ def late_and_calm(record: Record) -> dict[str, list[Timer]]:
 
 
 def _stamp(ax: Axes, record: Record) -> None:
-    rate = record.params.get("rate")
-    stamp(ax, record.tier, record.provenance, note=f"4 hosts, {rate}" if rate else "loopback")
+    note = f"4 hosts, {record.params['rate']}"
+    stamp(ax, record.tier, record.provenance, note=note)

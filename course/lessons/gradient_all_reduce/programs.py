@@ -51,8 +51,9 @@ def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:
     )
 
 
-def loss_of(model: nn.Module, step: int, *, picture: int = 32, batch: int = 4) -> torch.Tensor:
-    """Run forward on random pictures, others on each rank and in each step; return the loss."""
+def loss_of(model: nn.Module, step: int, *, picture: int = 32, batch: int = 2) -> torch.Tensor:
+    """Zero the gradients, run forward on other random pictures on each rank; return the loss."""
+    model.zero_grad(set_to_none=False)  # in place: gradients may live in buckets
     draw = torch.Generator().manual_seed(1000 * step + dist.get_rank())
     samples = torch.rand(batch, 3, picture, picture, generator=draw)
     return nn.functional.cross_entropy(model(samples), torch.arange(batch) % 10)
@@ -62,26 +63,12 @@ def train(late, steps=8):
     """Time each call of the thread's loop, with one rank late in every second step."""
     model, tracer = vgg11(), Tracer.aligned()
     for step in range(steps):
-        model.zero_grad()
         loss_of(model, step).backward()
         if dist.get_rank() == late and step % 2:
             time.sleep(0.1)  # late after backward
         for name, parameter in model.named_parameters():
             with tracer.collective(name):
                 dist.all_reduce(parameter.grad)
-        tracer.next_step()
-    return tracer.trace()
-
-
-def six_or_one(steps=12):
-    """Send the classifier's bytes in six calls, and in every second step in one."""
-    six = [torch.ones_like(p) for p in vgg11().classifier.parameters()]
-    one, tracer = buckets.flatten(six), Tracer.aligned()
-    for step in range(steps):
-        dist.barrier()
-        for number, tensor in enumerate([one] if step % 2 else six):
-            with tracer.collective(f"call {number}"):
-                dist.all_reduce(tensor)
         tracer.next_step()
     return tracer.trace()
 
@@ -137,13 +124,15 @@ class Buckets:
 class DuringBackward(Buckets):
     """Start each bucket's all_reduce while backward still runs."""
 
-    def gradient_is_ready(self, number):  # backward calls this, in its middle
+    def gradient_is_ready(self, number):
+        """Start every bucket that is complete, in the order of the plan on all ranks."""
         self.missing[number] -= 1
         while (k := len(self.works)) < len(self.flats) and self.missing[k] == 0:
             start = partial(dist.all_reduce, self.flats[k], async_op=True)
             self.works.append(self.tracer.launch(f"bucket {k}", start))
 
-    def finish(self):  # when backward is over
+    def finish(self):
+        """Wait for all buckets, when backward is over, and divide."""
         for work, flat in zip(self.works, self.flats, strict=True):
             work.wait()
             flat /= dist.get_world_size()
@@ -161,20 +150,18 @@ RUNGS = {
 """Ways to average, and their bytes per bucket."""
 
 
-def climb(overlapped=DuringBackward, cap=CAP, rounds=4, **size):
+def climb(overlapped=DuringBackward, cap=CAP, rounds=4, picture=64, batch=8):
     """Take the four rungs in turn, a step each, `rounds` times; compare the gradients."""
-    model, tracer = vgg11(), Tracer.aligned()
-    during_model = vgg11()
+    model, during_model, tracer = vgg11(), vgg11(), Tracer.aligned()
+    size = {"picture": picture, "batch": batch}
     during = overlapped(during_model, tracer, cap=cap)
     for step in range(rounds):
         for rung, limit in list(RUNGS.items())[:3]:
-            model.zero_grad()
             with tracer.span("backward", Kind.COMPUTE):
                 loss_of(model, step, **size).backward()
             gradients = [parameter.grad for parameter in model.parameters()]
             after_backward(gradients, tracer, cap if rung.startswith("3") else limit)
             tracer.next_step()
-        during_model.zero_grad(set_to_none=False)  # the gradients live in the buckets
         with tracer.span("backward", Kind.COMPUTE):
             loss_of(during_model, step, **size).backward()
         during.finish()

@@ -112,7 +112,7 @@ def shown(tree):
 
 
 def cells():
-    for path in [*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "solutions").glob("*.ipynb")]:
+    for path in [*(ROOT / "notebooks").rglob("*.ipynb"), *(ROOT / "solutions").glob("*.ipynb")]:
         notebook = json.loads(path.read_text())
         yield "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
 

@@ -80,7 +80,7 @@ def panel(ward: Ward) -> None:
         def act() -> None:
             verdict = ward.diagnose(suspects.value, reason.value.strip())
             add("confirmed" if verdict.right else "refuted", verdict.shown, verdict.text)
-            status.value = html.escape(verdict.text)
+            status.value = "Confirmed: see below." if verdict.right else "Refuted: see below."
             if verdict.right and ward.case.cure is not None:
                 source = html.escape(ward.fault())
                 mend = "This is at fault. Mend it in a cell of yours, then "

@@ -187,7 +187,7 @@ class Ward:
         )
         if right:
             count = len(self.asked)
-            text += f" You had asked {count} instrument{'s' * (count != 1)}; {PAR} are enough."
+            text += f" Asked before it: {count} instrument{'s' * (count != 1)}; {PAR} are enough."
         return Verdict(right, text, _shown(claim.instrument, seen, ""))
 
     def fault(self) -> str:
@@ -376,9 +376,9 @@ def _scheduler(seen: list) -> tuple[list, list]:
 
 def _wire(seen: list) -> tuple[list, list]:
     sent = wire.matrix([one["report"] for one in seen])
-    through = list(dict.fromkeys(name for one in seen for name in one["through"]))
+    through = list(dict.fromkeys(n for one in seen for n, sent in one["through"].items() if sent))
     rows = [
-        [i, *map(int, row), *(one["through"][name] for name in through)]
+        [i, *map(int, row), *(one["through"].get(name, 0) for name in through)]
         for i, (row, one) in enumerate(zip(sent, seen, strict=True))
     ]
     ranks = map(str, range(len(seen)))

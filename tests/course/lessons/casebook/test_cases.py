@@ -90,7 +90,7 @@ def test_a_diagnosis_is_answered_by_a_measurement_and_counted(ledger):
     ward.ask("wire meter")
     assert ward.asked == ["wire meter"]
     right = ward.diagnose("names", "two megabytes for 24 kB")
-    assert right.right and "You had asked 1 instrument; 3 are enough" in right.text
+    assert right.right and "Asked before it: 1 instrument; 3 are enough" in right.text
     assert "all_gather_object" in ward.fault() and "average(metrics)" in ward.fault()
     kept = ledger_file.load().kept["case.averages"]
     assert [key for key, _ in kept["tries"]] == ["calls", "names"] and kept["diagnosed"]

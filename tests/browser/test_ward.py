@@ -1,0 +1,62 @@
+"""A case of the ward as it is played in JupyterLab: ask, be refuted, diagnose, see the fault."""
+
+from pytest import importorskip, mark
+
+from course import notebooks
+from course.lessons.casebook.cases import CASES
+from tests.browser import lab
+from tests.course.samples import lesson
+
+pytestmark = [
+    mark.timeout(300),
+    mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
+]
+OPEN = """
+from course.lessons.casebook.cases import CASES
+from course.lessons.casebook.pictures import panel
+from course.lessons.casebook.programs import reduce_tensor
+from course.lessons.casebook.ward import Ward
+
+ward = Ward(CASES["averages"])
+panel(ward)
+"""
+
+
+def test_a_case_is_played_with_buttons(tmp_path):
+    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as playwright, lab.server(tmp_path) as address:
+        browser = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.FLAGS)
+        page = browser.new_page(viewport={"width": 1200, "height": 1800})
+        try:
+            play(page, tmp_path / "course", address)
+        finally:
+            lab.PICTURES.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=lab.PICTURES / "ward.png")
+            browser.close()
+
+
+def play(page, folder, address):
+    made = lesson(OPEN, "ward.treat(reduce_tensor)\nprint(ward.close())")
+    notebooks.write(notebooks.canonical(made), folder / "ward.ipynb")
+    notebook = lab.Notebook(page, address, "ward.ipynb")
+    notebook.run_commands("run-cell-and-select-next")
+    notebook.wait_until_idle()
+    panel, case = page.locator(".course-ward"), CASES["averages"]
+    right = case.suspects[case.culprit].says
+    assert case.ending.found not in page.inner_text("body")
+
+    panel.get_by_role("button", name="Commit").click()
+    panel.get_by_text("give a reason").wait_for(timeout=20_000)
+    panel.get_by_role("button", name="wire meter").click()
+    panel.get_by_text("Asked: wire meter.").wait_for(timeout=60_000)
+
+    for says, answer in ((case.suspects["calls"].says, "No."), (right, "Yes.")):
+        panel.get_by_label(says).check()
+        panel.get_by_label("Reason").fill("two megabytes for 24 kB")
+        panel.get_by_role("button", name="Commit").click()
+        panel.get_by_text(f"{answer} {says}").first.wait_for(timeout=60_000)
+    assert "all_gather_object" in panel.inner_text()
+    assert panel.locator("details").count() == 3, "what was seen stays"
+
+    notebook.run_from(1)
+    assert notebook.errors() == [] and "In production" in notebook.text()

@@ -21,8 +21,9 @@ RUN python -m venv /home/learner/venv \
     && pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
 COPY --chown=learner requirements.txt pyproject.toml README.md ./
 COPY --chown=learner labkit/__init__.py labkit/
+COPY --chown=learner course/__init__.py course/
 RUN pip install -r requirements.txt
 COPY --chown=learner . .
 
 EXPOSE 8888
-CMD ["python", "-m", "labkit", "start", "--no-browser", "--ip=0.0.0.0", "--port=8888"]
+CMD ["python", "-m", "course", "start", "--no-browser", "--ip=0.0.0.0", "--port=8888"]

@@ -31,6 +31,7 @@ CELL, BADGES = "hosted", "badges"
 """The ids of the two cells that `fronted` puts into a lesson."""
 FOLDED = "hide-cell"
 """The tag of a cell that JupyterLab and the reading edition show folded."""
+DISTRIBUTION = "labkit-distributed"
 NOT_ALONE = ("torch", "jupyterlab")
 """What a hosted notebook has in the version that fits it: `prepare` never installs these."""
 
@@ -49,7 +50,7 @@ if importlib.util.find_spec("labkit") is None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, "git+{address}"], check=True)
     importlib.invalidate_caches()
-    folder = Path(importlib.util.find_spec("labkit").origin).parent
+    folder = Path(importlib.util.find_spec("labkit").origin).parents[1]
     runpy.run_path(f"{{folder}}/course/hosted.py", run_name="__main__")"""
 _NOWHERE = """\
 # Where labkit is missing this says so. A copy that knows its address would install it.
@@ -134,10 +135,10 @@ def prepare() -> None:
 
 def missing() -> Iterator[str]:
     """Name the requirements of labkit that are not there, or older than it needs."""
-    for requirement in metadata.requires("labkit") or ():
+    for requirement in metadata.requires(DISTRIBUTION) or ():
         needed, _, condition = (part.strip() for part in requirement.partition(";"))
         name = _NAME.match(needed)[0]
-        if name in NOT_ALONE or "extra" in condition:
+        if name in (*NOT_ALONE, DISTRIBUTION) or re.search("test|edition", condition):
             continue
         if "sys_platform" in condition and sys.platform not in condition:
             continue

@@ -1,11 +1,18 @@
 """What the repository says of itself in several places agrees."""
 
+import itertools
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import yaml
+
+import labkit
+from course import hosted, start
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -29,11 +36,61 @@ def test_version_title_and_licence_agree():
     assert [a["name"] for a in CITATION["authors"]] == [c["name"] for c in ZENODO["creators"]]
 
 
+def test_labkit_alone_needs_torch_numpy_and_cloudpickle():
+    assert names(PROJECT["dependencies"]) == {"torch", "numpy", "cloudpickle"}
+    assert PROJECT["version"] == labkit.__version__
+    assert PROJECT["name"] == hosted.DISTRIBUTION
+
+
 def test_what_is_needed_is_pinned():
-    needed = names(PROJECT["dependencies"])
-    tested = names(PROJECT["optional-dependencies"]["test"])
-    assert needed | tested <= set(pins("requirements.txt"))
+    extras = PROJECT["optional-dependencies"]
+    needed = names(
+        PROJECT["dependencies"] + extras["fabric"] + extras["plots"] + extras["course"]
+    ) - {PROJECT["name"]}
+    assert needed | names(extras["test"]) <= set(pins("requirements.txt"))
     assert needed <= set(pins("binder/requirements.txt"))
+
+
+ALONE = """
+import sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Nothing())
+"""
+
+
+def test_ranks_start_where_nothing_else_is_installed(tmp_path):
+    """`sitecustomize` blocks in the script, in the fork server and in each rank."""
+    extras = PROJECT["optional-dependencies"].values()
+    blocked = names(itertools.chain(*extras)) - {"networkx", "jinja2"}  # torch brings these
+    (tmp_path / "sitecustomize.py").write_text(ALONE.format(blocked=blocked | {"IPython"}))
+    script = (
+        "import torch.distributed as dist\nfrom labkit import launch, time_calls, Tracer, wire\n"
+        "print(launch(lambda x, n=1: dist.get_rank() + x + n, 10, n=5, world_size=2))"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "[15, 16]\n", done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", "import matplotlib"],
+        env={"PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+    )
+    assert done.returncode != 0, "it blocks"
+
+
+def test_a_course_without_its_notebooks_says_what_it_needs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(start, "ROOT", tmp_path)
+    assert start.main(None) == 1
+    assert "clone" in capsys.readouterr().err
 
 
 def test_binder_installs_the_pinned_versions_and_no_test_packages():

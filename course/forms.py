@@ -183,7 +183,7 @@ def _question_form(
     fields = {"answer": _options(entry.options, entry.answer)} if entry.options else {}
     if not entry.options:
         value = "" if entry.answer is None else f"{entry.answer:g}"
-        fields["answer"] = _text("I expect", f"a number, in {entry.unit or '1'}", value=value)
+        fields["answer"] = _text("I expect", "a number", value=value)
     if "range" in also:
         fields["low"] = _text("at least", "80 % sure", value=_number(entry.low))
         fields["high"] = _text("at most", "80 % sure", value=_number(entry.high))

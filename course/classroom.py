@@ -1,15 +1,22 @@
-"""`python -m course class FILES...`: one HTML page from what the learners of a class handed in."""
+"""`python -m course class FILES...`: one HTML page from what the learners of a class handed in.
+
+With `--watch FOLDER` the page is written again whenever a hand-in comes in or changes, and a
+browser that shows it loads it again: for a room.
+"""
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from course import progress
+from course import forms, inventory, progress
+from course.ledger_file import Entry
 from course.progress import HandIn
 from labkit.logs.page import Page
 from labkit.measure.tables import Table
@@ -17,60 +24,145 @@ from labkit.measure.tables import Table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+EVERY = 3.0
+"""Seconds between two looks at a watched folder."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("files", nargs="+", type=Path, help="what the learners handed in (JSON)")
+    parser.add_argument("files", nargs="*", type=Path, help="what the learners handed in (JSON)")
     parser.add_argument("--out", type=Path, default=Path("class.html"), help="page to write")
+    parser.add_argument(
+        "--watch", type=Path, metavar="FOLDER", help="follow the hand-ins in a folder; Ctrl-C ends"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Write the page; return 0 unless no file could be read."""
+    if options.watch is None:
+        return _write(options.files, options.out)
+    seen = None
+    while True:
+        files = sorted(options.watch.glob("*.json"))
+        now = {path: path.stat().st_mtime_ns for path in files}
+        if now != seen and files:
+            _write(files, options.out, reload=True)
+        seen = now
+        time.sleep(EVERY)
+
+
+def _write(files: Iterable[Path], out: Path, *, reload: bool = False) -> int:
     hand_ins = []
-    for path in options.files:
+    for path in files:
         try:
             hand_ins.append(progress.load(path))
         except ValueError as error:
             print(f"left out: {error}", file=sys.stderr)
     if not hand_ins:
+        print("no hand-in could be read", file=sys.stderr)
         return 1
-    options.out.write_text(str(page(hand_ins)), encoding="utf-8")
-    print(f"{len(hand_ins)} hand-ins: {options.out}")
+    text = str(page(hand_ins))
+    if reload:
+        refresh = f'<head><meta http-equiv="refresh" content="{2 * EVERY:g}">'
+        text = text.replace("<head>", refresh, 1)
+    out.write_text(text, encoding="utf-8")
+    print(f"{len(hand_ins)} hand-ins: {out}")
     return 0
 
 
 def page(hand_ins: Sequence[HandIn]) -> Page:
-    """Build the page: predictions, machines, exercises."""
-    result = Page(f"A class of {len(hand_ins)}: predictions, machines, exercises")
-    result.heading("What was predicted, and what came")
+    """Build the page: inventory, votes, predictions, games, and how far people came."""
+    result = Page(f"A class of {len(hand_ins)}")
+    _add_inventory(result, hand_ins)
     entries = [entry for hand_in in hand_ins for entry in hand_in.entries]
-    questions = {entry.key: entry.question for entry in entries}
-    for key in sorted(questions):
-        pairs = [(e.answer, e.measured) for e in entries if e.key == key and e.counts]
-        if pairs:
-            result.picture(draw_predictions(questions[key], pairs))
-    result.heading("The machines")
-    figures = [
-        (hand_in.machine, hand_in.passport["alpha"], hand_in.passport["beta"])
-        for hand_in in hand_ins
-        if hand_in.passport.get("alpha", 0) > 1e-12 and hand_in.passport.get("beta", 0) > 1e-18
-    ]
-    if figures:
-        result.picture(draw_machines(figures))
-    result.text(f"{len(figures)} of {len(hand_ins)} machines have a passport (lesson 00).")
+    questions: dict[str, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.key):
+        questions.setdefault(entry.key, []).append(entry)
+    result.heading("Votes, before the result and after it")
+    for key, given in questions.items():
+        if any(entry.options and entry.committed for entry in given):
+            result.table(_votes(key, given))
+    result.heading("What was predicted, and what came")
+    for given in questions.values():
+        if pairs := [(entry.answer, entry.measured) for entry in given if entry.counts]:
+            result.picture(draw_predictions(given[0].question, pairs))
+    result.heading("Games and cases")
+    names = sorted({name for hand_in in hand_ins for name in hand_in.games})
+    rows = [_game(name, [h.games[name] for h in hand_ins if name in h.games]) for name in names]
+    result.table(Table(["game or case", "played", "solved", "instruments asked, median"], rows))
     result.heading("How far people came")
     for title, lists in (
         ("lesson run to its end", [hand_in.finished for hand_in in hand_ins]),
         ("exercise passed", [hand_in.passed for hand_in in hand_ins]),
+        ("stopped at the question", [[h.stopped] for h in hand_ins if h.stopped]),
+        ("skipped", [[e.key for e in h.entries if e.skipped] for h in hand_ins]),
     ):
         counts = Counter(number for numbers in lists for number in set(numbers))
         rows = [(n, counts[n], f"{counts[n] / len(hand_ins):.0%}") for n in sorted(counts)]
         result.table(Table([title, "learners", "of the class"], rows))
+    machines = Counter(hand_in.machine for hand_in in hand_ins)
+    result.table(Table(["machine", "learners"], machines.most_common()))
     if named := [hand_in for hand_in in hand_ins if hand_in.name]:
         result.heading("By name, of those who gave one")
         rows = [(h.name, len(h.finished), ", ".join(h.passed)) for h in named]
         result.table(Table(["name", "lessons", "exercises passed"], sorted(rows)))
     return result
+
+
+def _add_inventory(result: Page, hand_ins: Sequence[HandIn]) -> None:
+    """Add the share of right answers to each question, and the class's normalized gain."""
+    known = [inventory.outcome(hand_in.answers) for hand_in in hand_ins]
+    rows, both = [], []
+    for name in inventory.questions():
+        answers = [outcome[name] for outcome in known if name in outcome]
+        before, after = ([a[form] for a in answers if form in a] for form in inventory.FORMS)
+        pairs = [(a["before"], a["after"]) for a in answers if len(a) == 2]
+        both += pairs
+        rows.append([name, _share(before), _share(after), _gain(pairs), len(pairs)])
+    if not any(known):
+        return
+    result.heading("The inventory")
+    result.text(
+        "Right answers, and the normalized gain of those who answered both forms: what was won of "
+        f"what could be won. All questions together: {_gain(both)}."
+    )
+    columns = ["misconception", "right before", "right after", "gain", "answered both"]
+    result.table(Table(columns, rows))
+
+
+def _votes(key: str, given: Sequence[Entry]) -> Table:
+    options = next(entry.options for entry in given if entry.options)
+    supported = next((entry.measured for entry in given if entry.measured), "")
+    before = Counter(entry.answer for entry in given if entry.committed)
+    after = Counter(entry.after or entry.answer for entry in given if entry.committed)
+    right = [(e.right, (e.after or e.answer) == e.measured) for e in given if e.right is not None]
+    rows = [
+        [text, before[letter], after[letter], "the evidence" if letter == supported else ""]
+        for letter, text in zip(forms.LETTERS, forms.lettered(options), strict=False)
+    ]
+    title = f"{key}: {given[0].question} Gain: {_gain(right)}."
+    return Table(["option", "before", "after", ""], rows, title)
+
+
+def _game(name: str, played: Sequence[dict]) -> list:
+    asked = [one["asked"] for one in played if isinstance(one.get("asked"), int)]
+    solved = sum(bool(one.get("diagnosed")) for one in played)
+    case = name.startswith("case.")
+    middle = f"{statistics.median(asked):g}" if asked else ""
+    return [name.removeprefix("case."), len(played), solved if case else "", middle]
+
+
+def _share(right: Sequence[bool]) -> str:
+    return f"{sum(right) / len(right):.0%}" if right else "–"
+
+
+def _gain(pairs: Sequence[tuple[bool, bool]]) -> str:
+    """Return the normalized gain of pairs of before and after, in words."""
+    if not pairs:
+        return "–"
+    before, after = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    gain = inventory.gain(before, after)
+    return "all knew it" if gain is None else f"{gain:+.2f}"
 
 
 def draw_predictions(question: str, pairs: Sequence[tuple[float, float]]) -> Axes:
@@ -103,29 +195,5 @@ def draw_predictions(question: str, pairs: Sequence[tuple[float, float]]) -> Axe
         table=Table(
             ["prediction / measurement", "learners"], list(zip(names, counts, strict=True))
         ),
-    )
-    return ax
-
-
-def draw_machines(figures: Sequence[tuple[str, float, float]]) -> Axes:
-    """Draw alpha against bandwidth for each `(machine, alpha in seconds, beta in s per byte)`."""
-    from labkit.show import plots
-
-    ax = plots.new_axes(
-        "The machines of this class", x="Latency alpha", xunit="µs", y="Bandwidth 1 / beta",
-        yunit="GB/s", xscale="log", yscale="log",
-    )  # fmt: skip
-    rows = [(name, alpha * 1e6, 1e-9 / beta) for name, alpha, beta in figures]
-    kinds = list(dict.fromkeys(name for name, _, _ in rows))
-    for series, kind in enumerate(kinds):
-        look = plots.style(series)
-        mine = [figures for name, *figures in rows if name == kind]
-        ax.plot(*zip(*mine, strict=True), look.marker, color=look.color, alpha=0.75, label=kind)
-    if 0 < len(kinds) <= len(plots.STYLES):
-        ax.legend(frameon=False, fontsize=8)
-    plots.describe(
-        ax,
-        f"{len(rows)} machines of {len(kinds)} kinds.",
-        table=Table(["machine", "alpha [µs]", "bandwidth [GB/s]"], rows),
     )
     return ax

@@ -71,6 +71,7 @@ def show_quiz(
     solution: str,
     *,
     code: str,
+    heading: str = "Warm-up.",
 ) -> None:
     """Display a question that has a right answer, with the solution folded.
 
@@ -80,6 +81,7 @@ def show_quiz(
         answered: Gets the letter that was chosen; returns what to say.
         solution: What stands in the fold where there are no widgets.
         code: How to answer in code.
+        heading: What stands before the question.
     """
     listed = [f"  {option}" for option in lettered(options)]
     plain = "\n".join([question, *listed, f"In code: {code}"])
@@ -91,10 +93,14 @@ def show_quiz(
     from labkit.show import widgets
 
     static = (
-        f'<div class="course-quiz" style="{_BOX}"><b>Warm-up.</b> {html.escape(question)}'
+        f'<div class="course-quiz" style="{_BOX}"><b>{heading}</b> {html.escape(question)}'
         f'<ol type="a">{items}</ol>{fold}</div>'
     )
-    box = None if _reading() else _quiz_form(question, options, answered)
+    box = (
+        None
+        if _reading()
+        else _quiz_form(f"<b>{heading}</b> {html.escape(question)}", options, answered)
+    )
     widgets.display(box, static=static, plain=plain)
 
 
@@ -233,10 +239,10 @@ def _question_form(
     return _boxed(rows, "course-question-form")
 
 
-def _quiz_form(question: str, options: Sequence[str], answered: Callable[[str], str]) -> Any:
+def _quiz_form(asked: str, options: Sequence[str], answered: Callable[[str], str]) -> Any:
     import ipywidgets
 
-    heading = ipywidgets.HTML(f"<b>Warm-up.</b> {html.escape(question)}")
+    heading = ipywidgets.HTML(asked)
     choice, state = _options(options, None), ipywidgets.HTML()
     button = ipywidgets.Button(description="Answer", button_style="primary")
     button.tooltip = "Answer; then the reason unfolds"

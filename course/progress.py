@@ -1,6 +1,6 @@
-"""`python -m course progress`: lessons run, exercises passed, predictions made; and the hand-in.
+"""`python -m course progress`: what was done, what is due, what is still believed; and the hand-in.
 
-A hand-in holds predictions, exercises passed and the machine's passport, and nothing else: no name
+A hand-in holds answers, exercises passed, games and the kind of machine, and nothing else: no name
 unless the learner types one, no paths, no host name. It is a small JSON file that one can read
 before sending it.
 """
@@ -9,39 +9,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
+import re
 import statistics
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course import catalogue, exercises, ledger_file
+from course import catalogue, exercises, forms, inventory, ledger, ledger_file
 from course.catalogue import ROOT
-from course.ledger_file import Entry
+from course.ledger_file import Answer, Book, Entry
 from labkit.measure import untrusted
 from labkit.ranks.machine import Machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-VERSION = 1
+VERSION = 2
 """Of hand-ins."""
-_ENTRY = {
-    **{name: untrusted.text() for name in ("key", "question", "unit", "tier")},
-    **dict.fromkeys(("predicted", "model", "measured"), untrusted.FIGURE),
-    "late": untrusted.BOOLEAN,
-}
-_HAND_IN = untrusted.fields(
-    {
-        "version": untrusted.anything,
-        "name": untrusted.text(80),
-        "machine": untrusted.text(),
-        "passport": untrusted.mapping(untrusted.NUMBER, most=20),
-        "passed": untrusted.array(untrusted.text(12), most=1000),
-        "finished": untrusted.array(untrusted.text(12), most=1000),
-        "entries": untrusted.array(untrusted.fields(_ENTRY), most=500),
-    }
-)
+DAYS = (1, 3, 7)
+"""A warm-up comes back so many days after its lesson, and after each right answer in a row."""
+GAMES = re.compile(r"00\.game|case\..+")
+"""What lessons keep of games and cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +61,19 @@ class Progress:
 
     steps: tuple[LessonProgress, ...]
     entries: tuple[Entry, ...]
+    due: tuple[str, ...] = ()
+    """Keys of the warm-ups that are due."""
+    missed: tuple[str, ...] = ()
+    """Misconceptions that the second form of the inventory still showed."""
 
     def __str__(self) -> str:
-        made = sum(entry.committed for entry in self.entries)
         lines = [*map(str, self.steps), ""]
+        if self.due:
+            asked = ", ".join(f'warmup("{key}")' for key in self.due)
+            lines += [f"due, in any notebook after `from course.ledger import warmup`: {asked}", ""]
+        votes = [entry for entry in self.entries if entry.right is not None]
+        made = sum(entry.committed for entry in self.entries if not entry.options)
+        lines.append(f"votes: {len(votes)} decided, {sum(vote.right for vote in votes)} right")
         lines.append(f"predictions: {made} made, {len(self.counted)} of them count")
         for entry in self.counted:
             side = "above" if entry.answer > entry.measured else "below"
@@ -84,6 +83,17 @@ class Progress:
             )
         if self.typical_miss is not None:
             lines.append(f"half of them are within a factor of {self.typical_miss:.2f}")
+        if ranges := [entry.inside for entry in self.entries if entry.inside is not None]:
+            lines.append(f"{sum(ranges)} of {len(ranges)} results lie in your 80 % ranges")
+        held = [
+            f"  {entry.key}: {forms.answer_of(entry, 'after' if entry.after else 'answer')}; the "
+            f"evidence: {forms.answer_of(entry, 'measured')}"
+            for entry in self.entries
+            if entry.held
+        ]
+        held += [f"  the inventory: {misconception}" for misconception in self.missed]
+        if held:
+            lines += ["", "your last answer and the evidence differ:", *held]
         return "\n".join(lines)
 
     @property
@@ -108,7 +118,30 @@ def here(course: Path = ROOT) -> Progress:
         passed = tuple(number for number in numbers if number in book.passed)
         done = lesson.number in book.finished
         steps.append(LessonProgress(lesson.number, lesson.title, done, numbers, passed))
-    return Progress(tuple(steps), tuple(book.entries.values()))
+    known = inventory.outcome(book.answers)
+    missed = [name for name, right in known.items() if right.get("after") is False]
+    due = due_warmups(book, ledger.warmups(), now=datetime.now(UTC))
+    return Progress(tuple(steps), tuple(book.entries.values()), tuple(due), tuple(missed))
+
+
+def due_warmups(book: Book, known: Iterable[str], *, now: datetime) -> list[str]:
+    """Name the warm-ups that are due, of lessons that were run to their end or asked before.
+
+    The first comes a day after the lesson, the next three days and a week after the right answer
+    before; a wrong answer starts over. After three right ones in a row it does not come back.
+    """
+    due = []
+    for key in known:
+        given = [answer for answer in book.answers if answer.key == key]
+        start = given[-1].at if given else book.finished.get(key.partition(".")[0])
+        rights = 0
+        for answer in given:
+            rights = rights + 1 if answer.right else 0
+        if start is None or rights >= len(DAYS):
+            continue
+        if now - datetime.fromisoformat(start) >= timedelta(days=DAYS[rights]):
+            due.append(key)
+    return due
 
 
 def draw(progress: Progress, *, ax: Axes | None = None) -> Axes:
@@ -163,24 +196,29 @@ class HandIn:
     """As typed; empty for anonymous."""
     machine: str
     """CPU model and number of cores."""
-    passport: dict[str, float]
-    """The figures of lesson 00: `alpha`, `beta`, ... in seconds and bytes; empty without it."""
     passed: tuple[str, ...]
     finished: tuple[str, ...]
+    stopped: str
+    """The question that was asked last and has no result yet; empty without one."""
     entries: tuple[Entry, ...]
+    answers: tuple[Answer, ...]
+    """To warm-ups and the inventory."""
+    games: dict[str, dict[str, Any]]
+    """What was kept of games and cases, by name."""
 
 
 def hand_in(name: str = "") -> HandIn:
     """Collect the hand-in from this machine's ledger."""
     book, machine = ledger_file.load(), Machine.here()
-    kept = book.kept.get("passport", {})
     return HandIn(
         name=name[:80],
         machine=f"{machine.cpu_model}, {machine.cores:g} CPUs",
-        passport={key: float(value) for key, value in kept.items() if _is_figure(value)},
         passed=tuple(sorted(book.passed)),
         finished=tuple(sorted(book.finished)),
+        stopped=book.last,
         entries=tuple(book.entries.values()),
+        answers=tuple(book.answers),
+        games={key: values for key, values in book.kept.items() if GAMES.fullmatch(key)},
     )
 
 
@@ -199,8 +237,11 @@ def load(path: Path) -> HandIn:
     document = untrusted.load(path, what="hand-in of this course", versions={VERSION: _HAND_IN})
     del document["version"]
     lists = {name: tuple(document.pop(name)) for name in ("passed", "finished")}
-    entries = tuple(Entry(**entry) for entry in document.pop("entries"))
-    return HandIn(**document, **lists, entries=entries)
+    entries = tuple(
+        Entry(**entry | {"options": tuple(entry["options"])}) for entry in document.pop("entries")
+    )
+    answers = tuple(Answer(**answer) for answer in document.pop("answers"))
+    return HandIn(**document, **lists, entries=entries, answers=answers)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -220,5 +261,47 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _answer(value: Any, place: str) -> None:
+    """Check what a prediction, a vote or a result may be: a figure, a letter, or nothing."""
+    (untrusted.one_of(forms.LETTERS) if isinstance(value, str) else untrusted.FIGURE)(value, place)
+
+
+def _game_value(value: Any, place: str) -> None:
+    """Check what games keep: a figure, a truth, or a short text."""
+    if isinstance(value, str):
+        untrusted.text(200)(value, place)
+    elif not isinstance(value, bool):
+        untrusted.FIGURE(value, place)
+
+
+_ENTRY = {
+    "key": untrusted.text(60),
+    "question": untrusted.text(500),
+    "unit": untrusted.text(40),
+    "options": untrusted.array(untrusted.text(), most=len(forms.LETTERS)),
+    **dict.fromkeys(("answer", "after", "measured"), _answer),
+    **dict.fromkeys(("low", "high", "model"), untrusted.FIGURE),
+    "reason": untrusted.text(500),
+    "skipped": untrusted.BOOLEAN,
+    "tier": untrusted.text(60),
+    "because": untrusted.text(500),
+}
+_GIVEN = {
+    "key": untrusted.text(60),
+    "letter": untrusted.one_of(forms.LETTERS),
+    "right": untrusted.BOOLEAN,
+    "at": untrusted.text(40),
+}
+_HAND_IN = untrusted.fields(
+    {
+        "version": untrusted.anything,
+        "name": untrusted.text(80),
+        "machine": untrusted.text(),
+        "passed": untrusted.array(untrusted.text(12), most=1000),
+        "finished": untrusted.array(untrusted.text(12), most=1000),
+        "stopped": untrusted.text(60),
+        "entries": untrusted.array(untrusted.fields(_ENTRY), most=500),
+        "answers": untrusted.array(untrusted.fields(_GIVEN), most=5000),
+        "games": untrusted.mapping(untrusted.mapping(_game_value, most=50), most=200),
+    }
+)

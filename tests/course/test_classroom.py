@@ -3,50 +3,75 @@ import re
 
 from pytest import fixture
 
-from course import classroom, ledger, progress
+from course import classroom, inventory, ledger, progress
 from course.__main__ import main
 from labkit.show.alt_text import tables_of
 
 
 @fixture(autouse=True)
 def book(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.jsonl"))
 
 
-def learner(number, folder):
+def learner(number, folder, monkeypatch):
     """Somebody's hand-in: a synthetic one."""
+    monkeypatch.setenv("LABKIT_LEDGER", str(folder / f"ledger-{number}.jsonl"))
     draw = random.Random(number)
     ledger.predict("01.slope", "How much per <pair>?", "µs", value=draw.lognormvariate(4, 1))
     ledger.reconcile("01.slope", 100.0 * draw.uniform(0.8, 1.2), tier="MEASURED")
-    ledger.keep("passport", {"alpha": draw.uniform(1e-5, 5e-5), "beta": draw.uniform(2e-10, 1e-9)})
+    for answer in "ab" if number % 3 else "bb":  # two of three change their minds
+        ledger.choose("02.cause", "Why?", ["the bytes", "a late rank"], answer=answer)
+        ledger.reconcile("02.cause", "b", tier="RECORDED")
+    ledger.choose("03.cause", "Where do you stop?", ["here", "there"], answer="a")
+    inventory.inventory("before", answers="abababababab")
+    inventory.inventory("after", answers="adcacdbdbacd")  # all right
+    ledger.keep("case.stall", {"asked": 2 + number % 2, "diagnosed": number % 2 == 0})
     ledger.passed("1.1")
     made = progress.hand_in(name="Ada <b>" if number == 0 else "")
     return progress.save(made, folder / f"{number}.json")
 
 
-def test_a_class_of_thirty_becomes_one_page(tmp_path, monkeypatch, capsys):
-    files = []
-    for number in range(30):
-        monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / f"ledger-{number}.json"))
-        files.append(str(learner(number, tmp_path)))
+def test_a_class_becomes_one_page(tmp_path, monkeypatch, capsys):
+    files = [str(learner(number, tmp_path, monkeypatch)) for number in range(6)]
     out = tmp_path / "class.html"
-    (tmp_path / "bad.json").write_text('{"version": 1}')
+    (tmp_path / "bad.json").write_text('{"version": 2}')
     assert main(["class", *files, str(tmp_path / "bad.json"), "--out", str(out)]) == 0
     assert "bad.json is no hand-in" in capsys.readouterr().err
     page = out.read_text()
-    assert "A class of 30" in page
+    assert "A class of 6" in page
     assert "How much per &lt;pair&gt;?" in page and "Ada &lt;b&gt;" in page
-    assert page.count("<img ") == 2 and "30 machines of" in page
+    assert page.count("<img ") == 1
+    assert "Gain: +1.00" in page and "a) the bytes" in page
+    assert "All questions together: +1.00" in page
+    assert re.search(r"stall</td>\s*<td[^>]*>6</td>\s*<td[^>]*>3</td>\s*<td[^>]*>2.5", page)
+    assert "03.cause" in page, "where people stopped"
     assert not re.search(r'(src|href)="http', page), "nothing from the network"
 
 
-def test_the_histogram_counts_everybody_once():
-    pairs = [(100, 100), (120, 100), (200, 100), (25, 100), (1e9, 1.0), (1e-9, 1.0)]
-    (table,) = tables_of(classroom.draw_predictions("?", pairs))
-    counts = {name: count for name, count in table.rows if count}
-    assert counts == {"right size": 2, "2×": 1, "1/4": 1, "128×": 1, "1/128": 1}
+def test_a_watched_folder_is_written_again_when_something_comes(tmp_path, monkeypatch):
+    folder, out, looks = tmp_path / "in", tmp_path / "class.html", []
+    folder.mkdir()
+
+    def sleep(_):
+        looks.append(out.read_text() if out.exists() else "")
+        if len(looks) > 2:
+            raise KeyboardInterrupt
+        learner(len(looks), folder, monkeypatch)
+
+    monkeypatch.setattr(classroom.time, "sleep", sleep)
+    try:
+        main(["class", "--watch", str(folder), "--out", str(out)])
+    except KeyboardInterrupt:
+        assert looks[0] == "" and "A class of 1" in looks[1] and "A class of 2" in looks[2]
+        assert 'http-equiv="refresh"' in looks[2]
 
 
-def test_an_empty_class_is_a_page_too():
-    nobody = progress.HandIn("", "m", {}, (), (), ())
-    assert "0 of 1 machines" in str(classroom.page([nobody]))
+def test_without_a_file_that_can_be_read_there_is_no_page(tmp_path):
+    (tmp_path / "bad.json").write_text("{")
+    assert main(["class", str(tmp_path / "bad.json"), "--out", str(tmp_path / "c.html")]) == 1
+    assert not (tmp_path / "c.html").exists()
+
+
+def test_histograms_count_everybody_and_cut_off_what_is_far():
+    ax = classroom.draw_predictions("?", [(1, 1), (2, 1), (1, 4), (1e9, 1)])
+    assert sum(count for _, count in tables_of(ax)[0].rows) == 4

@@ -1,11 +1,16 @@
 import json
+import socket
+from datetime import UTC, datetime, timedelta
 
-from pytest import approx, fixture, raises
+from pytest import approx, fixture, mark, raises
 
-from course import exercises, ledger, notebooks, progress
+from course import exercises, inventory, ledger, notebooks, progress
 from course.__main__ import main
+from course.ledger_file import Answer, Book
 from labkit.show import alt_text
 from tests.course.samples import solutions
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @fixture(autouse=True)
@@ -62,31 +67,79 @@ def test_every_lesson_says_that_it_was_run_to_its_end():
         assert f'finished("{path.stem[:2]}")' in code, path.name
 
 
+def test_warm_ups_come_back_after_a_day_three_and_a_week():
+    def due(*answers, days, finished=True):
+        book = Book(finished={"00": at(0)} if finished else {})
+        book.answers = [Answer("00.a", "a", right, at(day)) for day, right in answers]
+        return progress.due_warmups(book, ["00.a"], now=START + timedelta(days=days))
+
+    def at(day):
+        return (START + timedelta(days=day)).isoformat()
+
+    assert due(days=9, finished=False) == [], "not there yet"
+    assert due(days=0.5) == [] and due(days=1) == ["00.a"]
+    assert due((1, True), days=3) == [] and due((1, True), days=4) == ["00.a"]
+    assert due((1, True), (4, True), days=10) == []
+    assert due((1, True), (4, True), days=11) == ["00.a"]
+    assert due((1, True), (4, False), days=5) == ["00.a"], "a wrong answer starts over"
+    assert due((1, True), (4, True), (11, True), days=99) == []
+
+
+def test_what_the_evidence_refutes_is_held_until_a_vote_says_otherwise(course):
+    options = ["the network", "a late rank"]
+    ledger.choose("02.cause", "Why?", options, answer="a")
+    ledger.reconcile("02.cause", "b", tier="RECORDED")
+    told = str(progress.here(course))
+    assert "a) the network; the evidence: b) a late rank" in told
+    ledger.choose("02.cause", "Why?", options, answer="b")
+    assert "the evidence:" not in str(progress.here(course))
+
+
+def test_the_inventory_is_told_only_after_its_second_form(course):
+    inventory.inventory("before", answers="a" * 12)
+    assert "the inventory" not in str(progress.here(course))
+    inventory.inventory("after", answers="b" * 12)
+    assert "the inventory: the timer is the transfer" in str(progress.here(course))
+
+
 def handed_in(folder):
-    ledger.predict("01.slope", "How much per <pair>?", "µs", value=50)
+    ledger.predict("01.slope", "How much per <pair>?", "µs", value=50, low=20, high=90)
     ledger.reconcile("01.slope", 100.0, tier="MEASURED")
-    ledger.keep("passport", {"alpha": 2e-5, "beta": 3e-10})
+    ledger.choose("01.cause", "Why?", ["x", "y"], answer="a", reason="so it is")
+    ledger.keep("passport", {"alpha": 2e-5})
+    ledger.keep("case.stall", {"asked": 3, "diagnosed": True})
+    inventory.inventory("before", answers="c" * 12)
     ledger.passed("1.1")
     return progress.save(progress.hand_in(), folder / "mine.json")
 
 
-def test_a_hand_in_holds_no_name_or_path_that_was_not_typed(tmp_path):
-    text = handed_in(tmp_path).read_text()
-    document = json.loads(text)
-    assert document["name"] == "" and str(tmp_path) not in text
-    assert progress.load(tmp_path / "mine.json").entries[0].counts
+def test_a_hand_in_holds_what_was_answered_and_no_name_or_path_that_was_not_typed(tmp_path):
+    path = handed_in(tmp_path)
+    text = path.read_text()
+    assert "alpha" not in text and str(tmp_path) not in text and socket.gethostname() not in text
+    read = progress.load(path)
+    assert read == progress.hand_in()
+    assert read.stopped == "01.cause" and read.name == "" and list(read.games) == ["case.stall"]
+    assert read.entries[0].low == 20 and read.entries[1].reason == "so it is"
 
 
-def test_a_hand_in_that_somebody_tampered_with_is_refused(tmp_path):
-    document = json.loads(handed_in(tmp_path).read_text())
-    for damage in ({"version": 2}, {"passport": {"alpha": "x"}}, {"entries": [{}]}, {"passed": 1}):
-        path = tmp_path / "bad.json"
-        path.write_text(json.dumps(document | damage))
-        with raises(ValueError, match=r"bad\.json is no hand-in"):
-            progress.load(path)
+@mark.parametrize(
+    "change",
+    [
+        {"version": 9}, {"name": "x" * 81}, {"answers": [{"key": "a"}]},
+        {"games": {"a": {"b": []}}}, {"entries": [{"key": "a\nb"}]}, {"passed": "1.1"},
+        {"surprise": 1},
+    ],
+)  # fmt: skip
+def test_a_hand_in_that_is_none_is_refused_in_one_line(tmp_path, change):
+    path = handed_in(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with raises(ValueError, match=r"mine\.json is no hand-in of this course: ") as caught:
+        progress.load(path)
+    assert "\n" not in str(caught.value)
 
 
-def test_progress_writes_the_hand_in(tmp_path, capsys):
-    out = tmp_path / "mine.json"
+def test_the_command_prints_and_hands_in(tmp_path, capsys):
+    out = tmp_path / "out.json"
     assert main(["progress", "--hand-in", str(out), "--name", "Ada"]) == 0
-    assert progress.load(out).name == "Ada"
+    assert "kept in" in capsys.readouterr().out and progress.load(out).name == "Ada"

@@ -1,0 +1,34 @@
+from pytest import approx, fixture
+
+from course import forms, inventory, ledger_file
+
+
+@fixture(autouse=True)
+def book(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.jsonl"))
+
+
+def test_twelve_misconceptions_have_two_forms_each_and_no_letter_is_favoured():
+    asked = inventory.questions()
+    assert len(asked) == 12
+    rights = [both[form].right for both in asked.values() for form in inventory.FORMS]
+    assert {rights.count(place) for place in range(4)} == {6}
+    for both in asked.values():
+        assert both["before"].question != both["after"].question
+        for question in both.values():
+            assert len(set(question.options)) == 4
+
+
+def test_the_first_answer_counts_and_nothing_is_told(capsys):
+    right = [forms.LETTERS[both["before"].right] for both in inventory.questions().values()]
+    inventory.inventory("before", answers="".join(right))
+    inventory.inventory("before", answers="a" * 12)
+    told = capsys.readouterr().out
+    assert "Noted already" in told and "right" not in told.lower()
+    known = inventory.outcome(ledger_file.load().answers)
+    assert len(known) == 12 and all(one == {"before": True} for one in known.values())
+
+
+def test_the_gain_is_what_was_won_of_what_could_be_won():
+    assert inventory.gain(0.5, 0.75) == approx(0.5)
+    assert inventory.gain(1.0, 1.0) is None

@@ -16,7 +16,7 @@ from labkit.measure.records import Tier
 LESSONS, SOLUTIONS, EXERCISES, PICTURES = "notebooks", "solutions", "exercises", "pictures"
 DEEPER = "deeper"
 """In the lessons' folder: what nobody needs for the next lesson."""
-UNNUMBERED = ("gpus", "workshop_two_hours")
+UNNUMBERED = ("gpus", "inventory", "workshop_two_hours")
 """Notebooks that are no lesson of their own."""
 CALM = 0.1
 """CPUs that other programs may use while a run is recorded."""

@@ -3,7 +3,7 @@
 What is wrong is said in one line without control characters, so that a reader can leave one file
 out and go on with the others. A check is a function of a value and of its place in the document:
 
-    PERSON = fields({"name": text(80), "ages": array(NUMBER)}, optional=("ages",))
+    PERSON = fields({"name": text(80), "ages": array(number())}, optional=("ages",))
     PERSON({"name": "Ada"}, "")     # nothing is wrong
     PERSON({"name": 3}, "")         # ValueError: name: no text
 """
@@ -102,7 +102,6 @@ def anything(value: Any, place: str) -> None:
     """Check nothing: whoever uses the value does."""
 
 
-NUMBER = number()
 FIGURE = number(missing=True)
 BOOLEAN = one_of((True, False))
 

@@ -1,6 +1,9 @@
-"""The cases: what was reported, the program that shows it here, the suspects, the end."""
+"""The cases: what was reported, the program that shows it here, the suspects."""
 
+import json
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from course import ledger_file, published
 from course.lessons.casebook import on_links, programs
@@ -9,6 +12,8 @@ from course.lessons.casebook.ward import Case, Ending, Suspect
 from labkit.fabric.fabric import Fabric
 
 REPORTED = published.load("casebook")
+_TEXTS = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
+"""Of each case its title, lesson, story, how a fix is called, and the end."""
 MEGABYTE = 1e6
 
 
@@ -29,6 +34,12 @@ def straggler(phase: str, says: str = "One rank comes late.") -> Suspect:
     return Suspect(says, "per-rank timers", partial(read.late, phase=phase), 50, look)
 
 
+def _case(name: str, **played: Any) -> Case:
+    text = dict(_TEXTS[name])
+    ending, symptom = Ending(**text.pop("ending")), tuple(text.pop("symptom"))
+    return Case(name=name, **text, ending=ending, symptom=symptom, **played)
+
+
 def aggregate(seen: list) -> float:
     """Return the sum of what the pairs call their bandwidth, as a multiple of the wire's.
 
@@ -40,18 +51,11 @@ def aggregate(seen: list) -> float:
 
 
 _ALL = (
-    Case(
-        name="first-sum",
-        lesson="00",
-        title="The first all_reduce takes twelve minutes",
-        symptom=("connect",),
-        story="A ring of 644 GPUs. With 128 ranks the first all_reduce takes 145 s, with 256 ranks "
-        "298 s, with 644 ranks 742 s; all later ones are fast. Here: 12 ranks, and a sleep of "
-        "10 ms stands for what the network card needs to set up one connection.",
+    _case(
+        "first-sum",
         program=programs.connections,
         fault=programs.by_rank,
         cure=programs.by_xor,
-        fix="order(peers) -> the same peers, in the order in which this rank connects to them",
         phase="connect",
         world_size=12,
         par=2.0,
@@ -67,26 +71,12 @@ _ALL = (
             "network": heavy(says="The network is slow: much data has to move."),
             "cpu": starved(),
         },
-        ending=Ending(
-            "Connecting needs both ranks at once. In rank order the pair (1, 2) waits for (0, 1), "
-            "(2, 3) for (1, 2), and so on; by XOR distance every pair is its own first or second.",
-            "why one connection took their cards 1.2 s.",
-            "py-spy on two ranks far apart: both in the connect call, for other peers",
-            "the time does not grow with the world size: then it is a single slow peer",
-        ),
     ),
-    Case(
-        name="start-up",
-        lesson="05b",
-        title="Groups that take longer on every larger cluster",
-        symptom=("groups",),
-        story="Three process groups per rank take 0.12 s on 4 ranks and 2.87 s on 128: gloo, one "
-        "host, measured by the author of a change to PyTorch. Here: a group for each pair of "
-        "neighbours among twelve ranks.",
+    _case(
+        "start-up",
         program=programs.groups,
         fault=programs.one_by_one,
         cure=programs.local_groups,
-        fix="make(members) -> the groups of this rank; `members` lists the ranks of every group",
         phase="make groups",
         world_size=12,
         par=2.0,
@@ -102,26 +92,12 @@ _ALL = (
             "bytes": heavy(says="Making a group moves much data."),
             "late": straggler("make groups"),
         },
-        ending=Ending(
-            "`use_local_synchronization=True` lets only the members wait: 0.04 s on 128 ranks. "
-            "PyTorch held the barrier of everybody itself, until pull request 103033.",
-            "that a job which still calls `dist.barrier()` after each group pays the same.",
-            "time each `new_group` on rank 0; py-spy shows the others in a barrier",
-            "`new_group` itself is slow: NCCL's own set-up, which is lazy unless asked",
-        ),
     ),
-    Case(
-        name="stretches",
-        lesson="02",
-        title="Steps that jump in stretches",
-        symptom=("collector",),
-        story="A job on many GPUs takes 16.7 s per step in quiet stretches and 18.5 s in others. "
-        "Nothing in the network changed. Here: two ranks, 24 short steps, and 250,000 Python "
-        "objects on each rank that live as long as the job.",
+    _case(
+        "stretches",
         program=programs.collector,
         fault=programs.when_full,
         cure=programs.together,
-        fix="due(step) -> whether this rank does its housekeeping after this step; as often as now",
         phase="all_reduce",
         world_size=2,
         par=1.5,
@@ -150,27 +126,12 @@ _ALL = (
                 "a rank makes {} calls in 24 steps",
             ),
         },
-        ending=Ending(
-            "Python's garbage collector looks at every object that it tracks: 1.4 to 1.5 s for 4.7 "
-            "million. The ranks did it at steps of their own; now they do it at the same step. "
-            "torchtitan reports 1.5 % per step on 512 GPUs for the same idea.",
-            "the width of the slow stretches: the thread says that its data do not predict it.",
-            "`gc.callbacks` with a clock; `py-spy dump --native` shows `gc_collect_main`",
-            "the pauses fall on the same step everywhere: then they cost once",
-        ),
     ),
-    Case(
-        name="averages",
-        lesson="06",
-        title="Forty-four seconds to average metrics",
-        symptom=("metrics",),
-        story="Some thousands of named figures are averaged over the ranks after a step. The "
-        "author computed the cost in one process: 4.1 s of CPU for 512 ranks' data, 43.7 s and "
-        "2.9 GB for 4096. Here: 8 ranks, 3000 metrics, three steps.",
+    _case(
+        "averages",
         program=programs.metrics,
         fault=programs.gather,
         cure=programs.reduce_tensor,
-        fix="average(metrics) -> name: mean over all ranks; every rank has the same names",
         phase="metrics",
         world_size=8,
         par=3.0,
@@ -186,27 +147,12 @@ _ALL = (
                 "a rank makes {} calls for three times 3000 metrics",
             ),
         },
-        ending=Ending(
-            "3000 figures are 24 kB. In the thread 92 % of what travels are the names, and every "
-            "rank unpickles a dictionary of every other. One all_reduce of a fixed layout replaces "
-            "it.",
-            "the 43.7 s on a real cluster: they are computed from one process.",
-            "py-spy: `pickle.loads` on top, on every rank; GPUs idle meanwhile",
-            "few metrics and few ranks: then it is the wait for the last rank",
-        ),
     ),
-    Case(
-        name="idle-gpus",
-        lesson="01",
-        title="GPUs that wait at 73 %",
-        symptom=("threads_torchrun",),
-        story="Several processes share a host, each with a GPU. Up to four of them all is well, "
-        "with more the performance drops. Another thread has 8 GPUs on 368 cores: utilization "
-        "73 %. Here: two ranks that compute on the CPU and sum, in turns.",
+    _case(
+        "idle-gpus",
         program=programs.threads,
         fault=programs.as_found,
         cure=programs.shared_out,
-        fix="count(ranks) -> threads with which each of this host's ranks computes; see cpus()",
         phase="compute",
         world_size=2,
         par=1.3,
@@ -228,27 +174,12 @@ _ALL = (
                 "the busiest rank was on a CPU {} times as long as the least busy one",
             ),
         },
-        ending=Ending(
-            "Each process sizes its thread pool to all cores. Capped to cores / processes, busy "
-            "cores fell from 118 to 18, utilization rose to 87 %, and runs took 1.3 to 1.75 times "
-            "less. torchrun sets OMP_NUM_THREADS=1 for this reason; other launchers need not.",
-            "that the first thread (2019) had the same cause: its author says so, without figures.",
-            "`top -H` on a host; `torch.get_num_threads()` on two ranks",
-            "one thread each and still no CPU: other jobs, a quota, or one mask for all ranks",
-        ),
     ),
-    Case(
-        name="two-nodes",
-        lesson="02",
-        title="Twice as slow on two nodes",
-        symptom=("accumulation",),
-        story="Training with gradient accumulation, measured for a library's documentation: 0.50 s "
-        "per batch on one node, 2 s on two; it could be 0.41 and 0.91. Here: two nodes joined by "
-        "20 Mbit/s, DDP, two batches of four micro-batches.",
+    _case(
+        "two-nodes",
         program=on_links.accumulation,
         fault=on_links.every_time,
         cure=on_links.last_time,
-        fix="context(model, micro_batch) -> the context in which micro-batch 0 .. 3 runs",
         phase="backward",
         world_size=2,
         par=2.0,
@@ -269,27 +200,12 @@ _ALL = (
             ),
             "cpu": starved(),
         },
-        ending=Ending(
-            "DDP sums the gradients in every backward. Only the last of a batch needs it: "
-            "`with model.no_sync()` around forward *and* backward of the others. The same page "
-            "measures `no_sync` around the wrong half: 2.13 s, no better than without.",
-            "nothing: the page measured all four.",
-            "count the bytes of a step: k times the gradients instead of once",
-            "k is 1, or it is ZeRO-2 or FSDP: what must be summed is another question there",
-        ),
     ),
-    Case(
-        name="228-bytes",
-        lesson="02",
-        title="228 bytes take 4 ms",
-        symptom=("late",),
-        story="Twenty nodes with eight GPUs. In training, an all_reduce of 228 bytes takes about "
-        "4 ms; in nccl-tests as much time moves 16 MB. Here: four ranks, six steps on samples of "
-        "unequal length; a sleep stands for the GPU's work on a sample.",
+    _case(
+        "228-bytes",
         program=programs.late_rank,
         fault=programs.by_count,
         cure=programs.by_length,
-        fix="deal(lengths, ranks) -> for each rank the places of its samples in `lengths`",
         phase="all_reduce",
         world_size=4,
         par=2.5,
@@ -312,25 +228,12 @@ _ALL = (
             "network": heavy(says="The network is slow: much data has to move."),
             "cpu": starved(),
         },
-        ending=Ending(
-            "The reply suspects load imbalance: one GPU that shows up 4 ms later than its peers.",
-            "all of it: the thread never says whether it was so.",
-            "begin times of the same call on all ranks: a profiler, or the flight recorder",
-            "all ranks come at the same time, and the call is slow all the same",
-        ),
     ),
-    Case(
-        name="slow-flows",
-        lesson="04",
-        title="A hundred gigabits that carry forty",
-        symptom=("streams",),
-        story="All-reduce between four machines on a network of 100 Gbit/s reaches 4 to 6 GB/s. "
-        "NCCL cuts each message into equal parts for several connections. Here: one sender and "
-        "three paths, of 10, 10 and 40 Mbit/s.",
+    _case(
+        "slow-flows",
         program=on_links.streams,
         fault=on_links.equal_shares,
         cure=on_links.shares_by_rate,
-        fix="shares(rates) -> the share of each path; together 1",
         phase="send",
         world_size=4,
         par=1.5,
@@ -352,25 +255,12 @@ _ALL = (
             "copies": heavy(6 * MEGABYTE, "Bytes are sent twice: 2 MB, two times, would be 4 MB."),
             "cpu": starved(),
         },
-        ending=Ending(
-            "A reply in another thread: NCCL's bandwidth is the slowest connection's times their "
-            "number. The first thread measured eight flows together and found just that.",
-            "why their flows differ: the thread does not find out.",
-            "`ss -ti` on the sender: cwnd and rate differ between the flows",
-            "all flows are equally slow: then it is the host or the card",
-        ),
     ),
-    Case(
-        name="alltoall",
-        lesson="04",
-        title="An alltoall of 24 seconds",
-        symptom=("interface",),
-        story="gloo's alltoall takes 24,160 ms. One variable later it takes 258 ms, on the same "
-        "machines. Here: four hosts with two network interfaces each.",
+    _case(
+        "alltoall",
         program=on_links.interface,
         fault=on_links.as_it_is,
         cure=on_links.fast_interface,
-        fix="environment() -> variables to set before gloo makes its group",
         phase="alltoall",
         world_size=4,
         par=5.0,
@@ -388,26 +278,12 @@ _ALL = (
             "cpu": starved(),
             "late": straggler("alltoall"),
         },
-        ending=Ending(
-            "`export GLOO_SOCKET_IFNAME=eth0`: gloo otherwise takes the interface that the host's "
-            "name stands for.",
-            "which interface it took before: the comment does not say.",
-            "`ip -s link` before and after: which counter rises? `ss -t`: whose addresses?",
-            "bytes leave through the fast interface and it is slow: then look at its rate",
-        ),
     ),
-    Case(
-        name="above-the-wire",
-        lesson="07",
-        title="98 GB/s on a wire of 50",
-        symptom=("wire",),
-        story="A benchmark adds up what eight GPUs send through two cards of 25 GB/s each, and "
-        "reports 98.24 GB/s. Each pair warms up, then times its own transfer. Here: four pairs on "
-        "one wire of 400 Mbit/s.",
+    _case(
+        "above-the-wire",
         program=on_links.pairs,
         fault=on_links.at_once,
         cure=on_links.all_ready,
-        fix="before_clock() -> nothing; runs on every rank, after its warm-up, before its clock",
         phase="timed",
         par=1.3,
         costs=aggregate,
@@ -434,14 +310,6 @@ _ALL = (
                 "The pairs move more bytes than they count.",
             ),
         },
-        ending=Ending(
-            "Nothing synchronized the windows: one GPU was timed at 21 GB/s while few competed, "
-            "another at 4 while all did. Each figure is right; adding them up is not. The change "
-            "puts a barrier of all ranks before the clock.",
-            "nothing: the pull request measured both.",
-            "print begin and end of each rank's window, not its bandwidth alone",
-            "the windows coincide: then a switch that adds, a tree, or several cards (lesson 07)",
-        ),
         world_size=2 * on_links.PAIRS,
     ),
 )

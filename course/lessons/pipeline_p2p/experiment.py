@@ -1,21 +1,20 @@
 """Lesson 05: what the order of transfers costs a pipeline, predicted and measured.
 
-Four stages train for real on four hosts; the same programs go through channels that order their
+Three stages train for real on three hosts; the same programs go through channels that order their
 transfers differently. A model, calibrated by one message between two of the hosts, predicts each
 step's time first.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from course.comm.collectives import ping_pong
 from course.comm.sharing import Activity, Period, play
-from course.lessons.pipeline_p2p import overlap
-from course.lessons.pipeline_p2p.exchange import in_order
 from course.lessons.pipeline_p2p.programs import (
     DESTINATIONS,
     MODES,
@@ -24,17 +23,19 @@ from course.lessons.pipeline_p2p.programs import (
     Workload,
     copy_to_two,
     train,
-    wait_ends_early,
 )
-from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Schedule, programs
+from course.lessons.pipeline_p2p.schedules import (
+    SCHEDULES,
+    Channel,
+    Program,
+    Schedule,
+    Transfer,
+    eager_1f1b,
+    programs,
+)
 from course.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
-from course.runs import (
-    Say,
-    measured_or_recorded,
-    quiet,
-    repeat_if_disturbed,
-    watched,
-)
+from course.runs import Say, measured_or_recorded, quiet, watched
+from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
@@ -42,17 +43,56 @@ from labkit.ranks.launcher import launch
 
 NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"
-STAGES, MICRO_BATCHES, CREDITS = 4, 8, 2
-PIPELINE_RATE = "200mbit"
+STAGES, MICRO_BATCHES, CREDITS = 3, 6, 2
+RATE, FAST = "200mbit", "800mbit"
 COPY_RATES = ("400mbit", "1.6gbit", "400mbit", "400mbit")
-DISTURBED = 0.25
-"""CPUs: a run beside which other programs used more was disturbed."""
-Case = tuple[str, Channel, int]
 RECORDING = Path(__file__).with_name("recording.json")
+PLAN = eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
+"""The schedule of the mystery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pipeline that is measured."""
+
+    schedule: str
+    channel: Channel
+    ahead: int | tuple[int, ...] = 0
+    """By how many tasks receives stand early: on all ranks, or on each."""
+    rate: str = RATE
+    """Of each host's link."""
+
+    @property
+    def plan(self) -> Schedule:
+        """Return what every rank computes."""
+        return SCHEDULES[self.schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
+
+    @property
+    def ranks(self) -> tuple[Program, ...]:
+        """Return every rank's program."""
+        return programs(self.plan, ahead=self.ahead)
+
+    def __str__(self) -> str:
+        early = f", receives {self.ahead} early" if self.ahead else ""
+        return f"{self.schedule}, {self.channel.value}{early}" + (
+            f", {self.rate}" if self.rate != RATE else ""
+        )
+
+
+ORDERED = Case("eager 1f1b", Channel.ORDERED)
+FASTER = Case("eager 1f1b", Channel.ORDERED, rate=FAST)
+TAGGED = Case("eager 1f1b", Channel.TAGGED)
+EARLIER = Case("eager 1f1b", Channel.ORDERED, 1)
+UNNAMED = Case("eager 1f1b", Channel.ORDERED, (1, 1, 0))
+"""A fault to find: rank 2 posts its receives late."""
+EVERY = (
+    *(Case(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING),
+    EARLIER, Case("eager 1f1b", Channel.EDGE, 1), UNNAMED, FASTER,
+)  # fmt: skip
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
-    """Measure every schedule on every channel, two destinations, and computing beside messages.
+    """Measure every schedule on every channel, and copies to two destinations.
 
     `quick`: one step per case instead of three.
 
@@ -62,51 +102,38 @@ def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
         trusted on one node only, because nodes have clocks of their own, and predictions only
         where every link is as fast as the one between ranks 0 and 1, which is the one measured.
     """
-    every = [(name, c, 0) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
-    every += [("eager 1f1b", channel, 1) for channel in (Channel.ORDERED, Channel.EDGE)]
     repeats = 1 if quick else 3
     return [
-        *pipelines(every, steps=repeats, say=progress),
+        *pipelines(*EVERY, steps=repeats, say=progress),
         *destinations(repeats=repeats, say=progress),
-        *compute_beside_messages(say=progress),
     ]
 
 
-def pipelines(
-    cases: Sequence[Case],
-    *,
-    steps: int = 2,
-    say: Say = quiet,
-    write: Callable[..., Sequence[Program]] = programs,
-    queue: Callable = in_order,
-) -> list[Record]:
-    """Predict and measure some cases on four hosts, or return what was recorded.
+def pipelines(*cases: Case, steps: int = 2, say: Say = quiet) -> list[Record]:
+    """Predict and measure some cases on three hosts, or return what was recorded.
 
     Args:
-        cases: (schedule, channel, by how many tasks receives stand early) for each.
+        *cases: What to measure.
         steps: Training steps of each.
         say: Told each case.
-        write: Writes the ranks' programs: write(schedule, ahead=...).
-        queue: Works through a queue of transfers; see `exchange.in_order`.
     """
-
-    def measure(fabric: Fabric | None) -> list[Record]:
-        leg = median(launch(ping_pong, Workload().nbytes, world_size=2, fabric=fabric)[0])
-        records = []
-        for case in cases:
-            say(case_name(*case))
-            one = partial(_pipeline, case, fabric, leg=leg, steps=steps, write=write, queue=queue)
-            records.append(_settled(one, say))
-        return records
-
-    names = [case_name(*case) for case in cases]
-    return _here_or_recorded(measure, Fabric.star(hosts=STAGES, rate=PIPELINE_RATE), names, say)
+    found = []
+    for rate, group in groupby(cases, key=lambda case: case.rate):
+        asked = list(group)
+        measure = partial(_pipelines, asked, steps=steps, say=say)
+        fabric = Fabric.star(hosts=STAGES, rate=rate)
+        found += _here_or_recorded(measure, fabric, [str(case) for case in asked], say)
+    return found
 
 
-def case_name(schedule: str, channel: Channel, ahead: int = 0) -> str:
-    """Return how records call a case."""
-    early = f", receives {ahead} early" if ahead else ""
-    return f"{schedule}, {channel.value}{early}"
+def compare(*cases: Case, steps: int = 2, say: Say = print) -> list[Record]:
+    """Measure cases that nobody recorded: on links, or on loopback where none can be made."""
+    try:
+        with Fabric.star(hosts=STAGES, rate=RATE) as fabric:
+            return _pipelines(cases, fabric, steps=steps, say=quiet)
+    except FabricUnavailable as reason:
+        say(f"{reason}\nMeasured on loopback instead, where messages take next to no time.")
+        return _pipelines(cases, None, steps=steps, say=quiet)
 
 
 def destinations(*, repeats: int = 3, say: Say = quiet) -> list[Record]:
@@ -116,40 +143,17 @@ def destinations(*, repeats: int = 3, say: Say = quiet) -> list[Record]:
         say("two destinations")
         leg = median(launch(ping_pong, Copies("").nbytes, world_size=2, fabric=fabric)[0])
         one = partial(_copies, fabric=fabric, leg=leg, repeats=repeats)
-        return [_settled(partial(one, mode), say) for mode in MODES]
+        return watched(lambda: [one(mode) for mode in MODES], say=say)
 
     names = [f"two destinations, {mode}" for mode in MODES]
     return _here_or_recorded(measure, Fabric.star(hosts=4, rate=COPY_RATES), names, say)
 
 
-def compute_beside_messages(*, say: Say = quiet) -> list[Record]:
-    """Compute beside messages over loopback, then over a link, or return what was recorded."""
-    say("computing beside messages")
-
-    def measure(fabric: Fabric | None) -> list[Record]:
-        return watched(lambda: [_overlap(fabric)], say=say) if fabric else []
-
-    link, cases = Fabric.star(hosts=2, rate=COPY_RATES[0]), ["computing beside messages, link"]
-    loopback = watched(lambda: [_overlap(None)], say=say)
-    return loopback + _here_or_recorded(measure, link, cases, say)
-
-
-def modelled(schedule: str, channel: Channel, ahead: int = 0, *, leg: float) -> StepTimeline:
-    """Simulate the step that is measured, with receives so many tasks early.
-
-    `leg`: seconds of one message between two hosts, the model's only parameter.
-    """
-    return _simulated(programs(_plan(schedule), ahead=ahead), channel, leg)
-
-
-def _plan(schedule: str) -> Schedule:
-    return SCHEDULES[schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
-
-
-def _simulated(ranks: Sequence[Program], channel: Channel, leg: float) -> StepTimeline:
+def modelled(case: Case, *, leg: float) -> StepTimeline:
+    """Simulate a case. `leg`, the seconds of one message, is the model's only parameter."""
     costs = Costs(Workload().forward, Workload().backward, nbytes=1.0, rate=1 / leg)
-    credits = CREDITS if channel is Channel.TAGGED else None
-    return simulate_programs(ranks, costs, channel=channel, credits=credits)
+    credits = CREDITS if case.channel is Channel.TAGGED else None
+    return simulate_programs(case.ranks, costs, channel=case.channel, credits=credits)
 
 
 def modelled_copies(mode: str, *, each: int, leg: float) -> float:
@@ -173,27 +177,39 @@ def step(record: Record) -> StepTimeline:
     return StepTimeline.from_lists(record.values["timeline"], world_size=record.params["stages"])
 
 
+def ready_but_idle(seen: StepTimeline) -> list[tuple[Transfer, Period]]:
+    """Find inputs that lie ready while their rank stands idle; the longest first.
+
+    Returns:
+        For each transfer the stretch in which its data are computed, the rank that wants them does
+        nothing, and they do not move.
+    """
+    done = {task: at.end for _, task, at in seen.tasks}
+    begun = {task: at.begin for _, task, at in seen.tasks}
+    ends = {
+        rank: [at.end for r, _, at in seen.tasks if r == rank] for rank in range(seen.world_size)
+    }
+    found = []
+    for transfer, at in seen.transfers:
+        free = max((t for t in ends[transfer.dst] if t <= begun[transfer.use]), default=0.0)
+        idle = Period(max(done[transfer.task], free), at.begin)
+        found += [(transfer, idle)] if idle.seconds > 0 else []
+    return sorted(found, key=lambda one: -one[1].seconds)
+
+
 def table(records: Sequence[Record]) -> Table:
-    """Lay out what has a prediction: step time, its error, bubbles."""
-    columns = ["schedule", "channel", "receives early", "predicted ms", "measured ms", "error %"]
-    rows = []
-    for record in records:
-        if record.predicted is None:
-            continue
-        took, expected = record.summary.median, record.predicted
-        params, off = record.params, round(100 * (took / expected - 1), 1)
-        names = (
-            params.get("schedule", "two destinations"),
-            params.get("channel", params.get("mode")),
-        )
-        bubbles = (_rounded(record.values.get(key)) for key in ("predicted_bubble", "bubble"))
-        times = round(1e3 * expected, 1), round(1e3 * took, 1), off
-        rows.append([*names, params.get("ahead", 0), *times, *bubbles])
-    return Table([*columns, "predicted bubble", "bubble"], rows)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+    """Lay out step times beside their predictions, and the idle shares."""
+    rows = [
+        [
+            record.case,
+            round(1e3 * record.predicted, 1),
+            round(1e3 * record.summary.median, 1),
+            round(100 * (record.summary.median / record.predicted - 1), 1),
+            f"{record.values['bubble']:.0%}" if "bubble" in record.values else None,
+        ]
+        for record in records
+    ]
+    return Table(["case", "predicted ms", "measured ms", "error %", "idle"], rows)
 
 
 def _here_or_recorded(
@@ -204,46 +220,42 @@ def _here_or_recorded(
     )
 
 
-def _settled(measure: Callable[[], Record], say: Say) -> Record:
-    """Measure; while other programs use the CPUs measure again, twice at most."""
-    (record,) = repeat_if_disturbed(
-        lambda: watched(lambda: [measure()], say=say),
-        unrest=lambda found: found[0].others or 0.0,
-        limit=DISTURBED,
-        say=say,
-    )
-    return record
-
-
 def _record(
-    case: str, fabric: Fabric | None, params: dict, samples: list[list[float]], **about: Any
+    case: str, fabric: Fabric | None, params: dict, samples: list[list[float]], **fields: Any
 ) -> Record:
     tier = Tier.EMULATED if fabric else Tier.MEASURED
-    return Record(NAME, case, params, samples, tier, Provenance.here("gloo"), **about)
+    return Record(NAME, case, params, samples, tier, Provenance.here("gloo"), **fields)
 
 
-def _pipeline(
-    case: Case, fabric: Fabric | None, *, leg: float, steps: int, write: Callable, queue: Callable
-) -> Record:
-    schedule, channel, ahead = case
-    work = Workload()
-    ranks = write(_plan(schedule), ahead=ahead)
-    predicted = _simulated(ranks, channel, leg)
-    job = (train, ranks, channel, work, steps, CREDITS, queue)
+def _pipelines(
+    cases: Sequence[Case], fabric: Fabric | None, *, steps: int, say: Say
+) -> list[Record]:
+    leg = median(launch(ping_pong, Workload().nbytes, world_size=2, fabric=fabric)[0])
+    records = []
+    for case in cases:
+        say(str(case))
+        one = partial(_pipeline, case, fabric, leg=leg, steps=steps)
+        records += watched(lambda one=one: [one()], say=say)
+    return records
+
+
+def _pipeline(case: Case, fabric: Fabric | None, *, leg: float, steps: int) -> Record:
+    work, predicted = Workload(), modelled(case, leg=leg)
+    job = (train, case.ranks, case.channel, work, steps, CREDITS)
     results = launch(*job, world_size=STAGES, fabric=fabric)
     samples = [[notes.seconds for notes in steps_of_rank] for steps_of_rank in results]
     totals = [max(times) for times in zip(*samples, strict=True)]
     middle = sorted(range(steps), key=totals.__getitem__)[steps // 2]
     seen = side_by_side([steps_of_rank[middle] for steps_of_rank in results])
-    params = {"schedule": schedule, "channel": channel.value, "ahead": ahead, "leg": leg}
-    params |= {"stages": STAGES, "micro_batches": MICRO_BATCHES}
+    params = {"schedule": case.schedule, "channel": case.channel.value, "ahead": case.ahead}
+    params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES}
     params |= {"forward": work.forward, "backward": work.backward}
-    params["rate"] = PIPELINE_RATE if fabric else "as it is"
+    params["rate"] = case.rate if fabric else "as it is"
     values = {"bubble": seen.bubble, "predicted_bubble": predicted.bubble}
     values["gradients"] = [steps_of_rank[middle].digest for steps_of_rank in results]
     values["timeline"] = seen.as_lists()
-    more = {"nbytes": work.nbytes, "values": values, "predicted": predicted.seconds}
-    return _record(case_name(*case), fabric, params=params, samples=samples, **more)
+    fields = {"nbytes": work.nbytes, "values": values, "predicted": predicted.seconds}
+    return _record(str(case), fabric, params=params, samples=samples, **fields)
 
 
 def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:
@@ -280,19 +292,5 @@ def _copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int) -> Re
     params["rates"] = list(COPY_RATES) if fabric else "as it is"
     samples = [[result[rank] for result in results] for rank in range(4)]
     predicted = modelled_copies(mode, each=copies.each, leg=leg)
-    more = {"nbytes": copies.nbytes, "predicted": predicted}
-    return _record(f"two destinations, {mode}", fabric, params, samples, **more)
-
-
-def _overlap(fabric: Fabric | None) -> Record:
-    seen = launch(overlap.measure, world_size=2, fabric=fabric)
-    where = "link" if fabric else "loopback"
-    params = {"where": where, "rate": COPY_RATES[0] if fabric else None}
-    values = {
-        "ranks": [asdict(one) for one in seen],
-        "slow_down": median(one.slow_down for one in seen),
-        "cpu_share": median(one.cpu_share for one in seen),
-        "wait_ends_early_by": launch(wait_ends_early, world_size=2, fabric=fabric)[0],
-    }
-    samples = [[one.compute_beside] for one in seen]
-    return _record(f"computing beside messages, {where}", fabric, params, samples, values=values)
+    fields = {"nbytes": copies.nbytes, "predicted": predicted}
+    return _record(f"two destinations, {mode}", fabric, params, samples, **fields)

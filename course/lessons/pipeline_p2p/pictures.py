@@ -1,31 +1,46 @@
-"""Pictures of lesson 05: timelines of steps, times of channels and copies, pipelines at scale."""
+"""Pictures of lesson 05: timelines of a step, the queues and what waits in them, step times."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.lessons.pipeline_p2p import published
-from course.lessons.pipeline_p2p.experiment import case_name
-from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, ideal_bubble, programs
-from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, StepTimeline, simulate_programs
+from course.lessons.pipeline_p2p.experiment import PLAN
+from course.lessons.pipeline_p2p.programs import Workload
+from course.lessons.pipeline_p2p.schedules import (
+    SCHEDULES,
+    Batch,
+    Channel,
+    Program,
+    Task,
+    Transfer,
+    programs,
+)
+from course.lessons.pipeline_p2p.simulator import (
+    Costs,
+    StepTimeline,
+    find_cycle,
+    simulate_programs,
+    waits,
+)
+from course.published import load
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
-from labkit.show.plots import bars, describe, line, new_axes, new_figure, stamp, style
+from labkit.show.plots import bars, describe, new_axes, new_figure, stamp, style
 from labkit.show.timeline import Arrow, Bar, draw_lanes
 
 KINDS = {"F": "F forward", "B": "B backward"}
 LOOKS = {"F forward": replace(style(5), hatch=""), "B backward": style(4)}
-COURSES = (
-    ("gpipe", Channel.ORDERED, 0),
-    ("1f1b", Channel.ORDERED, 0),
-    ("eager 1f1b", Channel.ORDERED, 0),
-    ("eager 1f1b", Channel.ORDERED, 1),
-    ("eager 1f1b", Channel.TAGGED, 0),
-)
-"""Schedule, channel, by how many tasks receives stand early."""
+IN_CYCLE = "in a cycle"
+QUEUE_LOOKS = {
+    "computes": replace(style(6), hatch="", color="#d0d0d0"),
+    "receives": replace(style(0), hatch=""),
+    "sends": style(1),
+    IN_CYCLE: replace(style(3), hatch="xxx", color="#d62728"),
+}
+LEG = 0.0085
+"""Seconds of a transfer in the queue editor: about what one takes on the lesson's links."""
 
 
 def step(
@@ -35,13 +50,14 @@ def step(
     ax: Axes | None = None,
     until: float | None = None,
     names: bool = True,
+    gap: tuple[int, float, float] | None = None,
 ) -> Axes:
     """Draw one row per rank: its tasks as boxes, transfers as arrows between the rows.
 
     `until` is the end of the time axis in seconds, to put two pictures on one scale; `names` writes
-    F3 or B3 into each box.
+    F3 or B3 into each box; `gap` frames an idle stretch: (rank, begin, end).
     """
-    bars = [
+    boxes = [
         Bar(rank, KINDS[task.kind], at.begin, at.end, label=str(task) if names else "")
         for rank, task, at in seen.tasks
     ]
@@ -50,129 +66,146 @@ def step(
         for t, at in seen.transfers
     ]
     said = (
-        f"Timeline of {seen.world_size} ranks: {len(bars)} tasks and {len(arrows)} transfers in "
+        f"Timeline of {seen.world_size} ranks: {len(boxes)} tasks and {len(arrows)} transfers in "
         f"{1e3 * seen.seconds:.0f} ms; the ranks do not compute for {seen.bubble:.0%} of the time."
     )
     ranks = [f"rank {rank}" for rank in range(seen.world_size)]
     more = {"arrows": arrows, "looks": LOOKS, "said": said}
-    return draw_lanes(ranks, bars, **more, title=title, until=until, ax=ax)
+    ax = draw_lanes(ranks, boxes, **more, title=title, until=until, ax=ax)
+    if gap:
+        rank, begin, end = gap
+        frame = {"fill": False, "edgecolor": "#d62728", "linewidth": 2.2, "linestyle": "--"}
+        ax.barh(rank, 1e3 * (end - begin), left=1e3 * begin, height=0.62, **frame)
+    return ax
 
 
-def steps(seen: Sequence[tuple[str, StepTimeline]], *, tier: Tier | str, provenance=None) -> Figure:
+def steps(
+    seen: Sequence[tuple[str, StepTimeline]], *, tier: Tier | str, provenance=None, **options
+) -> Figure:
     """Draw timelines below each other on one time axis, each with its title."""
-    figure, panels = new_figure(len(seen), 1, size=(10, 0.5 + 2.5 * len(seen)))
+    figure, panels = new_figure(len(seen), 1, size=(10, 0.5 + 2.1 * len(seen)))
     until = max(one.seconds for _, one in seen)
     for panel, (title, one) in zip(panels, seen, strict=True):
         title = f"{title}: {1e3 * one.seconds:.0f} ms"
-        step(one, title=title, ax=panel, until=1.01 * until, names=until < 1.1)
+        step(one, title=title, ax=panel, until=1.01 * until, **options)
         stamp(panel, tier, provenance)
     return figure
+
+
+def queue_editor(rank_0: int = 0, rank_1: int = 0, rank_2: int = 0) -> Figure:
+    """Draw the queues of the lesson's pipeline and the step that they allow; for `explore`.
+
+    Each rank's receives stand so many tasks early. A cycle of things that wait for each other is
+    red, and then there is no step.
+    """
+    ranks = programs(PLAN, ahead=(rank_0, rank_1, rank_2))
+    figure, (above, below) = new_figure(2, 1, size=(11.5, 5.6))
+    cycle = queues(ranks, ax=above)
+    if cycle:
+        below.set_axis_off()
+        names = " → ".join(_name(part) for part in [*cycle, cycle[0]])
+        text = f"It never ends. Each waits for the next:\n{names}"
+        below.text(0.0, 0.8, text, fontsize=11, va="top", wrap=True, transform=below.transAxes)
+        describe(below, text)
+        stamp(above, Tier.MODELLED)
+        return figure
+    work = Workload()
+    costs = Costs(work.forward, work.backward, nbytes=1.0, rate=1 / LEG)
+    seen = simulate_programs(ranks, costs, channel=Channel.ORDERED)
+    step(seen, title=f"A step takes {1e3 * seen.seconds:.0f} ms", ax=below, until=0.7)
+    note = f"a message alone takes {1e3 * LEG:g} ms"
+    for panel in (above, below):
+        stamp(panel, Tier.MODELLED, note=note)
+    return figure
+
+
+def queues(ranks: Sequence[Program], *, title: str = "", ax: Axes | None = None) -> list:
+    """Draw what stands in each rank's queue, first to last; return the cycle, [] if none."""
+    cycle = find_cycle(waits(ranks, channel=Channel.ORDERED))
+    boxes, longest = [], 0.0
+    for rank, program in enumerate(ranks):
+        at = 0.0
+        for entry in program:
+            for part in entry.transfers if isinstance(entry, Batch) else (entry,):
+                kind = IN_CYCLE if part in cycle else _kind(part, rank)
+                boxes.append(Bar(rank, kind, at / 1e3, (at + 1) / 1e3, label=str(_task(part))))
+                at += 1
+            at += 0.35
+        longest = max(longest, at)
+    order = "; ".join(f"rank {r}: {', '.join(map(str, p))}" for r, p in enumerate(ranks))
+    names = [f"rank {rank}" for rank in range(len(ranks))]
+    title = title or ("A circle: nothing in it can start" if cycle else "Who stands where in line")
+    said = f"{title}. From first to last, {order}."
+    ax = draw_lanes(names, boxes, looks=QUEUE_LOOKS, said=said, title=title, ax=ax)
+    ax.set_xlim(0, longest)
+    ax.set_xticks([])
+    ax.set_xlabel("first in line → last; boxes that touch start together")
+    return cycle
+
+
+def _kind(part: Task | Transfer, rank: int) -> str:
+    if isinstance(part, Task):
+        return "computes"
+    return "receives" if part.dst == rank else "sends"
+
+
+def _task(part: Task | Transfer) -> Task:
+    return part if isinstance(part, Task) else part.task
+
+
+def _name(part: Task | Transfer) -> str:
+    return str(part) if isinstance(part, Transfer) else f"{part} on rank {part.stage}"
+
+
+def times(
+    records: Sequence[Record],
+    *,
+    title: str = "",
+    names: Callable[[Record], str] = lambda record: record.case,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the times of records as bars, each beside its prediction."""
+    return plots.ladder(
+        records, title=title, x="Time of a step", names=[names(record) for record in records],
+        series=list(range(len(records))), value_format="    {:.0f}", ax=ax,
+    )  # fmt: skip
 
 
 def copies(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     """Draw the times of copies to two destinations, measured and predicted."""
     chosen = [record for record in records if "mode" in record.params]
-    names = [record.params["mode"] for record in chosen]
-    return _ladder(chosen, names, title="Ten copies, two destinations", ax=ax)
+    title = "Ten copies, two destinations"
+    return times(chosen, title=title, names=lambda record: record.params["mode"], ax=ax)
 
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw each schedule's step time on each channel, and the copies, measured and predicted."""
-    figure, panels = new_figure(
-        2, 2, title="The order of transfers decides the step time", size=(11, 6.4)
-    )
+    title = "The order of transfers decides the step time"
+    figure, panels = new_figure(2, 2, title=title, size=(11, 6.4))
     for panel, name in zip(panels, SCHEDULES, strict=False):
         chosen = [record for record in records if record.params.get("schedule") == name]
-        _ladder(chosen, [_way(record) for record in chosen], title=name, ax=panel)
+        times(chosen, title=name, names=_without_schedule, ax=panel)
     copies(records, ax=panels[3])
     return figure
 
 
-def _way(record: Record) -> str:
-    early = record.params.get("ahead", 0)
-    return record.params["channel"] + (f", {early} early" if early else "")
+def _without_schedule(record: Record) -> str:
+    return record.case.removeprefix(f"{record.params['schedule']}, ")
 
 
-def _ladder(
-    records: Sequence[Record], names: Sequence[str], *, title: str, ax: Axes | None
-) -> Axes:
-    return plots.ladder(
-        records, title=title, x="Time of a step", names=names, series=list(range(len(names))),
-        value_format="    {:.0f}", ax=ax,
-    )  # fmt: skip
-
-
-def puzzle(ax: Axes | None = None) -> Axes:
-    """Draw the thread's four ways to make ten transfers."""
-    ax = new_axes("The same ten transfers, four ways", x="Time", xunit="ms", ax=ax, size=(9, 3.2))
-    times = {name: figure.value for name, figure in published.WAYS.items()}
-    bars(ax, list(times), list(times.values()), series=[0, 1, 2, 3], value_format="{:.0f}")
-    said = ", ".join(f"{name} {value:.0f} ms" for name, value in times.items())
-    describe(ax, f"Ten transfers of 64 MB from one GPU to two others: {said}.")
-    return plots.stamp_published(ax, *published.WAYS.values(), note="8x RTX 3090")
-
-
-@cache
-def slowness(
-    schedule: str,
-    channel: Channel,
-    ahead: int = 0,
-    *,
-    stages: int,
-    micro_batches: int,
-    transfer: float,
-) -> float:
-    """Return a step's time over the time of its computing alone, without any bubble.
-
-    NaN if it deadlocks. Receives stand `ahead` tasks early; `transfer` is the time of one over that
-    of a forward task, and a backward task takes two.
-    """
-    ranks = programs(SCHEDULES[schedule](stages=stages, micro_batches=micro_batches), ahead=ahead)
-    costs = Costs(1.0, 2.0, nbytes=transfer, rate=1.0)
-    try:
-        return simulate_programs(ranks, costs, channel=channel).seconds / (3.0 * micro_batches)
-    except Deadlock:
-        return float("nan")
-
-
-def at_scale(stages: Sequence[int] = (4, 8, 16, 32), micro_batches: int = 32) -> Axes:
-    """Draw the slowness of schedules and channels over the number of stages."""
-    ax = new_axes(
-        "More stages: the bubble grows, and the wrong order adds to it",
-        x="Stages", y="Step time / computing alone", xscale="log", yscale="log", size=(8.6, 4.6),
-    )  # fmt: skip
-    transfer = 0.5
-    sizes = {"micro_batches": micro_batches, "transfer": transfer}
-    for series, course in enumerate(COURSES):
-        values = [slowness(*course, stages=s, **sizes) for s in stages]
-        line(ax, stages, values, label=case_name(*course), series=series)
-    bubble = [1 / (1 - ideal_bubble(stages=s, micro_batches=micro_batches)) for s in stages]
-    line(ax, stages, bubble, label="bubble alone", series=6)
-    ax.set_xticks(stages, [str(s) for s in stages])
-    ax.minorticks_off()
-    describe(ax, f"With {micro_batches} micro-batches and transfers of {transfer:g} forward tasks, "
-             f"from {stages[0]} to {stages[-1]} stages.")  # fmt: skip
-    note = f"{micro_batches} micro-batches, transfer = {transfer:g} forward, backward = 2"
-    return stamp(ax, Tier.MODELLED, note=note)
-
-
-def explore_scale(stages: int, micro_batches: int, transfer: float) -> Axes:
-    """Draw the slowness of schedules and channels for one pipeline; for `widgets.explore`."""
-    sizes = {"stages": stages, "micro_batches": micro_batches, "transfer": transfer}
-    found = {case_name(*course): slowness(*course, **sizes) for course in COURSES}
-    runs = {name: value for name, value in found.items() if value == value}
-    bubble = 1 / (1 - ideal_bubble(stages=stages, micro_batches=micro_batches))
-    ax = new_axes(
-        f"{stages} stages, {micro_batches} micro-batches", x="Step time / computing alone",
-        size=(8.6, 3.4),
-    )  # fmt: skip
-    series = [6, *(list(found).index(name) for name in runs)]
-    bars(ax, ["bubble alone", *runs], [bubble, *runs.values()], series=series)
-    best = min(runs, key=runs.get)
-    said = f"The best is {best} with {runs[best]:.2f}; the bubble alone costs {bubble:.2f}."
-    dead = [name for name in found if name not in runs]
-    note = f"transfer = {transfer:g} forward, backward = 2 forward"
-    if dead:
-        note += f"; deadlock: {', '.join(dead)}"
-    describe(ax, f"{said} {'Deadlock: ' + ', '.join(dead) + '.' if dead else ''}")
-    return stamp(ax, Tier.MODELLED, note=note)
+def ten_copies(ax: Axes | None = None) -> Axes:
+    """Draw the thread's ways to make ten transfers."""
+    figures = load("pipeline_p2p")
+    ways = {
+        "copies, all to one GPU": figures["memcpy"].value[0],
+        "copies, to two in turn": figures["interleaved"].value,
+        "copies, a stream for each of two": figures["overlapped"].value,
+        "NCCL send, all to one": figures["apart"].value[0],
+        "NCCL send, to two": figures["send"].value,
+        "NCCL batches, to two": figures["batch"].value,
+    }
+    ax = new_axes("Ten transfers of 64 MB", x="Time", xunit="ms", ax=ax, size=(9, 3.6))
+    bars(ax, list(ways), list(ways.values()), series=[0, 0, 0, 1, 1, 1], value_format="{:.0f}")
+    described = ", ".join(f"{name} {value:.0f} ms" for name, value in ways.items())
+    describe(ax, f"Ten transfers of 64 MB from one GPU: {described}.")
+    return plots.stamp_published(ax, figures["send"], note="8x RTX 3090")

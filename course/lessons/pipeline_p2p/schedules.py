@@ -5,7 +5,8 @@ all stages, then backward (B) through all of them again. A schedule says, for ev
 order it computes its share. A program adds what the rank receives and sends between its tasks. When
 a transfer may start depends on the channel that it goes through (`Channel`, `simulator`).
 
-Sources: GPipe (Huang et al., 2019); 1F1B (PipeDream-Flush, Narayanan et al., 2021).
+Sources: GPipe (Huang et al., 2019); 1F1B (PipeDream, Narayanan et al., SOSP 2019; with a flush
+after each batch, as here, PipeDream-Flush, Narayanan et al., 2021).
 """
 
 from collections import Counter, defaultdict
@@ -155,16 +156,21 @@ Program = tuple[Task | Batch, ...]
 
 
 class Channel(Enum):
-    """How a rank's transfers are ordered. The comment names what behaves so."""
+    """How a rank's transfers are ordered. A send keeps its place until its receiver has the bytes.
+
+    That is a rendezvous: right for large activations. Small ones fit into a library's buffers.
+    """
 
     BLOCKING = "blocking"
-    """Transfers and computing in one order: blocking send and recv."""
+    """Transfers and computing in one order: blocking send and recv. On NCCL, too, and whatever the
+    communicators: `dist.send` makes the current stream wait, and the next send waits for that."""
     ORDERED = "ordered"
-    """All transfers of a rank in one order, beside the computing: one NCCL communicator."""
+    """All transfers of a rank in one order, beside the computing: isend and irecv that are waited
+    for late, on one NCCL communicator."""
     EDGE = "edge"
-    """One order per pair of ranks: one process group per edge."""
+    """One order per pair of ranks: a communicator for each pair."""
     DIRECTION = "direction"
-    """One order per pair and direction: two process groups per edge."""
+    """One order per pair and direction: two communicators for each pair."""
     TAGGED = "tagged"
     """No order: each starts when it can. Tags on gloo, or plain memory copies."""
 
@@ -192,17 +198,20 @@ def activation(src: int, micro_batch: int) -> Transfer:
     return Transfer(task, Task("F", src + 1, micro_batch), src, src + 1)
 
 
-def programs(schedule: Schedule, *, batched: bool = True, ahead: int = 0) -> tuple[Program, ...]:
+def programs(
+    schedule: Schedule, *, batched: bool = True, ahead: int | Sequence[int] = 0
+) -> tuple[Program, ...]:
     """Write each rank's program: receive what a task needs, compute it, send what it made.
 
     `batched` joins the transfers between two tasks that go to and come from the same rank into one
     batch (what Megatron-LM calls send_forward_recv_backward). Without it every transfer is alone:
     the naive program, which deadlocks for 1F1B. Receives stand so many tasks `ahead` of where they
-    would otherwise: right before their use.
+    would otherwise, right before their use; one number for all ranks or one for each.
     """
+    by_rank = [ahead] * schedule.stages if isinstance(ahead, int) else ahead
     return tuple(
-        rank_program(tasks, stages=schedule.stages, batched=batched, ahead=ahead)
-        for tasks in schedule.order
+        rank_program(tasks, stages=schedule.stages, batched=batched, ahead=places)
+        for tasks, places in zip(schedule.order, by_rank, strict=True)
     )
 
 

@@ -1,7 +1,5 @@
-"""The checks of lesson 05: deadlocks and orders, exposed time, and a matching layer."""
+"""The checks of lesson 05: a trace, a program that hangs, receives posted early, a mailbox."""
 
-import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,10 +11,8 @@ import torch.distributed as dist
 
 from course import checking
 from course.checking import CheckFailed
-from course.comm.sharing import Period
-from course.lessons.pipeline_p2p import simulator
+from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.schedules import (
-    SCHEDULES,
     Batch,
     Channel,
     InvalidProgram,
@@ -27,17 +23,12 @@ from course.lessons.pipeline_p2p.schedules import (
     check_programs,
     one_f_one_b,
     programs,
+    transfers_of,
 )
-from course.lessons.pipeline_p2p.simulator import (
-    Costs,
-    StepTimeline,
-    find_deadlock,
-    simulate,
-    simulate_programs,
-    waits,
-)
+from course.lessons.pipeline_p2p.simulator import Costs, find_deadlock, simulate
+from labkit.measure import memory, records
 from labkit.measure.calls import ANY_SOURCE, Call, CallLog
-from labkit.measure.trace import covered
+from labkit.measure.records import Record
 from labkit.ranks.errors import LaunchTimeout
 from labkit.ranks.launcher import launch
 
@@ -60,162 +51,102 @@ def _in_time(program: Callable, *args: Any, meaning: str) -> Any:
 
 # 5.1
 
-
-def check_find_cycle(find_cycle: Callable) -> None:
-    """Judge 5.1: cycles in graphs of real programs and in drawn ones; none where there is none."""
-    every_path = (
-        "you walk every path, and paths double with every rung: remember the nodes that turned out "
-        "to be harmless"
-    )
-    with checking.exercise("5.1", par="every edge of the graph looked at once") as verdict:
-        graphs = {**_graphs_without_cycle(), **_graphs_with_cycle()}
-        found = _in_time(_find_all, find_cycle, graphs, meaning=every_path)
-        for name, got in found.items():
-            _judge_cycle(got, after=graphs[name], name=name)
-        got, looks = _in_time(_count, find_cycle, _ladder(40), meaning=every_path)
-        _judge_cycle(got, after=_ladder(40), name="forty diamonds in a row")
-        checking.at_most(
-            looks, 3.0, what="looks at each edge, on average", unit="looks",
-            meaning="each start walks again where an earlier one found nothing: what is harmless "
-            "stays harmless; remember it over all starts",
-        )  # fmt: skip
-        _in_time(
-            find_cycle, _layers(60, 100),
-            meaning="each start walks again where an earlier one found nothing: remember, over all "
-            "starts, the nodes that turned out to be harmless",
-        )  # fmt: skip
-        verdict.reached = f"{looks:.2f} looks at each edge"
+LATE_RANK = 2
 
 
-def _find_all(find_cycle: Callable, graphs: dict) -> dict:
-    """Let the answer find the cycles, and look whether labkit's own function does the work."""
-    ours = simulator.find_cycle.__code__
+def unnamed_trace() -> Record:
+    """Load the recorded step in which one rank posts its receives late."""
+    found = records.load(experiment.RECORDING, recorded=True, experiment=experiment.NAME)
+    return next(record for record in found if record.case == str(experiment.UNNAMED))
 
-    def watch(frame, event, argument) -> None:
-        if event == "call" and frame.f_code is ours:
+
+def check_trace(answer: tuple[int, str]) -> None:
+    """Judge 5.1: who posts its receives late, and one transfer that waits for that."""
+    with checking.exercise("5.1", par="the rank and one transfer") as verdict:
+        answer = checking.answer(answer, (tuple, list), what='(rank, transfer), like (0, "F1 0→1")')
+        rank, transfer = (*answer, None, None)[:2]
+        if rank != LATE_RANK:
             raise CheckFailed(
-                "a search of your own",
-                "a call of labkit's find_cycle",
-                "that is the function which the exercise asks you to write",
+                "the rank that posts its receives late",
+                f"rank {rank}",
+                "that one waits, too. Follow the chain: the input that an idle rank wants stands "
+                "behind a transfer; whose other end is not there yet?",
             )
-
-    sys.setprofile(watch)
-    try:
-        return {name: find_cycle(after) for name, after in graphs.items()}
-    finally:
-        sys.setprofile(None)
-
-
-def _count(find_cycle: Callable, after: dict) -> tuple[Any, float]:
-    edges = sum(map(len, after.values()))
-    _Looked.count = 0
-    got = find_cycle({node: _Looked(befores) for node, befores in after.items()})
-    return got, _Looked.count / edges
-
-
-class _Looked(list):
-    """What a node waits for; counts how many of them are looked at, also through a copy."""
-
-    count = 0
-
-    def __iter__(self):
-        for item in super().__iter__():
-            _Looked.count += 1
-            yield item
-
-    def __getitem__(self, key):
-        _Looked.count += 1
-        return super().__getitem__(key)
+        seen = experiment.step(unnamed_trace())
+        done = {task: at.end for _, task, at in seen.tasks}
+        held = {str(t): at.begin - done[t.task] for t, at in seen.transfers if t.dst == LATE_RANK}
+        name = str(transfer).replace("->", "→")
+        if held.get(name, 0.0) < 0.005:
+            raise CheckFailed(
+                "a transfer that rank takes late, named as in the queue, like F1 0→1",
+                repr(transfer),
+                "its data must lie ready for more than 5 ms before it moves, and it must go to the "
+                "late rank: compare the end of its task with the begin of its arrow",
+            )
+        verdict.reached = f"rank {rank}, {name}"
 
 
-def _judge_cycle(got: object, *, after: dict, name: str) -> None:
-    cycle = checking.answer(got, list, what=f"{name}: the nodes of a cycle, or []")
-    has_one = bool(simulator.find_cycle(after))
-    if not cycle and has_one:
+# 5.3
+
+
+def hanging_programs() -> tuple[Program, ...]:
+    """Return what a colleague wrote: 1F1B, every send and receive on its own."""
+    return programs(one_f_one_b(stages=3, micro_batches=4), batched=False)
+
+
+def check_repair(repair: Callable) -> None:
+    """Judge 5.3: blocking sends and receives that end, with as few ranks changed as possible."""
+    with checking.exercise("5.3", par="one rank's program changed") as verdict:
+        hangs = hanging_programs()
+        mended = _in_time(repair, hangs, meaning="a loop in your function does not end")
+        checking.answer(mended, (tuple, list), what="the programs of all ranks")
+        for rank, (steps, before) in enumerate(zip(mended, hangs, strict=True)):
+            _judge_mended(tuple(steps), before, rank)
+        mended = tuple(map(tuple, mended))
+        if words := find_deadlock(mended, channel=Channel.BLOCKING):
+            raise CheckFailed(
+                "programs that end with blocking sends and receives",
+                f"a deadlock:\n{words}",
+                "of two neighbours that both send first, one must receive first: which ranks can "
+                "do so without changing their neighbours on the other side?",
+            )
+        changed = sum(a != b for a, b in zip(mended, hangs, strict=True))
+        checking.at_most(
+            changed, 1, what="ranks whose program changed", unit="ranks",
+            meaning="every neighbour of a rank that receives first may go on sending first",
+        )  # fmt: skip
+        verdict.reached = f"{changed} changed"
+
+
+def _judge_mended(steps: Program, before: Program, rank: int) -> None:
+    if any(isinstance(step, Batch) and len(step.transfers) > 1 for step in steps):
         raise CheckFailed(
-            f"{name}: the nodes of a cycle",
-            "[]",
-            "is every node a possible start? may a cycle be longer than two, or have one node?",
+            f"rank {rank}: one transfer at a time",
+            "a batch of two",
+            "batches are a cure, but not this one: your colleague has blocking calls only",
         )
-    if cycle and not has_one:
+    tasks = [step for step in steps if isinstance(step, Task)]
+    if tasks != [step for step in before if isinstance(step, Task)] or sorted(
+        transfers_of(steps)
+    ) != sorted(transfers_of(before)):
         raise CheckFailed(
-            f"{name}: [] (nothing waits in a circle)",
-            str([str(node) for node in cycle])[:200],
-            "meeting a node twice is not yet a cycle: two paths may lead to it. It is one "
-            "only if the node is still on the path that you are walking",
+            f"rank {rank}: the same tasks in the same order, and the same transfers",
+            " | ".join(map(str, steps))[:300],
+            "only the order of sends and receives may change",
         )
-    if not _is_cycle(cycle, after):
-        inside = [cycle[i:] for i in range(1, len(cycle))] + [cycle[:i] for i in range(len(cycle))]
-        if _is_cycle(cycle[::-1], after):
-            meaning = "the order is from who waits to what it waits for; yours is the other one"
-        elif len(cycle) > 1 and cycle[0] == cycle[-1]:
-            meaning = "the first node stands at the end again: name each node of the cycle once"
-        elif any(_is_cycle(part, after) for part in inside if part):
-            meaning = "the way *into* the cycle, or out of it, does not belong to it"
-        else:
-            meaning = "these nodes do not wait for each other in this order"
-        raise CheckFailed(
-            f"{name}: each node waits for the next, the last for the first",
-            str([str(node) for node in cycle]),
-            meaning,
-        )
-
-
-def _is_cycle(cycle: Sequence, after: dict) -> bool:
-    if len(set(cycle)) < len(cycle):
-        return False
-    pairs = zip(cycle, [*cycle[1:], *cycle[:1]], strict=True)
-    return all(before in after.get(node, ()) for node, before in pairs)
-
-
-def _ladder(rungs: int) -> dict[str, list[str]]:
-    """Make diamonds in a row: 2**rungs paths, no cycle."""
-    graph: dict[str, list[str]] = {}
-    for k in range(rungs):
-        graph |= {f"n{k}": [f"l{k}", f"r{k}"], f"l{k}": [f"n{k + 1}"], f"r{k}": [f"n{k + 1}"]}
-    return graph | {f"n{rungs}": []}
-
-
-def _layers(count: int, width: int) -> dict[int, list[int]]:
-    """Make layers of nodes that each wait for ten of the next: wide, not deep, and no cycle.
-
-    What waits for nothing comes first, so that whoever forgets walks again from nearly every node.
-    """
-    return {
-        layer * width + k: [(layer + 1) * width + (7 * k + step) % width for step in range(10)]
-        if layer < count - 1
-        else []
-        for layer in reversed(range(count))
-        for k in range(width)
-    }
-
-
-def _graphs_without_cycle() -> dict[str, dict]:
-    plans = [build(stages=4, micro_batches=3) for build in SCHEDULES.values()]
-    return {
-        "an empty graph": {},
-        "a diamond": {"a": ["b", "c"], "b": ["d"], "c": ["d"], "d": []},
-        **{plan.name: waits(programs(plan), channel=Channel.ORDERED) for plan in plans},
-    }
-
-
-def _graphs_with_cycle() -> dict[str, dict]:
-    graphs: dict[str, dict] = {
-        "two that wait for each other": {"a": ["b"], "b": ["a"], "c": []},
-        "one that waits for itself": {"a": [], "b": ["b"]},
-        "a path into a ring": {0: [1], 1: [2], 2: [3], 3: [4], 4: [2]},
-    }
-    generator = random.Random(5)
-    for length in (3, 7):
-        ring = {("ring", k): [("ring", (k + 1) % length)] for k in range(length)}
-        tree = {("tree", k): [("tree", generator.randrange(k))] if k else [] for k in range(9)}
-        graphs[f"a ring of {length} beside a tree"] = tree | ring
-    for stages in (2, 4):
-        naive = programs(one_f_one_b(stages=stages, micro_batches=4), batched=False)
-        graphs[f"1F1B without batches, {stages} stages"] = waits(naive, channel=Channel.BLOCKING)
-    early = programs(SCHEDULES["gpipe"](stages=4, micro_batches=4), ahead=1)
-    graphs["GPipe with receives one task early"] = waits(early, channel=Channel.ORDERED)
-    return graphs
+    place = {step: number for number, step in enumerate(steps)}
+    for transfer in transfers_of(steps):
+        at = place[Batch((transfer,))]
+        if transfer.src == rank and at < place[transfer.task]:
+            raise CheckFailed(
+                f"rank {rank} sends {transfer} after it computed it", "before", "it is not there"
+            )
+        if transfer.dst == rank and at > place[transfer.use]:
+            raise CheckFailed(
+                f"rank {rank} receives {transfer} before it computes {transfer.use}",
+                "after",
+                "the task needs its input",
+            )
 
 
 # 5.2
@@ -261,8 +192,8 @@ def _judge_programs(ranks: list, micro_batches: int, where: str) -> float:
         )
     costs = Costs(forward=1.0, backward=2.0, nbytes=0.9, rate=1.0)
     plain = _receive_compute_send(len(ranks), micro_batches)
-    free = simulate_programs(plain, costs, channel=Channel.TAGGED).seconds
-    ratio = simulate_programs(ranks, costs, channel=Channel.ORDERED).seconds / free
+    free = simulate(plain, costs, channel=Channel.TAGGED).seconds
+    ratio = simulate(ranks, costs, channel=Channel.ORDERED).seconds / free
     checking.at_most(
         ratio, 1.15, what=f"{where}: time over the time without order", unit="times",
         meaning=_why_slow(ranks),
@@ -333,6 +264,11 @@ def _why_slow(ranks: Sequence[Program]) -> str:
             "one batch with the send of F_k and the receive of F_(k+1) starts only when F_k is "
             "computed, and then F_(k+1) waits for it: receive one task earlier still"
         )
+    if max(leads, default=0) > 1:
+        return (
+            f"a receive stands {max(leads) + 1} tasks ahead of its use: until its data are computed, "
+            "the sends behind it in the queue wait, and with them the next rank"
+        )
     if not together:
         return (
             "a send and a receive stand one after the other: started in one batch they run at "
@@ -353,114 +289,6 @@ def _receive_compute_send(stages: int, micro_batches: int) -> list[Program]:
     return [tuple(s for k in range(micro_batches) for s in of(r, k)) for r in range(stages)]
 
 
-# 5.3
-
-TELLING = -1
-"""The place of the drawn timeline on which every usual mistake gives a figure of its own."""
-NO_MISTAKE = (
-    "look at each stretch between neighbouring begins and ends: is something on its way to the "
-    "rank, and does the rank not compute?"
-)
-
-
-def check_exposed(exposed: Callable) -> None:
-    """Judge 5.3: seconds in which a rank only waits for a transfer to it."""
-    with checking.exercise("5.3", par="exact") as verdict:
-        cases = [*_played_timelines(), *_drawn_timelines()]
-        answers = _in_time(
-            lambda: [exposed(seen, rank) for _, seen, rank in cases],
-            meaning="hundreds of intervals need no more than milliseconds: a loop does not end, or "
-            "time is walked through in small steps",
-        )  # fmt: skip
-        mistakes = _mistakes(*cases[TELLING][1:])
-        meaning = checking.diagnose(answers[TELLING], mistakes, otherwise=NO_MISTAKE)
-        for (name, seen, rank), got in zip(cases, answers, strict=True):
-            seconds = checking.answer(got, float, what=f"{name}: exposed seconds")
-            expected = _outside(_coming(seen, rank), _own(seen, rank))
-            if abs(seconds - expected) > 1e-9:
-                if abs(seconds - expected) < 1e-3:
-                    meaning = "it must be exact: do not round"
-                raise CheckFailed(f"{name}: {expected!r} s exposed", repr(got), meaning)
-        verdict.reached = f"all of {len(cases)} cases"
-
-
-def _drawn_timelines() -> list[tuple[str, StepTimeline, int]]:
-    f, b, t = Task("F", 1, 0), Task("B", 1, 0), activation(0, 0)
-    later, out, elsewhere = activation(0, 1), activation(1, 0), Task("F", 0, 0)
-    drawn = [
-        ("a transfer beside no task", [], [(t, 0.0, 2.0)]),
-        ("a transfer hidden by a task", [(1, f, 0.0, 3.0)], [(t, 1.0, 2.0)]),
-        ("half hidden", [(1, f, 1.0, 3.0)], [(t, 0.0, 2.0)]),
-        ("a task in its middle", [(1, f, 1.0, 2.0)], [(t, 0.0, 4.0)]),
-        ("two at once", [], [(t, 0.0, 2.0), (later, 1.0, 3.0)]),
-        ("one within another", [(1, f, 2.0, 3.0)], [(t, 0.0, 5.0), (later, 1.0, 4.0)]),
-        ("what this rank sends", [], [(out, 0.0, 2.0)]),
-        ("another rank's task", [(0, elsewhere, 0.0, 2.0)], [(t, 0.0, 2.0)]),
-        ("two tasks that touch", [(1, f, 1.0, 2.0), (1, b, 2.0, 3.0)], [(t, 0.5, 3.5)]),
-        ("thirds of a second", [(1, f, 1 / 3, 1.0)], [(t, 0.0, 2 / 3)]),
-        ("nothing at all", [], []),
-        (
-            "all of these at once",
-            [(1, f, 3.0, 7.0), (0, elsewhere, 0.0, 0.7)],
-            [(t, 0.0, 4.0), (later, 1.0, 5.5), (out, 6.0, 8.0)],
-        ),
-    ]
-    timelines = []
-    for name, tasks, transfers in drawn:
-        ran = tuple((rank, task, Period(begin, end)) for rank, task, begin, end in tasks)
-        moved = tuple((transfer, Period(begin, end)) for transfer, begin, end in transfers)
-        timelines.append((name, StepTimeline(3, ran, moved), 1))
-    return timelines
-
-
-def _played_timelines() -> list[tuple[str, StepTimeline, int]]:
-    costs = Costs(forward=1.0, backward=2.0, nbytes=0.7071, rate=1.0)
-    plan, played = one_f_one_b(stages=4, micro_batches=5), []
-    for channel in (Channel.ORDERED, Channel.TAGGED):
-        seen = simulate(plan, costs, channel=channel)
-        played += [(f"1F1B, {channel.value}, rank {rank}", seen, rank) for rank in range(4)]
-    return played
-
-
-Intervals = list[tuple[float, float]]
-
-
-def _outside(these: Intervals, others: Intervals) -> float:
-    return covered(these + others) - covered(others)
-
-
-def _coming(seen: StepTimeline, rank: int) -> Intervals:
-    return [(at.begin, at.end) for t, at in seen.transfers if t.dst == rank]
-
-
-def _own(seen: StepTimeline, rank: int) -> Intervals:
-    return [(at.begin, at.end) for where, _, at in seen.tasks if where == rank]
-
-
-def _mistakes(seen: StepTimeline, rank: int) -> dict[str, float]:
-    """Return what the usual mistakes give for the telling timeline: each another figure."""
-    coming, own = _coming(seen, rank), _own(seen, rank)
-    both = [(at.begin, at.end) for t, at in seen.transfers if rank in (t.src, t.dst)]
-    every = [(at.begin, at.end) for _, _, at in seen.tasks]
-    return {
-        "two transfers at the same time make the rank wait once: take their union": sum(
-            _outside([one], own) for one in coming
-        ),
-        "time in which the rank computes is not exposed": covered(coming),
-        "time in which the rank computes is not exposed; and overlapping transfers count once": sum(
-            end - begin for begin, end in coming
-        ),
-        "a rank waits for what comes to it; what it sends travels without it": _outside(both, own),
-        "only the rank's own tasks hide its transfers": _outside(coming, every),
-        "that is the computing which no transfer accompanies: the other way round": _outside(
-            own, coming
-        ),
-        "that is the hidden part; asked is the exposed one": (
-            covered(coming) + covered(own) - covered(coming + own)
-        ),
-    }
-
-
 # 5.4
 
 CONSUMER, SENDER = 1, 2
@@ -469,9 +297,9 @@ _KEPT: list = []  # what is under way stays, until the rank's process ends
 
 def check_consume(consume: Callable) -> None:
     """Judge 5.4 on real ranks: values in order of use, tags, and buffers posted early, bounded."""
-    par = "as many buffers posted as there are credits, from the start to the end"
+    par = "as many receives under way as there are credits, from the start to the end"
     with checking.exercise("5.4", par=par) as verdict:
-        for credits, count in ((1, 3), (2, 7), (3, 5), (4, 9), (3, 1), (2, 0)):
+        for credits, count in ((1, 3), (2, 10), (3, 5), (4, 9), (3, 1), (2, 0)):
             seen = checking.on_ranks(_exchange, consume, count, credits, world_size=3)[CONSUMER]
             _judge_consumer(seen, _wanted(count), credits)
         verdict.reached = "that"
@@ -493,6 +321,8 @@ class _Seen:
     used: list[tuple[int, Any, tuple[Call, ...]]]
     """Per use: the tag, what the tensor held (a number, or words), and the calls so far."""
     calls: tuple[Call, ...] = ()
+    peak: int = 0
+    """Bytes of buffers, at most at one time."""
     hangs: bool = False
     error: Exception | None = None
 
@@ -525,8 +355,10 @@ def _consumer(consume: Callable, tags: list[int], credits: int) -> _Seen:
 
     def run() -> None:
         try:
-            with log:
-                consume(list(tags), use, src=SENDER, like=_like(), credits=credits)
+            like = _like()
+            with memory.watch() as made, log:
+                consume(list(tags), use, src=SENDER, like=like, credits=credits)
+            seen.peak = made.peak
         except Exception as error:
             seen.error = error
 
@@ -602,12 +434,12 @@ def _judge_credits(seen: _Seen, wanted: list[int], credits: int, where: str) -> 
     """Look at when buffers were posted and waited for."""
     for place, (tag, _, calls) in enumerate(seen.used):
         posted = len(calls)
-        if posted - place > credits:
+        if posted - place - 1 > credits:
             raise CheckFailed(
-                f"{where}: at most {credits} buffers posted and not yet used",
-                f"{posted - place}",
+                f"{where}: at most {credits} receives under way",
+                f"{posted - place - 1}",
                 "every posted buffer is memory that a sender may fill: post the next one "
-                "only when you have used one",
+                "only when one has arrived",
             )
         waited_at = next(call.waited for call in calls if call.tag == tag)
         if waited_at is None:
@@ -627,6 +459,13 @@ def _judge_credits(seen: _Seen, wanted: list[int], credits: int, where: str) -> 
                 if place == 0
                 else "you let the buffers run empty before you post again: post one after each use",
             )
+        due = set(wanted[place : place + credits])
+        if missing := due - {call.tag for call in calls if call.at < waited_at}:
+            raise CheckFailed(
+                f"{where}: when message {place + 1} is waited for, the next {len(due)} are posted",
+                f"not those of tags {sorted(missing)}",
+                "post in the order in which you use: the sender may send exactly these first",
+            )
         blocking = [call for call in calls if call.waited is not None]
         early = [call for call in blocking if call.waited_by != "is_completed"]
         if len(early) > place + 1:
@@ -636,6 +475,13 @@ def _judge_credits(seen: _Seen, wanted: list[int], credits: int, where: str) -> 
                 "you wait for messages that you do not need yet, and compute nothing meanwhile: "
                 "wait for one, use it, then wait for the next",
             )
+    buffers = seen.peak / _like().nbytes  # what `use` looks at is copied: two more
+    if buffers > credits + 3.5 and len(wanted) > credits + 3:
+        raise CheckFailed(
+            f"{where}: memory for {credits + 1} buffers (one more than are under way)",
+            f"{buffers:.0f} at one time",
+            "all buffers were made in advance, or none is let go: make one when you post it",
+        )
     if left := [call.tag for call in seen.calls if call.waited is None]:
         raise CheckFailed(
             f"{where}: every irecv waited for",

@@ -8,9 +8,8 @@ transfer has to wait for.
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -21,36 +20,12 @@ RECEIPT = 1  # a tag; the transfers themselves have 0
 Batches = Sequence[Sequence[Transfer]]
 
 
-def in_order(batches: Batches, made: Callable, room: Callable, done: Callable, group=None) -> None:
-    """Work through batches of transfers, one after the other: the queue that blocks.
-
-    A batch starts when all that it sends is there, and the next is looked at when it is done. So a
-    batch whose data come late holds up all that stand behind it: head-of-line blocking. If two
-    ranks put the same transfers in different orders, they wait for each other for ever.
-
-    Args:
-        batches: The transfers, in order.
-        made: made(transfer) waits until this rank has computed what it sends, and returns it.
-        room: room(transfer) returns a tensor to receive into.
-        done: done(transfer), called when its work has ended, tells the sender that it came, or
-            waits until the receiver tells so. After a batch's last one its tensors can be used.
-        group: The process group; None: the default group.
-    """
-    rank = dist.get_rank()
-    for batch in batches:
-        leaving = {t: made(t) for t in batch if t.src == rank}
-        arriving = {t: room(t) for t in batch if t.dst == rank}
-        works = {t: dist.irecv(tensor, t.src, group) for t, tensor in arriving.items()}
-        works |= {t: dist.isend(tensor, t.dst, group) for t, tensor in leaving.items()}
-        for transfer, work in works.items():
-            work.wait()
-            done(transfer)
-
-
 class Queues:
     """Transfers in order, as in NCCL's streams: one queue, one order, no overtaking.
 
-    Each queue has a thread. A send keeps its queue until the receiver has the bytes, as an NCCL
+    Each queue has a thread that works through batches: a batch starts when all that it sends is
+    there, and the next is looked at when it is done. So one whose data come late holds up all that
+    stand behind it. A send keeps its queue until the receiver has the bytes, as an NCCL
     kernel keeps its stream: the receiver sends a receipt. gloo alone would let go once the kernel's
     socket buffer holds them.
 
@@ -59,7 +34,6 @@ class Queues:
         like: A tensor of the shape and type of every transfer.
         groups: What carries a queue; the default group, if not given. Two queues between the same
             two ranks need two groups.
-        work: What works through a queue; see `in_order`.
     """
 
     def __init__(
@@ -68,19 +42,16 @@ class Queues:
         *,
         like: torch.Tensor,
         groups: Mapping[Hashable, dist.ProcessGroup] | None = None,
-        work: Callable = in_order,
     ) -> None:
         self.times: dict[Transfer, tuple[float, float]] = {}
         """Per transfer, when this rank started and finished it (seconds of the kernel's clock)."""
         self._rank, self._like = dist.get_rank(), like
         self._tensors: dict[Transfer, Future] = defaultdict(Future)
-        self._rooms: dict[Transfer, torch.Tensor] = {}
-        self._finished: set[Transfer] = set()
         self._receipts: list[tuple[dist.Work, torch.Tensor]] = []
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(queues)))
         self._running = [
-            self._pool.submit(self._run, work, batches, (groups or {}).get(name))
+            self._pool.submit(self._run, batches, (groups or {}).get(name))
             for name, batches in queues.items()
         ]
 
@@ -104,42 +75,34 @@ class Queues:
         with self._lock:
             return self._tensors[transfer]
 
-    def _run(self, work: Callable, batches: Batches, group) -> None:
-        done = partial(self._done, group, {t: batch for batch in batches for t in batch})
-        more = {} if group is None else {"group": group}
+    def _run(self, batches: Batches, group: dist.ProcessGroup | None) -> None:
         try:
-            work(batches, self._made, self._room, done, **more)
+            for batch in batches:
+                self._move(batch, group)
         except BaseException as error:  # nobody shall wait for what will never come
             for transfer in (transfer for batch in batches for transfer in batch):
                 if not self._slot(transfer).done():
                     self._slot(transfer).set_exception(error)
             raise
 
-    def _made(self, transfer: Transfer) -> torch.Tensor:
-        tensor = self._slot(transfer).result()
-        self._begins(transfer)
-        return tensor
-
-    def _room(self, transfer: Transfer) -> torch.Tensor:
-        self._begins(transfer)
-        return self._rooms.setdefault(transfer, torch.empty_like(self._like))
-
-    def _begins(self, transfer: Transfer) -> None:
-        self.times[transfer] = (time.perf_counter(),) * 2
-
-    def _done(self, group, batch_of: Mapping[Transfer, Sequence], transfer: Transfer) -> None:
-        receipt = torch.ones(1, dtype=torch.uint8)
-        if transfer.src == self._rank:
-            dist.recv(receipt, transfer.dst, group, tag=RECEIPT)
-        else:  # waited for in `close`: its sender may still wait for the rest of its batch
-            receipting = dist.isend(receipt, transfer.src, group, tag=RECEIPT)
-            self._receipts.append((receipting, receipt))
-            self.times[transfer] = (self.times[transfer][0], time.perf_counter())
-        self._finished.add(transfer)
-        batch = batch_of[transfer]
-        if self._finished.issuperset(batch):  # as NCCL's: a batch is done as a whole
-            for arrived in (t for t in batch if t.dst == self._rank):
-                self._slot(arrived).set_result(self._rooms.pop(arrived))
+    def _move(self, batch: Sequence[Transfer], group: dist.ProcessGroup | None) -> None:
+        """Start all of a batch when what it sends is there; return when all of it is done."""
+        leaving = {t: self._slot(t).result() for t in batch if t.src == self._rank}
+        arriving = {t: torch.empty_like(self._like) for t in batch if t.dst == self._rank}
+        begin = time.perf_counter()
+        works = {t: dist.irecv(tensor, t.src, group) for t, tensor in arriving.items()}
+        works |= {t: dist.isend(tensor, t.dst, group) for t, tensor in leaving.items()}
+        for transfer, work in works.items():  # receives first: their senders wait for receipts
+            work.wait()
+            receipt = torch.ones(1, dtype=torch.uint8)
+            if transfer in leaving:
+                dist.recv(receipt, transfer.dst, group, tag=RECEIPT)
+            else:  # waited for in `close`: its sender may still wait for the rest of its batch
+                sent = dist.isend(receipt, transfer.src, group, tag=RECEIPT)
+                self._receipts.append((sent, receipt))
+            self.times[transfer] = (begin, time.perf_counter())
+        for transfer, tensor in arriving.items():  # as NCCL's: a batch is done as a whole
+            self._slot(transfer).set_result(tensor)
 
 
 class Mailbox:

@@ -14,16 +14,8 @@ from statistics import median
 from typing import Any
 
 from course.comm.collectives import ping_pong
-from course.comm.sharing import Activity, Period, play
-from course.lessons.pipeline_p2p.programs import (
-    DESTINATIONS,
-    MODES,
-    Copies,
-    StepNotes,
-    Workload,
-    copy_to_two,
-    train,
-)
+from course.comm.sharing import Period
+from course.lessons.pipeline_p2p.programs import StepNotes, Workload, train
 from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Channel,
@@ -33,7 +25,7 @@ from course.lessons.pipeline_p2p.schedules import (
     eager_1f1b,
     programs,
 )
-from course.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate_programs
+from course.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
 from course.runs import Say, measured_or_recorded, quiet, watched
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
@@ -45,7 +37,6 @@ NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"
 STAGES, MICRO_BATCHES, CREDITS = 3, 6, 2
 RATE, FAST = "200mbit", "800mbit"
-COPY_RATES = ("400mbit", "1.6gbit", "400mbit", "400mbit")
 RECORDING = Path(__file__).with_name("recording.json")
 PLAN = eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
 """The schedule of the mystery."""
@@ -92,21 +83,17 @@ EVERY = (
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
-    """Measure every schedule on every channel, and copies to two destinations.
+    """Measure every schedule on every channel, and the lesson's own cases.
 
     `quick`: one step per case instead of three.
 
     Returns:
         EMULATED records; where no fabric can be built, the RECORDED ones. Under torchrun, with
-        four ranks at least, MEASURED ones on the network that is there. Timelines are then to be
+        three ranks at least, MEASURED ones on the network that is there. Timelines are then to be
         trusted on one node only, because nodes have clocks of their own, and predictions only
         where every link is as fast as the one between ranks 0 and 1, which is the one measured.
     """
-    repeats = 1 if quick else 3
-    return [
-        *pipelines(*EVERY, steps=repeats, say=progress),
-        *destinations(repeats=repeats, say=progress),
-    ]
+    return pipelines(*EVERY, steps=1 if quick else 3, say=progress)
 
 
 def pipelines(*cases: Case, steps: int = 2, say: Say = quiet) -> list[Record]:
@@ -136,40 +123,10 @@ def compare(*cases: Case, steps: int = 2, say: Say = print) -> list[Record]:
         return _pipelines(cases, None, steps=steps, say=quiet)
 
 
-def destinations(*, repeats: int = 3, say: Say = quiet) -> list[Record]:
-    """Predict and measure the copies to two destinations, or return what was recorded."""
-
-    def measure(fabric: Fabric | None) -> list[Record]:
-        say("two destinations")
-        leg = median(launch(ping_pong, Copies("").nbytes, world_size=2, fabric=fabric)[0])
-        one = partial(_copies, fabric=fabric, leg=leg, repeats=repeats)
-        return watched(lambda: [one(mode) for mode in MODES], say=say)
-
-    names = [f"two destinations, {mode}" for mode in MODES]
-    return _here_or_recorded(measure, Fabric.star(hosts=4, rate=COPY_RATES), names, say)
-
-
 def modelled(case: Case, *, leg: float) -> StepTimeline:
     """Simulate a case. `leg`, the seconds of one message, is the model's only parameter."""
     costs = Costs(Workload().forward, Workload().backward, nbytes=1.0, rate=1 / leg)
-    credits = CREDITS if case.channel is Channel.TAGGED else None
-    return simulate_programs(case.ranks, costs, channel=case.channel, credits=credits)
-
-
-def modelled_copies(mode: str, *, each: int, leg: float) -> float:
-    """Return the seconds of `each` copies to both destinations, if a leg alone takes `leg`."""
-    activities, after = {}, {}
-    order = [(dst, k) for k in range(each) for dst in DESTINATIONS]
-    for place, (dst, k) in enumerate(order):
-        down, up = (dst, k, 1), (dst, k, 2)
-        in_turn = "source" if mode == "in turn" else None
-        activities[down] = Activity(nbytes=leg, links=("source",), queue=in_turn)
-        activities[up] = Activity(nbytes=leg, links=(("to", dst),))
-        after[up] = [down]
-        before = order[place - 1] if mode == "interleaved" else (dst, k - 1)
-        after[down] = [(*before, 2)] if place and before[1] >= 0 else []
-    rates = dict.fromkeys(["source", *(("to", dst) for dst in DESTINATIONS)], 1.0)
-    return max(period.end for period in play(activities, after=after, rates=rates).values())
+    return simulate(case.ranks, costs, channel=case.channel)
 
 
 def step(record: Record) -> StepTimeline:
@@ -283,14 +240,3 @@ def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:
     tasks.sort(key=lambda item: item[2].begin)
     transfers.sort(key=lambda item: item[1].begin)
     return StepTimeline(len(ranks), tuple(tasks), tuple(transfers))
-
-
-def _copies(mode: str, *, fabric: Fabric | None, leg: float, repeats: int) -> Record:
-    copies = Copies(mode)
-    results = [launch(copy_to_two, copies, world_size=4, fabric=fabric) for _ in range(repeats)]
-    params = {"mode": mode, "copies": len(DESTINATIONS) * copies.each, "leg": leg}
-    params["rates"] = list(COPY_RATES) if fabric else "as it is"
-    samples = [[result[rank] for result in results] for rank in range(4)]
-    predicted = modelled_copies(mode, each=copies.each, leg=leg)
-    fields = {"nbytes": copies.nbytes, "predicted": predicted}
-    return _record(f"two destinations, {mode}", fabric, params, samples, **fields)

@@ -21,7 +21,7 @@ from course.lessons.pipeline_p2p.simulator import (
     Costs,
     StepTimeline,
     find_cycle,
-    simulate_programs,
+    simulate,
     waits,
 )
 from course.published import load
@@ -111,7 +111,7 @@ def queue_editor(rank_0: int = 0, rank_1: int = 0, rank_2: int = 0) -> Figure:
         return figure
     work = Workload()
     costs = Costs(work.forward, work.backward, nbytes=1.0, rate=1 / LEG)
-    seen = simulate_programs(ranks, costs, channel=Channel.ORDERED)
+    seen = simulate(ranks, costs, channel=Channel.ORDERED)
     step(seen, title=f"A step takes {1e3 * seen.seconds:.0f} ms", ax=below, until=0.7)
     note = f"a message alone takes {1e3 * LEG:g} ms"
     for panel in (above, below):
@@ -171,21 +171,13 @@ def times(
     )  # fmt: skip
 
 
-def copies(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
-    """Draw the times of copies to two destinations, measured and predicted."""
-    chosen = [record for record in records if "mode" in record.params]
-    title = "Ten copies, two destinations"
-    return times(chosen, title=title, names=lambda record: record.params["mode"], ax=ax)
-
-
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw each schedule's step time on each channel, and the copies, measured and predicted."""
+    """Draw each schedule's step time on each channel, measured and predicted."""
     title = "The order of transfers decides the step time"
-    figure, panels = new_figure(2, 2, title=title, size=(11, 6.4))
-    for panel, name in zip(panels, SCHEDULES, strict=False):
+    figure, panels = new_figure(1, len(SCHEDULES), title=title, size=(15, 4.4))
+    for panel, name in zip(panels, SCHEDULES, strict=True):
         chosen = [record for record in records if record.params.get("schedule") == name]
         times(chosen, title=name, names=_without_schedule, ax=panel)
-    copies(records, ax=panels[3])
     return figure
 
 

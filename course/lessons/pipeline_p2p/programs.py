@@ -1,25 +1,22 @@
-"""What the ranks run: a pipeline that trains, and copies to two destinations.
+"""What the ranks run: a pipeline that trains.
 
 A stage of the pipeline is one layer, y = tanh(x W), with its backward pass written out. After
 computing, the rank sleeps until the task's set time is over: it stands for a CPU that waits for its
-accelerator. So four stages keep their times on two cores, and the mathematics is real and can be
+accelerator. So the stages keep their times on two cores, and the mathematics is real and can be
 checked.
 """
 
 import hashlib
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 import torch.distributed as dist
 
-from course.lessons.pipeline_p2p.exchange import Mailbox, Queues, in_order
+from course.lessons.pipeline_p2p.exchange import Mailbox, Queues
 from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
@@ -113,7 +110,6 @@ def train(
     work: Workload = Workload(),
     steps: int = 1,
     credits: int = 2,
-    queue: Callable = in_order,
 ) -> list[StepNotes]:
     """Train for some steps on this rank; one stage per rank. Call it through `launch`.
 
@@ -123,16 +119,15 @@ def train(
         work: What is trained.
         steps: How many steps count; one before them connects the ranks.
         credits: Receive buffers for each sender, on the channel `TAGGED`.
-        queue: Works through the transfers of a queue; see `exchange.in_order`.
     """
-    open_exchange = _opener(ranks, channel, work, credits, queue)
+    open_exchange = _opener(ranks, channel, work, credits)
     idle = replace(work, forward=0.0, backward=0.0)
     _step(ranks, idle, open_exchange)  # connects; not counted
     return [_step(ranks, work, open_exchange) for _ in range(steps)]
 
 
 def _opener(
-    ranks: Sequence[Program], channel: Channel, work: Workload, credits: int, queue: Callable
+    ranks: Sequence[Program], channel: Channel, work: Workload, credits: int
 ) -> Callable[[], Queues | Mailbox]:
     """Return what opens the exchange of one step."""
     rank, like = dist.get_rank(), torch.empty(work.rows, work.width)
@@ -152,7 +147,7 @@ def _opener(
     if channel is not Channel.ORDERED:  # a group for every queue; all ranks in the same order
         members = {channel.lane(t): sorted((t.src, t.dst)) for t in every}
         groups = {lane: dist.new_group(pair) for lane, pair in members.items()}
-    return partial(Queues, queues, like=like, groups=groups, work=queue)
+    return partial(Queues, queues, like=like, groups=groups)
 
 
 def _step(
@@ -175,74 +170,3 @@ def _step(
             exchange.put(out_of[task], made)
     exchange.close()
     return StepNotes(time.perf_counter() - start, done, exchange.times, stage.gradients)
-
-
-SOURCE, MEMORY, DESTINATIONS = 0, 1, (2, 3)
-DONE = 1000  # a tag that no copy has
-MODES = {
-    "interleaved": "one stream: each copy starts when the one before has ended",
-    "overlapped": "a stream per destination: the first legs share the source's link",
-    "in turn": "a stream per destination, and one first leg at a time",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """What is copied."""
-
-    mode: str
-    """One of MODES."""
-    each: int = 5
-    """Copies per destination."""
-    nbytes: int = 2 << 20
-    """Bytes of a copy."""
-
-
-def copy_to_two(copies: Copies) -> float:
-    """Run the copies on 4 ranks; return this rank's seconds.
-
-    Without peer access, a copy from GPU to GPU goes through the host's memory: first down from the
-    source (leg 1), then up to the destination (leg 2). Here the GPUs are hosts with slow network
-    cards and the host's memory is a host with a fast one; rank 1 is that memory and drives the
-    copies, as the streams of the thread's program do.
-    """
-    rank = dist.get_rank()
-    block = torch.ones(copies.nbytes // 4)
-    # A group per destination has its own connections: so two copies share a link, not a queue.
-    streams = {dst: dist.new_group([SOURCE, MEMORY, dst]) for dst in DESTINATIONS}
-    order = [(dst, k) for k in range(copies.each) for dst in DESTINATIONS]
-    dist.barrier()
-    begin = time.perf_counter()
-    if rank == MEMORY:
-        _drive(copies, streams, order)
-    elif rank == SOURCE:  # nothing moves before rank 1 posts the receive
-        for work in [dist.isend(block, MEMORY, group=streams[dst], tag=k) for dst, k in order]:
-            work.wait()
-    else:
-        for k in range(copies.each):
-            dist.recv(block, MEMORY, group=streams[rank], tag=k)
-            dist.send(block[:1], MEMORY, group=streams[rank], tag=DONE)
-    dist.barrier()
-    return time.perf_counter() - begin
-
-
-def _drive(copies: Copies, streams: dict, order: list[tuple[int, int]]) -> None:
-    turn = threading.Lock() if copies.mode == "in turn" else nullcontext()
-
-    def copy(dst: int, k: int) -> None:
-        buffer, group = torch.empty(copies.nbytes // 4), streams[dst]
-        with turn:
-            dist.recv(buffer, SOURCE, group=group, tag=k)
-        dist.send(buffer, dst, group=group, tag=k)
-        dist.recv(buffer[:1], dst, group=group, tag=DONE)  # a send ends when the kernel has it
-
-    def stream(dst: int) -> None:
-        for k in range(copies.each):
-            copy(dst, k)
-
-    if copies.mode == "interleaved":
-        for dst, k in order:
-            copy(dst, k)
-    else:
-        with ThreadPoolExecutor(len(DESTINATIONS)) as workers:
-            list(workers.map(stream, DESTINATIONS))

@@ -48,17 +48,6 @@ class Schedule:
         """Return how many stages there are, and ranks."""
         return len(self.order)
 
-    def peak_in_flight(self) -> list[int]:
-        """Return, per rank, the most activations kept at once (forward done, backward not yet)."""
-        peaks = []
-        for tasks in self.order:
-            held = peak = 0
-            for task in tasks:
-                held += 1 if task.kind == "F" else -1
-                peak = max(peak, held)
-            peaks.append(peak)
-        return peaks
-
 
 def gpipe(*, stages: int, micro_batches: int) -> Schedule:
     """Build GPipe: all forward passes, then all backward passes. Keeps every activation."""

@@ -6,7 +6,6 @@ rank has its own network card that sends and receives at `rate` at the same time
 the other, as on one TCP connection.
 """
 
-from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import astuple, dataclass
 from itertools import pairwise
@@ -18,12 +17,9 @@ from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
     Program,
-    Schedule,
     Task,
     Transfer,
     check_programs,
-    programs,
-    transfers_of,
 )
 
 Waits = dict[Task | Transfer, dict[Task | Transfer, str]]
@@ -34,15 +30,8 @@ class Deadlock(Exception):
     """Programs that can never end; the message walks once around the cycle."""
 
 
-def waits(ranks: Sequence[Program], *, channel: Channel, credits: int | None = None) -> Waits:
-    """Build the graph of what has to wait for what.
-
-    Args:
-        ranks: Each rank's program.
-        channel: How transfers are ordered.
-        credits: Receive buffers per pair and direction: transfer k may start once the receiver
-            has begun to use transfer k - credits. None: as many as there are transfers.
-    """
+def waits(ranks: Sequence[Program], *, channel: Channel) -> Waits:
+    """Build the graph of what has to wait for what, with transfers ordered by a channel."""
     check_programs(ranks)
     after: Waits = {part: {} for program in ranks for step in program for part in _parts(step)}
     for rank, program in enumerate(ranks):
@@ -50,8 +39,6 @@ def waits(ranks: Sequence[Program], *, channel: Channel, credits: int | None = N
             _in_line(after, rank, program)
         else:
             _in_lanes(after, rank, program, channel)
-    if credits is not None:
-        _with_credits(after, ranks, credits)
     return after
 
 
@@ -92,51 +79,19 @@ def _in_lanes(after: Waits, rank: int, program: Program, channel: Channel) -> No
             previous[lane] = batch
 
 
-def _with_credits(after: Waits, ranks: Sequence[Program], credits: int) -> None:
-    if credits < 1:
-        raise ValueError(f"credits={credits}: a receiver needs at least 1 buffer per sender")
-    used: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
-    for rank, program in enumerate(ranks):
-        arriving = {t.use: t for t in transfers_of(program) if t.dst == rank}
-        for step in program:  # buffers come free in the order in which the tasks use them
-            if step in arriving:
-                used[arriving[step].src, rank].append(arriving[step])
-    for queue in used.values():
-        for earlier, later in zip(queue, queue[credits:], strict=False):
-            for before in after[earlier.use]:  # when these have ended, its use begins
-                after[later][before] = f"rank {later.dst} has no free buffer before"
-
-
 def find_cycle(after: Waits) -> list:
     """Return the shortest cycle of things that wait for each other, [] when there is none.
 
     Each waits for the one after it, the last for the first.
     """
-    graph = nx.DiGraph()
-    graph.add_edges_from((part, before) for part, befores in after.items() for before in befores)
-    best: list = []
-    for component in nx.strongly_connected_components(graph):
-        for part in sorted(component, key=str):
-            cycle = _back_to(part, after, component, most=len(best) - 1 if best else len(component))
-            best = cycle or best
-    return best
-
-
-def _back_to(part: Task | Transfer, after: Waits, inside: set, *, most: int) -> list:
-    """Return the shortest cycle through a part, of at most so many parts; [] if there is none."""
-    paths = [[part]]
-    seen = set()
-    for _ in range(most):
-        further = []
-        for path in paths:
-            for before in after.get(path[-1], ()):
-                if before == part:
-                    return path
-                if before in inside and before not in seen:
-                    seen.add(before)
-                    further.append([*path, before])
-        paths = further
-    return []
+    graph = nx.DiGraph((part, before) for part, befores in after.items() for before in befores)
+    cycles = [
+        nx.shortest_path(graph, before, part)
+        for component in nx.strongly_connected_components(graph)
+        for part, before in graph.subgraph(component).edges
+    ]
+    shortest = min(cycles, key=lambda cycle: (len(cycle), sorted(map(str, cycle))), default=[])
+    return [*shortest[-1:], *shortest[:-1]]
 
 
 def find_deadlock(ranks: Sequence[Program], *, channel: Channel) -> str:
@@ -220,26 +175,13 @@ class StepTimeline:
         return cls(world_size, ran, tuple(moved))
 
 
-def simulate(
-    schedule: Schedule,
-    costs: Costs,
-    *,
-    channel: Channel = Channel.TAGGED,
-    credits: int | None = None,
-) -> StepTimeline:
-    """Play a schedule through a channel.
+def simulate(ranks: Sequence[Program], costs: Costs, *, channel: Channel) -> StepTimeline:
+    """Play programs through a channel.
 
     Raises:
         Deadlock: The ranks would wait for each other for ever.
     """
-    return simulate_programs(programs(schedule), costs, channel=channel, credits=credits)
-
-
-def simulate_programs(
-    ranks: Sequence[Program], costs: Costs, *, channel: Channel, credits: int | None = None
-) -> StepTimeline:
-    """Play hand-written programs through a channel; as `simulate`."""
-    after = waits(ranks, channel=channel, credits=credits)
+    after = waits(ranks, channel=channel)
     if cycle := find_cycle(after):
         raise Deadlock(f"on channel {channel.value}:\n{_in_words(cycle, after=after)}")
     rates = {(side, rank): costs.rate for side in ("out", "in") for rank in range(len(ranks))}

@@ -1,180 +1,13 @@
 """Answers to the exercises of lesson 05: right ones in several styles, and the usual mistakes."""
 
-import graphlib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
-import networkx
 import torch
 import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, recv
 
-from course.lessons.pipeline_p2p import simulator
 from course.lessons.pipeline_p2p.schedules import Batch, Task, activation
-
-# 5.1: right
-
-
-def walked(after, start, harmless):
-    """Walk from a node; return the cycle that it leads to. What leads to none is harmless."""
-    path = []
-
-    def walk(node):
-        if node in path:
-            return path[path.index(node) :]
-        if node in harmless:
-            return []
-        path.append(node)
-        for before in after[node]:
-            if found := walk(before):
-                return found
-        harmless.add(path.pop())
-        return []
-
-    return walk(start)
-
-
-def by_recursion(after):
-    harmless = set()
-    return next((found for start in after if (found := walked(after, start, harmless))), [])
-
-
-def by_colours(after):
-    """Walk without recursion, with a stack of iterators."""
-    colour = dict.fromkeys(after, "new")
-    for start in after:
-        if colour[start] != "new":
-            continue
-        stack = [(start, iter(after[start]))]
-        colour[start] = "open"
-        while stack:
-            node, rest = stack[-1]
-            before = next(rest, None)
-            if before is None:
-                colour[node] = "done"
-                stack.pop()
-            elif colour[before] == "open":
-                nodes = [one for one, _ in stack]
-                return nodes[nodes.index(before) :]
-            elif colour[before] == "new":
-                colour[before] = "open"
-                stack.append((before, iter(after[before])))
-    return []
-
-
-def by_peeling(after):
-    """Take away what waits for nothing, again and again; what is left has a cycle."""
-    left = {node: set(befores) for node, befores in after.items()}
-    behind = {node: [] for node in left}
-    for node, befores in left.items():
-        for before in befores:
-            behind[before].append(node)
-    free = [node for node, befores in left.items() if not befores]
-    while free:
-        node = free.pop()
-        del left[node]
-        for later in behind[node]:
-            left[later].discard(node)
-            if not left[later]:
-                free.append(later)
-    path = list(left)[:1]
-    while path:
-        step = next(iter(left[path[-1]]))
-        if step in path:
-            return path[path.index(step) :]
-        path.append(step)
-    return []
-
-
-def by_graphlib(after):
-    try:
-        graphlib.TopologicalSorter(after).prepare()
-    except graphlib.CycleError as error:
-        return error.args[1][:0:-1]
-    return []
-
-
-# 5.1: wrong
-
-
-def only_pairs(after):
-    for node, befores in after.items():
-        for before in befores:
-            if node != before and node in after.get(before, ()):
-                return [node, before]
-    return []
-
-
-def twice_is_a_cycle(after):
-    seen = []
-
-    def walk(node):
-        if node in seen:
-            return [node]
-        seen.append(node)
-        for before in after.get(node, ()):
-            if found := walk(before):
-                return found
-        return []
-
-    for start in after:
-        seen.clear()
-        if found := walk(start):
-            return found
-    return []
-
-
-def with_the_way_in(after):
-    found = by_recursion(after)
-    into = [node for node in after if found and found[0] in after[node] and node not in found]
-    return [*into[:1], *found]
-
-
-def every_path(after):
-    def walk(node, path):
-        if node in path:
-            return path[path.index(node) :]
-        for before in after[node]:
-            if found := walk(before, [*path, node]):
-                return found
-        return []
-
-    return next((found for start in after if (found := walk(start, []))), [])
-
-
-def forgets_between_starts(after):
-    return next((found for start in after if (found := walked(after, start, set()))), [])
-
-
-def forgets_on_a_copy(after):
-    return forgets_between_starts({node: list(befores) for node, befores in after.items()})
-
-
-def backwards(after):
-    return by_recursion(after)[::-1]
-
-
-def closed(after):
-    found = by_recursion(after)
-    return [*found, *found[:1]]
-
-
-def from_the_first(after):
-    return walked(after, next(iter(after)), set()) if after else []
-
-
-def of_labkit(after):
-    return simulator.find_cycle(after)
-
-
-def of_networkx(after):
-    graph = networkx.DiGraph(after)
-    try:
-        return [node for node, _ in networkx.find_cycle(graph)]
-    except networkx.NetworkXNoCycle:
-        return []
-
 
 # 5.2: right
 
@@ -224,6 +57,10 @@ def two_ahead_apart(rank, *, stages, micro_batches):
 
 def one_ahead_together(rank, *, stages, micro_batches):
     return forward_program(rank, stages=stages, micro_batches=micro_batches, ahead=1)
+
+
+def three_ahead(rank, *, stages, micro_batches):
+    return forward_program(rank, stages=stages, micro_batches=micro_batches, ahead=3)
 
 
 def in_program_order(rank, *, stages, micro_batches):
@@ -279,109 +116,56 @@ def never_ends(*arguments, **named):
         time.sleep(0.01)
 
 
-# 5.3: right
+# 5.3
 
 
-def pieces(seen, rank):
-    inward = [at for transfer, at in seen.transfers if transfer.dst == rank]
-    busy = [at for where, _, at in seen.tasks if where == rank]
-    return inward, busy
+def receives_first(ranks, changed):
+    """Let these ranks receive before they send, where both stand side by side."""
+    mended = [list(program) for program in ranks]
+    for rank in changed:
+        steps = mended[rank]
+        for k in range(len(steps) - 1):
+            ends = [s.transfers[0].src == rank if isinstance(s, Batch) else None
+                    for s in steps[k : k + 2]]  # fmt: skip
+            if ends == [True, False]:
+                steps[k : k + 2] = steps[k + 1], steps[k]
+    return mended
 
 
-def by_cuts(seen, rank):
-    inward, busy = pieces(seen, rank)
-    cuts = sorted({t for at in inward + busy for t in (at.begin, at.end)})
-    total = 0.0
-    for a, b in pairwise(cuts):
-        inside = [any(s.begin <= a and b <= s.end for s in some) for some in (inward, busy)]
-        total += b - a if inside == [True, False] else 0.0
-    return total
+def only_the_middle(ranks):
+    return receives_first(ranks, [1])
 
 
-def by_counting(seen, rank):
-    """Sweep over begins and ends with two counters."""
-    inward, busy = pieces(seen, rank)
-    events = [(t, 0, step) for at in inward for t, step in ((at.begin, 1), (at.end, -1))]
-    events += [(t, 1, step) for at in busy for t, step in ((at.begin, 1), (at.end, -1))]
-    total, last, open_now = 0.0, 0.0, [0, 0]
-    for t, kind, step in sorted(events):
-        total += t - last if open_now[0] and not open_now[1] else 0.0
-        open_now[kind] += step
-        last = t
-    return total
+def both_ends(ranks):
+    return tuple(map(tuple, receives_first(ranks, [0, 2])))
 
 
-def by_difference_of_unions(seen, rank):
-    """Length of all together less the length of the tasks."""
-
-    def length(some):
-        total, until = 0.0, float("-inf")
-        for at in sorted(some, key=lambda at: at.begin):
-            total += max(0.0, at.end - max(until, at.begin))
-            until = max(until, at.end)
-        return total
-
-    inward, busy = pieces(seen, rank)
-    return length(inward + busy) - length(busy)
+def only_the_first(ranks):
+    return receives_first(ranks, [0])
 
 
-# 5.3: wrong
+def not_at_all(ranks):
+    return ranks
 
 
-def all_transfer_time(seen, rank):
-    return float(sum(at.seconds for at in pieces(seen, rank)[0]))
+def in_batches(ranks):
+    return [
+        (Batch(tuple(t for s in p if isinstance(s, Batch) for t in s.transfers)), *p) for p in ranks
+    ]
 
 
-def without_union(seen, rank):
-    inward, busy = pieces(seen, rank)
-
-    def hidden(at):
-        return sum(max(0.0, min(at.end, b.end) - max(at.begin, b.begin)) for b in busy)
-
-    return float(sum(at.seconds - hidden(at) for at in inward))
+def all_receives_last(ranks):
+    return [sorted(p, key=lambda s: isinstance(s, Batch) and s.transfers[0].dst == r)
+            for r, p in enumerate(ranks)]  # fmt: skip
 
 
-def both_directions(seen, rank):
-    mine = [(t, at) for t, at in seen.transfers if rank in (t.src, t.dst)]
-    both = type(seen)(
-        seen.world_size, seen.tasks, tuple((activation(rank - 1, 0), at) for _, at in mine)
-    )
-    return by_cuts(both, rank)
+def all_sends_first(ranks):
+    return [sorted(p, key=lambda s: not (isinstance(s, Batch) and s.transfers[0].src == r))
+            for r, p in enumerate(ranks)]  # fmt: skip
 
 
-def to_the_millisecond(seen, rank):
-    return round(by_cuts(seen, rank), 3)
-
-
-def hidden_by_anybody(seen, rank):
-    tasks = tuple((rank, task, at) for _, task, at in seen.tasks)
-    return by_cuts(type(seen)(seen.world_size, tasks, seen.transfers), rank)
-
-
-def the_hidden_part(seen, rank):
-    everything = type(seen)(seen.world_size, (), seen.transfers)
-    return by_cuts(everything, rank) - by_cuts(seen, rank)
-
-
-def union_only(seen, rank):
-    return by_cuts(type(seen)(seen.world_size, (), seen.transfers), rank)
-
-
-def the_other_way_round(seen, rank):
-    inward, busy = pieces(seen, rank)
-    cuts = sorted({t for at in inward + busy for t in (at.begin, at.end)})
-    return float(
-        sum(
-            b - a
-            for a, b in pairwise(cuts)
-            if any(s.begin <= a and b <= s.end for s in busy)
-            and not any(s.begin <= a and b <= s.end for s in inward)
-        )
-    )
-
-
-def in_words(seen, rank):
-    return f"{by_cuts(seen, rank):.3f} s"
+def without_the_backward(ranks):
+    return [[s for s in p if not (isinstance(s, Task) and s.kind == "B")] for p in ranks]
 
 
 # 5.4: right
@@ -438,10 +222,10 @@ def by_asking(wanted, use, *, src, like, credits):
     posted = {}
     for place, tag in enumerate(wanted):
         for later in wanted[place : place + credits]:
-            if later not in posted:
+            if later not in posted and later not in wanted[:place]:
                 buffer = torch.empty_like(like)
                 posted[later] = (buffer, dist.irecv(buffer, src=src, tag=later))
-        buffer, work = posted[tag]
+        buffer, work = posted.pop(tag)
         for _ in range(50):
             if work.is_completed():
                 break
@@ -450,7 +234,47 @@ def by_asking(wanted, use, *, src, like, credits):
         use(tag, buffer)
 
 
+def the_next_before_each_use(wanted, use, *, src, like, credits):
+    """As the lesson's Mailbox: what has arrived makes room for the next, used or not."""
+
+    def post(tag):
+        buffer = torch.empty_like(like)
+        return buffer, dist.irecv(buffer, src, tag=tag)
+
+    posted = [post(tag) for tag in wanted[:credits]]
+    for place, tag in enumerate(wanted):
+        buffer, work = posted.pop(0)
+        work.wait()
+        posted += [post(later) for later in wanted[place + credits : place + credits + 1]]
+        use(tag, buffer)
+
+
 # 5.4: wrong
+
+
+def all_buffers_in_advance(wanted, use, *, src, like, credits):
+    """Post as many as there are credits, into buffers that were all made at the start."""
+    buffers = {tag: torch.empty_like(like) for tag in wanted}
+    works = {tag: dist.irecv(buffers[tag], src, tag=tag) for tag in wanted[:credits]}
+    for place, tag in enumerate(wanted):
+        works[tag].wait()
+        use(tag, buffers[tag])
+        for later in wanted[place + credits : place + credits + 1]:
+            works[later] = dist.irecv(buffers[later], src, tag=later)
+
+
+def posts_the_last_first(wanted, use, *, src, like, credits):
+    """Keep `credits` receives under way, but beside the next one those that are used last."""
+    posted, rest = {}, list(wanted)
+    for tag in wanted:
+        while rest and (len(posted) < credits or tag not in posted):
+            later = tag if tag in rest else rest[-1]
+            rest.remove(later)
+            buffer = torch.empty_like(like)
+            posted[later] = buffer, dist.irecv(buffer, src, tag=later)
+        buffer, work = posted.pop(tag)
+        work.wait()
+        use(tag, buffer)
 
 
 def one_by_one(wanted, use, *, src, like, credits):

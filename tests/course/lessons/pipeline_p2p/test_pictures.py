@@ -1,71 +1,62 @@
 import pytest
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from course.lessons.pipeline_p2p import experiment, pictures, published
-from course.lessons.pipeline_p2p.schedules import Channel, one_f_one_b
+from course.lessons.pipeline_p2p import experiment, pictures
+from course.lessons.pipeline_p2p.schedules import Channel, one_f_one_b, programs
 from course.lessons.pipeline_p2p.simulator import Costs, simulate
-from course.runs import by_case
+from course.published import load as published
 from labkit.measure.records import load
 from labkit.show import alt_text
 
 
-def test_a_timeline_draws_every_task_and_transfer_and_lists_them():
-    seen = simulate(one_f_one_b(stages=3, micro_batches=4), Costs(1, 2, nbytes=1, rate=1))
-    ax = pictures.step(seen, title="1F1B")
-    assert sum(isinstance(patch, Rectangle) for patch in ax.patches) == 24
+@pytest.fixture(scope="module")
+def recorded():
+    return {r.case: r for r in load(experiment.RECORDING, recorded=True)}
+
+
+def test_a_timeline_draws_every_task_and_transfer_and_frames_a_gap():
+    ranks = programs(one_f_one_b(stages=3, micro_batches=4))
+    seen = simulate(ranks, Costs(1, 2, nbytes=1, rate=1), channel=Channel.TAGGED)
+    ax = pictures.step(seen, title="1F1B", gap=(1, 2.0, 3.0))
+    assert sum(isinstance(patch, Rectangle) for patch in ax.patches) == 24 + 1
     assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 16
     assert {text.get_text() for text in ax.texts} >= {"F0", "B3"}
     table, *_ = alt_text.tables_of(ax)
-    assert table.columns == ["where", "what", "begin ms", "end ms"]
     assert len(table.rows) == 24 + 16
     assert "24 tasks and 16 transfers" in alt_text.text_of(ax)
 
 
-def test_the_experiments_picture_tells_every_figure():
-    records = load(experiment.RECORDING, recorded=True)
-    figure = pictures.draw(records)
-    said = alt_text.text_of(figure)
-    for record in records:
-        if record.predicted is not None:
-            assert (
-                f"{1e3 * record.summary.median:.0f} ms (model {1e3 * record.predicted:.3g})" in said
-            )
+def test_the_experiments_picture_tells_every_figure(recorded):
+    words = alt_text.text_of(pictures.draw(list(recorded.values())))
+    for record in recorded.values():
+        took, model = 1e3 * record.summary.median, 1e3 * record.predicted
+        assert f"{took:.0f} ms (model {model:.3g})" in words
 
 
-def test_two_timelines_share_their_axis():
-    records = by_case(load(experiment.RECORDING, recorded=True))
-    seen = [(case, experiment.step(records[case])) for case in ("gpipe, ordered", "gpipe, tagged")]
+def test_two_timelines_share_their_axis(recorded):
+    seen = [(case, experiment.step(recorded[case])) for case in ("gpipe, ordered", "gpipe, tagged")]
     figure = pictures.steps(seen, tier="RECORDED")
-    limits = {panel.get_xlim() for panel in figure.axes}
-    assert len(limits) == 1
+    assert len({panel.get_xlim() for panel in figure.axes}) == 1
 
 
-@pytest.mark.parametrize(("stages", "transfer"), [(2, 0.0), (8, 0.5)])
-def test_the_explorer_draws_what_the_model_says(stages, transfer):
-    ax = pictures.explore_scale(stages, 8, transfer)
-    assert "bubble alone" in [label.get_text() for label in ax.get_yticklabels()]
-    slow = pictures.slowness("gpipe", Channel.TAGGED, stages=stages, micro_batches=8, transfer=0.0)
-    assert slow == pytest.approx((8 + stages - 1) / 8)
+@pytest.mark.parametrize(
+    ("earlier", "words"),
+    [((0, 0, 0), "in 674 ms"), ((1, 1, 1), "in 334 ms"),
+     ((2, 1, 1), "It never ends"), ((0, 2, 1), "It never ends")],
+)  # fmt: skip
+def test_the_queue_editor_shows_the_step_or_the_circle(earlier, words):
+    figure = pictures.queue_editor(*earlier)
+    told = alt_text.text_of(figure)
+    assert words in told
+    red = [p for p in figure.axes[0].patches if p.get_facecolor()[:3] == pytest.approx(
+        (0xD6 / 255, 0x27 / 255, 0x28 / 255))]  # fmt: skip
+    assert bool(red) == ("never" in words)
 
 
-def test_the_puzzle_and_the_scale_are_labelled():
-    assert "97 ms" in alt_text.text_of(pictures.puzzle())
-    ax = pictures.at_scale(stages=(2, 4), micro_batches=4)
-    assert "2 to 4 stages" in alt_text.text_of(ax)
-
-
-def test_the_puzzle_shows_the_threads_figures_with_their_source():
-    ax = pictures.puzzle()
+def test_the_threads_transfers_are_shown_with_their_source():
+    ax = pictures.ten_copies()
     widths = [patch.get_width() for patch in ax.patches]
-    assert len(widths) == 4 and widths == [way.value for way in published.WAYS.values()]
-    assert {way.source for way in published.WAYS.values()} == {published.THREAD}
-    said = " ".join(alt_text.of(ax.figure).stamps.values())
-    assert said.startswith("PUBLISHED")
-    assert published.THREAD.address in said
-
-
-def test_what_deadlocks_is_said_and_not_drawn():
-    ax = pictures.explore_scale(32, 32, 0.5)
-    drawn = [label.get_text() for label in ax.get_yticklabels()]
-    assert "eager 1f1b, ordered, receives 1 early" not in drawn
-    assert "Deadlock: eager 1f1b, ordered, receives 1 early" in alt_text.text_of(ax)
+    figures = published("pipeline_p2p")
+    assert len(widths) == 6 and figures["send"].value in widths and 133 in widths
+    stamps = " ".join(alt_text.of(ax.figure).stamps.values())
+    assert stamps.startswith("PUBLISHED") and figures["send"].source.address in stamps

@@ -33,13 +33,6 @@ def test_orders_written_out_by_hand():
     assert words(eager_1f1b(stages=2, micro_batches=4).order[0]) == "F0 F1 F2 B0 F3 B1 B2 B3"
 
 
-def test_activations_kept():
-    assert gpipe(stages=4, micro_batches=8).peak_in_flight() == [8, 8, 8, 8]
-    assert one_f_one_b(stages=4, micro_batches=8).peak_in_flight() == [4, 3, 2, 1]
-    assert eager_1f1b(stages=4, micro_batches=8).peak_in_flight() == [7, 5, 3, 1]
-    assert one_f_one_b(stages=4, micro_batches=2).peak_in_flight() == [2, 2, 2, 1]
-
-
 def test_ideal_bubble():
     assert ideal_bubble(stages=4, micro_batches=8) == pytest.approx(3 / 11)
 
@@ -93,6 +86,14 @@ def test_receives_earlier_suit_eager_1f1b_alone_and_not_too_far(build, ahead):
     assert not find_deadlock(ranks, channel=Channel.TAGGED)
 
 
+def test_each_rank_may_have_its_receives_elsewhere():
+    plan = eager_1f1b(stages=3, micro_batches=6)
+    late, early = programs(plan), programs(plan, ahead=1)
+    assert programs(plan, ahead=(1, 1, 0)) == (early[0], early[1], late[2])
+    with pytest.raises(ValueError, match="shorter"):
+        programs(plan, ahead=(1, 1))
+
+
 def test_a_batch_of_one_transfer_is_a_tuple_of_one():
     with pytest.raises(TypeError, match=r"Batch\(\(a,\)\) for a single one"):
         Batch(message(0, 0, 1))
@@ -140,13 +141,3 @@ def test_a_send_without_receive_is_named():
         check_programs([(), (Batch((lonely,)),)])
     with pytest.raises(InvalidProgram, match="2 times"):
         check_programs([(Batch((lonely,)), Batch((lonely,))), (Batch((lonely,)),)])
-
-
-def test_credits_make_a_transfer_wait_until_the_receiver_takes_an_earlier_one():
-    ranks = programs(gpipe(stages=2, micro_batches=4))
-    fourth, second, busy = message(3, 0, 1), message(1, 0, 1), Task("F", 1, 0)
-    after = waits(ranks, channel=Channel.TAGGED, credits=2)
-    assert {second, busy} <= after[fourth].keys()  # rank 1 takes the second when F0 is done
-    assert busy not in waits(ranks, channel=Channel.TAGGED)[fourth]
-    with pytest.raises(ValueError, match="at least 1 buffer"):
-        waits(ranks, channel=Channel.TAGGED, credits=0)

@@ -8,7 +8,7 @@ import re
 from pytest import mark, xfail
 
 from course import author, catalogue, notebooks
-from course.published import Published, Source
+from course.published import Published, Source, load
 from labkit.measure import records
 
 LESSONS = catalogue.find()
@@ -56,8 +56,11 @@ def test_published_figures_have_words_and_an_address(name):
 
 @mark.parametrize("lesson", STATED)
 def test_the_figures_stand_in_their_quotations(lesson):
-    module = importlib.import_module(f"course.lessons.{lesson}.published")
-    found = [value for value in values([*vars(module).values()]) if isinstance(value, Published)]
+    if (catalogue.ROOT / "course" / "lessons" / lesson / "published.json").exists():
+        found = list(load(lesson).values())
+    else:
+        module = importlib.import_module(f"course.lessons.{lesson}.published")
+        found = [one for one in values([*vars(module).values()]) if isinstance(one, Published)]
     for figure in found:
         stated = [float(word) for word in re.findall(r"\d*\.?\d+", figure.quotation)]
         for number in values([figure.value]):

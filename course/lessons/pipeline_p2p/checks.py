@@ -266,8 +266,8 @@ def _why_slow(ranks: Sequence[Program]) -> str:
         )
     if max(leads, default=0) > 1:
         return (
-            f"a receive stands {max(leads) + 1} tasks ahead of its use: until its data are computed, "
-            "the sends behind it in the queue wait, and with them the next rank"
+            f"a receive stands {max(leads) + 1} tasks ahead of its use: until its data are "
+            "computed, the sends behind it in the queue wait, and with them the next rank"
         )
     if not together:
         return (

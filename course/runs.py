@@ -5,7 +5,6 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
@@ -14,7 +13,6 @@ from labkit.measure.records import Record, Tier
 from labkit.ranks import torchrun
 from labkit.ranks.launcher import launch
 
-T = TypeVar("T")
 Say = Callable[[str], object]
 """What is told, line by line, how a measurement goes on."""
 
@@ -71,26 +69,6 @@ def measured_or_recorded(
             f"records of {experiment!r} that were asked for."
         )
     return kept
-
-
-def repeat_if_disturbed(
-    measure: Callable[[], T],
-    *,
-    unrest: Callable[[T], float],
-    limit: float,
-    attempts: int = 3,
-    say: Say = print,
-) -> T:
-    """Measure; while `unrest` is above `limit`, say so and measure again. The calmest run counts.
-
-    `unrest` tells how disturbed a run was, in a measure of its own: 1.3 for calls of one case that
-    differ 1.3-fold, say. It must not depend on what one hopes to see.
-    """
-    runs = [measure()]
-    while unrest(runs[-1]) > limit and len(runs) < attempts:
-        say(f"disturbed ({unrest(runs[-1]):.2f}, calm is {limit:g}): measuring again")
-        runs.append(measure())
-    return min(runs, key=unrest)
 
 
 class Disturbed(RuntimeError):

@@ -70,9 +70,7 @@ class Case:
         )
 
 
-ORDERED = Case("eager 1f1b", Channel.ORDERED)
 FASTER = Case("eager 1f1b", Channel.ORDERED, rate=FAST)
-TAGGED = Case("eager 1f1b", Channel.TAGGED)
 EARLIER = Case("eager 1f1b", Channel.ORDERED, 1)
 UNNAMED = Case("eager 1f1b", Channel.ORDERED, (1, 1, 0))
 """A fault to find: rank 2 posts its receives late."""

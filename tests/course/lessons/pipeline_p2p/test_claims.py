@@ -21,13 +21,14 @@ def taking(record, seconds):
     return replace(record, samples=[[seconds]])
 
 
-def test_faster_links_and_tags_are_judged(recorded, monkeypatch):
-    slow, fast, free = (recorded[str(c)] for c in (experiment.ORDERED, experiment.FASTER,
-                                                   experiment.TAGGED))  # fmt: skip
+def test_faster_links_and_tags_are_judged(recorded):
+    slow, fast, free = (
+        recorded[f"eager 1f1b, {c}"] for c in ("ordered", "ordered, 800mbit", "tagged")
+    )
 
     def giving(*records):
         pipelines = SimpleNamespace(pipelines=lambda *cases: records, step=experiment.step)
-        return {"experiment": pipelines, "MYSTERY": experiment.ORDERED}
+        return {"experiment": pipelines, "MYSTERY": None}
 
     quick = taking(fast, slow.summary.median / 3)
     LESSON.hold("try-links", true=giving(slow, fast), false=giving(slow, quick),
@@ -38,7 +39,7 @@ def test_faster_links_and_tags_are_judged(recorded, monkeypatch):
 
 
 def test_what_earlier_receives_win_is_judged(recorded):
-    before, after = recorded[str(experiment.ORDERED)], recorded[str(experiment.EARLIER)]
+    before, after = recorded["eager 1f1b, ordered"], recorded[str(experiment.EARLIER)]
     true = {"left": 52.0, "mine": (1, 1, 1), "before": before, "after": after}
     said = "a quarter of the step is gone"
     LESSON.hold("earlier-claims", true=true, false=true | {"left": 90.0}, said=said)

@@ -3,13 +3,14 @@ import torch
 
 from course.comm.sharing import Period
 from course.lessons.pipeline_p2p import experiment
-from course.lessons.pipeline_p2p.experiment import EARLIER, ORDERED, TAGGED, Case
+from course.lessons.pipeline_p2p.experiment import EARLIER, Case
 from course.lessons.pipeline_p2p.programs import Stage, Workload, train
 from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Task, activation, programs
 from course.lessons.pipeline_p2p.simulator import StepTimeline
 from labkit import launch
 from labkit.fabric.fabric import Fabric, FabricUnavailable
 
+ORDERED, TAGGED = (Case("eager 1f1b", c) for c in (Channel.ORDERED, Channel.TAGGED))
 FAST = Workload(rows=8, width=16, forward=0.0, backward=0.0)
 
 

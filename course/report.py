@@ -9,12 +9,12 @@ Other tools' logs are read as well (`labkit.logs.logs`): what nccl-tests printed
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from course import catalogue
 from course.run import found_runs
-from labkit.logs import logs
+from labkit.logs import logs, report
 from labkit.logs.page import Page
 from labkit.measure import records as recording
 from labkit.measure import untrusted
@@ -27,8 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "files", nargs="*", type=Path,
-        help="record files (the latest of each under work/runs/), or logs of nccl-tests, "
-        "torch's flight recorder, p2pBandwidthLatencyTest",
+        help="record files (the latest of each under work/runs/), or logs of nccl-tests and "
+        "of NCCL_DEBUG=INFO",
     )  # fmt: skip
     parser.add_argument(
         "--wire", type=float, metavar="GB/S",
@@ -55,29 +55,21 @@ def main(options: argparse.Namespace) -> int:
             except (OSError, logs.UnknownLog) as unknown:
                 no_records = path.suffix == ".json"
                 print(f"left out: {error if no_records else unknown}", file=sys.stderr)
-    found = logs.read(others, progress=_progress(others))
-    if not any(loaded.values()) and not any(log.records or log.findings for log in found):
+    found = logs.read(others)
+    if not any(loaded.values()) and not any(log.records or log.statements for log in found):
         for problem in [problem for log in found for problem in log.problems][:20]:
             print(problem, file=sys.stderr)
-        print("labkit report: no record could be read", file=sys.stderr)
+        print("report: no record could be read", file=sys.stderr)
         return 2
     card = None if options.wire is None else options.wire * 1e9
     options.out.write_text(str(page(loaded, found, card=card)), encoding="utf-8")
-    for log in found:
-        told = f"{len(log.problems)} problems" if log.problems else "no problems"
-        print(f"{log.paths[0].name}: {log.tool}, {len(log.records)} records, {told}")
+    for log in report.together(found):
+        files = log.paths[0].name if len(log.paths) == 1 else f"{len(log.paths)} files"
+        problems = f"{len(log.problems)} problems" if log.problems else "no problems"
+        print(f"{files}: {log.tool}, {len(log.records)} records, {problems}")
     count = sum(map(len, [*loaded.values(), *(log.records for log in found)]))
     print(f"{count} records of {len(loaded) + len(found)} runs: {options.out}")
     return 0
-
-
-def _progress(paths: Sequence[Path]) -> Callable[[float], object] | None:
-    """Return what shows how far the reading is, where somebody may have to wait."""
-    if not sys.stderr.isatty() or sum(path.stat().st_size for path in paths) < 2**24:
-        return None
-    return lambda share: print(
-        f"\rreading {share:.0%}", end="\n" if share == 1 else "", file=sys.stderr, flush=True
-    )
 
 
 def page(
@@ -89,8 +81,8 @@ def page(
     """
     every = [record for records in [*loaded.values(), *(log.records for log in others)]
              for record in records]  # fmt: skip
-    foreign = any(record.tier is Tier.RECORDED for record in every)
-    result = Page("What was measured" if foreign else "What this machine measured")
+    elsewhere = any(record.tier is Tier.RECORDED for record in every)
+    result = Page("What was measured" if elsewhere else "What this machine measured")
     runs: dict[str, dict[Path, list[Record]]] = {}
     for path, records in loaded.items():
         if records:
@@ -102,8 +94,6 @@ def page(
             _section(result, _name(path, files), records)
             result.data(f"records-{_name(path, loaded)}", path.read_text(encoding="utf-8"))
     if others:
-        from labkit.logs import report
-
         card = card or report.one_card(record for log in others for record in log.records)
         for log in report.together(others):
             report.add(result, log, card=card)

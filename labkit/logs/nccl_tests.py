@@ -13,7 +13,6 @@ Source: github.com/NVIDIA/nccl-tests, src/common.cu and src/util.cu, tags v2.0.0
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -21,11 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.logs.origins import Devices, Say, case_name, settings, version, whole
+from labkit.logs.layout import Layout, Place, Problem, case_name
+from labkit.logs.nccl_debug import settings, version
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.untrusted import one_line
+from labkit.measure.untrusted import one_line, whole
 
 EXPERIMENT, JSON = "nccl-tests", "nccl-tests -J"
+JSON_KEYS = ("nccl_version", "config", "results")
 COLLECTIVES = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -49,7 +50,7 @@ _BEGUN = re.compile(
 )
 _FIGURES = re.compile(r"[\s\d.eE+/NA-]{20,}")
 _DEVICE = re.compile(
-    r"\sRank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[^\]]*\]\s*(.*)"
+    r"\sRank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[([^\]]*)\]\s*(.*)"
 )
 _WHO = re.compile(r"\[\d+,(\d+)\]<\w+>:|\s*(\d+):\s")
 """What mpirun and Slurm put before a line: which process printed it."""
@@ -67,6 +68,20 @@ _FOREVER = 1e15
 """Microseconds; whatever lasts longer is no time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A test that printed no figures, or not all of them."""
+
+    collective: str | None
+    params: dict[str, Any]
+    """`hosts`, `gpus_per_host`, `world_size`."""
+    hosts: list[str]
+    line: int
+    text: str
+    """What it printed, in short."""
+    file: str = ""
+
+
 @dataclass(slots=True)
 class _Row:
     """The figures of one size and place; those of the last repetition, but all its seconds."""
@@ -82,10 +97,10 @@ class _Row:
 class _Test:
     """One test, as its lines come by."""
 
-    def __init__(self, say: Say, name: str | None) -> None:
-        self.say, self.name = say, name
+    def __init__(self, problem: Problem, name: str | None, file: str) -> None:
+        self.problem, self.name, self.file = problem, name, file
         self.library, self.tests, self.network = "NCCL", "", ""
-        self.devices, self.group = Devices(), ""
+        self.layout, self.group = Layout(), ""
         self.alone = False
         """Whether several processes called themselves rank 0."""
         self.iters: tuple[int, int] | None = None
@@ -113,7 +128,7 @@ class _Test:
         """Take a row, out of place and in place."""
         self.last = number
         if not self.columns:
-            self.say(number, "a row without a header before it: taken as nccl-tests 2.13 or later")
+            self.problem(number, "a row without a header before it: read as version 2.13 or later")
             self.header(_COLUMNS)
         size, dtype, rest = match.groups()
         if rest and "<" in rest:
@@ -124,12 +139,12 @@ class _Test:
             self.begun = match[0]  # the figures come later, in a line of their own
             return
         if len(words) < len(self.columns) - 3:
-            self.say(number, f"cut short: {len(words) + 3} of {len(self.columns)} columns")
+            self.problem(number, f"cut short: {len(words) + 3} of {len(self.columns)} columns")
         if size == "0":  # less than an element per rank moves nothing
             return
         root = words[head - 1] if self.rooted else "-1"
         if root != "-1" and not _INTEGER.fullmatch(root):
-            self.say(number, f"no root: {root}")
+            self.problem(number, f"no root: {root}")
             return
         key = size, dtype, words[0] if self.operated else "", root
         for in_place in (False, True):
@@ -145,17 +160,25 @@ class _Test:
             if not 0 < time < _FOREVER:
                 raise ValueError
         except ValueError:
-            self.say(number, f"no figures: {' '.join(words[at : at + min(self.width, 4)])}")
+            self.problem(number, f"no figures: {' '.join(words[at : at + min(self.width, 4)])}")
             return
         if wrong and "#wrong" in self.columns:
-            self.say(number, f"{wrong:g} wrong elements: the time of a wrong result proves nothing")
+            self.problem(number, f"{wrong:g} wrong elements: its time proves nothing")
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = _Row()
         row.seconds.append(time / 1e6)
         row.number, row.algbw, row.busbw, row.wrong = number, algbw, busbw, wrong
 
-    def finish(self, number: int) -> _Test:
+    def failure(self, number: int) -> Failure | None:
+        """Return what is known of a test that failed, or began and printed no figures."""
+        if not self.failures and (self.rows or not (self.columns or self.layout.places)):
+            return None
+        line, text = self.failures[0] if self.failures else (number, "no figures")
+        collective = COLLECTIVES.get(self.name or "")
+        return Failure(collective, self.layout.params(), self.layout.hosts, line, text)
+
+    def finish(self, number: int) -> None:
         """Say what is missing, and infer what can be inferred."""
         best = max(self.rows.values(), key=lambda row: row.algbw, default=_Row())
         ratio = best.busbw / best.algbw if best.algbw else 0.0
@@ -165,31 +188,30 @@ class _Test:
         if self.failures:
             at, line = self.failures[0]
             more = f" (one of {len(self.failures)} such lines)" if self.failures[1:] else ""
-            self.say(at, f"{name} failed: {line}{more}")
+            self.problem(at, f"{name} failed: {line}{more}")
         if not self.rows:
-            if (self.columns or self.devices.ranks) and not self.failures:
-                self.say(number, f"{name} began and printed no figures")
-            return self
+            if (self.columns or self.layout.places) and not self.failures:
+                self.problem(number, f"{name} began and printed no figures")
+            return
         if not self.ended and not self.failures:
-            self.say(self.last, f"{name} ends here without its summary: is the text cut short?")
-        if self.alone or len(self.devices.ranks) == 1:
-            self.say(
+            self.problem(self.last, f"{name} ends here without its summary: is the text cut short?")
+        if self.alone or len(self.layout.places) == 1:
+            self.problem(
                 self.last, "one rank moves nothing. If there were several processes, each of them "
                 "ran alone: build nccl-tests with MPI=1",
             )  # fmt: skip
         if self.name is None:
-            self.say(
+            self.problem(
                 self.last,
                 "nothing says which collective this is. The file's name may: all_gather.log",
             )
-        elif self.devices.world_size is None:
+        elif self.layout.world_size is None:
             most = 2 if self.name == "all_reduce" else 1
-            told = ""
+            follows = ""
             if self.name not in ("broadcast", "reduce", "sendrecv") and 0 < ratio < most:
-                self.devices.inferred = round(most / (most - ratio))
-                told = f"; {self.devices.world_size} follow from busbw / algbw = {ratio:.4g}"
-            self.say(self.last, f"no full list of ranks{told}")
-        return self
+                self.layout.inferred = round(most / (most - ratio))
+                follows = f"; {self.layout.world_size} follow from busbw / algbw = {ratio:.4g}"
+            self.problem(self.last, f"no full list of ranks{follows}")
 
     def add(self, other: _Test) -> None:
         """Take the rows of a repetition."""
@@ -200,15 +222,15 @@ class _Test:
 
     def identity(self) -> tuple:
         """Return what two tests have in common whose rows are repetitions of each other."""
-        ranks = tuple(self.devices.ranks)
+        ranks = tuple(self.layout.places)
         about = self.name, self.library, self.tests, self.iters, tuple(self.settings.items())
-        return *about, ranks, self.devices.world_size
+        return *about, ranks, self.layout.world_size
 
     def records(self) -> list[Record]:
         """Make a record of each row and place."""
         warmup, iters = self.iters or (None, None)
         about = {
-            **self.devices.params(),
+            **self.layout.params(),
             "tests": self.tests,
             "network": self.network,
             "settings": _written(self.settings),
@@ -216,14 +238,15 @@ class _Test:
             "iters": iters,
         }
         command = f"{self.name}_perf" if self.name else ""
-        where = self.devices.provenance(library=self.library, command=command)
-        origin = _Origin(COLLECTIVES.get(self.name or ""), about, where, self.devices.hosts)
+        where = self.layout.provenance(library=self.library, command=command)
+        origin = _Origin(COLLECTIVES.get(self.name or ""), about, where, self.layout)
         records = [origin.record(key, row.seconds, row.busbw * 1e9, row.wrong)
                    for key, row in self.rows.items()]  # fmt: skip
         for record, row in zip(records, self.rows.values(), strict=True):
+            record.values["row"] = f"{self.file}, line {row.number}"
             ours = (record.busbw or 0.0) / 1e9
             if ours and len(row.seconds) == 1 and abs(row.busbw - ours) > 0.02 * ours + 0.011:
-                self.say(
+                self.problem(
                     row.number, f"busbw {row.busbw:g} GB/s is printed, but {record.collective} on "
                     f"{record.world_size} ranks makes {ours:.3g}: is it another collective?",
                 )  # fmt: skip
@@ -240,7 +263,7 @@ class _Origin:
     about: dict[str, Any]
     """The test's settings."""
     where: Provenance
-    hosts: list[str]
+    layout: Layout
 
     def record(self, key: tuple, seconds: list[float], busbw: float, wrong: float | None) -> Record:
         """Make the record of a row: `key` is size, type, operation, root (-1: none), in place."""
@@ -251,24 +274,29 @@ class _Origin:
             params["root"] = root
         case = case_name(self.collective or "unknown", nbytes, params)
         known = "world_size" in params  # without the number of ranks there is no bus bandwidth
-        values = {"busbw": busbw, "wrong": wrong, "hosts": self.hosts}
+        layout = self.layout
+        values = {"busbw": busbw, "wrong": wrong, "hosts": layout.hosts, "slots": layout.slots}
         return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, self.where,
                       collective=self.collective if known else None, nbytes=nbytes,
                       values=values)  # fmt: skip
 
 
-def parse(lines: Iterable[str], say: Say, *, name: str = "") -> list[Record]:
+def parse(
+    lines: Iterable[str], problem: Problem, *, name: str = ""
+) -> tuple[list[Record], list[Failure]]:
     """Read the text of any number of tests.
 
     The file's `name` may tell the collective where the text does not.
 
     Returns:
-        A record for each size, type and place of each test; a test that is repeated adds samples.
+        A record for each size, type and place of each test (a test that is repeated adds samples),
+        and the tests that failed.
     """
     hint = found[1] if (found := _NAME.search(name)) else None
     current: dict[str, _Test] = {}
     """By process: the lines of several jobs may be mixed."""
     finished: dict[tuple, _Test] = {}
+    failed: list[Failure] = []
     number = 0
 
     def test(line: str, *, new: Callable[[_Test], Any] = lambda test: False) -> _Test:
@@ -278,14 +306,17 @@ def parse(lines: Iterable[str], say: Say, *, name: str = "") -> list[Record]:
         if who not in current or new(current[who]):
             if who in current:
                 finish(current[who])
-            current[who] = _Test(say, hint)
+            current[who] = _Test(problem, hint, one_line(name, 80))
             if who and "" in current and not current[""].rows:  # the command stood before them
                 current[who].name = current[""].name
                 current[who].settings = dict(current[""].settings)
         return current[who]
 
     def finish(test: _Test) -> None:
-        first = finished.setdefault(test.finish(number).identity(), test)
+        test.finish(number)
+        if failure := test.failure(number):
+            failed.append(failure)
+        first = finished.setdefault(test.identity(), test)
         if first is not test:
             first.add(test)
 
@@ -310,7 +341,7 @@ def parse(lines: Iterable[str], say: Say, *, name: str = "") -> list[Record]:
                 mine.begun = None
     for one in current.values():
         finish(one)
-    return [record for one in finished.values() for record in one.records()]
+    return [record for one in finished.values() for record in one.records()], failed
 
 
 def recognized(line: str) -> bool:
@@ -331,13 +362,13 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
         mine = test(line, new=lambda test: test.rows)
         mine.header([word for word in words if word != "timestamp"])
     elif " Rank " in line and (found := _DEVICE.search(line)):
-        rank, group, *place = found.groups()
+        rank, group, host, pci, gpu = found.groups()
         mine = test(line, new=lambda test: test.rows)
-        if int(rank) == 0 and mine.devices.ranks:
+        if int(rank) == 0 and mine.layout.places:
             mine.alone = True
-        elif not mine.devices.ranks or group == mine.group:  # else of another communicator
+        elif not mine.layout.places or group == mine.group:  # else of another communicator
             mine.group = group
-            mine.devices.ranks.append(tuple(place))
+            mine.layout.places.append(Place(host, gpu, pci))
     elif "nccl-tests version" in line and (found := _TESTS.search(line)):
         mine = test(line, new=lambda test: test.tests or test.rows)
         mine.tests, mine.library = found[1], f"NCCL {version(int(found[2]))}"
@@ -350,7 +381,7 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     elif "Test NCCL failure" in line or "Test CUDA failure" in line:
         test(line).failures.append((number, one_line(line.strip(), 120)))
     elif line.strip("# \t\r\n") == "...":
-        test(line).devices.complete = False
+        test(line).layout.complete = False
     elif ("_perf" in line and "concluded" not in line) or "CCL_" in line:  # a command
         set_here, found = settings(line), _NAME.search(line)
         if not set_here and not found:
@@ -363,43 +394,32 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     return True
 
 
-def parse_json(text: str, say: Say) -> list[Record]:
-    """Read the JSON of nccl-tests' option -J; of a file that is cut short, what is whole."""
+def parse_json(text: str, problem: Problem) -> list[Record]:
+    """Read the JSON of nccl-tests' option -J; results that are damaged are left out."""
     try:
         document = json.loads(text)
-    except json.JSONDecodeError as error:
-        say(error.lineno, f"cut short or damaged at column {error.colno}: the rest is lost")
-        document = _whole_parts(text)
-    except (ValueError, RecursionError) as error:
-        say(None, f"no JSON that can be read: {one_line(error)}")
+        origin, results = _origin(document), list(document.get("results") or [])
+    except (*_DAMAGE, RecursionError) as error:
+        problem(None, f"no whole JSON of nccl-tests: {one_line(error)}")
         return []
-    if not isinstance(document, dict):
-        say(None, "no object with results")
-        return []
-    origin = _Origin(None, {}, Devices().provenance(library="NCCL"), [])
-    try:
-        origin = _origin(document)
-    except _DAMAGE as error:
-        say(None, f"what was measured is damaged: {error!r}")
     records = []
-    results = document.get("results") or []
-    for number, row in enumerate(results if isinstance(results, list) else [], 1):
+    for number, row in enumerate(results, 1):
         try:
             found = list(_results(row, origin))
         except _DAMAGE as error:
-            say(None, f"result {number} is damaged: {error!r}")
+            problem(None, f"result {number} is damaged: {error!r}")
             continue
         if wrong := [record.values["wrong"] for record in found if record.values["wrong"]]:
-            say(None, f"result {number}: {wrong[0]:g} wrong elements: its time proves nothing")
+            problem(None, f"result {number}: {wrong[0]:g} wrong elements: its time proves nothing")
         records += found
     return records
 
 
 def _origin(document: dict) -> _Origin:
-    config, devices = document.get("config") or {}, Devices()
+    config, layout = document.get("config") or {}, Layout()
     listed = config.get("devices") or []
-    devices.ranks = [
-        (str(rank["hostname"]), str(rank["device_info"]))
+    layout.places = [
+        Place(str(rank["hostname"]), str(rank["device_info"]), str(rank.get("device_hex") or ""))
         for rank in listed
         if rank["group"] == listed[0]["group"]
     ]
@@ -407,17 +427,17 @@ def _origin(document: dict) -> _Origin:
     name = found[1] if (found := _NAME.search(program)) else ""
     code = document.get("nccl_version")
     about = {
-        **devices.params(),
+        **layout.params(),
         "warmup": whole(config.get("warmup_iters") or 0),
         "iters": whole(config.get("iterations") or 0),
         "settings": _written(settings("\n".join(map(str, document.get("env") or [])))),
     }
-    where = devices.provenance(
+    where = layout.provenance(
         library=f"NCCL {version(whole(code))}" if code else "NCCL",
         date=one_line(document.get("start_time") or "", 30),
         command=f"{name}_perf" if name else one_line(program, 60),
     )
-    return _Origin(COLLECTIVES.get(name), about, where, devices.hosts)
+    return _Origin(COLLECTIVES.get(name), about, where, layout)
 
 
 def _results(row: dict, origin: _Origin) -> Iterator[Record]:
@@ -437,20 +457,3 @@ def _results(row: dict, origin: _Origin) -> Iterator[Record]:
 
 def _written(variables: dict[str, str]) -> str:
     return " ".join(f"{name}={variables[name]}" for name in sorted(variables))
-
-
-def _whole_parts(text: str) -> dict[str, Any]:
-    """Return the top-level values that are whole, and the whole results of a list that is not."""
-    decoder, found = json.JSONDecoder(), {}
-    for key in ("start_time", "args", "nccl_version", "config"):
-        if (at := text.find(f'"{key}":')) >= 0:
-            with contextlib.suppress(ValueError, RecursionError):
-                found[key], _ = decoder.raw_decode(text, at + len(key) + 3)
-    at = text.find('"results":[') + len('"results":[')
-    found["results"] = []
-    with contextlib.suppress(ValueError, RecursionError):
-        while text[at : at + 1] == "{":
-            row, at = decoder.raw_decode(text, at)
-            found["results"].append(row)
-            at += 1  # the comma
-    return found

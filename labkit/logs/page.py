@@ -14,12 +14,18 @@ _TEMPLATE = jinja2.Environment(autoescape=True).from_string("""\
 <!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{{ title }}</title><style>
+:root{color-scheme:light dark}
 body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h1{line-height:1.2} h2{margin-top:2.5rem;border-top:1px solid #ddd;padding-top:1rem}
+h1{line-height:1.2} h2{margin-top:2.5rem;border-top:1px solid #8884;padding-top:1rem}
+.wide{overflow-x:auto}
 table{border-collapse:collapse;margin:1rem 0;font-size:.9rem} caption{text-align:left;color:#666}
-td,th{padding:.2rem .8rem;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}
-td.figure,th.figure{text-align:right;font-variant-numeric:tabular-nums}
-figure{margin:1rem 0} summary{cursor:pointer;color:#555}
+td,th{padding:.2rem .8rem;border-bottom:1px solid #8884;text-align:left;vertical-align:top}
+td.figure,th.figure{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+figure{margin:1rem 0} figure img{background:#fff;border-radius:4px}
+summary{cursor:pointer;color:#555}
+@media (prefers-color-scheme:dark){
+body{color:#ddd;background:#161616} caption,summary{color:#aaa!important}}
+@media (max-width:40rem){td,th{padding:.2rem .4rem} table{font-size:.8rem}}
 @media print{details{display:none}}
 </style></head>
 <body><h1>{{ title }}</h1>
@@ -47,9 +53,12 @@ class Page:
         """Add a picture with its description and data."""
         self._parts.append(Markup(alt_text.to_html(picture)))
 
-    def table(self, table: Table) -> None:
-        """Add a table; columns of figures stand to the right."""
-        self._parts.append(Markup(table.html()))
+    def table(self, table: Table, *, folded: str = "") -> None:
+        """Add a table; columns of figures stand to the right. Folded, it is under that title."""
+        html = Markup('<div class="wide">{}</div>').format(Markup(table.html()))
+        if folded:
+            html = Markup("<details><summary>{}</summary>{}</details>").format(folded, html)
+        self._parts.append(html)
 
     def data(self, identifier: str, json_text: str) -> None:
         """Embed JSON that a program can read back from the page."""

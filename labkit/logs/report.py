@@ -1,4 +1,4 @@
-"""What a report says of other tools' logs: tables, curves beside the wire, doubts, fits, outliers.
+"""What a report says of other tools' logs: pairs of hosts, curves beside the wire, doubts.
 
     page = Page("Our cluster")
     for log in together(logs.read(files)):
@@ -9,13 +9,16 @@ and so can a stopwatch that stops early. The doubts name which of these would do
 """
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from labkit.logs.logs import P2P_TEST, Log
+from labkit.logs import pairs
+from labkit.logs.logs import Log
+from labkit.logs.nccl_debug import conclusions
 from labkit.logs.page import Page
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
@@ -37,27 +40,18 @@ SLOW = 0.8
 _RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _MOST_ROWS, _MOST_CURVES = 400, 7
 
-Series = dict[tuple, dict[int, list[Record]]]
-"""What is the same but for its size; by size, what was measured, perhaps on several hosts."""
+Series = dict[str, dict[int, list[Record]]]
+"""By name what is the same but for its size; by size, what was measured, perhaps on many hosts."""
 
 
 def together(logs: Sequence[Log]) -> list[Log]:
-    """Put the logs of one tool into one where there are more than four of it."""
-    tools: dict[str, list[Log]] = defaultdict(list)
+    """Put the logs of each tool into one."""
+    found: dict[str, Log] = {}
     for log in logs:
-        tools[log.tool].append(log)
-    found = []
-    for tool, own in tools.items():
-        if len(own) <= 4 or tool == P2P_TEST:
-            found += own
-            continue
-        whole = Log(tool, [path for log in own for path in log.paths])
-        for log in own:
-            whole.records += log.records
-            whole.findings += log.findings
-            whole.problems += log.problems
-        found.append(whole)
-    return found
+        whole = found.setdefault(log.tool, Log(log.tool, []))
+        for name in ("paths", "records", "statements", "failures", "problems"):
+            getattr(whole, name).extend(getattr(log, name))
+    return list(found.values())
 
 
 def add(page: Page, log: Log, *, card: float | None = None) -> None:
@@ -71,43 +65,51 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
     known = [r for r in timed if r.busbw and not r.params.get("in_place")]
     card = card or one_card(known)
     page.table(Table(["", ""], _facts(log, card)))
-    if log.problems:
-        rows = [[problem] for problem in log.problems[:_MOST_ROWS]]
-        page.table(Table([f"could not be read: {len(log.problems)}"], rows))
-    for finding in log.findings:
-        page.text(finding)
-    if log.tool == P2P_TEST:
-        for record in log.records:
-            page.picture(_matrix(record))
-        return
-    for part in _pictures(known):
-        page.picture(_curves(part, card))
-    for table in (_doubts(known, card), _fits(known), _outliers(known),
-                  _figures(timed)):  # fmt: skip
+    for table in (_conclusions(log), _statements(log), _failures(log)):
         if table.rows:
             page.table(table)
+    tested = _pairs(known, log)
+    if tested:
+        page.table(_speeds(tested))
+        divided = sorted((one for one in tested if one.divided), key=lambda one: -len(one.slow))
+        for one in divided[:_MOST_CURVES]:
+            page.picture(_host_matrix(one))
+    for part in _pictures(known):
+        page.picture(_curves(part, card))
+    for table in (_doubts(known, card), _hosts_alone(known), _figures(timed)):
+        if table.rows:
+            page.table(table)
+    if log.problems:
+        rows = [[problem] for problem in log.problems[:_MOST_ROWS]]
+        title = f"What failed, could not be read or is doubtful, line by line: {len(log.problems)}"
+        page.table(Table(["where"], rows), folded=title)
 
 
 def _facts(log: Log, card: float | None) -> list[list[str]]:
-    def told(values: Iterable[object], most: int = 8) -> str:
+    def listed(values: Iterable[object], most: int = 8) -> str:
         known = list(dict.fromkeys(str(value) for value in values if value))
         more = f" and {len(known) - most} more" if len(known) > most else ""
         return ", ".join(known[:most]) + more
 
     records = log.records
+    slots = defaultdict(Counter)
+    for record in records:
+        slots[record.params.get("gpus_per_host")].update(set(record.values.get("slots", ())))
     facts = {
-        "files": told(path.name for path in log.paths),
+        "files": listed(path.name for path in log.paths),
         "tier": str(Tier.RECORDED),
-        "measured on": told((record.provenance for record in records), most=3),
-        "nccl-tests": told(record.params.get("tests") for record in records),
-        "network": told(record.params.get("network") for record in records),
-        "settings": told((record.params.get("settings") for record in records), most=3),
-        "hosts": told(host for record in records for host in record.values.get("hosts", ())),
+        "measured on": listed((record.provenance for record in records), most=3),
+        "nccl-tests": listed(record.params.get("tests") for record in records),
+        "network": listed(record.params.get("network") for record in records),
+        "settings": listed((record.params.get("settings") for record in records), most=3),
+        "hosts": listed(host for record in records for host in record.values.get("hosts", ())),
     }
+    for each, found in sorted(slots.items(), key=str):
+        facts[f"GPUs used, {each or '?'} per host"] = listed(sorted(found), most=16)
     if card and any((record.params.get("hosts") or 0) > 1 for record in records):
-        facts["one network card"] = (
-            f"{card / 1e9:.3g} GB/s: given, or what one GPU per host reached"
-        )
+        seen = [r.values["row"] for r in _one_gpu_a_host(records) if r.busbw == card]
+        source = f"the most that one GPU per host reached ({seen[0]})" if seen else "given"
+        facts["one network card"] = f"{card / 1e9:.3g} GB/s: {source}"
     return [[name, text] for name, text in facts.items() if text]
 
 
@@ -121,41 +123,46 @@ def _wire(record: Record, card: float | None) -> float | None:
 
 def one_card(records: Iterable[Record]) -> float | None:
     """Return the most that any run with one GPU per host reached between hosts: about one card."""
-    alone = [
-        record.busbw
+    return max((record.busbw for record in _one_gpu_a_host(records)), default=None)
+
+
+def _one_gpu_a_host(records: Iterable[Record]) -> list[Record]:
+    return [
+        record
         for record in records
         if (record.params.get("hosts") or 1) > 1
         and record.params.get("gpus_per_host") == 1
+        and not record.params.get("in_place")
         and record.busbw
     ]
-    return max(alone, default=None)
 
 
 def _explain(record: Record, wire: float) -> str | None:
     """Say what would explain a bus bandwidth above the wire; None where it is not above.
 
-    Sources: nccl-tests, doc/PERFORMANCE.md (bus bandwidth is a ring's); lesson 06 (a tree between
-    two hosts, a switch that adds) and lesson 07 (rails) of this course.
+    Sources: nccl-tests, doc/PERFORMANCE.md (bus bandwidth is a ring's); P. Sanders, J. Speck and
+    J. L. Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009);
+    nccl, src/graph/tuning.cc (NVLS).
     """
     ratio = (record.busbw or 0.0) / wire
     if ratio <= 1.02:
         return None
     n, hosts = record.world_size, record.params.get("hosts") or 1
     each, adds = record.params.get("gpus_per_host") or 1, record.collective == "all_reduce"
-    told = []
+    reasons = []
     if hosts > 1 and record.collective == "all_to_all" and ratio <= 1.05 * (n - 1) / (n - each):
-        told.append(f"only {n - each} of {n - 1} parts of each rank's bytes leave its host")
+        reasons.append(f"only {n - each} of {n - 1} parts of each rank's bytes leave its host")
     if hosts > 1 and each > 1 and record.collective in _RINGS and ratio <= 1.05 * each:
-        told.append(f"rails: {each} cards per host, each with a ring of its own")
+        reasons.append(f"rails: {each} cards per host, each with a ring of its own")
     if hosts == 2 and adds and ratio <= 2.1 * each:
-        told.append("a tree: between two hosts it sends S each way, a ring almost 2 S")
+        reasons.append("a tree: between two hosts it sends S each way, a ring almost 2 S")
     if adds and ratio <= 1.05 * 2 * (n - 1) / (n + 1) * (each if hosts > 1 else 1):
-        told.append("a switch that adds: (n+1)/n S cross a link, not 2(n-1)/n S")
-    told = told or [
+        reasons.append("a switch that adds: (n+1)/n S cross a link, not 2(n-1)/n S")
+    reasons = reasons or [
         "a stopwatch that stops before the work is done; another collective than the name says; "
         "sizes per rank in one place and in total in another; or a faster wire than assumed"
     ]
-    return "; or ".join(told)
+    return "; or ".join(reasons)
 
 
 def _doubts(records: Sequence[Record], card: float | None) -> Table:
@@ -166,8 +173,10 @@ def _doubts(records: Sequence[Record], card: float | None) -> Table:
         speed = _wire(best, card)
         if speed is not None and (said := _explain(best, speed)):
             highest = best.busbw / 1e9, speed / 1e9, best.busbw / speed
-            rows.append([_name(name), best.nbytes, *(round(x, 2) for x in highest), said])
+            highest = (round(x, 2) for x in highest)
+            rows.append([name, best.nbytes, *highest, said, best.values.get("row", "")])
     columns = ["above the wire", "bytes", "busbw GB/s", "wire GB/s", "times", "would explain it"]
+    columns += ["row"]
     return Table(columns, rows)
 
 
@@ -187,8 +196,8 @@ def _curves(records: Sequence[Record], card: float | None) -> Axes:
         band = {"low": [s.p10 for s in spread], "high": [s.p90 for s in spread]}
         several = band if any(summary.count > 1 for summary in spread) else {}
         middle = [summary.median for summary in spread]
-        plots.line(ax, list(sizes), middle, label=_name(name), series=number, **several)
-        best[_name(name)] = max(middle)
+        plots.line(ax, list(sizes), middle, label=name, series=number, **several)
+        best[name] = max(middle)
     span = [min(r.nbytes for r in records), max(r.nbytes for r in records)]
     for speed in sorted({_wire(record, card) for record in records} - {None}):
         plots.model_line(ax, span, [speed / 1e9] * 2, label=f"one rank's wire, {speed / 1e9:.4g}")
@@ -201,28 +210,6 @@ def _curves(records: Sequence[Record], card: float | None) -> Axes:
     return ax
 
 
-def _matrix(record: Record) -> Axes:
-    """Draw a matrix of the P2P test, and say which pairs are slower than is usual."""
-    latency = bool(record.params.get("latency"))
-    values = np.array(record.values["matrix"], dtype=float) * (1e6 if latency else 1e-9)
-    names = [f"GPU {i}" for i in range(len(values))]
-    columns = [f"GPU {i}" for i in range(values.shape[1] if values.ndim == 2 else 0)]
-    unit = "µs" if latency else "GB/s"
-    ax = plots.new_axes(f"{record.case} [{unit}]", x="to", y="from")
-    plots.matrix(ax, values, rows=names, columns=columns, log=not latency)
-    plots.stamp(ax, Tier.RECORDED, record.provenance)
-    pairs = {(i, j): x for (i, j), x in np.ndenumerate(values) if i != j and np.isfinite(x)}
-    said = f"{record.case}, {len(names)} GPUs."
-    if pairs:
-        usual = statistics.median(pairs.values())
-        bad = [p for p, x in pairs.items() if (x * SLOW > usual if latency else x < SLOW * usual)]
-        said += f" Between two GPUs {usual:.3g} {unit} is usual."
-        if bad and len(bad) < len(pairs) / 2:
-            said += f" Slower by a fifth or more: {', '.join(f'{i} to {j}' for i, j in bad[:20])}."
-    plots.describe(ax, said)
-    return ax
-
-
 def _figures(records: Sequence[Record]) -> Table:
     """Lay out medians of times and bus bandwidths, out of place and in place side by side."""
     rows: dict[tuple, list] = {}
@@ -230,98 +217,221 @@ def _figures(records: Sequence[Record]) -> Table:
         own = [record for record in records if bool(record.params.get("in_place")) == in_place]
         for name, sizes in _series(own).items():
             for nbytes, part in sizes.items():
-                row = rows.setdefault((name, nbytes), [_name(name), nbytes, *[None] * 6])
-                at = 5 if in_place else 2
-                row[at] = f"{1e6 * statistics.median(r.summary.median for r in part):,.2f}"
+                row = rows.setdefault((name, nbytes), [name, nbytes, *[None] * 7])
+                at = 7 if in_place else 2
+                row[at] = 1e6 * statistics.median(r.summary.median for r in part)
                 known = [record.busbw / 1e9 for record in part if record.busbw is not None]
                 row[at + 1] = round(statistics.median(known), 2) if known else None
-                row[at + 2] = sum(record.summary.count for record in part)
-    columns = ["case", "bytes", "µs", "busbw GB/s", "samples"]
-    columns += ["in place: µs", "busbw GB/s", "samples"]
+                if known and not in_place:
+                    row[4:6] = round(min(known), 2), round(max(known), 2)
+                if not in_place:
+                    row[6] = sum(record.summary.count for record in part)
+    columns = ["case", "bytes", "µs", "busbw GB/s", "lowest", "highest", "samples"]
+    columns += ["in place: µs", "busbw GB/s"]
     shown = list(rows.values())
     title = "" if len(shown) <= _MOST_ROWS else f"The first {_MOST_ROWS} of {len(shown)} rows"
     return Table(columns, shown[:_MOST_ROWS], title)
 
 
-def _fits(records: Sequence[Record]) -> Table:
-    """Fit alpha + beta S to each series of three sizes; say where the line is farthest off."""
+def _hosts_alone(records: Sequence[Record]) -> Table:
+    """Compare hosts that were measured one at a time; empty where none is slow."""
     rows = []
-    for name, sizes in _series(records).items():
-        if len(sizes) < 3:
-            continue
-        times = [statistics.median(r.summary.median for r in part) for part in sizes.values()]
-        alpha, beta = _alpha_beta(list(sizes), times)
-        errors = [(alpha + beta * s) / t - 1 for s, t in zip(sizes, times, strict=True)]
-        worst = max(range(len(errors)), key=lambda i: abs(errors[i]))
-        row = [_name(name), round(alpha * 1e6, 2), round(1e-9 / beta, 3)]
-        row += [f"{statistics.median(map(abs, errors)):.1%}", f"{errors[worst]:+.0%}"]
-        rows.append([*row, list(sizes)[worst]])
-    columns = ["alpha + beta S", "alpha µs", "1/beta GB/s", "median error", "worst", "at bytes"]
+    for name, sizes in _series(r for r in records if len(r.values.get("hosts", ())) == 1).items():
+        part = sizes[max(sizes)]
+        speeds = {record.values["hosts"][0]: record.busbw for record in part}
+        if len(speeds) < 3:
+            continue  # fewer than three: nothing is usual
+        usual = pairs.divide(speeds.values()) or SLOW * statistics.median(speeds.values())
+        slow = [host for host, speed in speeds.items() if speed < usual]
+        rows += [[name, host, round(speeds[host] / 1e9, 2), round(usual / 1e9, 2)] for host in slow]
+    return Table(["slow alone", "host", "busbw GB/s", "slow below"], rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """One series of tests of pairs of hosts, at its largest size."""
+
+    name: str
+    nbytes: int
+    busbw: dict[pairs.Pair, float]
+    """GB/s."""
+    slots: dict[pairs.Pair, set[str]]
+    """PCI addresses of the GPUs that took part."""
+    failed: frozenset[pairs.Pair]
+    divided: float | None
+    """What lies between two speeds; None where there is one."""
+
+    @property
+    def slow(self) -> list[pairs.Pair]:
+        """The pairs of the lower speed."""
+        return [pair for pair, speed in self.busbw.items() if speed < (self.divided or 0.0)]
+
+    @property
+    def rule(self) -> pairs.Rule | None:
+        """Which hosts the slow pairs have in common, or not in common."""
+        slow = set(self.slow)
+        return pairs.explain({pair: pair in slow for pair in self.busbw}) if slow else None
+
+    @property
+    def hosts(self) -> list[str]:
+        """All hosts, those that the rule names first."""
+        first = self.rule.hosts if self.rule else ()
+        return [*first, *sorted(set().union(*self.busbw, *self.failed) - set(first))]
+
+    def in_every_slow_test(self) -> str:
+        """Name the slots that all slow tests use and not all others: ``"0000:9d:00 (...)"``."""
+        slow = self.slow
+        common = set.intersection(*(self.slots[pair] for pair in slow)) if slow else set()
+        others = [own for pair, own in self.slots.items() if pair not in slow]
+        told = [(slot, sum(slot in own for own in others)) for slot in sorted(common)]
+        return ", ".join(
+            f"{slot} (and {n} of {len(others)} others)" for slot, n in told if n < len(others)
+        )
+
+
+def _pairs(records: Sequence[Record], log: Log) -> list[_Pairs]:
+    """Put together the tests of two hosts each: those of one kind, at their largest size."""
+    found = []
+    for name, sizes in _series((r for r in records if _pair(r)), divided=False).items():
+        part = sizes[max(sizes)]
+        kind = part[0].collective, part[0].params["gpus_per_host"]
+        busbw = {_pair(record): record.busbw / 1e9 for record in part}
+        failed = frozenset(
+            frozenset(one.hosts)
+            for one in log.failures
+            if len(one.hosts) == 2 and (one.collective, one.params["gpus_per_host"]) == kind
+        )
+        if len(set().union(*busbw)) > 2:
+            slots = {_pair(record): set(record.values.get("slots", ())) for record in part}
+            divided = pairs.divide(busbw.values())
+            found.append(_Pairs(name, max(sizes), busbw, slots, failed, divided))
+    return found
+
+
+def _pair(record: Record) -> pairs.Pair | None:
+    hosts = record.values.get("hosts", ())
+    return frozenset(hosts) if len(hosts) == 2 else None
+
+
+def _speeds(tested: Sequence[_Pairs]) -> Table:
+    """Say of each series whether it has two speeds, and which rule the slow pairs follow."""
+    rows = []
+    for one in tested:
+        slow, rule = one.slow, one.rule
+        fast = [speed for pair, speed in one.busbw.items() if pair not in slow]
+        lows = [one.busbw[pair] for pair in slow]
+        follows = str(rule) if rule else "no rule of hosts alone" if slow else ""
+        rows.append(
+            [one.name, len(one.busbw), len(one.failed), len(slow), _range(lows), _range(fast),
+             follows, one.in_every_slow_test()]
+        )  # fmt: skip
+    columns = ["pairs of hosts", "pairs", "failed", "slow", "slow GB/s", "others GB/s"]
+    columns += ["which", "GPU in every slow one"]
     title = (
-        "A worst error far above the median one is a jump that no line can make: a change of "
-        "protocol, algorithm or path."
+        "Two speeds or one? What a rule describes is not its cause, and of two groups the log does "
+        "not say which is at fault."
     )
     return Table(columns, rows, title)
 
 
-def _alpha_beta(nbytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """Fit ``alpha + beta nbytes`` by least squares of the relative error, neither below zero."""
-    sizes, times = np.array(nbytes, dtype=float), np.array(seconds)
-    design = np.stack([1 / times, sizes / times], axis=1)
-    alpha, beta = np.linalg.lstsq(design, np.ones(len(times)), rcond=None)[0]
-    if alpha < 0:
-        alpha, beta = 0.0, float(np.sum(sizes / times) / np.sum((sizes / times) ** 2))
-    if beta <= 0:
-        alpha, beta = float(np.sum(1 / times) / np.sum(times**-2)), 1e-30
-    return float(alpha), float(beta)
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.3g} to {max(values):.3g}" if values else ""
 
 
-def _outliers(records: Sequence[Record]) -> Table:
-    """Compare hosts by the records in which each takes part, among records of one series and size.
-
-    A record is slow below `SLOW` of their median. Of a slow pair the log does not say whose fault
-    it is: the host that is in most of the slow ones is suspect. Hosts stand in rows, the worst
-    first; there are none where nothing is slow.
-    """
-    named = [record for record in records if record.values.get("hosts")]
-    shares: dict[str, list[float]] = defaultdict(list)
-    for part in (part for sizes in _series(named).values() for part in sizes.values()):
-        if len({tuple(record.values["hosts"]) for record in part}) < 3:
-            continue  # fewer than three places: nothing is usual
-        usual = statistics.median(record.busbw for record in part)
-        for record in part:
-            for host in record.values["hosts"]:
-                shares[host].append(record.busbw / usual)
-    rows = [
-        [host, len(own), sum(share < SLOW for share in own), statistics.median(own), min(own)]
-        for host, own in shares.items()
-    ]
-    rows.sort(key=lambda row: (-row[2] / row[1], row[3]))
-    columns = ["host", "records", f"below {SLOW:g} of usual", "median share", "lowest share"]
-    slow = any(row[2] for row in rows)
-    rows = [[*row[:3], round(row[3], 3), round(row[4], 3)] for row in rows if slow]
-    return Table(columns, rows, "A slow pair accuses both: measure the first ones again, alone.")
-
-
-def _key(record: Record) -> tuple:
-    params = record.params
-    name = record.collective or record.case.partition(",")[0]
-    about = (params.get(key) for key in ("hosts", "gpus_per_host", "world_size", "dtype", "redop"))
-    return name, *about, params.get("settings")
+def _host_matrix(one: _Pairs) -> Axes:
+    """Draw the speed of every pair of hosts; a cross for what failed."""
+    hosts, n = one.hosts, len(one.hosts)
+    stems = {host.rstrip("0123456789") for host in hosts}
+    prefix = stems.pop() if len(stems) == 1 else ""  # cnode2-001 is 001 in a small field
+    names = [host.removeprefix(prefix) for host in hosts]
+    values = np.full((n, n), np.nan)
+    for pair, speed in one.busbw.items():
+        i, j = (hosts.index(host) for host in pair)
+        values[i, j] = values[j, i] = speed
+    size = 2.6 + 0.42 * n
+    title = f"{one.name}: {len(one.slow)} of {len(one.busbw)} pairs are slow [GB/s]"
+    host = f"Host {prefix}…" if prefix else "Host"
+    ax = plots.new_axes(title, x=host, y=host, size=(size + 0.4, size))
+    plots.matrix(ax, values, rows=names, columns=names, value_format="{:.3g}")
+    for pair in one.failed:
+        i, j = (hosts.index(host) for host in pair)
+        for x, y in ((i, j), (j, i)):
+            ax.text(x, y, "×", ha="center", va="center", color=plots.STYLES[1].color)
+    if one.rule and n > len(one.rule.hosts):
+        ax.axhline(len(one.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
+        ax.axvline(len(one.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
+    plots.stamp(ax, Tier.RECORDED, note=f"busbw at {one.nbytes} bytes; ×: the test failed")
+    said = f"{title}; {len(one.failed)} failed."
+    plots.describe(ax, f"{said} {one.rule or 'No rule of hosts alone explains them'}.")
+    return ax
 
 
-def _name(key: tuple) -> str:
-    collective, hosts, each, n, *_, settings = key
+def _failures(log: Log) -> Table:
+    """Count the tests that failed, by kind, with the hosts that take part in most of them."""
+    kinds: dict[str, list] = defaultdict(list)
+    for one in log.failures:
+        about = (one.params[key] for key in ("hosts", "gpus_per_host", "world_size"))
+        kinds[_name(one.collective or "a test", *about)].append(one)
+    rows = []
+    for name, failed in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
+        hosts = Counter(host for one in failed for host in one.hosts).most_common(3)
+        most = ", ".join(f"{host} ({count})" for host, count in hosts)
+        first = failed[0]
+        rows.append([name, len(failed), most, f"{first.file}, line {first.line}: {first.text}"])
+    columns = [f"failed: {len(log.failures)} tests", "tests", "hosts in most of them", "the first"]
+    return Table(columns, rows)
+
+
+def _conclusions(log: Log) -> Table:
+    found: dict[str, list[str]] = defaultdict(list)
+    for says, row in conclusions(log.statements):
+        found[says].append(row)
+    return Table(
+        ["what follows for the speed", "from"], [[s, rows[0]] for s, rows in found.items()]
+    )
+
+
+def _statements(log: Log) -> Table:
+    rows = [[one.about, one.says, one.count, one.row] for one in log.statements[:_MOST_ROWS]]
+    return Table(["NCCL says", "", "lines", "the first"], rows)
+
+
+def _name(
+    collective: str, hosts: int | None, each: int | None, n: int | None, settings: str = ""
+) -> str:
     ranks = f"{hosts} x {each}" if hosts and each else f"{n} ranks"
     return f"{collective}, {ranks}" + (f", {settings[:40]}" if settings else "")
 
 
-def _series(records: Iterable[Record]) -> Series:
-    """Put together what differs in size only, in rising order."""
-    found: Series = defaultdict(lambda: defaultdict(list))
+def _series(records: Iterable[Record], *, divided: bool = True) -> Series:
+    """Put together what differs in size only, in rising order; pairs of two speeds apart."""
+    found: dict[tuple, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in sorted(records, key=lambda record: record.nbytes or 0):
-        found[_key(record)][record.nbytes].append(record)
-    return found
+        about = (record.params.get(key) for key in ("hosts", "gpus_per_host", "world_size"))
+        collective = record.collective or record.case.partition(",")[0]
+        name = _name(collective, *about, record.params.get("settings") or "")
+        key = name, record.params.get("dtype"), record.params.get("redop")
+        found[key][record.nbytes].append(record)
+    named: Series = {}
+    for (name, *_), sizes in found.items():
+        last = {_pair(r): r.busbw for r in sizes[max(sizes)] if _pair(r) and r.busbw}
+        limit = pairs.divide(last.values()) if divided else None
+        parts = {"": sizes}
+        if limit:
+            slow = {pair for pair, speed in last.items() if speed < limit}
+            parts = {
+                f", {label} pairs": {
+                    nbytes: own
+                    for nbytes, part in sizes.items()
+                    if (own := [r for r in part if (_pair(r) in slow) == (label == "slow")])
+                }
+                for label in ("fast", "slow")
+            }
+        for label, part in parts.items():
+            while name + label in named:  # the same of another data type
+                label += "'"
+            named[name + label] = part
+    return named
 
 
 def _pictures(records: Sequence[Record]) -> list[list[Record]]:

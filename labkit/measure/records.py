@@ -141,10 +141,6 @@ _FACTORS: dict[str, Callable[[int], float]] = {
 """busbw / algbw for n ranks. Source: nccl-tests, doc/PERFORMANCE.md."""
 
 
-COLLECTIVES = frozenset(_FACTORS)
-"""Names, as in torch.distributed, that have a bus factor."""
-
-
 def _command() -> str:
     """Return the command that this process was started with, as one would type it."""
     script, spec = Path(sys.argv[0]), getattr(sys.modules["__main__"], "__spec__", None)

@@ -11,6 +11,7 @@ out and go on with the others. A check is a function of a value and of its place
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 MOST_BYTES = 64 * 2**20
 MOST_DEPTH = 32
 MOST_DIGITS = 18
+_WHOLE = re.compile(r"-?\d{1,18}(?:\.0*)?")
 Check = Callable[[Any, str], None]
 """Raises ValueError, with the place, if the value is not what it should be."""
 
@@ -109,6 +111,17 @@ BOOLEAN = one_of((True, False))
 def one_line(text: object, most: int = 400) -> str:
     """Return a text that may be a stranger's as one line that any terminal shows as it is."""
     return "".join(c if c.isprintable() else " " for c in str(text))[:most]
+
+
+def whole(number: object) -> int:
+    """Return a whole number of at most `MOST_DIGITS` digits, as a text or a number has it.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(number, bool) or not _WHOLE.fullmatch(str(number)[:40].strip()):
+        raise ValueError(f"no whole number: {str(number)[:20]!r}")
+    return int(float(number)) if "." in str(number) else int(number)
 
 
 def load(path: Path, *, what: str, versions: Mapping[int, Check]) -> dict[str, Any]:

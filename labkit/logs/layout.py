@@ -1,0 +1,94 @@
+"""Which ranks ran on which hosts and GPUs, as far as a log says; no users, no addresses."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from labkit.measure.records import Provenance
+from labkit.measure.untrusted import one_line
+from labkit.ranks.machine import Machine
+from labkit.ranks.torchrun import Node
+
+Problem = Callable[[int | None, str], None]
+"""Called with the number of a line, from 1, and what is wrong there."""
+NETWORK_ADDRESS = re.compile(r"\d+[.-]\d+[.-]\d+[.-]\d+")
+
+
+class Place(NamedTuple):
+    """Where one rank ran; empty where the log does not say."""
+
+    host: str
+    gpu: str
+    """The model's name."""
+    pci: str = ""
+    """The GPU's PCI address, which tells the slot: ``"0000:9d:00"``."""
+
+
+@dataclass(slots=True)
+class Layout:
+    """The places of a job's ranks."""
+
+    places: list[Place] = field(default_factory=list)
+    """By rank."""
+    complete: bool = True
+    inferred: int | None = None
+    """The number of ranks, where they are not all listed."""
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks, None where nobody knows."""
+        return len(self.places) if self.places and self.complete else self.inferred
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts' names, in the order of their ranks, without domains; an address is no name."""
+        found = dict.fromkeys(place.host for place in self.places)
+        return [
+            f"host {i}" if NETWORK_ADDRESS.search(name) else one_line(name.partition(".")[0], 60)
+            for i, name in enumerate(found)
+        ]
+
+    @property
+    def slots(self) -> list[str]:
+        """The PCI addresses in use, each once, in the order of the ranks."""
+        return list(dict.fromkeys(one_line(place.pci, 20) for place in self.places if place.pci))
+
+    def params(self) -> dict[str, int | None]:
+        """Return `hosts`, `gpus_per_host` (None if they differ) and `world_size`."""
+        counts = set(Counter(place.host for place in self.places).values())
+        known = self.complete and self.places
+        return {
+            "hosts": len(self.hosts) if known else None,
+            "gpus_per_host": counts.pop() if known and len(counts) == 1 else None,
+            "world_size": self.world_size,
+        }
+
+    def provenance(self, *, library: str, date: str = "", command: str = "") -> Provenance:
+        """Say where records come from: without names."""
+        by_host: dict[str, list[int]] = {}
+        for rank, place in enumerate(self.places):
+            by_host.setdefault(place.host, []).append(rank)
+        nodes = [
+            Node(tuple(ranks), _machine(self.places[rank].gpu for rank in ranks))
+            for ranks in by_host.values()
+        ]
+        machine = nodes[0].machine if nodes else _machine(())
+        return Provenance(machine, one_line(library, 60), date, command, tuple(nodes))
+
+
+def _machine(gpus: Iterable[str]) -> Machine:
+    return Machine(
+        "", 0, None, 0, tuple(one_line(gpu, 80) for gpu in gpus if gpu), "", "", "", virtual=False
+    )
+
+
+def case_name(collective: str, nbytes: int, params: dict[str, Any]) -> str:
+    """Name a case: ``"all_reduce, 2 x 8, 1 GiB"``."""
+    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+    scale, unit = next((found for found in units if nbytes and nbytes % found[0] == 0), units[-1])
+    hosts, each = params.get("hosts"), params.get("gpus_per_host")
+    ranks = f"{hosts} x {each}" if hosts and each else f"{params.get('world_size', '?')} ranks"
+    place = ", in place" if params.get("in_place") else ""
+    return f"{collective}, {ranks}, {nbytes // scale} {unit}{place}"

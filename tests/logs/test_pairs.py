@@ -1,0 +1,75 @@
+"""Pairs of hosts: two speeds are seen before any usual one, and the slow ones' rule is found."""
+
+import itertools
+
+from pytest import mark
+
+from labkit.logs import pairs, report
+from labkit.logs.logs import Log
+from labkit.logs.nccl_tests import Failure
+from labkit.logs.page import Page
+from labkit.show.alt_text import text_of
+from tests.logs.test_report import record
+
+HOSTS = [f"node-{i:02d}" for i in range(1, 18)]
+NINE = {f"node-{i:02d}" for i in (1, 2, 3, 4, 6, 9, 12, 16, 17)}
+PAIRS = [frozenset(pair) for pair in itertools.combinations(HOSTS, 2)]
+
+
+def test_two_speeds_are_divided_at_their_widest_gap():
+    assert 7.4 < pairs.divide([5.1, 6.2, 7.4, 23.5, 23.6, 23.6]) < 23.5
+    assert pairs.divide([23.0, 23.1, 23.2, 23.5, 23.6, 24.9]) is None
+    assert pairs.divide([1.0, *[23.0 + i / 100 for i in range(100)]]) is None, "one stray value"
+    assert pairs.divide([5.0, 23.0]) is None
+    assert 7 < pairs.divide([7.0] * 67 + [23.6] * 64) < 23.6, "the median is a slow one"
+
+
+@mark.parametrize(
+    "which, hosts, member",
+    [
+        ("exactly one", set(HOSTS) - NINE, lambda pair: len(pair & NINE) == 1),
+        ("either", {"node-05"}, lambda pair: "node-05" in pair),
+        ("either", {"node-05", "node-11"}, lambda pair: bool(pair & {"node-05", "node-11"})),
+        ("both", NINE, lambda pair: pair <= NINE),
+    ],
+)
+@mark.parametrize("exceptions", [0, 2])
+def test_the_rule_of_the_slow_pairs_is_found(which, hosts, member, exceptions):
+    slow = {pair: member(pair) for pair in PAIRS[: -5 or None]}  # some were not measured
+    for pair in PAIRS[10 : 10 + exceptions]:
+        slow[pair] = not slow[pair]
+    rule = pairs.explain(slow)
+    assert (rule.which, set(rule.hosts)) == (which, hosts)
+    assert (rule.right, rule.of) == (len(slow) - exceptions, len(slow))
+
+
+def test_no_rule_is_made_up():
+    assert pairs.explain(dict.fromkeys(PAIRS, False)) is None
+    assert pairs.explain({pair: i % 5 == 0 for i, pair in enumerate(PAIRS)}) is None
+    assert pairs.explain({pair: i in (3, 50, 90) for i, pair in enumerate(PAIRS)}) is None
+
+
+def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
+    made = []
+    for pair in PAIRS[5:]:
+        seconds = 5e-3 if len(pair & NINE) == 1 else 1e-3
+        made.append(record("alltoall", 2**30, seconds, 2, 8, names=sorted(pair)))
+        slots = ["0000:1b:00", "0000:9d:00"] if len(pair & NINE) == 1 else ["0000:1b:00"]
+        made[-1].values["slots"] = slots
+    failed = [
+        Failure("all_to_all", made[0].params, sorted(pair), 9, "no figures", "x.log")
+        for pair in PAIRS[:5]
+    ]
+    log = Log("nccl-tests", [tmp_path / "a.log"], made, failures=failed)
+    (tested,) = report._pairs(made, log)
+    said = text_of(report._host_matrix(tested))
+    assert "71 of 131 pairs are slow" in said and "5 failed" in said
+    assert "exactly one of the two hosts is of node-05, node-07" in said
+    assert "right for 131 of 131 pairs" in said
+    assert tested.hosts[:8] == sorted(set(HOSTS) - NINE), "the two groups stand together"
+    assert tested.in_every_slow_test() == "0000:9d:00 (and 0 of 60 others)"
+    names = set(report._series(made))
+    assert names == {"all_to_all, 2 x 8, fast pairs", "all_to_all, 2 x 8, slow pairs"}
+    page = Page("Hosts")
+    report.add(page, log)
+    assert "failed: 5 tests" in str(page) and "x.log, line 9: no figures" in str(page)

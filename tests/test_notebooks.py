@@ -104,7 +104,7 @@ def kept():
     for path in author.kept(ROOT):
         if path.parent.name != author.SOLUTIONS:
             core = path in CORE
-            marks = [mark.lesson] if core else [mark.lesson, mark.exhaustive]
+            marks = [mark.lesson] if core else [mark.alone, mark.slow]
         else:
             marks = [mark.slow, *[mark.timed] * (path.stem in MEASURE)]
         yield param(path, marks=marks, id=name(path))

@@ -20,7 +20,7 @@ LESSONS = [path for path in author.kept(ROOT) if path.parent.name != author.SOLU
 CORE = [path for path in LESSONS if path.stem.partition("_")[0] in spine.CAPS]
 CORE = [path for path in CORE if path.parent.name == author.LESSONS]
 NOT_YET = {
-    "00_start_here", "01_gloo_scaling", "02_gradient_all_reduce", "03_coalesced_broadcast",
+    "00_start_here", "02_gradient_all_reduce", "03_coalesced_broadcast",
     "04_p2p_topology", "06_equivalent_collectives", "07_eighty_gpus",
     "08_casebook",
 }  # fmt: skip

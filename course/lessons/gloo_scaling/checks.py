@@ -7,6 +7,8 @@ usual mistake shows every time, on a busy machine too.
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,20 +16,21 @@ import torch.distributed as dist
 
 from course import checking
 from course.checking import CheckFailed
-from course.lessons.gloo_scaling import machines, meetings, sick_calls
-from course.lessons.gloo_scaling.machines import CASES, KNEES, LAWS, PAIRS, Figures
+from course.lessons.gloo_scaling import experiment, meetings, sick_calls
 from course.lessons.gloo_scaling.sick_calls import SickCall
-from labkit.measure import calls, memory, timing
+from course.trial import Case, Ran, Trial
+from labkit.measure import timing
+from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
 
 # 1.1: the stopwatch
 
 WITHIN = 0.4
-"""Accepted relative error. The usual mistakes are off by a factor of 2 or more."""
+"""Accepted relative error. The usual mistakes are off by a half or more."""
 OWN_COST = 0.05
 """What a stopwatch may add to a call, in barriers. Reading a clock costs a thousandth of one."""
 PATIENCE = 5.0
-"""Seconds for one sick call, which takes half of one at most."""
+"""Seconds for one sick call, which takes one of them at most."""
 ATTEMPTS = 3
 """A busy machine can spoil a reading, hardly three in a row; a mistake spoils all of them."""
 
@@ -41,6 +44,12 @@ def check_time_call(time_call: Callable[..., float]) -> None:
     with checking.exercise("1.1", par=par) as verdict:
         first, *others = sick_calls.SICK_CALLS
         errors = [_error(time_call, first)]
+        if not launch(sick_calls.comes_through, time_call, world_size=1)[0]:
+            raise CheckFailed(
+                "an exception of the call comes out of the stopwatch",
+                "it was swallowed",
+                "a call that fails must not be timed as if it had worked: no bare `except`",
+            )
         own = _own_cost(time_call)
         errors += [_error(time_call, sick) for sick in others]
         verdict.reached = f"within {max(errors):.0%}, own cost {own:.2%} of a barrier"
@@ -51,7 +60,7 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
     for _ in range(ATTEMPTS):
         seen = _examined(time_call, sick)
         got = seen[0]["got"]
-        truth = sick.slowest([one["durations"] for one in seen])
+        truth = sick.slowest([one["calls"] for one in seen])
         error = abs(got / statistics.median(truth) - 1)
         if error <= WITHIN:
             return error
@@ -91,10 +100,9 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> list[dict[str,
     )
     program = (sick_calls.examine, time_call, sick)
     ranks = {"world_size": len(sick.script), "timeout": PATIENCE}
-    results = checking.on_ranks(*program, **ranks, hang=hang)
-    seen = [result for result in results if result is not None]
+    seen = [one for one in checking.on_ranks(*program, **ranks, hang=hang) if one is not None]
     for one in seen:
-        made, asked = len(one["durations"]), sick.warmup + sick.iters
+        made, asked = len(one["calls"]), sick.warmup + sick.iters
         if made != asked:
             raise CheckFailed(
                 f"{sick.name}: {sick.warmup} calls to warm up and {sick.iters} that count",
@@ -105,10 +113,18 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> list[dict[str,
             )
         checking.answer(one["got"], float, what=f"{sick.name}: seconds, on every rank")
     answers = [one["got"] for one in seen]
+    shown = f"{', '.join(f'{answer * 1e3:.2f}' for answer in answers)} ms on the ranks"
+    if min(answers) < 0:
+        raise CheckFailed(
+            f"{sick.name}: a time",
+            shown,
+            "a negative time: something is subtracted that differs from call to call, such as a "
+            "barrier's cost. Keep it outside of start and stop instead",
+        )
     if max(answers) > 1.001 * min(answers):
         raise CheckFailed(
             f"{sick.name}: the same answer on every rank",
-            f"{', '.join(f'{answer * 1e3:.2f}' for answer in answers)} ms on the ranks",
+            shown,
             "each rank reports its own time. A collective is done when its slowest rank is: "
             "exchange the times (all_reduce with ReduceOp.MAX) before you take the median",
         )
@@ -133,21 +149,15 @@ def _own_cost(time_call: Callable[..., float]) -> float:
 
 HUGE = 2**60
 """So large that neither float32 nor float64 can tell it from its neighbours; five fit an int64."""
-COUNT, LENGTH = 64, 4096
-"""The tensors of the case whose memory is watched: 64 of 16 KiB."""
-_ERRORS = {
-    "view size is not compatible": "`view` cannot flatten a tensor with gaps or in another order, "
-    "such as a transposed one; `reshape(-1)` copies it where it must",
-    "equal size": "`stack` needs equal shapes; flatten each tensor, then `cat`",
-    "zero-dimensional": "a 0-dimensional tensor has no axis to join along: flatten it first",
-}
+MOST = 1.3
+"""Memory that the whole process may take meanwhile, in S: one copy, and what gloo needs."""
 
 
 def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
     """Make a rank's tensors of one turn: every shape, stride and type that is promised.
 
-    Turn 0 has them all, turn 1 the same with other values, turn 2 others, with the integers first;
-    turn 3 has none.
+    Turn 0 has them all, turn 1 the same with other values, turn 2 others in another order; turn 3
+    has none.
     """
 
     def made(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -157,18 +167,19 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
 
     if turn == 3:
         return []
+    whole, wide = torch.int64, torch.float64
     if turn == 2:
-        return [made((5,), 1, torch.int64), made((4, 4), 2), made((4, 4), 3)]
+        return [made((5,), 1, whole), made((3,), 4, wide), made((4, 4), 2), made((4, 4), 3)]
     return [
         made((10, 10), 1),
-        made((10, 10), 2),
-        made((7,), 3, torch.int64),
+        made((7,), 3, whole),
         made((10, 7), 4).t(),
         made((), 5),
         made((0,), 6),
+        made((2, 5), 2, wide),
         made((2, 5, 7), 7),
         made((6, 10), 8)[:, ::2],
-        made((), 9, torch.int64),
+        made((), 9, whole),
     ]
 
 
@@ -176,17 +187,20 @@ def check_fused_all_reduce(fused_all_reduce: Callable[..., None]) -> None:
     """Judge 1.2: ``fused_all_reduce(tensors, group)`` sums each in place over the group."""
     par = "1 call per dtype, 1 S, 1 S of extra memory"
     with checking.exercise("1.2", par=par) as verdict:
-        for world_size in (4, 3):
-            results = checking.on_ranks(_fused, fused_all_reduce, world_size=world_size)
-            for rank, turns in enumerate(results):
-                for turn, result in enumerate(turns):
-                    _judge_calls(result, tensors_of(rank, turn), members_of(rank, world_size))
-                    _judge_sums(result, turn, rank, world_size)
+        trial = Trial(partial(_in_place, fused_all_reduce), hint=_hint)
+        plan = [(4, 0), (4, 1), (4, 2), (3, 0), (3, 1), (3, 2), (2, 3)]
+        cases = [Case(n, make=partial(_turn, turn=turn)) for n, turn in plan]
+        for case, ranks in trial.runs(cases):
+            turn = case.make.keywords["turn"]
+            for rank, ran in enumerate(ranks):
+                members = members_of(rank, case.world_size)
+                _judge_calls(ran, tensors_of(rank, turn), members)
+                _judge_sums(ran, turn, rank, case.world_size)
         peak = max(checking.on_ranks(_peak, fused_all_reduce, world_size=2))
         checking.at_most(
             peak,
-            1.1,
-            what="memory of tensors that the function makes, at its peak",
+            MOST,
+            what="memory that the process takes meanwhile, at its peak",
             unit="S",
             meaning="a copy too many is alive: `cat` already copies, so no clone() before it, and "
             "no list of results after it",
@@ -200,61 +214,52 @@ def members_of(rank: int, world_size: int) -> list[int]:
     return [first, first + 1] if world_size == 4 else list(range(world_size))
 
 
-def _fused(fused_all_reduce: Callable[..., None]) -> list[dict[str, Any]]:
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])] if world_size == 4 else [None] * 2
-    results = []
-    for turn in range(4):
-        given = tensors_of(rank, turn)
-        places = [tensor.data_ptr() for tensor in given]
-        with calls.CallLog() as log:
-            try:
-                with checking.own_work():
-                    fused_all_reduce(list(given), groups[rank // 2 % 2])
-            except CheckFailed:
-                raise
-            except Exception as error:
-                known = next((why for text, why in _ERRORS.items() if text in str(error)), None)
-                if given and known is None:
-                    raise
-                known = known or "for an empty list there is nothing to do"
-                return [*results, {"error": repr(error), "meaning": known}]
-        moved = [tensor.data_ptr() for tensor in given] != places
-        got = [tensor.clone() for tensor in given]
-        results.append({"got": got, "moved": moved, "calls": log.calls})
-    return results
+def _turn(case: Case, rank: int, *, turn: int) -> tuple[list[torch.Tensor]]:
+    return (tensors_of(rank, turn),)
 
 
-def _judge_calls(result: dict[str, Any], given: list[torch.Tensor], members: list[int]) -> None:
+def _in_place(fused_all_reduce: Callable, tensors: list[torch.Tensor]) -> bool:
+    """Let the learner sum a list; return whether all tensors still have their memory."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    sets = [[0, 1], [2, 3]] if n == 4 else [list(range(n))]
+    group = [dist.new_group(members) for members in sets][rank // 2 % len(sets)]
+    places = [tensor.data_ptr() for tensor in tensors]
+    with checking.own_work():
+        fused_all_reduce(list(tensors), group)
+    return [tensor.data_ptr() for tensor in tensors] == places
+
+
+def _hint(case: Case) -> str:
+    if case.make.keywords["turn"] == 3:
+        return "for an empty list there is nothing to do"
+    return "the lists differ: other shapes, another order of dtypes, another number of tensors"
+
+
+def _judge_calls(ran: Ran, given: list[torch.Tensor], members: list[int]) -> None:
     """Hold the calls to the only plan that is at par: an all_reduce per dtype, of its bytes."""
-    if "error" in result:
-        what = "sums of tensors of any shape" if given else "no tensors, no calls"
-        raise CheckFailed(what, result["error"], result["meaning"])
     plan: dict[torch.dtype, int] = {}
     for tensor in given:
         plan[tensor.dtype] = plan.get(tensor.dtype, 0) + tensor.nbytes
-    made = result["calls"]
-    got = [(call.dtype, call.nbytes) for call in made]
+    made = ran.calls
     kinds = {call.kind for call in made}
-    if got == list(plan.items()) and kinds <= {"all_reduce", "all_reduce_coalesced"}:
-        if made and any(call.ranks != tuple(members) for call in made):
-            raise CheckFailed(f"ranks {members} sum", f"{made[0].ranks}", "pass group=group")
-        if any(call.waited is None or call.touched for call in made):
-            raise CheckFailed(
-                "each sum is waited for before it is read",
-                "; ".join(f"{c.kind}: {c.touched or 'nobody'} before a wait" for c in made),
-                "with async_op=True a call only begins: wait() for its work before you copy from "
-                "its tensor",
-            )
-        return
-    shown = "; ".join(f"{call.kind} of {call.nbytes} bytes, {_short(call.dtype)}" for call in made)
-    asked = "; ".join(f"all_reduce of {n} bytes, {_short(dtype)}" for dtype, n in plan.items())
-    raise CheckFailed(asked or "no calls", shown or "no calls", _why_the_calls(made, plan, given))
+    if [(call.dtype, call.nbytes) for call in made] != list(plan.items()) or (
+        not kinds <= {"all_reduce", "all_reduce_coalesced"}
+    ):
+        shown = "; ".join(f"{c.kind} of {c.nbytes} bytes, {_short(c.dtype)}" for c in made)
+        asked = "; ".join(f"all_reduce of {n} bytes, {_short(dtype)}" for dtype, n in plan.items())
+        raise CheckFailed(asked or "no calls", shown or "no calls", _why_calls(made, plan, given))
+    if made and any(call.ranks != tuple(members) for call in made):
+        raise CheckFailed(f"ranks {members} sum", f"{made[0].ranks}", "pass group=group")
+    if ran.unwaited or any(call.touched for call in made):
+        raise CheckFailed(
+            "each sum is waited for before it is read",
+            "; ".join(f"{c.kind}: {c.touched or 'nobody'} before a wait" for c in made),
+            "with async_op=True a call only begins: wait() for its work before you copy from its "
+            "tensor",
+        )
 
 
-def _why_the_calls(
-    made: Sequence[calls.Call], plan: dict[torch.dtype, int], given: list[torch.Tensor]
-) -> str:
+def _why_calls(made: Sequence, plan: dict[torch.dtype, int], given: list[torch.Tensor]) -> str:
     if not made:
         return "nothing is summed through torch.distributed: the ranks cannot know of each other"
     if not {call.kind for call in made} <= {"all_reduce", "all_reduce_coalesced"}:
@@ -266,14 +271,14 @@ def _why_the_calls(
         return "a call per tensor: each pays the latency and the CPU time of a call once more"
     if len(made) > len(plan):
         return "more than one call per dtype: pack all tensors of a dtype into one"
-    if dict.fromkeys(plan) != dict.fromkeys(call.dtype for call in made):
-        width = sum(call.nbytes for call in made) - sum(plan.values())
-        if len(made) < len(plan):
-            return (
-                "one flat tensor for all dtypes: `cat` of int64 and float32 gives float32, which "
-                "has 24 bits for a number (float64 has 53). One flat tensor per dtype"
-            )
-        return f"the elements travel in a {'wider' if width > 0 else 'narrower'} dtype than theirs"
+    if len(made) < len(plan):
+        return (
+            "one flat tensor for several dtypes: `cat` of int64 and float32 gives float32, which "
+            "has 24 bits for a number (float64 has 53). One flat tensor per dtype"
+        )
+    if set(plan) != {call.dtype for call in made}:
+        wider = sum(call.nbytes for call in made) > sum(plan.values())
+        return f"the elements travel in a {'wider' if wider else 'narrower'} dtype than theirs"
     if [call.dtype for call in made] != list(plan):
         return (
             "the dtypes are called in another order than the list has them first. All ranks must "
@@ -283,23 +288,21 @@ def _why_the_calls(
     return "more or less travels than the elements: padding to equal shapes, or parts left out"
 
 
-def _judge_sums(result: dict[str, Any], turn: int, rank: int, world_size: int) -> None:
+def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
     def sums(ranks: Sequence[int], turn: int = turn) -> list[torch.Tensor]:
         return [sum(parts) for parts in zip(*(tensors_of(r, turn) for r in ranks), strict=True)]
 
-    before, got = tensors_of(rank, turn), result["got"]
-    members = members_of(rank, world_size)
+    before, got, members = tensors_of(rank, turn), ran.given[0], members_of(rank, world_size)
     expected = sums(members)
     wrong = [i for i in range(len(got)) if not torch.equal(got[i], expected[i])]
-    if not wrong and not result["moved"]:
+    if not wrong and ran.returned:
         return
-    meaning = (
-        "assigning `.data` swaps the memory under the tensor; whoever holds a view of the old "
-        "memory (an optimizer, a bucket) never sees the sum. Use copy_"
-    )
     if not wrong:
         raise CheckFailed(
-            "the tensors' own memory holds the sums", "tensors that point at other memory", meaning
+            "the tensors' own memory holds the sums",
+            "tensors that point at other memory",
+            "assigning `.data` swaps the memory under the tensor; whoever holds a view of the old "
+            "memory (an optimizer, a bucket) never sees the sum. Use copy_",
         )
     first = wrong[0]
     order = "" if before[first].is_contiguous() else ", not contiguous"
@@ -310,7 +313,7 @@ def _judge_sums(result: dict[str, Any], turn: int, rank: int, world_size: int) -
         otherwise = (
             "only tensors with gaps or another order are wrong: reshape(-1) or flatten() of such a "
             "tensor is a copy, and writing to it changes nothing. Shape the part like the tensor, "
-            "not the tensor like the part: tensor.copy_(part.view_as(tensor))"
+            "not the tensor like the part"
         )
     mistakes = {
         "the sums are somewhere else: in the flat tensor, or in new ones that are returned. Copy "
@@ -319,76 +322,101 @@ def _judge_sums(result: dict[str, Any], turn: int, rank: int, world_size: int) -
         "these are means: an all_reduce sums unless it is told otherwise, and nobody asked you to "
         "divide": [total / len(members) for total in expected],
     }
-    if turn:
+    if turn == 1:
         kept = "these are the sums of the call before: the function keeps something between calls"
-        mistakes[kept] = sums(members, turn - 1)
+        mistakes[kept] = sums(members, 0)
     as_lists = {why: [value.tolist() for value in values] for why, values in mistakes.items()}
     meaning = checking.diagnose([tensor.tolist() for tensor in got], as_lists, otherwise=otherwise)
     checking.same_values(got[first], expected[first], what=what, meaning=meaning)
 
 
-def _peak(fused_all_reduce: Callable[..., None]) -> float:
-    """Sum 64 tensors of two dtypes; return the memory that this takes at its peak, in S."""
-    tensors = [
-        torch.ones(LENGTH) if i % 2 else torch.ones(LENGTH // 2, dtype=torch.int64)
-        for i in range(COUNT)
-    ]
+def _peak(fused_all_reduce: Callable[..., None], nbytes: int = 2**25) -> float:
+    """Sum tensors of two dtypes; return what the process took meanwhile at its peak, in S.
+
+    The kernel's count: it sees numpy's memory, and what other threads take. 0 where it keeps none.
+    """
+    dtypes = (torch.float32, torch.int64) * 32
+    tensors = [torch.ones(nbytes // 64 // dtype.itemsize, dtype=dtype) for dtype in dtypes]
+    fused_all_reduce([tensor[:1] for tensor in tensors], None)  # connections are up, threads run
+
+    def resident(key: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith(key)))
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+        before = resident("VmRSS")
+    except OSError:
+        return 0.0
     fused_all_reduce(tensors, None)
-    with memory.watch() as usage:
-        fused_all_reduce(tensors, None)
-    return usage.peak / sum(tensor.nbytes for tensor in tensors)
+    return (resident("VmHWM") - before) / nbytes
 
 
 def _short(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# 1.3: the law from raw figures, and where its curve bends
-
-EXACT = 1e-9
+# 1.3 and 1.5: a prediction, and two jobs to read
 
 
-def check_knee(
-    time_per_call: Callable[[int, Figures], float], first_slower: Callable[[Figures], int]
-) -> None:
-    """Judge 1.3: ``time_per_call(pairs, figures)`` in seconds, and ``first_slower(figures)``.
-
-    The second is the smallest number of pairs at which a call takes longer than with one alone.
-    """
-    with checking.exercise("1.3", par="exact, from one run of one pair") as verdict:
-        grid = {f"{name}, {n} pairs": (CASES[name], n) for name in CASES for n in PAIRS}
-        what = "seconds per call"
-        times = [
-            checking.answer(checking.ask(time_per_call, n, figures), float, what=f"{name}: {what}")
-            for name, (figures, n) in grid.items()
-        ]
-        checking.agree(
-            list(grid),
-            times,
-            lambda name: machines.time_per_call(*grid[name]),
-            what=what,
-            mistakes={why: lambda name, law=law: law(*grid[name]) for why, law in LAWS.items()},
-            otherwise="T = max(latency, ranks / cores x CPU per call), with all figures per call",
-            unit="s",
-            within=EXACT,
-        )
-        knees = [
-            checking.answer(
-                checking.ask(first_slower, figures), (int, float), what=f"{name}: pairs"
+def check_first_slower(pairs: float) -> None:
+    """Judge 1.3: the first number of pairs that is slower than one pair."""
+    mistakes = {
+        "these are all the CPUs that the machine shows: cpu.max allows fewer, quota / period": 81,
+        "a pair has two ranks, and each of them needs the CPU": 6,
+        "this is the last number that is as fast as one pair": 2,
+        "the knee is a number of ranks, asked for are pairs": 5,
+    }
+    with checking.exercise("1.3", par="the number") as verdict:
+        right = 3
+        checking.answer(pairs, (int, float), what="a number of pairs")
+        if pairs != right:
+            meaning = checking.diagnose(
+                pairs, mistakes, otherwise="where does ranks / CPUs x c exceed the time alone?"
             )
-            for name, figures in CASES.items()
-        ]
-        checking.agree(
-            list(CASES),
-            knees,
-            lambda name: machines.first_slower(CASES[name]),
-            what="the first number that is slower",
-            mistakes={why: lambda name, law=law: law(CASES[name]) for why, law in KNEES.items()},
-            otherwise="the first number of pairs with time_per_call(pairs) > time_per_call(1)",
-            unit="pairs",
-            within=EXACT,
-        )
-        verdict.reached = f"{len(times)} times and {len(knees)} knees, all exact"
+            raise CheckFailed("the first number of pairs that is slower", f"{pairs}", meaning)
+        verdict.reached = f"{right}"
+
+
+JOBS = {"job 1": "apart", "job 2": "one core"}
+"""Two recorded sweeps, and what they are."""
+DIAGNOSES = {
+    "confined": "one core",
+    "spinning": "apart",
+    "late rank": "",
+    "network": "",
+}
+
+
+def tabulate_jobs() -> Table:
+    """Lay out two recorded jobs without their names."""
+    rows = [
+        [job, r.params["pairs"], *(round(1e6 * t) for t in (r.summary.median, r.values["on_cpu"],
+         r.values["waiting"])), round(r.values["ours"], 1)]
+        for job, case in JOBS.items() for r in experiment.recorded("sweep")
+        if r.case == case and r.params["pairs"] in (1, 2, 4, 8)
+    ]  # fmt: skip
+    columns = ["", "pairs", "µs per call", "on a CPU", "waiting for a CPU", "CPUs busy in all"]
+    return Table(columns, rows, title="RECORDED on 2 CPUs; per call, all threads of a rank")
+
+
+def check_jobs(diagnoses: dict[str, str]) -> None:
+    """Judge 1.5: job -> diagnosis."""
+    why = {
+        "confined": "its ranks would keep at most one CPU busy, and CPU time per call would hardly "
+        "depend on the number of pairs",
+        "spinning": "CPU time per call would be large where there is nobody to compete with",
+        "late rank": "threads would be asleep, neither on a CPU nor waiting for one",
+        "network": "threads would be asleep, neither on a CPU nor waiting for one",
+    }
+    with checking.exercise("1.5", par="both jobs") as verdict:
+        for job, case in JOBS.items():
+            got = checking.answer(diagnoses, dict, what="job -> diagnosis").get(job)
+            if got not in DIAGNOSES:
+                raise CheckFailed(f"{job}: one of {', '.join(DIAGNOSES)}", f"{got!r}", "a word")
+            if DIAGNOSES[got] != case:
+                raise CheckFailed(f"{job}: another diagnosis", got, why[got])
+        verdict.reached = "both"
 
 
 # 1.4: a sum through shared memory
@@ -423,6 +451,8 @@ def _judge_meeting(result: dict[str, Any], rank: int, who: str) -> None:
         )
     for turn, (tensor, view) in enumerate(zip(result["got"], result["views"], strict=True)):
         meaning = _why_the_sum(tensor, turn, rank, result)
+        if who and torch.equal(tensor, meetings.data(turn, rank)):
+            meaning = "the partner's slot was cleared before we had read it"
         expected = meetings.data(turn, 0) + meetings.data(turn, 1)
         what = f"turn {turn} on rank {rank}{who}"
         checking.same_values(tensor, expected, what=what, meaning=meaning)

@@ -1,6 +1,6 @@
 """Lesson 01: pairs of ranks that never talk to each other, and slow each other down all the same.
 
-The question (`published.THREAD`): 2p processes, every consecutive two a process group, every rank
+The question (``published.json``): 2p processes, every consecutive two a process group, every rank
 calls a blocking all_reduce of a 10 x 10 float32 tensor on its pair's group. Why does the time per
 call grow with p? `run` has three parts, told apart by ``params["part"]``: the ``sweep`` over pairs
 and placements, the ``cause`` of what partners on different CPUs cost, and the ``ladder`` of fixes.
@@ -12,13 +12,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from course import runs
-from course.lessons.gloo_scaling import model, programs, published
+from course.lessons.gloo_scaling import programs
+from labkit.measure import records, sched
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.ranks import affinity, torchrun
@@ -29,10 +30,8 @@ NAME = "gloo-scaling"
 TITLE = "Why does gloo slow down with every pair?"
 RECORDING = Path(__file__).with_name("recording.json")
 """What `run` measured on a virtual machine of two CPUs."""
-PER_CALL = {pairs: s.value / published.CALLS.value for pairs, s in published.SECONDS.items()}
-"""The thread's figures: pairs -> seconds per call, which it does not compute."""
 ALONE = 3
-"""How often one pair alone is launched."""
+"""How often one pair alone is launched: what it costs changes from launch to launch."""
 CAUSES = ("as it is", "CPUs kept awake", "no preemption")
 """Conditions under which one pair, its partners apart, is measured."""
 RUNGS = (
@@ -60,52 +59,69 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
         pairs = sorted({1, min(2, largest), largest})
     calls = 50 if quick else 200
     placements = programs.PLACEMENTS if affinity.available() else ("free",)
-    records = sweep(pairs, placements, calls=calls, say=progress)
+    found = sweep(pairs, placements, calls=calls, say=progress)
     if len(affinity.cpus()) > 1 and affinity.available() and not torchrun.is_here():
-        records += cause(calls=calls, say=progress)
-    return records + ladder(largest, iters=2 if quick else 3, say=progress)
+        found += cause(calls=calls, say=progress)
+    return found + ladder(largest, iters=2 if quick else 3, say=progress)
+
+
+def can_measure() -> bool:
+    """Say whether this system pins ranks and keeps accounts of their threads."""
+    return affinity.available() and sched.available()
+
+
+def recorded(part: str) -> list[Record]:
+    """Return what a part of `run` gave on the machine where it was recorded."""
+    return [r for r in records.load(RECORDING, recorded=True) if r.params["part"] == part]
 
 
 def sweep(
     pairs: Sequence[int],
-    placements: Sequence[str] = programs.PLACEMENTS,
+    placements: Sequence[str],
     *,
+    program: Callable[..., dict[str, Any]] = programs.timed_calls,
     calls: int = 100,
-    blocks: int = 3,
     say: runs.Say = runs.quiet,
 ) -> list[Record]:
-    """Measure the time per call for each number of pairs and each placement.
+    """Measure the time per call for each number of pairs and each placement, in turns.
 
-    Beside the time, ``values`` has where it went (see `programs.repeated_calls`), and ``predicted``
-    is what the law says. One pair alone predicts all others, and what it costs changes from launch
-    to launch (we saw 180 to 470 µs on a CPU): it is launched `ALONE` times.
+    Beside the time, ``values`` has where it went (see `programs.timed_calls`). Where nothing can
+    be measured the recorded points stand in.
     """
-    records = []
-    for placement in placements:
-        for count in pairs:
+    if not can_measure():
+        print("This system does not tell where a thread's time goes: a recorded run instead.")
+        old = [r for r in recorded("sweep") if r.case in placements and r.params["pairs"] in pairs]
+        return sorted(old, key=lambda r: placements.index(r.case))
+    found = []
+    for count in pairs:
+        for placement in placements:  # in turns, so that a machine's drift meets all of them
             say(f"{count} pairs, {placement}")
             params = {"part": "sweep", "pairs": count, "placement": placement}
             launches = ALONE if count == 1 else 1
-            measure = partial(_calls, placement, params, calls, blocks, launches)
-            records += runs.watched(measure)
-    return model.with_predictions(records)
+            found += _watched(
+                placement, params, partial(program, placement, calls), launches=launches
+            )
+    return sorted(found, key=lambda record: placements.index(record.case))
 
 
-def cause(*, calls: int = 200, blocks: int = 3, say: runs.Say = runs.quiet) -> list[Record]:
+def cause(*, calls: int = 200, say: runs.Say = runs.quiet) -> list[Record]:
     """Measure one pair with its partners apart, and take one suspect away at a time.
 
     With the CPUs kept awake no hand-over has to wake an idle CPU. Without preemption no thread that
-    wakes up takes the CPU from the one that runs.
+    wakes up takes the CPU from the one that runs. Where nothing can be apart, or measured: the
+    recorded run.
     """
-    records = []
+    if not can_measure() or len(affinity.cpus()) < 2:
+        return recorded("cause")
+    found = []
     for condition in CAUSES:
         say(f"1 pair apart, {condition}")
         params = {"part": "cause", "pairs": 1, "placement": "apart", "condition": condition}
         batch = condition == "no preemption"
+        program = partial(programs.timed_calls, "apart", calls, sched_batch=batch)
         with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
-            measure = partial(_calls, condition, params, calls, blocks, sched_batch=batch)
-            records += runs.watched(measure)
-    return records
+            found += _watched(condition, params, program)
+    return found
 
 
 @contextlib.contextmanager
@@ -140,67 +156,59 @@ def ladder(
     A way whose time per tensor does not depend on how many there are is measured on an eighth.
     Placements are left out where the system has none.
     """
-    records = []
+    found = []
     for way, placement in rungs:
         if placement != "free" and not affinity.available():
             continue
         say(f"{way}, {placement}")
-        light = way in {"fused", "accumulated"}
+        light, batch = way in {"fused", "accumulated"}, placement == "SCHED_BATCH"
         tensors, repeats = (count, 4 * iters) if light else (max(1, count // 8), iters)
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
-        measure = partial(_sums, params | {"tensors": tensors}, repeats)
-        records += runs.watched(measure)
-    return records
-
-
-def table(records: Sequence[Record]) -> Table:
-    """Lay the records out for reading: microseconds per call, and the law's error."""
-    columns = ["case", "pairs", "µs per call", "p10", "p90", "on CPU", "waiting", "predicted"]
-    rows = []
-    for record in records:
-        summary, law = record.summary, record.predicted
-        used = [record.values.get(key) for key in ("on_cpu", "waiting")]
-        times = [summary.median, summary.p10, summary.p90, *used, law]
-        rows.append(
-            [record.case, record.params.get("pairs")]
-            + [None if time is None else round(time * 1e6, 1) for time in times]
-            + [None if law is None else f"{law / summary.median - 1:+.0%}", _rounded(record.others)]
+        place = {"placement": "free" if batch else placement, "sched_batch": batch}
+        name = {"free": way, "SCHED_BATCH": f"{way}, SCHED_BATCH"}.get(placement)
+        program = partial(programs.timed_sums, way, tensors, repeats, **place)
+        found += _watched(
+            name or f"{way}, pinned {placement}", params | {"tensors": tensors}, program
         )
-    return Table([*columns, "error", "CPUs of others"], rows)
+    return found
 
 
-def _calls(
-    case: str, params: dict[str, Any], calls: int, blocks: int, launches: int = 1, **options: Any
+def table(found: Sequence[Record]) -> Table:
+    """Lay the records out for reading: microseconds per call."""
+    columns = ["case", "pairs", "µs per call", "p10", "p90", "on CPU", "waiting", "CPUs of others"]
+    rows = []
+    for record in found:
+        summary = record.summary
+        spent = [record.values.get(key) for key in ("on_cpu", "waiting")]
+        times = [summary.median, summary.p10, summary.p90, *spent]
+        shown = [None if time is None else round(time * 1e6, 1) for time in times]
+        others = None if record.others is None else round(record.others, 2)
+        rows.append([record.case, record.params.get("pairs"), *shown, others])
+    return Table(columns, rows)
+
+
+def _watched(
+    case: str, params: dict[str, Any], program: Callable[[], Any], *, launches: int = 1
 ) -> list[Record]:
-    program = partial(programs.repeated_calls, params["placement"], calls, blocks, **options)
-    launched = [launch(program, world_size=2 * params["pairs"]) for _ in range(launches)]
-    keys = ("on_cpu", "waiting", "blocked", "loop", "switches", "writes", "ours")
-    values: dict[str, Any] = {
-        key: statistics.median(statistics.fmean(rank[key] for rank in ranks) for ranks in launched)
-        for key in keys
-    }
-    values["threads"] = launched[0][0]["threads"]
-    values["ours"] *= 2 * params["pairs"]
-    samples = [
-        [sample for rank in same for sample in rank["samples"]]
-        for same in zip(*launched, strict=True)
-    ]
-    return [_record(case, params, samples, collective="all_reduce", values=values)]
+    """Launch a program on pairs, watch what others do meanwhile, and make a record of it.
 
+    Each rank returns its samples, or a dictionary of them and what else it has to say.
+    """
 
-def _sums(params: dict[str, Any], iters: int) -> list[Record]:
-    way, where = params["way"], params["placement"]
-    batch = where == "SCHED_BATCH"
-    arguments = (way, params["tensors"], iters, "free" if batch else where, batch)
-    samples = launch(programs.sums, *arguments, world_size=2 * params["pairs"])
-    case = {"free": way, "SCHED_BATCH": f"{way}, SCHED_BATCH"}.get(where, f"{way}, pinned {where}")
-    return [_record(case, params, samples)]
+    def measure() -> list[Record]:
+        launched = [launch(program, world_size=2 * params["pairs"]) for _ in range(launches)]
+        values: dict[str, Any] = {}
+        collective = None
+        if isinstance(launched[0][0], dict):
+            collective = "all_reduce"
+            for key in launched[0][0].keys() - {"samples"}:
+                means = [statistics.fmean(rank[key] for rank in ranks) for ranks in launched]
+                values[key] = statistics.median(means)
+            values["ours"] *= 2 * params["pairs"]
+            launched = [[rank["samples"] for rank in ranks] for ranks in launched]
+        by_rank = zip(*launched, strict=True)
+        samples = [[s for samples in same for s in samples] for same in by_rank]
+        about = {"nbytes": 400, "collective": collective, "values": values}
+        return [Record(NAME, case, params, samples, Tier.MEASURED, Provenance.here(), **about)]
 
-
-def _record(case: str, params: dict[str, Any], samples: Any, **more: Any) -> Record:
-    origin = Provenance.here()
-    return Record(NAME, case, params, samples, Tier.MEASURED, origin, nbytes=400, **more)
-
-
-def _rounded(cpus: float | None) -> float | None:
-    return None if cpus is None else round(cpus, 2)
+    return runs.watched(measure)

@@ -45,7 +45,7 @@ class Meeting:
         self.me, self.delay = dist.get_rank(), delay
         nbytes = 4 * torch.Size(shape).numel()
         # a few bytes more than the slots need hold the counters
-        self.channel = programs.SharedMemory(programs.Pair.of(self.me, 2), nbytes + 64)
+        self.channel = programs.SharedMemory(programs.pair_group(), nbytes + 64)
         memory = self.channel.memory
         self.slots = torch.frombuffer(memory, dtype=torch.float32, count=nbytes).view(2, 2, *shape)
         self.counters = torch.frombuffer(

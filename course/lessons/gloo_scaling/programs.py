@@ -1,6 +1,6 @@
-"""What ranks run in lesson 01: pairs, the ways in which partners sum, and programs that time them.
+"""What ranks run in lesson 01: pairs, ways in which partners sum, and programs that time them.
 
-A way is a function ``way(tensors, pair)`` that replaces every tensor, in place, by the sum of both
+A way is a function ``way(tensors, group)`` that replaces every tensor, in place, by the sum of both
 partners' tensors. The ways are meant to be read: the differences between them are the lesson.
 """
 
@@ -10,13 +10,11 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from labkit.measure import sched
 from labkit.measure.timing import time_calls
@@ -24,68 +22,55 @@ from labkit.ranks import affinity
 
 SHAPE = (10, 10)
 PLACEMENTS = ("one core", "free", "together", "apart")
-Way = Callable[[list[torch.Tensor], "Pair"], None]
+Way = Callable[[list[torch.Tensor], Any], None]
 
 
-@dataclass(slots=True)
-class Pair:
-    """Two consecutive ranks, 2k and 2k + 1, seen from one of them."""
+def pair_group() -> Any:
+    """Make a process group for each two consecutive ranks; return this rank's. All ranks call it.
 
-    index: int
-    partner: int
-    """The other one's rank in the default group."""
-    group: Any
-    """The process group of just these two."""
-
-    @classmethod
-    def of(cls, rank: int, world_size: int) -> "Pair":
-        """Create the groups of all pairs, which is collective over all ranks, and return ours.
-
-        Raises:
-            ValueError: If the number of ranks is odd: somebody would have no partner.
-        """
-        if world_size % 2:
-            raise ValueError(f"pairs need an even world_size, got {world_size}.")
-        groups = [dist.new_group([first, first + 1]) for first in range(0, world_size, 2)]
-        return cls(rank // 2, rank ^ 1, groups[rank // 2])
+    Raises:
+        ValueError: The number of ranks is odd: somebody would have no partner.
+    """
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if world_size % 2:
+        raise ValueError(f"pairs need an even world_size, got {world_size}.")
+    return [dist.new_group([first, first + 1]) for first in range(0, world_size, 2)][rank // 2]
 
 
-def blocking(tensors: list[torch.Tensor], pair: Pair) -> None:
+def blocking(tensors: list[torch.Tensor], group: Any) -> None:
     """Sum one tensor after the other and wait for each: what the asker did."""
     for tensor in tensors:
-        dist.all_reduce(tensor, group=pair.group)
+        dist.all_reduce(tensor, group=group)
 
 
-def asynchronous(tensors: list[torch.Tensor], pair: Pair) -> None:
+def asynchronous(tensors: list[torch.Tensor], group: Any) -> None:
     """Start all sums, then wait for all: still one call per tensor, but no idling between them."""
-    works = [dist.all_reduce(tensor, group=pair.group, async_op=True) for tensor in tensors]
+    works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
     for work in works:
         work.wait()
 
 
-def fused(tensors: list[torch.Tensor], pair: Pair) -> None:
+def fused(tensors: list[torch.Tensor], group: Any) -> None:
     """Copy all tensors into one, sum that in a single call, and copy the results back."""
-    flat = _flatten_dense_tensors(tensors)
-    dist.all_reduce(flat, group=pair.group)
-    # One call each for all tensors: a Python loop over 1024 of them would cost more than the sum.
-    torch._foreach_copy_(tensors, _unflatten_dense_tensors(flat, tensors))
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    dist.all_reduce(flat, group=group)
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    # One call for all copies: a Python loop over 1024 of them would cost more than the sum.
+    torch._foreach_copy_(tensors, [p.view_as(t) for p, t in zip(parts, tensors, strict=True)])
 
 
-def one_group(tensors: list[torch.Tensor], pair: Pair) -> None:
+def swapped(tensors: list[torch.Tensor], group: Any) -> None:
     """Swap each tensor with the partner in the default group and add: no group per pair."""
-    received = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
-    for tensor, theirs in zip(tensors, received, strict=True):
-        swap = [
-            dist.P2POp(dist.isend, tensor.contiguous(), pair.partner),
-            dist.P2POp(dist.irecv, theirs, pair.partner),
-        ]
+    partner = dist.get_rank() ^ 1
+    for tensor in tensors:
+        mine, theirs = tensor.contiguous(), torch.empty(tensor.shape, dtype=tensor.dtype)
+        swap = [dist.P2POp(dist.isend, mine, partner), dist.P2POp(dist.irecv, theirs, partner)]
         for work in dist.batch_isend_irecv(swap):
             work.wait()
-    for tensor, theirs in zip(tensors, received, strict=True):
         tensor += theirs
 
 
-def accumulated(tensors: list[torch.Tensor], pair: Pair) -> None:
+def accumulated(tensors: list[torch.Tensor], group: Any) -> None:
     """Add the tensors up locally and sum once, as ``no_sync`` does over micro-batches.
 
     This answers another question: afterwards the first tensor holds the sum of *all* tensors of
@@ -93,7 +78,7 @@ def accumulated(tensors: list[torch.Tensor], pair: Pair) -> None:
     """
     for tensor in tensors[1:]:
         tensors[0] += tensor
-    dist.all_reduce(tensors[0], group=pair.group)
+    dist.all_reduce(tensors[0], group=group)
 
 
 class SharedMemory:
@@ -105,12 +90,12 @@ class SharedMemory:
     kernel's pipe also makes the other's writes visible: no spinning, no memory fences of our own.
     """
 
-    def __init__(self, pair: Pair, nbytes: int) -> None:
+    def __init__(self, group: Any, nbytes: int) -> None:
         """Meet the partner, who calls this as well, and map memory for tensors of `nbytes`."""
         self.me = dist.get_rank() % 2
         self.nbytes = max(64, -(-nbytes // 64) * 64)  # slots start where any dtype may
         self.turn = 0
-        with _meeting_place(pair, self.me, 4 * self.nbytes) as folder:
+        with _meeting_place(group, self.me, 4 * self.nbytes) as folder:
             with (folder / "slots").open("r+b") as file:
                 self.memory = mmap.mmap(file.fileno(), 4 * self.nbytes)
             ends = {}
@@ -118,13 +103,13 @@ class SharedMemory:
                 flags = os.O_RDONLY if reader == self.me else os.O_WRONLY
                 ends[reader] = os.open(folder / f"wake-{reader}", flags)
             self.wake, self.woken = ends[1 - self.me], ends[self.me]
-            dist.barrier(group=pair.group)  # both have opened everything: the names may go
+            dist.barrier(group=group)  # both have opened everything: the names may go
 
-    def __call__(self, tensors: list[torch.Tensor], pair: Pair) -> None:
+    def __call__(self, tensors: list[torch.Tensor], group: Any) -> None:
         """Sum every tensor with the partner's, one after the other.
 
         Raises:
-            ValueError: If a tensor is larger than a slot.
+            ValueError: A tensor is larger than a slot.
         """
         for tensor in tensors:
             if tensor.nbytes > self.nbytes:
@@ -146,7 +131,7 @@ class SharedMemory:
 
 
 @contextlib.contextmanager
-def _meeting_place(pair: Pair, me: int, nbytes: int) -> Iterator[Path]:
+def _meeting_place(group: Any, me: int, nbytes: int) -> Iterator[Path]:
     """Yield a folder with a file of ``nbytes`` and two pipes; the first partner makes it."""
     name: list[str | None] = [None]
     with contextlib.ExitStack() as stack:
@@ -157,28 +142,21 @@ def _meeting_place(pair: Pair, me: int, nbytes: int) -> Iterator[Path]:
             for reader in (0, 1):
                 os.mkfifo(Path(folder) / f"wake-{reader}")
             name[0] = folder
-        dist.broadcast_object_list(name, src=2 * pair.index, group=pair.group)
+        dist.broadcast_object_list(name, src=dist.get_rank() - me, group=group)
         yield Path(name[0])
 
 
 WAYS: dict[str, Way] = {
     "blocking": blocking,
-    "one group": one_group,
+    "one group": swapped,
     "async_op": asynchronous,
     "fused": fused,
     "accumulated": accumulated,
 }
-"""Ways that need nothing but the pair."""
+"""Ways that need nothing but the group."""
 
 
-def make_way(name: str, tensors: list[torch.Tensor], pair: Pair) -> Way:
-    """Return the way of that name, ready for such tensors; both partners call this."""
-    if name == "shared memory":
-        return SharedMemory(pair, max(tensor.nbytes for tensor in tensors))
-    return WAYS[name]
-
-
-def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
+def cpus_for(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
     """Return the CPUs that a rank may use.
 
     ``"one core"``: the first one; ``"free"``: all, the scheduler decides; ``"together"``: both
@@ -186,7 +164,7 @@ def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
     partners share no CPU if there are two.
 
     Example:
-        >>> [place("together", rank, [0, 1]) for rank in range(4)]
+        >>> [cpus_for("together", rank, [0, 1]) for rank in range(4)]
         [[0], [0], [1], [1]]
     """
     numbers = {"one core": 0, "together": rank // 2, "apart": rank}
@@ -197,16 +175,14 @@ def place(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
     return [cpus[numbers[placement] % len(cpus)]]
 
 
-def settle(placement: str) -> Pair:
-    """Go to this rank's CPUs, then make the groups of all pairs; every rank calls this."""
-    rank = dist.get_rank()
+def move(placement: str) -> None:
+    """Move this rank, with all its threads, to the CPUs of a placement."""
     if placement != "free":
-        affinity.pin(place(placement, rank, affinity.cpus()))
-    return Pair.of(rank, dist.get_world_size())
+        affinity.pin(cpus_for(placement, dist.get_rank(), affinity.cpus()))
 
 
-def repeated_calls(
-    placement: str, calls: int, blocks: int, *, sched_batch: bool = False
+def timed_calls(
+    placement: str, calls: int = 100, blocks: int = 3, *, sched_batch: bool = False
 ) -> dict[str, Any]:
     """Call all_reduce on the pair's group in blocks of calls, and account for the time.
 
@@ -214,65 +190,59 @@ def repeated_calls(
     the one that runs.
 
     Returns:
-        ``samples``: seconds per call, one per block. Per call over all blocks, in
-        seconds: ``on_cpu`` and ``waiting`` (all threads), ``blocked`` (main thread), ``loop`` (on
-        a CPU in gloo's loop threads). Per call: ``switches`` and ``writes`` (system calls that
-        write). The names of the ``threads``; ``ours``: how many CPUs' worth of time this rank used.
+        ``samples``: seconds per call, one for each block. Per call over all blocks, in seconds:
+        ``on_cpu`` and ``waiting`` (all threads), ``loop`` (on a CPU in gloo's loop threads);
+        ``switches`` per call; ``ours``: how many CPUs' worth of time this rank used.
     """
-    pair = settle(placement)
-    tensors = [torch.ones(SHAPE)] * calls
-    blocking(tensors[:20], pair)
+    move(placement)
+    group, tensors = pair_group(), [torch.ones(SHAPE)] * calls
+    blocking(tensors[:20], group)
     if sched_batch:
         affinity.never_preempt()
     samples = []
     with sched.watch() as usage:
-        writes = -_write_calls()
         for _ in range(blocks):
             dist.barrier()
             start = time.perf_counter()
-            blocking(tensors, pair)
+            blocking(tensors, group)
             samples.append((time.perf_counter() - start) / calls)
-        writes += _write_calls()
     total = calls * blocks
     return {
         "samples": samples,
         "on_cpu": usage.on_cpu / total,
         "waiting": usage.waiting / total,
-        "blocked": usage.blocked / total,
-        "loop": _loop_threads(usage.threads) / total,
+        "loop": loop_seconds(usage.threads) / total,
         "switches": (usage.voluntary + usage.involuntary) / total,
-        "writes": writes / total,
-        "threads": [thread.name for thread in usage.threads],
         "ours": usage.on_cpu / usage.wall,
     }
 
 
-def sums(
-    name: str, count: int, iters: int, placement: str = "free", sched_batch: bool = False
+def timed_sums(
+    name: str, count: int, iters: int, *, placement: str = "free", sched_batch: bool = False
 ) -> list[float]:
     """Sum ``count`` tensors with the partner in the way of that name: one check, then timed.
 
     Returns:
         Seconds per tensor, one value per iteration.
     """
-    pair = settle(placement)
-    rank = dist.get_rank()
+    move(placement)
+    rank, group = dist.get_rank(), pair_group()
     tensors = [torch.full(SHAPE, float(rank + index)) for index in range(count)]
-    way = make_way(name, tensors, pair)
+    way = SharedMemory(group, tensors[0].nbytes) if name == "shared memory" else WAYS[name]
     if sched_batch:
         affinity.never_preempt()
-    way(tensors, pair)
+    way(tensors, group)
     if name != "accumulated":
         for index, tensor in enumerate(tensors):
-            expected = float(rank + pair.partner + 2 * index)
+            expected = float(rank + (rank ^ 1) + 2 * index)
             assert (tensor == expected).all(), f"{name}: tensor {index} is not {expected}"
     for tensor in tensors:
         tensor.zero_()
-    samples = time_calls(lambda: way(tensors, pair), warmup=0, iters=iters)
+    samples = time_calls(lambda: way(tensors, group), warmup=0, iters=iters)
     return [sample / count for sample in samples]
 
 
-def _loop_threads(threads: Sequence[sched.ThreadUsage]) -> float:
+def loop_seconds(threads: Sequence[sched.ThreadUsage]) -> float:
     """Return the seconds that gloo's loop threads were on a CPU.
 
     torch 2.8 does not name its threads. Then it is the busiest one beside the main thread.
@@ -280,12 +250,3 @@ def _loop_threads(threads: Sequence[sched.ThreadUsage]) -> float:
     named = [thread.on_cpu for thread in threads if thread.name == "gloo_tcp_loop"]
     others = [thread.on_cpu for thread in threads[1:]]  # none where the kernel keeps no accounts
     return sum(named) if named else max(others, default=0.0)
-
-
-def _write_calls() -> int:
-    """Return how many write-like system calls this process has made; 0 where nobody counts."""
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-    except OSError:
-        return 0
-    return next(int(line.split()[1]) for line in lines if line.startswith("syscw"))

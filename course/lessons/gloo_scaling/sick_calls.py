@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course.checking import CheckFailed
+
 
 @dataclass(frozen=True, slots=True)
 class SickCall:
@@ -29,9 +31,16 @@ class SickCall:
     outsiders: int = 0
     """Ranks before the first one of the group, which take no part."""
 
-    def slowest(self, durations: list[list[float]]) -> list[float]:
-        """Return the slowest rank's time of each counted iteration, from the calls' own log."""
-        return [max(times) for times in zip(*(c[self.warmup :] for c in durations), strict=True)]
+    def slowest(self, calls: list[list[tuple[float, float]]]) -> list[float]:
+        """Return the true time of each counted iteration, from the ranks' logs of begin and end.
+
+        Of calls that meet: from the last rank's begin to the last rank's end, for waiting for a
+        late one is no part of it. Of others: the slowest rank's.
+        """
+        counted = zip(*(rank[self.warmup :] for rank in calls), strict=True)
+        if self.meets:
+            return [max(e for _, e in one) - max(b for b, _ in one) for one in counted]
+        return [max(end - begin for begin, end in one) for one in counted]
 
 
 SICK_CALLS = (
@@ -51,8 +60,8 @@ SICK_CALLS = (
         if_long="the first calls connect, allocate and load: make `warmup` calls before you count",
     ),
     SickCall(
-        "calls that take between 2 and 300 ms",
-        script=((5, 150, 2, 20, 300, 3, 80),) * 2,
+        "calls that take between 3 and 300 ms",
+        script=((4, 250, 3, 20, 300, 5, 200),) * 2,
         warmup=0,
         iters=7,
         if_long="a few slow calls must not decide: time every call, sort, take the middle one",
@@ -82,7 +91,7 @@ SICK_CALLS = (
         "a rank that is late for the next call",
         script=tuple(tuple(40 if i % 2 == rank else 0 for i in range(12)) for rank in range(2)),
         warmup=1,
-        iters=5,
+        iters=6,  # even, so that a barrier in every second iteration shows
         meets=True,
         if_long="one barrier before the loop is not enough: what a rank does late in one call is "
         "waited for in the next. Meet before *every* call",
@@ -106,25 +115,26 @@ class ScriptedCall:
     script: tuple[int, ...]
     group: Any = None
     meets: bool = False
-    durations: list[float] = field(default_factory=list)
+    log: list[tuple[float, float]] = field(default_factory=list)
+    """Begin and end of each call, on a clock that all ranks of a machine share."""
 
     def __call__(self) -> None:
         """Meet the others, if so scripted, then take the scripted time."""
+        begin = time.monotonic()
         if self.meets:
             dist.all_reduce(torch.ones(10, 10), group=self.group)
-        milliseconds = self.script[min(len(self.durations), len(self.script) - 1)]
-        start = time.perf_counter()
+        milliseconds = self.script[min(len(self.log), len(self.script) - 1)]
         if milliseconds:
             time.sleep(milliseconds / 1e3)
-        self.durations.append(time.perf_counter() - start)
+        self.log.append((begin, time.monotonic()))
 
 
 def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any] | None:
     """Let a stopwatch time a sick call; runs on every rank.
 
     Returns:
-        What it ``got``, how long the calls really took (``durations``) and a ``barrier``; None on
-        ranks outside the group.
+        What it ``got``, begin and end of the ``calls`` and the time of a ``barrier``; None on ranks
+        outside the group.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     group = None
@@ -140,5 +150,28 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any] |
         barriers.append(time.perf_counter() - start)
     if rank == world_size - 1:
         time.sleep(sick.late)
-    got = time_call(call, warmup=sick.warmup, iters=sick.iters, group=group)
-    return {"got": got, "durations": call.durations, "barrier": statistics.median(barriers)}
+    try:
+        got = time_call(call, warmup=sick.warmup, iters=sick.iters, group=group)
+    except ValueError as error:
+        if "is not part of group" not in str(error):
+            raise
+        raise CheckFailed(
+            f"{sick.name}: ranks of the group",
+            str(error),
+            "a rank's number in a group is another than in the default group: exchange with "
+            "all_reduce or all_gather, which need no number, or use dist.get_global_rank",
+        ) from None
+    return {"got": got, "calls": call.log, "barrier": statistics.median(barriers)}
+
+
+def comes_through(time_call: Callable[..., float]) -> bool:
+    """Time a call that fails; say whether its exception comes out."""
+
+    def fails() -> None:
+        raise ZeroDivisionError("a call that fails")
+
+    try:
+        time_call(fails, warmup=1, iters=3, group=None)
+    except ZeroDivisionError:
+        return True
+    return False

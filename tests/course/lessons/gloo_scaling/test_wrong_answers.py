@@ -1,6 +1,5 @@
 """The usual mistakes in lesson 01's exercises: each is caught, and told apart from the others."""
 
-import math
 import time
 from unittest import mock
 
@@ -10,6 +9,7 @@ from pytest import mark, raises
 from course.catalogue import ROOT
 from course.checking import CheckFailed
 from course.lessons.gloo_scaling import checks
+from course.lessons.gloo_scaling.model import Saturation
 from tests.course.lessons.gloo_scaling import answers
 
 
@@ -42,6 +42,11 @@ TIMERS = {
     answers.default_group: "a collective lacks group=group",
     answers.milliseconds: "not milliseconds",
     answers.cpu_clock: "the clock stands while a rank waits",
+    answers.every_second_barrier: "Meet before *every* call",
+    answers.of_sorted(answers.without_the_slow): "a few fast calls must not decide",
+    answers.cost_subtracted: "a negative time",
+    answers.swallows: "a call that fails must not be timed",
+    answers.gathers_at_rank_0: "a rank's number in a group is another",
 }
 
 
@@ -73,12 +78,9 @@ FUSED = {
     answers.not_copied_back: "Copy each part back into its tensor",
     answers.returned_instead: "new ones that are returned",
     answers.new_tensors_in_the_list: "new ones that are returned",
-    answers.view_fails: "`view` cannot flatten",
-    answers.zero_dimensional: "a 0-dimensional tensor has no axis",
-    answers.stacked: "`stack` needs equal shapes",
     answers.writes_to_a_copy: "writing to it changes nothing",
-    answers.one_flat(torch.float32): "one flat tensor for all dtypes",
-    answers.one_flat(torch.float64): "one flat tensor for all dtypes",
+    answers.one_flat(torch.float32): "one flat tensor for several dtypes",
+    answers.one_flat(torch.float64): "one flat tensor for several dtypes",
     answers.wrong_order: "cut in another order",
     answers.swapped_data: "assigning `.data` swaps the memory",
     answers.everybody: "pass group=group",
@@ -86,6 +88,9 @@ FUSED = {
     answers.in_halves: "more than one call per dtype",
     answers.gathered: "gathering everybody's tensors",
     answers.cloned_first: "a copy too many is alive",
+    answers.hidden_in_numpy: "a copy too many is alive",
+    answers.hidden_in_a_thread: "a copy too many is alive",
+    answers.by_a_set_of_names: "in another order than the list has them",
     answers.in_half_precision: "in a narrower dtype",
     answers.waits_too_late: "with async_op=True a call only begins",
     answers.by_a_sets_order: "in another order than the list has them",
@@ -108,135 +113,54 @@ def test_each_wrong_fusion_is_named(answer):
     assert FUSED[answer] in caught(checks.check_fused_all_reduce, answer)
 
 
-# 1.3: the knee
-
-
-def cores_of(figures):
-    quota, period = figures.cpu_max.split()
-    return figures.cpus if quota == "max" else min(figures.cpus, int(quota) / int(period))
-
-
-def law(pairs, figures, *, cores=cores_of, ranks=2, join=max, calls=None):
-    calls = calls or figures.calls
-    busy = ranks * pairs / cores(figures) * figures.on_cpu / calls
-    return join(figures.wall / calls, busy)
-
-
-def first_slower(figures):
-    pairs = 1
-    while law(pairs, figures) == law(1, figures):
-        pairs += 1
-    return pairs
-
-
-def visible(figures):
-    return figures.cpus
-
-
-def quota_alone(figures):
-    quota, period = figures.cpu_max.split()
-    return figures.cpus if quota == "max" else int(quota) / int(period)
-
-
-def period_assumed(figures):
-    quota, _ = figures.cpu_max.split()
-    return figures.cpus if quota == "max" else min(figures.cpus, int(quota) / 100_000)
-
-
-def whole_ranks(pairs, figures):
-    per_core = math.ceil(2 * pairs / cores_of(figures))
-    return max(figures.wall, per_core * figures.on_cpu) / figures.calls
-
-
-TIMES = {
-    "the max is missing": {"join": lambda latency, busy: busy},
-    "the law is missing": {"join": lambda latency, busy: latency},
-    "not their sum": {"join": lambda latency, busy: latency + busy},
-    "a pair has two ranks": {"ranks": 1},
-    "the CPUs that the container shows": {"cores": visible},
-    "gives no further CPUs": {"cores": quota_alone},
-    "the period is not always": {"cores": period_assumed},
-    "divide by their number": {"calls": 1},
-    "seconds are asked for": {"join": lambda latency, busy: 1e6 * max(latency, busy)},
-}
-
-
-def by_formula(figures):
-    """The knee without a search."""
-    return max(2, math.floor(knee(figures) / 2) + 1)
-
-
-def by_halving(figures):
-    low, high = 1, 2
-    while law(high, figures) <= law(1, figures):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if law(middle, figures) > law(1, figures) else (middle, high)
-    return high
-
-
-@mark.parametrize("answer", [first_slower, by_formula, by_halving], ids=lambda a: a.__name__)
-def test_a_right_prediction_passes(answer, capsys):
-    checks.check_knee(law, answer)
-    assert "Exercise 1.3 passed" in capsys.readouterr().out
-
-
-def test_whole_ranks_per_core_are_another_reading_of_the_law():
-    assert "the average counts" in caught(checks.check_knee, whole_ranks, first_slower)
-
-
-def test_a_search_that_ends_too_early_is_caught():
-    def up_to_49(figures):
-        return next((p for p in range(2, 50) if law(p, figures) > law(1, figures)), 49)
-
-    assert "the first number of pairs with" in caught(checks.check_knee, law, up_to_49)
-
-
-def test_a_search_without_end_is_stopped(monkeypatch):
-    monkeypatch.setattr(checks.checking.ask, "__kwdefaults__", {"limit": 0.3})
-
-    def endless(figures):
-        while law(1, figures) <= law(1, figures):
-            pass
-
-    assert "a loop that does not end" in caught(checks.check_knee, law, endless)
-
-
-@mark.parametrize("meaning", TIMES)
-def test_each_wrong_law_is_named(meaning):
-    options = TIMES[meaning]
-    answer = caught(checks.check_knee, lambda p, figures: law(p, figures, **options), first_slower)
-    assert meaning in answer
-
-
-def knee(figures):
-    return figures.wall * cores_of(figures) / figures.on_cpu
+# 1.3 and 1.5: the short forms
 
 
 KNEES = {
-    "asked for is the first that is not": lambda figures: first_slower(figures) - 1,
-    "asked for are pairs": lambda figures: int(knee(figures)) + 1,
-    "look into cpu.max": lambda figures: next(
-        pairs
-        for pairs in range(2, 10_000)
-        if law(pairs, figures, cores=visible) > law(1, figures, cores=visible)
-    ),
-    "at the knee itself": lambda figures: max(2, math.ceil(knee(figures) / 2)),
-    "one pair cannot be slower": lambda figures: int(knee(figures) / 2) + 1,
-    "the first *whole* number": lambda figures: knee(figures) / 2,
+    81: "cpu.max allows fewer",
+    6: "a pair has two ranks",
+    5: "the knee is a number of ranks",
+    2: "the last number",
+    7: "exceed the time alone",
+    None: "ends without `return`",
 }
 
 
-@mark.parametrize("meaning", KNEES)
-def test_each_wrong_knee_is_named(meaning):
-    assert meaning in caught(checks.check_knee, law, KNEES[meaning])
+@mark.parametrize(("got", "meaning"), KNEES.items())
+def test_each_wrong_knee_is_named(got, meaning):
+    assert meaning in caught(checks.check_first_slower, got)
 
 
-@mark.parametrize("got", [None, "many"])
-def test_no_number_is_no_answer(got):
-    assert caught(checks.check_knee, lambda pairs, figures: got, first_slower)
-    assert caught(checks.check_knee, law, lambda figures: got)
+def test_the_knee_follows_from_the_law(capsys):
+    law = Saturation(alone=200e-6, cpu_per_call=60e-6, cpus=1.5)
+    pairs = next(p for p in range(2, 99) if law.time(2 * p) > law.time(2))
+    checks.check_first_slower(pairs)
+    assert "Exercise 1.3 passed" in capsys.readouterr().out
+
+
+@mark.parametrize(
+    ("one", "two", "meaning"),
+    [
+        ("confined", "confined", "keep at most one CPU busy"),
+        ("spinning", "spinning", "nobody to compete with"),
+        ("network", "confined", "threads would be asleep"),
+        ("spinning", "late rank", "threads would be asleep"),
+        ("?", "confined", "a word"),
+    ],
+)
+def test_each_wrong_diagnosis_is_refused(one, two, meaning):
+    assert meaning in caught(checks.check_jobs, {"job 1": one, "job 2": two})
+
+
+def test_the_recorded_jobs_show_what_their_diagnoses_say():
+    jobs = {job: [] for job in checks.JOBS}
+    for job, _, _, on_cpu, _, busy in checks.tabulate_jobs().rows:
+        jobs[job].append((on_cpu, busy))
+    (spin, alone), *_, (full, _) = jobs["job 1"]
+    assert spin > 3 * full
+    assert alone > 1.1
+    assert all(busy < 1.1 for _, busy in jobs["job 2"])
+    checks.check_jobs({"job 1": "spinning", "job 2": "confined"})
 
 
 # 1.4: shared memory
@@ -259,6 +183,8 @@ SHARED = {
     answers.swaps_memory: "pointed at other memory",
     answers.sets_memory: "pointed at other memory",
     answers.half_precision: "digits are lost",
+    answers.one_sided_half: "overwrote its slot before we had read it",
+    answers.clears_too_early: "cleared before we had read it",
 }
 
 
@@ -308,8 +234,9 @@ def test_a_par_stands_once():
     for number, check in {
         "1.1": checks.check_time_call,
         "1.2": checks.check_fused_all_reduce,
-        "1.3": lambda answer: checks.check_knee(answer, answer),
+        "1.3": checks.check_first_slower,
         "1.4": checks.check_shared_sum,
+        "1.5": checks.check_jobs,
     }.items():
         with mock.patch.object(checks.checking, "exercise", noted), raises(StopIteration):
             check(None)

@@ -52,7 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _configured(module: str, command: argparse.ArgumentParser):
-    implementation = importlib.import_module(f"course.{module}")
+    try:
+        implementation = importlib.import_module(f"course.{module}")
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"The course needs {error.name}, which is not installed. In a clone of its repository: "
+            "pip install -r requirements.txt"
+        ) from None
     implementation.configure(command)
     return implementation.main
 

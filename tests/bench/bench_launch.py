@@ -38,11 +38,13 @@ def first_launch() -> float:
     return seconds(lambda: launch(program, world_size=4))
 
 
-def later_launch(world_size: int) -> float:
-    """Median seconds of a launch."""
-    return statistics.median(
-        seconds(lambda: launch(program, world_size=world_size)) for _ in range(REPEATS)
-    )
+def later_launches(*world_sizes: int, repeats: int = REPEATS) -> list[float]:
+    """Median seconds of launches, which take turns."""
+    times = [
+        [seconds(lambda n=n: launch(program, world_size=n, timeout=300)) for n in world_sizes]
+        for _ in range(repeats)
+    ]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
 def spawned_rank(rank: int, world_size: int, store: str) -> None:
@@ -59,16 +61,17 @@ def spawned_rank(rank: int, world_size: int, store: str) -> None:
     program()
 
 
-def torch_spawn(world_size: int) -> float:
-    """Median seconds of torch.multiprocessing.spawn of the same program."""
+def spawn_over_launch(world_size: int) -> float:
+    """How many times longer torch.multiprocessing.spawn takes for the same program, in turns."""
     from torch import multiprocessing
 
-    def once() -> float:
+    ratios = []
+    for _ in range(3):
         with tempfile.TemporaryDirectory() as folder:
             args = (world_size, f"{folder}/store")
-            return seconds(lambda: multiprocessing.spawn(spawned_rank, args, nprocs=world_size))
-
-    return statistics.median(once() for _ in range(3))
+            spawned = seconds(lambda a=args: multiprocessing.spawn(spawned_rank, a, world_size))
+        ratios.append(spawned / statistics.median(later_launches(world_size, repeats=5)))
+    return statistics.median(ratios)
 
 
 def memory(world_size: int) -> float:
@@ -131,10 +134,11 @@ def seconds(fn: Callable[[], object]) -> float:
 def figures() -> Iterator[tuple[str, float, float, str, bool]]:
     """Yield name, figure, target, unit, and whether more is better."""
     yield "first launch, 4 ranks", first_launch(), 2.0, "s", False
-    yield "launch, 4 ranks", later_launch(4), 0.08, "s", False
-    yield "launch, 16 ranks", later_launch(16), 0.25, "s", False
-    fast = later_launch(4)
-    yield "torch.multiprocessing.spawn / launch, 4 ranks", torch_spawn(4) / fast, 30, "x", True
+    four, sixteen = later_launches(4, 16)
+    yield "launch, 4 ranks", four, 0.08, "s", False
+    yield "launch, 16 ranks", sixteen, 0.25, "s", False
+    yield "launch, 128 ranks", *later_launches(128, repeats=1), 6.0, "s", False
+    yield "torch.multiprocessing.spawn / launch, 4 ranks", spawn_over_launch(4), 30, "x", True
     yield "memory of 16 idle ranks (PSS)", memory(16) / 2**30, 1, "GiB", False
     yield "time_calls against a bare loop", 100 * overhead(), 2, "%", False
 

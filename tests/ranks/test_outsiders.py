@@ -1,0 +1,396 @@
+"""Programs as the field writes them, in `launch` as they are."""
+
+import atexit
+import logging
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from labkit import Launcher, RankDied, launch
+from tests.ranks.nodes import environment
+
+
+def run(text, folder, **variables):
+    """Run a script whose classes and functions are its own; return what it printed."""
+    script = folder / "train.py"
+    script.write_text(textwrap.dedent(text))
+    done = subprocess.run(
+        [sys.executable, script],
+        env=environment(**variables),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+OWN_CLASSES = """
+import multiprocessing, pickle, torch, torch.distributed as dist
+import torch.multiprocessing as mp
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from torch.distributed import rpc
+from torch.utils.data import DataLoader, Dataset
+from labkit import launch
+
+@dataclass
+class Stats:
+    rank: int
+
+class Phase(Enum):
+    WARM = 1
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+class Items(Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, at):
+        return at * at
+
+def square(x):
+    return x * x
+
+def gather():
+    stats = [None] * dist.get_world_size()
+    dist.all_gather_object(stats, Stats(dist.get_rank()))
+    shared = [Phase.WARM if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(shared)
+    assert all(isinstance(one, Stats) for one in stats) and shared == [Phase.WARM]
+    return stats
+
+def save(path):
+    torch.save({"model": Net(), "stats": Stats(7)}, f"{path}-{dist.get_rank()}")
+    return type(torch.load(f"{path}-{dist.get_rank()}", weights_only=False)["model"]) is Net
+
+def fork_pool():
+    with mp.get_context("fork").Pool(2) as pool:
+        return pool.map(square, [1, 2, 3])
+
+def spawned_workers():
+    loader = DataLoader(Items(), num_workers=1, multiprocessing_context="spawn")
+    return sum(int(item) for item in loader)
+
+def call_remotely():
+    rpc.init_rpc(f"worker{dist_rank()}", rank=dist_rank(), world_size=2)
+    answer = rpc.rpc_sync(f"worker{1 - dist_rank()}", square, (3,))
+    rpc.shutdown()
+    return answer
+
+def dist_rank():
+    import os
+    return int(os.environ["RANK"])
+
+def here(path, results):
+    results.put(launch(gather, world_size=2))
+
+if __name__ == "__main__":
+    assert launch(gather, world_size=2) == [[Stats(0), Stats(1)]] * 2
+    assert launch(save, "saved", world_size=2) == [True, True]
+    assert isinstance(torch.load("saved-0", weights_only=False)["model"], Net)
+    assert launch(fork_pool, world_size=1) == [[1, 4, 9]]
+    assert launch(spawned_workers, world_size=1) == [14]
+    assert launch(call_remotely, world_size=2, init=False) == [9, 9]
+    assert launch(partial(square, 5), world_size=1) == [25]
+    results = multiprocessing.get_context("spawn").Queue()
+    child = multiprocessing.get_context("spawn").Process(target=here, args=("x", results))
+    child.start()
+    assert results.get(timeout=60) == [[Stats(0), Stats(1)]] * 2
+    child.join()
+    print("all found")
+"""
+
+
+def test_a_programs_own_classes_are_there_by_name(tmp_path):
+    assert run(OWN_CLASSES, tmp_path) == "all found\n"
+
+
+def test_a_program_that_makes_its_own_group():
+    def main():
+        dist.init_process_group("gloo")
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        dist.destroy_process_group()
+        dist.init_process_group("gloo", init_method="env://")  # as after an elastic restart
+        dist.barrier()
+        return x.item(), os.environ["MASTER_ADDR"]
+
+    assert launch(main, world_size=3, init=False) == [(3.0, "127.0.0.1")] * 3
+    with pytest.raises(ValueError, match="twice") as caught:
+        launch(main, world_size=2)
+    assert "launch(..., init=False)" in "".join(caught.value.__notes__)
+
+
+def test_a_group_that_is_destroyed_at_once_has_been_joined_by_all():
+    for _ in range(12):
+        launch(dist.destroy_process_group, world_size=6)
+
+
+def test_data_parallel_sharded_and_tensor_parallel_programs(tmp_path):
+    def train():
+        torch.manual_seed(0)
+        model = DistributedDataParallel(torch.nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randn(3, 4)).square().sum().backward()
+            optimizer.step()
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        sharded = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+        fully_shard(sharded, mesh=mesh)
+        sharded(torch.randn(3, 4)).sum().backward()
+        dcp.save({"model": sharded.state_dict()}, checkpoint_id=tmp_path / "checkpoint")
+        whole = distribute_tensor(torch.arange(8.0), mesh, [Shard(0)]).full_tensor()
+        return model.module.weight.detach(), whole.sum().item()
+
+    (first, total), (second, _) = launch(train, world_size=2)
+    assert torch.equal(first, second) and total == 28
+    assert (tmp_path / "checkpoint" / ".metadata").exists()
+
+
+def test_random_numbers_differ_by_rank_and_by_launch():
+    def draw():
+        return torch.rand(1).item(), random.random(), np.random.rand()
+
+    drawn = [draws for _ in range(2) for draws in launch(draw, world_size=3)]
+    for column in zip(*drawn, strict=True):
+        assert len(set(column)) == 6
+
+
+def test_files_of_one_step_are_there_for_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def cache():
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+        Path(tempfile.gettempdir(), "model.checkpoint").write_text("step 1")
+        return cache_dir()
+
+    [place] = launch(cache, world_size=1)
+    assert launch(cache, world_size=1) == [place] and place.startswith(str(tmp_path))
+    assert (tmp_path / "model.checkpoint").read_text() == "step 1"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_rank_ends_in_order(tmp_path, fails):
+    def program():
+        logging.getLogger().addHandler(logging.FileHandler(tmp_path / "log"))
+        logging.warning("logged")
+        global kept
+        kept = (tmp_path / "open").open("w")
+        kept.write("not flushed")
+        atexit.register((tmp_path / "exit").write_text, "handled")
+
+        def late():
+            time.sleep(0.2)
+            (tmp_path / "thread").write_text("joined")
+
+        threading.Thread(target=late).start()
+        if fails:
+            raise LookupError("all the same")
+
+    if fails:
+        with pytest.raises(LookupError, match="all the same"):
+            launch(program, world_size=1)
+    else:
+        launch(program, world_size=1)
+    written = {path.name: path.read_text().strip() for path in tmp_path.iterdir()}
+    assert written == {
+        "log": "logged",
+        "open": "not flushed",
+        "exit": "handled",
+        "thread": "joined",
+    }
+
+
+def test_a_thread_that_never_ends_is_named_and_does_not_hold_the_launch(capsys, monkeypatch):
+    def program():
+        threading.Thread(target=time.sleep, args=(60,), name="server").start()
+
+    start = time.monotonic()
+    launch(program, world_size=1)
+    assert time.monotonic() - start < 30
+    assert "server did not end within 5 s" in capsys.readouterr().err
+
+
+def test_the_whole_chain_of_causes_arrives():
+    def resume(path):
+        try:
+            Path(path).read_text()
+        except OSError as error:
+            raise RuntimeError("cannot resume") from error
+
+    def program():
+        try:
+            resume("/no/such/checkpoint")
+        except RuntimeError:
+            raise KeyError("step")  # noqa: B904  (what was handled comes along too)
+
+    with pytest.raises(KeyError) as caught:
+        launch(program, world_size=2)
+    handled = caught.value.__context__
+    assert str(handled) == "cannot resume"
+    assert handled.__cause__.filename == "/no/such/checkpoint"
+    text = str(handled.__cause__.__cause__)
+    assert 'resume("/no/such/checkpoint")' in text and "FileNotFoundError" in text
+
+
+@pytest.mark.skipif(not Path("/dev/shm").exists(), reason="no folder in memory")
+def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left):
+    """A /dev/shm of 1 MB, mounted in namespaces of its own: as in a container, only smaller."""
+    script = """
+        import torch
+        from labkit import launch
+        big = torch.arange(1_000_000, dtype=torch.float32)
+        results = launch(lambda: big * 2, world_size=2)
+        assert all(torch.equal(result, big * 2) for result in results)
+        import pathlib, tempfile
+        print(list(pathlib.Path(tempfile.gettempdir()).glob("labkit-*")))
+    """
+    (tmp_path / "small.py").write_text(textwrap.dedent(script))
+    mounted = f"mount -t tmpfs -o size=1m none /dev/shm && {sys.executable} small.py"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted],
+        env=environment(TMPDIR=str(tmp_path)),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    if "unshare:" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("no mounts here")
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_part_of_a_tensor_travels_alone_and_large_ones_whole():
+    rows = torch.arange(3_000_000).reshape(3, -1)
+
+    def program(scale):
+        assert rows.untyped_storage().nbytes() == 24_000_000
+        rows.untyped_storage().resize_(0)  # its own, as FSDP wants
+        big = torch.ones(1_000_000)
+        return big[:3] * 1, big[5:8], np.ones(300_000) * scale
+
+    [(copied, part, array)] = launch(program, scale=2, world_size=1)
+    assert part.tolist() == [1.0] * 3 and part.untyped_storage().nbytes() == 12
+    assert array.flags.writeable and array.sum() == 600_000 and copied.tolist() == [1.0] * 3
+
+
+def test_what_cannot_be_rebuilt_is_named_with_rank_and_type():
+    def program():
+        model = DistributedDataParallel(torch.nn.Linear(1, 1))
+        return model if dist.get_rank() == 1 else None
+
+    message = r"rank 1 returned a torch.*DistributedDataParallel that cannot be rebuilt"
+    with pytest.raises(TypeError, match=message) as caught:
+        launch(program, world_size=2)
+    assert "state_dict" in str(caught.value)
+
+
+def test_the_rank_that_is_missing_at_a_monitored_barrier_is_named():
+    def program():
+        if dist.get_rank() != 1:
+            dist.monitored_barrier(timeout=timedelta(seconds=0.5))
+        else:
+            time.sleep(20)
+
+    with pytest.raises(RuntimeError, match="Rank 1 failed to pass monitoredBarrier"):
+        launch(program, world_size=4)
+
+
+def test_a_progress_bar_moves_while_it_runs(monkeypatch):
+    seen = []
+
+    class Screen:
+        def write(self, text):
+            seen.append((time.monotonic(), text))
+
+        def flush(self):
+            pass
+
+    def program():
+        for percent in (0, 50, 100):
+            print(f"\r{percent}%", end="", file=sys.stderr, flush=True)
+            time.sleep(0.4)
+        print(file=sys.stderr)
+
+    monkeypatch.setattr(sys, "stderr", Screen())
+    launch(program, world_size=1)
+    text = "".join(text for _, text in seen)
+    assert text == "[rank 0] 0%\r[rank 0] 50%\r[rank 0] 100%\r[rank 0] 100%\n"
+    assert seen[-1][0] - seen[0][0] > 0.5, "it was there before the end"
+
+
+def train(rank, world_size, lr=0.1, **options):
+    return rank, world_size, lr, options
+
+
+def test_keyword_arguments_and_settings():
+    assert launch(train, 0, 2, lr=1.0, steps=3, world_size=1) == [(0, 2, 1.0, {"steps": 3})]
+    on_one = Launcher(world_size=1, timeout=30, threads=2)
+    assert on_one(train, 0, 2, steps=3) == [(0, 2, 0.1, {"steps": 3})]
+    assert on_one(torch.get_num_threads) == [2]
+
+
+def test_habits_from_elsewhere_are_answered():
+    with pytest.raises(TypeError, match=r"'rank'.* asks dist\.get_rank\(\)"):
+        launch(train, world_size=2)
+    with pytest.raises(TypeError, match="launch keeps world_size= for itself"):
+        launch(train, 0, world_size=2)
+    with pytest.raises(ValueError, match=r'float\("inf"\)'):
+        launch(int, timeout=None)
+    assert launch(int, world_size=1, timeout=float("inf")) == [0]
+    for asks in (breakpoint, input):
+        with pytest.raises(BaseException) as caught:
+            launch(lambda asks=asks: asks(), world_size=1)
+        assert "have no keyboard" in "".join(caught.value.__notes__)
+
+
+def test_a_method_of_what_cannot_travel_says_what_holds_it(tmp_path):
+    class Case(unittest.TestCase):
+        def program(self):
+            return self
+
+    case = Case("program")
+    case.out = (tmp_path / "out").open("w")
+    with case.out, pytest.raises(TypeError, match=r"self \(a .*Case\), because of its \.out \(a "):
+        launch(case.program)
+
+
+def test_a_leftover_address_is_not_used(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "10.255.255.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def main():
+        dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+        return dist.get_world_size()
+
+    assert launch(main, world_size=3, init=False, timeout=30) == [3, 3, 3]
+
+
+def test_a_rank_that_leaves_by_os_exit_is_still_named():
+    with pytest.raises(RankDied, match="status 3"):
+        launch(os._exit, 3, world_size=1)

@@ -69,10 +69,10 @@ def of(on: Axes | Figure) -> Alternative:
 
 
 def text_of(on: Axes | Figure) -> str:
-    """Return a figure's text alternative: what `describe` was told, else its titles and axes."""
+    """Return a figure's text alternative: what `describe` got, else its titles and axes."""
     figure = _figure(on)
-    if told := of(figure).text:
-        return " ".join(told)
+    if texts := of(figure).text:
+        return " ".join(texts)
     panels = [
         f"{ax.get_title(loc='left') or 'Chart'} ({ax.get_ylabel()} against {ax.get_xlabel()})"
         for ax in figure.axes

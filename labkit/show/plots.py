@@ -32,9 +32,11 @@ from labkit.show.alt_text import describe, save
 __all__ = [
     "FAINT", "INK", "SOFT", "STYLES", "Style", "bars", "describe", "ladder", "line", "matrix",
     "model_line", "new_axes", "new_figure", "published", "save", "spread", "stamp",
-    "stamp_published", "style",
+    "stamp_published", "stamp_records", "style",
 ]  # fmt: skip
 
+BUSY = 0.25
+"""CPUs that other programs may use before a picture says so."""
 _PER_SECOND = {"µs": 1e6, "ms": 1e3}
 INK, SOFT, FAINT = "#222222", "#666666", "#dddddd"
 _SHADES = LinearSegmentedColormap.from_list("labkit", ["#f3f7fb", "#7fb3d5", "#0b4a7d"])
@@ -94,7 +96,7 @@ def new_axes(
     size: tuple[float, float] = (7.2, 4.2),
     pad: float = 10,
 ) -> Axes:
-    """Make axes in the course's look, or dress the ones given.
+    """Make axes in labkit's look, or dress the ones given.
 
     The title says what the picture says, rather than what it plots; `x` and `y` what the axes show.
     Of an axis with the unit `bytes` the ticks read KiB, MiB, GiB. Scales are `linear` or `log`. The
@@ -136,6 +138,14 @@ def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: 
     text = "\n".join(textwrap.fill(line, width) for line in lines)
     figure.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color=SOFT)
     return ax
+
+
+def stamp_records(ax: Axes, records: Sequence[Record], *, note: str = "") -> Axes:
+    """Stamp a picture of records; where other programs took CPUs meanwhile, it says how many."""
+    others = max((record.others or 0.0 for record in records), default=0.0)
+    if others > BUSY:
+        note = "; ".join(filter(None, [note, f"other programs used up to {others:.1f} CPUs"]))
+    return stamp(ax, tiers_of(records), records[0].provenance, note=note)
 
 
 class Sourced(Protocol):
@@ -209,6 +219,7 @@ def bars(
 ) -> Axes:
     """Draw horizontal bars from top to bottom, each with its spread and its figure written out.
 
+    On a logarithmic axis, where the length of a bar means nothing, they are points.
     Values are medians, `low` and `high` the 10th and 90th percentiles. Crosses mark a figure beside
     a bar, by the bar's number. `series` is the style of all bars, or one each. A figure is written
     like `{:.2f} S`, with three digits if no format is given. The data table's heading is `label`.
@@ -216,9 +227,14 @@ def bars(
     values = np.asarray(values, dtype=float)
     looks = [style(s) for s in np.broadcast_to(series, len(values))]
     place = np.arange(len(values))
-    drawn = ax.barh(place, values, height=0.62, color=[look.color for look in looks], label=label)
-    for bar, look in zip(drawn, looks, strict=True):
-        bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
+    if ax.get_xscale() == "log":
+        for at, value, look in zip(place, values, looks, strict=True):
+            ax.plot(value, at, look.marker, color=look.color, markersize=8, label=label or None)
+    else:
+        colors = [look.color for look in looks]
+        drawn = ax.barh(place, values, height=0.62, color=colors, label=label)
+        for bar, look in zip(drawn, looks, strict=True):
+            bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
     ends = values.copy()
     if low is not None and high is not None:
         spread = np.clip([values - np.asarray(low), np.asarray(high) - values], 0, None)
@@ -281,7 +297,7 @@ def ladder(
         for y, (name, median) in enumerate(zip(names, medians, strict=True))
     ]
     describe(ax, f"{title}. {'; '.join(told)}.")
-    return stamp(ax, tiers_of(records), records[0].provenance, note=note)
+    return stamp_records(ax, records, note=note)
 
 
 def matrix(

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Patch
 
+from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import MAIN, Kind
-from labkit.show.plots import Style, describe, new_axes, style
+from labkit.show.plots import Style, describe, new_axes, stamp, stamp_records, style
 
 LOOKS = {
     Kind.INPUT: style(4),
@@ -122,12 +123,18 @@ def draw_lanes(
 
 
 def draw_timeline(
-    timeline: Timeline, *, title: str = "", ax: Axes | None = None, until: float | None = None
+    timeline: Timeline,
+    *,
+    title: str = "",
+    records: Sequence[Record] = (),
+    ax: Axes | None = None,
+    until: float | None = None,
 ) -> Axes:
     """Draw what ranks traced, each collective split into waiting and moving.
 
     The upper bars of a lane are the rank's own thread, the thin ones below them the collectives
-    that run in the background. One or two steps are readable. The rest is as for `draw_lanes`.
+    that run in the background. One or two steps are readable. The records that the spans come from
+    stamp the picture; without any it is stamped MEASURED. The rest is as for `draw_lanes`.
     """
     split = timeline.split()
     bars = [
@@ -137,10 +144,11 @@ def draw_timeline(
         for span in split.of(rank)
     ]  # fmt: skip
     ranks = [str(rank) for rank in split.ranks]
-    return draw_lanes(
-        ranks, bars, said=_told(timeline, title), looks=LOOKS, table=timeline.time_by_rank(),
+    ax = draw_lanes(
+        ranks, bars, said=_in_words(timeline, title), looks=LOOKS, table=timeline.time_by_rank(),
         title=title, y="Rank", until=until, ax=ax,
     )  # fmt: skip
+    return stamp_records(ax, records) if records else stamp(ax, Tier.MEASURED)
 
 
 def _draw_bar(ax: Axes, bar: Bar, look: Style, *, at: float) -> None:
@@ -175,14 +183,14 @@ def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -
     return Table(["where", "what", "begin ms", "end ms"], rows)
 
 
-def _told(timeline: Timeline, title: str) -> str:
+def _in_words(timeline: Timeline, title: str) -> str:
     """Say in words who waits, and for whom."""
     table = timeline.time_by_rank()
     wait = table.columns.index("wait ms")
-    told = f"{title}. " if title else ""
-    told += "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
+    text = f"{title}. " if title else ""
+    text += "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
     delays = timeline.straggler_delays()
     latest = max(delays, key=delays.get, default=None)
     if latest is not None and delays[latest] > 0:
-        told += f". The others lose {1e3 * delays[latest]:.0f} ms waiting for rank {latest} alone"
-    return f"{told}."
+        text += f". The others lose {1e3 * delays[latest]:.0f} ms waiting for rank {latest} alone"
+    return f"{text}."

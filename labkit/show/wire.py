@@ -30,7 +30,7 @@ def heat_map(sent: Any, *, nbytes: int, title: str = "Sent, in units of S") -> A
     ax = plots.new_axes(title, x="Receiver", y="Sender", size=(size + 0.6, size))
     ax.grid(visible=False)
     plots.matrix(ax, shares, rows=ranks, columns=ranks, value_format="{:.3g}")
-    plots.describe(ax, f"{title}. {_told(shares)}")
+    plots.describe(ax, f"{title}. {_in_words(shares)}")
     return ax
 
 
@@ -64,7 +64,7 @@ def _arrows(shares: np.ndarray, title: str) -> Axes:
         ax.text(x, y, str(rank), ha="center", va="center", fontsize=10, color=plots.INK, zorder=4)
     for src, dst in np.argwhere(shares > 0):
         _arrow(ax, _place(src, n), _place(dst, n), shares[src, dst], most)
-    plots.describe(ax, f"{title}. {_told(shares)}")
+    plots.describe(ax, f"{title}. {_in_words(shares)}")
     return ax
 
 
@@ -95,7 +95,7 @@ def _arrow(
     )  # fmt: skip
 
 
-def _told(shares: np.ndarray) -> str:
+def _in_words(shares: np.ndarray) -> str:
     """Say a matrix in words: what each rank sends, to whom."""
     parts = []
     for rank, row in enumerate(shares):

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 from pytest import approx, mark
 
-from labkit.measure.records import Tier
+from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.show import alt_text, plots
 
@@ -82,6 +82,22 @@ def test_saved_pictures_hold_their_text(tmp_path):
 def test_the_stamp_tells_tiers_and_notes():
     ax = plots.stamp(sample(), [Tier.MEASURED, Tier.MODELLED], note="alpha = 20 µs")
     assert ax.figure.get_supxlabel() == "MEASURED + MODELLED · alpha = 20 µs"
+
+
+def test_a_stamp_says_what_others_used():
+    where = Provenance.here()
+    made = [
+        Record("e", f"case {busy}", {}, [[1.0]], Tier.MEASURED, where, others=busy)
+        for busy in (0.1, 1.3, None)
+    ]
+    calm = plots.ladder(made[:1], title="Calm").figure.get_supxlabel()
+    busy = plots.ladder(made, title="Busy").figure.get_supxlabel()
+    assert "other programs" not in calm and "used up to 1.3 CPUs" in busy.replace("\n", " ")
+
+
+def test_bars_on_a_logarithmic_axis_are_points():
+    ax = plots.bars(plots.new_axes(xscale="log"), ["a", "b"], [1e-3, 10.0])
+    assert not ax.patches and [line.get_xdata()[0] for line in ax.lines] == [1e-3, 10.0]
 
 
 def test_panels_of_different_tiers_are_told_apart():

@@ -311,8 +311,8 @@ def _why_not_the_mean(
 ) -> str:
     if got.shape == own.shape and got.equal(own):
         return (
-            "this is the rank's own gradient: `gradient = piece` gives the *name* another tensor; "
-            "copy into the one that is there"
+            "this is the rank's own gradient: an assignment gives a name, or a place in a list, "
+            "another tensor; copy into the one that is there"
         )
     if unwaited:
         return (

@@ -35,10 +35,10 @@ def test_a_right_reading_and_a_right_vote_pass(capsys):
         ((3, 20, 37), "weigh each call"),
         ((0, 20, 37), "the smallest timer"),
         ((1, 82, 37), "no rank is last in every call"),
-        ((1, 92.0, 37), "averaging over ranks"),
+        ((1, 93.0, 37), "averaging over ranks"),
         ((1, 21, 37), "moving begins when the last rank arrives"),
         ((1, 20, 51), "the next to last decides"),
-        ((1, 20, 54), "what all ranks cost together"),
+        ((1, 20, 79), "what all ranks cost together"),
         ((1, 20), "three values"),
         (None, "ends without `return`"),
     ],
@@ -347,12 +347,12 @@ def test_right_averages(capsys):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (averaging(copy=False), "gives the *name* another tensor"),
+        (averaging(copy=False), "copy into the one that is there"),
         (averaging(wait="last"), "the last one has ended says nothing"),
         (averaging(wait="none"), "the last one has ended says nothing"),
         (averaging(divide=False), "divide each bucket once"),
         (averaging(cap=0), "one call for each bucket"),
-        (lambda gradients, cap: None, "gives the *name* another tensor"),
+        (lambda gradients, cap: None, "copy into the one that is there"),
     ],
 )
 def test_wrong_averages(answer, words):

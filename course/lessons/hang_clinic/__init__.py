@@ -5,6 +5,6 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="05b",
     title="The hang clinic",
-    starts_from="Thirteen programs that hang, die or lie",
+    starts_from="Six programs that hang or lie, and no traceback says why",
     runs_best_with="Linux",
 )

@@ -1,0 +1,97 @@
+"""What send, isend and wait wait for: small questions for two ranks, asked of the backend."""
+
+import time
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+LATE = 0.15  # seconds that the receiver comes late
+LARGE = 1 << 20  # bytes
+
+
+def ask() -> dict[str, bool]:
+    """Ask the backend what its calls wait for, by running them on two ranks; rank 0 knows."""
+    questions = {
+        "Does send (4 bytes) hold Python until the receiver asks?": partial(_held, by="send"),
+        "Does isend hold Python until the receiver asks?": partial(_held, by="isend"),
+        "Does wait() on the isend hold Python until then?": partial(_held, by="wait"),
+        "Is a change between isend and wait() sent instead?": partial(_changed, waits=False),
+        "Is a change after wait() sent instead?": partial(_changed, waits=True),
+        "Can the buffer of an irecv change before wait()?": _irecv_fills,
+        "May a message overtake another one with a different tag?": _tags_overtake,
+    }
+    answers = {}
+    for question, experiment in questions.items():
+        dist.barrier()
+        answers[question] = experiment(dist.get_rank())
+    return answers
+
+
+def _held(rank: int, *, by: str) -> bool:
+    """Let the receiver come late and look how long a call holds the sender."""
+    x = torch.zeros(1)
+    if rank == 1:
+        time.sleep(LATE)
+        dist.recv(x, 0)
+        return False
+    begin = time.perf_counter()
+    if by == "send":
+        dist.send(x, 1)
+        return time.perf_counter() - begin > LATE / 2
+    work = dist.isend(x, 1)
+    issued = time.perf_counter()
+    work.wait()
+    held = issued - begin if by == "isend" else time.perf_counter() - issued
+    return held > LATE / 2
+
+
+def _changed(rank: int, *, waits: bool) -> bool:
+    """Change a buffer after isend, before or after wait(); look what arrives."""
+    x, note = torch.full((LARGE // 4,), 1.0), torch.zeros(1)
+    if rank == 0:
+        work = dist.isend(x, 1)
+        if waits:
+            work.wait()
+        x.fill_(-1.0)
+        dist.send(note, 1, tag=1)
+        if not waits:  # never twice: a second wait() on a gloo send does not return
+            work.wait()
+        dist.recv(note, 1)
+        return bool(note)
+    if not waits:  # only then: the sender must have changed it before we ask
+        dist.recv(note, 0, tag=1)
+    dist.recv(x, 0)
+    if waits:
+        dist.recv(note, 0, tag=1)
+    dist.send((x != 1.0).any().float().reshape(1), 0)
+    return False
+
+
+def _irecv_fills(rank: int) -> bool:
+    x, filled = torch.full((1,), 5.0), torch.zeros(1)
+    if rank == 0:
+        dist.send(x, 1)
+        dist.recv(filled, 1)
+        return bool(filled)
+    work = dist.irecv(x.zero_(), 0)
+    time.sleep(LATE)
+    filled = (x == 5.0).float()
+    work.wait()
+    dist.send(filled, 0)
+    return False
+
+
+def _tags_overtake(rank: int) -> bool:
+    """Send tag 7 then 9; receive 9, and only then ask for 7."""
+    if rank == 0:
+        for work in [dist.isend(torch.tensor([float(tag)]), 1, tag=tag) for tag in (7, 9)]:
+            work.wait()
+        right = torch.zeros(1)
+        dist.recv(right, 1)
+        return bool(right)
+    got = torch.zeros(2)
+    dist.recv(got[:1], 0, tag=9)
+    dist.recv(got[1:], 0, tag=7)
+    dist.send((got == torch.tensor([9.0, 7.0])).all().float().reshape(1), 0)
+    return False

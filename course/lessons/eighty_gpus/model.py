@@ -5,15 +5,17 @@ from dataclasses import dataclass
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 
-_BASE = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4), "nvls": (0.0, 0.0, 0.0)}
-_NVLINK = {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4), "nvls": (0.0, 0.0, 25.0)}
-_NETWORK = {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0), "nvls": (0.0, 0.0, 18.0)}
+_BASE = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)}
+_NVLINK = {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)}
+_NETWORK = {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)}
+_NVLS_TREE = (25.0, 20.9)
 """Microseconds by algorithm and protocol: once per call, per step over NVLink, over a network."""
 _LL_MOST = {"one host": (141.0, 45.0, 35.0), "Intel": (39.0, 39.0, 20.4)}
 _CHANNEL_MOST = {
     "ring LL128": (36.7, 36.7, 36.7),
     "tree": (38.7, 41.4, 36.0),
     "tree LL128": (36.7, 36.7, 29.0),
+    "nvls tree": (0.0, 57.7, 45.5),
 }
 """GB/s that NCCL thinks possible on Hopper, for one, two and more hosts."""
 _TREE_DIPS = (
@@ -47,7 +49,11 @@ def two_level_seconds(
 
 
 def all_to_all_seconds(nbytes: float, *, servers: int, cards: int, card: float) -> float:
-    """Return the time of an all_to_all: (n - cards)/n S of each rank must leave by its own card."""
+    """Return the time of an all_to_all over servers with a card for each rank.
+
+    (n - cards)/n S of each rank must leave its server, by one card or another: together the ranks
+    of a server bring `cards` such shares, and it has `cards` cards.
+    """
     n = servers * cards
     return (n - cards) / n * nbytes / card
 
@@ -57,8 +63,8 @@ class Tuner:
     """NCCL's estimate of a collective on H100s: latency + bytes / bandwidth, by the tuner's rules.
 
     Source: src/graph/tuning.cc of NVIDIA/nccl, commit 5067397 (`ncclTopoTuneModel`,
-    `ncclTopoGetAlgoTime`). The rules for ring, tree and NVLS within a host are here; hosts with
-    Intel CPUs are assumed, as is a network that adds no latency of its own.
+    `ncclTopoGetAlgoTime`). Ring, tree and, between hosts, NVLSTree are here. Assumed: hosts with
+    Intel CPUs, a network that adds no latency of its own, NVLink that does not limit NVLSTree.
     """
 
     hosts: int
@@ -81,10 +87,15 @@ class Tuner:
             latency *= 1.4  # "plateau effect of ring"
         return latency + nbytes / (1000 * bandwidth)
 
+    def choices(self) -> list[tuple[str, str]]:
+        """Return the algorithms and protocols that NCCL weighs between such hosts."""
+        found = [(a, p) for a in ("ring", "tree") for p in PROTOCOLS]
+        nvls = self.hosts > 1 and self.gpus_per_host > 1
+        return [*found, ("nvls tree", "Simple")] if nvls else found
+
     def best(self, nbytes: int) -> tuple[str, str]:
         """Return the algorithm and protocol that NCCL would think fastest for an all_reduce."""
-        choices = [(a, p) for a in ("ring", "tree") for p in PROTOCOLS]
-        return min(choices, key=lambda choice: self.microseconds(nbytes, *choice))
+        return min(self.choices(), key=lambda choice: self.microseconds(nbytes, *choice))
 
     def _bus_bandwidth(self, algorithm: str, protocol: str) -> float:
         at, b = min(self.hosts, 3) - 1, self.bandwidth
@@ -97,16 +108,17 @@ class Tuner:
             share = 7 / 9 if self.hosts == 1 else 120 / 128
             most = self.channels * _CHANNEL_MOST["tree LL128"][at]
             return {"LL": min(b / 3.8, ll_most), "LL128": min(share * b, most)}.get(protocol, b)
-        return b
+        b *= 2 if self.hosts == 2 else 1
+        return min(b, self.channels * _CHANNEL_MOST["nvls tree"][at])
 
     def _latency(self, algorithm: str, p: int, steps: int) -> float:
+        hops = int(math.log2(self.hosts))
+        if algorithm == "nvls tree":
+            return _NVLS_TREE[0] + 2 * hops * _NVLS_TREE[1]
         inside = _NVLINK[algorithm][p]
         across = _NETWORK["tree" if self.gpus_per_host == 1 else algorithm][p]
         if algorithm == "tree":
-            hops = int(math.log2(self.hosts))
             return _BASE["tree"][p] + 2 * ((self.gpus_per_host - 1) * inside + hops * across)
-        if algorithm == "nvls":
-            return inside + (across if self.hosts > 1 else 0.0)
         if self.hosts == 1:
             return _BASE["ring"][p] + steps * inside
         overhead = 3.0 if PROTOCOLS[p] == "Simple" else 1.0

@@ -1,39 +1,78 @@
-"""Pictures of lesson 07: busbw by cards, ways to use them, a law on trial, scale, sick pairs."""
+"""Pictures of lesson 07: bus bandwidth by cards, rings over cards, pairs of hosts, a law judged."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from course import gpus
-from course.lessons.eighty_gpus import published
+from course import gpus, published
+from course.lessons.eighty_gpus import logs
+from course.lessons.eighty_gpus.programs import ring_order
 from labkit.measure.records import Record
 from labkit.show import plots
 
+_PUBLISHED = published.load("eighty_gpus")
 _GPUS = (1, 2, 4, 8)
 
 
-def puzzle(ax: Axes | None = None) -> Axes:
+def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
     """Draw the ten hosts' bus bandwidth at 16 GiB against the GPUs per host."""
     ax = plots.new_axes(
-        "Ten hosts: one collective outgrows the card, another does not",
-        x="GPUs per host", y="Bus bandwidth at 16 GiB", yunit="GB/s", xscale="log", ax=ax,
+        "Ten hosts, 16 GiB: what nccl-tests reports", x="GPUs per host", xscale="log",
+        y="Bus bandwidth", yunit="GB/s", ax=ax,
     )  # fmt: skip
-    told = []
-    for series, name in enumerate(("all_reduce", "alltoall")):
-        rows = published.pick(published.h100(), collective=name, hosts=10)
+    said = []
+    for series, name in enumerate(collectives):
+        rows = logs.pick(logs.h100(), collective=name, hosts=10)
         largest = {row["gpus_per_host"]: row["busbw_gbs"] for row in rows}  # sizes ascend
         values = [largest[gpus] for gpus in _GPUS]
         plots.line(ax, _GPUS, values, label=name, series=series)
-        told.append(f"{name} {', '.join(f'{value:.0f}' for value in values)} GB/s")
-    ax.axhline(published.ONE_CARD.value, color=plots.INK, linewidth=1.2)
-    ax.annotate("what one card carries", (1, published.ONE_CARD.value), (0, 6),
+        said.append(f"{name} {', '.join(f'{value:.0f}' for value in values)} GB/s")
+    card = _PUBLISHED["one_card"]
+    ax.axhline(card.value, color=plots.INK, linewidth=1.2)
+    ax.annotate("with one GPU per host: 49 GB/s", (8, card.value), (0, -13), ha="right",
                 textcoords="offset points", fontsize=8.5, color=plots.INK)  # fmt: skip
     ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
-    plots.stamp_published(ax, published.ONE_CARD, published.EIGHT_CARDS)
-    plots.describe(ax, f"With 1, 2, 4 and 8 GPUs per host: {'; '.join(told)}.")
+    ax.set_ylim(0, 340)
+    plots.stamp_published(ax, card, _PUBLISHED["eight_cards"])
+    plots.describe(ax, f"With 1, 2, 4 and 8 GPUs per host: {'; '.join(said)}.")
+    return ax
+
+
+def rings(count: int, ax: Axes | None = None) -> Axes:
+    """Draw one ring or two through three servers of two ranks, and the cards that they leave by."""
+    servers, cards = 3, 2
+    ax = plots.new_axes(f"{count} ring{'s' * (count > 1)} through three servers", ax=ax)
+    place = {rank: (3 * (rank // cards) + 0.5, 0.6 - rank % cards) for rank in range(6)}
+    for server in range(servers):
+        box = {"facecolor": plots.FAINT, "edgecolor": plots.SOFT, "zorder": 0}
+        ax.add_patch(Rectangle((3 * server - 0.5, -1.0), 2.2, 2.2, **box))
+        ax.text(3 * server + 0.6, 1.3, f"server {server}", ha="center", fontsize=9)
+    leaving = set()
+    for ring in range(count):
+        order = ring_order(ring, servers=servers, cards=cards, rings=count)
+        look = plots.style(ring)
+        for src, dst in zip(order, [*order[1:], order[0]], strict=True):
+            crosses = src // cards != dst // cards
+            back = crosses and dst < src
+            bend = (-0.42 if src % cards == 0 else 0.42) if back else 0.12
+            arrow = {"arrowstyle": "-|>", "color": look.color, "linewidth": 2.2 if crosses else 1.0}
+            arrow |= {"shrinkA": 11, "shrinkB": 11, "connectionstyle": f"arc3,rad={bend}"}
+            ax.annotate("", place[dst], place[src], arrowprops=arrow)
+            leaving |= {src} if crosses else set()
+    for rank, (x, y) in place.items():
+        used = rank in leaving
+        ax.plot(x, y, "o", markersize=19, color="white", markeredgecolor=plots.INK)
+        ax.text(x, y, str(rank), ha="center", va="center", fontsize=9)
+        ax.text(x + 0.38, y, "card in use" if used else "card idle", fontsize=7.5, va="center",
+                color=plots.INK if used else plots.SOFT)  # fmt: skip
+    ax.set(xlim=(-0.7, 8), ylim=(-1.9, 2.1))
+    ax.axis("off")
+    idle = sorted(set(place) - leaving)
+    plots.stamp(ax, "MODELLED", note="thick: from server to server, by the sender's card")
+    plots.describe(ax, f"{count} rings leave by the cards of ranks {sorted(leaving)}; idle: {idle}.")
     return ax
 
 
@@ -55,6 +94,44 @@ def draw(records: Sequence[Record]) -> Figure:
     return ways(records).get_figure(root=True)
 
 
+def pairs(
+    order: Sequence[int],
+    *,
+    collective: str,
+    gpus_per_host: int,
+    shades_from: tuple[float, float] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the seventeen hosts' pairs at 16 GiB as a matrix, with the hosts in this order.
+
+    A cross is a test that failed. The shades start at 0 if not told otherwise.
+    """
+    place = {host: at for at, host in enumerate(order)}
+    matrix = np.full((len(order), len(order)), np.nan)
+    title = f"{collective}, GPUs per host: {gpus_per_host}. GB/s at 16 GiB"
+    ax = plots.new_axes(title, x="Host", y="Host", ax=ax, size=(8, 6.6))
+    failed = 0
+    for test in logs.seventeen_hosts():
+        if (test.collective, test.gpus_per_host) == (collective, gpus_per_host):
+            ends = place[test.first], place[test.second]
+            for i, j in (ends, ends[::-1]):
+                if test.busbw:
+                    matrix[i, j] = test.busbw["16GiB"]
+                else:
+                    ax.text(j, i, "×", ha="center", va="center", color=plots.SOFT)
+            failed += not test.busbw
+    names = [str(host) for host in order]
+    shades = shades_from or (0.0, float(np.nanmax(matrix)))
+    plots.matrix(ax, matrix, rows=names, columns=names, value_format="{:.1f}", shades_from=shades)
+    plots.stamp_published(ax, _PUBLISHED["pairs"], note="× failed")
+    low, high = np.nanmin(matrix), np.nanmax(matrix)
+    half = (matrix < 0.5 * high).sum() // 2
+    plots.describe(
+        ax, f"{title}: {low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed."
+    )
+    return ax
+
+
 def errors(by_name: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str) -> Axes:
     """Draw predicted over measured times, a line for each name -> (sizes in bytes, ratios)."""
     ax = plots.new_axes(title, x="Size", xunit="bytes", xscale="log", y="Predicted / measured")
@@ -63,41 +140,8 @@ def errors(by_name: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, ti
     ax.axhline(1.0, color=plots.INK, linewidth=1.0)
     ax.axhspan(0.9, 1.1, color=plots.FAINT, zorder=0)
     ax.set_ylim(0, 2)
-    plots.stamp(ax, "MODELLED", note=f"measured: {published.H100}")
+    plots.stamp(ax, "MODELLED", note=f"measured: {_PUBLISHED['one_card'].source}")
     worst = {name: max(abs(ratio - 1) for ratio in ratios) for name, (_, ratios) in by_name.items()}
-    told = "; ".join(f"{name} off by up to {value:.0%}" for name, value in worst.items())
-    plots.describe(ax, f"{title}: {told}. The band is 10 %.")
-    return ax
-
-
-def scale(points: Mapping[int, float], models: Mapping[str, Mapping[int, float]]) -> Axes:
-    """Draw Polaris' latency at 4 bytes, hosts -> microseconds, and models of it by name."""
-    ax = plots.new_axes("Four bytes, 8 to 2160 GPUs", x="Hosts", xscale="log", y="Time",
-                        yunit="µs", yscale="log")  # fmt: skip
-    plots.published(ax, list(points), list(points.values()), label="Polaris, set-up 5")
-    for series, (name, model) in enumerate(models.items()):
-        plots.model_line(ax, list(model), list(model.values()), label=name, series=series)
-    plots.stamp_published(ax, published.DEFAULT_IS_TCP, note="dashed: MODELLED")
-    told = ", ".join(f"{value:.0f} µs on {hosts} hosts" for hosts, value in points.items())
-    plots.describe(ax, f"Measured: {told}.")
-    return ax
-
-
-def sick(rows: Sequence[dict], *, title: str, ax: Axes | None = None) -> Axes:
-    """Draw a cluster's pairs as a matrix: each pair's bandwidth over the median pair's.
-
-    The rows are of one collective, one size, one number of GPUs per host.
-    """
-    hosts = sorted({row[end] for row in rows for end in ("first", "second")})
-    median = statistics.median(row["busbw_gbs"] for row in rows)
-    matrix = np.full((len(hosts), len(hosts)), np.nan)
-    for row in rows:
-        matrix[hosts.index(row["first"]), hosts.index(row["second"])] = row["busbw_gbs"] / median
-    names = [str(host) for host in hosts]
-    ax = plots.new_axes(title, x="Second host", y="First host", ax=ax, size=(8, 6.5))
-    look = {"value_format": "{:.1f}", "shades_from": (0.0, 1.0)}
-    plots.matrix(ax, matrix, rows=names, columns=names, **look)
-    slow = int((matrix < 0.8).sum())
-    plots.stamp_published(ax, published.SICK_PAIRS, note="1.0 is the median pair")
-    plots.describe(ax, f"{title}: {slow} of {len(rows)} pairs are below 0.8 of the median pair.")
+    said = "; ".join(f"{name} off by up to {value:.0%}" for name, value in worst.items())
+    plots.describe(ax, f"{title}: {said}. The band is 10 %.")
     return ax

@@ -1,0 +1,151 @@
+"""The logs of three GPU clusters, as `make_data` took them from public repositories.
+
+Figures are in the units of nccl-tests: microseconds and GB/s (1e9), out of place. `h100.csv` has
+medians where a case was run on several hosts.
+"""
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from labkit.measure.tables import Table
+
+_DATA = Path(__file__).with_name("data")
+_SIZES = ("32MiB", "1GiB", "16GiB")
+
+Slots = tuple[tuple[str, ...], tuple[str, ...]]
+"""Which GPUs took part, by PCI bus address in the order of ranks: the first host's, the second's."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairTest:
+    """One test of two of the seventeen hosts."""
+
+    collective: str
+    gpus_per_host: int
+    first: int
+    second: int
+    gpus: Slots
+    busbw: dict[str, float]
+    """GB/s at "32MiB", "1GiB" and "16GiB"; empty where the test failed."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it reached less than half of the best such test at 16 GiB."""
+        return self.busbw["16GiB"] < 0.5 * _best(self.collective, self.gpus_per_host)
+
+    def messages(self) -> list[tuple[int, int, str]]:
+        """Return what crosses between the hosts: sender, receiver, slot that it goes into."""
+        return messages(self.first, self.second, self.gpus, self.collective)
+
+
+def messages(
+    first: int, second: int, gpus: Slots, collective: str
+) -> list[tuple[int, int, str]]:
+    """Return what crosses between two hosts: sender, receiver, and the receiver's slot.
+
+    nccl-tests' sendrecv is a ring over the ranks, so only a host's first GPU hears from the other
+    host. In alltoall all of them do.
+    """
+    into = [slots[:1] if collective == "sendrecv" else slots for slots in gpus]
+    return [(second, first, slot) for slot in into[0]] + [(first, second, s) for s in into[1]]
+
+
+@cache
+def seventeen_hosts() -> tuple[PairTest, ...]:
+    """Read all 810 tests of two of the seventeen hosts, the 34 failed ones too."""
+    found = []
+    for row in _rows("sick.csv"):
+        slots = tuple(tuple(row[f"{end}_slots"].split("-")) for end in ("first", "second"))
+        busbw = {size: float(row[f"busbw_{size}"]) for size in _SIZES if row[f"busbw_{size}"]}
+        ends = int(row["first"]), int(row["second"])
+        found.append(PairTest(row["collective"], int(row["gpus_per_host"]), *ends, slots, busbw))
+    return tuple(found)
+
+
+def select(tests: Iterable[PairTest], **values: object) -> list[PairTest]:
+    """Return the completed tests with these values: ``collective``, ``gpus_per_host``."""
+    return [
+        test for test in tests
+        if test.busbw and all(getattr(test, name) == value for name, value in values.items())
+    ]  # fmt: skip
+
+
+def confusion(rule: Callable[[int, int, Slots, str], bool], tests: Sequence[PairTest]) -> list[int]:
+    """Count a rule's verdicts: right fast, right slow, missed, false alarms, failed that it calls.
+
+    Returns:
+        Fast tests that it calls fast, slow that it calls slow, slow that it calls fast, fast that
+        it calls slow, and failed tests that it calls slow.
+    """
+    counts = [0] * 5
+    for test in tests:
+        called = bool(rule(test.first, test.second, test.gpus, test.collective))
+        if not test.busbw:
+            counts[4] += called
+        elif called == test.is_slow:
+            counts[int(called)] += 1
+        else:
+            counts[2 if test.is_slow else 3] += 1
+    return counts
+
+
+def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
+    """Lay out what a rule makes of the tests that suggested it, and of those held out."""
+    tests, rows = seventeen_hosts(), []
+    for words, collective, gpus in (
+        ("sendrecv: you found it here", "sendrecv", (1, 4, 8)),
+        ("alltoall, 8 GPUs: you saw the picture", "alltoall", (8,)),
+        ("alltoall, 1 and 4 GPUs: held out", "alltoall", (1, 4)),
+    ):
+        chosen = [t for t in tests if t.collective == collective and t.gpus_per_host in gpus]
+        *right, missed, alarms, failed = confusion(rule, chosen)
+        broken = sum(not test.busbw for test in chosen)
+        rows.append([words, *right, missed, alarms, f"{failed} of {broken}"])
+    columns = ["tests", "fast, right", "slow, right", "missed", "false alarms", "failed: called slow"]
+    return Table(columns, rows, title="The rule and the logs (PUBLISHED)")
+
+
+@cache
+def h100() -> tuple[dict, ...]:
+    """Read the ten hosts' figures.
+
+    Returns:
+        Rows with ``collective``, ``hosts``, ``gpus_per_host``, ``bytes``, ``time_us``,
+        ``busbw_gbs``, ``inplace_gbs``, and ``runs``: of how many runs a row is the median.
+    """
+    return tuple({key: _value(text) for key, text in row.items()} for row in _rows("h100.csv"))
+
+
+@cache
+def polaris() -> tuple[dict, ...]:
+    """Read Polaris' all_reduce at 4 bytes and 1 GiB: ``nccl``, ``hosts``, ``setup``, and times."""
+    return tuple({key: _value(text) for key, text in row.items()} for row in _rows("polaris.csv"))
+
+
+def pick(rows: Iterable[dict], **values: object) -> list[dict]:
+    """Return the rows whose columns have these values, in the order of their sizes."""
+    found = [row for row in rows if all(row[key] == value for key, value in values.items())]
+    return sorted(found, key=lambda row: row["bytes"])
+
+
+@cache
+def _best(collective: str, gpus_per_host: int) -> float:
+    tests = select(seventeen_hosts(), collective=collective, gpus_per_host=gpus_per_host)
+    return max(test.busbw["16GiB"] for test in tests)
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with (_DATA / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _value(text: str) -> str | int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,7 +1,6 @@
 """Lesson 07: servers with a network card for each rank, and what uses the cards."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,19 +8,19 @@ import numpy as np
 from course import runs
 from course.lessons.eighty_gpus import model
 from course.lessons.eighty_gpus.programs import program
+from course.place import Place
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
-from labkit.measure.records import Provenance, Record, Tier, bus_factor
+from labkit.measure.records import Record, bus_factor
 from labkit.measure.tables import Table
 from labkit.ranks import torchrun
-from labkit.ranks.launcher import launch
 
 NAME = "rails"
 TITLE = "Network cards, and who uses them"
 RECORDING = Path(__file__).with_name("recording.json")
 SERVERS, CARDS = 3, (1, 2, 4)
 RATE, INSIDE = "40mbit", "800mbit"
-NBYTES = 12 * 8192 * 40
+NBYTES = 12 * 8192 * 20
 """S: divides by all world sizes, rings and packets."""
 ONE, EACH, LEVELS, ALL = (
     "one ring, one card",
@@ -43,7 +42,7 @@ def modelled(case: str, *, cards: int, card: float, inside: float, nbytes: int =
 
 
 def measure(
-    cases: Sequence[str] = CASES, cards: int = 2, *, iters: int = 2, say: runs.Say = print
+    cases: Sequence[str] = CASES, cards: int = 2, *, iters: int = 1, say: runs.Say = print
 ) -> list[Record]:
     """Measure ways to communicate between servers with that many cards, or return the recorded run.
 
@@ -51,29 +50,28 @@ def measure(
         A record per case; `predicted` by `modelled`. `values`: `carried`, the bytes that each card
         sent out of its server in units of S, by rank (None where the wire cannot be read).
     """
+    rails = Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE)
+    place = Place(hosts=SERVERS, rate=RATE, ranks_per_host=cards, fabric=rails)
 
-    def on(fabric: Fabric) -> list[Record]:
+    def on(here: Place) -> list[Record]:
         rates = {
-            "card": fabric.payload_rate(0, cards),
-            "inside": fabric.payload_rate(0, 1) if cards > 1 else float("inf"),
+            "card": here.fabric.payload_rate(0, cards),
+            "inside": here.fabric.payload_rate(0, 1) if cards > 1 else float("inf"),
         }
+        found = []
+        for case in cases:
+            ranks = here.launch(program, case, NBYTES, cards, iters, timeout=120)
+            if any(rank["right"] is False for rank in ranks):
+                raise AssertionError(f"{case}: the sum is wrong")
+            about = {"nbytes": NBYTES, "predicted": modelled(case, cards=cards, **rates)}
+            about["collective"] = "all_to_all" if case == ALL else "all_reduce"
+            about["values"] = {"carried": _carried(ranks, cards)}
+            about["params"] = {"cards": cards, "inside": INSIDE}
+            samples = [rank["samples"] for rank in ranks]
+            found.append(here.record(case, samples, experiment=NAME, **about))
+        return found
 
-        def one(case: str) -> list[Record]:
-            args = (program, case, NBYTES, cards, iters)
-            results = launch(*args, world_size=SERVERS * cards, fabric=fabric, timeout=120)
-            return [_record(case, cards, results, modelled(case, cards=cards, **rates))]
-
-        return [record for case in cases for record in runs.watched(partial(one, case), say=say)]
-
-    return runs.measured_or_recorded(
-        on,
-        Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE),
-        recording=RECORDING,
-        experiment=NAME,
-        cases=cases,
-        keep=lambda record: record.params["cards"] == cards,
-        say=say,
-    )
+    return place.records(on, recording=RECORDING, experiment=NAME, cases=cases, say=say)
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
@@ -112,16 +110,8 @@ def table(records: Sequence[Record]) -> Table:
     return Table(columns, rows)
 
 
-def _record(case: str, cards: int, results: Sequence[dict], predicted: float) -> Record:
-    if any(result["right"] is False for result in results):
-        raise AssertionError(f"{case}: the sum is wrong")
+def _carried(ranks: Sequence[dict], cards: int) -> list[float] | None:
     try:
-        matrix = wire.matrix([result["report"] for result in results]) / NBYTES
-        sent = carried(matrix, cards)
+        return carried(wire.matrix([rank["report"] for rank in ranks]) / NBYTES, cards)
     except (wire.WireUnavailable, wire.WireMismatch):
-        sent = None
-    params = {"servers": SERVERS, "cards": cards, "rate": RATE, "inside": INSIDE}
-    about = {"nbytes": NBYTES, "values": {"carried": sent}, "predicted": predicted}
-    about["collective"] = "all_to_all" if case == ALL else "all_reduce"
-    samples = [result["samples"] for result in results]
-    return Record(NAME, case, params, samples, Tier.EMULATED, Provenance.here(), **about)
+        return None

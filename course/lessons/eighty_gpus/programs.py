@@ -44,30 +44,27 @@ def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int, rings: int) -> N
 
 
 def program(case: str, nbytes: int, cards: int, iters: int) -> dict[str, Any]:
-    """Time one of `experiment.CASES` between servers with several cards; meter one call.
+    """Call one of `experiment.CASES` between servers with several cards, metered; then time it.
 
     Returns:
         ``samples``, this rank's seconds; ``report``, the wire meter's; ``right``, whether the sum
         was right (None for all_to_all, which sums nothing).
     """
-    tensor = torch.zeros(nbytes // 4)
+    n, right = dist.get_world_size(), None
+    tensor = torch.full([nbytes // 4], dist.get_rank() + 1.0)
     if case == "all_to_all":
         output = torch.empty_like(tensor)
-        run = partial(dist.all_to_all_single, output, tensor)
+        call = partial(dist.all_to_all_single, output, tensor)
     elif case == "inside, across, inside":
         within, across = algorithms.two_levels(cards)
-        run = partial(algorithms.hierarchical_all_reduce, tensor, within=within, across=across)
+        call = partial(algorithms.hierarchical_all_reduce, tensor, within=within, across=across)
     else:
         rings = cards if case == "a ring over each card" else 1
-        run = partial(all_reduce_along_rings, tensor, cards=cards, rings=rings)
-    right = None
-    if case != "all_to_all":
-        tensor.fill_(dist.get_rank() + 1)
-        run()
-        n = dist.get_world_size()
-        right = bool((tensor == n * (n + 1) / 2).all())
-    tensor.zero_()
+        call = partial(all_reduce_along_rings, tensor, cards=cards, rings=rings)
     with wire.meter() as meter:
-        run()
-    samples = timing.time_calls(run, warmup=0, iters=iters)
+        call()
+    if case != "all_to_all":
+        right = bool((tensor == n * (n + 1) / 2).all())
+        tensor.zero_()
+    samples = timing.time_calls(call, warmup=0, iters=iters)
     return {"samples": samples, "report": meter.report, "right": right}

@@ -5,6 +5,7 @@ medians where a case was run on several hosts.
 """
 
 import csv
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -71,6 +72,15 @@ def select(tests: Iterable[PairTest], **values: object) -> list[PairTest]:
         test for test in tests
         if test.busbw and all(getattr(test, name) == value for name, value in values.items())
     ]  # fmt: skip
+
+
+def means(collective: str, gpus_per_host: int) -> dict[int, float]:
+    """Return host -> the mean of its pairs in GB/s at 16 GiB."""
+    tests = select(seventeen_hosts(), collective=collective, gpus_per_host=gpus_per_host)
+    return {
+        host: statistics.mean(t.busbw["16GiB"] for t in tests if host in (t.first, t.second))
+        for host in range(1, 18)
+    }
 
 
 def confusion(rule: Callable[[int, int, Slots, str], bool], tests: Sequence[PairTest]) -> list[int]:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from course import runs
-from course.lessons.eighty_gpus import model
 from course.lessons.eighty_gpus.programs import program
 from course.place import Place
 from labkit.fabric.fabric import Fabric
@@ -31,14 +30,18 @@ ONE, EACH, LEVELS, ALL = (
 CASES = (ONE, EACH, LEVELS, ALL)
 
 
-def modelled(case: str, *, cards: int, card: float, inside: float, nbytes: int = NBYTES) -> float:
-    """Return the seconds that the cards' speed allows."""
-    about = {"servers": SERVERS, "cards": cards, "card": card}
-    if case == ALL:
-        return model.all_to_all_seconds(nbytes, **about)
+def modelled(case: str, cards: int, *, card: float, inside: float) -> float:
+    """Return the seconds that the cards allow; without latency, rings without links inside.
+
+    `card`: bytes per second of a card, each way; `inside`: of a link inside a server.
+    """
+    n = SERVERS * cards
+    if case == ALL:  # together g ranks bring g such shares to g cards
+        return (n - cards) / n * NBYTES / card
     if case == LEVELS:
-        return model.two_level_seconds(nbytes, inside=inside, **about)
-    return model.ring_seconds(nbytes, rings=1 if case == ONE else cards, **about)
+        within = 2 * (cards - 1) / cards * NBYTES / inside
+        return within + 2 * (SERVERS - 1) / SERVERS * NBYTES / cards / card
+    return 2 * (n - 1) / n * NBYTES / card / (1 if case == ONE else cards)
 
 
 def measure(
@@ -63,7 +66,7 @@ def measure(
             ranks = here.launch(program, case, NBYTES, cards, iters, timeout=120)
             if any(rank["right"] is False for rank in ranks):
                 raise AssertionError(f"{case}: the sum is wrong")
-            about = {"nbytes": NBYTES, "predicted": modelled(case, cards=cards, **rates)}
+            about = {"nbytes": NBYTES, "predicted": modelled(case, cards, **rates)}
             about["collective"] = "all_to_all" if case == ALL else "all_reduce"
             about["values"] = {"carried": _carried(ranks, cards)}
             about["params"] = {"cards": cards, "inside": INSIDE}

@@ -5,6 +5,7 @@ medians where a case was run on several hosts.
 """
 
 import csv
+import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ _DATA = Path(__file__).with_name("data")
 _SIZES = ("32MiB", "1GiB", "16GiB")
 
 Slots = tuple[tuple[str, ...], tuple[str, ...]]
-"""Which GPUs took part, by PCI bus address in the order of ranks: the first host's, the second's."""
+"""PCI bus addresses of the GPUs that took part, by rank: of the first host, of the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,14 @@ class PairTest:
     @property
     def is_slow(self) -> bool:
         """Whether it reached less than half of the best such test at 16 GiB."""
-        return self.busbw["16GiB"] < 0.5 * _best(self.collective, self.gpus_per_host)
+        return self.busbw["16GiB"] < 0.5 * best(self.collective, self.gpus_per_host)
 
     def messages(self) -> list[tuple[int, int, str]]:
         """Return what crosses between the hosts: sender, receiver, slot that it goes into."""
         return messages(self.first, self.second, self.gpus, self.collective)
 
 
-def messages(
-    first: int, second: int, gpus: Slots, collective: str
-) -> list[tuple[int, int, str]]:
+def messages(first: int, second: int, gpus: Slots, collective: str) -> list[tuple[int, int, str]]:
     """Return what crosses between two hosts: sender, receiver, and the receiver's slot.
 
     nccl-tests' sendrecv is a ring over the ranks, so only a host's first GPU hears from the other
@@ -58,7 +57,7 @@ def messages(
 def seventeen_hosts() -> tuple[PairTest, ...]:
     """Read all 810 tests of two of the seventeen hosts, the 34 failed ones too."""
     found = []
-    for row in _rows("sick.csv"):
+    for row in _rows("seventeen.csv"):
         slots = tuple(tuple(row[f"{end}_slots"].split("-")) for end in ("first", "second"))
         busbw = {size: float(row[f"busbw_{size}"]) for size in _SIZES if row[f"busbw_{size}"]}
         ends = int(row["first"]), int(row["second"])
@@ -84,37 +83,33 @@ def means(collective: str, gpus_per_host: int) -> dict[int, float]:
 
 
 def confusion(rule: Callable[[int, int, Slots, str], bool], tests: Sequence[PairTest]) -> list[int]:
-    """Count a rule's verdicts: right fast, right slow, missed, false alarms, failed that it calls.
+    """Count: fast and called fast, slow and called slow, slow missed, false alarms, failed called.
 
-    Returns:
-        Fast tests that it calls fast, slow that it calls slow, slow that it calls fast, fast that
-        it calls slow, and failed tests that it calls slow.
+    The last are failed tests that the rule calls slow.
     """
     counts = [0] * 5
     for test in tests:
         called = bool(rule(test.first, test.second, test.gpus, test.collective))
-        if not test.busbw:
-            counts[4] += called
-        elif called == test.is_slow:
-            counts[int(called)] += 1
+        if test.busbw:
+            counts[int(called) if called == test.is_slow else 2 + called] += 1
         else:
-            counts[2 if test.is_slow else 3] += 1
+            counts[4] += called
     return counts
 
 
 def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
     """Lay out what a rule makes of the tests that suggested it, and of those held out."""
-    tests, rows = seventeen_hosts(), []
+    rows = []
     for words, collective, gpus in (
         ("sendrecv: you found it here", "sendrecv", (1, 4, 8)),
         ("alltoall, 8 GPUs: you saw the picture", "alltoall", (8,)),
         ("alltoall, 1 and 4 GPUs: held out", "alltoall", (1, 4)),
     ):
-        chosen = [t for t in tests if t.collective == collective and t.gpus_per_host in gpus]
-        *right, missed, alarms, failed = confusion(rule, chosen)
-        broken = sum(not test.busbw for test in chosen)
-        rows.append([words, *right, missed, alarms, f"{failed} of {broken}"])
-    columns = ["tests", "fast, right", "slow, right", "missed", "false alarms", "failed: called slow"]
+        tests = [t for t in seventeen_hosts() if t.collective == collective]
+        tests = [t for t in tests if t.gpus_per_host in gpus]
+        *counts, failed = confusion(rule, tests)
+        rows.append([words, *counts, f"{failed} of {sum(not test.busbw for test in tests)}"])
+    columns = ["tests", "fast, right", "slow, right", "missed", "false alarms", "failed: called"]
     return Table(columns, rows, title="The rule and the logs (PUBLISHED)")
 
 
@@ -126,13 +121,13 @@ def h100() -> tuple[dict, ...]:
         Rows with ``collective``, ``hosts``, ``gpus_per_host``, ``bytes``, ``time_us``,
         ``busbw_gbs``, ``inplace_gbs``, and ``runs``: of how many runs a row is the median.
     """
-    return tuple({key: _value(text) for key, text in row.items()} for row in _rows("h100.csv"))
+    return _figures("h100.csv")
 
 
 @cache
 def polaris() -> tuple[dict, ...]:
     """Read Polaris' all_reduce at 4 bytes and 1 GiB: ``nccl``, ``hosts``, ``setup``, and times."""
-    return tuple({key: _value(text) for key, text in row.items()} for row in _rows("polaris.csv"))
+    return _figures("polaris.csv")
 
 
 def pick(rows: Iterable[dict], **values: object) -> list[dict]:
@@ -142,7 +137,8 @@ def pick(rows: Iterable[dict], **values: object) -> list[dict]:
 
 
 @cache
-def _best(collective: str, gpus_per_host: int) -> float:
+def best(collective: str, gpus_per_host: int) -> float:
+    """Return the best such test of the seventeen hosts, in GB/s at 16 GiB."""
     tests = select(seventeen_hosts(), collective=collective, gpus_per_host=gpus_per_host)
     return max(test.busbw["16GiB"] for test in tests)
 
@@ -152,10 +148,6 @@ def _rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _value(text: str) -> str | int | float:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+def _figures(name: str) -> tuple[dict, ...]:
+    kept = ("collective",)
+    return tuple({k: v if k in kept else json.loads(v) for k, v in r.items()} for r in _rows(name))

@@ -72,7 +72,9 @@ def rings(count: int, ax: Axes | None = None) -> Axes:
     ax.axis("off")
     idle = sorted(set(place) - leaving)
     plots.stamp(ax, "MODELLED", note="thick: from server to server, by the sender's card")
-    plots.describe(ax, f"{count} rings leave by the cards of ranks {sorted(leaving)}; idle: {idle}.")
+    plots.describe(
+        ax, f"{count} rings leave by the cards of ranks {sorted(leaving)}; idle: {idle}."
+    )
     return ax
 
 
@@ -127,7 +129,8 @@ def pairs(
     low, high = np.nanmin(matrix), np.nanmax(matrix)
     half = (matrix < 0.5 * high).sum() // 2
     plots.describe(
-        ax, f"{title}: {low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed."
+        ax,
+        f"{title}: {low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed.",
     )
     return ax
 

@@ -1,6 +1,9 @@
 """The usual mistakes of lesson 07's exercises: each is refused, and told by its own name."""
 
+import itertools
+import re
 import statistics
+from functools import partial
 
 import pytest
 import torch
@@ -8,69 +11,37 @@ import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, isend
 
 from course.checking import CheckFailed
-from course.lessons.eighty_gpus import checks
+from course.lessons.eighty_gpus import checks, logs
 from course.lessons.eighty_gpus.programs import all_reduce_along_rings
 
 
-def right_law(collective, hosts, gpus, cards, card):
-    n, used = hosts * gpus, min(gpus, cards)
-    return used * card if collective == "all_reduce" else (n - 1) / (n - gpus) * used / gpus * card
-
-
-def law_from_a_time(collective, hosts, gpus, cards, card):
-    """Take S = 1: the bytes that leave a host, by the cards in use, and the factor."""
-    n, used = hosts * gpus, min(gpus, cards)
-    if collective == "all_reduce":
-        seconds, factor = 2 * (n - 1) / n / (used * card), 2 * (n - 1) / n
-    else:
-        seconds, factor = gpus * (n - gpus) / n / (used * card), (n - 1) / n
-    return factor / seconds
-
-
-def law_by_table(collective, hosts, gpus, cards, card):
-    return {
-        "all_reduce": lambda: card * (cards if cards < gpus else gpus),
-        "alltoall": lambda: card * min(1.0, cards / gpus) * (hosts * gpus - 1) / (hosts - 1) / gpus,
-    }[collective]()
-
-
-LAWS = {
-    "one card is counted": lambda c, h, g, k, card: card,
-    "fewer GPUs than cards": lambda c, h, g, k, card: (
-        k * card if c == "all_reduce" else right_law(c, h, g, k, card)
-    ),
-    "fewer cards than GPUs": lambda c, h, g, k, card: (
-        g * card if c == "all_reduce" else right_law(c, h, g, k, card)
-    ),
-    "do not pass a card": lambda c, h, g, k, card: (
-        right_law(c, h, g, k, card) if c == "all_reduce" else min(g, k) / g * card
-    ),
-    "sends its own bytes": lambda c, h, g, k, card: min(g, k) * card,
-    "factor (n-1)/n": lambda c, h, g, k, card: (
-        right_law(c, h, g, k, card) * (1 if c == "all_reduce" else h * g / (h * g - 1))
-    ),
-    "without `return`": lambda c, h, g, k, card: None,
-    "another type": lambda c, h, g, k, card: "48 GB/s",
-}
-
-
-@pytest.mark.parametrize("words", LAWS)
-def test_wrong_laws(words):
-    with pytest.raises(CheckFailed, match=words.replace("(", r"\(").replace(")", r"\)")):
-        checks.check_law(LAWS[words])
-
-
-def test_right_laws():
-    checks.check_law(right_law)
-    checks.check_law(law_from_a_time)
-    checks.check_law(law_by_table)
+def rings(tensor, cards, *, count):
+    """lesson 07's rings, typed by a learner."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    shares = [share.tensor_split(n) for share in tensor.tensor_split(count)]
+    for ring, chunks in enumerate(shares):
+        first = (ring + 1) % cards if count > 1 else 0
+        order = [s * cards + (first + i) % cards for s in range(n // cards) for i in range(cards)]
+        at = order.index(rank)
+        for step in range(2 * (n - 1)):
+            turn = at - 1 - step if step < n - 1 else at - (step - n + 1)
+            arrived = torch.empty_like(chunks[0])
+            by_name([(chunks[turn % n], order[(at + 1) % n])], [(arrived, order[at - 1])])
+            if step < n - 1:
+                chunks[(at - 2 - step) % n].add_(arrived)
+            else:
+                chunks[(turn - 1) % n].copy_(arrived)
 
 
 def one_ring(tensor, cards):
-    all_reduce_along_rings(tensor, cards=cards, rings=1)
+    rings(tensor, cards, count=1)
 
 
 def rings_over_cards(tensor, cards):
+    rings(tensor, cards, count=cards)
+
+
+def lessons_own(tensor, cards):
     all_reduce_along_rings(tensor, cards=cards, rings=cards)
 
 
@@ -164,13 +135,22 @@ def among(tensor, ranks):
         tensor += piece
 
 
+def in_half_precision(tensor, cards):
+    """Round what crosses, and what one adds: half the bytes."""
+    small = tensor.to(torch.float16 if tensor.dtype == torch.float32 else torch.float32)
+    two_levels(small, cards, exchange=by_name)
+    tensor.copy_(small)
+
+
 RAILS = {
+    "your own": lessons_own,
+    "rounded on the way": in_half_precision,
     "leaves each server by one card": one_ring,
-    "the library's collective": library,
+    "a call of dist.all_reduce": library,
     "need not leave it one by one": everybody_to_everybody,
-    "a share is summed": lambda t, c: two_levels(t, c, exchange=by_name, skip_last=True),
-    "turn of the ring is missing": lambda t, c: two_levels(t, c, exchange=by_name, forget_own=True),
-    "as it was: change it in place": lambda t, c: t + 1,
+    "a share is summed": partial(two_levels, exchange=by_name, skip_last=True),
+    "turn of the ring is missing": partial(two_levels, exchange=by_name, forget_own=True),
+    "as it was: change it in place": lambda tensor, cards: tensor + 1,
     "this is the mean": averaged,
     "counted twice": own_twice,
     "what goes across is missing": inside_only,
@@ -193,93 +173,117 @@ def test_rings_over_every_card_are_right():
     checks.check_rails(rings_over_cards)
 
 
-def findings(matrix, *, middle=statistics.median, limit=0.8):
-    entries = {(i, j): v for i, r in enumerate(matrix) for j, v in enumerate(r) if i != j}
-    usual = middle(entries.values())
-    return [ends for ends, value in entries.items() if value < limit * usual]
+def colleagues(figures, *, usual=statistics.median, limit=0.8):
+    middle = usual(figures.values())
+    return {pair for pair, gbs in figures.items() if gbs < limit * middle}
 
 
-def sick(matrix, **how):
-    slow = findings(matrix, **how)
-    if not slow:
-        return None
-    if len(slow) == 1:
-        return ("direction", *slow[0])
-    if len(slow) == 2 and set(slow[0]) == set(slow[1]):
-        return ("pair", *sorted(slow[0]))
-    common = set.intersection(*map(set, slow))
-    return ("host", common.pop()) if common else None
-
-
-def renamed(kind, change):
-    """Find the fault, and tell one kind of it wrongly."""
-
-    def answer(matrix):
-        found = sick(matrix)
-        return change(*found[1:]) if found and found[0] == kind else found
-
-    return answer
-
-
-SICK = {
-    "you found nothing": lambda m: None,
-    "that is no fault": lambda m: sick(m) or ("host", 0),
-    "below what is slow": lambda m: sick(m, limit=0.99),
-    "tuple": lambda m: list(sick(m) or ()) or None,
-    "row sends": renamed("direction", lambda a, b: ("direction", b, a)),
-    "one way only": renamed("direction", lambda a, b: ("pair", *sorted((a, b)))),
-    "smaller number first": renamed("pair", lambda a, b: ("pair", b, a)),
-    "and below what": lambda m: sick(m, limit=0.2),
-    "both directions": renamed("pair", lambda a, b: ("direction", a, b)),
-    "one cause explains": renamed("host", lambda a: ("pair", a, a + 1)),
-    "this is a neighbour": renamed("host", lambda a: ("host", a + 1)),
+SLOW_PAIRS = {
+    "the median is a slow one": colleagues,
+    "that is no fault": lambda figures: colleagues(figures, usual=max, limit=0.97),
+    "the mean is pulled": lambda figures: colleagues(figures, usual=statistics.mean),
+    "without `return`": lambda figures: None,
 }
 
 
-@pytest.mark.parametrize("words", SICK)
-def test_wrong_findings(words):
+@pytest.mark.parametrize("words", SLOW_PAIRS)
+def test_wrong_slow_pairs(words):
     with pytest.raises(CheckFailed, match=words):
-        checks.check_sick(SICK[words])
+        checks.check_slow_pairs(SLOW_PAIRS[words])
 
 
-def test_right_findings():
-    checks.check_sick(sick)
-    checks.check_sick(lambda m: sick(m, limit=0.7))
-    checks.check_sick(lambda m: sick(m, middle=lambda v: sorted(v)[len(list(v)) // 2]))
+def by_the_largest_gap(figures):
+    values = sorted(figures.values())
+    gap, at = max((b / a, i + 1) for i, (a, b) in enumerate(itertools.pairwise(values)))
+    return {pair for pair, gbs in figures.items() if gap > 1.3 and gbs < values[at]}
 
 
-def forecast(known, hosts, gpus):
-    n, there = hosts * gpus, 10 * gpus
-    return known[gpus] * (there - gpus) / (there - 1) * (n - 1) / (n - gpus)
+def test_right_slow_pairs():
+    checks.check_slow_pairs(lambda figures: colleagues(figures, usual=max))
+    checks.check_slow_pairs(by_the_largest_gap)
 
 
-FORECASTS = {
-    "busbw is no constant": lambda known, hosts, gpus: known[gpus],
-    "not for alltoall": lambda known, hosts, gpus: gpus * known[1],
-    "card's speed in a row first": lambda known, hosts, gpus: known[gpus] / 7,
-    "this is a card's speed": lambda known, h, g: known[g] * (10 * g - g) / (10 * g - 1),
-    "upside down": lambda known, h, g: (
-        known[g] * (10 * g - g) / (10 * g - 1) * (h * g - g) / (h * g - 1)
+NINE, EIGHT = sorted(checks.NINE), sorted(checks.ALL - checks.NINE)
+
+
+def in_order(jobs, slots=checks.SLOTS):
+    hosts, found = [*NINE, *EIGHT], []
+    for count in jobs:
+        found.append((hosts[:count], slots))
+        hosts = hosts[count:]
+    return found
+
+
+PLACES = {
+    "is in both groups and uses slot 9d": in_order,
+    "leaves slots out": lambda jobs: in_order(jobs, checks.SLOTS - {"9d"}),
+    "as many hosts as it asks for": lambda jobs: in_order(jobs)[1:],
+    "no host serves two jobs": lambda jobs: [([*NINE, *EIGHT][:n], ("1b",)) for n in jobs],
+    "without `return`": lambda jobs: None,
+}
+
+
+@pytest.mark.parametrize("words", PLACES)
+def test_wrong_places(words):
+    with pytest.raises(CheckFailed, match=words):
+        checks.check_placement(PLACES[words])
+
+
+@pytest.mark.parametrize(("jobs", "most"), checks.JOBS, ids=str)
+def test_the_best_placement_is_the_best_of_all(jobs, most):
+    """A job within a group has 8 slots on each host, one across has 7: try every way."""
+
+    def best(left, nine, eight):
+        if not left:
+            return 0
+        first, *rest = left
+        return max(
+            (8 if own in (0, first) else 7) * first + best(rest, nine - own, eight - first + own)
+            for own in range(first + 1)
+            if own <= nine and first - own <= eight
+        )
+
+    assert best(jobs, len(NINE), len(EIGHT)) == most
+
+
+def slow(first, second, gpus, collective, *, hosts=checks.NINE, own=True, only_first=True):
+    took_part = {first: gpus[0], second: gpus[1]}
+    kind = collective if only_first else "alltoall"
+    return any(
+        slot == "9d" and to in hosts and not (own and src in hosts and "9d" in took_part[src])
+        for src, to, slot in logs.messages(first, second, gpus, kind)
+    )
+
+
+RULES = {
+    "sendrecv.*none wrong": lambda *test: slow(*test, own=False),
+    "who sends": lambda f, s, gpus, c: (
+        slow(f, s, gpus, c) if c == "sendrecv" else slow(f, s, gpus, c, own=False)
     ),
-    "do not make a bus bandwidth grow": lambda known, h, g: known[g] * h / 10,
-    "do not multiply a bus bandwidth": lambda known, h, g: known[g] * 10 / h,
-    "without `return`": lambda known, hosts, gpus: None,
-    "another type": lambda known, hosts, gpus: [known[gpus]],
+    "first GPU hears": lambda *test: slow(*test, only_first=False),
+    "35 slow ones missed": lambda *test: False,
+    "fast ones called slow": lambda f, s, gpus, c: 3 in (f, s),
 }
 
 
-@pytest.mark.parametrize("words", FORECASTS)
-def test_wrong_forecasts(words):
-    with pytest.raises(CheckFailed, match=words):
-        checks.check_forecast(FORECASTS[words])
+@pytest.mark.parametrize("words", RULES)
+def test_wrong_rules(words):
+    with pytest.raises(CheckFailed, match=re.compile(words, re.S)):
+        checks.check_rule(RULES[words])
 
 
-def test_right_forecasts():
-    checks.check_forecast(forecast)
-    checks.check_forecast(lambda known, h, g: known[1] * (h * g - 1) / (h * g - g))
+def test_right_rules():
+    checks.check_rule(slow)
 
-    def by_the_median_row(known, hosts, gpus):
-        cards = [busbw * 9 * g / (10 * g - 1) for g, busbw in known.items()]
-        return statistics.median(cards) / (1 - (gpus - 1) / (hosts * gpus - 1))
+    def for_the_pair_at_once(first, second, gpus, collective):
+        if collective == "sendrecv":
+            gpus_in = tuple(slots[:1] for slots in gpus)
+        else:
+            gpus_in = gpus
+        has = [
+            h in checks.NINE and "9d" in own for h, own in zip((first, second), gpus, strict=True)
+        ]
+        hears = [ok and "9d" in own for ok, own in zip(has, gpus_in, strict=True)]
+        return any(hears) and not all(has)
 
-    checks.check_forecast(by_the_median_row)
+    checks.check_rule(for_the_pair_at_once)

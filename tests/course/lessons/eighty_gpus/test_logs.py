@@ -1,0 +1,190 @@
+"""Every figure that lesson 07 states, computed again from the data that are shipped."""
+
+import itertools
+import statistics
+from pathlib import Path
+
+import pytest
+
+from course import published
+from course.lessons.eighty_gpus import checks, logs, make_data, model
+from course.lessons.eighty_gpus.logs import pick, select, seventeen_hosts
+
+SOURCES = published.load("eighty_gpus")
+NINE = checks.NINE
+RAW = """# nccl-tests version 2.17.6
+# Collective test starting: alltoall_perf
+#  Rank  0 Group  0 Pid 1 on cnode2-001 device  0 [0000:9d:00] NVIDIA H100
+#  Rank 10 Group  0 Pid 2 on cnode2-002 device  2 [0000:52:00] NVIDIA H100
+#  Rank  9 Group  0 Pid 2 on cnode2-002 device  1 [0000:43:00] NVIDIA H100
+    33554432    262144    double    none      -1  1382.27   24.27   22.76       0  1354.09   24.78   23.23    N/A
+ 17179869184   134217728  double    none      -1  1.6e+07    1.09    1.09       0  1.7e+07    1.03    1.03    N/A
+# nccl-tests version 2.17.6
+# Collective test starting: sendrecv_perf
+cnode2-001: Test NCCL failure common.cu:401 'remote process exited'
+"""  # noqa: E501
+
+
+def rule(first, second, gpus, collective):
+    took_part = {first: gpus[0], second: gpus[1]}
+    return any(
+        slot == "9d" and to in NINE and not (src in NINE and "9d" in took_part[src])
+        for src, to, slot in logs.messages(first, second, gpus, collective)
+    )
+
+
+def busbw(collective, hosts, gpus, column="busbw_gbs"):
+    rows = pick(logs.h100(), collective=collective, hosts=hosts, gpus_per_host=gpus)
+    return [row[column] for row in rows]
+
+
+def test_the_script_reads_tests_slots_in_the_order_of_ranks_and_failures():
+    (first, slots, found), (second, nobody, nothing) = make_data.tests(RAW)
+    assert (first, second) == ("alltoall", "sendrecv")
+    assert slots == {1: ["9d"], 2: ["43", "52"]}
+    assert found[2**25] == ["1382.27", "22.76", "23.23"]
+    assert found[2**34] == ["1.6e+07", "1.09", "1.03"]
+    assert nobody == {} and nothing == {}
+
+
+def test_the_rule_classifies_all_completed_tests_and_24_of_34_failures():
+    tests = seventeen_hosts()
+    assert len(tests) == 810
+    assert logs.confusion(rule, tests) == [649, 127, 0, 0, 24]
+    assert sum(not test.busbw for test in tests) == SOURCES["pairs"].value == 34
+
+
+def test_nothing_lies_between_slow_and_fast():
+    for collective, gpus in itertools.product(("sendrecv", "alltoall"), (1, 4, 8)):
+        shares = sorted(
+            test.busbw["16GiB"] / logs.best(collective, gpus)
+            for test in select(seventeen_hosts(), collective=collective, gpus_per_host=gpus)
+        )
+        assert not [share for share in shares if 0.32 < share < 0.9]
+
+
+def test_the_hosts_are_found_in_sendrecv_alone():
+    sendrecv = select(seventeen_hosts(), collective="sendrecv")
+    slow = [test for test in sendrecv if test.is_slow]
+    assert len(slow) == 35
+    assert set.intersection(*({s for *_, s in test.messages()} for test in slow)) == {"9d"}
+    single = [t for t in sendrecv if [s for *_, s in t.messages()].count("9d") == 1]
+    hit = [(to, t.is_slow) for t in single for _, to, slot in t.messages() if slot == "9d"]
+    assert {host for host, is_slow in hit if is_slow} == NINE
+    assert {host for host, is_slow in hit if not is_slow}.isdisjoint(NINE)
+    receivers = {to for t in single for _, to, slot in t.messages() if slot == "9d"}
+    assert receivers > NINE
+
+
+def test_two_blocks_and_what_lies():
+    eight = select(seventeen_hosts(), collective="alltoall", gpus_per_host=8)
+    found = {count: [] for count in range(3)}
+    for test in eight:
+        found[len({test.first, test.second} & NINE)].append(test.busbw["16GiB"])
+    ends = {count: (len(gbs), min(gbs), max(gbs)) for count, gbs in found.items()}
+    assert ends == {0: (28, 23.56, 23.64), 1: (67, 5.13, 7.39), 2: (36, 23.54, 23.62)}
+    median = statistics.median(test.busbw["16GiB"] for test in eight)
+    assert len([test for test in eight if test.busbw["16GiB"] < 0.8 * median]) == 30
+    mean = logs.means("alltoall", 8)
+    assert NINE.isdisjoint(sorted(mean, key=mean.get)[:7])
+    worst = [
+        min(logs.means(c, g).items(), key=lambda item: item[1])[0]
+        for c, g in itertools.product(("sendrecv", "alltoall"), (1, 4, 8))
+    ]
+    assert worst == [4, 3, 8, 4, 3, 15]
+
+
+def test_host_3_got_its_upper_four_gpus_in_most_of_its_tests():
+    tests = select(seventeen_hosts(), collective="sendrecv", gpus_per_host=4)
+    own = [t.gpus[(t.first, t.second).index(3)][0] for t in tests if 3 in (t.first, t.second)]
+    assert (own.count("9d"), len(own)) == (10, 15)
+
+
+@pytest.mark.parametrize("size", ["32MiB", "1GiB", "16GiB"])
+def test_a_quiet_witness_messages_that_stay_on_rail_and_group_are_faster(size):
+    """All 235 fast sendrecv tests with 4 or 8 GPUs: no overlap between the two kinds."""
+    group = {
+        host: "nine" if host in NINE else "alone" if host == 8 else "rest" for host in range(1, 18)
+    }
+    tests = [t for t in select(seventeen_hosts(), collective="sendrecv") if t.gpus_per_host > 1]
+    fast, counted = [t for t in tests if not t.is_slow], 0
+    for gpus in (4, 8):
+        by_kind = {True: [], False: []}
+        for test in (t for t in fast if t.gpus_per_host == gpus):
+            took_part = dict(zip((test.first, test.second), test.gpus, strict=True))
+            stays = all(
+                group[src] == group[to] and slot in took_part[src]
+                for src, to, slot in test.messages()
+            )
+            by_kind[stays].append(test.busbw[size])
+            counted += 1
+        assert min(by_kind[True]) > 1.02 * max(by_kind[False])
+        middle = [statistics.median(by_kind[kind]) for kind in (True, False)]
+        assert 1.03 < middle[0] / middle[1] < 1.06
+    assert counted == 235
+
+
+def test_slow_gets_slower_with_time():
+    slow = [test for test in seventeen_hosts() if test.busbw and test.is_slow]
+    loss = [1 - t.busbw["16GiB"] / logs.best(t.collective, t.gpus_per_host) for t in slow]
+    assert min(loss) == pytest.approx(0.687, abs=0.001) and max(loss) < 0.945
+    by_time = [
+        statistics.median(t.busbw[size] for t in slow) for size in ("32MiB", "1GiB", "16GiB")
+    ]
+    assert by_time == sorted(by_time, reverse=True)
+
+
+def test_rails_and_the_law_of_alltoall():
+    largest = {g: busbw("all_reduce", 10, g)[-1] for g in (1, 2, 4, 8)}
+    assert largest[1] == SOURCES["one_card"].value and largest[8] == SOURCES["eight_cards"].value
+    assert largest[2] / largest[1] == pytest.approx(2, rel=0.01)
+    assert largest[4] / largest[1] == pytest.approx(4, rel=0.01)
+    one = busbw("alltoall", 10, 1)[-1]
+    assert one == pytest.approx(44.7, abs=0.05)
+    for g in (2, 4, 8):
+        assert one * (10 * g - 1) / (9 * g) == pytest.approx(busbw("alltoall", 10, g)[-1], rel=0.03)
+
+
+def test_the_missing_fifth():
+    ten, two = busbw("alltoall", 10, 8)[-1] * 72 / 79, busbw("alltoall", 2, 8)[-1] * 8 / 15
+    assert (ten, 8 * ten) == (pytest.approx(45.9, abs=0.05), pytest.approx(367, abs=0.5))
+    assert 8 * two == pytest.approx(392, abs=0.5)
+    out, own = busbw("all_reduce", 10, 8), busbw("all_reduce", 10, 8, "inplace_gbs")
+    assert [round(gbs) for gbs in (out[5], own[6], out[7])] == [345, 364, 314]
+    assert ten > out[-1] / 8  # a card can carry more than all_reduce asks of it
+
+
+def test_two_errors_of_the_simulator_cancel():
+    S, n, g = 280e9, 64, 8
+    in_logs = 2 * (n - 1) / n * S / (SOURCES["eight_cards"].value * 1e9)
+    across = 2 * (g - 1) / g * S / g / 50e9
+    added = {nvlink: 2 * (g - 1) / g * S / nvlink + across for nvlink in (900e9, 450e9)}
+    assert added[900e9] / in_logs == pytest.approx(1.03, abs=0.005)
+    assert (added[450e9], in_logs) == (pytest.approx(2.31, abs=0.01), pytest.approx(1.72, abs=0.01))
+    assert across / in_logs == pytest.approx(0.71, abs=0.01)
+
+
+def test_the_tuner_computes_what_nccl_writes():
+    # by hand, tuning.cc, 10 hosts x 8: tree, LL128: 14 + 2 (7 x 1.25 + 3 x 8.5); 391.2 x .92 x
+    # 120/128 / 2, x 0.9; NVLSTree: 25 + 2 x 3 x 20.9; ring on 10 x 1: 1.4 (8.4 + 18 x 14)
+    ten = model.Tuner(10, 8, 391.2, 16)
+    tree = 14 + 2 * (7 * 1.25 + 3 * 8.5) + 2**25 / (391.2e3 * 0.92 * 120 / 128 / 2 * 0.9)
+    assert ten.microseconds(2**25, "tree", "LL128") == pytest.approx(tree)
+    nvls = 25 + 2 * 3 * 20.9 + 2**30 / (391.2e3 * 80 / 158)
+    assert ten.microseconds(2**30, "nvls tree", "Simple") == pytest.approx(nvls)
+    ring = 1.4 * (8.4 + 18 * 14.0) + 2**30 / (48.9e3 * 10 / 18)
+    single = model.Tuner(10, 1, 48.9, 2)
+    assert single.microseconds(2**30, "ring", "Simple") == pytest.approx(ring)
+    assert ("nvls tree", "Simple") in ten.choices() and len(single.choices()) == 6
+    assert single.best(2**30) == ("ring", "Simple") and single.best(2**10)[0] == "tree"
+
+
+def test_polaris_uses_two_wires_or_more():
+    rows = pick(logs.polaris(), nccl=2.21, setup=5, hosts=8, bytes=2**30)
+    assert 25 < rows[0]["busbw_gbs"] < 25 * SOURCES["polaris_cards"].value
+    (tcp,) = pick(logs.polaris(), nccl=2.18, setup=1, hosts=2, bytes=2**30)
+    assert tcp["busbw_gbs"] == SOURCES["default_is_tcp"].value
+
+
+def test_the_data_are_small():
+    assert sum(path.stat().st_size for path in Path(logs._DATA).iterdir()) < 70_000

@@ -144,7 +144,10 @@ def launch(
         environment=dict(os.environ) | (one_gpu.variables() if share_gpu else {}),
         path=tuple(sys.path),
         cwd=str(Path.cwd()),
-        main=(getattr(main, "__file__", None), getattr(main.__spec__, "name", None)),
+        main=(
+            getattr(main, "__file__", None),
+            getattr(getattr(main, "__spec__", None), "name", None),
+        ),
     )
     with _one_at_a_time:
         return _run(job, parcel, server.shared(), timeout)

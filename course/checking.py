@@ -264,11 +264,6 @@ def rank_data(
     return torch.randint(-99, 100, (length,), generator=generator).to(dtype)
 
 
-def sum_over_ranks(length: int, *, world_size: int) -> torch.Tensor:
-    """Compute what an all_reduce of everybody's `rank_data` must give, without communication."""
-    return sum(rank_data(length, rank=rank) for rank in range(world_size))
-
-
 def same_values(got: Any, expected: torch.Tensor, *, what: str, meaning: str) -> None:
     """Hold two tensors to be equal in shape and in every element.
 

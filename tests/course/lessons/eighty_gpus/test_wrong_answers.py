@@ -276,14 +276,9 @@ def test_right_rules():
     checks.check_rule(slow)
 
     def for_the_pair_at_once(first, second, gpus, collective):
-        if collective == "sendrecv":
-            gpus_in = tuple(slots[:1] for slots in gpus)
-        else:
-            gpus_in = gpus
-        has = [
-            h in checks.NINE and "9d" in own for h, own in zip((first, second), gpus, strict=True)
-        ]
-        hears = [ok and "9d" in own for ok, own in zip(has, gpus_in, strict=True)]
+        heard = [slots[:1] if collective == "sendrecv" else slots for slots in gpus]
+        has = ["9d" in s and h in checks.NINE for h, s in ((first, gpus[0]), (second, gpus[1]))]
+        hears = [ok and "9d" in slots for ok, slots in zip(has, heard, strict=True)]
         return any(hears) and not all(has)
 
     checks.check_rule(for_the_pair_at_once)

@@ -256,7 +256,7 @@ def _lessons_table(root: Path) -> Iterator[str]:
     yield "| | Lesson | It starts from | Exercises | Runs best with |"
     yield "|---|---|---|---|---|"
     rows: list[list[str]] = []
-    for lesson in catalogue.find().values():
+    for lesson in catalogue.recommended():
         notebook, tasks = (lesson.notebook(root / folder) for folder in (LESSONS, SOLUTIONS))
         count = len(exercises.numbers(tasks)) if tasks else 0
         if notebook is None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 """The course: the folder with `notebooks/`, `solutions/` and `exercises/`."""
+ORDER = ("00", "02", "03", "06", "04", "07", "01", "05", "05b", "08")
+"""Numbers of the lessons as we recommend to take them: one's own DDP job first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,12 @@ def find() -> dict[str, Lesson]:
     )
     found = {folder: importlib.import_module(folder).LESSON for folder in folders}
     return dict(sorted(found.items(), key=lambda item: item[1].number))
+
+
+def recommended() -> list[Lesson]:
+    """List the lessons in the order in which we recommend them; others come last."""
+    places = {number: place for place, number in enumerate(ORDER)}
+    return sorted(find().values(), key=lambda one: (places.get(one.number, 99), one.number))
 
 
 def experiments() -> dict[str, Experiment]:

@@ -1,9 +1,9 @@
 """The reading edition: the course as a web site, every lesson with what a calm run printed.
 
 Sphinx with myst-nb makes the pages; here the notebooks are run and prepared for it. Results are
-folded where a prediction precedes them, sliders become small multiples, terms are linked to the
-glossary where a lesson first uses them, and exercises come without their solutions. A lesson with a
-module `pages` adds pages of its own, as the casebook does.
+folded from a question to its reconciliation, until the reader commits in a box of our own script;
+sliders become pictures with a switch; terms are linked to the glossary where a lesson first uses
+them; exercises come without their solutions. A lesson with a module `pages` adds pages of its own.
 """
 
 import importlib
@@ -23,7 +23,7 @@ from course import catalogue, exercises, hosted, notebooks
 from course.catalogue import ROOT
 
 SOURCE = "edition"
-KIT = ("launch", "fabric", "measure", "comm", "show")
+KIT = ("ranks", "fabric", "measure", "show", "logs")
 GUIDES = {
     "FIELD_GUIDE.md": "field-guide",
     "docs/own-logs.md": "own-logs",
@@ -38,6 +38,7 @@ GUIDES = {
 }
 """File in the repository -> page of the site, in the order of its table of contents."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+_CALL = re.compile(r'\b(predict|choose|reconcile)\(\s*"([^"]+)"')
 _TERM = re.compile(r"^(\w[\w -]*)\n  ", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 _NOT_PROSE = re.compile(
@@ -60,14 +61,16 @@ def build(out: Path, *, executed: Path | None = None, say: Callable[[str], objec
         shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / SOURCE, source)
     for path in lesson_files():
-        if executed and (executed / path.name).exists():
+        inside = path.relative_to(ROOT / "notebooks")
+        if executed and (executed / inside).exists():
             say(f"reading {path.name}")
-            page = nbformat.read(executed / path.name, as_version=4)
+            page = nbformat.read(executed / inside, as_version=4)
         else:
             say(f"running {path.name}")
             page = notebooks.execute(path, LABKIT_EDITION="1").notebook  # sliders: small multiples
-        (source / "lessons").mkdir(exist_ok=True)
-        nbformat.write(prepared(page, terms()), source / "lessons" / path.name)
+        target, folder = source / "lessons" / inside, inside.parent.as_posix().strip(".")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(prepared(page, terms(), folder=folder), target)
     shutil.copytree(ROOT / "pictures", source / "pictures")
     for path, text in {**_exercise_pages(), **_lesson_pages(), **_guides(), **_api()}.items():
         target = source / path
@@ -87,8 +90,11 @@ def build(out: Path, *, executed: Path | None = None, say: Callable[[str], objec
 
 
 def lesson_files() -> list[Path]:
-    """List the lessons' notebooks in their order."""
-    return sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    """List the lessons' notebooks as we recommend them, then what goes deeper, then the others."""
+    folder = ROOT / "notebooks"
+    lessons = [path for one in catalogue.recommended() if (path := one.notebook(folder))]
+    rest = [path for path in sorted(folder.glob("*.ipynb")) if path not in lessons]
+    return [*lessons, *sorted((folder / "deeper").glob("*.ipynb")), *rest]
 
 
 def terms() -> list[str]:
@@ -97,23 +103,31 @@ def terms() -> list[str]:
     return sorted(_TERM.findall(text.partition(":::{glossary}")[2]), key=len, reverse=True)
 
 
-def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
-    """Return an executed lesson as a page: no widgets, results folded, first terms linked."""
+def prepared(notebook: NotebookNode, words: list[str], *, folder: str = "") -> NotebookNode:
+    """Return an executed lesson as a page: no widgets, results folded, first terms linked.
+
+    `folder` is where in `notebooks/` it lies.
+    """
     waiting, unlinked = set(), list(words)
     ours = (hosted.CELL, hosted.BADGES)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") not in ours]
-    for cell in notebook.cells:
+    for place, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
-            cell.source = _linked(_relinked(cell.source, "notebooks", "lessons"), unlinked)
+            here = PurePosixPath("notebooks", folder), PurePosixPath("lessons", folder)
+            text = _linked(_relinked(cell.source, *map(str, here)), unlinked)
+            cell.source = re.sub(r"^# ", "## ", text, flags=re.MULTILINE) if place else text
             continue
-        keys = re.findall(r'ledger\.(predict|reconcile)\(\s*"([^"]+)"', cell.source)
+        keys = _CALL.findall(cell.source)
+        asked = {key for verb, key in keys if verb in ("predict", "choose")}
         tags = cell.metadata.setdefault("tags", [])
-        if waiting and not any(verb == "predict" for verb, _ in keys):
-            tags.append("hide-output")
-        waiting |= {key for verb, key in keys if verb == "predict"}
+        if waiting - asked and not asked:
+            tags += ["hide-output", *sorted(f"until-{key.replace('.', '-')}" for key in waiting)]
+        waiting |= asked
         waiting -= {key for verb, key in keys if verb == "reconcile"}
-        if cell.get("id") == "imports":
+        if cell.get("id") == "imports" and "hide-cell" not in tags:
             tags.append("hide-cell")
+        if re.match(r"(ledger\.)?(predict|choose|warmup|inventory)\(", cell.source):
+            tags.append("remove-input")
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         for output in cell.outputs:
             if "text/html" in output.get("data", {}):
@@ -161,6 +175,7 @@ def _page_of(file: str) -> str:
         return f"{GUIDES[file]}.md"
     return {
         "notebooks": f"lessons/{path.name}",
+        "notebooks/deeper": f"lessons/deeper/{path.name}",
         "exercises": f"exercises/{path.stem}.md",
         "pictures": file,
     }.get(str(path.parent), "")
@@ -171,23 +186,25 @@ def _exercise_pages() -> dict[str, str]:
     pages = {}
     for path in sorted((ROOT / "exercises").glob("*.ipynb")):
         notebook, names = notebooks.read(path), []
-        title, texts = f"# {path.stem}", {}
+        title, texts, number = f"# {path.stem}", {}, ""
+        where = f"*To run it: `python -m course start`, then `work/exercises/{path.name}`.*"
         for cell in notebook.cells:
             part = exercises.part_of(cell)
-            if part is None:
+            if part is not None and part.number != number:
+                number = part.number
+                texts[number] = []
+            if not number:
                 if cell.cell_type == "markdown" and cell.source.startswith("# "):
                     title = cell.source
-                continue
-            page = texts.setdefault(part.number, [])
-            if cell.cell_type == "markdown":
+            elif cell.cell_type == "markdown":  # what stands between its cells belongs to it
                 text = _relinked(cell.source, "exercises", "exercises")
-                page.append(re.sub(r"^## ", "# ", text))
+                texts[number].append(re.sub(r"^## ", "# ", text))
             else:
-                page.append(f"```python\n{cell.source}\n```")
+                texts[number].append(f"```python\n{cell.source}\n```")
         for number, parts in texts.items():
             name = f"{path.stem}-{number.replace('.', '-')}"
             names.append(name)
-            pages[f"exercises/{name}.md"] = "\n\n".join(parts) + "\n"
+            pages[f"exercises/{name}.md"] = "\n\n".join([parts[0], where, *parts[1:]]) + "\n"
         pages[f"exercises/{path.stem}.md"] = f"{title}\n\n{_toctree(names)}"
     return pages
 
@@ -240,15 +257,18 @@ def _api() -> dict[str, str]:
 
 def _index() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    opening = readme.partition("<!-- end of badges -->")[2].partition("In a clone")[0]
-    able = readme.partition("## After it you will be able to")[2].partition("\n## ")[0]
-    found = [f"lessons/{path.stem}" for path in lesson_files()]
+    opening = readme.partition("<!-- end of badges -->")[2].partition("## The lessons")[0]
+    first, *others = (
+        path.relative_to(ROOT / "notebooks").with_suffix("") for path in lesson_files()
+    )
+    found = [f"lessons/{path.as_posix()}" for path in (first, *others)]
     sets = [f"exercises/{path.stem}" for path in sorted((ROOT / "exercises").glob("*.ipynb"))]
     sets += [path[:-3] for path in _lesson_pages() if path.endswith("/index.md")]
     guides = [*GUIDES.values(), "glossary", "api/index"]
     return (
         f"# Why is my all-reduce slow?\n{_relinked(opening, '', '')}\n"
-        f"## After it you will be able to\n{able}\n"
+        f"**Or read it here**: begin with [the first lesson]({found[0]}.ipynb). Results are "
+        "folded until you commit to an answer; what you commit stays in your browser.\n\n"
         f"{_toctree(found, ':caption: Lessons')}\n"
         f"{_toctree(sets, ':caption: Exercises and cases', depth=2)}\n"
         f"{_toctree(guides, ':caption: Guides')}"

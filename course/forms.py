@@ -19,7 +19,8 @@ _BOX = (
 )
 _RESULT = """\
 {% set cell = "padding:.15em 1.2em .15em 0;text-align:left;background:none" -%}
-<div class="course-result" style="{{ box }}"><div>{{ entry.question }}</div>
+<div class="course-result" data-key="{{ entry.key }}" style="{{ box }}">
+<div>{{ entry.question }}</div><div class="course-you"></div>
 <table style="border:none;margin:.3em 0"><tbody>{% for name, value, note in rows %}
 <tr style="background:none"><th scope="row" style="{{ cell }};font-weight:normal">{{ name }}</th>
 <td style="{{ cell }}"><b>{{ value }}</b></td><td style="{{ cell }}">{{ note }}</td></tr>
@@ -303,7 +304,7 @@ def _rows(entry: Entry) -> list[tuple[str, str, str]]:
         return f"{value / entry.measured:.2f} × {where}"
 
     you = entry.reason if isinstance(entry.measured, str) else ratio(entry.answer)
-    rows = [("you", answer_of(entry), you)]
+    rows = [] if _reading() else [("you", answer_of(entry), you)]  # a reader's is put in there
     if entry.after is not None:
         rows.append(("you, afterwards", answer_of(entry, "after"), ""))
     if entry.model is not None:
@@ -317,6 +318,8 @@ def _verdict(entry: Entry) -> str:
         f" {entry.because[:1].upper()}{entry.because[1:].rstrip('.')}." if entry.because else ""
     )
     if not entry.committed:
+        if _reading():
+            return because.strip()
         none = "You skipped this one." if entry.skipped else "Nothing was committed beforehand."
         return none + because
     if isinstance(entry.measured, str):

@@ -105,6 +105,8 @@ def questions(notebook):
             if name not in ("predict", "choose", "gate", "reconcile") or not call.args:
                 continue
             key = constant(call.args[0])
+            if not isinstance(key, str):  # a method of the same name
+                continue
             question = found.setdefault(key, Question(key))
             rest = call.args[1:] + [word.value for word in call.keywords if word.arg == "measured"]
             match name:

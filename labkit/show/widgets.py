@@ -71,12 +71,17 @@ def _small_multiples(draw: Callable[..., Any], title: str, fields: dict[str, Any
     """Return `explore` as HTML without widgets: each control at its ends and its start."""
     start = {name: field.value for name, field in fields.items()}
     said = {name: f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in start.items()}
-    pictures = []
-    for name, field in fields.items():
-        for value in _spread(field):
-            heading = html.escape(f"{name.replace('_', ' ')} = {_shown(value)}")
-            picture = alt_text.to_html(draw(**{**start, name: value}))
-            pictures.append(f"<div><p>{heading}</p>{picture}</div>")
+    shown = [("as it starts", start)]
+    shown += [
+        (f"{name.replace('_', ' ')} = {_shown(value)}", {**start, name: value})
+        for name, field in fields.items()
+        for value in _spread(field)
+        if value != start[name]
+    ]
+    pictures = [
+        f"<div><p>{html.escape(heading)}</p>{alt_text.to_html(draw(**values))}</div>"
+        for heading, values in shown
+    ]
     others = ", ".join(said.values())
     return (
         f"<p><b>{html.escape(title)}</b> One assumption at a time; the others stay at "

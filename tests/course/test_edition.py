@@ -9,10 +9,10 @@ import nbformat
 import pytest
 from pytest import mark
 
-from course import edition
+from course import edition, notebooks
 from course.catalogue import ROOT
-from labkit.measure.tables import Table
 from labkit.show import plots, widgets
+from tests import spine
 from tests.course.samples import cell
 
 
@@ -24,16 +24,30 @@ def output(data):
     return nbformat.v4.new_output("display_data", data=data)
 
 
-def test_results_are_folded_behind_their_prediction():
+def test_results_are_folded_from_a_question_to_its_reconciliation():
     cells = [
-        cell("ask", 'ledger.predict(\n    "9.a", "How long?")'),
+        cell("ask", 'predict(\n    "9.a", "How long?", "ms")'),
         cell("measure", "run()"),
+        cell("vote", 'ledger.choose("9.b", "Why?", ["x", "y"])'),
         cell("compare", 'ledger.reconcile("9.a", 3)'),
+        cell("decide", 'reconcile("9.b", "a")'),
         cell("after", "more()"),
     ]
     page = edition.prepared(notebook(*cells), [])
-    folded = [one.id for one in page.cells if "hide-output" in one.metadata.get("tags", [])]
-    assert folded == ["measure", "compare"]
+    tags = {one.id: one.metadata.tags for one in page.cells}
+    folded = [name for name, given in tags.items() if "hide-output" in given]
+    assert folded == ["measure", "compare", "decide"]
+    assert {"until-9-a", "until-9-b"} <= set(tags["compare"]) and "until-9-a" not in tags["decide"]
+    assert "remove-input" in tags["ask"] and "remove-input" in tags["vote"]
+
+
+def test_every_question_of_the_real_lessons_is_found():
+    for path in edition.lesson_files():
+        found = notebooks.read(path)
+        asked = {
+            verb_key[1] for one in found.cells for verb_key in edition._CALL.findall(one.source)
+        }
+        assert asked >= spine.questions(found).keys(), path.name
 
 
 def test_pictures_stand_where_widgets_would():
@@ -63,7 +77,7 @@ def test_sliders_become__small_multiples():
     controls = {"n": (2, 10, 1, 4), "size": [1.0, 2.0]}
     fields = {name: widgets._field(name, control) for name, control in controls.items()}
     page = widgets._small_multiples(draw, "How many?", fields)
-    assert page.count("<figure") == 5
+    assert page.count("<figure") == 4, "the start stands there once"
     assert "n = 2" in page and "n = 10" in page and "size = 2" in page
 
 
@@ -72,16 +86,6 @@ def test_exercises_come_without_their_solutions():
     assert "NotImplementedError" in pages["exercises/06_equivalent_collectives-6-1.md"]
     assert all("BEGIN SOLUTION" not in page for page in pages.values())
     assert all(page.startswith("# ") for page in pages.values())
-
-
-def test_each_case_has_a_page_that_folds_its_diagnosis():
-    pages = edition._lesson_pages()
-    assert "masks" in pages["cases/index.md"]
-    page = pages["cases/masks.md"]
-    assert page.startswith("# 15 GB/s instead of 42\n") and "labkit case masks" in page
-    before, _, folded = page.partition("## The diagnosis")
-    assert "https://github.com/" in before and "**mask**" not in before and "**mask**" in folded
-    assert page.count("<details>") == page.count("</details>") == 6
 
 
 def test_links_between_files_become_links_between_pages(monkeypatch):
@@ -98,37 +102,50 @@ def test_links_between_files_become_links_between_pages(monkeypatch):
     assert lesson == "[e](../exercises/01_x.md)"
 
 
-def test_guides_link_the_cases_that_they_name():
-    guide = edition._guides()["field-guide.md"]
-    assert "| [`masks`](cases/masks.md)" in guide
-
-
 def test_the_cells_for_hosted_notebooks_are_not_on_the_page():
     cells = [cell("badges", "[![x](y)](z)", kind="markdown"), cell("hosted", "install()")]
     page = edition.prepared(notebook(*cells, cell("a", "1")), [])
     assert [one.id for one in page.cells] == ["a"]
 
 
+ASK = "from course.ledger import choose, gate, predict, reconcile\n"
+ASK += 'predict("9.a", "How long?", "ms", low=True)'
+VOTE = 'choose("9.b", "Why?", ["the bytes", "a late rank"])'
+SEE = 'gate("9.a")\nprint("forty" + "-two")\nreconcile("9.a", 42.0, tier="RECORDED")'
+DECIDE = 'reconcile("9.b", "b", tier="RECORDED", because="the control shows it")'
+SLIDE = """
+from labkit.show import plots, widgets
+def draw(n):
+    ax = plots.new_axes(f"{n} ranks", x="n", y="t")
+    plots.line(ax, [0, n], [0, n])
+    plots.describe(ax, f"{n} ranks")
+    return ax
+widgets.explore(draw, title="Try", n=(2, 64, 1, 33))
+"""
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("sphinx_book_theme")
-    out = tmp_path_factory.mktemp("edition") / "html"
-    executed = shutil.copytree(ROOT / "notebooks", tmp_path_factory.mktemp("run") / "notebooks")
-    path = executed / "07_eighty_gpus.ipynb"
-    with_table = nbformat.read(path, as_version=4)
-    table = Table(["what", "GB/s"], [["a card", 49.0]], title="a result")
-    first = next(one for one in with_table.cells if one.id == "puzzle-table")
-    first.outputs = [output({"text/html": table.html(), "text/plain": str(table)})]
-    nbformat.write(with_table, path)
+    folder = tmp_path_factory.mktemp("edition")
+    chosen, executed = edition.lesson_files()[:2], folder / "executed"
+    title = cell("title", "# A lesson", kind="markdown")
+    asking = [cell("ask", ASK), cell("vote", VOTE), cell("see", SEE)]
+    made = notebook(title, *asking, cell("decide", DECIDE), cell("slide", SLIDE))
+    notebooks.write(made, executed / "source.ipynb")
+    ran = notebooks.execute(executed / "source.ipynb", LABKIT_EDITION="1").notebook
+    notebooks.write(ran, executed / chosen[0].name)
+    notebooks.write(notebooks.read(chosen[1]), executed / chosen[1].name)
     told = []
-    edition.build(out, executed=executed, say=told.append)
-    assert told[-1] == "", "Sphinx warns"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edition, "lesson_files", lambda: chosen)
+        edition.build(folder / "html", executed=executed, say=told.append)
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
     server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(handler, directory=out)
+        ("127.0.0.1", 0), functools.partial(handler, directory=folder / "html")
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
+    yield f"http://127.0.0.1:{server.server_address[1]}", chosen[0].stem
     server.shutdown()
     server.server_close()
 
@@ -136,37 +153,52 @@ def site(tmp_path_factory):
 @mark.slow
 @mark.timeout(300)
 @mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
-def test_pages_are_whole_accessible_and_ask_no_other_server(site):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+def test_a_reader_commits_and_the_result_unfolds(site):
+    address, lesson = site
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as engine:
         browser = engine.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
-        for scheme in ("light", "dark"):
-            page = browser.new_page(color_scheme=scheme)
+        for scheme, width in (("light", 1200), ("dark", 390)):
+            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 1500})
             asked = []
             page.on("request", lambda request: asked.append(request.url))  # noqa: B023
-            for path in ("index", "lessons/07_eighty_gpus", "exercises/07_eighty_gpus-7-1",
-                         "cases/masks", "field-guide", "cluster", "glossary",
-                         "api/course.runs"):  # fmt: skip
-                response = page.goto(f"{site}/{path}.html")
-                assert response.ok, path
-                found = axe.run(page).response["violations"]
-                serious = [
-                    (v["id"], [n["target"] for n in v["nodes"]][:3])
-                    for v in found
-                    if v["impact"] in {"serious", "critical"}
-                ]
-                assert serious == [], f"{path}, {scheme}"
-            page.goto(f"{site}/lessons/07_eighty_gpus.html")
-            figure = page.locator("td.figure").first
-            assert figure.evaluate("it => getComputedStyle(it).display") == "table-cell"
-            elsewhere = [url for url in asked if not url.startswith((site, "data:"))]
-            assert elsewhere == []
-        narrow = browser.new_page(viewport={"width": 390, "height": 844})
-        for path in ("lessons/01_gloo_scaling", "exercises/02_gradient_all_reduce-2-3",
-                     "field-guide", "api/labkit.fabric.fabric"):  # fmt: skip
-            narrow.goto(f"{site}/{path}.html")
-            assert narrow.evaluate("document.documentElement.scrollWidth") == 390, path
+            assert page.goto(f"{address}/index.html").ok
+            page.screenshot(path=picture(f"front-{scheme}"))
+            page.goto(f"{address}/lessons/{lesson}.html")
+            read(page)
+            page.screenshot(path=picture(f"lesson-{scheme}"), full_page=True)
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            page.reload()
+            assert page.get_by_text("forty-two").is_visible(), "the browser keeps it"
+            assert [url for url in asked if not url.startswith((address, "data:"))] == []
+            page.context.clear_cookies()
+            page.evaluate("localStorage.clear()")
         browser.close()
+
+
+def read(page):
+    result = page.get_by_text("forty-two")
+    assert not result.is_visible() and "predict(" not in page.content()
+    vote = page.locator('.course-question[data-key="9.b"]')
+    vote.get_by_label("b) a late rank").check()
+    vote.get_by_role("button").click()
+    assert not result.is_visible(), "another question"
+    ask = page.locator('.course-question[data-key="9.a"]')
+    ask.get_by_label("I expect").fill("40")
+    ask.get_by_label("I expect").press("Enter")
+    result.wait_for(state="visible")
+    assert page.get_by_text("You said: 40 ms").is_visible()
+    assert "The control shows it" in page.locator('[data-key="9.b"].course-result').inner_text()
+    assert "Nothing was committed" not in page.content()
+    assert page.get_by_alt_text("33 ranks").is_visible()
+    page.get_by_label("n = 64").check()
+    assert page.get_by_alt_text("64 ranks").is_visible()
+    assert not page.get_by_alt_text("33 ranks").is_visible()
+
+
+def picture(name):
+    folder = ROOT / "build" / "browser"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.png"

@@ -1,0 +1,82 @@
+// A question stands above folded results. What the reader commits is kept in this browser and unfolds them.
+// And a row of pictures, one for each position of a control, becomes one picture with a switch.
+document.addEventListener("DOMContentLoaded", () => {
+  const make = (tag, attributes, text = "") => Object.assign(document.createElement(tag), attributes, { textContent: text });
+  const kept = (key) => JSON.parse(localStorage.getItem(`course:${key}`) || "null");
+  const waiting = (element) => [...element.classList].filter((name) => name.startsWith("tag_until-"));
+
+  document.querySelectorAll(".cell").forEach((cell) => {
+    if (!waiting(cell).length) return;
+    cell.querySelectorAll("details.above-output-prompt, details.hide").forEach((fold) => {
+      fold.querySelectorAll("summary span").forEach((words) => { words.hidden = true; });
+      fold.querySelector("summary").append(make("strong", {}, "Commit above, or unfold"));
+    });
+  });
+
+  const unfold = () => document.querySelectorAll(".cell").forEach((cell) => {
+    const keys = waiting(cell);
+    if (keys.length && keys.every((name) => document.body.dataset[name.replace(/\W/g, "")])) {
+      cell.querySelectorAll("details").forEach((fold) => { fold.open = true; });
+    }
+  });
+
+  const committed = (box, given) => {
+    const key = box.dataset.key;
+    document.body.dataset[`tag_until-${key.replaceAll(".", "-")}`.replace(/\W/g, "")] = "yes";
+    document.querySelectorAll(`.course-result[data-key="${key}"] .course-you`).forEach((place) => { place.textContent = `You said: ${given}`; });
+    box.querySelectorAll("input, button").forEach((field) => { field.disabled = true; });
+    box.querySelector("[role=status]").textContent = `✔ Committed: ${given}. It is kept in this browser only.`;
+    unfold();
+  };
+
+  document.querySelectorAll(".course-question").forEach((box, place) => {
+    const options = [...box.querySelectorAll("ol li")];
+    const form = make("form", { className: "course-form" });
+    options.forEach((option, i) => {
+      const field = make("input", { type: "radio", name: `question-${place}`, id: `q${place}-${i}`, value: "abcdefgh"[i], required: true });
+      const label = make("label", { htmlFor: field.id }, ` ${"abcdefgh"[i]}) ${option.textContent}`);
+      form.append(field, label, make("br", {}));
+    });
+    if (options.length) box.querySelector("ol").remove();
+    const asked = options.length ? [] : [["answer", "I expect"], ...(box.dataset.also.includes("range") ? [["low", "at least"], ["high", "at most"]] : [])];
+    asked.forEach(([name, words]) => {
+      const label = make("label", {}, `${words} `);
+      label.append(make("input", { type: "number", step: "any", name, size: 8, required: name === "answer" }), ` ${box.dataset.unit} `);
+      form.append(label);
+    });
+    const button = make("button", { type: "submit" }, "Commit");
+    const state = make("p", {});
+    state.setAttribute("role", "status");
+    form.append(button);
+    box.querySelector(".course-code-form")?.remove();
+    box.append(form, state);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const data = new FormData(form);
+      const letter = data.get(`question-${place}`);
+      const range = data.get("low") && data.get("high") ? ` (${data.get("low")} to ${data.get("high")})` : "";
+      const given = letter ? `${letter}) ${options["abcdefgh".indexOf(letter)].textContent}` : `${data.get("answer")} ${box.dataset.unit}${range}`;
+      localStorage.setItem(`course:${box.dataset.key}`, JSON.stringify(given));
+      committed(box, given);
+    });
+    const before = kept(box.dataset.key);
+    if (before) committed(box, before);
+  });
+
+  document.querySelectorAll(".small-multiples").forEach((row, place) => {
+    const pictures = [...row.children];
+    const controls = make("p", { className: "course-switch" });
+    controls.setAttribute("role", "radiogroup");
+    const show = (chosen) => pictures.forEach((one, i) => { one.hidden = i !== chosen; });
+    pictures.forEach((picture, i) => {
+      const field = make("input", { type: "radio", name: `switch-${place}`, checked: i === 0 });
+      const label = make("label", {}, "");
+      field.addEventListener("change", () => show(i));
+      label.append(field, ` ${picture.querySelector("p").textContent}  `);
+      controls.append(label);
+    });
+    row.before(controls);
+    row.classList.add("course-one");
+    show(0);
+  });
+});

@@ -62,9 +62,9 @@ def mutations(draw, document):
 
 
 def hand_in():
-    entry = Entry("01.slope", "How much?", "µs", 50.0, False, 90.0, 100.0, "MEASURED")
-    passport = {"alpha": 2e-5, "beta": 3e-10}
-    made = progress.HandIn("Ada", "CPU", passport, ("1.1",), ("01",), (entry,))
+    entry = Entry("01.slope", "How much?", "µs", answer=50.0, measured=90.0, tier="MEASURED")
+    lists = {"passed": ("1.1",), "finished": ("01",), "entries": (entry,), "answers": ()}
+    made = progress.HandIn(name="Ada", machine="CPU", stopped="", games={}, **lists)
     return {"version": progress.VERSION, **json.loads(json.dumps(asdict(made)))}
 
 

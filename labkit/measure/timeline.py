@@ -9,6 +9,8 @@ from labkit.measure.tables import Table
 from labkit.measure.trace import MAIN, NETWORK, Clock, Kind, RankTrace, Span, covered
 
 BUSY = (Kind.COMPUTE, Kind.INPUT)
+KEPT = "kept rows"
+"""The clock's source of a timeline that was not traced here and now."""
 TALKING = (Kind.COLLECTIVE, Kind.WAIT, Kind.MOVE)
 
 
@@ -67,6 +69,7 @@ class Timeline:
             raise ValueError(f"one trace per rank is needed; got traces of ranks {self.ranks}")
         spans = (span for trace in self._traces for span in trace.spans)
         self.spans = sorted(spans, key=lambda s: (s.rank, s.begin, s.end))
+        self.kept = any(trace.clock.source == KEPT for trace in self._traces)
         self.clock_error = max((trace.clock.error for trace in self._traces), default=0.0)
 
     @property
@@ -166,7 +169,7 @@ class Timeline:
         for rank, name, kind, *rest in rows:
             rest[6:] = [tuple(ranks) for ranks in rest[6:]]
             spans.setdefault(rank, []).append(Span(rank, name, Kind(kind), *rest))
-        clock = Clock(0.0, clock_error, "kept rows")
+        clock = Clock(0.0, clock_error, KEPT)
         return cls([RankTrace(rank, clock, tuple(own)) for rank, own in spans.items()])
 
     def time_by_rank(self) -> Table:

@@ -134,7 +134,8 @@ def draw_timeline(
 
     The upper bars of a lane are the rank's own thread, the thin ones below them the collectives
     that run in the background. One or two steps are readable. The records that the spans come from
-    stamp the picture; without any it is stamped MEASURED. The rest is as for `draw_lanes`.
+    stamp the picture; without any, what was traced just now is stamped MEASURED, and what was kept
+    is left for the caller to stamp. The rest is as for `draw_lanes`.
     """
     split = timeline.split()
     bars = [
@@ -148,7 +149,9 @@ def draw_timeline(
         ranks, bars, said=_in_words(timeline, title), looks=LOOKS, table=timeline.time_by_rank(),
         title=title, y="Rank", until=until, ax=ax,
     )  # fmt: skip
-    return stamp_records(ax, records) if records else stamp(ax, Tier.MEASURED)
+    if records:
+        return stamp_records(ax, records)
+    return ax if timeline.kept else stamp(ax, Tier.MEASURED)
 
 
 def _draw_bar(ax: Axes, bar: Bar, look: Style, *, at: float) -> None:

@@ -41,6 +41,8 @@ def test_the_picture_says_in_words_who_waits_for_whom():
     )
     ax = timeline.draw_timeline(seen, title="Late", until=0.1)
     assert ax.figure.get_supxlabel() == "MEASURED"
+    kept = timeline.draw_timeline(Timeline.from_rows(seen.rows()))
+    assert kept.figure.get_supxlabel() == "", "nobody knows where it was traced"
     assert text_of(ax) == (
         "Late. rank 0 waits 20 ms; rank 1 waits 0 ms. "
         "The others lose 20 ms waiting for rank 1 alone."

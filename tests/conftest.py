@@ -29,7 +29,7 @@ LAST = "COURSE_TESTS_THAT_COME_LAST"
 """Names the file that says how many they are."""
 SLOW = (
     "tests/test_checkup.py", "tests/browser/*.py", "tests/course/test_edition.py",
-    "tests/course/test_nbgrader.py", "tests/ranks/test_slurm.py", "tests/ranks/test_torchrun.py",
+    "tests/course/test_nbgrader.py", "tests/ranks/test_torchrun.py",
     "tests/ranks/test_server.py", "tests/fabric/test_fabric.py",
     "tests/course/comm/test_algorithms*.py",
     *(f"tests/course/lessons/*/test_{name}.py" for name in (

@@ -310,6 +310,23 @@ def counted_through(interface):
 
 
 @needs_hosts
+def test_a_store_of_ones_own_is_reached_at_a_hosts_address():
+    def connected(address):
+        rank = int(os.environ["RANK"])
+        store = dist.TCPStore(address, 29600, is_master=rank == 0)
+        store.set(f"{rank}", "there")
+        dist.init_process_group("gloo")
+        answer = os.environ["MASTER_ADDR"], store.get(f"{1 - rank}").decode()
+        dist.barrier()  # the store lives as long as rank 0's program
+        return answer
+
+    with Fabric.star(hosts=2, rate="400mbit") as fabric:
+        first = fabric.address(0)
+        answers = launch(connected, first, world_size=2, fabric=fabric, init=False)
+    assert answers == [(first, "there")] * 2
+
+
+@needs_hosts
 def test_hosts_can_have_a_second_interface_for_management():
     with Fabric.star(hosts=2, rate="400mbit", management="40mbit") as fabric:
         for sent in launch(counted_through, "eth1", world_size=2, fabric=fabric):

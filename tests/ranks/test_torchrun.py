@@ -216,6 +216,39 @@ except LaunchTimeout as error:
 """
 
 
+OWN_GROUP = """
+import os, torch, torch.distributed as dist
+from labkit import launch, time_calls
+def again():
+    return launch(int)
+try:
+    launch(again)
+except RuntimeError as error:
+    nested = str(error)
+assert launch(lambda n=1: n * dist.is_initialized(), n=2, init=False) == [0, 0]
+dist.init_process_group("gloo")
+try:
+    launch(int)
+except RuntimeError as error:
+    refused = str(error)
+x = torch.ones(1)
+dist.all_reduce(x)
+samples = len(time_calls(lambda: dist.all_reduce(x), iters=3))
+if os.environ["RANK"] == "0":
+    print(nested, refused, x.item() > 1, samples, sep="|")
+dist.destroy_process_group()
+"""
+
+
+def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(tmp_path):
+    status, out, err = run_ranks(tmp_path, OWN_GROUP, 2)
+    assert status == 0, err
+    nested, refused, *alive = out.strip().split("|")
+    assert "Ranks cannot start ranks" in nested
+    assert "made its default group already" in refused and "time_calls" in refused
+    assert alive == ["True", "3"]
+
+
 def agent(node, port, *command, place=None, master="127.0.0.1"):
     """Start torchrun as one of two nodes: on this machine, or on a fabric's host (`place`)."""
     network = {"GLOO_SOCKET_IFNAME": place.interface} if place else {}

@@ -1,4 +1,4 @@
-"""Lesson 6's pictures: ways to sum side by side, a published table on trial."""
+"""Lesson 6's pictures: the puzzle, ways to sum, bytes, the ring in rounds, and two courts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,136 +6,197 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.comm import costs
-from course.lessons.equivalent_collectives.published import ROWS, Step
-from course.published import Published
+from course.lessons.equivalent_collectives import model
+from course.lessons.equivalent_collectives.model import EVERYTHING, FIGURES
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
 
-_SHOWN = ("ring", "tree", "doubling", "halving-doubling")
+_RED, _DONE, _SOME = "#f4b8ae", "#bfe3c6", "#ffffff"
+_LIMIT = FIGURES["NVLink"]
+WHY_480 = (
+    "its source names NVLS: the switch adds, and (n+1)/n S cross each link each way, not 2(n-1)/n S"
+)
+"""Why the published 480 GB/s are possible."""
 
 
-def times(records: Sequence[Record], *, title: str, ax: Axes | None = None) -> Axes:
-    """Draw the time of each case of one setting, beside that of the least possible bytes."""
-    setting = _setting(records[0])
-    note = "" if setting == title else setting
-    return plots.ladder(records, title=title, series=[_by(r) for r in records], note=note, ax=ax)
+def puzzle(*, ax: Axes | None = None) -> Axes:
+    """Draw the published table: the time of each way to sum, steps one after another."""
+    ax = plots.new_axes(
+        "16 GPUs, the same sum, three ways", x="Time", xunit="ms", ax=ax, size=(9, 4.4)
+    )
+    steps, labels = model.steps(), []
+    for column, (algorithm, nbytes) in enumerate(model.COLUMNS):
+        for row, way in enumerate(model.ROWS):
+            place = column * 3.6 + row
+            mine = [s for s in steps if s.way == way]
+            mine = [s for s in mine if (s.algorithm, s.nbytes) == (algorithm, nbytes)]
+            start = 0.0
+            for step, look in zip(mine, map(plots.style, (0, 1)), strict=False):
+                ms = step.seconds * 1e3
+                ax.barh(place, ms, left=start, height=0.8, color=look.color, hatch=look.hatch,
+                        edgecolor="white", linewidth=0)  # fmt: skip
+                start += ms
+            ax.annotate(f"{start:.3g}", (start, place), (5, 0), textcoords="offset points",
+                        va="center", fontsize=9, color=plots.INK)  # fmt: skip
+            labels.append((place, f"{way}  ({nbytes / 1e9:.0f} GB, {algorithm})"))
+    ax.set_yticks(*zip(*labels, strict=True))
+    ax.invert_yaxis()
+    ax.set_xlim(0, 235)
+    ax.grid(visible=False, axis="y")
+    plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS))
+    told = [f"{way}: {', '.join(map(str, FIGURES[way].value))} ms" for way in model.ROWS]
+    plots.describe(ax, f"A published table of times on 16 GPUs, by columns. {'; '.join(told)}.")
+    return ax
+
+
+def times(records: Mapping[str, Record], *, title: str, ax: Axes | None = None) -> Axes:
+    """Draw the time of each way, beside what a byte model predicts where it was asked."""
+    found = list(records.values())
+    one = found[0]
+    setting = (
+        f"{one.world_size} ranks, links of {one.params['rate']}, S = {one.nbytes / 2**20:g} MiB"
+    )
+    return plots.ladder(found, title=title, note=setting, ax=ax)
 
 
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw a whole run: a panel for each setting that was measured."""
-    settings: dict[str, list[Record]] = {}
-    for record in records:
-        settings.setdefault(_setting(record), []).append(record)
-    heights = [1 + len(cases) for cases in settings.values()]
-    figure, panels = plots.new_figure(len(settings), 1, size=(8.5, 1 + 0.45 * sum(heights)))
-    panels[0].get_gridspec().set_height_ratios(heights)
-    for ax, (setting, cases) in zip(panels, settings.items(), strict=True):
-        times(cases, title=setting, ax=ax)
+    """Draw a whole run."""
+    found = {r.case: r for r in records if r.nbytes == max(one.nbytes for one in records)}
+    return times(found, title="Equal results, unequal bytes").get_figure(root=True)
+
+
+def sent(by_way: Mapping[str, np.ndarray], *, title: str, ax: Axes | None = None) -> Axes:
+    """Draw what each rank sends in each way, in units of S, with the figure written in.
+
+    `by_way` has the matrix of each way: row = sender, column = receiver.
+    """
+    ax = plots.new_axes(title, x="Rank that sends", ax=ax, size=(7.5, 1.4 + 0.5 * len(by_way)))
+    shares = np.array([np.sum(matrix, axis=1) for matrix in by_way.values()])
+    columns = [f"rank {rank}" for rank in range(shares.shape[1])]
+    plots.matrix(ax, shares, rows=list(by_way), columns=columns, value_format="{:.3g} S")
+    told = [
+        f"{way} {', '.join(f'{s:.3g}' for s in row)} S"
+        for way, row in zip(by_way, shares, strict=True)
+    ]
+    plots.describe(ax, f"{title}. Sent by rank 0, 1, ...: {'; '.join(told)}.")
+    return ax
+
+
+def ring(first: int | str, second: int | str, third: int | str) -> Figure:
+    """Draw three rounds of a ring of four ranks: in a round, rank r sends chunk r + this number.
+
+    A field names the ranks whose shares are in it; a share that is in twice makes it red, a sum
+    that is complete where it belongs green. Below, the bytes that each rank has sent.
+    """
+    played = model.play((first, second, third))
+    figure, panels = plots.new_figure(2, 2, size=(9.4, 6.2))
+    names = ["At the start", "After round 1", "After round 2", "After round 3"]
+    told = []
+    for ax, name, now in zip(panels, names, played, strict=True):
+        plots.new_axes(f"{name}: {now.sent:g} S sent by each", x="Chunk", y="Rank", ax=ax)
+        ax.grid(visible=False)
+        ax.set(xticks=range(4), yticks=range(4), xlim=(-0.5, 3.5), ylim=(3.5, -0.5))
+        for rank, row in enumerate(now.holds):
+            for chunk, counts in enumerate(row):
+                shares = "".join(str(r) * min(c, 2) for r, c in enumerate(counts))
+                twice = max(counts) > 1
+                done = rank == chunk and now.complete(rank)
+                face = _RED if twice else _DONE if done else _SOME
+                ax.add_patch(
+                    _square(chunk, rank, face, edge=plots.INK if rank == chunk else plots.FAINT)
+                )
+                text = f"{shares[:8]}{' ✘' if twice else ' ✔' if done else ''}"
+                ax.text(chunk, rank, text, ha="center", va="center", fontsize=8.5, color=plots.INK)
+        twice = sum(max(counts) > 1 for row in now.holds for counts in row)
+        complete = sum(map(now.complete, range(4)))
+        told.append(f"{name} {now.sent:g} S sent, {complete} of 4 complete, {twice} doubled")
+    plots.stamp(panels[-1], Tier.MODELLED, note="played, not run")
+    plots.describe(figure, f"A ring of four ranks. {'; '.join(told)}.")
     return figure
 
 
-def on_trial(
-    rates: Mapping[str, Sequence[tuple[Step, float]]], *, limit: Published, ax: Axes | None = None
-) -> Axes:
-    """Draw the bus bandwidths that a table's steps would have had under each hypothesis.
+OFFSETS = [0, -1, -2, -3, EVERYTHING]
+"""What one can send in a round of `ring`."""
 
-    `rates` has each step and its GB/s by hypothesis; `limit` is what the fastest link carried.
+
+def _square(x: float, y: float, face: str, *, edge: str):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, facecolor=face, edgecolor=edge)
+
+
+def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Axes:
+    """Draw what an all_reduce's busbw can be at most on a machine, and whether a claim fits.
+
+    Args:
+        claim: One of `model.CLAIMS`.
+        hosts: On how many hosts the claim's ranks are.
+        network: One of `NETWORKS`: cards per host, and whether the switch of a host adds.
+        ax: Where to draw.
     """
+    busbw, ranks = model.CLAIMS[claim]
+    cards, adds = NETWORKS[network]
+    machine = model.Court(ranks, hosts, cards, adds)
+    verdict = machine.verdict(busbw)
     ax = plots.new_axes(
-        "Twenty published steps, and what each hypothesis makes of them",
-        x="Bus bandwidth", xunit="GB/s", xscale="log", ax=ax, size=(9, 1.6 + 0.9 * len(rates)),
+        f"{busbw:.0f} GB/s of busbw: {verdict}", x="busbw of an all_reduce", xunit="GB/s", ax=ax,
+        size=(8.5, 2.9),
     )  # fmt: skip
-    ways = list(dict.fromkeys(step.way for found in rates.values() for step, _ in found))
-    for series, way in enumerate(ways):
+    bounds = {"the links of a GPU allow": machine.gpu}
+    bounds["the cards of a host allow"] = machine.host if hosts > 1 else 0.0
+    plots.bars(ax, list(bounds), list(bounds.values()), label="GB/s", value_format="{:.0f}")
+    if hosts == 1:
+        ax.texts[-1].set_text("not needed: one host")
+    ax.axvline(busbw, color=plots.INK, linewidth=1.8, linestyle="--")
+    ax.annotate("claimed", (busbw, 0.5), (4, 0), textcoords="offset points", fontsize=9)
+    ax.set_xlim(0, 1000)
+    plots.stamp(
+        ax, [Tier.PUBLISHED, Tier.MODELLED],
+        note=f"claim: {claim}; {ranks} GPUs on {hosts} hosts; NVLink {_LIMIT.value:g} GB/s one "
+        f"way ({_LIMIT.source}), cards {model.CARD:g} GB/s",
+    )  # fmt: skip
+    plots.describe(ax, f"{claim}, {hosts} hosts, {network}: {verdict}.")
+    return ax
+
+
+NETWORKS = {
+    "1 card a host": (1, False),
+    "4 cards a host": (4, False),
+    "8 cards a host": (8, False),
+    "8 cards, and the switch adds": (8, True),
+}
+"""Cards of each host, and whether the switch between its GPUs adds."""
+
+
+def on_trial(first: float, last: float, *, ax: Axes | None = None) -> Axes:
+    """Draw the busbw of the table's twenty steps, if the rows moved these shares of their labels.
+
+    `first` is for the first two rows, `last` for the last, in units of S.
+    """
+    rates = model.rates(first, last)
+    above, worst = model.judged(rates)
+    ax = plots.new_axes(
+        f"{above} of 20 above the fastest link; within a column they differ up to {worst:.3g} times",
+        x="busbw", xunit="GB/s", xscale="log", ax=ax, size=(9, 3.8),
+    )  # fmt: skip
+    for series, way in enumerate(model.ROWS):
         look = plots.style(series)
-        for place, found in enumerate(rates.values()):
-            values = [rate for step, rate in found if step.way == way]
-            height = place + 0.24 * (series - 1)
-            ax.plot(
-                values, [height] * len(values), look.marker, color=look.color, markersize=7,
-                markeredgecolor="white", label=way if place == 0 else None,
-            )  # fmt: skip
-    ax.axvline(limit.value, color=plots.INK, linewidth=1.6)
-    ax.annotate(
-        f"{limit.value:g} GB/s, the fastest\nGPU's links one way in 2023",
-        (limit.value, len(rates) - 0.5), (5, 4), textcoords="offset points", fontsize=8.5,
-        color=plots.INK, va="bottom",
+        points = [(rate, model.COLUMNS.index((s.algorithm, s.nbytes)))
+                  for s, rate in rates.items() if s.way == way]  # fmt: skip
+        x, y = zip(*points, strict=True)
+        ax.plot(x, np.array(y) + 0.2 * (series - 1), look.marker, color=look.color, markersize=8,
+                markeredgecolor="white", label=way)  # fmt: skip
+    ax.axvline(_LIMIT.value, color=plots.INK, linewidth=1.6)
+    ax.set_xlim(0.5, 20000)
+    ax.set_yticks(range(4), [f"{a}, {nbytes / 1e9:.0f} GB" for a, nbytes in model.COLUMNS])
+    ax.set_ylim(3.6, -0.6)
+    ax.legend(frameon=False, fontsize=9, loc="lower right")
+    plots.stamp_published(
+        ax, *(FIGURES[way] for way in model.ROWS), _LIMIT,
+        note=f"divided by a hypothesis: first rows {first:.3g} S, last row {last:.3g} S",
     )  # fmt: skip
-    ax.set_yticks(range(len(rates)), list(rates))
-    ax.set_ylim(len(rates) - 0.5, -0.5)
-    ax.legend(framealpha=0.85, edgecolor="none", fontsize=9, loc="upper left",
-              bbox_to_anchor=(0, -0.16), ncols=3)  # fmt: skip
-    plots.stamp_published(ax, *ROWS.values(), limit, note="divided by hypotheses of ours")
-    told = []
-    for name, found in rates.items():
-        values = [rate for _, rate in found]
-        above = sum(rate > limit.value for rate in values)
-        told.append(
-            f"{name}: {min(values):.0f} to {max(values):.0f} GB/s, {above} of {len(values)} above "
-            f"{limit.value:g}"
-        )
-    plots.describe(ax, f"Bus bandwidth of a published table's steps. {'; '.join(told)}.")
-    return ax
-
-
-def at_scale(
-    *,
-    nbytes: float,
-    alpha: float,
-    bandwidth: float,
-    ranks_per_host: int = 8,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the model's all_reduce times for 16 to 16384 ranks, flat and in two levels.
-
-    `alpha` is seconds per message between hosts, a tenth of it inside; `bandwidth`, bytes per
-    second of a rank's link between hosts, eight times that inside.
-    """
-    ranks = 2 ** np.arange(4, 15)
-    beta = 1 / bandwidth
-    ax = plots.new_axes(
-        "What the model says for large clusters",
-        x="Ranks", y="Time of one all_reduce", yunit="ms", xscale="log", yscale="log", ax=ax,
-    )  # fmt: skip
-    last = {}
-    for series, name in enumerate(_SHOWN):
-        cost = costs.ALL_REDUCES[name]
-        seconds = [cost(int(n)).seconds(nbytes, alpha=alpha, beta=beta) for n in ranks]
-        plots.model_line(ax, ranks, [t * 1e3 for t in seconds], label=name, series=series)
-        last[name] = seconds[-1]
-    # a link per rank: the host has as many
-    links = {"within": (alpha / 10, beta / 8), "across": (alpha, beta / ranks_per_host)}
-    links["ranks_per_host"] = ranks_per_host
-    hosts = [int(n) // ranks_per_host for n in ranks]
-    two_level = [costs.hierarchical_seconds(nbytes, hosts=count, **links) for count in hosts]
-    label = f"two levels, {ranks_per_host} per host"
-    plots.model_line(ax, ranks, [t * 1e3 for t in two_level], label=label, series=4)
-    last[label] = two_level[-1]
-    ax.legend(frameon=False, fontsize=8.5, loc="upper left", ncols=2)
-    low, high = ax.get_ylim()
-    ax.set_ylim(low, high * 6)  # room for the legend
-    note = f"alpha {alpha * 1e6:.3g} µs, {bandwidth / 1e9:.3g} GB/s per rank, S {nbytes:.3g} bytes"
-    plots.stamp(ax, Tier.MODELLED, note=note)
-    best = min(last, key=last.get)
     plots.describe(
-        ax,
-        f"{note}. At {ranks[-1]} ranks the fastest is {best}, {last[best] * 1e3:.3g} ms; "
-        + "; ".join(f"{name} {seconds * 1e3:.3g} ms" for name, seconds in last.items()),
-    )
+        ax, f"If the first rows moved {first:.3g} S and the last {last:.3g} S: {above} of 20 are "
+        f"above {_LIMIT.value:g} GB/s, and a column differs up to {worst:.3g} times.",
+    )  # fmt: skip
     return ax
-
-
-def _by(record: Record) -> int:
-    """Return the series of a case: ours apart from the library's."""
-    by_hand = record.case.startswith(("ring", "tree", "pipelined", "halving"))
-    return 2 if by_hand else 0
-
-
-def _setting(record: Record) -> str:
-    rate = record.params["rate"]
-    named = {"loopback": "loopback", "torchrun": "the network between torchrun's ranks"}
-    link, ranks = named.get(rate, f"links of {rate}"), f"{record.world_size} ranks"
-    if record.params["hosts"] < record.world_size:
-        ranks += f" on {record.params['hosts']} hosts"
-    return f"{ranks}, {link}, S = {record.nbytes / 2**20:g} MiB"

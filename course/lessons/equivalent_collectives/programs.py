@@ -1,13 +1,10 @@
-"""What the ranks of lesson 6 run: every variant of a sum, a gather and a spread, and its costs.
+"""What the ranks of lesson 6 run: ways to sum a tensor, the steps of two of them, and their costs.
 
-The library's own collectives stand in `course.comm.collectives`. Here are the two-step forms of
-all_reduce, the algorithms written by hand, and the programs that check, meter and time them. Equal
-results, equal S; what differs is what goes over the wires.
+A way takes a rank's tensor and leaves the sum of all ranks' tensors in it. Equal results, equal S;
+what differs is what goes over the wires.
 """
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,128 +13,96 @@ import torch.distributed as dist
 
 from course.comm import algorithms
 from course.comm.collectives import (
-    COLLECTIVES,
-    Buffers,
-    Collective,
-    Group,
     all_gather_single,
     my_device,
     pattern,
     reduce_scatter_single,
+    total,
 )
 from labkit.measure import timing, wire
 
-PIECES = 16
-"""Chunks of the pipelined broadcast; `course.comm.costs.best_chunks` gives about this for 2 to
-8 MiB on the fabrics of lesson 6."""
+Way = Callable[[torch.Tensor], Any]
 
 
-def reduce_then_broadcast(tensor: torch.Tensor, *, group: Group = None) -> None:
+def reduce_then_broadcast(x: torch.Tensor) -> None:
     """Sum on rank 0, then copy from there."""
-    dist.reduce(tensor, group_dst=0, group=group)
-    dist.broadcast(tensor, group_src=0, group=group)
+    dist.reduce(x, 0)
+    dist.broadcast(x, 0)
 
 
-def scatter_then_gather(tensor: torch.Tensor, *, group: Group = None) -> None:
+def scatter_then_gather(x: torch.Tensor) -> None:
     """Sum one part on each rank, then collect the parts; the length is a multiple of the ranks."""
-    part = tensor.new_empty(tensor.numel() // dist.get_world_size(group))
-    reduce_scatter_single(part, tensor, group=group)
-    all_gather_single(tensor, part, group=group)
+    part = x.new_empty(x.numel() // dist.get_world_size())
+    reduce_scatter_single(part, x)
+    all_gather_single(x, part)
 
 
-def scatter_then_gather_by_hand(tensor: torch.Tensor, *, group: Group = None) -> None:
+def ring_then_gather(x: torch.Tensor) -> None:
     """As `scatter_then_gather`, with a reduce_scatter that moves no more than it must."""
-    part = tensor.new_empty(tensor.numel() // dist.get_world_size(group))
-    algorithms.ring_reduce_scatter(part, tensor, group=group)
-    algorithms.ring_all_gather(tensor, part, group=group)
+    part = x.new_empty(x.numel() // dist.get_world_size())
+    algorithms.ring_reduce_scatter(part, x)
+    all_gather_single(x, part)
 
 
-def two_level_all_reduce(tensor: torch.Tensor, *, group: Group = None) -> None:
-    """Sum inside each of two hosts, then between them; each host has half of the ranks."""
-    within, across = _halves()
-    algorithms.hierarchical_all_reduce(tensor, within=within, across=across)
+def ring_reduce_scatter(x: torch.Tensor) -> None:
+    """A reduce_scatter that moves no more than it must."""
+    algorithms.ring_reduce_scatter(x.new_empty(x.numel() // dist.get_world_size()), x)
 
 
-@functools.cache  # making groups takes far longer than a small sum
-def _halves() -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
-    return algorithms.two_levels(dist.get_world_size() // 2)
+def reduce_scatter(x: torch.Tensor) -> None:
+    """The first step of `scatter_then_gather`."""
+    reduce_scatter_single(x.new_empty(x.numel() // dist.get_world_size()), x)
 
 
-def swap(buffers: Buffers, group: Group, *, receive_first: bool) -> None:
-    """Exchange S with a neighbour (0 with 1, 2 with 3, ...), posting one of the two calls first."""
-    partner = dist.get_rank(group) ^ 1
-    calls = [
-        (dist.isend, buffers.source, {"group_dst": partner}),
-        (dist.irecv, buffers.target, {"group_src": partner}),
-    ]
-    if receive_first:
-        calls.reverse()
-    for work in [call(tensor, group=group, **peer) for call, tensor, peer in calls]:
-        work.wait()
+def all_gather(x: torch.Tensor) -> None:
+    """The second step, of this rank's own part."""
+    all_gather_single(x, x.view(dist.get_world_size(), -1)[dist.get_rank()].clone())
 
 
-def _like(name: str, way: Callable[..., None], **options: Any) -> Collective:
-    """Return a collective that has another's data and expected values, and runs `way`."""
-    one_tensor = COLLECTIVES[name].in_place
-
-    def run(b: Buffers, group: Group) -> None:
-        way(*([b.target] if one_tensor else [b.target, b.source]), group=group, **options)
-
-    return replace(COLLECTIVES[name], run=run)
-
-
-THREE_WAYS: dict[str, Collective] = {
-    "all_reduce": COLLECTIVES["all_reduce"],
-    "reduce + broadcast": _like("all_reduce", reduce_then_broadcast),
-    "reduce_scatter + all_gather": _like("all_reduce", scatter_then_gather),
+WAYS: dict[str, Way] = {
+    "all_reduce": dist.all_reduce,
+    "reduce + broadcast": reduce_then_broadcast,
+    "reduce_scatter + all_gather": scatter_then_gather,
 }
-"""The puzzle's three, as gloo does them."""
-
-BY_HAND: dict[str, Collective] = {
-    "ring all_reduce": _like("all_reduce", algorithms.ring_all_reduce),
-    "ring reduce_scatter + all_gather": _like("all_reduce", scatter_then_gather_by_hand),
-    "tree all_reduce": _like("all_reduce", algorithms.tree_all_reduce),
-    "halving-doubling all_reduce": _like("all_reduce", algorithms.halving_doubling_all_reduce),
-    "two-level all_reduce": _like("all_reduce", two_level_all_reduce),
-    "ring reduce_scatter": _like("reduce_scatter", algorithms.ring_reduce_scatter),
-    "ring all_gather": _like("all_gather", algorithms.ring_all_gather),
-    "tree broadcast": _like("broadcast", algorithms.tree_broadcast),
-    "tree broadcast, all at once": _like("broadcast", algorithms.tree_broadcast, in_turn=False),
-    "pipelined broadcast": _like("broadcast", algorithms.pipelined_broadcast, chunks=PIECES),
+"""The puzzle's three."""
+STEPS: dict[str, Way] = {
+    "reduce": partial(dist.reduce, dst=0),
+    "broadcast": partial(dist.broadcast, src=0),
+    "reduce_scatter": reduce_scatter,
+    "all_gather": all_gather,
 }
-"""The algorithms of `course.comm.algorithms` that the lesson measures."""
-
-SWAPS: dict[str, Collective] = {
-    f"swap, {first} posted first": replace(
-        COLLECTIVES["send"],
-        run=partial(swap, receive_first=first == "receive"),
-        expected=lambda rank, n, numel: pattern(rank ^ 1, numel),
-    )
-    for first in ("send", "receive")
+"""What two of them are made of."""
+CONTROL: dict[str, Way] = {
+    "my ring": ring_reduce_scatter,
+    "my ring + all_gather": ring_then_gather,
+    "ring all_reduce": algorithms.ring_all_reduce,
 }
-"""Two ranks exchange tensors; an even number of ranks."""
-
-ALL: dict[str, Collective] = {**COLLECTIVES, **THREE_WAYS, **BY_HAND, **SWAPS}
-"""Every case by its name."""
+"""The ring, in two steps and in one."""
 
 
-def measure(cases: Sequence[str], nbytes: int, iters: int) -> dict[str, dict[str, Any]]:
-    """Check, meter and time each case; runs on every rank.
+def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[str, Any]]:
+    """Check, meter and time each way, in turn within each iteration; runs on every rank.
 
     Returns:
-        By case: `samples`, seconds per call, and `report`, the wire meter's.
+        By name: `right`, whether the sum is; `report`, the wire meter's; `samples`, seconds.
     """
     rank, n, numel = dist.get_rank(), dist.get_world_size(), nbytes // 4
-    results = {}
+    found = {}
     with my_device():
-        for name in cases:
-            case = ALL[name]
-            case.run(case.prepare(n, rank=rank, world_size=n), None)  # opens connections
-            buffers = case.prepare(numel, rank=rank, world_size=n)
-            with wire.meter() as m:
-                case.run(buffers, None)
-            case.check(buffers, numel=numel, rank=rank, world_size=n)
-            buffers.source.zero_()
-            samples = timing.time_calls(partial(case.run, buffers, None), warmup=0, iters=iters)
-            results[name] = {"samples": samples, "report": m.report}
-    return results
+        for name, way in ways.items():
+            way(pattern(rank, n))  # opens connections
+            x = pattern(rank, numel)
+            with wire.meter() as meter:
+                way(x)
+            right = torch.equal(x, total(n, numel))
+            found[name] = {"right": right, "report": meter.report, "samples": []}
+        x = torch.zeros(numel)
+        for _ in range(iters):
+            for name, way in ways.items():
+                found[name]["samples"] += timing.time_calls(partial(way, x), warmup=0, iters=1)
+    return found
+
+
+def ring_rule(rank: int, step: int, n: int) -> int:
+    """Return the chunk that a rank of a ring reduce_scatter passes on in a round."""
+    return (rank - 1 - step) % n

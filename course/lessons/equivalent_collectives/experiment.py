@@ -33,7 +33,7 @@ def compare(
     *,
     nbytes: int = NBYTES,
     place: Place = FOUR,
-    iters: int = 2,
+    iters: int = 3,
     say: runs.Say = print,
 ) -> dict[str, Record]:
     """Run ways to sum in turn on hosts with equal links; return a record of each, by its name.
@@ -50,11 +50,10 @@ def compare(
         found = []
         for name in ways:
             mine = [rank[name] for rank in ranks]
-            sent = counted([one["report"] for one in mine], NBYTES)
             values = {"right": all(one["right"] for one in mine)}
-            values["matrix"] = None if sent is None else sent.tolist()
+            values["matrix"] = _sent([one["report"] for one in mine], nbytes)
             samples = [one["samples"] for one in mine]
-            found.append(here.record(name, samples, experiment=NAME, nbytes=NBYTES, values=values))
+            found.append(here.record(name, samples, experiment=NAME, nbytes=nbytes, values=values))
         return found
 
     where = {"recording": RECORDING, "experiment": NAME, "cases": ways}

@@ -176,7 +176,7 @@ def on_trial(first: float, last: float, *, ax: Axes | None = None) -> Axes:
     rates = model.rates(first, last)
     above, worst = model.judged(rates)
     ax = plots.new_axes(
-        f"{above} of 20 above the fastest link; within a column they differ up to {worst:.3g} times",
+        f"{above} of 20 above the fastest link; in a column they differ up to {worst:.3g} times",
         x="busbw", xunit="GB/s", xscale="log", ax=ax, size=(9, 3.8),
     )  # fmt: skip
     for series, way in enumerate(model.ROWS):

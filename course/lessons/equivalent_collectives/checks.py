@@ -1,4 +1,4 @@
-"""Checks of lesson 6: collectives by hand, judged on values and on every cost; two verdicts.
+"""Checks of lesson 6: collectives by hand, judged on values and every cost; claims, traces.
 
 A function is tried on data that differ by rank and place, on world sizes and lengths that do not
 divide, on two dimensions and other dtypes, and on tensors so large that a race shows. How it was
@@ -19,6 +19,7 @@ from course.comm import costs
 from course.comm.rounds import rounds
 from course.trial import Case, Ran, Trial, sent_elements
 from labkit.measure.records import bus_factor
+from labkit.measure.tables import Table
 
 BIG = 2**18
 """Elements of a tensor whose messages do not fit into the kernel's buffers."""
@@ -28,8 +29,31 @@ PARS = {
     "6.1": "1.5 S sent per rank, 6 messages and 0.5 S of scratch on 4 ranks",
     "6.2": "chunks + n - 2 rounds, S per link, 2 pieces of scratch",
     "6.3": "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch",
-    "6.4": "every verdict right",
+    "6.4": "6 of 6 verdicts",
+    "6.5": "5 of 5 traces",
 }
+VERDICTS = ("possible", "needs a switch that adds", "impossible")
+CLAIMS = {
+    "a": ("all_reduce", 16 * 2**30, 8, 81.9e-3, 450e9),  # 8x H200, Ring
+    "b": ("all_reduce", 16 * 2**30, 8, 62.6e-3, 450e9),  # the same, the switch adds
+    "c": ("broadcast", 10**9, 16, 0.8e-3, 450e9),  # the puzzle's table as labelled
+    "d": ("all_gather", 16 * 2**30, 8, 30e-3, 450e9),  # above the wire, and nothing adds
+    "e": ("all_reduce", 16 * 2**30, 8, 41e-3, 450e9),  # S / t fits, (n+1)/n S / t does not
+    "f": ("broadcast", 10**9, 4, 1.0, 1e9),  # just possible
+}
+"""Claims to audit: collective, S, ranks, seconds, bytes per second of a rank's link one way."""
+TRACES = {
+    "A": ("whole tensors passed around", [{1: 3}, {2: 3}, {3: 3}, {0: 3}]),
+    "B": ("recursive doubling", [{1: 1, 2: 1}, {0: 1, 3: 1}, {3: 1, 0: 1}, {2: 1, 1: 1}]),
+    "C": ("ring reduce_scatter", [{1: 0.75}, {2: 0.75}, {3: 0.75}, {0: 0.75}]),
+    "D": ("tree broadcast", [{1: 1, 2: 1}, {3: 1}, {}, {}]),
+    "E": ("ring all_reduce", [{1: 1.5}, {2: 1.5}, {3: 1.5}, {0: 1.5}]),
+}
+"""What made each trace, and what each of 4 ranks sent to whom, in S; a test runs them."""
+WAYS = (
+    "ring all_reduce", "ring reduce_scatter", "recursive doubling", "whole tensors passed around",
+    "tree broadcast", "pipelined broadcast",
+)  # fmt: skip
 
 
 def _hint(case: Case) -> str:
@@ -54,11 +78,15 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
         cases += [Case(n, (length,)) for n in (2, 1, 3, 5, 7) for length in (60 * n, 60 * n + 1)]
         for case, runs in _tried(ring_all_reduce, cases, wrong=_wrong_ring):
             sent, messages = sent_elements(case, runs), max(len(run.messages) for run in runs)
+            peers = max(len({call.peer for call in run.messages}) for run in runs)
             _hold(
                 case, "sent by the busiest rank, elements", sent,
                 2 * (case.numel - case.numel // case.world_size),
-                "the values are right, but a ring sends 2(n-1)/n S; (n-1) S means that whole "
-                "tensors go around instead of chunks, 2(n-1) S on one rank that it serves all",
+                "the values are right, but a rank sends to several others; in a ring it sends to "
+                "its right neighbour only, one chunk in a round"
+                if peers > 1
+                else "the values are right, but a ring sends 2(n-1)/n S: here whole tensors go "
+                "around instead of chunks, or chunks of very unequal length",
             )  # fmt: skip
             _hold(
                 case, "messages sent by the busiest rank", messages, 2 * (case.world_size - 1),
@@ -136,44 +164,73 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
         verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[6]} on 6"
 
 
-def check_audit(audit: Callable[..., tuple[float, str]]) -> None:
-    """Judge exercise 6.4: `audit(collective, nbytes, n, seconds, link)` -> (busbw, verdict)."""
-    with checking.exercise("6.4", par=PARS["6.4"]) as verdict:
-        claims = _claims()
-        for collective, nbytes, n, seconds, link in claims:
-            claim = (
-                f"{collective} of {nbytes / 1e9:.4g} GB on {n} ranks in {seconds * 1e3:.4g} ms, "
-                f"link {link / 1e9:.4g} GB/s"
-            )
-            what = f"{claim}: a pair (busbw, verdict)"
-            given = checking.ask(audit, collective, nbytes, n, seconds, link)
-            found = checking.answer(given, tuple, what=what)
-            if len(found) != 2:
-                raise CheckFailed(what, repr(found), f"a tuple of {len(found)}, not of two")
-            expected, told = _audit(collective, nbytes, n, seconds, link)
-            algbw, bits = nbytes / seconds, expected * 8
-            meaning = checking.diagnose(
-                found[0],
-                {
-                    "that is algbw, S / t: the factor is missing": algbw,
-                    "bits per second: a link of 450 GB/s carries bytes": bits,
-                    "GB/s: the statement asks for bytes per second": expected / 1e9,
-                    "the factor of all_reduce is 2(n-1)/n: two turns of the ring": expected / 2,
-                    "the factor of one turn is (n-1)/n": expected * 2,
-                    "n ranks, not n - 1: the factor 2 is reached by no finite ring": algbw * 2,
-                },
-                otherwise="busbw = S / t x factor: 2(n-1)/n for all_reduce, (n-1)/n for "
-                "reduce_scatter and all_gather, 1 for broadcast and reduce",
-            )
-            checking.close_to(
-                found[0], expected, within=0.001, what=f"busbw of {claim}", unit="bytes/s",
-                meaning=meaning,
-            )  # fmt: skip
-            if found[1] != told:
-                raise CheckFailed(
-                    f"{claim}: {told!r}", repr(found[1]), _why_not_judged(found[1], told)
-                )
-        verdict.reached = f"{len(claims)} of {len(claims)} verdicts"
+def claims() -> Table:
+    """Lay out what exercise 6.4 asks to judge."""
+    rows = [
+        [letter, name, nbytes / 1e9, n, seconds * 1e3, link / 1e9]
+        for letter, (name, nbytes, n, seconds, link) in CLAIMS.items()
+    ]
+    return Table(["", "collective", "S (GB)", "ranks", "ms", "link of each rank (GB/s)"], rows)
+
+
+def check_audit(verdicts: dict[str, str]) -> None:
+    """Judge exercise 6.4: one of `VERDICTS` for each of `CLAIMS`."""
+    _matched("6.4", verdicts, {key: _verdict(*claim) for key, claim in CLAIMS.items()}, VERDICTS)
+
+
+def traces() -> Table:
+    """Lay out what exercise 6.5 asks to name."""
+    rows = [
+        [letter, *(", ".join(f"{s:g} S to {dst}" for dst, s in row.items()) or "-" for row in sent)]
+        for letter, (_, sent) in TRACES.items()
+    ]
+    return Table(["", *(f"rank {rank} sends" for rank in range(4))], rows)
+
+
+def check_traces(names: dict[str, str]) -> None:
+    """Judge exercise 6.5: one of `WAYS` for each of `TRACES`."""
+    _matched("6.5", names, {letter: name for letter, (name, _) in TRACES.items()}, WAYS)
+
+
+def _matched(number: str, got: dict[str, str], right: dict[str, str], options: tuple) -> None:
+    """Judge answers to several short questions; say what refutes a wrong one, not what is right."""
+    with checking.exercise(number, par=PARS[number]) as verdict:
+        checking.answer(got, dict, what="an answer for each letter")
+        for letter, wanted in right.items():
+            said = got.get(letter)
+            if said not in options:
+                raise CheckFailed(f"{letter}: one of {', '.join(options)}", repr(said), "no option")
+            if said != wanted:
+                raise CheckFailed(f"{letter}: another answer", repr(said), _refuted(letter, said))
+        verdict.reached = f"{len(right)} of {len(right)}"
+
+
+def _refuted(letter: str, said: str) -> str:
+    """Say by which figure or trait an answer falls."""
+    traits = {
+        "ring all_reduce": "each rank sends 2(n-1)/n S, to one neighbour",
+        "ring reduce_scatter": "each rank sends (n-1)/n S, to one neighbour",
+        "recursive doubling": "each rank swaps S with log2(n) partners",
+        "whole tensors passed around": "each rank sends (n-1) S, to one neighbour",
+        "tree broadcast": "somebody sends S twice, and somebody nothing",
+        "pipelined broadcast": "each rank of a chain but the last sends S, once",
+    }
+    if letter in TRACES:
+        return f"{said}: {traits[said]}. Look at who sends how much, and to how many"
+    name, nbytes, n, seconds, link = CLAIMS[letter]
+    if said == VERDICTS[1]:
+        return "only an all_reduce whose busbw is above the link, and (n+1)/n S / t is not"
+    busbw = nbytes / seconds * bus_factor(name, n)
+    return (
+        f"busbw is {busbw / 1e9:.4g} GB/s, the link {link / 1e9:.4g}: which is larger, what helps"
+    )
+
+
+def _verdict(collective: str, nbytes: int, n: int, seconds: float, link: float) -> str:
+    if nbytes / seconds * bus_factor(collective, n) <= link:
+        return VERDICTS[0]
+    helped = collective == "all_reduce" and nbytes / seconds * (n + 1) / n <= link
+    return VERDICTS[1 if helped else 2]
 
 
 def _tried(
@@ -196,6 +253,8 @@ def _rounds(runs: Sequence[Ran]) -> int:
 
 
 def _hold(case: Case, what: str, got: float, par: float, meaning: str) -> None:
+    if len(case.shape) != 1:
+        meaning = f"{meaning}; or {_hint(case)}"
     checking.at_most(got, par, what=f"{case}: {what}", unit="", meaning=meaning)
 
 
@@ -228,11 +287,14 @@ def _wrong_sum(got: torch.Tensor, case: Case, rank: int) -> str:
     """Name the mistake behind a wrong sum, from which ranks' data are in it."""
     data = [case.data(r) for r in range(case.world_size)]
     wrong = got != sum(data)
+    if case.dtype.itemsize == 8 and ((got - sum(data)).abs() < 2**20).all():
+        return "nearly right: the numbers went through float32, which has 24 bits; keep the dtype"
     if (got == data[rank])[wrong].all():
         where = "all dimensions count: a flat view has them all, tensor.view(-1)"
         return (
             f"{int(wrong.sum())} elements are still this rank's own numbers: nothing was added to "
-            f"them; {where if len(case.shape) > 1 else 'which message should have brought it?'}"
+            "them in place (tensor = tensor + x makes a new tensor; tensor += x adds); "
+            f"{where if len(case.shape) > 1 else 'or which message should have brought it?'}"
         )
     if torch.stack([got == part for part in data]).any(0)[wrong].all():
         return (
@@ -289,46 +351,4 @@ def _wrong_copy(got: torch.Tensor, case: Case, rank: int) -> str:
     return (
         "pieces are not where they belong: they arrive in the order in which they were sent, and "
         "each is received into its own place of the tensor"
-    )
-
-
-def _claims() -> list[tuple[str, int, int, float, float]]:
-    """Return claims to audit: (collective, S, n, seconds, link in bytes per second one way)."""
-    gib, gb = 2**30, 10**9
-    return [
-        ("all_reduce", 16 * gib, 8, 62.6e-3, 450e9),  # 8x H200, the switch adds: true
-        ("all_reduce", 16 * gib, 8, 81.9e-3, 450e9),  # the same, Ring
-        ("all_gather", 16 * gib, 8, 41.6e-3, 450e9),
-        ("reduce_scatter", 16 * gib, 8, 41.4e-3, 450e9),
-        ("all_reduce", gb, 16, 2.2e-3, 450e9),  # the puzzle's table as labelled
-        ("broadcast", gb, 16, 0.8e-3, 450e9),
-        ("reduce", gb, 16, 2.4e-3, 450e9),
-        ("all_gather", 16 * gib, 8, 30e-3, 450e9),  # above the wire, and nothing adds
-        ("all_reduce", 16 * gib, 8, 41e-3, 450e9),  # S / t fits the wire, (n+1)/n S / t does not
-        ("all_reduce", 10**8, 2, 1.0e-3, 90e9),  # n = 2: a switch has nothing to save
-        ("all_reduce", 10**8, 2, 1.0e-3, 110e9),
-        ("broadcast", gb, 4, 1.0, 1e9),  # just possible
-        ("all_reduce", gb, 4, 1.0, 1.5e9),
-        ("all_reduce", gb, 4, 1.0, 1.25e9),  # just possible for a switch
-        ("reduce", gb, 4, 1.0, 0.9e9),
-    ]
-
-
-def _audit(collective: str, nbytes: int, n: int, seconds: float, link: float) -> tuple[float, str]:
-    busbw = nbytes / seconds * bus_factor(collective, n)
-    if busbw <= link:
-        return busbw, "possible"
-    if collective == "all_reduce" and nbytes / seconds * (n + 1) / n <= link:
-        return busbw, "needs a switch that adds"
-    return busbw, "impossible"
-
-
-def _why_not_judged(got: str, told: str) -> str:
-    if told == "possible":
-        return "busbw is not above the link (equal will do): nothing speaks against the claim"
-    if told == "impossible" and got == "needs a switch that adds":
-        return "with a switch that adds, (n+1)/n S still cross each link; not S alone"
-    return (
-        "a switch that adds lets an all_reduce send (n+1)/n S per link instead of 2(n-1)/n S, so "
-        "busbw may exceed the link"
     )

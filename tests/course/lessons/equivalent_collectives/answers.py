@@ -169,11 +169,13 @@ def one_share_too_many(tensor):
 # 6.2, the chain
 
 
-def chain(tensor, src, chunks, *, first=None, pieces=None, order=1, send=isend, keep=True):
+def chain(
+    tensor, src, chunks, *, first=None, pieces=None, order=1, send=isend, keep=True, whole=None
+):
     """A pipelined broadcast, with one thing wrong or in another style."""
     rank, n, right, left = around()
     place, sending = (rank - (src if first is None else first)) % n, []
-    split = tensor.view(-1).tensor_split(chunks if pieces is None else pieces)
+    split = (whole or torch.flatten)(tensor).tensor_split(chunks if pieces is None else pieces)
     for piece in split[::order] if place else split:
         if place > 0:
             dist.recv(piece, left)
@@ -444,45 +446,35 @@ def with_many_copies(tensor):
     del kept
 
 
-# 6.4, the audit
+def out_of_place(tensor):
+    """Adds into a new tensor, which nobody sees."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    received = torch.empty_like(tensor)
+    for k in range(int(math.log2(n))):
+        exchange(tensor, received, dst=rank ^ 2**k, src=rank ^ 2**k)
+        tensor = tensor + received
 
 
-def auditor(
-    collective, nbytes, n, seconds, link, *, two=2, switch=lambda n: (n + 1) / n, strict=False,
-one=lambda n: (n - 1) / n, reduce=lambda n: 1, scale=1, unit=1,
-):  # fmt: skip
-    factor = {"all_reduce": two * (n - 1) / n, "broadcast": 1, "reduce": reduce(n)}
-    busbw = nbytes * factor.get(collective, one(n)) / seconds * scale
-    if busbw < link or (busbw == link and not strict):
-        return busbw * unit, "possible"
-    if switch and collective == "all_reduce" and nbytes / seconds * switch(n) <= link:
-        return busbw * unit, "needs a switch that adds"
-    return busbw * unit, "impossible"
+def by_exchange(tensor):
+    """Every rank sends to every other one: no ring, and (n-1) S."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    mine, received = tensor.clone(), torch.empty_like(tensor)
+    for k in range(1, n):
+        exchange(mine, received, dst=(rank + k) % n, src=(rank - k) % n)
+        tensor += received
 
 
-def auditor_by_time(collective, nbytes, n, seconds, link):
-    """Compares times instead of rates."""
-    moved = {"all_reduce": 2 - 2 / n, "reduce": 1, "broadcast": 1}.get(collective, 1 - 1 / n)
-    busbw = moved * nbytes / seconds
-    if moved * nbytes <= link * seconds:
-        verdict = "possible"
-    elif collective == "all_reduce" and (1 + 1 / n) * nbytes <= link * seconds:
-        verdict = "needs a switch that adds"
-    else:
-        verdict = "impossible"
-    return (busbw, verdict)
+def in_float32(tensor, swap):
+    """Adds in float32, whatever the type."""
+    kept = tensor.dtype
+    narrow = tensor.float()
+    swap(narrow)
+    tensor.copy_(narrow.to(kept))
 
 
-def auditor_matching(collective, nbytes, n, seconds, link):
-    match collective:
-        case "all_reduce":
-            factor = 2 * (n - 1) / n
-        case "broadcast" | "reduce":
-            factor = 1.0
-        case _:
-            factor = (n - 1) / n
-    algbw = nbytes / seconds
-    verdicts = {algbw * factor <= link: "possible"}
-    if collective == "all_reduce":
-        verdicts.setdefault(algbw * (n + 1) / n <= link, "needs a switch that adds")
-    return algbw * factor, verdicts.get(True, "impossible")
+def unflattened_ring(tensor):
+    ring(tensor, cut=lambda flat, n: tensor.tensor_split(n))
+
+
+def unflattened_chain(tensor, src, chunks):
+    chain(tensor, src, chunks, whole=lambda tensor: tensor)

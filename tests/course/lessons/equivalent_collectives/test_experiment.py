@@ -1,140 +1,182 @@
-import sys
+"""The ways to sum, on real ranks: right, counted, timed; and the lesson's own cells."""
 
 import numpy as np
 import pytest
+import torch.distributed as dist
 
-from course.lessons.equivalent_collectives import (
-    experiment,
-    pictures,
-    programs,
-    published,
-)
-from course.lessons.equivalent_collectives.experiment import Setting
-from course.runs import by_case
-from labkit.fabric.fabric import FabricUnavailable
-from labkit.measure import wire
+from course.comm import algorithms
+from course.comm.collectives import pattern
+from course.lessons.equivalent_collectives import checks, experiment, pictures, programs
+from course.place import Place
+from labkit import launch
+from labkit.fabric.errors import FabricUnavailable
+from labkit.measure import records, wire
 from labkit.measure.records import Tier
-from labkit.ranks import machine
 from labkit.show import plots
-from tests.course.comm import algorithm_bytes
+from tests.course.lessons.cells import Cells
+from tests.course.lessons.equivalent_collectives import answers
 
-LOCAL = 4 * 2 * 4096 * 4  # bytes that divide by 2 x 4096 x 4 ranks
-HERE = Setting(nbytes=LOCAL, rate=None)
+ALL = programs.WAYS | programs.STEPS | programs.CONTROL
+SMALL = 4 * 2 * 4096 * 4  # bytes that divide by 2 x 4096 x 4 ranks
+LOCAL = Place(hosts=1, ranks_per_host=4)
+CELLS = Cells("06_equivalent_collectives")
 
 counted = pytest.mark.skipif(wire.unavailable() is not None, reason="no wire meter here")
 
 
 @pytest.fixture(scope="module")
 def local():
-    return experiment.compare(experiment.CASES, HERE, iters=1)
+    return experiment.compare(ALL, nbytes=SMALL, place=LOCAL, iters=2)
 
 
 @counted
 def test_bytes_are_those_of_the_algorithms(local):
-    sent = {name: record.values["sent"] for name, record in by_case(local).items()}
-    assert sent["all_reduce"] == sent["reduce_scatter"] == [1.5] * 4
+    sent = {name: np.sum(r.values["matrix"], axis=1).tolist() for name, r in local.items()}
+    assert sent["all_reduce"] == sent["reduce_scatter"] == sent["ring all_reduce"] == [1.5] * 4
     assert sent["reduce_scatter + all_gather"] == [2.25] * 4
-    assert sent["ring all_reduce"] == sent["ring reduce_scatter + all_gather"] == [1.5] * 4
-    assert sent["ring reduce_scatter"] == sent["ring all_gather"] == [0.75] * 4
+    assert sent["my ring + all_gather"] == [1.5] * 4
+    assert sent["my ring"] == sent["all_gather"] == [0.75] * 4
     assert sent["broadcast"] == [2, 1, 0, 0]
-    assert sent["pipelined broadcast"] == [1, 1, 1, 0]
-
-
-def test_two_levels_use_the_hosts_links_less():
-    setting = Setting(hosts=2, ranks_per_host=2, nbytes=LOCAL)
-    try:
-        flat, two = experiment.compare(experiment.TWO_LEVELS, setting, iters=1)
-    except FabricUnavailable as reason:
-        pytest.skip(str(reason))
-    assert (flat.world_size, flat.params["hosts"]) == (4, 2)
-    assert setting.has(flat)
-    assert not experiment.FOUR.has(flat)
-    assert flat.predicted == two.predicted  # for ranks with a link each: no law of nature
-    if not wire.unavailable():
-        between = np.array(two.values["matrix"])[:2, 2:].sum()
-        assert between == 1  # S from host to host, both ranks together; the flat ring 1.5
-        assert np.array(flat.values["matrix"])[:2, 2:].sum() == 1.5
-    assert "4 ranks on 2 hosts" in plots.alt_text.text_of(pictures.draw([flat, two]))
 
 
 def test_every_record_says_what_it_is(local):
-    table = experiment.table(local)
-    columns, rows = table.columns, table.rows
-    assert [row[0] for row in rows] == list(experiment.CASES)
-    assert all(len(row) == len(columns) for row in rows)
-    assert {record.tier for record in local} == {Tier.MEASURED}
-    assert all(record.busbw > 0 for record in local)
-    assert all(record.others is not None for record in local) or sys.platform != "linux"
+    sums = {name for name, record in local.items() if record.values["right"]}
+    assert sums == {*programs.WAYS, "my ring + all_gather", "ring all_reduce"}
+    assert {record.tier for record in local.values()} == {Tier.MEASURED}
+    table = experiment.table(list(local.values()))
+    assert [row[0] for row in table.rows] == list(ALL)
+    assert "all_reduce" in plots.alt_text.text_of(pictures.draw(list(local.values())))
 
 
-def test_least_bytes():
-    assert experiment.least("reduce_scatter + all_gather", 4) == 1.5
-    assert experiment.least("ring reduce_scatter", 4) == 0.75
-    assert experiment.least("tree broadcast", 8) == 1
+def test_without_links_the_recorded_run_is_shown(monkeypatch, capsys):
+    monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
+    for nbytes, ways in ((experiment.NBYTES, ALL), (experiment.NBYTES // 4, programs.WAYS)):
+        found = experiment.compare(ways, nbytes=nbytes)
+        assert list(found) == list(ways)
+        assert {record.tier for record in found.values()} == {Tier.RECORDED}
+    assert "Shown instead" in capsys.readouterr().out
+    with pytest.raises(LookupError, match="nobody recorded"):
+        experiment.compare({"all_reduce": dist.all_reduce, "other": print})
+
+
+def test_where_nobody_counts_it_is_what_another_machine_counted(capsys, monkeypatch):
+    monkeypatch.setattr(experiment, "_sent", lambda reports, nbytes: None)
+    assert experiment.counted([], 4, "my ring").sum(axis=1).tolist() == [0.75] * 4
+    assert "RECORDED" in capsys.readouterr().out
+
+
+def test_a_learners_rule_runs_when_there_is_one(capsys):
+    def wrong(rank, step, n):
+        return rank + 7
+
+    assert experiment.rule(wrong) is wrong
+    assert experiment.rule(lambda rank, step, n: ...) is programs.ring_rule
+    assert "our rule runs" in capsys.readouterr().out
+
+
+@counted
+def test_traces_are_those_of_real_runs():
+    ways = {
+        "A": answers.whole_tensor_ring,
+        "B": algorithms.recursive_doubling_all_reduce,
+        "C": programs.ring_reduce_scatter,
+        "D": programs.STEPS["broadcast"],
+        "E": algorithms.ring_all_reduce,
+    }
+
+    def metered():
+        reports = {}
+        for letter, way in ways.items():
+            way(pattern(dist.get_rank(), 4))  # opens connections
+            with wire.meter() as meter:
+                way(pattern(dist.get_rank(), 2**16))
+            reports[letter] = meter.report
+        return reports
+
+    ranks = launch(metered, world_size=4)
+    for letter, (_, rows) in checks.TRACES.items():
+        sent = wire.payload([rank[letter] for rank in ranks]) / 2**18
+        assert [{dst: s for dst, s in enumerate(row) if s} for row in sent] == rows
 
 
 @pytest.mark.timed
 def test_two_steps_cost_what_one_costs_unless_the_library_sends_more():
-    cases = ("all_reduce", "reduce_scatter + all_gather", "ring reduce_scatter + all_gather")
+    ways = {name: ALL[name] for name in ("all_reduce", "reduce_scatter + all_gather")}
+    ways["my ring + all_gather"] = ALL["my ring + all_gather"]
     for _ in range(3):  # a busy machine can only make a run slower
-        try:
-            found = experiment.compare(cases, experiment.FOUR)
-        except FabricUnavailable as reason:
-            pytest.skip(str(reason))
-        one, gloos, ours = (min(record.seconds) for record in found)
+        found = experiment.compare(ways)
+        if next(iter(found.values())).tier is Tier.RECORDED:
+            pytest.skip("no links can be made here")
+        one, gloos, ours = experiment.fastest(found).values()
         if abs(ours / one - 1) < 0.1 and 1.35 < gloos / one < 1.65:
             return
     pytest.fail(f"two steps / one: gloo's {gloos / one:.2f}, ours {ours / one:.2f}")
 
 
-@pytest.mark.parametrize(
-    "cases, setting",
-    [
-        ((*experiment.CASES, *programs.SWAPS), experiment.FOUR),
-        (("all_reduce", "ring reduce_scatter + all_gather"), experiment.EIGHT),
-        (experiment.BROADCASTS, experiment.EIGHT_FASTER),
-    ],
-)
-def test_without_a_fabric_the_recorded_run_is_shown(cases, setting, monkeypatch, capsys):
+@pytest.fixture
+def recorded():
+    """What the lesson's earlier cells left, on the machine of the recording."""
+    found = records.load(experiment.RECORDING, recorded=True)
+    whole = {r.case: r for r in found if r.nbytes == experiment.NBYTES}
+    sent = {name: np.array(record.values["matrix"]) for name, record in whole.items()}
+    return {"runs": whole, "sent": sent}
+
+
+def slower(found, name, factor):
+    """Return records in which one way took longer."""
+    samples = [[t * factor for t in row] for row in found[name].samples]
+    return found | {name: records.dataclasses.replace(found[name], samples=samples)}
+
+
+def test_the_verdict_can_fail(recorded):
+    runs, sent = recorded["runs"], recorded["sent"]
+    CELLS.hold(
+        "verdict",
+        true={**recorded, **LEDGER},
+        false={"runs": slower(runs, "reduce_scatter + all_gather", 0.7), "sent": sent, **LEDGER},
+        said="about half more",
+    )
+    halved = sent | {"reduce_scatter": sent["reduce_scatter"] / 2}
+    CELLS.hold(
+        "verdict", true={**recorded, **LEDGER}, false={"runs": runs, "sent": halved, **LEDGER},
+        said="sends a whole all_reduce",
+    )  # fmt: skip
+
+
+def test_the_control_can_fail(recorded, monkeypatch):
+    runs = recorded["runs"]
+    names = {"my_reduce_scatter": None, "scatter_then_gather": None, **LEDGER}
+
+    def ran(found):
+        monkeypatch.setattr(experiment, "compare", lambda ways: {n: found[n] for n in ways})
+        CELLS.run("control-run", **names)
+
+    ran(runs)
+    with pytest.raises(AssertionError, match="tie with one"):
+        ran(slower(runs, "my ring + all_gather", 1.5))
+
+
+LEDGER = {"gate": lambda key: None, "reconcile": lambda *args, **options: None}
+
+
+def test_every_claiming_cell_is_tried():
+    assert CELLS.untried(__file__) == []
+
+
+def test_the_tables_deeper_claims_hold():
+    deeper = Cells("deeper/06_the_table_on_trial", **LEDGER)
+    names = deeper.run("pipelining-table", "two-table")
+    deeper.run("factor-run", "factor-verdict", **names)
+    deeper.run("family-claim")
+    with pytest.raises(AssertionError, match="kept out agree"):
+        deeper.run("factor-verdict", fitted=30.0, found={("Ring", 2e9): 16.0})
+
+
+def test_on_loopback_gloo_carries_it_beside_gpus_too(local):
+    assert {record.provenance.backend for record in local.values()} == {"gloo"}
+
+
+def test_links_that_cannot_be_made_say_so(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
-    found = experiment.compare_or_recorded(cases, setting)
-    assert [record.case for record in found] == list(cases)
-    assert {record.tier for record in found} == {Tier.RECORDED}
-    assert "No fabric can be made here" in capsys.readouterr().out
-    with pytest.raises(LookupError, match="has nothing of"):
-        experiment.compare_or_recorded(("broadcast",), Setting(nbytes=77))
-    with pytest.raises(LookupError, match=r"has nothing of Setting\(hosts=8"):
-        experiment.compare_or_recorded(("swap, send posted first",), experiment.EIGHT)
-
-
-def test_what_was_counted_elsewhere_is_the_algorithms():
-    matrix = np.array(experiment.recorded_matrix("reduce_scatter"))
-    assert (matrix.sum(axis=1) == 1.5).all()
-    ours = np.array(experiment.recorded_matrix("ring reduce_scatter"))
-    assert (ours == algorithm_bytes.ring_reduce_scatter(4, 4) / 4).all()
-
-
-def test_pictures_have_words(local):
-    figure = pictures.draw(local)
-    text = plots.alt_text.text_of(figure)
-    assert "4 ranks, loopback" in text
-    assert "all_reduce" in text
-    step = published.steps()[0]
-    ax = pictures.on_trial({"as labelled": [(step, 852.0), (step, 20.0)]}, limit=published.NVLINK)
-    assert "as labelled: 20 to 852 GB/s, 1 of 2 above 450" in plots.alt_text.text_of(ax)
-
-
-def test_at_scale_for_every_setting_of_the_sliders():
-    for nbytes, alpha, bandwidth, ranks_per_host in ((1e4, 1e-6, 1e9, 2), (1e11, 1e-3, 4e11, 16)):
-        ax = pictures.at_scale(
-            nbytes=nbytes, alpha=alpha, bandwidth=bandwidth, ranks_per_host=ranks_per_host
-        )
-        assert "At 16384 ranks the fastest is" in plots.alt_text.text_of(ax)
-
-
-def test_on_a_machine_with_gpus_loopback_is_gloos_all_the_same(monkeypatch):
-    monkeypatch.setattr(machine, "gpu_count", lambda: 8)
-    monkeypatch.setattr(machine, "_gpu_names", lambda: ())
-    (record,) = experiment.compare(["all_reduce"], HERE, iters=1)
-    assert record.provenance.backend == "gloo"
-    assert record.values["sent"] is not None or sys.platform != "linux"
+    with pytest.raises(FabricUnavailable), experiment.FOUR.up():
+        pass

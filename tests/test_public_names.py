@@ -17,7 +17,6 @@ PAGE = (ROOT / "docs" / "labkit.md").read_text()
 INSTRUMENTS = {
     "course.lessons.casebook.final.late_rank",  # typed by the learner
     "labkit.ranks.errors.RankTraceback",  # at the end of an exception's chain
-    "course.comm.algorithms.tree_reduce",  # half of an all_reduce, beside tree_broadcast
     *(f"course.ledger.{name}" for name in ("choose", "gate", "mark", "warmup")),
     "labkit.show.alt_text.tables_of",  # what a picture tells who cannot see it
     "labkit.show.alt_text.text_of",

@@ -18,7 +18,7 @@ all-reduce algorithms for clusters of workstations", JPDC 69 (2009) [PY].
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,22 +136,10 @@ def tree_broadcast(n: int) -> Cost:
     return Cost(rounds=depth, wire=depth)
 
 
-def tree_all_reduce(n: int) -> Cost:
-    """Up the tree, with an addition in each round [TRG, section 4.4], then down."""
-    depth = math.ceil(math.log2(n))
-    return Cost(rounds=depth, wire=depth, reduced=depth) + tree_broadcast(n)
-
-
 def recursive_doubling_all_reduce(n: int) -> Cost:
     """Whole tensors, exchanged pairwise in log2(n) rounds [TRG, section 4.5]."""
     depth = math.floor(math.log2(n))
     return Cost(rounds=depth, wire=depth, reduced=depth) + _fold(n)
-
-
-def halving_doubling_all_reduce(n: int) -> Cost:
-    """Rabenseifner's algorithm [TRG, section 4.5]: the ring's bytes in 2 log2(n) rounds."""
-    p = 2 ** math.floor(math.log2(n))
-    return Cost(rounds=2 * math.log2(p), wire=2 * (p - 1) / p, reduced=(p - 1) / p) + _fold(n)
 
 
 def pipelined_broadcast(n: int, *, chunks: int) -> Cost:
@@ -168,39 +156,6 @@ def best_chunks(nbytes: float, n: int, *, alpha: float, beta: float) -> int:
     return max(1, round(math.sqrt((n - 2) * nbytes * beta / alpha))) if n > 2 else 1
 
 
-def hierarchical_seconds(
-    nbytes: float,
-    *,
-    hosts: int,
-    ranks_per_host: int,
-    within: tuple[float, float],
-    across: tuple[float, float],
-) -> float:
-    """Return the time of reduce_scatter within hosts, all_reduce across, all_gather within.
-
-    Across hosts the ranks of one host work at once and share its link: together they send what one
-    ring over the hosts would, 2(hosts-1)/hosts S.
-
-    Args:
-        nbytes: S, bytes.
-        hosts: number of hosts.
-        ranks_per_host: ranks on each.
-        within: (alpha, beta) between ranks of a host, each rank with a link of its own.
-        across: (alpha, beta) between hosts, one link per host.
-    """
-    inside = ring_all_reduce(ranks_per_host).seconds(nbytes, alpha=within[0], beta=within[1])
-    return inside + ring_all_reduce(hosts).seconds(nbytes, alpha=across[0], beta=across[1])
-
-
 def _fold(n: int) -> Cost:
     """What a world size that is no power of two costs more: S to a partner, and S back."""
     return Cost(rounds=2, wire=2, reduced=1) if n & (n - 1) else Cost(rounds=0, wire=0)
-
-
-ALL_REDUCES: dict[str, Callable[[int], Cost]] = {
-    "ring": ring_all_reduce,
-    "tree": tree_all_reduce,
-    "doubling": recursive_doubling_all_reduce,
-    "halving-doubling": halving_doubling_all_reduce,
-}
-"""The flat all_reduce algorithms by their short names."""

@@ -12,11 +12,6 @@ def shares(numel: int, n: int) -> np.ndarray:
     return numel // n + (np.arange(n) < numel % n)
 
 
-def all_reduce_by_exchange(n: int, numel: int) -> np.ndarray:
-    """S from each to each."""
-    return numel * (1 - np.eye(n, dtype=np.int64))
-
-
 def ring_reduce_scatter(n: int, numel: int) -> np.ndarray:
     """Each rank sends every chunk but its own to its right-hand neighbour."""
     return _to_neighbour(numel - shares(numel, n), n)
@@ -32,52 +27,11 @@ def ring_all_reduce(n: int, numel: int) -> np.ndarray:
     return ring_reduce_scatter(n, numel) + ring_all_gather(n, numel)
 
 
-def tree_broadcast(n: int, numel: int, *, src: int = 0) -> np.ndarray:
-    """S along each edge of the binomial tree: the parent is the place without its lowest bit."""
-    sent = np.zeros((n, n), dtype=np.int64)
-    for place in range(1, n):
-        parent = place & (place - 1)
-        sent[(parent + src) % n, (place + src) % n] = numel
-    return sent
-
-
-def tree_reduce(n: int, numel: int, *, dst: int = 0) -> np.ndarray:
-    """The broadcast's edges, the other way."""
-    return tree_broadcast(n, numel, src=dst).T
-
-
-def tree_all_reduce(n: int, numel: int) -> np.ndarray:
-    """S up and S down each edge of the tree."""
-    return tree_reduce(n, numel) + tree_broadcast(n, numel)
-
-
 def pipelined_broadcast(n: int, numel: int, *, src: int = 0) -> np.ndarray:
     """S along each link of the chain, however it is cut."""
     sent = np.zeros((n, n), dtype=np.int64)
     for place in range(n - 1):
         sent[(place + src) % n, (place + 1 + src) % n] = numel
-    return sent
-
-
-def recursive_doubling_all_reduce(n: int, numel: int) -> np.ndarray:
-    """S to each partner at distance 1, 2, 4, ..., plus the fold."""
-    p, rank_of, sent = _folded(n, numel)
-    for me in range(p):
-        for k in range(p.bit_length() - 1):
-            sent[rank_of(me), rank_of(me ^ 1 << k)] += numel
-    return sent
-
-
-def halving_doubling_all_reduce(n: int, numel: int) -> np.ndarray:
-    """To each partner the half that it keeps, and on the way back the half that one kept."""
-    p, rank_of, sent = _folded(n, numel)
-    for me in range(p):
-        mine, distance = numel, p // 2
-        while distance:
-            low, high = shares(mine, 2)
-            mine, theirs = (high, low) if me & distance else (low, high)
-            sent[rank_of(me), rank_of(me ^ distance)] += theirs + mine
-            distance //= 2
     return sent
 
 
@@ -99,13 +53,3 @@ def _to_neighbour(amounts: np.ndarray, n: int) -> np.ndarray:
     if n > 1:
         sent[np.arange(n), (np.arange(n) + 1) % n] = amounts
     return sent
-
-
-def _folded(n: int, numel: int):
-    """Return p, the map from its numbers to ranks, and what folding n ranks onto p sends."""
-    p = 1 << n.bit_length() - 1
-    folded = n - p
-    sent = np.zeros((n, n), dtype=np.int64)
-    for even in range(0, 2 * folded, 2):
-        sent[even, even + 1] = sent[even + 1, even] = numel
-    return p, lambda me: 2 * me + 1 if me < folded else me + folded, sent

@@ -15,11 +15,7 @@ pytestmark = pytest.mark.timed
 HOSTS, NBYTES, RATE, CHUNKS = 4, 2**21, "200mbit", 4
 IN_PLACE = {
     "ring_all_reduce": {},
-    "tree_broadcast": {},
-    "tree_all_reduce": {},
     "pipelined_broadcast": {"chunks": CHUNKS},
-    "recursive_doubling_all_reduce": {},
-    "halving_doubling_all_reduce": {},
 }
 
 

@@ -1,7 +1,5 @@
 """The cost models, against figures worked out by hand."""
 
-import math
-
 import numpy as np
 import pytest
 from pytest import approx, mark
@@ -19,18 +17,12 @@ def test_four_ranks_by_hand():
     assert cost.tree_broadcast(5).rounds == 3
     assert cost.recursive_doubling_all_reduce(4) == cost.Cost(rounds=2, wire=2, reduced=2)
     assert cost.recursive_doubling_all_reduce(5) == cost.Cost(rounds=4, wire=4, reduced=3)
-    assert cost.halving_doubling_all_reduce(4) == cost.Cost(rounds=4, wire=1.5, reduced=0.75)
     assert cost.pipelined_broadcast(4, chunks=6) == cost.Cost(rounds=8, wire=8 / 6)
 
 
 def test_time_is_the_three_terms():
     price = cost.Cost(rounds=3, wire=2, reduced=1)
     assert price.seconds(1000, alpha=1, beta=0.5, gamma=0.25) == 3 + 1000 + 250
-
-
-@mark.parametrize("name", cost.ALL_REDUCES)
-def test_one_rank_costs_nothing(name):
-    assert cost.ALL_REDUCES[name](1).seconds(10**6, alpha=ALPHA, beta=BETA, gamma=GAMMA) == 0
 
 
 @mark.parametrize("n", [2, 3, 4, 8, 16])
@@ -50,17 +42,6 @@ def test_best_chunks_is_the_minimum(nbytes, n):
     assert cost.best_chunks(nbytes, 2, alpha=ALPHA, beta=BETA) == 1
 
 
-def test_small_messages_want_few_rounds_large_ones_few_bytes():
-    def fastest(nbytes, n=16):
-        return min(
-            cost.ALL_REDUCES,
-            key=lambda name: cost.ALL_REDUCES[name](n).seconds(nbytes, alpha=ALPHA, beta=BETA),
-        )
-
-    assert fastest(8) == "doubling"
-    assert fastest(2**28) in ("ring", "halving-doubling")
-
-
 @mark.parametrize(
     "name", [name for name in dir(sent) if name.endswith(("_reduce", "scatter", "gather"))]
 )
@@ -72,25 +53,7 @@ def test_wire_is_what_the_busiest_rank_sends_or_receives(name, n):
     matrix = getattr(sent, name)(n, numel)
     busiest = max(matrix.sum(0).max(), matrix.sum(1).max())
     price = getattr(cost, name)(n)
-    if name.startswith("tree"):  # its rounds use different links: each rank is idle in most
-        assert busiest <= price.wire * numel
-    else:
-        assert busiest == price.wire * numel
-
-
-def test_a_hierarchy_of_one_rank_per_host_is_the_flat_ring():
-    flat = cost.ring_all_reduce(4).seconds(2**20, alpha=ALPHA, beta=BETA)
-    two_level = cost.hierarchical_seconds(
-        2**20, hosts=4, ranks_per_host=1, within=(1, 1), across=(ALPHA, BETA)
-    )
-    assert math.isclose(flat, two_level)
-
-
-def test_hierarchy_saves_rounds_between_hosts():
-    link = {"within": (ALPHA / 100, BETA / 10), "across": (ALPHA, BETA)}
-    two_level = cost.hierarchical_seconds(4096, hosts=8, ranks_per_host=8, **link)
-    flat = cost.ring_all_reduce(64).seconds(4096, alpha=ALPHA, beta=BETA)
-    assert two_level < flat / 5
+    assert busiest == price.wire * numel
 
 
 def test_shares_are_tensor_splits():

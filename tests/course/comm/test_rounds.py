@@ -23,10 +23,6 @@ def program(name, numel, kwargs):
     "name, kwargs",
     [
         ("ring_all_reduce", {}),
-        ("tree_broadcast", {}),
-        ("tree_all_reduce", {}),
-        ("recursive_doubling_all_reduce", {}),
-        ("halving_doubling_all_reduce", {}),
         ("pipelined_broadcast", {"chunks": 5}),
     ],
 )

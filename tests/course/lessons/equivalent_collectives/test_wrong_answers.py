@@ -10,7 +10,6 @@ import torch.distributed as dist
 from course import checking, notebooks
 from course.catalogue import ROOT
 from course.checking import CheckFailed
-from course.comm import algorithms
 from course.lessons.equivalent_collectives import checks
 from tests.course.lessons.equivalent_collectives import answers
 
@@ -144,7 +143,6 @@ DOUBLINGS = {
         "a buffer with another dtype",
     ),
     "dropped handles": (partial(answers.doubling, swap=answers.dropped_handles), "was dropped"),
-    "labkit's": (algorithms.recursive_doubling_all_reduce, "labkit's recursive_doubling"),
 }
 
 

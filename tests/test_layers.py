@@ -122,7 +122,7 @@ def test_a_wrong_arrow_a_missing_module_and_a_circle_would_be_seen(tmp_path):
 
 LINES = {
     "labkit": 9100,
-    "labkit/logs": 1700,
+    "labkit/logs": 1500,
     "course": 20050,
     "tests": 18700,
 }

@@ -25,7 +25,8 @@ figure{margin:1rem 0} figure img{background:#fff;border-radius:4px}
 summary{cursor:pointer;color:#555}
 @media (prefers-color-scheme:dark){
 body{color:#ddd;background:#161616} caption,summary{color:#aaa!important}}
-@media (max-width:40rem){td,th{padding:.2rem .4rem} table{font-size:.8rem}}
+@media (max-width:40rem){td,th{padding:.2rem .4rem} table{font-size:.8rem}
+.wide td:nth-child(n+4):not(.figure){min-width:9rem}}
 @media print{details{display:none}}
 </style></head>
 <body><h1>{{ title }}</h1>

@@ -258,6 +258,8 @@ class _Pairs:
     slots: dict[pairs.Pair, set[str]]
     """PCI addresses of the GPUs that took part."""
     failed: frozenset[pairs.Pair]
+    slowest: str
+    """The row of the slowest one."""
     divided: float | None
     """What lies between two speeds; None where there is one."""
 
@@ -304,7 +306,8 @@ def _pairs(records: Sequence[Record], log: Log) -> list[_Pairs]:
         if len(set().union(*busbw)) > 2:
             slots = {_pair(record): set(record.values.get("slots", ())) for record in part}
             divided = pairs.divide(busbw.values())
-            found.append(_Pairs(name, max(sizes), busbw, slots, failed, divided))
+            slowest = min(part, key=lambda record: record.busbw).values.get("row", "")
+            found.append(_Pairs(name, max(sizes), busbw, slots, failed, slowest, divided))
     return found
 
 
@@ -323,10 +326,10 @@ def _speeds(tested: Sequence[_Pairs]) -> Table:
         follows = str(rule) if rule else "no rule of hosts alone" if slow else ""
         rows.append(
             [one.name, len(one.busbw), len(one.failed), len(slow), _range(lows), _range(fast),
-             follows, one.in_every_slow_test()]
+             follows, one.in_every_slow_test(), one.slowest]
         )  # fmt: skip
     columns = ["pairs of hosts", "pairs", "failed", "slow", "slow GB/s", "others GB/s"]
-    columns += ["which", "GPU in every slow one"]
+    columns += ["which", "GPU in every slow one", "the slowest"]
     title = (
         "Two speeds or one? What a rule describes is not its cause, and of two groups the log does "
         "not say which is at fault."

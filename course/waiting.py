@@ -21,7 +21,8 @@ from labkit.ranks.launcher import launch
 LATE = 0.3
 """Seconds by which a receiver comes late."""
 SMALL, LARGE = 1 << 10, 1 << 28
-"""Bytes: one message fits into NCCL's buffer between two ranks (4 MiB a channel), one does not."""
+"""Bytes: one message fits into NCCL's buffer between two ranks (without NVLink 8 x 128 KiB for each
+channel), one does not."""
 
 
 def _order_of_sends(device: str = "cuda") -> dict[int, float]:

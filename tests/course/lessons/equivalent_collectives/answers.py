@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch.distributed import irecv, isend, recv, send
 
 from course import checking
-from course.comm import algorithms
 
 
 def exchange(outgoing, incoming, *, dst, src):
@@ -101,24 +100,6 @@ def in_two_halves(tensor):
         ring(piece)
 
 
-def even_or_the_library(tensor):
-    try:
-        chunks = tensor.view(dist.get_world_size(), -1)
-    except RuntimeError:
-        dist.all_reduce(tensor)
-    else:
-        ring(chunks)
-
-
-def labkits_own(tensor):
-    algorithms.ring_all_reduce(tensor.view(-1))
-
-
-def dropped_handles(outgoing, incoming, *, dst, src):
-    dist.isend(outgoing, dst)
-    dist.irecv(incoming, src).wait()
-
-
 def send_waited_late(tensor):
     rank, n, right, left = around()
     chunks, sending = tensor.view(-1).tensor_split(n), []
@@ -146,18 +127,6 @@ def through_numpy(tensor):
     copies = [tensor.numpy().copy() for _ in range(8)]
     ring(tensor)
     del copies
-
-
-def flat_only(tensor):
-    if tensor.dim() > 1:
-        raise IndexError("one dimension, please")
-    ring(tensor)
-
-
-def not_alone(tensor):
-    if dist.get_world_size() == 1:
-        raise ZeroDivisionError("nobody there")
-    ring(tensor)
 
 
 def one_share_too_many(tensor):
@@ -259,15 +228,6 @@ def passes_on_too_early(tensor, src, chunks):
         work.wait()
 
 
-def with_a_barrier(tensor, src, chunks):
-    chain(tensor, src, chunks)
-    dist.barrier()
-
-
-def drops_its_sends(tensor, src, chunks):
-    chain(tensor, src, chunks, keep=False)
-
-
 def forgets_the_rest(tensor, src, chunks):
     flat = tensor.view(-1)
     chain(flat[: len(flat) // chunks * chunks], src, chunks)
@@ -287,10 +247,6 @@ def always_from_zero(tensor, src, chunks):
 
 def backwards(tensor, src, chunks):
     chain(tensor, src, chunks, order=-1)
-
-
-def labkits_broadcast(tensor, src, chunks):
-    algorithms.pipelined_broadcast(tensor.view(-1), src=src, chunks=chunks)
 
 
 # 6.3, doubling
@@ -371,11 +327,6 @@ def send_waited_at_the_end(tensor):
         work.wait()
 
 
-def library_for_odd_ones(tensor):
-    n = dist.get_world_size()
-    dist.all_reduce(tensor) if n & (n - 1) else doubling(tensor)
-
-
 def numpy_race(tensor):
     """Adds through numpy while its send may not have started: only large tensors show it."""
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -388,20 +339,6 @@ def numpy_race(tensor):
         mine += received.numpy()
     for work in sending:
         work.wait()
-
-
-def waits_twice(outgoing, incoming, *, dst, src):
-    works = [dist.irecv(incoming, src), dist.isend(outgoing, dst)]
-    works[0].wait()
-    for work in works:
-        work.wait()
-
-
-def up_to_four(tensor):
-    n = dist.get_world_size()
-    if n in (5, 7):
-        raise ValueError(f"cannot do {n}")
-    doubling(tensor)
 
 
 def overwrites(tensor):
@@ -432,18 +369,8 @@ def rank_1_forgets(tensor):
         doubling(tensor)
 
 
-def first_row_only(tensor):
-    doubling(tensor if tensor.dim() == 1 else tensor[0])
-
-
 def flat_ring(tensor):
     ring(tensor)
-
-
-def with_many_copies(tensor):
-    kept = [tensor.clone() for _ in range(4)]
-    doubling(tensor)
-    del kept
 
 
 def out_of_place(tensor):

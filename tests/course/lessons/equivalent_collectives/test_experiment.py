@@ -9,7 +9,6 @@ from course.comm.collectives import pattern
 from course.lessons.equivalent_collectives import checks, experiment, pictures, programs
 from course.place import Place
 from labkit import launch
-from labkit.fabric.errors import FabricUnavailable
 from labkit.measure import records, wire
 from labkit.measure.records import Tier
 from labkit.show import plots
@@ -170,13 +169,3 @@ def test_the_tables_deeper_claims_hold():
     deeper.run("family-claim")
     with pytest.raises(AssertionError, match="kept out agree"):
         deeper.run("factor-verdict", fitted=30.0, found={("Ring", 2e9): 16.0})
-
-
-def test_on_loopback_gloo_carries_it_beside_gpus_too(local):
-    assert {record.provenance.backend for record in local.values()} == {"gloo"}
-
-
-def test_links_that_cannot_be_made_say_so(monkeypatch):
-    monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
-    with pytest.raises(FabricUnavailable), experiment.FOUR.up():
-        pass

@@ -123,7 +123,9 @@ def prepared(notebook: NotebookNode, words: list[str], *, folder: str = "") -> N
         if waiting - asked and not asked:
             tags += ["hide-output", *sorted(f"until-{key.replace('.', '-')}" for key in waiting)]
         waiting |= asked
-        waiting -= {key for verb, key in keys if verb == "reconcile"}
+        if seen := {key for verb, key in keys if verb == "reconcile"}:
+            tags.append("hide-input")  # its code may name the right letter
+        waiting -= seen
         if cell.get("id") == "imports" and "hide-cell" not in tags:
             tags.append("hide-cell")
         if re.match(r"(ledger\.)?(predict|choose|warmup|inventory)\(", cell.source):

@@ -8,8 +8,7 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll(".cell").forEach((cell) => {
     if (!waiting(cell).length) return;
     cell.querySelectorAll("details.above-output-prompt, details.hide").forEach((fold) => {
-      fold.querySelectorAll("summary span").forEach((words) => { words.hidden = true; });
-      fold.querySelector("summary").append(make("strong", {}, "Commit above, or unfold"));
+      fold.querySelector("summary").textContent = "Commit above, or unfold";
     });
   });
 
@@ -40,7 +39,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (options.length) box.querySelector("ol").remove();
     const asked = options.length ? [] : [["answer", "I expect"], ...(box.dataset.also.includes("range") ? [["low", "at least"], ["high", "at most"]] : [])];
     asked.forEach(([name, words]) => {
-      const label = make("label", {}, `${words} `);
+      const label = make("label", { className: "course-field" }, `${words} `);
       label.append(make("input", { type: "number", step: "any", name, size: 8, required: name === "answer" }), ` ${box.dataset.unit} `);
       form.append(label);
     });

@@ -1,8 +1,8 @@
 """Tables: columns and rows, as text for a terminal and as HTML for a page or a notebook."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 
@@ -46,12 +46,19 @@ class Table:
 
     def html(self) -> str:
         """Return it as an HTML table; all text is escaped."""
-        figures = self.numeric
-        return _template().render(
-            title=self.title,
-            columns=list(zip(self.columns, figures, strict=True)),
-            rows=[list(zip(map(_shown, row), figures, strict=True)) for row in self.rows],
-        )
+        # JupyterLab sets every cell to the right; words are easier to read from the left.
+        looks = [
+            ' class="figure"' if figures else ' style="text-align:left"' for figures in self.numeric
+        ]
+
+        def cells(row: Sequence[Any], tag: str, end: str) -> str:
+            pairs = zip(row, looks, strict=True)
+            return "".join(f"<{tag}{look}>{escape(_shown(x))}{end}" for x, look in pairs)
+
+        title = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        head = cells(self.columns, 'th scope="col"', "</th>")
+        body = "".join(f"<tr>{cells(row, 'td', '</td>')}</tr>" for row in self.rows)
+        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _repr_html_(self) -> str:
         return self.html()
@@ -64,20 +71,3 @@ def _shown(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
-
-
-@functools.cache
-def _template() -> Any:
-    import jinja2
-
-    return jinja2.Environment(autoescape=True).from_string(
-        # JupyterLab sets every cell to the right; words are easier to read from the left.
-        "{% set left = ' style=\"text-align:left\"' | safe %}"
-        "<table>{% if title %}<caption>{{ title }}</caption>{% endif %}<thead><tr>"
-        '{% for name, figure in columns %}<th scope="col"'
-        '{% if figure %} class="figure"{% else %}{{ left }}{% endif %}>{{ name }}</th>{% endfor %}'
-        "</tr></thead><tbody>"
-        "{% for row in rows %}<tr>{% for value, figure in row %}"
-        '<td{% if figure %} class="figure"{% else %}{{ left }}{% endif %}>{{ value }}</td>'
-        "{% endfor %}</tr>{% endfor %}</tbody></table>"
-    )

@@ -35,6 +35,7 @@ def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
     ax.annotate("with one GPU per host: 49 GB/s", (8, card.value), (0, -13), ha="right",
                 textcoords="offset points", fontsize=8.5, color=plots.INK)  # fmt: skip
     ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
+    ax.minorticks_off()
     ax.set_ylim(0, 340)
     plots.stamp_published(ax, card, _PUBLISHED["eight_cards"])
     plots.describe(ax, f"With 1, 2, 4 and 8 GPUs per host: {'; '.join(said)}.")
@@ -49,7 +50,7 @@ def rings(count: int, ax: Axes | None = None) -> Axes:
     for server in range(servers):
         box = {"facecolor": plots.FAINT, "edgecolor": plots.SOFT, "zorder": 0}
         ax.add_patch(Rectangle((3 * server - 0.5, -1.0), 2.2, 2.2, **box))
-        ax.text(3 * server + 0.6, 1.3, f"server {server}", ha="center", fontsize=9)
+        ax.text(3 * server + 0.6, -1.3, f"server {server}", ha="center", va="top", fontsize=9)
     leaving = set()
     for ring in range(count):
         order = ring_order(ring, servers=servers, cards=cards, rings=count)
@@ -66,8 +67,10 @@ def rings(count: int, ax: Axes | None = None) -> Axes:
         used = rank in leaving
         ax.plot(x, y, "o", markersize=19, color="white", markeredgecolor=plots.INK)
         ax.text(x, y, str(rank), ha="center", va="center", fontsize=9)
-        ax.text(x + 0.38, y, "card in use" if used else "card idle", fontsize=7.5, va="center",
-                color=plots.INK if used else plots.SOFT)  # fmt: skip
+        where = y + (0.38 if y > 0 else -0.38)
+        color = plots.INK if used else plots.SOFT
+        word = "card in use" if used else "card idle"
+        ax.text(x, where, word, fontsize=7.5, ha="center", va="center", color=color)
     ax.set(xlim=(-0.7, 8), ylim=(-1.9, 2.1))
     ax.axis("off")
     idle = sorted(set(place) - leaving)

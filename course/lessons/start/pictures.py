@@ -1,14 +1,34 @@
-"""Pictures of lesson 0: messages with their fitted line, and a machine's figures."""
+"""Pictures of lesson 0: five clocks, and messages with a line through them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.comm.costs import AlphaBeta
 from course.lessons.start.experiment import passport
-from labkit.measure.records import Record
+from labkit.measure.records import Provenance, Record, Tier
 from labkit.show import plots
+
+
+def clocks(seconds: Mapping[str, float], ax: Axes | None = None) -> Axes:
+    """Draw each colleague's figure as a point; an axis of powers of ten has no room for bars."""
+    ax = plots.new_axes("Five clocks, one all_reduce of 4 MiB", x="Time", xunit="ms", xscale="log",
+                        ax=ax, size=(9, 2.8))  # fmt: skip
+    figures = [1e3 * value for value in seconds.values()]
+    ax.plot(figures, range(len(figures)), "o", color=plots.style(0).color, markersize=9)
+    for place, value in enumerate(figures):
+        ax.annotate(f"{value:.3g}", (value, place), (9, 0), textcoords="offset points", va="center")
+    ax.set_yticks(range(len(figures)), list(seconds))
+    ax.set_ylim(len(figures) - 0.5, -0.5)
+    ax.margins(x=0.12)
+    ax.grid(visible=True, axis="x", color=plots.FAINT)
+    plots.stamp(ax, Tier.MEASURED, Provenance.here())
+    shown = "; ".join(
+        f"{name} {value:.3g} ms" for name, value in zip(seconds, figures, strict=True)
+    )
+    plots.describe(ax, f"Times of the same call: {shown}.")
+    return ax
 
 
 def ping_pong(
@@ -48,3 +68,19 @@ def ping_pong(
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the picture that `labkit run passport` saves."""
     return ping_pong(records, passport(records).link).figure
+
+
+class Fit:
+    """The messages of a run with a line of one's own: a function of alpha and bandwidth."""
+
+    def __init__(self, records: Sequence[Record]):
+        self._records = records
+
+    def __call__(
+        self, *, alpha_in_µs: float, bandwidth_in_GB_per_s: float, ax: Axes | None = None
+    ) -> Axes:
+        """Draw the points and the line."""
+        link = AlphaBeta(1e-6 * alpha_in_µs, 1e-9 / bandwidth_in_GB_per_s)
+        ax = ping_pong(self._records, link, ax=ax)
+        ax.set_ylim(0.5, 1e6)  # fixed, so that nothing jumps while a slider moves
+        return ax

@@ -115,19 +115,9 @@ class Cost:
         )
 
 
-def ring_reduce_scatter(n: int) -> Cost:
-    """One turn of the ring [PY, section 3; Chan, section 5]: the least possible wire."""
-    return Cost(rounds=n - 1, wire=(n - 1) / n, reduced=(n - 1) / n)
-
-
 def ring_all_gather(n: int) -> Cost:
     """One turn of the ring that adds nothing [TRG, section 4.1]."""
     return Cost(rounds=n - 1, wire=(n - 1) / n)
-
-
-def ring_all_reduce(n: int) -> Cost:
-    """Two turns of the ring [PY]: no all_reduce lets its busiest rank send less than 2(n-1)/n S."""
-    return ring_reduce_scatter(n) + ring_all_gather(n)
 
 
 def tree_broadcast(n: int) -> Cost:

@@ -1,14 +1,15 @@
-"""Lesson 04's pictures: who is linked to whom, the ways around the slow link, chunks, scale."""
+"""Lesson 04's pictures: who is linked to whom, the router, chunks."""
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.lessons.p2p_topology import experiment, flows
-from course.lessons.p2p_topology.flows import Cluster, Path
+from course.lessons.p2p_topology import experiment
+from course.lessons.p2p_topology.flows import Path
 from course.lessons.p2p_topology.topology import CLASS_NAMES, Topology, nvlinks
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
@@ -40,10 +41,12 @@ def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = N
         label = f"{kind}: {meaning}, {topology.rates.bandwidth(kind) / 1e9:.3g} GB/s"
         ends = zip(*(places[gpu] for gpu in pair), strict=True)
         alpha = 0.25 if paths else 1.0
-        ax.plot(*ends, label=None if kind in shown else label, alpha=alpha, **look)
+        ax.plot(*ends, label=None if kind in shown or paths else label, alpha=alpha, **look)
         shown.add(kind)
     for number, way in enumerate(paths):
         _arrows(ax, places, way, number)
+        look = {"color": plots.style(number).color, "linestyle": plots.style(number).linestyle}
+        ax.plot([], [], linewidth=2.2, label=str(way), **look)
     for gpu, (x, y) in enumerate(places):
         on_path = any(gpu in way.gpus for way in paths)
         ax.plot(x, y, "o", markersize=25, color="#fff3c4" if on_path else "white",
@@ -91,57 +94,63 @@ def _clear(ax: Axes) -> None:
     ax.spines[:].set_visible(False)
 
 
-def bandwidth_matrix(
-    matrix: Sequence[Sequence[float]], *, title: str = "Bandwidth of a copy", ax: Axes | None = None
-) -> Axes:
-    """Draw the bandwidths of all ordered pairs, in bytes per second, as a heat map in GB/s."""
-    ax = plots.new_axes(f"{title}, GB/s", x="to GPU", y="from GPU", ax=ax, size=(8.0, 5.2))
-    names = [str(gpu) for gpu in range(len(matrix))]
-    shown = [[rate / 1e9 if rate else float("nan") for rate in row] for row in matrix]
-    plots.matrix(ax, shown, rows=names, columns=names, value_format="{:.3g}", log=True)
-    pairs = [rate for i, row in enumerate(shown) for j, rate in enumerate(row) if i != j]
-    if pairs:
-        low, high = min(pairs), max(pairs)
-        plots.describe(
-            ax, f"{title}, all pairs: {low:.3g} to {high:.3g} GB/s, {high / low:.3g} to 1."
-        )
-    return ax
+def router(
+    topology: Topology,
+    relays: Sequence[int | None],
+    chunk: int,
+    *,
+    rate: Callable[[int, int], float],
+    src: int = 0,
+    dst: int = 2,
+    nbytes: int = 8_000_000,
+    alpha: float = 10e-6,
+) -> Figure:
+    """Draw the ways that a learner chose from src to dst, and when each hop works.
 
-
-def gpu_matrices(direct: Sequence[Sequence[float]], staged: Sequence[Sequence[float]]) -> Figure:
-    """Draw the measured bandwidths of all pairs of GPUs: by the driver's choice, and staged."""
-    figure, panels = plots.new_figure(1, 2, size=(11, 4.6))
-    titles = ("As the driver chooses", "Staged through the host")
-    for ax, matrix, title in zip(panels, (direct, staged), titles, strict=True):
-        plots.stamp(bandwidth_matrix(matrix, title=title, ax=ax), "MEASURED")
-    return figure
-
-
-def transfer(topology: Topology, src: int, dst: int, nbytes: int) -> Figure:
-    """Draw the ways from one GPU to another, and how long each takes: link, relay, every path."""
+    Each relay that is not None makes a way of its own, with an equal part of the bytes. `rate` is
+    that of a link in bytes per second, `chunk` in bytes, `alpha` what a chunk costs on a hop. The
+    time axis stays as it is, whatever is chosen.
+    """
     figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 6.0))
-    if src == dst:
-        for ax in (left, right):
-            _clear(plots.new_axes(ax=ax))
-        left.set_title("Choose two different GPUs", loc="left")
-        return figure
-    direct = flows.path(topology, src, dst)
-    every = flows.maximum_flow(topology, src, dst, nvlink_only=True)
-    if sum(way.rate for way in every) <= direct.rate:
-        every = flows.maximum_flow(topology, src, dst)
-    graph(topology, paths=every, ax=left)
-    left.set_title(f"Every way from {src} to {dst}", loc="left", fontsize=11.5, fontweight="bold")
-    ways = {f"direct ({topology.link(src, dst)})": [direct]}
-    ways |= {f"by {relay.gpus[1]}": [relay] for relay in flows.relays(topology, src, dst)[:1]}
-    ways[f"every path ({len(every)})"] = every
-    times = [nbytes / sum(way.rate for way in paths) * 1e3 for paths in ways.values()]
-    plots.new_axes(f"{nbytes / 1e6:g} MB from {src} to {dst}", x="time", xunit="ms", ax=right)
-    plots.bars(right, list(ways), times, label="modelled", value_format="{:.3g} ms")
-    said = ", ".join(f"{way} {time:.3g} ms" for way, time in zip(ways, times, strict=True))
-    plots.describe(right, f"Modelled times of {nbytes / 1e6:g} MB from GPU {src} to {dst}: {said}.")
-    source = "a measured matrix" if topology.measured else topology.rates.source
-    for ax in (left, right):
-        plots.stamp(ax, "MODELLED", note=f"bandwidths: {source}")
+    chosen = sorted({relay for relay in relays if relay not in (None, src, dst)})
+    ways = [[src, relay, dst] for relay in chosen] or [[src, dst]]
+    paths = [Path(tuple(way), min(map(rate, way, way[1:]))) for way in ways]
+    graph(topology, paths=paths, ax=left)
+    part = nbytes / len(ways)
+    lanes, ends = [], []
+    for number, way in enumerate(ways):
+        turns = [alpha + min(chunk, part) / rate(*hop) for hop in pairwise(way)]
+        chunks, begin = max(part / chunk, 1.0), 0.0
+        for (here, there), turn in zip(pairwise(way), turns, strict=True):
+            busy = chunks * turn
+            end = begin + max(busy, turn + (chunks - 1) * max(turns))
+            lanes.append((f"{here} -> {there}", begin, end, busy / (end - begin), number))
+            ends.append(end)
+            begin += turn
+    plots.new_axes(
+        f"{nbytes / 1e6:g} MB in chunks of {chunk / 1e3:g} kB", x="time", xunit="ms", ax=right
+    )
+    for lane, (_, begin, end, share, number) in enumerate(lanes):
+        look = plots.style(number)
+        right.barh(lane, 1e3 * (end - begin), left=1e3 * begin, color=look.color,
+                   hatch=look.hatch, alpha=0.35 + 0.6 * share, edgecolor="white")  # fmt: skip
+        right.text(1e3 * end + 15, lane, f"busy {share:.0%}", va="center", fontsize=8.5)
+    direct = 1e3 * nbytes / rate(src, dst)
+    right.axvline(direct, color=plots.SOFT, linestyle=":")
+    right.text(direct + 15, 3.5, f"{src} -> {dst} directly", fontsize=8.5, color=plots.SOFT)
+    right.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
+    right.set(xlim=(0, 2300), ylim=(3.6, -0.6))
+    right.grid(visible=False, axis="y")
+    total = f"the last byte arrives after {1e3 * max(ends):.0f} ms"
+    right.set_xlabel(f"time [ms]: {total}")
+    hops = "; ".join(
+        f"{name} from {1e3 * begin:.0f} to {1e3 * end:.0f} ms, busy {share:.0%}"
+        for name, begin, end, share, _ in lanes
+    )
+    plots.describe(right, f"When each hop works: {hops}; {total}.")
+    note = f"links a thousand times slower than the server's, {alpha * 1e6:g} µs per chunk and hop"
+    plots.stamp(left, "MODELLED")
+    plots.stamp(right, "MODELLED", note=note)
     return figure
 
 
@@ -161,7 +170,7 @@ def together(milliseconds: dict[str, float]) -> Axes:
 
 def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     """Draw a relayed copy's time over the size of its chunks, beside what was predicted."""
-    title = "Neither the largest chunk nor the smallest"
+    title = "A relayed copy, in chunks"
     ax = plots.new_axes(title, x="chunk", xunit="bytes", y="time", yunit="ms", xscale="log", ax=ax)
     sizes = [record.params["chunk"] for record in records]
     medians, band = plots.spread(records, "ms")
@@ -175,52 +184,15 @@ def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     return plots.stamp(ax, [records[0].tier, "MODELLED"], records[0].provenance)
 
 
-def at_scale(nbytes: int, nics: Sequence[int] = (1, 2, 4, 8), *, algorithm: str = "ring") -> Axes:
-    """Draw the modelled busbw of an all_reduce, by `"ring"` or `"tree"`, over 8 to 4096 GPUs.
-
-    A curve for each number of network cards of a host.
-    """
-    title = f"all_reduce of {nbytes / 2**20:,.0f} MiB by {algorithm}"
-    ax = plots.new_axes(title, x="GPUs", y="busbw", yunit="GB/s", xscale="log")
-    for series, cards in enumerate(nics):
-        clusters = [Cluster(2**power, nics=cards) for power in range(10)]
-        times = [
-            one.ring_time(nbytes) if algorithm == "ring" else one.tree_time(nbytes)
-            for one in clusters
-        ]
-        busbw = [one.busbw(time, nbytes) / 1e9 for one, time in zip(clusters, times, strict=True)]
-        label = f"{cards} network card{'s' if cards > 1 else ''} a host"
-        plots.line(ax, [one.gpus for one in clusters], busbw, label=label, series=series)
-    plots.describe(
-        ax,
-        f"Modelled bus bandwidth of an all_reduce of {nbytes} bytes by {algorithm}, 8 to 4096 "
-        "GPUs: several hosts are held to the rate of their network cards, and many to latency.",
-    )
-    one = Cluster(2, nics=1)
-    note = (
-        f"NVLink {one.nvlink_rate / 1e9:.0f} GB/s, a card {one.nic_rate / 1e9:.0f} GB/s, "
-        f"step {one.alpha_nvlink * 1e6:g} µs in a host and {one.alpha_network * 1e6:g} µs between"
-    )
-    return plots.stamp(ax, "MODELLED", note=note)
-
-
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw what `labkit run p2p-topology` measured: every way, and the chunk sizes."""
+    """Draw what `course run p2p-topology` measured: every way, and the chunk sizes."""
     figure, (left, right) = plots.new_figure(1, 2, size=(13.0, 5.0))
-    relayed = [
-        record
-        for record in records
-        if record.params["part"] == "ways"
-        and record.params["ways"][0][-1] == experiment.FAR
-        and record.nbytes == experiment.NBYTES
-    ]
-    ways = [record for record in records if record.params["part"] == "copies"]
-    sweep = {}
-    for record in relayed:
-        if record.params["ways"] == experiment.RELAYED["via 5"]:
-            sweep.setdefault(-record.params["chunk"], record)
-        if record.params["ways"] not in [shown.params["ways"] for shown in ways]:
-            ways.append(record)
-    plots.ladder(ways, title="The same bytes, every way", ax=left)
-    chunk_curve([sweep[chunk] for chunk in sorted(sweep)], ax=right)
+    parts = {part: [r for r in records if r.params["part"] == part] for part in ("copies", "ways")}
+    first, *_ = experiment.RELAYED
+    sweep = [r for r in parts["ways"] if r.params["ways"] == first]
+    shown = {experiment.named(r.params["ways"]): r for r in parts["copies"] + parts["ways"]
+             if r.params["ways"][0][-1] == experiment.FAR}  # fmt: skip
+    names = [f"{len(r.params['ways'])} ways" if "|" in name else name for name, r in shown.items()]
+    plots.ladder(list(shown.values()), title="The same bytes, every way", names=names, ax=left)
+    chunk_curve(sorted(sweep, key=lambda record: -record.params["chunk"]), ax=right)
     return figure

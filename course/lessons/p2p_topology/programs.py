@@ -104,14 +104,6 @@ def in_turns(way: Sequence[int], nbytes: int, chunk: int, iters: int) -> list[fl
     return samples if rank == way[-1] else None
 
 
-def posted_ahead(way: Sequence[int], nbytes: int, chunk: int, iters: int) -> list[float] | None:
-    """Hand chunks along a way with all receives posted first: `carry` over one way."""
-    tensor = torch.ones(nbytes // 4)
-    step = max(1, chunk // 4)
-    samples = timing.time_calls(lambda: carry(tensor, [way], chunk=step), warmup=1, iters=iters)
-    return samples if dist.get_rank() == way[-1] else None
-
-
 def relayed(
     ways: Sequence[Sequence[int]],
     shares: Sequence[float] | None,

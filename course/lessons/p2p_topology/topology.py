@@ -1,7 +1,5 @@
-"""Which GPU can reach which, how, and how fast: the machine as a weighted graph; and presets."""
+"""Which GPU can reach which, how, and how fast: the machine as a weighted graph."""
 
-import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from course.lessons.p2p_topology.topology_text import read_bandwidths, read_topology
@@ -14,8 +12,6 @@ CLASS_NAMES = {
     "SYS": "PCIe and the link between CPUs",
 }
 """The PCIe classes, the fastest first, and what a copy between two such GPUs crosses."""
-MOST_NVLINKS = 18
-"""The most NVLinks that one GPU has had (H100, H200, B200; NVIDIA's data sheets)."""
 
 
 def nvlinks(link: str) -> int:
@@ -56,32 +52,11 @@ PUZZLE_RATES = LinkRates(
     source="GPU Puzzlers 2023, puzzler 1: NV4 93.3, SYS 7.5, staged through the host 9.5 to 10.8 "
     "GB/s measured; PIX and PXB computed for PCIe 3.0 x16 with 256-byte packets",
 )
-RTX3090_RATES = LinkRates(
-    nvlink=101.7e9 / 2 / 4,
-    pcie=dict.fromkeys(CLASS_NAMES, 8.0e9 / 2),
-    source="PyTorch dev forum, memcpy-based P2P: bidirectional 101.7 (NV4) and 7.4 to 8.7 GB/s, "
-    "halved",
-)
-HOPPER_RATES = LinkRates(
-    nvlink=376e9 / 18,
-    pcie=dict.fromkeys(CLASS_NAMES, 37e9),
-    source="NCCL issue 1264, p2pBandwidthLatencyTest on 8 H100: about 376 GB/s with P2P (NV18), "
-    "37 GB/s staged through the host",
-)
-V100_RATES = LinkRates(
-    nvlink=25e9 * 0.93,
-    pcie={"PIX": _PCIE3, "PXB": _PCIE3, "PHB": 9.5e9, "NODE": 9.5e9, "SYS": 7.5e9},
-    source="NVIDIA data sheet: 25 GB/s for each NVLink one way, of which the puzzle's server "
-    "reaches 93 %; PCIe as in the puzzle",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     """The links between the GPUs of one machine.
-
-    Point-to-point NVLinks belong to their pair alone; PCIe transfers leave and enter a GPU by one
-    port that all of them share; so do NVLinks that go to a switch (`switched`).
 
     Example:
         >>> PUZZLE.link(0, 1), round(PUZZLE.bandwidth(0, 1) / 1e9)
@@ -97,8 +72,6 @@ class Topology:
     rates: LinkRates = PUZZLE_RATES
     measured: tuple[tuple[float, ...], ...] | None = None
     """Bytes per second for each ordered pair, in place of the rates by class."""
-    private: bool = False
-    """Whether every ordered pair has a link that it shares with nobody, as on a fabric."""
 
     @classmethod
     def parse(cls, text: str, rates: LinkRates = PUZZLE_RATES) -> "Topology":
@@ -108,23 +81,6 @@ class Topology:
             TopologyTextError: At the first thing that is not understood, with line and column.
         """
         return cls(*read_topology(text), rates)
-
-    @classmethod
-    def here(cls) -> "Topology":
-        """Ask this machine.
-
-        Raises:
-            RuntimeError: There is no `nvidia-smi`, or it fails.
-        """
-        command = ["nvidia-smi", "topo", "-m"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise RuntimeError(
-                f"{' '.join(command)} did not answer ({error}). "
-                "On a machine without NVIDIA GPUs, use a preset or paste a table."
-            ) from error
-        return cls.parse(done.stdout)
 
     def with_measured(self, text: str) -> "Topology":
         """Return the same links with the bandwidths that `p2pBandwidthLatencyTest` measured.
@@ -140,22 +96,10 @@ class Topology:
             )
         return replace(self, measured=tuple(map(tuple, matrix)))
 
-    def as_fabric(self) -> "Topology":
-        """Return the same bandwidths with no shared ports: what `Fabric.from_topology` builds."""
-        return replace(self, private=True)
-
     @property
     def gpus(self) -> int:
         """How many GPUs there are."""
         return len(self.numa)
-
-    @property
-    def switched(self) -> bool:
-        """Whether the NVLinks go to switches.
-
-        Then every pair shows all links of a GPU, and the row's sum is more than a GPU can have.
-        """
-        return max(sum(map(nvlinks, row)) for row in self.classes) > MOST_NVLINKS
 
     def link(self, src: int, dst: int) -> str:
         """Return the link class of a pair: `NV4`, `SYS`, ..."""
@@ -176,28 +120,6 @@ class Topology:
             [0.0 if src == dst else self.bandwidth(src, dst) for dst in everyone]
             for src in everyone
         ]
-
-    def resources(self, src: int, dst: int) -> dict[tuple, float]:
-        """Return what a transfer from src to dst occupies, in order, and how much each carries.
-
-        A pair's own NVLinks: one resource. Anything else: the sender's port, the way between, and
-        the receiver's port, where the ports are shared with other transfers of the same kind.
-        """
-        between = {("link", src, dst): self.bandwidth(src, dst)}
-        by_nvlink = nvlinks(self.link(src, dst)) > 0
-        if self.private or (by_nvlink and not self.switched):
-            return between
-        kind = "NVSwitch" if by_nvlink else "PCIe"
-        return {
-            (kind, "out", src): self._port(src, by_nvlink),
-            **between,
-            (kind, "in", dst): self._port(dst, by_nvlink),
-        }
-
-    def _port(self, gpu: int, by_nvlink: bool) -> float:
-        peers = (peer for peer in range(self.gpus) if peer != gpu)
-        same_kind = [peer for peer in peers if (nvlinks(self.link(gpu, peer)) > 0) == by_nvlink]
-        return max(max(self.bandwidth(gpu, peer), self.bandwidth(peer, gpu)) for peer in same_kind)
 
 
 PUZZLE_TEXT = """\
@@ -224,42 +146,5 @@ Legend:
 """What the puzzle's server printed (GPU Puzzlers, collectives/comms_images)."""
 
 
-def _by_rule(rule: Callable[[int, int], str], rates: LinkRates) -> Topology:
-    """Make a machine of eight GPUs, four to a CPU, from the link class of each pair."""
-    eight = range(8)
-    classes = tuple(tuple("X" if i == j else rule(i, j) for j in eight) for i in eight)
-    return Topology(classes, tuple(gpu // 4 for gpu in eight), rates)
-
-
-_DGX1_ROWS = """
-    X   NV1 NV1 NV2 NV2 SYS SYS SYS
-    NV1 X   NV2 NV1 SYS NV2 SYS SYS
-    NV1 NV2 X   NV2 SYS SYS NV1 SYS
-    NV2 NV1 NV2 X   SYS SYS SYS NV1
-    NV2 SYS SYS SYS X   NV1 NV1 NV2
-    SYS NV2 SYS SYS NV1 X   NV2 NV1
-    SYS SYS NV1 SYS NV1 NV2 X   NV2
-    SYS SYS SYS NV1 NV2 NV1 NV2 X
-"""
-_DGX1_LINKS = [row.split() for row in _DGX1_ROWS.strip().splitlines()]
-
 PUZZLE = Topology.parse(PUZZLE_TEXT)
 """The puzzle's server: a hybrid cube mesh, 12 NVLinks a GPU (GPU Puzzlers 2023, puzzler 1)."""
-RTX3090 = _by_rule(lambda i, j: "NV4" if i // 2 == j // 2 else "SYS", RTX3090_RATES)
-"""Eight RTX 3090 with NVLink bridges between neighbours (lesson 05's server)."""
-DGX1 = _by_rule(lambda i, j: _DGX1_LINKS[i][j], V100_RATES)
-"""DGX-1 with V100: a hybrid cube mesh, 6 NVLinks a GPU (NVIDIA's DGX-1 white paper)."""
-NVSWITCH = _by_rule(lambda i, j: "NV18", HOPPER_RATES)
-"""Eight H100 around NVSwitches: every pair shows all 18 links, and all pairs share them."""
-PCIE_TREE = _by_rule(
-    lambda i, j: "PIX" if i // 2 == j // 2 else "NODE" if i // 4 == j // 4 else "SYS", PUZZLE_RATES
-)
-"""Made up: eight GPUs without NVLink, two to a PCIe switch, two switches to a CPU, two CPUs."""
-
-PRESETS: dict[str, Topology] = {
-    "the puzzle's hybrid cube mesh": PUZZLE,
-    "8x RTX 3090, bridged": RTX3090,
-    "DGX-1 (V100)": DGX1,
-    "8x H100, NVSwitch": NVSWITCH,
-    "PCIe tree": PCIE_TREE,
-}

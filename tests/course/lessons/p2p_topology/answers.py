@@ -208,6 +208,48 @@ def half_precision(tensor, way, chunk, length):
         tensor.copy_(narrow)
 
 
+def two_in_two_out(tensor, way, chunk, length):
+    if dist.get_rank() not in way:
+        return
+    _, before, after, relay = stand(way)
+    if not relay:
+        right_plain(tensor, way, chunk, length)
+    pieces = list(cut(tensor, chunk, length, relay=True)) if relay else []
+    for k in range(0, len(pieces), 2):
+        for piece in pieces[k : k + 2]:
+            dist.recv(piece, before)
+        for work in [isend(piece, after) for piece in pieces[k : k + 2]]:
+            work.wait()
+
+
+def resizes(tensor, way, chunk, length):
+    if dist.get_rank() in way and stand(way)[-1]:
+        tensor.resize_(length)
+        whole_in_place(tensor, way, chunk, length)
+    else:
+        right_plain(tensor, way, chunk, length)
+
+
+def whole_in_place(tensor, way, chunk, length):
+    _, before, after, _ = stand(way)
+    leaving = []
+    for piece in cut(tensor, chunk, length, relay=False):
+        dist.recv(piece, before)
+        leaving.append(isend(piece, after))
+    for work in leaving:
+        work.wait()
+
+
+def in_numpy(tensor, way, chunk, length):
+    if dist.get_rank() in way and stand(way)[-1]:
+        import numpy as np
+
+        room = torch.from_numpy(np.zeros(length, dtype=tensor.numpy().dtype))
+        whole_in_place(room, way, chunk, length)
+    else:
+        right_plain(tensor, way, chunk, length)
+
+
 def never_sends(tensor, way, chunk, length):
     rank = dist.get_rank()
     if rank in way[1:]:

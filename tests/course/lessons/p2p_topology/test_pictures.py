@@ -1,29 +1,20 @@
-import pytest
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+"""Lesson 04's pictures: what they show is in their words, and their axes keep still."""
 
-from course.lessons.p2p_topology import flows, pictures
-from course.lessons.p2p_topology.experiment import RECORDING
-from course.lessons.p2p_topology.topology import PRESETS, PUZZLE, Topology
+import pytest
+
+from course.lessons.p2p_topology import experiment, flows, pictures
+from course.lessons.p2p_topology.topology import PUZZLE
 from labkit.measure import records
 from labkit.show import alt_text
 
 
 @pytest.fixture(scope="module")
 def recording():
-    return records.load(RECORDING, recorded=True)
+    return records.load(experiment.RECORDING, recorded=True)
 
 
-def drawn(figure_or_axes, tmp_path):
-    return alt_text.save(figure_or_axes, tmp_path / "picture.png").stat().st_size > 5000
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_can_be_drawn(name, tmp_path):
-    ax = pictures.graph(PRESETS[name])
-    assert isinstance(ax, Axes)
-    assert drawn(ax, tmp_path)
-    assert "8 GPUs" in alt_text.text_of(ax)
+def router(relays, chunk=8_000_000):
+    return pictures.router(PUZZLE, relays, chunk, rate=experiment.rate)
 
 
 def test_link_classes_are_not_told_by_colour_alone():
@@ -32,50 +23,37 @@ def test_link_classes_are_not_told_by_colour_alone():
     assert len(looks) == len(lines) == 3
 
 
-def test_paths_are_in_the_alternative(tmp_path):
-    ax = pictures.graph(PUZZLE, paths=flows.maximum_flow(PUZZLE, 0, 2, nvlink_only=True))
+def test_paths_are_in_the_legend_and_in_the_alternative():
+    ax = pictures.graph(PUZZLE, paths=flows.maximum_flow(PUZZLE, 0, 2))
     assert "0 -> 5 -> 2 at 46.6 GB/s" in alt_text.text_of(ax)
-    assert len(alt_text.tables_of(ax)[0].rows) == 6
-    assert drawn(ax, tmp_path)
+    assert len(ax.get_legend().get_lines()) == len(alt_text.tables_of(ax)[0].rows) == 6
 
 
-def test_the_matrix_has_its_figures(tmp_path):
-    ax = pictures.bandwidth_matrix(PUZZLE.bandwidths())
-    assert "12.4 to 1" in alt_text.text_of(ax)
-    assert drawn(ax, tmp_path)
+@pytest.mark.parametrize(
+    ("relays", "chunk", "ways"),
+    [
+        ([None, None], 8_000_000, [[0, 2]]),
+        ([5, None], 8_000_000, [[0, 5, 2]]),
+        ([5, 7], 125_000, [[0, 5, 2], [0, 7, 2]]),
+        ([1, 6], 32_000, [[0, 1, 2], [0, 6, 2]]),
+        ([5, 5], 125_000, [[0, 5, 2]]),
+    ],
+)
+def test_the_router_says_what_the_model_says(relays, chunk, ways):
+    seconds = flows.ways_time(experiment.rate, ways, nbytes=8e6, chunk=chunk, alpha=10e-6)
+    text = alt_text.text_of(router(relays, chunk))
+    assert f"the last byte arrives after {1e3 * seconds:.0f} ms" in text
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_the_playground_takes_every_choice(name, tmp_path):
-    for src, dst in [(0, 2), (3, 3)] if name == next(iter(PRESETS)) else [(7, 0)]:
-        figure = pictures.transfer(PRESETS[name], src, dst, 400_000_000)
-        assert isinstance(figure, Figure)
-        assert drawn(figure, tmp_path)
-
-
-def test_the_playground_draws_two_gpus():
-    pair = Topology.parse("GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X")
-    figure = pictures.transfer(pair, 0, 1, 1_000_000)
-    assert "direct (NV2)" in alt_text.text_of(figure)
+def test_the_router_keeps_its_time_axis():
+    limits = {router(relays).axes[1].get_xlim() for relays in ([None, None], [5, 7], [3, 6])}
+    assert len(limits) == 1
 
 
 def test_what_the_command_saves(recording, tmp_path):
-    assert drawn(pictures.draw(recording), tmp_path)
+    figure = pictures.draw(recording)
+    assert alt_text.save(figure, tmp_path / "picture.png").stat().st_size > 5000
 
 
-def test_measured_matrices_of_gpus(tmp_path):
-    direct, staged = [[1.5e12, 46e9], [46e9, 1.5e12]], [[2e11, 10e9], [10e9, 2e11]]
-    assert drawn(pictures.gpu_matrices(direct, staged), tmp_path)
-
-
-def test_the_chunk_curve_names_its_lowest_point(recording):
-    sweep = [record for record in recording if record.case.startswith("via 5, ")]
-    ax = pictures.chunk_curve(sweep)
-    assert "lowest at" in alt_text.text_of(ax)
-
-
-def test_transfers_that_start_together_and_the_scale(tmp_path):
-    ax = pictures.together({"0 -> 1": 4.3, "0 -> 2": 53.3})
-    assert "53.3 ms" in alt_text.text_of(ax)
-    for algorithm in ("ring", "tree"):
-        assert drawn(pictures.at_scale(2**28, algorithm=algorithm), tmp_path)
+def test_transfers_that_start_together():
+    assert "0 -> 2 53.3 ms" in alt_text.text_of(pictures.together({"0 -> 1": 4.3, "0 -> 2": 53.3}))

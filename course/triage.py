@@ -1,7 +1,7 @@
 """`python -m course triage`: four numbers, or a file, and the row of the field guide to begin with.
 
-Without files it asks. With files it reads what `examples/checkup.py` printed, what NCCL, nccl-tests
-or the flight recorder wrote, and says of each what it can tell. The rows are FIELD_GUIDE.md's.
+Without files it asks. With files it reads what `examples/checkup.py` printed, nccl-tests' output and
+NCCL's own log, and says of each what it can tell. The rows are FIELD_GUIDE.md's.
 """
 
 import argparse
@@ -159,14 +159,13 @@ def read_file(path: Path) -> list[tuple[Row, str]]:
         return place(**read_checkup(path.read_text(encoding="utf-8", errors="replace")))
     except ValueError:
         (log,) = logs.read([path])
-    number = 8 if "recorder" in log.tool else 6
     told = log.findings or [f"{log.tool}, {len(log.records)} records: see python -m course report"]
-    return [(ROWS[number], "; ".join(told[:3]))]
+    return [(ROWS[6], "; ".join(told[:3]))]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("files", nargs="*", type=Path, help="a checkup's output, logs, dumps")
+    parser.add_argument("files", nargs="*", type=Path, help="a checkup's output, logs of NCCL")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """`python -m course triage`: four numbers, or a file, and the row of the field guide to begin with.
 
-Without files it asks. With files it reads what `examples/checkup.py` printed, nccl-tests' output and
-NCCL's own log, and says of each what it can tell. The rows are FIELD_GUIDE.md's.
+Without files it asks. With files it reads what `examples/checkup.py` printed, nccl-tests' output
+and NCCL's own log, and says of each what it can tell. The rows are FIELD_GUIDE.md's.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.logs import logs
+from labkit.logs import logs, nccl_debug
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,12 @@ def read_file(path: Path) -> list[tuple[Row, str]]:
         return place(**read_checkup(path.read_text(encoding="utf-8", errors="replace")))
     except ValueError:
         (log,) = logs.read([path])
-    told = log.findings or [f"{log.tool}, {len(log.records)} records: see python -m course report"]
-    return [(ROWS[6], "; ".join(told[:3]))]
+    told = [f"{text} ({row})" for text, row in nccl_debug.conclusions(log.statements)]
+    if log.failures:
+        told.append(f"{len(log.failures)} tests printed no figures")
+    if log.records:
+        told.append(f"{len(log.records)} measurements: python -m course report {path.name}")
+    return [(ROWS[6], "; ".join(told) or "nothing in it is conspicuous")]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -74,6 +74,20 @@ def test_a_checkup_is_read_and_a_file_of_nothing_is_refused(tmp_path, capsys):
     assert "It begins" in capsys.readouterr().err
 
 
+INFO = """\
+node1:1:2 [0] NCCL INFO NET/IB : No device found.
+node1:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>
+node1:1:2 [0] NCCL INFO Using network Socket
+"""
+
+
+def test_nccls_own_log_leads_to_the_link(tmp_path, capsys):
+    (tmp_path / "nccl.log").write_text(INFO)
+    assert main(["triage", str(tmp_path / "nccl.log")]) == 0
+    told = capsys.readouterr().out
+    assert "Row 6" in told and "TCP" in told and "nccl.log" in told
+
+
 def test_it_asks_four_numbers(monkeypatch, capsys):
     answers = iter(["100", "60 ms", "many", "30", ""])
     monkeypatch.setattr("builtins.input", lambda _: next(answers))

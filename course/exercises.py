@@ -5,8 +5,9 @@ order, known by their ids (other cells may stand between them; `05b_clinic` hold
 
 - `ex-N-M`, markdown, the statement: the heading `## Exercise N.M: Its title`; the line
   `**Par:** at most ... · **Time:** 15 min · **Difficulty:** ★★☆`; what to do, and why it is worth
-  doing; then three hints, `<details><summary>Hint 1: a nudge</summary>` and a blank line each:
-  `Hint 2: the invariant` (what stays true in every correct answer), `Hint 3: a partial answer`.
+  doing; then up to three hints, `<details><summary>Hint 1: a nudge</summary>` and a blank line
+  each: `Hint 2: the invariant` (what stays true in every correct answer), `Hint 3: a partial
+  answer`. A short form (predict, read, debug) may do without.
 - `ex-N-M-answer`, code: a stub with its signature and docstring, and the answer between
   `### BEGIN SOLUTION` and `### END SOLUTION` (nbgrader's markers; one region or more, never
   nested). What stands outside is given to the learner. More answer cells: `ex-N-M-answer-two`.
@@ -32,11 +33,12 @@ BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
 
 _ID = re.compile(r"ex-(\d+[a-z]?)-(\d+)(?:-(answer|check)(?:-[a-z0-9-]+)?)?")
+_BESIDE = re.compile(r"ex-\d+[a-z]?-\d+-[a-z0-9-]+")
 _HEADING = re.compile(r"#{2,3} Exercise (\S+): \S.*")
 _BUDGET = re.compile(
     r"\*\*Par:\*\* \S.* · \*\*Time:\*\* \d+ min · \*\*Difficulty:\*\* (★{1,3})☆{0,2}"
 )
-_HINTS = ("Hint 1: a nudge", "Hint 2: the invariant", "Hint 3: a partial answer")
+_HINT = re.compile(r"<details><summary>Hint (\d): \S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def problems(solutions: NotebookNode, *, lesson: str) -> Iterator[str]:
     for cell in solutions.cells:
         if part := part_of(cell):
             parts.setdefault(part.number, []).append(cell)
-        elif cell.get("id", "").startswith("ex-"):
+        elif cell.get("id", "").startswith("ex-") and not _BESIDE.fullmatch(cell.id):
             yield f"cell {cell.id!r}: exercise ids are 'ex-1-1', 'ex-1-1-answer', 'ex-1-1-check'"
     if not parts:
         yield "no exercise found: a statement's cell id is like 'ex-1-1'"
@@ -192,8 +194,8 @@ def _statement_problems(number: str, source: str) -> Iterator[str]:
         yield (
             "the statement needs the line '**Par:** ... · **Time:** 15 min · **Difficulty:** ★★☆'"
         )
-    for hint in _HINTS:
-        if f"<details><summary>{hint}</summary>" not in source:
-            yield f"the statement lacks '<details><summary>{hint}</summary>'"
+    hints = _HINT.findall(source)
+    if hints != [str(place) for place in range(1, len(hints) + 1)]:
+        yield f"the statement's hints are 1, 2, 3, not {', '.join(hints)}"
     if source.count("<details>") != source.count("</details>"):
         yield "a <details> is not closed"

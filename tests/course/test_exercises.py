@@ -72,7 +72,7 @@ def test_a_good_notebook_has_no_problems():
             "'## Exercise 1.1: Its title'",
         ),
         ({"statement": STATEMENT.replace("**Par:**", "Par:")}, "needs the line '**Par:**"),
-        ({"statement": STATEMENT.replace("invariant", "trick")}, "Hint 2: the invariant"),
+        ({"statement": STATEMENT.replace("Hint 2", "Hint 4")}, "hints are 1, 2, 3"),
         ({"statement": STATEMENT + "<details>"}, "is not closed"),
         ({"answer": "def double(n): ..."}, "has no ### BEGIN SOLUTION"),
     ],

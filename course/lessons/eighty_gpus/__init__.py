@@ -7,5 +7,5 @@ LESSON = Lesson(
     title="Eighty GPUs",
     starts_from="Logs of real clusters that report more than one network card can carry",
     runs_best_with="Linux with user namespaces",
-    experiments=("rails", "gpu"),
+    experiments=("rails",),
 )

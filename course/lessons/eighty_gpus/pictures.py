@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from course import gpus, published
+from course import published
 from course.lessons.eighty_gpus import logs
 from course.lessons.eighty_gpus.programs import ring_order
 from labkit.measure.records import Record
@@ -91,11 +91,7 @@ def ways(records: Sequence[Record], ax: Axes | None = None) -> Axes:
 
 
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw the whole run: the ways to use the cards, or what one GPU showed."""
-    timed = [record for record in records if record.samples]
-    if timed and timed[0].experiment == gpus.NAME:
-        title = f"On one GPU: {timed[0].params['device']}"
-        return plots.ladder(timed, title=title, xscale="log").get_figure(root=True)
+    """Draw the whole run: the ways to use the cards."""
     return ways(records).get_figure(root=True)
 
 

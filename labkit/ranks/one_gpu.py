@@ -3,7 +3,7 @@
 NCCL refused that up to 2.29. Since 2.30 a variable allows it, as an experiment (user guide,
 `docs/userguide/source/env.rst` of NVIDIA/nccl, commit 5067397, NCCL_MULTI_RANK_GPU_ENABLE). The
 ranks' kernels take turns on the GPU: what they show is the order of things. Their times are no
-links' times, and records of them say so with `BACKEND`. Where the GPU's multiprocessors do not
+links' times. Where the GPU's multiprocessors do not
 suffice, NCCL hangs: give such launches a short timeout.
 """
 
@@ -12,8 +12,6 @@ from importlib import metadata
 
 from labkit.ranks.machine import gpu_count
 
-BACKEND = "nccl, ranks on one GPU"
-"""The mark in a record's provenance."""
 SINCE = (2, 30)
 """The first NCCL that can do it. PyTorch 2.15 brings 2.30.7."""
 _VARIABLES = {

@@ -82,13 +82,13 @@ def sent(by_way: Mapping[str, np.ndarray], *, title: str, ax: Axes | None = None
     return ax
 
 
-def ring(first: int | str, second: int | str, third: int | str) -> Figure:
-    """Draw three rounds of a ring of four ranks: in a round, rank r sends chunk r + this number.
+def ring(first: str, second: str, third: str) -> Figure:
+    """Draw three rounds of a ring of four ranks, in each of which they send what `OFFSETS` says.
 
     A field names the ranks whose shares are in it; a share that is in twice makes it red, a sum
     that is complete where it belongs green. Below, the bytes that each rank has sent.
     """
-    played = model.play((first, second, third))
+    played = model.play([OFFSETS[choice] for choice in (first, second, third)])
     figure, panels = plots.new_figure(2, 2, size=(9.4, 6.2))
     names = ["At the start", "After round 1", "After round 2", "After round 3"]
     told = []
@@ -115,8 +115,14 @@ def ring(first: int | str, second: int | str, third: int | str) -> Figure:
     return figure
 
 
-OFFSETS = [0, -1, -2, -3, EVERYTHING]
-"""What one can send in a round of `ring`."""
+OFFSETS = {
+    "chunk r": 0,
+    "chunk r - 1": -1,
+    "chunk r - 2": -2,
+    "chunk r - 3": -3,
+    EVERYTHING: EVERYTHING,
+}
+"""What rank r can send in a round of `ring`, and that for `model.play`."""
 
 
 def _square(x: float, y: float, face: str, *, edge: str):
@@ -136,6 +142,7 @@ def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Ax
     """
     busbw, ranks = model.CLAIMS[claim]
     cards, adds = NETWORKS[network]
+    on = "one host" if hosts == 1 else f"{hosts} hosts"
     machine = model.Court(ranks, hosts, cards, adds)
     verdict = machine.verdict(busbw)
     ax = plots.new_axes(
@@ -147,12 +154,14 @@ def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Ax
     plots.bars(ax, list(bounds), list(bounds.values()), label="GB/s", value_format="{:.0f}")
     if hosts == 1:
         ax.texts[-1].set_text("not needed: one host")
-    ax.axvline(busbw, color=plots.INK, linewidth=1.8, linestyle="--")
+    for text in ax.texts:
+        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
+    ax.axvline(busbw, color=plots.INK, linewidth=1.8, linestyle="--", zorder=2)
     ax.annotate("claimed", (busbw, 0.5), (4, 0), textcoords="offset points", fontsize=9)
     ax.set_xlim(0, 1000)
     plots.stamp(
         ax, [Tier.PUBLISHED, Tier.MODELLED],
-        note=f"claim: {claim}; {ranks} GPUs on {hosts} hosts; NVLink {_LIMIT.value:g} GB/s one "
+        note=f"claim: {claim}; {ranks} GPUs on {on}; NVLink {_LIMIT.value:g} GB/s one "
         f"way ({_LIMIT.source}), cards {model.CARD:g} GB/s",
     )  # fmt: skip
     plots.describe(ax, f"{claim}, {hosts} hosts, {network}: {verdict}.")

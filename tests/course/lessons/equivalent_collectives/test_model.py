@@ -30,7 +30,8 @@ def test_a_wrong_rule_shows(offsets, complete, doubled, sent):
     counts = [max(chunk) for row in last.holds for chunk in row]
     assert (sum(map(last.complete, range(4))), last.sent) == (complete, sent)
     assert (sum(count > 1 for count in counts) > 0) == (doubled > 0)
-    text = plots.alt_text.text_of(pictures.ring(*offsets))
+    named = {what: name for name, what in pictures.OFFSETS.items()}
+    text = plots.alt_text.text_of(pictures.ring(*map(named.get, offsets)))
     assert f"{sent:g} S sent, {complete} of 4 complete" in text
 
 

@@ -75,7 +75,7 @@ def check_trace(answer: tuple[int, str]) -> None:
         seen = experiment.step(unnamed_trace())
         done = {task: at.end for _, task, at in seen.tasks}
         held = {str(t): at.begin - done[t.task] for t, at in seen.transfers if t.dst == LATE_RANK}
-        name = str(transfer).replace("->", "→")
+        name = str(transfer).strip().replace("->", "→")
         if held.get(name, 0.0) < 0.005:
             raise CheckFailed(
                 "a transfer that rank takes late, named as in the queue, like F1 0→1",

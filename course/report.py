@@ -1,7 +1,6 @@
 """`python -m course report`: one self-contained page of what this machine measured.
 
-Runs of the same experiment, on a cluster and on a laptop say, are also drawn side by side. Every
-figure is recomputed from the samples in the record files when the page is made, and the
+Every figure is recomputed from the samples in the record files when the page is made, and the
 samples are embedded, so that whoever gets the page can compute them again.
 
 Other tools' logs are read as well (`labkit.logs.logs`): what nccl-tests printed, and more.
@@ -75,7 +74,7 @@ def main(options: argparse.Namespace) -> int:
 def page(
     loaded: dict[Path, list[Record]], others: Sequence[logs.Log] = (), *, card: float | None = None
 ) -> Page:
-    """Build the page: by experiment, its runs side by side, then a section for each; then logs.
+    """Build the page: a section for each run, those of one experiment together; then logs.
 
     `card`: bytes per second of one network card, for other tools' logs; inferred if not given.
     """
@@ -87,9 +86,7 @@ def page(
     for path, records in loaded.items():
         if records:
             runs.setdefault(records[0].experiment, {})[path] = records
-    for name, files in runs.items():
-        if len(files) > 1:
-            _side_by_side(result, _title(name), {_name(path, files): files[path] for path in files})
+    for files in runs.values():
         for path, records in files.items():
             _section(result, _name(path, files), records)
             result.data(f"records-{_name(path, loaded)}", path.read_text(encoding="utf-8"))
@@ -113,16 +110,6 @@ def _name(path: Path, among: Iterable[Path]) -> str:
     """Name a file without its folders, unless another has the same name."""
     alone = sum(other.stem == path.stem for other in among) == 1
     return path.stem if alone else f"{path.parent.name}/{path.stem}"
-
-
-def _side_by_side(result: Page, title: str, runs: dict[str, list[Record]]) -> None:
-    from course import compare_runs
-
-    result.heading(f"{title}: {len(runs)} runs side by side")
-    try:
-        result.picture(compare_runs.draw_runs(runs))
-    except Exception as error:  # whatever a stranger's records are lacking
-        result.text(f"Not drawn: {untrusted.one_line(error)}")
 
 
 def _section(result: Page, file: str, records: list[Record]) -> None:

@@ -96,7 +96,7 @@ def _clear(ax: Axes) -> None:
 
 def router(
     topology: Topology,
-    relays: Sequence[int | None],
+    relays: Sequence[int | str | None],
     chunk: int,
     *,
     rate: Callable[[int, int], float],
@@ -107,12 +107,12 @@ def router(
 ) -> Figure:
     """Draw the ways that a learner chose from src to dst, and when each hop works.
 
-    Each relay that is not None makes a way of its own, with an equal part of the bytes. `rate` is
+    Each relay that is a GPU makes a way of its own, with an equal part of the bytes. `rate` is
     that of a link in bytes per second, `chunk` in bytes, `alpha` what a chunk costs on a hop. The
     time axis stays as it is, whatever is chosen.
     """
     figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 6.0))
-    chosen = sorted({relay for relay in relays if relay not in (None, src, dst)})
+    chosen = sorted({relay for relay in relays if relay in range(topology.gpus)} - {src, dst})
     ways = [[src, relay, dst] for relay in chosen] or [[src, dst]]
     paths = [Path(tuple(way), min(map(rate, way, way[1:]))) for way in ways]
     graph(topology, paths=paths, ax=left)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from labkit.measure import sched
+from course import other_programs
 from labkit.measure.records import Record
 
 HELD, NOT_HELD, NOT_JUDGED = "held", "not on this run", "not judged"
@@ -72,7 +72,7 @@ class _Watch:
     def __init__(self) -> None:
         self.cells: list[tuple[float, float]] = []  # seconds, CPUs
         self.claimed = False
-        self.block: tuple[float, contextlib.ExitStack, sched.Others] | None = None
+        self.block: tuple[float, contextlib.ExitStack, other_programs.OtherPrograms] | None = None
         if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
             shell.events.register("pre_run_cell", self.begin)
             shell.events.register("post_run_cell", self.end)
@@ -83,7 +83,7 @@ class _Watch:
         if self.claimed:
             self.cells.clear()
         self.claimed, stack = False, contextlib.ExitStack()
-        self.block = time.perf_counter(), stack, stack.enter_context(sched.others())
+        self.block = time.perf_counter(), stack, stack.enter_context(other_programs.watch())
 
     def end(self, _: object = None) -> None:
         if self.block is not None:

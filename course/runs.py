@@ -6,9 +6,10 @@ from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 
+from course import other_programs
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
-from labkit.measure import records, sched
+from labkit.measure import records
 from labkit.measure.records import Record, Tier
 from labkit.ranks import torchrun
 from labkit.ranks.launcher import launch
@@ -109,7 +110,7 @@ def watched(measure: Callable[[], list[Record]], *, say: Say = print) -> list[Re
     asked, attempts = _asked.get(), []
     limit, most = asked or (float("inf"), 1)
     while True:
-        with sched.others() as others:
+        with other_programs.watch() as others:
             found = measure()
         cpus = _most(others.cpus)
         if cpus is None or cpus <= limit or not any(map(_unwatched, found)):

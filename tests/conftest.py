@@ -18,8 +18,7 @@ from pathlib import Path
 
 from pytest import fixture, hookimpl, skip
 
-from course import claims
-from labkit.measure import sched
+from course import claims, other_programs
 from labkit.ranks.machine import usable_cpus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -140,7 +139,7 @@ def pytest_pyfunc_call(pyfuncitem):
     """Do not judge a timed test that fails while others use the CPUs."""
     if pyfuncitem.get_closest_marker("timed") is None:
         return (yield)
-    with sched.others() as used:
+    with other_programs.watch() as used:
         try:
             return (yield)
         except AssertionError as error:

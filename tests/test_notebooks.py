@@ -9,8 +9,7 @@ from jupyter_client import KernelManager
 from nbclient import NotebookClient
 from pytest import fixture, mark, param, skip
 
-from course import author, claims, exercises, hosted, ledger_file, notebooks, start
-from labkit.measure import sched
+from course import author, claims, exercises, hosted, ledger_file, notebooks, other_programs, start
 from tests import spine
 from tests.conftest import CLAIMS, notebook_environment
 
@@ -127,7 +126,7 @@ def executed(tmp_path_factory):
 @mark.parametrize("path", list(kept()))
 def test_it_runs_and_shows_what_is_stored(path, executed, notebook_seconds, record_property):
     start = time.perf_counter()
-    with sched.others() as used:
+    with other_programs.watch() as used:
         ran, variables = executed(path)
     notebook_seconds(name(path), time.perf_counter() - start)
     stored = notebooks.store(ran, into=notebooks.read(path))

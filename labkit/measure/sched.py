@@ -1,12 +1,9 @@
-"""Where a process's time went: on a CPU, waiting for a CPU, or blocked; and what others used.
+"""Where a process's time went: on a CPU, waiting for a CPU, or blocked.
 
 Linux keeps two counters per thread in ``/proc/self/task/TID/schedstat``, both in nanoseconds: time
 on a CPU, and time runnable in a run queue while another thread had the CPU. For what is left of the
 wall time the thread was blocked: asleep until something happened.
 Source: Documentation/scheduler/sched-stats.rst of the Linux kernel.
-
-What other programs used (`others`) is added up from their CPU clocks, which are exact
-(clock_getcpuclockid(3)), not from the machine's total, which is known in ticks of 10 ms only.
 """
 
 from __future__ import annotations
@@ -19,9 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit.ranks import torchrun
-
-_PROC = Path("/proc")
 _TASKS = Path("/proc/self/task")
 
 
@@ -128,127 +122,3 @@ def _read() -> dict[int, tuple[str, int, int]]:
             "(the kernel needs CONFIG_SCHED_INFO; macOS and some sandboxes have none)"
         )
     return counters
-
-
-class OtherPrograms:
-    """What other programs used during a block."""
-
-    cpus: float | None
-    """CPUs, on average; None where the system does not tell. There once the block has ended."""
-
-    def __enter__(self) -> OtherPrograms:
-        self._before = _Snapshot.take()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        before, after = self._before, _Snapshot.take()
-        known = before is not None and after is not None
-        self.cpus = before.cpus_of_others(after, ours=_root()) if known else None
-
-
-def others() -> OtherPrograms:
-    """Find out how many CPUs other programs used during a `with` block.
-
-    Ours are this process and all that it started: the fork server and its ranks, a fabric's
-    helpers; under torchrun the agent on this node and its ranks. Kernel threads count for nobody:
-    some carry our own traffic. CPU time that a hypervisor gave to other machines ("steal") counts.
-
-    A program that starts and ends within the block shows when its parent has waited for it, in
-    ticks of 10 ms, as does stolen time: of both, what may be rounding is left out. In a container
-    the programs outside cannot be seen; there, what the machine's total has more than the programs
-    inside counts, as far as it exceeds the error of counting ticks.
-
-    Example:
-        >>> with others() as used:
-        ...     total = sum(range(1_000_000))
-        >>> used.cpus is None or used.cpus >= 0
-        True
-    """
-    return OtherPrograms()
-
-
-def _root() -> int:
-    return os.getppid() if torchrun.is_here() else os.getpid()
-
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    parent: int
-    used: float
-    """CPU seconds of all its threads."""
-    reaped: float
-    """CPU seconds of the children that it has waited for, whole ticks."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """What every process and the whole machine had used. Seconds."""
-
-    clock: float
-    processes: dict[int, _Process]
-    cores: int
-    busy: float
-    """What the machine's CPUs had spent on programs, whole ticks."""
-    stolen: float
-    whole: bool
-    """Whether all of the machine's processes can be seen: false in a container."""
-    tick: float = 0.01
-
-    @classmethod
-    def take(cls) -> _Snapshot | None:
-        """Look now; None where the system does not tell (not Linux)."""
-        try:
-            lines = (_PROC / "stat").read_text().splitlines()
-        except OSError:
-            return None
-        tick, processes = 1 / os.sysconf("SC_CLK_TCK"), {}
-        for entry in os.listdir(_PROC):  # noqa: PTH208 - a hot path of plain names
-            if entry.isdigit():
-                with contextlib.suppress(OSError):  # it has just ended
-                    processes[int(entry)] = _process(int(entry), tick)
-        try:
-            whole = (_PROC / "2/comm").read_text() == "kthreadd\n"  # a container hides it
-        except OSError:
-            whole = False
-        if whole:  # the kernel's own threads descend from it
-            processes = {pid: p for pid, p in processes.items() if 2 not in (pid, p.parent)}
-        user, nice, system, _, _, _, _, stolen = (int(x) * tick for x in lines[0].split()[1:9])
-        cores = sum(line.startswith("cpu") for line in lines) - 1
-        busy = user + nice + system
-        return cls(time.perf_counter(), processes, cores, busy, stolen, whole, tick)
-
-    def cpus_of_others(self, after: _Snapshot, *, ours: int) -> float:
-        """Return how many CPUs were used from here to `after` by what does not descend from us."""
-        mine = _descendants(self.processes, ours) | _descendants(after.processes, ours)
-        wall, nothing = after.clock - self.clock, _Process(0, 0.0, 0.0)
-        seconds = reaped = all_seen = 0.0
-        for pid in self.processes.keys() | after.processes.keys():
-            then = self.processes.get(pid, nothing)
-            now = after.processes.get(pid, nothing)  # its whole life is then in another's `reaped`
-            all_seen += now.used + now.reaped - then.used - then.reaped
-            if pid not in mine:
-                ended = now is nothing
-                seconds += 0.0 if ended else now.used - then.used
-                reaped += now.reaped - then.reaped - (then.used if ended else 0.0)
-        seconds += max(0.0, reaped - self.tick)
-        seconds += max(0.0, after.stolen - self.stolen - self.tick)
-        if not after.whole:
-            # Each tick sees one program, by chance: three standard deviations of their number.
-            error = 3 * self.tick * (wall * after.cores / self.tick) ** 0.5
-            seconds += max(0.0, after.busy - self.busy - max(0.0, all_seen) - error)
-        return seconds / wall
-
-
-def _process(pid: int, tick: float) -> _Process:
-    """Read one process's account. Source: clock_getcpuclockid(3), proc_pid_stat(5)."""
-    used = time.clock_gettime((~pid << 3) | 2)
-    fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    return _Process(int(fields[1]), used, (int(fields[13]) + int(fields[14])) * tick)
-
-
-def _descendants(processes: dict[int, _Process], root: int) -> set[int]:
-    found, more = {root}, {root}
-    while more:
-        more = {pid for pid, process in processes.items() if process.parent in more}
-        found |= more
-    return found

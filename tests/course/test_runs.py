@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from course import runs
-from labkit.measure import sched
+from course import other_programs, runs
 from labkit.measure.records import Provenance, Record, Tier
 
 RECORD = Record("an experiment", "a case", {}, [[1.0]], Tier.MEASURED, Provenance.here())
@@ -19,10 +18,10 @@ def used(monkeypatch):
     figures = []
 
     @contextlib.contextmanager
-    def others():
+    def watch():
         yield SimpleNamespace(cpus=figures.pop(0) if figures else None)
 
-    monkeypatch.setattr(sched, "others", others)
+    monkeypatch.setattr(other_programs, "watch", watch)
     return figures
 
 

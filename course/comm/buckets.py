@@ -1,21 +1,17 @@
-"""Many small tensors, few large messages: plan buckets, pack them, send them, unpack them.
+"""Many small tensors, few large messages: plan buckets, pack them, unpack them.
 
 Every call of a collective costs a latency, whatever it carries. A bucket is a flat buffer that
 takes several tensors, so that they share one call. Packing costs a copy; `flatten` and
 `as_one_buffer` show when it can be had without.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import torch
-import torch.distributed as dist
 
 MB = 1_000_000
-PHASES = ("pack", "send", "unpack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,63 +121,23 @@ def as_one_buffer(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return flat
 
 
-def broadcast(
-    tensors: Sequence[torch.Tensor],
-    *,
-    cap: int | None,
-    src: int = 0,
-    in_flight: int = 2,
-    kept: dict[int, torch.Tensor] | None = None,
-    span: Callable[[str], object] = lambda phase: nullcontext(),
-) -> None:
-    """Give every rank rank ``src``'s values of ``tensors``, in buckets of at most ``cap`` bytes.
+class Kept:
+    """Flat buffers that are kept from one use to the next, for tensors that stay the same.
 
-    While one bucket is on the wire the next is packed. Tensors of one bucket that already lie side
-    by side are sent from where they are.
-
-    Args:
-        tensors: the same shapes and dtypes in the same order on every rank.
-        cap: bytes per bucket; 0 sends every tensor by itself, None all of a dtype at once.
-        src: the rank that has the values.
-        in_flight: how many buckets may be on the wire at a time. 1: pack, send, unpack in turn.
-        kept: buffers of an earlier call with the same tensors and cap, by bucket; filled in. Large
-            buffers are worth keeping: fresh memory costs a page fault for every 4 KiB. None:
-            allocate anew.
-        span: ``span(phase)`` is a context manager entered around each of `PHASES`; an instrument's
-            place to listen. "send" holds what the rank waits, not what the wire works.
+    Large buffers are worth keeping: fresh memory costs a page fault for each page.
     """
-    flying: deque = deque()
-    receiving = dist.get_rank() != src
 
-    def land() -> None:
-        work, flat, members = flying.popleft()
-        with span("send"):
-            work.wait()
-        if receiving:
-            with span("unpack"):
-                unpack(flat, members)
+    def __init__(self, count: int | None = None):
+        """Keep one buffer for each bucket, or take turns with `count` of them."""
+        self._count, self._flats = count, {}
 
-    keeping, kept = kept is not None, {} if kept is None else kept
-    for number, bucket in enumerate(plan(tensors, cap=cap)):
-        members = [tensors[place] for place in bucket.members]
-        with span("pack"):
-            buffer = kept.get(number)
-            flat = _landing_place(members, buffer) if receiving else flatten(members, out=buffer)
-        if keeping:
-            kept[number] = flat
-        with span("send"):
-            flying.append((dist.broadcast(flat, src, async_op=True), flat, members))
-        if len(flying) >= in_flight:
-            land()
-    while flying:
-        land()
-
-
-def _landing_place(tensors: Sequence[torch.Tensor], buffer: torch.Tensor | None) -> torch.Tensor:
-    """Return a flat tensor to receive into: what the tensors hold now need not be copied."""
-    if _side_by_side(tensors):
-        return flatten(tensors)
-    return tensors[0].new_empty(sum(t.numel() for t in tensors)) if buffer is None else buffer
+    def of(self, number: int, bucket: Bucket) -> torch.Tensor:
+        """Return the buffer of the bucket of that number: ``flatten(..., out=kept.of(...))``."""
+        elements = bucket.nbytes // bucket.dtype.itemsize
+        place = bucket.dtype, number % self._count if self._count else number
+        if place not in self._flats or self._flats[place].numel() < elements:
+            self._flats[place] = torch.empty(elements, dtype=bucket.dtype)
+        return self._flats[place][:elements]
 
 
 def _first(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -1,119 +1,89 @@
-import pytest
+import inspect
+import mmap
 
-from course.comm.shapes import resnet50
+import pytest
+import torch
+import torch.distributed as dist
+
 from course.lessons.coalesced_broadcast import experiment as problem
-from course.lessons.coalesced_broadcast import pictures
-from course.lessons.coalesced_broadcast.model import Coalescing
-from course.lessons.coalesced_broadcast.programs import CASES, ONE_BY_ONE, digests, fit
-from course.runs import by_case
+from course.lessons.coalesced_broadcast import pictures, programs
+from course.lessons.coalesced_broadcast.programs import CURVE, PAIRS
 from labkit import launch
 from labkit.fabric.fabric import SWITCH
 from labkit.measure.records import Tier, load
 from labkit.show.alt_text import text_of
+from tests.course.lessons.cells import Cells
 
-FIXED = ("1 MB", "10 MB", "25 MB", "250 MB")
-
-
-def every_digest(width):
-    return {name: digests(name, width) for name in CASES}
+CELLS = Cells("03_coalesced_broadcast")
+WAYS = CURVE | {name: way for pair in PAIRS.values() for name, way in pair.items()}
 
 
-def test_every_case_gives_every_rank_the_source_state_bit_by_bit():
-    ranks = launch(every_digest, 1 / 16, world_size=3, checks=True)
-    for name in CASES:
-        befores, afters = zip(*(rank[name] for rank in ranks), strict=True)
-        assert len(set(befores)) == 3  # they differed
-        assert set(afters) == {befores[0]}, name
+def test_what_is_measured_is_what_the_cell_shows():
+    assert inspect.getsource(programs.broadcast).strip() == CELLS.sources["broadcast"]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_every_way_gives_every_rank_the_source_values(world_size):
+    results = launch(
+        programs.time_ways, programs.broadcast, WAYS, 1 / 16, 1, world_size=world_size
+    )  # raises where a value is not rank 0's
+    assert [len(result) for result in results] == [len(WAYS)] * world_size
+
+
+def test_two_on_their_way_in_one_buffer_are_seen():
+    def hasty(tensors, cap, kept):
+        """Pack into a buffer that is still on its way; then unpack what arrives."""
+        for number, bucket in enumerate(programs.buckets.plan(tensors, cap=cap)):
+            members = [tensors[place] for place in bucket.members]
+            flat = programs.buckets.flatten(members, out=kept.of(number, bucket))
+            dist.broadcast(flat, 0)
+            if number % 2:
+                programs.buckets.unpack(flat, members)
+
+    way = {"hasty": {"cap": 4000, "kept": 1}}
+    with pytest.raises(AssertionError, match="hasty: WRONG VALUES on rank 1"):
+        launch(programs.time_ways, hasty, way, 1 / 16, 1, world_size=2)
+
+
+def test_pairs_differ_in_one_argument():
+    for name, pair in PAIRS.items():
+        first, second = ({"in_flight": 2} | way for way in pair.values())
+        differ = {key for key in {*first, *second} if first.get(key) != second.get(key)}
+        assert differ == {
+            "calls": {"cap"}, "packing": {"kept", "flat"}, "overlap": {"in_flight"},
+            "page faults": {"kept"},
+        }[name]  # fmt: skip
 
 
 @pytest.mark.timed
-def test_buckets_beat_one_by_one_on_loopback_and_keeping_buffers_saves_page_faults():
-    names = [ONE_BY_ONE, "10 MB", "250 MB", "250 MB, buffers kept"]
-    for _ in range(3):  # a busy machine can hold up any one of them
-        records = by_case(problem.measure("loopback, 2 ranks", names, iters=3))
-        if records["10 MB"].summary.median < records[ONE_BY_ONE].summary.median:
-            break
-    assert records["10 MB"].summary.median < records[ONE_BY_ONE].summary.median
-    assert records[ONE_BY_ONE].values["calls"] == 320
-    assert records[ONE_BY_ONE].predicted > 0
-    faults = {name: records[name].values["faults"] for name in names}
-    assert faults["250 MB, buffers kept"] < 0.1 * faults["250 MB"]
-    peaks = {name: records[name].values["peak"] for name in names}
-    assert peaks[ONE_BY_ONE] == 0
-    assert 17_874_944 <= peaks["10 MB"] < 1.5 * 17_874_944
-    assert peaks["250 MB"] == pytest.approx(102_441_032, rel=0.01)
-    assert all(record.others is not None for record in records.values())
-    assert len(text_of(pictures.memory(list(records.values())[1:]))) > 30
+def test_kept_buffers_spare_page_faults_and_memory_is_counted():
+    new, kept = problem.compare(programs.broadcast, PAIRS["page faults"], iters=1)
+    assert new.tier is Tier.MEASURED and new.others is not None
+    assert kept.values["faults"] < 0.1 * new.nbytes / mmap.PAGESIZE
+    assert new.values["peak"] == pytest.approx(new.nbytes, rel=0.01)
+    assert kept.values["peak"] < 0.01 * new.nbytes
+    assert len(text_of(pictures.memory([new, kept]))) > 30
 
 
-def test_the_model_is_calibrated_from_the_slowest_rank():
-    part = {key: [0.001] for key in ("small", "large", "many", "few", "fresh", "touched")}
-    slow = part | {"small": [0.002], "large": [0.034], "fresh": [0.065]}
-    model = fit([part, slow])
-    assert model.alpha == 0.002
-    assert model.beta == pytest.approx(0.032 / 16e6)
-    assert model.fresh == pytest.approx(0.064 / (64 * 2**20))
-
-
-def test_the_prediction_knows_the_cases():
-    model = Coalescing(alpha=1e-3, beta=1e-9, copy=1e-10, fresh=1e-9)
-    seconds = {name: problem.predicted_seconds(model, name, 1.0) for name in CASES}
-    assert {seconds.pop(name) for name in CASES if CASES[name].torch_own} == {None}
-    assert seconds[ONE_BY_ONE] == pytest.approx(320 * 1e-3 + 102_441_032e-9)
-    assert min(seconds, key=seconds.get) == "already flat"
-    assert seconds["250 MB, buffers kept"] < seconds["250 MB"]
-
-
-def test_without_hosts_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys):
+def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
-    records = problem.measure("2 hosts", [ONE_BY_ONE, "25 MB"])
-    assert {r.tier for r in records} == {Tier.RECORDED}
-    assert [r.case for r in records] == [problem.PARTS, ONE_BY_ONE, "25 MB"]
+    found = problem.compare(programs.broadcast, CURVE, rate=problem.LINK)
+    assert [record.case for record in found] == list(CURVE)
+    assert {record.tier for record in found} == {Tier.RECORDED}
     assert "RECORDED" in capsys.readouterr().out
-    assert problem.model_of(records).alpha > 0
-    assert all(r.predicted > 0 for r in records[1:])
 
 
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="unknown place 'moon'"):
-        problem.measure("moon")
-    with pytest.raises(ValueError, match="unknown cases"):
-        problem.measure("2 hosts", ["pigeon"])
+def test_the_recording_has_every_way_and_its_pictures_have_words():
+    found = load(problem.RECORDING, recorded=True)
+    assert {record.case for record in found} >= set(WAYS)
+    assert all(len(row) == 7 for row in problem.table(found).rows)
+    assert len(text_of(pictures.draw(found))) > 30 < len(text_of(pictures.puzzle()))
 
 
-def test_the_recording_is_whole_and_its_pictures_have_words():
-    records = load(problem.RECORDING, recorded=True)
-    watched = all(record.others is not None for record in records)
-    for place in problem.PLACES:
-        found = {record.case for record in records if record.params["place"] == place}
-        assert set(CASES) <= found if watched else {ONE_BY_ONE, *FIXED} <= found
-    table = problem.table(records)
-    columns, rows = table.columns, table.rows
-    assert all(len(row) == len(columns) for row in rows)
-    assert "model" in text_of(pictures.draw(records))
-    here = [r for r in records if r.params["place"] == "loopback, 2 ranks"]
-    model = Coalescing(**here[0].values)
-    for ax in (
-        pictures.puzzle(),
-        pictures.tensors(resnet50()),
-        pictures.ladder(here),
-        pictures.phases(here),
-        pictures.optimum(model, resnet50()),
-        pictures.start_of_a_job(),
-    ):
-        assert len(text_of(ax)) > 30
+def test_a_state_is_the_ranks_own_and_may_lie_flat():
+    def program():
+        apart, flat = programs.state(1 / 16), programs.state(1 / 16, flat=True)
+        same = all(torch.equal(a, b) for a, b in zip(apart, flat, strict=True))
+        return len(apart), same, len({t.untyped_storage().data_ptr() for t in flat})
 
-
-def test_shares_are_read_faster_than_everything_by_one_or_by_all():
-    def seconds(**limits):
-        ways = pictures.start_up_seconds(1e10, 1e-6, 1e-10, **limits)
-        return {name: way(64) for name, way in ways.items()}
-
-    wide = seconds(reader=1e9, storage=1e11)
-    assert min(wide, key=wide.get) == "each reads a share, then all_gather"
-    assert wide["one reads, then a chain"] > 10 + 1  # one reader, then one link
-    narrow = seconds(reader=1e9, storage=1e9)  # a single disk: all but reading everything are alike
-    assert narrow["all read everything"] == 640
-    assert narrow["each reads a share, then all_gather"] == pytest.approx(
-        narrow["one reads, then a chain"], rel=0.1
-    )
+    assert launch(program, world_size=2) == [(320, True, 2)] * 2

@@ -340,55 +340,6 @@ def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: f
     return next((meaning for meaning, wrong in mistakes.items() if fits(got, wrong)), otherwise)
 
 
-def agree(
-    cases: Sequence[Any],
-    got: Sequence[Any],
-    right: Callable[[Any], Any],
-    *,
-    what: str,
-    mistakes: Mapping[str, Callable[[Any], Any]],
-    otherwise: str,
-    unit: str = "",
-    scale: float = 1.0,
-    within: float = 1e-6,
-    told: Callable[[Any], str] = str,
-) -> None:
-    """Hold the answers to several cases to be right; name the mistake that explains all of them.
-
-    Args:
-        cases: What was asked.
-        got: The answers, one for each case.
-        right: Gives a case's right answer.
-        what: What is asked for.
-        mistakes: As in `diagnose`, but each with what gives the answers of that mistake.
-        otherwise: What to say when no mistake gives all the answers.
-        unit: Of figures, which may differ by rounding; without one, answers must be equal.
-        scale: What a figure is multiplied by to be shown in that unit.
-        within: Relative tolerance for figures.
-        told: Puts a case into words.
-
-    Raises:
-        CheckFailed: An answer is wrong.
-
-    Example:
-        >>> agree([1, 2], [2, 4], lambda x: 2 * x, what="the double", mistakes={}, otherwise="")
-    """
-    digits = round(-math.log10(within))
-
-    def close(mine: Any, wanted: Any) -> bool:
-        return math.isclose(mine, wanted, rel_tol=within, abs_tol=1e-12) if unit else mine == wanted
-
-    def shown(value: Any) -> str:
-        return f"{scale * value:.{digits}g} {unit}" if unit else str(value)
-
-    for mine, case in zip(got, cases, strict=True):
-        if close(mine, wanted := right(case)):
-            continue
-        explained = (m for m, wrong in mistakes.items() if all(map(close, got, map(wrong, cases))))
-        meaning = next(explained, otherwise)
-        raise CheckFailed(f"{what}: {shown(wanted)}", f"{shown(mine)}, for {told(case)}", meaning)
-
-
 def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> None:
     """Hold a cost to its par.
 

@@ -122,7 +122,7 @@ def pipelined_broadcast(
     Each rank passes a piece on while the next one arrives. Once the chain is full, all links work
     at once, and the time comes near S beta, whatever the number of ranks: the tree needs log2(n)
     times as long. The price is rounds: chunks + n - 2. More pieces fill the chain sooner, but each
-    pays alpha once more; `course.comm.costs.best_chunks` weighs the two.
+    pays alpha once more: the time is least near sqrt((n - 2) S beta / alpha) pieces.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     place = (rank - src) % n

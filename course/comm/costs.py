@@ -115,35 +115,10 @@ class Cost:
         )
 
 
-def ring_all_gather(n: int) -> Cost:
-    """One turn of the ring that adds nothing [TRG, section 4.1]."""
-    return Cost(rounds=n - 1, wire=(n - 1) / n)
-
-
-def tree_broadcast(n: int) -> Cost:
-    """A binomial tree, the whole of S in each round [TRG, section 4.2; Chan, section 4]."""
-    depth = math.ceil(math.log2(n))
-    return Cost(rounds=depth, wire=depth)
-
-
 def recursive_doubling_all_reduce(n: int) -> Cost:
     """Whole tensors, exchanged pairwise in log2(n) rounds [TRG, section 4.5]."""
     depth = math.floor(math.log2(n))
     return Cost(rounds=depth, wire=depth, reduced=depth) + _fold(n)
-
-
-def pipelined_broadcast(n: int, *, chunks: int) -> Cost:
-    """A chain of n ranks that S passes in `chunks` pieces [Chan, section 7.1, pipelined]."""
-    steps = chunks + n - 2 if n > 1 else 0
-    return Cost(rounds=steps, wire=steps / chunks)
-
-
-def best_chunks(nbytes: float, n: int, *, alpha: float, beta: float) -> int:
-    """Return the number of pieces that makes `pipelined_broadcast` fastest.
-
-    (k + n - 2) (alpha + S beta / k) is least at k = sqrt((n - 2) S beta / alpha).
-    """
-    return max(1, round(math.sqrt((n - 2) * nbytes * beta / alpha))) if n > 2 else 1
 
 
 def _fold(n: int) -> Cost:

@@ -82,12 +82,6 @@ def resnet50(*, width: float = 1.0) -> list[TensorSpec]:
     return specs + _weight_and_bias("fc", (1000, inputs))
 
 
-def parameters_only(specs: list[TensorSpec]) -> list[TensorSpec]:
-    """Leave out the buffers, which have no gradient."""
-    buffers = (".running_mean", ".running_var", ".num_batches_tracked")
-    return [spec for spec in specs if not spec.name.endswith(buffers)]
-
-
 def _scaled(channels: int, width: float) -> int:
     return max(1, round(channels * width))
 

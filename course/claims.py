@@ -19,11 +19,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from course import other_programs
+from course.other_programs import DISTURBED
 from labkit.measure.records import Record
 
 HELD, NOT_HELD, NOT_JUDGED = "held", "not on this run", "not judged"
-DISTURBED = 0.25
-"""CPUs that others may use before a claim that fails is not judged."""
 SHORTEST = 0.3
 """Seconds over which what others used can be told."""
 
@@ -49,8 +48,8 @@ def claim(holds: bool, expected: str, *, measured: object, records: Iterable[Rec
     print(
         {
             HELD: f"✔ held: {expected} (measured: {figure})",
-            NOT_HELD: f"✘ not on this run: expected {expected}; measured: {figure}{used}",
-            NOT_JUDGED: f"– not judged: expected {expected}; measured: {figure}{used}",
+            NOT_HELD: f"✘ not on this run: {expected} (measured: {figure}{used})",
+            NOT_JUDGED: f"– not judged: {expected} (measured: {figure}{used})",
         }[outcome]
     )
     if named := os.environ.get("COURSE_CLAIMS"):

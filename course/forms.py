@@ -326,6 +326,9 @@ def _verdict(entry: Entry) -> str:
         return (
             "Your vote stands." if entry.right else "The evidence is against your vote."
         ) + because
+    if entry.disturbed:
+        said = f"Not judged: other programs used {entry.others:.1f} CPUs meanwhile."
+        return said + (" Inside your range." if entry.inside else "") + because
     if not entry.counts:
         return "Compare the two figures yourself: a ratio makes no sense for them." + because
     side, miss = "above" if entry.answer > entry.measured else "below", entry.miss
@@ -333,10 +336,12 @@ def _verdict(entry: Entry) -> str:
         said = "Within 10 %: well predicted."
     elif miss < 2:
         said = f"{miss:.2f} times {side}: the right size."
+    elif entry.inside:
+        said = f"{miss:.1f} times {side}."
     elif miss < 10:
         said = f"{miss:.1f} times {side}: what did your reasoning leave out?"
     else:
         said = f"{miss:.3g} times {side}: something essential is different from what you thought."
     if entry.inside is not None:
-        said += " Inside your range." if entry.inside else " Outside your range."
+        said = f"Inside your range. {said}" if entry.inside else f"{said} Outside your range."
     return said + because

@@ -178,6 +178,7 @@ def mark(
     ax = ax.axes[0] if hasattr(ax, "axes") and isinstance(ax.axes, list) else ax
     look = {"color": "#a3009e", "fontsize": 9, "fontweight": "bold"}
     told = f"you: {forms.answer_of(entry)}"
+    short = f"you: {entry.answer})" if entry.options else told
     box = {"facecolor": "white", "edgecolor": look["color"], "alpha": 0.85, "pad": 2}
     if not entry.options:
         across, along = ("axhline", "axhspan") if axis == "y" else ("axvline", "axvspan")
@@ -185,10 +186,11 @@ def mark(
         if entry.low is not None:
             ends = entry.low * scale, entry.high * scale
             getattr(ax, along)(*ends, color=look["color"], alpha=0.1, zorder=0)
-        place, frame = ((0.99, entry.answer * scale), ax.get_yaxis_transform())
+        place, frame = ((0.01, entry.answer * scale), ax.get_yaxis_transform())
         if axis == "x":
             place, frame = ((entry.answer * scale, 0.99), ax.get_xaxis_transform())
-        ax.text(*place, told, ha="right", va="top", transform=frame, bbox=box, **look)
+        side = "left" if axis == "y" else "right"  # curves often end where the answer lies
+        ax.text(*place, short, ha=side, va="top", transform=frame, bbox=box, **look)
     elif at and entry.answer in at:
         arrow = {"arrowstyle": "->", "color": look["color"], "linewidth": 2}
         ax.annotate(
@@ -196,7 +198,7 @@ def mark(
             arrowprops=arrow, **look,
         )  # fmt: skip
     else:
-        ax.text(0.99, 0.98, told, ha="right", va="top", transform=ax.transAxes, bbox=box, **look)
+        ax.text(0.99, 0.98, short, ha="right", va="top", transform=ax.transAxes, bbox=box, **look)
     alt_text.describe(ax, f"Marked in it: {told}.")
 
 
@@ -207,6 +209,7 @@ def reconcile(
     tier: Tier | str | None = None,
     records: Iterable[Record] | None = None,
     model: float | None = None,
+    others: float | None = None,
     because: str = "",
 ) -> None:
     """Show what was committed beside the result, and keep the result.
@@ -218,6 +221,8 @@ def reconcile(
         tier: How the result came to be.
         records: Instead of the tier: those that the result was computed from.
         model: What a model says, in the same unit.
+        others: CPUs that other programs used meanwhile, where no records tell: a figure that they
+            disturbed is shown, and no prediction judged by it.
         because: Of a vote: which run decided it, in a sentence.
 
     Raises:
@@ -225,6 +230,10 @@ def reconcile(
     """
     if (tier is None) == (records is None):
         raise ValueError(f"reconcile({key!r}, ...) needs tier= or records=, one of both.")
+    if records is not None:
+        records = list(records)
+        known = [record.others for record in records if record.others is not None]
+        others = max(known, default=others)
     named = str(Tier(tier)) if tier is not None else measured_records.tiers_of(records)
     entry = ledger_file.entry(key)
     if isinstance(measured, str):
@@ -233,7 +242,8 @@ def reconcile(
     else:
         measured = float(measured)
     model = None if model is None else float(model)
-    ledger_file.add("seen", key, measured=measured, model=model, tier=named, because=because)
+    about = {"model": model, "tier": named, "because": because, "others": others}
+    ledger_file.add("seen", key, measured=measured, **about)
     forms.show_result(ledger_file.entry(key))
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from course.catalogue import ROOT
+from course.other_programs import DISTURBED
 
 _unwritten: dict[Path, list[dict[str, Any]]] = {}
 """Lines of files that cannot be written, for as long as this process lives."""
@@ -48,6 +49,8 @@ class Entry:
     model: float | None = None
     tier: str = ""
     because: str = ""
+    others: float | None = None
+    """CPUs that other programs used while the result was measured."""
 
     @property
     def committed(self) -> bool:
@@ -72,10 +75,15 @@ class Entry:
         return bool(self.options) and None not in (last, self.measured) and last != self.measured
 
     @property
+    def disturbed(self) -> bool:
+        """Whether other programs may have made the measured figure what it is."""
+        return not self.options and (self.others or 0.0) > DISTURBED
+
+    @property
     def counts(self) -> bool:
         """Whether it is a prediction that says how well the learner predicts."""
         figures = not self.options and self.committed and self.measured is not None
-        return figures and self.answer > 0 < self.measured
+        return figures and self.answer > 0 < self.measured and not self.disturbed
 
     @property
     def miss(self) -> float:
@@ -149,7 +157,7 @@ class Book:
             entry = replace(entry, skipped=True)
         elif what == "seen":
             named = {name: line[name] for name in ("measured", "model", "tier", "because")}
-            entry = replace(entry, **named)
+            entry = replace(entry, **named, others=line.get("others"))
         elif entry.measured is not None:
             entry = replace(entry, after=line["answer"])
         elif not entry.committed:

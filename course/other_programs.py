@@ -14,6 +14,8 @@ from pathlib import Path
 
 from labkit.ranks import torchrun
 
+DISTURBED = 0.25
+"""CPUs that others may use before a figure is not judged."""
 _PROC = Path("/proc")
 
 

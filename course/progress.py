@@ -280,7 +280,7 @@ _ENTRY = {
     "unit": untrusted.text(40),
     "options": untrusted.array(untrusted.text(), most=len(forms.LETTERS)),
     **dict.fromkeys(("answer", "after", "measured"), _answer),
-    **dict.fromkeys(("low", "high", "model"), untrusted.FIGURE),
+    **dict.fromkeys(("low", "high", "model", "others"), untrusted.FIGURE),
     "reason": untrusted.text(500),
     "skipped": untrusted.BOOLEAN,
     "tier": untrusted.text(60),
@@ -300,7 +300,7 @@ _HAND_IN = untrusted.fields(
         "passed": untrusted.array(untrusted.text(12), most=1000),
         "finished": untrusted.array(untrusted.text(12), most=1000),
         "stopped": untrusted.text(60),
-        "entries": untrusted.array(untrusted.fields(_ENTRY), most=500),
+        "entries": untrusted.array(untrusted.fields(_ENTRY, optional=("others",)), most=500),
         "answers": untrusted.array(untrusted.fields(_GIVEN), most=5000),
         "games": untrusted.mapping(untrusted.mapping(_game_value, most=50), most=200),
     }

@@ -138,7 +138,8 @@ def test_the_learners_mark_stands_in_the_picture():
     assert list(ax.lines[0].get_ydata()) == [50, 50] and ax.patches
     ledger.mark(ax, "01.cause", at={"b": (0.5, 0.5)})
     ledger.mark(ax.figure, "01.cause")
-    assert ax.texts[-2].xy == (0.5, 0.5) and "b) the stopwatch" in ax.texts[-1].get_text()
+    assert ax.texts[-2].xy == (0.5, 0.5) and ax.texts[-1].get_text() == "you: b)"
+    assert "b) the stopwatch" in alt_text.text_of(ax)
     assert "100 µs (50 to 200)" in alt_text.text_of(ax)
 
 
@@ -285,3 +286,28 @@ def test_pages_escape_what_was_asked():
     asked = ledger_file.Entry("k", "a < b?", options=("<i>", "x"), unit="")
     page = forms._static(asked, ["reason"], "code")
     assert "a &lt; b?" in page and "&lt;i&gt;" in page and 'data-also="reason"' in page
+
+
+@mark.parametrize(
+    ("others", "says"), [(1.5, "Not judged: other programs used 1.5"), (0.1, "leave out")]
+)
+def test_a_disturbed_figure_judges_no_prediction(others, says, capsys):
+    ask(value=6, low=4, high=9)
+    ledger.reconcile("01.slope", 15, model=6, tier="MEASURED", others=others)
+    out = capsys.readouterr().out
+    assert says in out
+    assert ledger_file.entry("01.slope").counts == (others < 1)
+
+
+def test_records_tell_whether_a_figure_was_disturbed(capsys):
+    ask(value=6)
+    busy = Record("x", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=1.5)
+    ledger.reconcile("01.slope", 15, records=[busy])
+    assert "Not judged" in capsys.readouterr().out
+
+
+def test_who_is_inside_the_range_is_not_asked_what_was_left_out(capsys):
+    ask(value=100, low=50, high=300)
+    ledger.reconcile("01.slope", 250, tier="MEASURED")
+    out = capsys.readouterr().out
+    assert "Inside your range. 2.5 times below." in out and "leave out" not in out

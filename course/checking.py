@@ -37,8 +37,8 @@ import torch
 
 from course import ledger
 from course.claims import claim  # noqa: F401 - lessons of the first edition look here
+from course.memory import BufferLog, Refused, WaitedTwice
 from labkit.measure import wire
-from labkit.measure.calls import CallLog, Refused, WaitedTwice
 from labkit.ranks.errors import CaseFile, LaunchTimeout
 from labkit.ranks.launcher import launch
 
@@ -193,7 +193,7 @@ def own_work() -> Iterator[None]:
 
 
 @contextmanager
-def by_hand() -> Iterator[CallLog]:
+def by_hand() -> Iterator[BufferLog]:
     """Log what a learner's algorithm calls on this rank: sends and receives of its own making.
 
     Raises:
@@ -201,7 +201,7 @@ def by_hand() -> Iterator[CallLog]:
             for twice, or never.
     """
     try:
-        with own_work(), CallLog(only=("send", "recv")) as log:
+        with own_work(), BufferLog(only=("send", "recv")) as log:
             yield log
         lost = next((call for call in log.calls if call.waited is None), None)
         if lost is not None:

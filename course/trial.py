@@ -33,9 +33,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course import checking
+from course import checking, memory
 from course.checking import CheckFailed
-from labkit.measure import memory, wire
+from labkit.measure import wire
 from labkit.measure.calls import Call
 from labkit.ranks.errors import RankDied
 
@@ -178,7 +178,7 @@ def _play(trial: Trial, cases: Sequence[Case], first: bool) -> list[Ran]:
         time.sleep(case.late * (rank % 2))
         own = checking.by_hand() if trial.by_hand else nullcontext()
         try:
-            with wire.meter(buffers=True) as meter, _scratched() as peak, own:
+            with wire.meter(memory.BufferLog()) as meter, _scratched() as peak, own:
                 returned = trial.way(*given, **case.options)
         except (NotImplementedError, CheckFailed):
             raise

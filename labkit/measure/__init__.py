@@ -14,7 +14,7 @@ _HOMES = {
     **dict.fromkeys(("time_calls", "summarize"), "timing"),
     **dict.fromkeys(("Kind", "Tracer"), "trace"),
 }
-_MODULES = {*_HOMES.values(), "memory", "sched", "wire"}
+_MODULES = {*_HOMES.values(), "sched", "wire"}
 __all__ = sorted([*_HOMES, *_MODULES])
 
 

@@ -6,13 +6,11 @@
             sending = dist.isend(x, other)
             incoming = torch.empty(4)
             dist.recv(incoming, other)
-            x += incoming                       # too early: `sending` may not have read x yet
             sending.wait()
         return log.calls
 
     sent, received = launch(program, world_size=2)[0]
     received.waited < sent.waited               # True: positions of events in the block, in order
-    sent.touched                                # "aten.add_": it changed x before the wait
 
 **How it sees them.** Every call becomes an operator of torch's `c10d` library, whoever makes it:
 `dist.all_reduce`, the same function imported by name, `batch_isend_irecv`, the functional
@@ -21,9 +19,8 @@ passes a kernel of ours on its way. Works stay torch's own objects; it is the me
 (`wait`, `is_completed`, `get_future`, ...) that report.
 
 **What it cannot see.** Calls on a backend object (`group._get_backend(...)`), below the operators.
-Waits in C++ (DDP's). What follows from `future.then`. Buffers touched through numpy, by `tolist`,
-or from another thread. It sees what was *asked*; what went over the network is
-`labkit.measure.wire`'s business.
+Waits in C++ (DDP's). What follows from `future.then`. It sees what was *asked*; what went over the
+network is `labkit.measure.wire`'s business.
 """
 
 from __future__ import annotations
@@ -32,15 +29,13 @@ import functools
 import itertools
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-
-from labkit.measure.memory import Memory, Observer, memories, overlap, tensors_in
+from torch.utils._pytree import tree_leaves
 
 ANY_SOURCE = -1
 _NAMES = {
@@ -92,43 +87,15 @@ class Call:
     """When it was known to be complete; None if nobody waited."""
     waited_by: str | None = None
     """What told: "wait", "is_completed" (which said True), "future", "wait_tensor"."""
-    touched: str | None = None
-    """The first operator, such as `aten.add_`, that changed the buffer of a send, or read or
-    changed the buffer of a receive, between `at` and `waited`; None if none was seen. For a
-    collective its inputs count as sent and its outputs as received."""
-
-
-class Refused(RuntimeError):
-    """A call of a kind that the log's block may not make.
-
-    Attributes:
-        kind: Which, as in torch.distributed: "all_reduce".
-    """
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(kind)
-        self.kind = kind
-
-
-class WaitedTwice(RuntimeError):
-    """A second `wait` for the same work: gloo's would wait for another message, and never end."""
 
 
 class CallLog:
     """Context manager that lists this process's calls, at some tens of microseconds each.
 
-    Args:
-        buffers: Whether to notice what touches a buffer that is under way. It makes *every*
-            operator of torch slower, a step of many small ones several times: for checks of what a
-            program does, never around what is timed.
-        only: Kinds that the block may call. Any other raises `Refused` instead of being made, so
-            that no other rank is left waiting in it, and a second `wait` for a work raises
-            `WaitedTwice`. None: all kinds, and no such help.
+    A subclass may look at each call, and at each wait, before it is made.
     """
 
-    def __init__(self, *, only: Collection[str] | None = None, buffers: bool = True) -> None:
-        self._only = only
-        self._observer = _BufferObserver(self) if buffers else None
+    def __init__(self) -> None:
         self._entries: list[_Entry] = []
         self._start = 0
 
@@ -143,54 +110,28 @@ class CallLog:
                 _state.install()
             _state.logs.append(self)
             self._start = next(_state.positions) + 1
-        if self._observer:
-            self._observer.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._observer:
-            self._observer.__exit__(*exception)
         with _state.lock:
             _state.logs.remove(self)
             if not _state.logs:
                 _state.uninstall()
 
-    def _touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
-        """Note what touches the buffer of a call that is under way."""
-        for entry in self._entries:
-            under_way = entry.call.waited is None and entry.call.touched is None
-            if under_way and (
-                overlap(writes, entry.reads + entry.writes) or overlap(reads, entry.writes)
-            ):
-                entry.call = replace(entry.call, touched=by)
+    def before_call(self, kind: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
+        """See a call of this kind that will read and write these tensors; may raise instead."""
 
-
-class _BufferObserver(Observer):
-    """Notes for a log which memory this thread's operators read and write."""
-
-    def __init__(self, log: CallLog) -> None:
-        super().__init__()
-        self._log = log
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs, entries = kwargs or {}, self._log._entries
-        if func.namespace == "aten" and any(entry.call.waited is None for entry in entries):
-            reads, writes = [], []
-            for key, write in _uses(func):
-                value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
-                (writes if write else reads).extend(tensors_in(value))
-            self._log._touch(reads, writes, str(func.overloadpacket))
-        return func(*args, **kwargs)
+    def before_wait(self, work: dist.Work) -> None:
+        """See a `wait` for this work; may raise instead."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A call as far as it is known, and the buffers that it uses while it is under way."""
+    """A call as far as it is known, and the addresses of what it writes."""
 
     log: CallLog
     call: Call
-    reads: list[Memory]
-    writes: list[Memory]
+    outputs: set[int]
 
 
 class _State:
@@ -203,7 +144,6 @@ class _State:
         self.open: dict[int, tuple[dist.Work, list[_Entry]]] = {}
         """By id: works that nobody has waited for. The reference keeps the id from being reused."""
         self.futures: dict[int, tuple[Any, dist.Work]] = {}
-        self.waited: weakref.WeakSet[dist.Work] = weakref.WeakSet()
         self.batch: list[_Entry] | None = None
         """Calls between a group's `_start_coalescing` and `_end_coalescing` (NCCL)."""
         self._undo: list[Callable[[], None]] = []
@@ -227,7 +167,6 @@ class _State:
             self._undo.pop()()
         self.open.clear()
         self.futures.clear()
-        self.waited.clear()
         self.batch = None
 
     def started(self, work: dist.Work | None, entries: list[_Entry]) -> None:
@@ -283,8 +222,6 @@ def _kernel(operator: Any) -> Callable[..., Any]:
 
 def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     name = operator._schema.name.partition("::")[2]
-    if log._only is not None and _NAMES[name] not in log._only:
-        raise Refused(_NAMES[name])
     ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(given["process_group"])))
     peer = next((given[key] for key in ("dst", "src", "root_rank") if key in given), None)
     tensors = {key: tensors_in(value) for key, value in given.items() if "barrier" not in name}
@@ -292,8 +229,7 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     read = {key for key in tensors if gives or key.startswith("input")}
     reads = [tensor for key in read for tensor in tensors[key]]
     writes = [tensor for key in tensors.keys() - read for tensor in tensors[key]]
-    if log._observer:
-        log._touch(reads, writes, f"c10d.{name}")
+    log.before_call(_NAMES[name], reads, writes)
     call = Call(
         kind=_NAMES[name],
         peer=ANY_SOURCE if peer is None else ranks[peer],
@@ -304,7 +240,7 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
         ranks=ranks,
         at=next(_state.positions) - log._start,
     )
-    entry = _Entry(log, call, memories(reads), memories(writes))
+    entry = _Entry(log, call, {tensor.data_ptr() for tensor in writes})
     log._entries.append(entry)
     return entry
 
@@ -321,7 +257,7 @@ def _wait_tensor(keyset: Any, tensor: torch.Tensor) -> torch.Tensor:
     operator = torch.ops._c10d_functional.wait_tensor.default
     result = operator.redispatch(keyset & _BELOW, tensor)
     for work, entries in list(_state.open.values()):
-        if any(overlap([tensor], entry.writes) for entry in entries):
+        if any(tensor.data_ptr() in entry.outputs for entry in entries):
             _state.ended(work, "wait_tensor")
     return result
 
@@ -340,9 +276,8 @@ def _method(original: Callable, instead: Callable) -> Callable:
 def _reporting(by: str) -> Callable:
     def report(original: Callable, self: dist.Work, *args: Any, **kwargs: Any) -> Any:
         if by == "wait":
-            if self in _state.waited and any(log._only is not None for log in _state.logs):
-                raise WaitedTwice("this work was waited for before")
-            _state.waited.add(self)
+            for log in tuple(_state.logs):
+                log.before_wait(self)
         result = original(self, *args, **kwargs)
         if by != "is_completed" or result:
             caller = sys._getframe(2).f_code.co_filename  # of the method
@@ -395,14 +330,6 @@ _REPLACEMENTS: dict[type, dict[str, Callable]] = {
 }
 
 
-@functools.cache
-def _uses(func: Any) -> list[tuple[int | str, bool]]:
-    """Return where an operator takes tensors whose content it reads (False) or changes (True)."""
-    name = func._schema.name.partition("::")[2]
-    if name.endswith("_like") or name.startswith(("new_", "sym_", "is_")):
-        return []  # only shape and type matter
-    return [
-        (argument.name if argument.kwarg_only else index, alias is not None)
-        for index, argument in enumerate(func._schema.arguments)
-        if (alias := argument.alias_info) is None or alias.is_write  # else it makes a view
-    ]
+def tensors_in(values: object) -> list[torch.Tensor]:
+    """Return the tensors in nested lists, tuples and dicts."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]

@@ -133,15 +133,15 @@ class Meter:
 
 
 @contextmanager
-def meter(*, buffers: bool = False) -> Iterator[Meter]:
+def meter(log: CallLog | None = None) -> Iterator[Meter]:
     """Count, inside a rank, the bytes that this process sends to each other rank during the block.
 
     All groups of the process are counted together. The block must wait for whatever it starts.
     Where the counts cannot be read the block runs all the same, its calls are listed, and `matrix`
     says what is missing. Only calls of torch.distributed are intercepted, a few tens of
-    microseconds each; with `buffers` every operator is, as `CallLog` says.
+    microseconds each; `log` may be a `CallLog` of your own, which sees more.
     """
-    result, log, reason = Meter(), CallLog(buffers=buffers), _unavailable_to_group()
+    result, log, reason = Meter(), log or CallLog(), _unavailable_to_group()
     before = {} if reason else _settled()
     with log:
         yield result

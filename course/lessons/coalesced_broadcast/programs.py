@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course import memory
 from course.comm import buckets, shapes
 from course.comm.buckets import MB
-from labkit.measure import memory
 from labkit.measure.timing import time_calls
 
 CURVE: dict[str, dict[str, Any]] = {

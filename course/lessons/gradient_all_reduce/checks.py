@@ -14,8 +14,8 @@ from torch import nn
 from course import checking
 from course.checking import CheckFailed
 from course.comm import buckets
+from course.memory import BufferLog
 from course.trial import Case, Trial
-from labkit.measure.calls import CallLog
 
 TRACE = (
     (31, 12, 9, 40, 6, 5),
@@ -157,7 +157,7 @@ def _network() -> nn.Sequential:
 def _train_overlapped(attach: Callable) -> list[dict] | str:
     """Train three steps with a learner's hooks, and one rank late in each."""
     model, reference = _network(), _network()
-    with checking.own_work(), CallLog() as log:
+    with checking.own_work():
         finish = attach(model)
     if not callable(finish):
         return repr(finish)
@@ -165,7 +165,7 @@ def _train_overlapped(attach: Callable) -> list[dict] | str:
     for number in range(3):
         x = checking.rank_data(24, rank=dist.get_rank(), seed=number).view(4, 6) / 99
         seen: list[int] = []
-        with CallLog() as log:
+        with BufferLog() as log:
             hidden = _Marker.apply(model[0](x), log, seen)
             for layer in list(model)[1:]:
                 hidden = layer(hidden)

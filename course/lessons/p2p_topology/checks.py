@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from course import checking
+from course import checking, memory
 from course.checking import CheckFailed
 from course.lessons.p2p_topology import flows
 from course.lessons.p2p_topology.topology import LinkRates, Topology
@@ -15,7 +15,7 @@ from course.lessons.p2p_topology.topology_text import read_bandwidths
 from course.published import load
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
-from labkit.measure import memory, timing
+from labkit.measure import timing
 from labkit.measure.calls import Call
 from labkit.ranks.launcher import launch
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course import checking
+from course import checking, memory
 from course.checking import CheckFailed
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.schedules import (
@@ -26,8 +26,8 @@ from course.lessons.pipeline_p2p.schedules import (
     transfers_of,
 )
 from course.lessons.pipeline_p2p.simulator import Costs, find_deadlock, simulate
-from labkit.measure import memory, records
-from labkit.measure.calls import ANY_SOURCE, Call, CallLog
+from labkit.measure import records
+from labkit.measure.calls import ANY_SOURCE, Call
 from labkit.measure.records import Record
 from labkit.ranks.errors import LaunchTimeout
 from labkit.ranks.launcher import launch
@@ -343,7 +343,7 @@ def _exchange(consume: Callable, count: int, credits: int) -> _Seen | None:
 
 
 def _consumer(consume: Callable, tags: list[int], credits: int) -> _Seen:
-    seen, log = _Seen([]), CallLog()
+    seen, log = _Seen([]), memory.BufferLog()
 
     def use(tag: int, tensor: torch.Tensor) -> None:
         calls = tuple(log.calls)

@@ -1,0 +1,245 @@
+"""The memory of tensors: the most that a block's took, where they lie, and who uses it too early.
+
+    with memory.watch() as allocated:
+        y = x * 2 + 1        # two tensors of x's size, but never more than two at once
+    allocated.peak           # bytes
+
+The peak is exact and the same on every machine, unlike the process's resident memory. It counts
+what Python code makes: buffers inside the library (gloo's) do not show.
+
+    with memory.BufferLog() as log:
+        sending = dist.isend(x, other)
+        x += 1               # too early: `sending` may not have read x yet
+        sending.wait()
+    log.calls[0].touched     # "aten.add_"
+
+It does not see buffers that are touched through numpy, by `tolist`, or from another thread.
+"""
+
+import functools
+import weakref
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from labkit.measure.calls import Call, CallLog, tensors_in
+
+
+class Observer(TorchDispatchMode):
+    """A dispatch mode that costs nothing to start: a base for those that only look on.
+
+    torch 2.13 guards every mode against torch.compile, which at the first operator imports 800
+    modules: a second of CPU on every rank. Ranks compile nothing.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Allocated(Observer):
+    """Bytes of the storages that a block made, each counted once however many tensors view it.
+
+    It sees every operator's results; a storage that no argument had is new.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        """What is still alive."""
+        self.peak = 0
+        """The most that was alive at one time."""
+        self._seen: weakref.WeakSet = weakref.WeakSet()
+
+    def _add(self, nbytes: int) -> None:
+        self.now += nbytes
+        self.peak = max(self.peak, self.now)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Count what an operator makes."""
+        given = {storage._cdata for storage in _storages((args, kwargs))}
+        result = func(*args, **(kwargs or {}))
+        for storage in _storages(result):
+            if storage._cdata not in given and storage not in self._seen:
+                self._seen.add(storage)
+                self._add(storage.nbytes())
+                weakref.finalize(storage, self._add, -storage.nbytes())
+        return result
+
+
+def watch() -> Allocated:
+    """Count the memory of the tensors that this thread makes during a `with` block."""
+    return Allocated()
+
+
+def _storages(values: object) -> list[torch.UntypedStorage]:
+    return [tensor.untyped_storage() for tensor in tensors_in(values)]
+
+
+Memory = np.ndarray
+"""Stretches of memory: shape (k, 2), addresses of first byte and end, in rising order."""
+
+
+def memories(tensors: Sequence[torch.Tensor]) -> list[Memory]:
+    """Return where the elements of tensors lie, of those that have any."""
+    return [memory for tensor in tensors if (memory := _memory(tensor)) is not None]
+
+
+def _memory(tensor: torch.Tensor) -> Memory | None:
+    """Return where a tensor's elements lie; None where it has none, or nobody may know."""
+    try:
+        begin = tensor.data_ptr()
+    except RuntimeError:  # a tensor without memory of its own
+        return None
+    if not tensor.numel() or tensor.layout != torch.strided:
+        return None
+    run, begins = tensor.element_size(), np.array([begin])
+    dims = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    for stride, length in dims:
+        step = stride * tensor.element_size()
+        if step == run and len(begins) == 1:
+            run *= length
+        elif length > 1 and step:
+            begins = np.add.outer(np.arange(length) * step, begins).ravel()
+    return np.stack([begins, begins + run], axis=1)
+
+
+def overlap(tensors: Sequence[torch.Tensor], held: Sequence[Memory]) -> bool:
+    """Whether any of the tensors has a byte in any of these memories."""
+    return any(_meet(mine, theirs) for mine in memories(tensors) for theirs in held)
+
+
+def _meet(one: Memory, other: Memory) -> bool:
+    if one[-1, 1] <= other[0, 0] or other[-1, 1] <= one[0, 0]:
+        return False
+    after = np.searchsorted(other[:, 1], one[:, 0], side="right")
+    """For each stretch of one, the first of the other that ends after it begins."""
+    inside = after < len(other)
+    return bool((other[after[inside], 0] < one[inside, 1]).any())
+
+
+@dataclass(frozen=True, slots=True)
+class BufferCall(Call):
+    """A call, and what used its buffers while it was under way."""
+
+    touched: str | None = None
+    """The first operator, such as `aten.add_`, that changed the buffer of a send, or read or
+    changed the buffer of a receive, between `at` and `waited`; None if none was seen. For a
+    collective its inputs count as sent and its outputs as received."""
+
+
+class Refused(RuntimeError):
+    """A call of a kind that the log's block may not make.
+
+    Attributes:
+        kind: Which, as in torch.distributed: "all_reduce".
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class WaitedTwice(RuntimeError):
+    """A second `wait` for the same work: gloo's would wait for another message, and never end."""
+
+
+class BufferLog(CallLog):
+    """Call log that notices what touches a buffer that is under way.
+
+    It makes *every* operator of torch slower, a step of many small ones several times: for checks
+    of what a program does, never around what is timed.
+
+    Args:
+        only: Kinds that the block may call. Any other raises `Refused` instead of being made, so
+            that no other rank is left waiting in it, and a second `wait` for a work raises
+            `WaitedTwice`. None: all kinds, and no such help.
+    """
+
+    def __init__(self, *, only: Collection[str] | None = None) -> None:
+        super().__init__()
+        self._only = only
+        self._observer = _BufferObserver(self)
+        self._buffers: list[tuple[list[Memory], list[Memory]]] = []
+        """What each call reads and writes, in the order of `calls`."""
+        self._touched: dict[int, str] = {}
+        """By the call's number."""
+        self._waited: weakref.WeakSet[dist.Work] = weakref.WeakSet()
+
+    @property
+    def calls(self) -> list[BufferCall]:
+        """The calls, in the order in which they were made."""
+        names = [field.name for field in fields(Call)]
+        return [
+            BufferCall(*(getattr(call, name) for name in names), self._touched.get(number))
+            for number, call in enumerate(super().calls)
+        ]
+
+    def __enter__(self) -> "BufferLog":
+        super().__enter__()
+        self._observer.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._observer.__exit__(*exception)
+        super().__exit__(*exception)
+
+    def before_call(self, kind: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
+        """Refuse a call that may not be made; note whose buffers it touches."""
+        if self._only is not None and kind not in self._only:
+            raise Refused(kind)
+        self.touch(reads, writes, f"c10d.{kind}")
+        self._buffers.append((memories(reads), memories(writes)))
+
+    def before_wait(self, work: dist.Work) -> None:
+        """Refuse a second wait for a work, where only some calls may be made."""
+        if self._only is not None and work in self._waited:
+            raise WaitedTwice("this work was waited for before")
+        self._waited.add(work)
+
+    def touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
+        """Note what touches the buffer of a call that is under way."""
+        for number in self.under_way():
+            sent, received = self._buffers[number]
+            if overlap(writes, sent + received) or overlap(reads, received):
+                self._touched.setdefault(number, by)
+
+    def under_way(self) -> list[int]:
+        """Return the numbers of the calls that nobody has waited for."""
+        return [number for number, call in enumerate(super().calls) if call.waited is None]
+
+
+class _BufferObserver(Observer):
+    """Notes for a log which memory this thread's operators read and write."""
+
+    def __init__(self, log: BufferLog) -> None:
+        super().__init__()
+        self._log = log
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func.namespace == "aten" and self._log.under_way():
+            reads, writes = [], []
+            for key, write in _uses(func):
+                value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
+                (writes if write else reads).extend(tensors_in(value))
+            self._log.touch(reads, writes, str(func.overloadpacket))
+        return func(*args, **kwargs)
+
+
+@functools.cache
+def _uses(func: Any) -> list[tuple[int | str, bool]]:
+    """Return where an operator takes tensors whose content it reads (False) or changes (True)."""
+    name = func._schema.name.partition("::")[2]
+    if name.endswith("_like") or name.startswith(("new_", "sym_", "is_")):
+        return []  # only shape and type matter
+    return [
+        (argument.name if argument.kwarg_only else index, alias is not None)
+        for index, argument in enumerate(func._schema.arguments)
+        if (alias := argument.alias_info) is None or alias.is_write  # else it makes a view
+    ]

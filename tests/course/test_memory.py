@@ -1,0 +1,150 @@
+"""How much memory tensors took, and who used a buffer that was under way."""
+
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course import memory
+from labkit import launch
+from labkit.measure import wire
+
+KIB = 1024
+
+
+def test_the_peak_is_what_was_alive_at_once():
+    x = torch.ones(KIB)
+    with memory.watch() as usage:
+        y = x * 2
+        y = y + 1  # the product lives until the name moves on
+        del y
+        z = torch.empty(10 * KIB, dtype=torch.uint8)
+    assert usage.peak == 10 * KIB
+    assert usage.now == 10 * KIB
+    del z
+    assert usage.now == 0
+
+
+def test_two_at_once():
+    x = torch.ones(KIB)
+    with memory.watch() as usage:
+        _ = x * 2 + 1
+    assert usage.peak == 2 * 4 * KIB
+
+
+def test_views_and_in_place_work_are_free():
+    x = torch.ones(KIB)
+    with memory.watch() as usage:
+        for part in x.tensor_split(7):
+            part.add_(part.view(-1)[: part.numel()])
+        x[::2].mul_(3)
+        x.t()
+    assert usage.peak == 0
+
+
+def test_a_storage_counts_once_while_any_view_lives():
+    with memory.watch() as usage:
+        view = torch.ones(KIB)[:1]
+        for _ in range(5):
+            view = view.view(1)
+    assert usage.peak == usage.now == 4 * KIB
+    del view
+    assert usage.now == 0
+
+
+def logged(block):
+    """Run `block(rank, other)` on two ranks and return both logs."""
+
+    def program():
+        dist.barrier()
+        with memory.BufferLog() as log:
+            block(dist.get_rank(), 1 - dist.get_rank())
+        dist.barrier()
+        return log.calls
+
+    return launch(program, world_size=2)
+
+
+def change_what_is_sent(rank, other):
+    x, y = torch.ones(8), torch.ones(8)
+    receiving, sending = dist.irecv(y, other), dist.isend(x, other)
+    receiving.wait()
+    x += y
+    sending.wait()
+
+
+def read_before_the_wait(rank, other):
+    x, y = torch.ones(8), torch.ones(8)
+    receiving, sending = dist.irecv(y, other), dist.isend(x, other)
+    total = x + y
+    receiving.wait()
+    sending.wait()
+    return total
+
+
+def pass_on_before_the_wait(rank, other):
+    x, y = torch.ones(8), torch.ones(8)
+    works = [dist.irecv(y, other), dist.isend(x, other), dist.isend(y, other)]
+    dist.recv(torch.ones(8), other)
+    for work in works:
+        work.wait()
+
+
+def other_rows(rank, other):
+    x, y = torch.ones(4, 6), torch.ones(4, 6)
+    receiving, sending = dist.irecv(y[1], other), dist.isend(x[1], other)
+    y[::2] += 1
+    x[::2, 3:] += y[3, 3:]
+    torch.empty_like(y)
+    y[1].view(2, 3).numel()
+    x[1].sum()
+    receiving.wait()
+    sending.wait()
+    y += 1
+
+
+def read_at_the_root(rank, other):
+    x = torch.ones(8)
+    work = dist.broadcast(x, 0, async_op=True)
+    x.sum()
+    work.wait()
+
+
+def test_the_root_of_a_broadcast_may_read_its_buffer():
+    assert [log[0].touched for log in logged(read_at_the_root)] == [None, "aten.sum"]
+
+
+@pytest.mark.parametrize(
+    "block, expected",
+    [
+        (change_what_is_sent, [None, "aten.add_"]),
+        (read_before_the_wait, ["aten.add", None]),
+        (pass_on_before_the_wait, ["c10d.send", None, None, None]),
+        (other_rows, [None, None]),
+    ],
+)
+def test_a_buffer_that_is_touched_before_the_wait(block, expected):
+    for log in logged(block):
+        assert [call.touched for call in log] == expected
+
+
+def test_strided_memory_meets_only_where_elements_are():
+    x = torch.zeros(4, 6)
+    meets = lambda a, b: memory.overlap([a], memory.memories([b]))  # noqa: E731
+    assert meets(x[:, 0], x[2])
+    assert not meets(x[:, 0], x[:, 1:])
+    assert not meets(x[::2], x[1::2])
+    assert meets(x.t(), x[3, 5:])
+    assert meets(x[:1].expand(3, 6), x[0])
+    assert not meets(x[:0], x)
+
+
+def test_looking_on_imports_nothing_on_the_ranks():
+    def program():
+        before = set(sys.modules)
+        with wire.meter(memory.BufferLog()), memory.watch():
+            dist.all_reduce(torch.ones(3))
+        return sorted(set(sys.modules) - before)
+
+    assert launch(program, world_size=2) == [[], []]

@@ -1,6 +1,6 @@
 """The same `launch` on ranks that torchrun has started already, on one node or several.
 
-Before the first program every rank answers a roll call: all must be there, with the same versions.
+Before the first program the ranks call the roll: all must be there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _DUMP_TIME = 1.0  # seconds that ranks get to write down, or to read, where each
 _PATIENCE = 5.0  # seconds after which a rank says for whom it waits
 _numbers = itertools.count(1)
 _store: Store | None = None
-_present: list[dict[str, Any]] = []
+_present: list[tuple[str, dict[str, Any]]] = []
+"""By rank: its node, and what that machine is."""
 _noted = _busy = False
 
 
@@ -267,7 +268,7 @@ def _shared_store(rank: int, world_size: int) -> Store:
             deadline = time.monotonic() + wait
             store = _connect(world_size, deadline, make=rank == 0 and not agent)
             answers = dist.PrefixStore("labkit-roll-call", store)
-            _present = _roll_call(answers, _describe(rank), world_size, deadline)
+            _present = _roll_call(answers, rank, world_size, deadline)
         finally:
             note.cancel()
         _store = store
@@ -298,45 +299,21 @@ def _connect(world_size: int, deadline: float, *, make: bool = False) -> Store:
     return dist.TCPStore(*address, is_master=make, multi_tenant=True, wait_for_workers=False)
 
 
-def _describe(rank: int) -> dict[str, Any]:
-    """Return this rank's answer to the roll call.
-
-    The backend is in it because a rank that sees no GPU of its own cannot join NCCL.
-    """
-    machine, host = Machine.here(), socket.gethostname()
-    return {
-        "rank": rank,
-        "node": os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID") or host,
-        "host": host,
-        "labkit": sys.modules["labkit"].__version__,
-        "torch": machine.torch,
-        "python": machine.python.rpartition(".")[0],  # pickles travel between ranks
-        "backend": default_backend(),
-        "machine": asdict(machine),
-    }
-
-
-def _roll_call(store: Store, me: dict, world_size: int, deadline: float) -> list[dict[str, Any]]:
-    """Answer with `me`, from `_describe`; return everybody's answers, by rank.
+def _roll_call(
+    store: Store, rank: int, world_size: int, deadline: float
+) -> list[tuple[str, dict[str, Any]]]:
+    """Say what this rank runs on; return what all ranks say, by rank.
 
     Raises:
-        LaunchError: Ranks did not answer in time, or run other versions; names them.
+        LaunchError: Ranks did not answer in time; names them.
     """
-    store.set(str(me["rank"]), json.dumps(me))
-    keys = [str(rank) for rank in range(world_size)]
+    node = os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID") or socket.gethostname()
+    store.set(str(rank), json.dumps([node, asdict(Machine.here())]))
+    keys = [str(other) for other in range(world_size)]
     if not _poll(lambda: store.check(keys), deadline - time.monotonic()):
-        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+        missing = [other for other, key in enumerate(keys) if not store.check([key])]
         raise _too_few(f"ranks {missing} are missing", world_size)
-    answers = [json.loads(store.get(key)) for key in keys]
-    for name in ("labkit", "torch", "python", "backend"):
-        versions = _grouped(answers, name)
-        if len(versions) > 1:
-            text = "; ".join(
-                f"{version} on ranks {ranks} ({answers[ranks[0]]['host']})"
-                for version, ranks in versions.items()
-            )
-            raise LaunchError(f"all ranks need the same {name}: {text}.")
-    return answers
+    return [json.loads(store.get(key)) for key in keys]
 
 
 def _too_few(text: str, world_size: int) -> LaunchError:
@@ -365,15 +342,7 @@ def nodes() -> tuple[Node, ...]:
 
     A node is what torchrun or Slurm calls so; without them, a host.
     """
-    return tuple(
-        Node(tuple(ranks), Machine.from_dict(_present[ranks[0]]["machine"]))
-        for ranks in _grouped(_present, "node").values()
-    )
-
-
-def _grouped(answers: list[dict[str, Any]], name: str) -> dict[str, list[int]]:
-    """Return the ranks that gave the same answer, by that answer."""
     ranks: dict[str, list[int]] = {}
-    for rank, answer in enumerate(answers):
-        ranks.setdefault(answer[name], []).append(rank)
-    return ranks
+    for rank, (node, _) in enumerate(_present):
+        ranks.setdefault(node, []).append(rank)
+    return tuple(Node(tuple(own), Machine.from_dict(_present[own[0]][1])) for own in ranks.values())

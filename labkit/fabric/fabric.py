@@ -109,18 +109,6 @@ class Fabric:
         pair_rates = [[inside if a == b else rate for b in where] for a in where]
         return cls(pair_rates, [rate] * len(where), servers=where, **options)
 
-    @classmethod
-    def from_topology(cls, topology, scale: float, **options: int) -> "Fabric":
-        """Give every pair of hosts the bandwidth of a pair of GPUs, scaled down.
-
-        With `scale` 1/1000 a link of 93 GB/s becomes one of 744 Mbit/s. The topology has
-        `bandwidths()`, a square matrix in bytes per second.
-        """
-        if not scale > 0:
-            raise ValueError(f"scale={scale} must be above 0; 1/1000 makes 744 Mbit/s of 93 GB/s.")
-        matrix = topology.bandwidths()
-        return cls([[float(rate) * 8 * scale for rate in row] for row in matrix], **options)
-
     @property
     def hosts(self) -> int:
         """How many hosts there are."""

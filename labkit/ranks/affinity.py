@@ -37,21 +37,5 @@ def pin(chosen: Iterable[int]) -> None:
         done |= new
 
 
-def never_preempt() -> None:
-    """Put all threads of this process in the scheduling class SCHED_BATCH.
-
-    A thread of that class, when it wakes up, waits until the one that runs goes to sleep or has had
-    its turn. It needs no privilege. Source: sched(7).
-
-    Raises:
-        OSError: If the system has no such class.
-    """
-    if not hasattr(os, "SCHED_BATCH"):
-        raise OSError("this system has no SCHED_BATCH class")
-    for thread in _threads():
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
-
-
 def _threads() -> list[int]:
     return [int(task.name) for task in Path("/proc/self/task").iterdir()]

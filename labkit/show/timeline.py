@@ -9,8 +9,6 @@ Every timeline is drawn by `draw_lanes`, from plain figures::
         looks={"forward": style(5)},
         said="Rank 1 starts 12 ms after rank 0.",
     )
-
-`draw_timeline` does so for what `labkit.measure.trace` traced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,21 +17,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Patch
 
-from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
-from labkit.measure.timeline import Timeline
-from labkit.measure.trace import MAIN, Kind
-from labkit.show.plots import Style, describe, new_axes, stamp, stamp_records, style
-
-LOOKS = {
-    Kind.INPUT: style(4),
-    Kind.COMPUTE: style(5),
-    Kind.PACK: style(3),
-    Kind.WAIT: style(1),
-    Kind.MOVE: style(0),
-    Kind.COLLECTIVE: style(0),
-}
-"""How the kinds of traced spans look: by colour and hatching, so that colours are not needed."""
+from labkit.show.plots import Style, describe, new_axes, style
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,38 +107,6 @@ def draw_lanes(
     return ax
 
 
-def draw_timeline(
-    timeline: Timeline,
-    *,
-    title: str = "",
-    records: Sequence[Record] = (),
-    ax: Axes | None = None,
-    until: float | None = None,
-) -> Axes:
-    """Draw what ranks traced, each collective split into waiting and moving.
-
-    The upper bars of a lane are the rank's own thread, the thin ones below them the collectives
-    that run in the background. One or two steps are readable. The records that the spans come from
-    stamp the picture; without any, what was traced just now is stamped MEASURED, and what was kept
-    is left for the caller to stamp. The rest is as for `draw_lanes`.
-    """
-    split = timeline.split()
-    bars = [
-        Bar(lane, span.kind, span.begin - split.begin, span.end - split.begin,
-            behind=span.channel != MAIN)
-        for lane, rank in enumerate(split.ranks)
-        for span in split.of(rank)
-    ]  # fmt: skip
-    ranks = [str(rank) for rank in split.ranks]
-    ax = draw_lanes(
-        ranks, bars, said=_in_words(timeline, title), looks=LOOKS, table=timeline.time_by_rank(),
-        title=title, y="Rank", until=until, ax=ax,
-    )  # fmt: skip
-    if records:
-        return stamp_records(ax, records)
-    return ax if timeline.kept else stamp(ax, Tier.MEASURED)
-
-
 def _draw_bar(ax: Axes, bar: Bar, look: Style, *, at: float) -> None:
     ax.barh(
         at, 1e3 * (bar.end - bar.begin), left=1e3 * bar.begin, height=0.2 if bar.behind else 0.54,
@@ -184,16 +137,3 @@ def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -
     rows = [row(lanes[bar.lane], bar) for bar in bars]
     rows += [row(f"{lanes[a.src]} → {lanes[a.dst]}", a) for a in arrows]
     return Table(["where", "what", "begin ms", "end ms"], rows)
-
-
-def _in_words(timeline: Timeline, title: str) -> str:
-    """Say in words who waits, and for whom."""
-    table = timeline.time_by_rank()
-    wait = table.columns.index("wait ms")
-    text = f"{title}. " if title else ""
-    text += "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
-    delays = timeline.straggler_delays()
-    latest = max(delays, key=delays.get, default=None)
-    if latest is not None and delays[latest] > 0:
-        text += f". The others lose {1e3 * delays[latest]:.0f} ms waiting for rank {latest} alone"
-    return f"{text}."

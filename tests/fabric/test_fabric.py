@@ -248,7 +248,6 @@ def test_a_rate_beyond_this_machine_is_refused():
         (lambda: Fabric.star(hosts=3, rate=["1gbit"]), "1 rates were given"),
         (lambda: Fabric.star(hosts=2, rate="1gbit", ranks_per_host=0), "ranks_per_host=0"),
         (lambda: Fabric([["1gbit", "1gbit"], ["1gbit"]]), "square"),
-        (lambda: Fabric.from_topology(None, scale=0), "scale=0"),
     ],
 )
 def test_bad_plans_are_refused(make, words):

@@ -1,7 +1,5 @@
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from labkit.measure.timeline import Timeline
-from labkit.measure.trace import NETWORK, Clock, Kind, RankTrace, Span
 from labkit.show import timeline
 from labkit.show.alt_text import tables_of, text_of
 from labkit.show.timeline import Arrow, Bar
@@ -25,28 +23,3 @@ def test_what_runs_behind_is_thin_and_below():
     both = [Bar(0, "compute", 0, 1), Bar(0, "move", 0, 1, behind=True)]
     above, below = timeline.draw_lanes(["a"], both, said="Hidden.").patches
     assert below.get_height() < above.get_height() and below.get_y() > above.get_y()
-
-
-def test_the_picture_says_in_words_who_waits_for_whom():
-    clock = Clock(0.0, 1e-9, "made up")
-
-    def collective(rank, begin, end, **more):
-        return Span(rank, "sum", Kind.COLLECTIVE, begin, end, call=0, **more)
-
-    seen = Timeline(
-        [
-            RankTrace(0, clock, (collective(0, 0.0, 0.03),)),
-            RankTrace(1, clock, (collective(1, 0.02, 0.03, channel=NETWORK),)),
-        ]
-    )
-    ax = timeline.draw_timeline(seen, title="Late", until=0.1)
-    assert ax.figure.get_supxlabel() == "MEASURED"
-    kept = timeline.draw_timeline(Timeline.from_rows(seen.rows()))
-    assert kept.figure.get_supxlabel() == "", "nobody knows where it was traced"
-    assert text_of(ax) == (
-        "Late. rank 0 waits 20 ms; rank 1 waits 0 ms. "
-        "The others lose 20 ms waiting for rank 1 alone."
-    )
-    (table,) = tables_of(ax)
-    assert table.columns[0] == "rank" and len(table.rows) == 2
-    assert ax.get_xlim() == (0.0, 100.0)

@@ -12,6 +12,8 @@ from course.published import load
 from course.runs import by_case
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
+from labkit.measure.timeline import Timeline
+from labkit.measure.trace import MAIN, Kind
 from labkit.show.plots import (
     INK,
     SOFT,
@@ -26,10 +28,20 @@ from labkit.show.plots import (
     stamp_published,
     style,
 )
-from labkit.show.timeline import draw_timeline
+from labkit.show.timeline import Bar, draw_lanes
 
 CLASSIFIER = 16
 """The first call of the classifier: six of the 22 follow, this one included."""
+
+_LOOKS = {
+    Kind.INPUT: style(4),
+    Kind.COMPUTE: style(5),
+    Kind.PACK: style(3),
+    Kind.WAIT: style(1),
+    Kind.MOVE: style(0),
+    Kind.COLLECTIVE: style(0),
+}
+"""How the kinds of traced spans look: by colour and hatching, so that colours are not needed."""
 
 
 def puzzle(ax: Axes | None = None) -> Axes:
@@ -136,7 +148,7 @@ def rungs(record: Record) -> Figure:
     ax = new_axes("Exposed communication", x="Of rung 1", xunit="%", ax=top)
     labels = [f"{rung}  ({1e3 * seconds:.0f} ms)" for rung, seconds in found.items()]
     bars(ax, labels, [100 * seconds / first for seconds in found.values()], value_format="{:.0f}")
-    draw_timeline(whole.steps(last - 3, last), title="One round: the four rungs in turn", ax=bottom)
+    draw_traced(whole.steps(last - 3, last), title="One round: the four rungs in turn", ax=bottom)
     for panel in (top, bottom):
         _stamp(panel, record)
     describe(ax, f"Exposed communication on rank 0, per step: {'; '.join(labels)}.")
@@ -181,3 +193,37 @@ def late_and_calm(record: Record) -> dict[str, list[Timer]]:
 def _stamp(ax: Axes, record: Record) -> None:
     note = f"4 hosts, {record.params['rate']}"
     stamp(ax, record.tier, record.provenance, note=note)
+
+
+def draw_traced(timeline: Timeline, *, title: str, ax: Axes | None = None) -> Axes:
+    """Draw what ranks traced, each collective split into waiting and moving.
+
+    The upper bars of a lane are the rank's own thread, the thin ones below them the collectives
+    that run in the background. One or two steps are readable.
+    """
+    split = timeline.split()
+    bars = [
+        Bar(lane, span.kind, span.begin - split.begin, span.end - split.begin,
+            behind=span.channel != MAIN)
+        for lane, rank in enumerate(split.ranks)
+        for span in split.of(rank)
+    ]  # fmt: skip
+    ranks = [str(rank) for rank in split.ranks]
+    table = timeline.time_by_rank()
+    said = _in_words(timeline, title)
+    return draw_lanes(
+        ranks, bars, said=said, looks=_LOOKS, table=table, title=title, y="Rank", ax=ax
+    )
+
+
+def _in_words(timeline: Timeline, title: str) -> str:
+    """Say in words who waits, and for whom."""
+    table = timeline.time_by_rank()
+    wait = table.columns.index("wait ms")
+    text = f"{title}. " if title else ""
+    text += "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
+    delays = timeline.straggler_delays()
+    latest = max(delays, key=delays.get, default=None)
+    if latest is not None and delays[latest] > 0:
+        text += f". The others lose {1e3 * delays[latest]:.0f} ms waiting for rank {latest} alone"
+    return f"{text}."

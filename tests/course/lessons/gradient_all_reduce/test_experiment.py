@@ -11,8 +11,8 @@ from labkit import launch
 from labkit.fabric.fabric import SWITCH
 from labkit.measure.records import Tier, load
 from labkit.measure.timeline import Timeline
-from labkit.measure.trace import Tracer
-from labkit.show.alt_text import text_of
+from labkit.measure.trace import NETWORK, Clock, Kind, RankTrace, Span, Tracer
+from labkit.show.alt_text import tables_of, text_of
 from tests.course.lessons.cells import Cells
 
 CELLS = Cells("02_gradient_all_reduce")
@@ -135,3 +135,25 @@ def test_the_recording_has_every_case_and_its_pictures_have_words():
         pictures.rungs(RECORDED["rungs"]),
     )
     assert all(len(text_of(picture)) > 30 for picture in drawn)
+
+
+def test_the_picture_says_in_words_who_waits_for_whom():
+    clock = Clock(0.0, 1e-9, "made up")
+
+    def collective(rank, begin, end, **more):
+        return Span(rank, "sum", Kind.COLLECTIVE, begin, end, call=0, **more)
+
+    seen = Timeline(
+        [
+            RankTrace(0, clock, (collective(0, 0.0, 0.03),)),
+            RankTrace(1, clock, (collective(1, 0.02, 0.03, channel=NETWORK),)),
+        ]
+    )
+    ax = pictures.draw_traced(seen, title="Late")
+    assert text_of(ax) == (
+        "Late. rank 0 waits 20 ms; rank 1 waits 0 ms. "
+        "The others lose 20 ms waiting for rank 1 alone."
+    )
+    (table,) = tables_of(ax)
+    assert table.columns[0] == "rank" and len(table.rows) == 2
+    assert ax.get_xlim() == (0.0, 30.0)

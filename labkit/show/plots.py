@@ -32,7 +32,7 @@ from labkit.show.alt_text import describe, save
 __all__ = [
     "FAINT", "INK", "SOFT", "STYLES", "Style", "bars", "describe", "ladder", "line", "matrix",
     "model_line", "new_axes", "new_figure", "published", "save", "spread", "stamp",
-    "stamp_published", "stamp_records", "style",
+    "stamp_published", "style",
 ]  # fmt: skip
 
 BUSY = 0.25
@@ -138,14 +138,6 @@ def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: 
     text = "\n".join(textwrap.fill(line, width) for line in lines)
     figure.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color=SOFT)
     return ax
-
-
-def stamp_records(ax: Axes, records: Sequence[Record], *, note: str = "") -> Axes:
-    """Stamp a picture of records; where other programs took CPUs meanwhile, it says how many."""
-    others = max((record.others or 0.0 for record in records), default=0.0)
-    if others > BUSY:
-        note = "; ".join(filter(None, [note, f"other programs used up to {others:.1f} CPUs"]))
-    return stamp(ax, tiers_of(records), records[0].provenance, note=note)
 
 
 class Sourced(Protocol):
@@ -280,7 +272,8 @@ def ladder(
 
     A cross marks `Record.predicted` where there is one; a bar is named by its record's case if no
     names are given. The picture is stamped with the records' tiers, provenance and the note, and
-    described in words. The other arguments are those of `new_axes` and `bars`.
+    described in words; where other programs took CPUs meanwhile, it says how many. The other
+    arguments are those of `new_axes` and `bars`.
     """
     names = [record.case for record in records] if names is None else names
     size = (9, 1.4 + 0.42 * len(records))
@@ -289,15 +282,20 @@ def ladder(
     scale = _PER_SECOND[unit]
     predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
     bars(ax, names, medians, **band, crosses=predicted, series=series, value_format=value_format)
-    if predicted:
-        note = "; ".join(filter(None, [note, "crosses: MODELLED"]))
+    others = max((record.others or 0.0 for record in records), default=0.0)
+    notes = [
+        note,
+        "crosses: MODELLED" if predicted else "",
+        f"other programs used up to {others:.1f} CPUs" if others > BUSY else "",
+    ]
     told = [
         f"{name} {_written(median, value_format).strip()} {unit}"
         + (f" (model {predicted[y]:.3g})" if y in predicted else "")
         for y, (name, median) in enumerate(zip(names, medians, strict=True))
     ]
     describe(ax, f"{title}. {'; '.join(told)}.")
-    return stamp_records(ax, records, note=note)
+    note = "; ".join(filter(None, notes))
+    return stamp(ax, tiers_of(records), records[0].provenance, note=note)
 
 
 def matrix(

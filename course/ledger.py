@@ -198,7 +198,7 @@ def mark(
             arrowprops=arrow, **look,
         )  # fmt: skip
     else:
-        ax.text(0.99, 0.98, short, ha="right", va="top", transform=ax.transAxes, bbox=box, **look)
+        ax.text(1.0, 1.01, short, ha="right", va="bottom", transform=ax.transAxes, bbox=box, **look)
     alt_text.describe(ax, f"Marked in it: {told}.")
 
 

@@ -70,9 +70,10 @@ def can_measure() -> bool:
     return affinity.available() and sched.available()
 
 
-def recorded(part: str) -> list[Record]:
-    """Return what a part of `run` gave on the machine where it was recorded."""
-    return [r for r in records.load(RECORDING, recorded=True) if r.params["part"] == part]
+def recorded(part: str, *, case: str | None = None) -> list[Record]:
+    """Return what a part of `run` gave on the machine where it was recorded; or one case of it."""
+    found = [r for r in records.load(RECORDING, recorded=True) if r.params["part"] == part]
+    return [record for record in found if case in (None, record.case)]
 
 
 def sweep(

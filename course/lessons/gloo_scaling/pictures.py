@@ -65,10 +65,11 @@ def on_cpus(records: Sequence[Record]) -> Figure:
     _axes(f"A rank's threads in a call, {name}", right, y="Time of all threads")
     pairs = [record.params["pairs"] for record in first]
     for series, (key, label) in enumerate(
-        {"on_cpu": "on a CPU", "waiting": "ready, waiting for a CPU"}.items()
+        {"on_cpu": "on a CPU", "waiting": "ready, waiting (for other programs, too)"}.items()
     ):
         values = [record.values[key] * 1e6 for record in first]
         plots.line(right, pairs, values, label=label, series=series)
+    _from_zero(right)
     plots.describe(right, f"CPU time and waiting time per call for {pairs} pairs ({name}).")
     plots.stamp(right, first[0].tier, first[0].provenance)
     return figure
@@ -99,7 +100,12 @@ def saturated_server(
     curve = [round_time(queue(n, work=work, elsewhere=elsewhere)) for n in numbers]
     plots.new_axes("Time of a round", x="ranks on one CPU", y="time", yunit="µs", ax=right)
     if measured:
-        plots.line(right, list(measured), list(measured.values()), label="your points")
+        plots.line(
+            right,
+            list(measured),
+            list(measured.values()),
+            label="your points" if points[0].tier == "MEASURED" else "recorded points",
+        )
     plots.model_line(right, numbers, curve, label="the queue on the left, played out")
     right.plot(ranks, curve[ranks - 1], "o", markersize=11, fillstyle="none", color=plots.INK)
     right.set(xlim=(0, MOST + 1), ylim=(0, top))

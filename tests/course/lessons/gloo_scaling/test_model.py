@@ -5,7 +5,7 @@ from itertools import pairwise
 from pytest import approx, mark
 
 from course.lessons.gloo_scaling import experiment, pictures
-from course.lessons.gloo_scaling.model import Saturation, queue, round_time, used
+from course.lessons.gloo_scaling.model import Saturation, growth, queue, round_time, used
 from labkit.show import alt_text
 
 
@@ -63,3 +63,10 @@ def test_each_picture_is_described_and_stamped(picture):
     told = alt_text.of(PICTURES[picture]())
     assert all(len(text) > 40 for text in told.text)
     assert told.stamps
+
+
+@mark.parametrize(
+    ("many", "says"), [((800, 700), "innocent"), ((800, 210), "suspicious"), ((210, 190), "tell")]
+)
+def test_growth_that_stays_without_a_suspect_acquits_it(many, says):
+    assert says in growth("threads", [8, 1], (200, 200), many).title

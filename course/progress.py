@@ -17,10 +17,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course import catalogue, exercises, forms, inventory, ledger, ledger_file
+from course import catalogue, exercises, forms, inventory, ledger, ledger_file, untrusted
 from course.catalogue import ROOT
 from course.ledger_file import Answer, Book, Entry
-from labkit.measure import untrusted
 from labkit.ranks.machine import Machine
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from course import catalogue
+from course import catalogue, untrusted
 from course.run import found_runs
 from labkit.logs import logs, report
 from labkit.logs.page import Page
 from labkit.measure import records as recording
-from labkit.measure import untrusted
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
+from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
 
 
@@ -102,7 +102,7 @@ def _load(path: Path) -> list[Record]:
     here = Machine.here()
     return [
         record if record.provenance.machine == here else recording.as_recorded(record)
-        for record in recording.load(path)
+        for record in untrusted.records(path)
     ]
 
 
@@ -133,7 +133,7 @@ def _section(result: Page, file: str, records: list[Record]) -> None:
             result.table(table)
             return
         except Exception as error:  # a case or a value that this lesson does not know
-            reason = untrusted.one_line(f"{type(error).__name__}: {error}")
+            reason = one_line(f"{type(error).__name__}: {error}")
             result.text(f"The lesson's picture and table cannot be made of {file} ({reason}).")
             print(f"{file}: without the lesson's picture and table ({reason})", file=sys.stderr)
     rows = [_row(record) for record in records if record.samples and record.samples[0]]

@@ -121,7 +121,7 @@ def test_a_wrong_arrow_a_missing_module_and_a_circle_would_be_seen(tmp_path):
 
 
 LINES = {
-    "labkit": 9100,
+    "labkit": 7390,
     "labkit/logs": 1500,
     "course": 18000,
     "tests": 17500,

@@ -8,12 +8,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pytest import raises
 
-from course import catalogue, progress
+from course import catalogue, progress, untrusted
 from course.__main__ import main
 from course.ledger_file import Entry
 from course.lessons.p2p_topology.topology import PUZZLE_TEXT, Topology
 from course.lessons.p2p_topology.topology_text import TopologyTextError, read_bandwidths
-from labkit.measure import records, untrusted
 
 HOSTILE = [
     "$\\badmacro{$", "$$", "\x1b[2J", "<script>", "", "x" * 10_000, "é" * 300, "\ud800", 10**400,
@@ -101,7 +100,7 @@ def test_a_hand_in_is_read_or_refused_in_one_line(tmp_path_factory, document):
 @example(DEEP)
 @example("null")
 def test_a_record_file_is_read_or_refused_in_one_line(tmp_path_factory, document):
-    read_or_refused(records.load, document, tmp_path_factory.getbasetemp() / "r.json")
+    read_or_refused(untrusted.records, document, tmp_path_factory.getbasetemp() / "r.json")
 
 
 @st.composite

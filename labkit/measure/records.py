@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from labkit.measure import untrusted
 from labkit.measure.timing import Summary, slowest, summarize
+from labkit.measure.untrusted import one_line
 from labkit.ranks import torchrun
 from labkit.ranks.machine import Machine
 from labkit.ranks.torchrun import Node
@@ -139,6 +139,8 @@ _FACTORS: dict[str, Callable[[int], float]] = {
     "send": lambda n: 1.0,
 }
 """busbw / algbw for n ranks. Source: nccl-tests, doc/PERFORMANCE.md."""
+COLLECTIVES = tuple(_FACTORS)
+"""What a record's `collective` may be."""
 
 
 def _command() -> str:
@@ -213,10 +215,13 @@ def load(
             names the file and the reason, in one line.
     """
     path = Path(path)
-    document = untrusted.load(path, what="file of labkit records", versions={VERSION: _FILE})
-    found = [_record(entry) for entry in document["records"]]
-    if uneven := [r.case for r in found if len({len(times) for times in r.samples}) > 1]:
-        raise ValueError(f"{path} is no file of labkit records: ranks of unlike length in {uneven}")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["version"] != VERSION:
+            raise ValueError(f"version {document['version']}; this labkit reads {VERSION}")
+        found = [_record(entry, f"records[{i}]") for i, entry in enumerate(document["records"])]
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(one_line(f"{path} is no file of labkit records: {error}")) from None
     found = [record for record in found if experiment in {None, record.experiment}]
     return [as_recorded(record) for record in found] if recorded else found
 
@@ -228,52 +233,17 @@ def as_recorded(record: Record) -> Record:
     return record
 
 
-def _record(entry: dict[str, Any]) -> Record:
-    origin = entry.pop("provenance")
-    machine = Machine.from_dict(origin.pop("machine"))
-    nodes = tuple(Node.from_dict(node) for node in origin.pop("nodes", []))
-    provenance = Provenance(machine, **origin, nodes=nodes)
-    tier = Tier(entry.pop("tier"))
-    return Record(**entry, tier=tier, provenance=provenance)
-
-
-_MACHINE = untrusted.fields(
-    {
-        **dict.fromkeys(("cpu_model", "system", "python", "torch"), untrusted.text()),
-        "cpus": untrusted.number(low=0, whole=True),
-        "cpu_quota": untrusted.FIGURE,
-        "memory": untrusted.number(whole=True),
-        "gpus": untrusted.array(untrusted.text(), most=10_000),
-        "virtual": untrusted.BOOLEAN,
-    }
-)
-_RANKS = untrusted.array(untrusted.number(whole=True), least=1)
-_NODE = untrusted.fields({"ranks": _RANKS, "machine": _MACHINE})
-_PROVENANCE = untrusted.fields(
-    {
-        "machine": _MACHINE,
-        "backend": untrusted.text(60),
-        "date": untrusted.text(60),
-        "command": untrusted.text(4000),
-        "nodes": untrusted.array(_NODE, most=10_000),
-    },
-    optional=("nodes",),
-)
-_SECONDS = untrusted.number(low=math.ulp(0.0), high=1e9)
-_RECORD = untrusted.fields(
-    {
-        "experiment": untrusted.text(),
-        "case": untrusted.text(),
-        "params": untrusted.mapping(untrusted.anything, most=100),
-        "samples": untrusted.array(untrusted.array(_SECONDS)),
-        "tier": untrusted.one_of([str(tier) for tier in Tier]),
-        "provenance": _PROVENANCE,
-        "collective": untrusted.one_of([None, *_FACTORS]),
-        "nbytes": untrusted.number(low=1, whole=True, missing=True),
-        "values": untrusted.mapping(untrusted.anything),
-        "predicted": untrusted.FIGURE,
-        "others": untrusted.FIGURE,
-    },
-    optional=("predicted", "others"),
-)
-_FILE = untrusted.fields({"version": untrusted.anything, "records": untrusted.array(_RECORD)})
+def _record(entry: dict[str, Any], place: str) -> Record:
+    try:
+        origin = entry.pop("provenance")
+        machine = Machine.from_dict(origin.pop("machine"))
+        nodes = tuple(Node.from_dict(node) for node in origin.pop("nodes", []))
+        provenance = Provenance(machine, **origin, nodes=nodes)
+        record = Record(**entry | {"tier": Tier(entry["tier"]), "provenance": provenance})
+        if not all(0 < seconds < math.inf for times in record.samples for seconds in times):
+            raise ValueError("samples that are no seconds")
+        if len({len(times) for times in record.samples}) > 1:
+            raise ValueError("ranks of unlike length")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{place}: {type(error).__name__}: {error}") from None
+    return record

@@ -199,7 +199,9 @@ def _matched(number: str, got: dict[str, str], right: dict[str, str], options: t
         for letter, wanted in right.items():
             said = got.get(letter)
             if said not in options:
-                raise CheckFailed(f"{letter}: one of {', '.join(options)}", repr(said), "no option")
+                raise CheckFailed(
+                    f"{letter}: one of {', '.join(options)}", repr(said), "no such name"
+                )
             if said != wanted:
                 raise CheckFailed(f"{letter}: another answer", repr(said), _refuted(letter, said))
         verdict.reached = f"{len(right)} of {len(right)}"

@@ -41,6 +41,10 @@ def puzzle(*, ax: Axes | None = None) -> Axes:
             labels.append((place, f"{way}  ({nbytes / 1e9:.0f} GB, {algorithm})"))
     ax.set_yticks(*zip(*labels, strict=True))
     ax.invert_yaxis()
+    for number, call in enumerate(("first call", "second call")):
+        look = plots.style(number)
+        ax.bar(0, 0, color=look.color, hatch=look.hatch, edgecolor="white", label=call)
+    ax.legend(loc="upper right")
     ax.set_xlim(0, 235)
     ax.grid(visible=False, axis="y")
     plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS))

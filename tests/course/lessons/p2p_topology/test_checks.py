@@ -1,6 +1,7 @@
 """Right and wrong answers to lesson 04's exercises; each wrong one gets a message of its own."""
 
 import functools
+import math
 import re
 
 import pytest
@@ -55,10 +56,15 @@ LARGE = [181.5e6, 181.5e6, 37e6]
         ([0, 0, 4e6], [200e6, 200e6, 0], "what could it have carried"),
         ([0, 0, 4e6], [150e6, 150e6, 37e6], "three shares"),
         ([-1e6, 0, 5e6], LARGE, "none below 0"),
+        ([math.nan] * 3, LARGE, "three shares"),
     ],
 )
 def test_wrong_shares(small, large, words):
     caught(checks.check_shares, {"4 MB": small, "400 MB": large}, words)
+
+
+def test_shares_by_other_sizes_name_the_keys():
+    caught(checks.check_shares, {4e6: [0, 0, 4e6], 4e8: LARGE}, "'4 MB', '400 MB'")
 
 
 def test_right_shares_need_not_be_exact(capsys):
@@ -84,6 +90,7 @@ PAIRS = [(0, 4), (1, 6), (5, 2), (3, 7)]
 
 def test_a_matrix_read(capsys):
     checks.check_reading(PAIRS, False)
+    checks.check_reading({frozenset(pair) for pair in PAIRS}, False)
     assert f"par is {par_of('4.4')}" in capsys.readouterr().out
     caught(lambda p2p: checks.check_reading(PAIRS, p2p), True, "nearly alike")
     caught(lambda pairs: checks.check_reading(pairs, False), [(0, 1), (2, 3)], "exactly one other")

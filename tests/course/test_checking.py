@@ -154,13 +154,13 @@ def test_an_answer_must_leave_its_arguments_alone():
 def labkits_own(n):
     from course.comm import costs
 
-    return costs.ring_all_reduce(n).rounds
+    return costs.recursive_doubling_all_reduce(n).rounds
 
 
 def test_labkits_own_functions_are_no_answer():
     with raises(CheckFailed) as caught:
         checking.ask(labkits_own, 4)
-    assert "labkit's ring_all_reduce" in caught.value.got
+    assert "labkit's recursive_doubling_all_reduce" in caught.value.got
     assert checking.ask(lambda n: 2 * (n - 1), 4) == 6
 
 

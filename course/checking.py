@@ -340,6 +340,24 @@ def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: f
     return next((meaning for meaning, wrong in mistakes.items() if fits(got, wrong)), otherwise)
 
 
+def letter(vote: Callable[[], str], *, right: str, wrong: Mapping[str, str]) -> None:
+    """Hold a learner's vote to the right letter.
+
+    Args:
+        vote: Returns a letter, or a letter and a reason.
+        right: The letter.
+        wrong: What each other letter usually means.
+
+    Raises:
+        CheckFailed: It is another letter.
+    """
+    got = answer(ask(vote), (str, tuple, list), what="a letter")
+    chosen = str(got if isinstance(got, str) else got[0] if got else "").strip(" )(.").lower()
+    if chosen != right:
+        meaning = wrong.get(chosen, f"answer with one letter: {', '.join([*wrong, right])}")
+        raise CheckFailed("another letter", repr(chosen), meaning)
+
+
 def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> None:
     """Hold a cost to its par.
 

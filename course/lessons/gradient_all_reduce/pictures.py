@@ -75,10 +75,10 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     names = [timer.name for timer in timers]
     if len(names) > CLASSIFIER:
         ax.axvspan(CLASSIFIER - 0.5, len(names) - 0.5, color=SOFT, alpha=0.12, linewidth=0)
-        ax.text(CLASSIFIER - 0.4, 0.97, "the classifier's six calls:\nthe thread's 280 ms",
+        ax.text(CLASSIFIER - 0.4, 0.87, "the classifier's six calls:\nthe thread's 280 ms",
                 transform=ax.get_xaxis_transform(), va="top", fontsize=9, color=INK)  # fmt: skip
     ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
-    ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the words in the shaded field
+    ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     _stamp(ax, record)
     heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
@@ -141,17 +141,26 @@ def arrivals(
 
 
 def rungs(record: Record) -> Figure:
-    """Draw the communication that each rung leaves exposed, and the last round as a timeline."""
+    """Draw the moving that each rung leaves exposed, and the last round as a timeline."""
     found, whole = problem.exposed(record), problem.timeline(record)
-    first, last = next(iter(found.values())), max(span.step for span in whole.spans)
-    figure, (top, bottom) = new_figure(2, 1, size=(10, 6.2))
-    ax = new_axes("Exposed communication", x="Of rung 1", xunit="%", ax=top)
+    third, last = list(found.values())[2], max(span.step for span in whole.spans)
+    figure, (top, bottom) = new_figure(2, 1, size=(10, 6.4))
+    ax = new_axes("Moving that nothing hides", x="Of rung 3", xunit="%", ax=top)
     labels = [f"{rung}  ({1e3 * seconds:.0f} ms)" for rung, seconds in found.items()]
-    bars(ax, labels, [100 * seconds / first for seconds in found.values()], value_format="{:.0f}")
-    draw_traced(whole.steps(last - 3, last), title="One round: the four rungs in turn", ax=bottom)
+    bars(ax, labels, [100 * seconds / third for seconds in found.values()], value_format="{:.0f}")
+    ax.set_ylim(3.6, -1.1)  # room for the learner's mark
+    shown = whole.steps(last - 3, last)
+    draw_traced(shown, title="One round: the four rungs in turn", ax=bottom)
+    bottom.set_ylim(4.1, -0.6)
+    for number, step in enumerate(range(last - 3, last + 1), 1):
+        spans = whole.steps(step, step).spans
+        begin, end = min(s.begin for s in spans), max(s.end for s in spans)
+        bottom.axvline(1e3 * (begin - shown.begin), color=SOFT, linestyle=":", linewidth=1)
+        bottom.text(1e3 * ((begin + end) / 2 - shown.begin), 3.95, f"rung {number}", ha="center",
+                    fontsize=9, color=INK)  # fmt: skip
     for panel in (top, bottom):
         _stamp(panel, record)
-    describe(ax, f"Exposed communication on rank 0, per step: {'; '.join(labels)}.")
+    describe(ax, f"Moving that nothing hides, per step: {'; '.join(labels)}.")
     return figure
 
 
@@ -191,8 +200,7 @@ def late_and_calm(record: Record) -> dict[str, list[Timer]]:
 
 
 def _stamp(ax: Axes, record: Record) -> None:
-    note = f"4 hosts, {record.params['rate']}"
-    stamp(ax, record.tier, record.provenance, note=note)
+    stamp(ax, record.tier, record.provenance, note="4 hosts")
 
 
 def draw_traced(timeline: Timeline, *, title: str, ax: Axes | None = None) -> Axes:

@@ -46,15 +46,11 @@ def test_thin_links_show_in_the_last_six():
 
 def test_overlap_hides():
     names = {"programs": CELLS.imported["programs"], "DuringBackward": None}
-    rows = [
-        [*row[:3], row[3], row[4] + (1.0 if row[6] % 4 == 3 and row[1].startswith("wait") else 0),
-         *row[5:]]
-        for row in RUNS["rungs"].values["spans"]
-    ]  # fmt: skip
-    values = RUNS["rungs"].values | {"spans": rows}
-    false = dataclasses.replace(RUNS["rungs"], values=values)
-    CELLS.hold("climb", true=stub() | names, false=stub(rungs=false) | names,
-               said="less during backward")  # fmt: skip
+    calm = dict(zip(problem.programs.RUNGS, (0.2, 0.05, 0.06, 0.02), strict=True))
+    slow = calm | {list(calm)[3]: 0.07}
+    true, false = (stub() | names for _ in range(2))
+    true["problem"].exposed, false["problem"].exposed = (lambda _: calm), (lambda _: slow)
+    CELLS.hold("climb", true=true, false=false, said="less during backward")
 
 
 def test_every_claim_of_the_lesson_is_tried():

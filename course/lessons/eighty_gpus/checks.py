@@ -15,7 +15,7 @@ ALL = frozenset(range(1, 18))
 SLOTS = frozenset({"1b", "43", "52", "61", "9d", "c3", "d1", "df"})
 JOBS = (
     ([9, 8], 136), ([8, 9], 136), ([4, 4, 4, 4], 128), ([17], 119), ([10, 7], 126),
-    ([5, 5, 5], 115), ([3, 3, 3, 8], 136), ([2, 13], 107),
+    ([5, 5, 5], 115), ([3, 3, 3, 8], 136), ([2, 13], 107), ([5, 4, 4, 4], 136), ([6, 4, 3, 3], 128),
 )  # fmt: skip
 """Hosts of each job, and the most GPUs that can take part at full speed."""
 
@@ -31,17 +31,22 @@ def check_slow_pairs(slow_pairs: Callable[[dict], set]) -> None:
             slow = set(sorted(healthy)[:count])
             pairs = {pair: gbs * (0.6 if pair in slow else 1) for pair, gbs in healthy.items()}
             tables.append((pairs, slow))
+        many = {(a, b): 6.0 for a in range(20) for b in range(a)}
+        tables.append((many | {(1, 0): 20.0}, set(many) - {(1, 0)}))
+        mixed = dict(zip(sorted(healthy), (12.0, 7.5, 4.8, 3.0, 1.9, 1.2), strict=False))
+        tables.append((healthy | mixed, set(mixed)))
         for figures, expected in tables:
             got = checking.ask(slow_pairs, figures)
             got = checking.answer(got, set, what="slow_pairs(figures)")
             if got != expected:
                 raise CheckFailed(
                     f"{len(expected)} slow pairs of {len(figures)}",
-                    f"{len(got)}, {len(got & expected)} of them slow",
+                    f"found {len(got & expected)} of them, and called {len(got - expected)} "
+                    "healthy ones slow",
                     "healthy pairs differ by up to 10 %; that is no fault"
                     if got - expected
-                    else "where most pairs are slow the median is a slow one, and the mean is "
-                    "pulled: which pairs can you trust to be healthy?",
+                    else "which pairs can you trust to be healthy, where most are slow? (Not the "
+                    "median.) And how far below those is slow, where some are far slower?",
                 )
         verdict.reached = f"all {len(tables)}"
 
@@ -75,7 +80,8 @@ def _hold_cards(case: Case, runs: Sequence[Ran]) -> float:
         most, 1.02 * par, what=f"bytes that leave a server by one card, {case}", unit="S",
         meaning=checking.diagnose(
             round(most, 3), {one_ring: round(par * cards, 3)},
-            otherwise="what can be added up inside a server need not leave it one by one",
+            otherwise="add up inside a server what can be, let all its cards carry a part of that, "
+            "and across send no more than a ring would",
         ),
     )  # fmt: skip
     if most < 0.98 * least:
@@ -139,12 +145,20 @@ def check_rule(slow: Callable[[int, int, logs.Slots, str], bool]) -> None:
     with checking.exercise("7.4", par="776 completed tests, none wrong") as verdict:
         tests = [test for test in logs.seventeen_hosts() if test.busbw]
         for collective, words in (
-            ("sendrecv", "only a host's first GPU hears from the other host: see logs.messages"),
-            ("alltoall", "who sends? And does that host's own GPU of this slot take part?"),
+            ("sendrecv", "only a host's first GPU hears from the other host: see logs.messages. "),
+            ("alltoall", ""),
         ):
             chosen = [test for test in tests if test.collective == collective]
             *_, missed, alarms, _ = logs.confusion(slow, chosen)
             if missed or alarms:
                 got = f"{missed} slow ones missed, {alarms} fast ones called slow"
+                one = next(t for t in chosen if logs.confusion(slow, [t])[2:4] != [0, 0])
+                took = " and ".join(f"{h}: {' '.join(s)}" for h, s in _ends(one))
+                words += "Who sends? And does that host's own GPU of this slot take part? "
+                words += f"One of them, at {one.busbw['16GiB']:g} GB/s: hosts {took}"
                 raise CheckFailed(f"{collective}: {len(chosen)} tests, none wrong", got, words)
         verdict.reached = f"{len(tests)} of {len(tests)}"
+
+
+def _ends(test: logs.PairTest) -> list[tuple[int, tuple[str, ...]]]:
+    return list(zip((test.first, test.second), test.gpus, strict=True))

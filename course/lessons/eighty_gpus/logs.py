@@ -98,7 +98,10 @@ def confusion(rule: Callable[[int, int, Slots, str], bool], tests: Sequence[Pair
 
 
 def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
-    """Lay out what a rule makes of the tests that suggested it, and of those held out."""
+    """Lay out what a rule makes of the tests that suggested it, and of those held out.
+
+    The latter only for a rule that is right on the former.
+    """
     rows = []
     for words, collective, gpus in (
         ("sendrecv: you found it here", "sendrecv", (1, 4, 8)),
@@ -107,6 +110,8 @@ def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
     ):
         tests = [t for t in seventeen_hosts() if t.collective == collective]
         tests = [t for t in tests if t.gpus_per_host in gpus]
+        if len(rows) == 2 and any(sum(row[3:5]) for row in rows):
+            break  # held out: nobody tunes a rule on these
         *counts, failed = confusion(rule, tests)
         rows.append([words, *counts, f"{failed} of {sum(not test.busbw for test in tests)}"])
     columns = ["tests", "fast, right", "slow, right", "missed", "false alarms", "failed: called"]

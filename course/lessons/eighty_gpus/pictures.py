@@ -124,7 +124,7 @@ def pairs(
     names = [str(host) for host in order]
     shades = shades_from or (0.0, float(np.nanmax(matrix)))
     plots.matrix(ax, matrix, rows=names, columns=names, value_format="{:.1f}", shades_from=shades)
-    plots.stamp_published(ax, _PUBLISHED["pairs"], note="× failed")
+    plots.stamp_published(ax, _PUBLISHED["pairs"], note="× failed; blank: not tested")
     low, high = np.nanmin(matrix), np.nanmax(matrix)
     half = (matrix < 0.5 * high).sum() // 2
     plots.describe(

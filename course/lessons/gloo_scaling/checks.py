@@ -364,7 +364,9 @@ def check_first_slower(pairs: float) -> None:
     mistakes = {
         "these are all the CPUs that the machine shows: cpu.max allows fewer, quota / period": 81,
         "a pair has two ranks, and each of them needs the CPU": 6,
-        "this is the last number that is as fast as one pair": 2,
+        "this is the last number that is as fast as one pair, or one and a half CPUs were rounded "
+        "down": 2,
+        "one and a half CPUs are not two": 4,
         "the knee is a number of ranks, asked for are pairs": 5,
     }
     with checking.exercise("1.3", par="the number") as verdict:
@@ -413,7 +415,9 @@ def check_jobs(diagnoses: dict[str, str]) -> None:
         for job, case in JOBS.items():
             got = checking.answer(diagnoses, dict, what="job -> diagnosis").get(job)
             if got not in DIAGNOSES:
-                raise CheckFailed(f"{job}: one of {', '.join(DIAGNOSES)}", f"{got!r}", "a word")
+                raise CheckFailed(
+                    f"{job}: one of {', '.join(DIAGNOSES)}", f"{got!r}", "one of these words"
+                )
             if DIAGNOSES[got] != case:
                 raise CheckFailed(f"{job}: another diagnosis", got, why[got])
         verdict.reached = "both"

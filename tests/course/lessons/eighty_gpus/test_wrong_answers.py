@@ -147,7 +147,7 @@ RAILS = {
     "rounded on the way": in_half_precision,
     "leaves each server by one card": one_ring,
     "a call of dist.all_reduce": library,
-    "need not leave it one by one": everybody_to_everybody,
+    "add up inside a server what can be": everybody_to_everybody,
     "a share is summed": partial(two_levels, exchange=by_name, skip_last=True),
     "turn of the ring is missing": partial(two_levels, exchange=by_name, forget_own=True),
     "as it was: change it in place": lambda tensor, cards: rings_over_cards(tensor.clone(), cards),
@@ -178,10 +178,19 @@ def colleagues(figures, *, usual=statistics.median, limit=0.8):
     return {pair for pair, gbs in figures.items() if gbs < limit * middle}
 
 
+def halfway(values, figures):
+    middle = (max(values) + min(values)) / 2
+    return {p for p, gbs in figures.items() if gbs < middle and min(values) < 0.8 * max(values)}
+
+
 SLOW_PAIRS = {
-    "the median is a slow one": colleagues,
+    "Not the median": colleagues,
     "that is no fault": lambda figures: colleagues(figures, usual=max, limit=0.97),
-    "the mean is pulled": lambda figures: colleagues(figures, usual=statistics.mean),
+    "which pairs can you trust": lambda figures: colleagues(figures, usual=statistics.mean),
+    "where most are slow": lambda figures: colleagues(
+        figures, usual=lambda all_of: statistics.quantiles(all_of, n=10)[-1]
+    ),
+    "where some are far slower": lambda figures: halfway(figures.values(), figures),
     "without `return`": lambda figures: None,
 }
 

@@ -25,7 +25,7 @@ def caught(check, *given):
 RIGHT_TIMERS = [answers.right_timer, answers.gathering_timer, answers.stepping_timer]
 TIMERS = {
     answers.own_time: "each rank reports its own time",
-    answers.average_rank: "the average over ranks is a time that no rank had",
+    answers.average_rank: "neither an average over ranks",
     answers.only_rank_0: "ends without `return`",
     answers.no_warmup: "there is no warm-up",
     answers.warmup_counted: "the first calls connect, allocate and load",
@@ -121,6 +121,7 @@ KNEES = {
     6: "a pair has two ranks",
     5: "the knee is a number of ranks",
     2: "the last number",
+    4: "are not two",
     7: "exceed the time alone",
     None: "ends without `return`",
 }
@@ -145,7 +146,7 @@ def test_the_knee_follows_from_the_law(capsys):
         ("spinning", "spinning", "nobody to compete with"),
         ("network", "confined", "threads would be asleep"),
         ("spinning", "late rank", "threads would be asleep"),
-        ("?", "confined", "a word"),
+        ("?", "confined", "one of these words"),
     ],
 )
 def test_each_wrong_diagnosis_is_refused(one, two, meaning):

@@ -62,7 +62,8 @@ def pytest_cmdline_main(config):
     if LAST not in os.environ:  # in the parent
         os.environ[LAST] = str(Path(tempfile.mkdtemp(), "last"))
         atexit.register(shutil.rmtree, Path(os.environ[LAST]).parent, ignore_errors=True)
-    if everything and not decided and usable_cpus() > 1:
+    is_worker = hasattr(config, "workerinput")
+    if everything and not decided and not is_worker and usable_cpus() > 1:
         options.dist, options.tx = "load", 3 * ["popen"]
 
 

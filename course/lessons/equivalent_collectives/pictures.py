@@ -163,11 +163,12 @@ def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Ax
     ax.axvline(busbw, color=plots.INK, linewidth=1.8, linestyle="--", zorder=2)
     ax.annotate("claimed", (busbw, 0.5), (4, 0), textcoords="offset points", fontsize=9)
     ax.set_xlim(0, 1000)
-    plots.stamp(
-        ax, [Tier.PUBLISHED, Tier.MODELLED],
-        note=f"claim: {claim}; {ranks} GPUs on {on}; NVLink {_LIMIT.value:g} GB/s one "
-        f"way ({_LIMIT.source}), cards {model.CARD:g} GB/s",
-    )  # fmt: skip
+    plots.stamp_published(
+        ax,
+        _LIMIT,
+        note=f"claim: {claim}; {ranks} GPUs on {on}; NVLink {_LIMIT.value:g} GB/s one way, cards "
+        f"{model.CARD:g} GB/s; the bounds are MODELLED",
+    )
     plots.describe(ax, f"{claim}, {hosts} hosts, {network}: {verdict}.")
     return ax
 

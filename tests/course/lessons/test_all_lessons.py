@@ -2,13 +2,12 @@
 
 import ast
 import importlib
-import math
 import re
 
 from pytest import mark, xfail
 
 from course import author, catalogue, notebooks
-from course.published import Published, Source, load
+from course.published import Published, Source
 from labkit.measure import records
 
 LESSONS = catalogue.find()
@@ -54,21 +53,6 @@ def test_published_figures_have_words_and_an_address(name):
                 assert 3 < len(figure.quotation) < most, f"{name}: quote the words, briefly"
 
 
-@mark.parametrize("lesson", STATED)
-def test_the_figures_stand_in_their_quotations(lesson):
-    if (catalogue.ROOT / "course" / "lessons" / lesson / "published.json").exists():
-        found = list(load(lesson).values())
-    else:
-        module = importlib.import_module(f"course.lessons.{lesson}.published")
-        found = [one for one in values([*vars(module).values()]) if isinstance(one, Published)]
-    for figure in found:
-        stated = [float(word) for word in re.findall(r"\d*\.?\d+", figure.quotation)]
-        for number in values([figure.value]):
-            assert any(math.isclose(number, one) for one in stated), figure.quotation
-        assert figure.unit
-    assert found
-
-
 def stamps(source):
     """The lines in which something is stamped PUBLISHED by hand."""
     for node in ast.walk(ast.parse(source)):
@@ -79,7 +63,7 @@ def stamps(source):
             tiers = [*node.args, *(word.value for word in node.keywords)]
             stamping = ast.unparse(node.func).endswith("stamp")
             tiers = tiers if stamping else [w.value for w in node.keywords if w.arg == "tier"]
-            if any("PUBLISHED" in ast.unparse(tier) for tier in tiers):
+            if any(re.search(r"\bPUBLISHED\b", ast.unparse(tier)) for tier in tiers):
                 yield ast.unparse(node)[:90]
 
 

@@ -109,15 +109,14 @@ def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> l
 def exposed(record: Record, *, warmup: int = 1) -> dict[str, float]:
     """Return, by rung, the seconds of moving bytes that nothing hides: the median over the rounds.
 
-    Without the waiting for late ranks, which no rung can hide: in each step that of the rank with
-    least of it counts.
+    Without the waiting for late ranks, which no rung can hide; the median over the ranks, too.
     """
     split, rungs = timeline(record).split(), list(programs.RUNGS)
     steps = 1 + max(span.step for span in split.spans)
     seconds: dict[str, list[float]] = {rung: [] for rung in rungs}
     for step in range(warmup * len(rungs), steps):
         one = split.steps(step, step)
-        moving = min(one.seconds(rank, Kind.MOVE) for rank in one.ranks)
+        moving = statistics.median(one.seconds(rank, Kind.MOVE) for rank in one.ranks)
         seconds[rungs[step % len(rungs)]].append(moving)
     return {rung: statistics.median(found) for rung, found in seconds.items()}
 

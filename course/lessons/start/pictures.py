@@ -76,11 +76,9 @@ class Fit:
     def __init__(self, records: Sequence[Record]):
         self._records = records
 
-    def __call__(
-        self, *, alpha_in_µs: float, bandwidth_in_GB_per_s: float, ax: Axes | None = None
-    ) -> Axes:
+    def __call__(self, *, alpha_in_µs: float, GB_per_s: float, ax: Axes | None = None) -> Axes:
         """Draw the points and the line."""
-        link = AlphaBeta(1e-6 * alpha_in_µs, 1e-9 / bandwidth_in_GB_per_s)
+        link = AlphaBeta(1e-6 * alpha_in_µs, 1e-9 / GB_per_s)
         ax = ping_pong(self._records, link, ax=ax)
         ax.set_ylim(0.5, 1e6)  # fixed, so that nothing jumps while a slider moves
         return ax

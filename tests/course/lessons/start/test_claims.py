@@ -49,7 +49,7 @@ def test_each_argument_moves_the_clock_as_the_lesson_says():
 def test_pictures_say_what_they_show():
     assert "Ada 3 ms" in text_of(pictures.clocks({"Ada": 0.003, "Ben": 1e-5}))
     fit = pictures.Fit(RECORDED)
-    assert len(text_of(fit(alpha_in_µs=10, bandwidth_in_GB_per_s=1))) > 30
+    assert len(text_of(fit(alpha_in_µs=10, GB_per_s=1))) > 30
 
 
 def test_warm_ups_have_one_right_option_each():

@@ -18,10 +18,6 @@ EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
 LESSONS = [path for path in author.kept(ROOT) if path.parent.name != author.SOLUTIONS]
 CORE = [path for path in LESSONS if path.stem.partition("_")[0] in spine.CAPS]
 CORE = [path for path in CORE if path.parent.name == author.LESSONS]
-NOT_YET = {
-    "00_start_here", "02_gradient_all_reduce", "03_coalesced_broadcast",
-}  # fmt: skip
-"""Lessons of the first edition: take yours out when it is rewritten."""
 MOST_SECONDS = 40
 """That all cells of a core notebook may take on a calm machine with two CPUs."""
 MEASURE = ("01_gloo_scaling", "04_p2p_topology")  # solutions whose checks hold times
@@ -35,22 +31,22 @@ def test_notebooks_are_canonical_and_exercises_follow_from_solutions():
     assert list(author.problems(ROOT)) == []
 
 
-def rewritten(paths):
-    return [param(path, id=name(path)) for path in paths if path.stem not in NOT_YET]
+def by_name(paths):
+    return [param(path, id=name(path)) for path in paths]
 
 
-@mark.parametrize("path", rewritten(CORE))
+@mark.parametrize("path", by_name(CORE))
 def test_a_core_notebook_keeps_to_its_caps(path):
     assert spine.too_long(notebooks.read(path), path.stem.partition("_")[0]) == []
 
 
-@mark.parametrize("path", rewritten([path for path in LESSONS if path.parent.name == "deeper"]))
+@mark.parametrize("path", by_name([path for path in LESSONS if path.parent.name == "deeper"]))
 def test_a_deeper_notebook_keeps_to_its_cap(path):
     texts = [cell for cell in notebooks.read(path).cells if cell.cell_type == "markdown"]
     assert sum(spine.words(cell.source) for cell in texts) <= 2500
 
 
-@mark.parametrize("path", rewritten(LESSONS))
+@mark.parametrize("path", by_name(LESSONS))
 def test_nothing_is_seen_before_it_is_asked(path):
     """In the notebook itself, with its first cells as a hosted copy has them."""
     notebook = notebooks.read(path)
@@ -137,8 +133,6 @@ def test_it_runs_and_shows_what_is_stored(path, executed, notebook_seconds, reco
     record_property(CLAIMS, lines)
     failed = [line for line in map(json.loads, lines) if line["verdict"] == claims.NOT_HELD]
     assert failed == []
-    if path.stem in NOT_YET:
-        return
     book = ledger_file.load(Path(variables["LABKIT_LEDGER"]))
     results = {
         entry.key: entry.measured for entry in book.entries.values() if entry.tier != "MEASURED"

@@ -6,7 +6,7 @@ Everything is imported when it is first used: `import labkit` takes neither torc
 import importlib
 from typing import Any
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 _HOMES = {
     "ranks.launcher": ("Launcher", "launch"),
     "ranks.errors": ("LaunchError", "LaunchTimeout", "RankDied", "RankError"),

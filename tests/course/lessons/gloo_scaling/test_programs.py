@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import tempfile
 import time
 from pathlib import Path
 
@@ -136,6 +137,8 @@ def test_shared_memory_leaves_no_names_behind():
         dist.barrier()
         time.sleep(0.05)  # the first partner removes the folder after the meeting
         way([torch.ones(3)], group)
-        return [path.name for path in Path(os.environ["TMPDIR"]).glob("tmp*")]
+        return sorted(path.name for path in Path(tempfile.gettempdir()).glob("tmp*"))
 
-    assert launch(program, world_size=2) == [[], []]
+    before = sorted(path.name for path in Path(tempfile.gettempdir()).glob("tmp*"))
+    left = set(launch(program, world_size=2)[0]) - set(before)
+    assert left == set()

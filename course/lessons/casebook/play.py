@@ -18,10 +18,11 @@ def main(options: argparse.Namespace) -> int:
     """List the cases, play one, or play the final."""
     if options.name is None:
         print("Play one with: python -m course case NAME\n")
+        open_cases = dealt()
         for case in CASES.values():
             kept = ledger.recall(f"case.{case.name}") or {}
             state = "solved" if kept.get("diagnosed") else "begun" if kept else ""
-            later = "" if case in dealt() else f"comes after lesson {case.lesson}"
+            later = "" if case in open_cases else f"comes after lesson {case.lesson}"
             print(f"  {case.name:<16}{case.title:<52}{state or later}")
         print(f"  {'final':<16}three jobs drawn at random")
         return 0

@@ -292,7 +292,7 @@ def nothing_is_sent(tensors, group):
 
 
 def not_copied_back(tensors, group):
-    for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         alike = [tensor for tensor in tensors if tensor.dtype == dtype]
         dist.all_reduce(torch.cat([tensor.reshape(-1) for tensor in alike]), group=group)
 

@@ -93,7 +93,9 @@ def is_alone(item):
 def pytest_collection_finish(session):
     """Leave word of how many tests come last: each process knows it, their parent does not."""
     if hasattr(session.config, "workerinput"):
-        Path(os.environ[LAST]).write_text(str(sum(map(is_alone, session.items))))
+        mine = Path(f"{os.environ[LAST]}.{os.getpid()}")
+        mine.write_text(str(sum(map(is_alone, session.items))))
+        mine.replace(os.environ[LAST])  # at once: their parent may be reading it
 
 
 @hookimpl(optionalhook=True)

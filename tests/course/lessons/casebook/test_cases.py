@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,20 @@ def test_every_case_is_told_with_its_sources():
     assert 8 <= len(CASES) <= 10
     for story in pages.STORIES:
         assert len(story["options"]) == 4 and story["because"]
+
+
+def test_a_lessons_card_names_the_cases_that_it_deals_out():
+    for notebook in NOTEBOOK.parent.glob("0*.ipynb"):
+        cards = [c for c in json.loads(notebook.read_text())["cells"] if c["id"] == "card"]
+        named = {
+            name for name in CASES for card in cards if re.search(rf"[` ]{name}`", _source(card))
+        }
+        lesson = notebook.name.partition("_")[0]
+        assert named == {name for name, case in CASES.items() if case.lesson == lesson}, lesson
+
+
+def _source(cell):
+    return "".join(cell["source"])
 
 
 @pytest.fixture

@@ -4,9 +4,11 @@ import itertools
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from course import published
+from course.comm.costs import AlphaBeta
 from course.lessons.eighty_gpus import checks, logs, make_data, model
 from course.lessons.eighty_gpus.logs import pick, select, seventeen_hosts
 
@@ -177,6 +179,58 @@ def test_the_tuner_computes_what_nccl_writes():
     assert single.microseconds(2**30, "ring", "Simple") == pytest.approx(ring)
     assert ("nvls tree", "Simple") in ten.choices() and len(single.choices()) == 6
     assert single.best(2**30) == ("ring", "Simple") and single.best(2**10)[0] == "tree"
+
+
+def test_a_line_holds_for_most_and_not_inside_one_host():
+    worst = {}
+    names = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv")
+    for name, (hosts, gpus) in itertools.product(
+        names, ((10, 1), (10, 2), (10, 4), (10, 8), (1, 8))
+    ):
+        rows = pick(logs.h100(), collective=name, hosts=hosts, gpus_per_host=gpus)
+        sizes, times = [row["bytes"] for row in rows], [row["time_us"] for row in rows]
+        line = AlphaBeta.fit(sizes[::2], times[::2])
+        unseen = zip(sizes[1::2], times[1::2], strict=True)
+        worst[name, hosts, gpus] = max(abs(line.time(size) / t - 1) for size, t in unseen)
+    assert sum(error < 0.105 for error in worst.values()) == 22
+    assert max(worst, key=worst.get) == ("sendrecv", 1, 8)
+    inside = pick(logs.h100(), collective="sendrecv", hosts=1, gpus_per_host=8)
+    times = {row["bytes"] >> 20: row["time_us"] for row in inside}
+    assert times[256] < 1.1 * times[64] and times[1024] > 3 * times[256]
+
+
+def test_the_tuner_beside_the_logs_errors_and_order_of_shapes():
+    card, found = SOURCES["one_card"].value, {}
+    for gpus in (1, 2, 4, 8):
+        tuner = model.Tuner(10, gpus, card * gpus, 2 * gpus)
+        for row in pick(logs.h100(), collective="all_reduce", hosts=10, gpus_per_host=gpus):
+            guess = tuner.microseconds(row["bytes"], *tuner.best(row["bytes"]))
+            found[gpus, row["bytes"]] = guess, row["time_us"]
+    few = [(size, guess / t) for (gpus, size), (guess, t) in found.items() if gpus < 3]
+    assert all(abs(ratio - 1) < 0.12 for _, ratio in few)
+    assert all(abs(ratio - 1) < 0.02 for size, ratio in few if size >= 2**28)
+    eight = [guess / t for (gpus, _), (guess, t) in found.items() if gpus == 8]
+    assert (max(eight), 1 / min(eight)) == (
+        pytest.approx(0.906, abs=1e-3),
+        pytest.approx(2.63, abs=0.01),
+    )
+    pairs = [(one, other) for one, other in itertools.combinations(found, 2) if one[1] == other[1]]
+    wrong = [
+        (few, many) for few, many in pairs
+        if (found[few][0] < found[many][0]) != (found[few][1] < found[many][1])
+    ]  # fmt: skip
+    assert (len(pairs), len(wrong)) == (60, 2)
+    assert {size for pair in wrong for _, size in pair} == {2**25}
+
+
+def test_540_hosts_are_a_tree():
+    rows = pick(logs.polaris(), nccl=2.21, setup=5, bytes=4)
+    smallest = {row["hosts"]: row["time_us"] for row in rows}
+    ring = smallest[8] / (2 * 31) * 2 * (4 * 540 - 1)
+    few = [2, 8, 256]
+    slope, start = np.polyfit(np.log2(few), [smallest[hosts] for hosts in few], 1)
+    assert ring > 20 * smallest[540]
+    assert start + slope * np.log2(540) == pytest.approx(smallest[540], rel=0.15)
 
 
 def test_polaris_uses_two_wires_or_more():

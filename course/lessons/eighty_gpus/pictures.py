@@ -50,7 +50,7 @@ def rings(count: int, ax: Axes | None = None) -> Axes:
     for server in range(servers):
         box = {"facecolor": plots.FAINT, "edgecolor": plots.SOFT, "zorder": 0}
         ax.add_patch(Rectangle((3 * server - 0.5, -1.0), 2.2, 2.2, **box))
-        ax.text(3 * server + 0.6, -1.3, f"server {server}", ha="center", va="top", fontsize=9)
+        ax.text(3 * server + 0.6, -1.42, f"server {server}", ha="center", va="top", fontsize=9)
     leaving = set()
     for ring in range(count):
         order = ring_order(ring, servers=servers, cards=cards, rings=count)
@@ -58,7 +58,7 @@ def rings(count: int, ax: Axes | None = None) -> Axes:
         for src, dst in zip(order, [*order[1:], order[0]], strict=True):
             crosses = src // cards != dst // cards
             back = crosses and dst < src
-            bend = (-0.42 if src % cards == 0 else 0.42) if back else 0.12
+            bend = (-0.62 if src % cards == 0 else 0.62) if back else 0.12
             arrow = {"arrowstyle": "-|>", "color": look.color, "linewidth": 2.2 if crosses else 1.0}
             arrow |= {"shrinkA": 11, "shrinkB": 11, "connectionstyle": f"arc3,rad={bend}"}
             ax.annotate("", place[dst], place[src], arrowprops=arrow)
@@ -71,7 +71,7 @@ def rings(count: int, ax: Axes | None = None) -> Axes:
         color = plots.INK if used else plots.SOFT
         word = "card in use" if used else "card idle"
         ax.text(x, where, word, fontsize=7.5, ha="center", va="center", color=color)
-    ax.set(xlim=(-0.7, 8), ylim=(-1.9, 2.1))
+    ax.set(xlim=(-0.7, 8), ylim=(-1.9, 1.8))
     ax.axis("off")
     idle = sorted(set(place) - leaving)
     plots.stamp(ax, "MODELLED", note="thick: from server to server, by the sender's card")

@@ -13,17 +13,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from course import runs
 from course.lessons.gloo_scaling import programs
+from course.place import Place
 from labkit.measure import records, sched
-from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.ranks import affinity, torchrun
-from labkit.ranks.launcher import launch
 from labkit.ranks.machine import Machine
 
 NAME = "gloo-scaling"
@@ -98,10 +98,7 @@ def sweep(
         for placement in placements:  # in turns, so that a machine's drift meets all of them
             say(f"{count} pairs, {placement}")
             params = {"part": "sweep", "pairs": count, "placement": placement}
-            launches = ALONE if count == 1 else 1
-            found += _watched(
-                placement, params, partial(program, placement, calls), launches=launches
-            )
+            found.append(_measured(placement, params, program, placement, calls))
     return sorted(found, key=lambda record: placements.index(record.case))
 
 
@@ -119,9 +116,9 @@ def cause(*, calls: int = 200, say: runs.Say = runs.quiet) -> list[Record]:
         say(f"1 pair apart, {condition}")
         params = {"part": "cause", "pairs": 1, "placement": "apart", "condition": condition}
         batch = condition == "no preemption"
-        program = partial(programs.timed_calls, "apart", calls, sched_batch=batch)
+        case = condition, params, programs.timed_calls
         with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
-            found += _watched(condition, params, program)
+            found.append(_measured(*case, "apart", calls, sched_batch=batch))
     return found
 
 
@@ -165,12 +162,10 @@ def ladder(
         light, batch = way in {"fused", "accumulated"}, placement == "SCHED_BATCH"
         tensors, repeats = (count, 4 * iters) if light else (max(1, count // 8), iters)
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
-        place = {"placement": "free" if batch else placement, "sched_batch": batch}
-        name = {"free": way, "SCHED_BATCH": f"{way}, SCHED_BATCH"}.get(placement)
-        program = partial(programs.timed_sums, way, tensors, repeats, **place)
-        found += _watched(
-            name or f"{way}, pinned {placement}", params | {"tensors": tensors}, program
-        )
+        names = {"free": way, "SCHED_BATCH": f"{way}, SCHED_BATCH"}
+        case = names.get(placement, f"{way}, pinned {placement}"), params | {"tensors": tensors}
+        how = {"placement": "free" if batch else placement, "sched_batch": batch}
+        found.append(_measured(*case, programs.timed_sums, way, tensors, repeats, **how))
     return found
 
 
@@ -188,28 +183,28 @@ def table(found: Sequence[Record]) -> Table:
     return Table(columns, rows)
 
 
-def _watched(
-    case: str, params: dict[str, Any], program: Callable[[], Any], *, launches: int = 1
-) -> list[Record]:
-    """Launch a program on pairs, watch what others do meanwhile, and make a record of it.
+def _measured(
+    case: str, params: dict[str, Any], program: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Record:
+    """Run a program on pairs and make a record of the samples and values that its ranks return.
 
-    Each rank returns its samples, or a dictionary of them and what else it has to say.
+    Values are means over ranks, but for ``ours``, a sum. One pair of the sweep runs `ALONE` times.
     """
+    pairs = params["pairs"]
+    launches = ALONE if (params["part"], pairs) == ("sweep", 1) else 1
 
-    def measure() -> list[Record]:
-        launched = [launch(program, world_size=2 * params["pairs"]) for _ in range(launches)]
-        values: dict[str, Any] = {}
-        collective = None
-        if isinstance(launched[0][0], dict):
-            collective = "all_reduce"
-            for key in launched[0][0].keys() - {"samples"}:
-                means = [statistics.fmean(rank[key] for rank in ranks) for ranks in launched]
-                values[key] = statistics.median(means)
-            values["ours"] *= 2 * params["pairs"]
-            launched = [[rank["samples"] for rank in ranks] for ranks in launched]
-        by_rank = zip(*launched, strict=True)
-        samples = [[s for samples in same for s in samples] for same in by_rank]
-        about = {"nbytes": 400, "collective": collective, "values": values}
-        return [Record(NAME, case, params, samples, Tier.MEASURED, Provenance.here(), **about)]
+    def measure(here: Place) -> list[Record]:
+        options = kwargs | {"world_size": 2 * pairs}
+        launched = [here.launch(program, *args, **options) for _ in range(launches)]
+        samples = [
+            list(chain(*(r["samples"] for r in same))) for same in zip(*launched, strict=True)
+        ]
+        values = {}
+        for key in launched[0][0].keys() - {"samples"}:
+            means = [statistics.fmean(rank[key] for rank in ranks) for ranks in launched]
+            values[key] = statistics.median(means) * (2 * pairs if key == "ours" else 1)
+        about = {"nbytes": 400, "params": params, "values": values}
+        return [here.record(case, samples, experiment=NAME, **about)]
 
-    return runs.watched(measure)
+    (record,) = Place(hosts=2 * pairs).records(measure, recording=RECORDING, experiment=NAME)
+    return record

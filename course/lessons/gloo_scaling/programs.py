@@ -230,11 +230,11 @@ def timed_calls(
 
 def timed_sums(
     name: str, count: int, iters: int, *, placement: str = "free", sched_batch: bool = False
-) -> list[float]:
+) -> dict[str, Any]:
     """Sum ``count`` tensors with the partner in the way of that name: one check, then timed.
 
     Returns:
-        Seconds per tensor, one value per iteration.
+        ``samples``: seconds per tensor, one value per iteration.
     """
     move(placement)
     rank, group = dist.get_rank(), pair_group()
@@ -250,7 +250,7 @@ def timed_sums(
     for tensor in tensors:
         tensor.zero_()
     samples = time_calls(lambda: way(tensors, group), warmup=0, iters=iters)
-    return [sample / count for sample in samples]
+    return {"samples": [sample / count for sample in samples]}
 
 
 def loop_seconds(threads: Sequence[sched.ThreadUsage]) -> float:

@@ -14,13 +14,13 @@ from course import runs
 from course.lessons.p2p_topology import flows
 from course.lessons.p2p_topology.programs import at_once, copies, in_turns, relayed
 from course.lessons.p2p_topology.topology import PUZZLE
+from course.place import Place
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.ranks import torchrun
-from labkit.ranks.launcher import launch
 
 NAME = "p2p-topology"
 TITLE = "Three copies, three speeds"
@@ -67,31 +67,28 @@ def on_links(
         *args: Its arguments.
         say: Told why nothing runs here.
     """
+
+    def measure(here: Place) -> list[Record]:
+        results, found = here.launch(program, *args), []
+        for number, (case, about) in enumerate(cases.items()):
+            got = results[about["params"]["ways"][0][-1]]
+            samples = [got[number] if isinstance(got[0], list) else got]
+            found.append(here.record(case, samples, experiment=NAME, **about))
+        return found
+
     try:
         if torchrun.is_here():
             raise FabricUnavailable("ranks that torchrun started stay where they are", "")
-        with links() as fabric:
-            return runs.watched(lambda: _measured(fabric, cases, program, *args), say=say)
+        with Place(hosts=8, rate="the puzzle's", fabric=links()).up() as here:
+            return runs.watched(lambda: measure(here), say=say)
     except FabricUnavailable as reason:
         say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
     old = runs.by_case(records.load(RECORDING, recorded=True, experiment=NAME))
-    return [old.get(case) or _modelled(case, about) for case, about in cases.items()]
+    return [old.get(case) or modelled(case, about) for case, about in cases.items()]
 
 
-def _measured(
-    fabric: Fabric, cases: dict[str, dict[str, Any]], program: Callable, *args: Any
-) -> list[Record]:
-    results = launch(program, *args, world_size=fabric.hosts, fabric=fabric)
-    found = []
-    for number, (case, about) in enumerate(cases.items()):
-        got = results[about["params"]["ways"][0][-1]]
-        samples = [got[number] if isinstance(got[0], list) else got]
-        origin = {"tier": Tier.EMULATED, "provenance": Provenance.here()}
-        found.append(Record(NAME, case, samples=samples, **about, **origin))
-    return found
-
-
-def _modelled(case: str, about: dict[str, Any]) -> Record:
+def modelled(case: str, about: dict[str, Any]) -> Record:
+    """Return a record of what the model predicts, for a case that nobody has measured."""
     origin = {"tier": Tier.MODELLED, "provenance": Provenance.here()}
     return Record(NAME, case, samples=[[about["predicted"]]], **about, **origin)
 

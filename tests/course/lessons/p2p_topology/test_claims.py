@@ -12,7 +12,7 @@ CORE, DEEPER = Cells("04_p2p_topology"), Cells("deeper/04_p2p_topology")
 
 
 def record(way, chunk, seconds):
-    found = experiment._modelled("x", {
+    found = experiment.modelled("x", {
         "predicted": seconds, "nbytes": 8_000_000,
         "params": {"part": "way", "ways": [way], "chunk": chunk},
     })  # fmt: skip

@@ -5,13 +5,11 @@ transfers differently. A model, calibrated by one message between two of the hos
 step's time first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from course.comm.collectives import ping_pong
 from course.comm.sharing import Period
@@ -26,16 +24,15 @@ from course.lessons.pipeline_p2p.schedules import (
     programs,
 )
 from course.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
-from course.runs import Say, measured_or_recorded, quiet, watched
+from course.place import Place
+from course.runs import Say, quiet, watched
 from labkit.fabric.errors import FabricUnavailable
-from labkit.fabric.fabric import Fabric
-from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.records import Record
 from labkit.measure.tables import Table
-from labkit.ranks.launcher import launch
 
 NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"
-STAGES, MICRO_BATCHES, CREDITS = 3, 6, 2
+STAGES, MICRO_BATCHES = 3, 6
 RATE, FAST = "200mbit", "800mbit"
 RECORDING = Path(__file__).with_name("recording.json")
 PLAN = eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
@@ -105,20 +102,21 @@ def pipelines(*cases: Case, steps: int = 2, say: Say = quiet) -> list[Record]:
     found = []
     for rate, group in groupby(cases, key=lambda case: case.rate):
         asked = list(group)
-        measure = partial(_pipelines, asked, steps=steps, say=say)
-        fabric = Fabric.star(hosts=STAGES, rate=rate)
-        found += _here_or_recorded(measure, fabric, [str(case) for case in asked], say)
+        found += Place(STAGES, rate).records(
+            lambda here, asked=asked: _pipelines(asked, here, steps=steps, say=say),
+            recording=RECORDING, experiment=NAME, cases=[str(case) for case in asked], say=say,
+        )  # fmt: skip
     return found
 
 
 def compare(*cases: Case, steps: int = 2, say: Say = print) -> list[Record]:
     """Measure cases that nobody recorded: on links, or on loopback where none can be made."""
     try:
-        with Fabric.star(hosts=STAGES, rate=RATE) as fabric:
-            return _pipelines(cases, fabric, steps=steps, say=quiet)
+        with Place(STAGES, RATE).up() as here:
+            return _pipelines(cases, here, steps=steps)
     except FabricUnavailable as reason:
         say(f"{reason}\nMeasured on loopback instead, where messages take next to no time.")
-        return _pipelines(cases, None, steps=steps, say=quiet)
+        return _pipelines(cases, Place(STAGES), steps=steps)
 
 
 def modelled(case: Case, *, leg: float) -> StepTimeline:
@@ -167,37 +165,18 @@ def table(records: Sequence[Record]) -> Table:
     return Table(["case", "predicted ms", "measured ms", "error %", "idle"], rows)
 
 
-def _here_or_recorded(
-    measure: Callable, fabric: Fabric, cases: Sequence[str], say: Say
-) -> list[Record]:
-    return measured_or_recorded(
-        measure, fabric, recording=RECORDING, experiment=NAME, cases=cases, say=say
-    )
-
-
-def _record(
-    case: str, fabric: Fabric | None, params: dict, samples: list[list[float]], **fields: Any
-) -> Record:
-    tier = Tier.EMULATED if fabric else Tier.MEASURED
-    return Record(NAME, case, params, samples, tier, Provenance.here("gloo"), **fields)
-
-
-def _pipelines(
-    cases: Sequence[Case], fabric: Fabric | None, *, steps: int, say: Say
-) -> list[Record]:
-    leg = median(launch(ping_pong, Workload().nbytes, world_size=2, fabric=fabric)[0])
+def _pipelines(cases: Sequence[Case], here: Place, *, steps: int, say: Say = quiet) -> list[Record]:
+    leg = median(here.launch(ping_pong, Workload().nbytes, world_size=2)[0])
     records = []
     for case in cases:
         say(str(case))
-        one = partial(_pipeline, case, fabric, leg=leg, steps=steps)
-        records += watched(lambda one=one: [one()], say=say)
+        records += watched(lambda case=case: [_pipeline(case, here, leg, steps)], say=say)
     return records
 
 
-def _pipeline(case: Case, fabric: Fabric | None, *, leg: float, steps: int) -> Record:
+def _pipeline(case: Case, here: Place, leg: float, steps: int) -> Record:
     work, predicted = Workload(), modelled(case, leg=leg)
-    job = (train, case.ranks, case.channel, work, steps, CREDITS)
-    results = launch(*job, world_size=STAGES, fabric=fabric)
+    results = here.launch(train, case.ranks, case.channel, work, steps, world_size=STAGES)
     samples = [[notes.seconds for notes in steps_of_rank] for steps_of_rank in results]
     totals = [max(times) for times in zip(*samples, strict=True)]
     middle = sorted(range(steps), key=totals.__getitem__)[steps // 2]
@@ -205,12 +184,11 @@ def _pipeline(case: Case, fabric: Fabric | None, *, leg: float, steps: int) -> R
     params = {"schedule": case.schedule, "channel": case.channel.value, "ahead": case.ahead}
     params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES}
     params |= {"forward": work.forward, "backward": work.backward}
-    params["rate"] = case.rate if fabric else "as it is"
     values = {"bubble": seen.bubble, "predicted_bubble": predicted.bubble}
     values["gradients"] = [steps_of_rank[middle].digest for steps_of_rank in results]
     values["timeline"] = seen.as_lists()
     fields = {"nbytes": work.nbytes, "values": values, "predicted": predicted.seconds}
-    return _record(str(case), fabric, params=params, samples=samples, **fields)
+    return here.record(str(case), samples, experiment=NAME, params=params, **fields)
 
 
 def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:

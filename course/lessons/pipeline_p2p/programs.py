@@ -9,14 +9,13 @@ checked.
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 import torch.distributed as dist
 
-from course.lessons.pipeline_p2p.exchange import Mailbox, Queues
+from course.lessons.pipeline_p2p.exchange import Queues
 from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
@@ -105,11 +104,7 @@ class Stage:
 
 
 def train(
-    ranks: Sequence[Program],
-    channel: Channel,
-    work: Workload = Workload(),
-    steps: int = 1,
-    credits: int = 2,
+    ranks: Sequence[Program], channel: Channel, work: Workload = Workload(), steps: int = 1
 ) -> list[StepNotes]:
     """Train for some steps on this rank; one stage per rank. Call it through `launch`.
 
@@ -118,41 +113,25 @@ def train(
         channel: How transfers are ordered.
         work: What is trained.
         steps: How many steps count; one before them connects the ranks.
-        credits: Receive buffers for each sender, on the channel `TAGGED`.
     """
-    open_exchange = _opener(ranks, channel, work, credits)
+    queues = _queues(ranks, channel)
     idle = replace(work, forward=0.0, backward=0.0)
-    _step(ranks, idle, open_exchange)  # connects; not counted
-    return [_step(ranks, work, open_exchange) for _ in range(steps)]
+    _step(ranks, idle, queues)  # connects; not counted
+    return [_step(ranks, work, queues) for _ in range(steps)]
 
 
-def _opener(
-    ranks: Sequence[Program], channel: Channel, work: Workload, credits: int
-) -> Callable[[], Queues | Mailbox]:
-    """Return what opens the exchange of one step."""
-    rank, like = dist.get_rank(), torch.empty(work.rows, work.width)
-    program = ranks[rank]
-    every = sorted({transfer for steps in ranks for transfer in transfers_of(steps)})
-    if channel is Channel.TAGGED:
-        place = {step: number for number, step in enumerate(program) if isinstance(step, Task)}
-        incoming = [transfer for transfer in transfers_of(program) if transfer.dst == rank]
-        incoming.sort(key=lambda transfer: place[transfer.use])
-        tags = {transfer: number for number, transfer in enumerate(every)}
-        return partial(Mailbox, incoming, tags=tags, like=like, credits=credits)
+def _queues(ranks: Sequence[Program], channel: Channel) -> dict[int, list]:
+    """Return the batches of this rank's queues; all ranks number the queues alike."""
+    every = sorted({transfer for program in ranks for transfer in transfers_of(program)})
+    numbers = {channel.lane(transfer): number for number, transfer in enumerate(every)}
     queues = defaultdict(list)
-    for batch in (step for step in program if isinstance(step, Batch)):
+    for batch in (step for step in ranks[dist.get_rank()] if isinstance(step, Batch)):
         for lane, transfers in channel.lanes(batch):
-            queues[lane].append(transfers)
-    groups = {}
-    if channel is not Channel.ORDERED:  # a group for every queue; all ranks in the same order
-        members = {channel.lane(t): sorted((t.src, t.dst)) for t in every}
-        groups = {lane: dist.new_group(pair) for lane, pair in members.items()}
-    return partial(Queues, queues, like=like, groups=groups)
+            queues[numbers[lane]].append(transfers)
+    return queues
 
 
-def _step(
-    ranks: Sequence[Program], work: Workload, open_exchange: Callable[[], Queues | Mailbox]
-) -> StepNotes:
+def _step(ranks: Sequence[Program], work: Workload, queues: dict[int, list]) -> StepNotes:
     """Go through the program: take what a task needs, compute, put what it made."""
     program, stage = ranks[dist.get_rank()], Stage(dist.get_rank(), work=work)
     into = {t.use: t for t in transfers_of(program)}
@@ -160,7 +139,7 @@ def _step(
     done = []
     dist.barrier()
     start = time.perf_counter()
-    exchange = open_exchange()
+    exchange = Queues(queues, like=torch.empty(work.rows, work.width))
     for task in (step for step in program if isinstance(step, Task)):
         arrived = exchange.take(into[task]) if task in into else None
         begin = time.perf_counter()

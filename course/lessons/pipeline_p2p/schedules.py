@@ -161,20 +161,18 @@ class Channel(Enum):
     DIRECTION = "direction"
     """One order per pair and direction: two communicators for each pair."""
     TAGGED = "tagged"
-    """No order: each starts when it can. Tags on gloo, or plain memory copies."""
+    """A queue for each message, so no order: tags on gloo, or plain memory copies."""
 
     def lane(self, transfer: Transfer) -> Hashable:
-        """Return which queue a transfer stands in; None when it stands in none."""
+        """Return which queue a transfer stands in."""
         if self is Channel.TAGGED:
-            return None
+            return transfer
         if self is Channel.DIRECTION:
             return (transfer.src, transfer.dst)
         return _pair(transfer) if self is Channel.EDGE else "all"
 
     def lanes(self, batch: Batch) -> list[tuple[Hashable, tuple[Transfer, ...]]]:
         """Divide a batch by the queues that its transfers stand in."""
-        if self is Channel.TAGGED:
-            return [(None, (transfer,)) for transfer in batch.transfers]
         found: dict[Hashable, list[Transfer]] = defaultdict(list)
         for transfer in batch.transfers:
             found[self.lane(transfer)].append(transfer)

@@ -1,15 +1,11 @@
-"""Run what an experiment measures: here or as recorded, and again where something disturbed it."""
+"""Run what an experiment measures, and again where something disturbed it."""
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
-from pathlib import Path
 
 from course import other_programs
-from labkit.fabric.errors import FabricUnavailable
-from labkit.fabric.fabric import Fabric
-from labkit.measure import records
 from labkit.measure.records import Record, Tier
 from labkit.ranks import torchrun
 from labkit.ranks.launcher import launch
@@ -25,51 +21,6 @@ def quiet(text: str) -> None:
 def by_case(found: Iterable[Record]) -> dict[str, Record]:
     """Return records by the name of their case."""
     return {record.case: record for record in found}
-
-
-def measured_or_recorded(
-    measure: Callable[[Fabric | None], list[Record]],
-    fabric: Fabric | None,
-    *,
-    recording: Path,
-    experiment: str,
-    cases: Container[str] | None = None,
-    keep: Callable[[Record], bool] = lambda record: True,
-    say: Say = print,
-) -> list[Record]:
-    """Measure on a fabric; where none can be made, say so and return the recorded run instead.
-
-    Never a mixture of both. Under torchrun the ranks have a network of their own, so `measure` gets
-    None, as it does for `fabric=None` (loopback); it may raise `FabricUnavailable` then.
-
-    Args:
-        measure: Gets the fabric, started, and returns what it measured on it.
-        fabric: The hosts and links to make, not yet started.
-        recording: The record file of the lesson.
-        experiment: Whose records in that file.
-        cases: Which of them `measure` would have measured; all, if not given.
-        keep: Which records of these cases.
-        say: Told why nothing runs here.
-
-    Raises:
-        LookupError: There is no fabric here, and nothing of the kind was recorded.
-    """
-    try:
-        if fabric is None or torchrun.is_here():
-            return measure(None)
-        with fabric:
-            return measure(fabric)
-    except FabricUnavailable as reason:
-        say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-    found = records.load(recording, recorded=True, experiment=experiment)
-    asked = [record for record in found if cases is None or record.case in cases]
-    kept = [record for record in asked if keep(record)]
-    if not kept:
-        raise LookupError(
-            f"nothing can run here, and {recording} holds none of the {len(found)} "
-            f"records of {experiment!r} that were asked for."
-        )
-    return kept
 
 
 class Disturbed(RuntimeError):

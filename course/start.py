@@ -20,6 +20,11 @@ from course.catalogue import ROOT, environment
 
 FIRST = "notebooks/00_start_here.ipynb"
 FOLDERS = ("notebooks", "notebooks/deeper", "exercises", "solutions")
+PAGES = (
+    "FIELD_GUIDE.md", "INSTRUCTORS.md", "CHANGELOG.md", "edition/glossary.md",
+    "examples/why_is_send_slow.py",
+)  # fmt: skip
+"""What notebooks link; copied too, so that a learner's click finds it."""
 _MANIFEST = ".copies.json"
 """In `work/`: what was copied last, as fingerprints by name."""
 
@@ -80,6 +85,10 @@ def refresh(course: Path, work: Path) -> list[str]:
         manifest = {}
     sources = [path for folder in FOLDERS for path in sorted((course / folder).glob("*.ipynb"))]
     told = [_copy(source, course, work, manifest) for source in sources]
+    for page in filter(Path.exists, (course / name for name in PAGES)):
+        copy = work / page.relative_to(course)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(page.read_bytes())
     (work / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return [line for line in told if line]
 

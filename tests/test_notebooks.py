@@ -1,6 +1,7 @@
 """Every notebook runs, keeps to the spine, and gives nothing away; so do unsolved exercises."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -55,13 +56,16 @@ def test_nothing_is_seen_before_it_is_asked(path):
         assert [*spine.order(copy), *spine.given_away(copy)] == []
 
 
-def test_copies_in_work_hold_no_outputs(tmp_path):
+def test_copies_in_work_hold_no_outputs_and_no_dead_links(tmp_path):
     start.refresh(ROOT, tmp_path)
     copies = [path for path in tmp_path.rglob("*.ipynb") if path.parent.name != "solutions"]
     assert len(copies) >= len(LESSONS) + len(EXERCISES)
     for path in copies:
         cells = notebooks.read(path).cells
         assert not any(cell.get("outputs") for cell in cells), path.name
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+            assert (path.parent / link).exists(), f"{path.name} links {link}"
 
 
 def test_what_is_given_away_would_be_seen():

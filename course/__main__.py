@@ -12,7 +12,7 @@ COMMANDS = {
     "doctor": ("doctor", "say what this machine can do for the course"),
     "run": ("run", "run experiments without a notebook"),
     "progress": ("progress", "show lessons run, exercises passed, predictions; write a hand-in"),
-    "report": ("report", "make one HTML page of what this machine measured"),
+    "report": ("report", "make one HTML page of logs of nccl-tests and NCCL"),
     "class": ("classroom", "make one HTML page of what a class handed in"),
     "case": ("lessons.casebook.play", "play a case of the casebook in the terminal"),
     "triage": ("triage", "say where to begin with a slow job, from four numbers or a file"),

@@ -82,8 +82,9 @@ class Entry:
     @property
     def counts(self) -> bool:
         """Whether it is a prediction that says how well the learner predicts."""
-        figures = not self.options and self.committed and self.measured is not None
-        return figures and self.answer > 0 < self.measured and not self.disturbed
+        if any(isinstance(one, str | None) for one in (self.answer, self.measured)):
+            return False
+        return self.answer > 0 < self.measured and not self.disturbed
 
     @property
     def miss(self) -> float:

@@ -8,6 +8,7 @@ before sending it.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import statistics
@@ -15,18 +16,20 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
-from course import catalogue, exercises, forms, inventory, ledger, ledger_file, untrusted
+from jsonschema import Draft202012Validator, exceptions
+
+from course import catalogue, exercises, forms, inventory, ledger, ledger_file
 from course.catalogue import ROOT
 from course.ledger_file import Answer, Book, Entry
+from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 VERSION = 2
-"""Of hand-ins."""
+"""Of hand-ins, as in their schema, `questions/hand_in.schema.json`."""
+MOST_BYTES = 8 * 2**20
+"""Of a hand-in that is read."""
 DAYS = (1, 3, 7)
 """A warm-up comes back so many days after its lesson, and after each right answer in a row."""
 GAMES = re.compile(r"00\.game|case\..+")
@@ -143,50 +146,6 @@ def due_warmups(book: Book, known: Iterable[str], *, now: datetime) -> list[str]
     return due
 
 
-def draw(progress: Progress, *, ax: Axes | None = None) -> Axes:
-    """Draw how far each prediction was from its measurement, in the order in which they come.
-
-    A mark on the line is exact; one step up is twice too much, one step down half. The band is
-    a factor of two.
-    """
-    import numpy as np
-
-    from labkit.measure.tables import Table
-    from labkit.show import plots
-
-    counted = progress.counted
-    factors = np.array([entry.answer / entry.measured for entry in counted])
-    misses = np.array([entry.miss for entry in counted])
-    ax = plots.new_axes(
-        "How far off were your predictions?", y="Predicted / measured", yscale="log", ax=ax
-    )
-    place = np.arange(len(counted))
-    ax.axhspan(0.5, 2, color=plots.FAINT, alpha=0.5, zorder=0)
-    ax.axhline(1, color=plots.SOFT, linewidth=1)
-    ax.vlines(place, 1, factors, color=plots.FAINT, linewidth=2, zorder=1)
-    for series, label in enumerate(("within a factor of 2", "farther off")):
-        shown, look = (misses > 2) == bool(series), plots.style(series)
-        ax.plot(place[shown], factors[shown], look.marker, color=look.color, label=label, zorder=2)
-    widest = max([4.0, *misses * 1.3])
-    ax.set_ylim(1 / widest, widest)
-    ax.set_xticks(place, [entry.key for entry in counted], rotation=45, ha="right")
-    if counted:
-        ax.legend(frameon=False, fontsize=9)
-        tiers = dict.fromkeys(entry.tier for entry in counted)
-        plots.stamp(ax, tiers, note="what the predictions are held against")
-    else:
-        said = "no prediction yet that was committed before its measurement"
-        ax.text(0.5, 0.55, said, transform=ax.transAxes, ha="center", color=plots.SOFT)
-    rows = [(e.key, e.answer, e.measured, e.answer / e.measured) for e in counted]
-    plots.describe(
-        ax,
-        f"{(misses <= 2).sum()} of {len(rows)} predictions are within a factor of two of the "
-        "measurement.",
-        table=Table(["prediction", "predicted", "measured", "ratio"], rows),
-    )
-    return ax
-
-
 @dataclass(frozen=True, slots=True)
 class HandIn:
     """One learner's state of the course."""
@@ -233,7 +192,16 @@ def load(path: Path) -> HandIn:
     Raises:
         ValueError: It is none, or of another version; names the file and the reason, in one line.
     """
-    document = untrusted.load(path, what="hand-in of this course", versions={VERSION: _HAND_IN})
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"at most {MOST_BYTES} bytes are read")
+        document = json.loads(text.decode(), parse_constant=_no_figure)
+        if wrong := exceptions.best_match(_schema().iter_errors(document)):
+            raise ValueError(f"{wrong.json_path}: {wrong.message}")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(one_line(f"{path} is no hand-in of this course: {error}")) from None
     del document["version"]
     lists = {name: tuple(document.pop(name)) for name in ("passed", "finished")}
     entries = tuple(
@@ -241,6 +209,16 @@ def load(path: Path) -> HandIn:
     )
     answers = tuple(Answer(**answer) for answer in document.pop("answers"))
     return HandIn(**document, **lists, entries=entries, answers=answers)
+
+
+@functools.cache
+def _schema() -> Draft202012Validator:
+    path = Path(__file__).parent / "questions" / "hand_in.schema.json"
+    return Draft202012Validator(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _no_figure(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no finite number")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -258,49 +236,3 @@ def main(options: argparse.Namespace) -> int:
     if options.hand_in:
         print(f"to hand in: {save(hand_in(options.name), options.hand_in)}")
     return 0
-
-
-def _answer(value: Any, place: str) -> None:
-    """Check what a prediction, a vote or a result may be: a figure, a letter, or nothing."""
-    (untrusted.one_of(forms.LETTERS) if isinstance(value, str) else untrusted.FIGURE)(value, place)
-
-
-def _game_value(value: Any, place: str) -> None:
-    """Check what games keep: a figure, a truth, or a short text."""
-    if isinstance(value, str):
-        untrusted.text(200)(value, place)
-    elif not isinstance(value, bool):
-        untrusted.FIGURE(value, place)
-
-
-_ENTRY = {
-    "key": untrusted.text(60),
-    "question": untrusted.text(500),
-    "unit": untrusted.text(40),
-    "options": untrusted.array(untrusted.text(), most=len(forms.LETTERS)),
-    **dict.fromkeys(("answer", "after", "measured"), _answer),
-    **dict.fromkeys(("low", "high", "model", "others"), untrusted.FIGURE),
-    "reason": untrusted.text(500),
-    "skipped": untrusted.BOOLEAN,
-    "tier": untrusted.text(60),
-    "because": untrusted.text(500),
-}
-_GIVEN = {
-    "key": untrusted.text(60),
-    "letter": untrusted.one_of(forms.LETTERS),
-    "right": untrusted.BOOLEAN,
-    "at": untrusted.text(40),
-}
-_HAND_IN = untrusted.fields(
-    {
-        "version": untrusted.anything,
-        "name": untrusted.text(80),
-        "machine": untrusted.text(),
-        "passed": untrusted.array(untrusted.text(12), most=1000),
-        "finished": untrusted.array(untrusted.text(12), most=1000),
-        "stopped": untrusted.text(60),
-        "entries": untrusted.array(untrusted.fields(_ENTRY, optional=("others",)), most=500),
-        "answers": untrusted.array(untrusted.fields(_GIVEN), most=5000),
-        "games": untrusted.mapping(untrusted.mapping(_game_value, most=50), most=200),
-    }
-)

@@ -52,12 +52,6 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def found_runs(folder: Path = RUNS) -> list[Path]:
-    """Find the latest record file of each experiment that was run, in the order of the lessons."""
-    latest = {path.stem: path for path in sorted(folder.glob("*/*.json"))}
-    return [latest[name] for name in catalogue.experiments() if name in latest]
-
-
 def _run(experiment: Experiment, *, quick: bool) -> list[Record]:
     start = time.perf_counter()
 

@@ -100,6 +100,6 @@ def recognize(path: Path) -> str:
     if not first:
         raise UnknownLog(f"{path} is empty.")
     raise UnknownLog(
-        f"{path} is neither a record file nor a log that labkit reads (nccl-tests' output or its "
+        f"{path} is no log that labkit reads (nccl-tests' output or its "
         f"JSON, NCCL_DEBUG=INFO). It begins: {one_line(first, 60)!r}"
     )

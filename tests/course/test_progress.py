@@ -7,7 +7,6 @@ from pytest import approx, fixture, mark, raises
 from course import exercises, inventory, ledger, notebooks, progress
 from course.__main__ import main
 from course.ledger_file import Answer, Book
-from labkit.show import alt_text
 from tests.course.samples import solutions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -48,17 +47,6 @@ def test_only_honest_predictions_count(course):
     ]
     assert mine.typical_miss == approx(2.5)
     assert "predictions: 3 made, 2 of them count" in str(mine)
-
-
-def test_the_calibration_curve_tells_the_same(course):
-    assert alt_text.to_html(progress.draw(progress.here(course))), "nobody predicted anything"
-    for key, predicted, measured in [("a", 10, 20), ("b", 30, 10)]:
-        ledger.predict(key, "?", "µs", value=predicted)
-        ledger.reconcile(key, measured, tier="MEASURED")
-    ax = progress.draw(progress.here(course))
-    assert alt_text.text_of(ax).startswith("1 of 2 predictions")
-    assert alt_text.tables_of(ax)[0].rows[1] == ("b", 30.0, 10.0, 3.0)
-    assert "MEASURED" in ax.figure.get_supxlabel()
 
 
 def test_every_lesson_says_that_it_was_run_to_its_end():

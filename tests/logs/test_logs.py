@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from pytest import approx
 
-from course import untrusted
 from labkit.logs import logs
 from labkit.measure import records
 from labkit.measure.records import Tier
@@ -319,7 +318,7 @@ def hold(path):
     """Read a file and keep what it holds, as a report does."""
     with contextlib.suppress(logs.UnknownLog):
         for log in logs.read([path]):
-            untrusted.records(records.save(log.records, path.with_name("kept.json")))
+            records.load(records.save(log.records, path.with_name("kept.json")))
             assert all(line.isprintable() for line in log.problems)
             assert all(
                 record.busbw is None or record.busbw >= 0
@@ -368,7 +367,7 @@ def test_a_large_file_is_read_in_proportion_to_its_size(tmp_path):
 
 def test_a_file_that_is_none_of_these_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("Dear all,\nthe cluster is slow.\n")
-    with pytest.raises(logs.UnknownLog, match=r"notes.txt is neither .* It begins: 'Dear all,'"):
+    with pytest.raises(logs.UnknownLog, match=r"notes.txt is no log .* It begins: 'Dear all,'"):
         logs.read([tmp_path / "notes.txt"])
     (tmp_path / "empty.log").write_text("")
     with pytest.raises(logs.UnknownLog, match="is empty"):

@@ -7,7 +7,6 @@ this means for the course and what to do about it.
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from labkit.ranks import machine
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
+NEEDED = ("torch", "jupyterlab", "ipywidgets", "matplotlib", "networkx", "cloudpickle")
 _SIGNS = {"ok": "✔ ", "note": "! ", "missing": "✘ "}
 
 
@@ -83,27 +83,19 @@ def python() -> tuple[str, ...]:
     return found, "labkit needs Python 3.11 or later.", remedy
 
 
-def torch() -> tuple[str, ...]:
-    """Check that torch is there with torch.distributed, and which backends it has."""
-    if util.find_spec("torch") is None:
-        return "not installed", "Everything here runs on it.", "pip install -r requirements.txt"
+def packages() -> tuple[str, ...]:
+    """Check that torch is there with gloo, and what the notebooks are opened and drawn with."""
+    lacking = ", ".join(name for name in NEEDED if util.find_spec(name) is None)
+    remedy = "pip install -r requirements.txt"
+    if lacking:
+        return f"not installed: {lacking}", "The lessons are notebooks of ranks.", remedy
     import torch.distributed as dist
 
-    version = metadata.version("torch")
+    versions = (f"{name} {metadata.version(name)}" for name in ("torch", "jupyterlab"))
     if not dist.is_available() or not dist.is_gloo_available():
         remedy = "Install a build of torch with torch.distributed."
-        return f"{version}, without gloo", "Every lesson talks through gloo.", remedy
-    return (f"{version}, backends gloo{', nccl' if dist.is_nccl_available() else ''}",)
-
-
-def notebook_tools() -> tuple[str, ...]:
-    """Check what the notebooks are opened and drawn with."""
-    needed = ("jupyterlab", "ipywidgets", "ipykernel", "matplotlib", "networkx", "cloudpickle")
-    lacking = ", ".join(name for name in needed if util.find_spec(name) is None)
-    if not lacking:
-        return (f"JupyterLab {metadata.version('jupyterlab')}",)
-    remedy = "pip install -r requirements.txt"
-    return f"not installed: {lacking}", "The lessons are notebooks.", remedy
+        return f"torch {metadata.version('torch')}", "Every lesson talks through gloo.", remedy
+    return (", ".join(versions),)
 
 
 def two_ranks() -> tuple[str, ...]:
@@ -167,20 +159,6 @@ def shared_memory() -> tuple[str, ...]:
     return found, meaning, "In Docker: --shm-size=1g."
 
 
-def gpus() -> tuple[str, ...]:
-    """List GPUs and how they are linked."""
-    names = machine.Machine.here().gpus
-    if not names:
-        return "none", "Everything runs on the CPU; cells that need GPUs say so and do nothing."
-    found = f"{len(names)}: {', '.join(sorted(set(names)))}"
-    if len(names) == 1:
-        return found, "One GPU: NCCL between ranks needs two or more."
-    if smi := shutil.which("nvidia-smi"):
-        done = subprocess.run([smi, "topo", "-m"], capture_output=True, text=True, timeout=30)
-        found += "\n" + done.stdout.rstrip()
-    return (found,)
-
-
 def fabric() -> tuple[str, ...]:
     """Make two hosts joined by a shaped link, and take them away again."""
     from labkit.fabric.errors import FabricUnavailable
@@ -194,35 +172,13 @@ def fabric() -> tuple[str, ...]:
         return f"no: {error.cause}", meaning, error.remedy
 
 
-def wire_meter() -> tuple[str, ...]:
-    """Check that the kernel tells how many bytes a socket sent."""
-    from labkit.measure import wire
-
-    if reason := wire.unavailable():
-        return f"no: {reason}", "Checks count the bytes of send calls instead of bytes on the wire."
-    return ("bytes per connection can be read (TCP_INFO)",)
-
-
-def scheduler() -> tuple[str, ...]:
-    """Check that the kernel tells how long a thread ran and waited."""
-    try:
-        waited = int(Path("/proc/self/schedstat").read_text().split()[1])
-    except (OSError, IndexError):
-        return "no /proc/self/schedstat", "Waiting for a CPU cannot be told from being blocked."
-    return (f"waiting for a CPU can be read ({waited / 1e6:.0f} ms so far)",)
-
-
 CHECKS: dict[str, tuple] = {
     "Python": (python, "missing"),
-    "torch": (torch, "missing"),
-    "notebooks": (notebook_tools, "missing"),
+    "packages": (packages, "missing"),
     "two ranks": (two_ranks, "missing"),
     "CPUs": (cpus,),
     "memory": (memory,),
     "shared memory": (shared_memory,),
-    "GPUs": (gpus,),
     "fabric": (fabric,),
-    "wire meter": (wire_meter,),
-    "scheduler": (scheduler,),
 }
 """Name -> check, and the state of what falls short where that is not `note`."""

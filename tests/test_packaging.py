@@ -44,9 +44,8 @@ def test_labkit_alone_needs_torch_numpy_and_cloudpickle():
 
 def test_what_is_needed_is_pinned():
     extras = PROJECT["optional-dependencies"]
-    needed = names(
-        PROJECT["dependencies"] + extras["fabric"] + extras["plots"] + extras["course"]
-    ) - {PROJECT["name"]}
+    asked = [one for name in ("fabric", "plots", "lessons", "course") for one in extras[name]]
+    needed = names(PROJECT["dependencies"] + asked) - {PROJECT["name"]}
     assert needed | names(extras["test"]) <= set(pins("requirements.txt"))
     assert needed <= set(pins("binder/requirements.txt"))
 

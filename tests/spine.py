@@ -158,6 +158,19 @@ def given_away(notebook, results=None):
                 yield f"{q.key}: {cell.id} says {told!r}"
 
 
+def verdicts_in_sight(notebook):
+    """Name each cell that shows the right letter to whoever scrolls on: such a cell is folded."""
+    for cell in notebook.cells:
+        if cell.cell_type != "code" or not visible(cell):
+            continue
+        for name, call in calls(cell.source):
+            answer = call.args[1] if name == "reconcile" and len(call.args) > 1 else None
+            if isinstance(answer, ast.IfExp):
+                answer = answer.body
+            if answer and isinstance(constant(answer), str):
+                yield f"{constant(call.args[0])}: fold {cell.id}, which says what is right"
+
+
 def tells(cell, answer, question):
     """The words of a cell that are the answer to a question; nothing where there are none."""
     text = cell.source

@@ -53,7 +53,8 @@ def test_nothing_is_seen_before_it_is_asked(path):
     notebook = notebooks.read(path)
     copies = [notebook, hosted.fronted(notebook, "https://github.com/a/b", name(path))]
     for copy in copies:
-        assert [*spine.order(copy), *spine.given_away(copy)] == []
+        found = [*spine.order(copy), *spine.given_away(copy), *spine.verdicts_in_sight(copy)]
+        assert found == []
 
 
 def test_copies_in_work_hold_no_outputs_and_no_dead_links(tmp_path):
@@ -89,6 +90,10 @@ def test_what_is_given_away_would_be_seen():
     assert "'6.55 times'" in walk(told, ask, run, end)[0]
     drawn = cell("drawn", 'draw(title="It is the bytes")')
     assert "the bytes" in walk(vote, drawn, both)[0]
+    folded = nbformat.v4.new_notebook(cells=[both])
+    assert "9.b: fold both" in [*spine.verdicts_in_sight(folded)][0]
+    both.metadata["tags"] = [spine.FOLDED]
+    assert [*spine.verdicts_in_sight(folded)] == []
     computed = cell("end", 'reconcile("9.a", f(), tier="MEASURED")')
     assert walk(told, ask, run, computed) == []
     assert walk(told, ask, run, computed, **{"9.a": 6.551})

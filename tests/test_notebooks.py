@@ -91,7 +91,7 @@ def test_what_is_given_away_would_be_seen():
     drawn = cell("drawn", 'draw(title="It is the bytes")')
     assert "the bytes" in walk(vote, drawn, both)[0]
     folded = nbformat.v4.new_notebook(cells=[both])
-    assert "9.b: fold both" in [*spine.verdicts_in_sight(folded)][0]
+    assert "9.b: fold both" in next(spine.verdicts_in_sight(folded))
     both.metadata["tags"] = [spine.FOLDED]
     assert [*spine.verdicts_in_sight(folded)] == []
     computed = cell("end", 'reconcile("9.a", f(), tier="MEASURED")')

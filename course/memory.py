@@ -20,6 +20,7 @@ import functools
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -81,46 +82,34 @@ def _storages(values: object) -> list[torch.UntypedStorage]:
     return [tensor.untyped_storage() for tensor in tensors_in(values)]
 
 
-Memory = np.ndarray
-"""Stretches of memory: shape (k, 2), addresses of first byte and end, in rising order."""
+def memories(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
+    """Return where tensors lie, of those that have elements: arrays for `numpy.shares_memory`."""
+    return [_placed(tensor) for tensor in tensors if _has_memory(tensor)]
 
 
-def memories(tensors: Sequence[torch.Tensor]) -> list[Memory]:
-    """Return where the elements of tensors lie, of those that have any."""
-    return [memory for tensor in tensors if (memory := _memory(tensor)) is not None]
-
-
-def _memory(tensor: torch.Tensor) -> Memory | None:
-    """Return where a tensor's elements lie; None where it has none, or nobody may know."""
+def _has_memory(tensor: torch.Tensor) -> bool:
     try:
-        begin = tensor.data_ptr()
+        return bool(tensor.data_ptr()) and tensor.layout == torch.strided
     except RuntimeError:  # a tensor without memory of its own
-        return None
-    if not tensor.numel() or tensor.layout != torch.strided:
-        return None
-    run, begins = tensor.element_size(), np.array([begin])
-    dims = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-    for stride, length in dims:
-        step = stride * tensor.element_size()
-        if step == run and len(begins) == 1:
-            run *= length
-        elif length > 1 and step:
-            begins = np.add.outer(np.arange(length) * step, begins).ravel()
-    return np.stack([begins, begins + run], axis=1)
-
-
-def overlap(tensors: Sequence[torch.Tensor], held: Sequence[Memory]) -> bool:
-    """Whether any of the tensors has a byte in any of these memories."""
-    return any(_meet(mine, theirs) for mine in memories(tensors) for theirs in held)
-
-
-def _meet(one: Memory, other: Memory) -> bool:
-    if one[-1, 1] <= other[0, 0] or other[-1, 1] <= one[0, 0]:
         return False
-    after = np.searchsorted(other[:, 1], one[:, 0], side="right")
-    """For each stretch of one, the first of the other that ends after it begins."""
-    inside = after < len(other)
-    return bool((other[after[inside], 0] < one[inside, 1]).any())
+
+
+def _placed(tensor: torch.Tensor) -> np.ndarray:
+    """Return an array on a tensor's elements, whatever their type and device: never look inside."""
+    nbytes = tensor.element_size()
+    interface = {
+        "version": 3,
+        "typestr": f"|V{nbytes}",
+        "data": (tensor.data_ptr(), True),
+        "shape": tuple(tensor.shape),
+        "strides": tuple(stride * nbytes for stride in tensor.stride()),
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
+
+
+def overlap(tensors: Sequence[torch.Tensor], held: Sequence[np.ndarray]) -> bool:
+    """Whether any of the tensors has a byte where any of these lie."""
+    return any(np.shares_memory(mine, theirs) for mine in memories(tensors) for theirs in held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +154,7 @@ class BufferLog(CallLog):
         super().__init__()
         self._only = only
         self._observer = _BufferObserver(self)
-        self._buffers: list[tuple[list[Memory], list[Memory]]] = []
+        self._buffers: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
         """What each call reads and writes, in the order of `calls`."""
         self._touched: dict[int, str] = {}
         """By the call's number."""

@@ -1,9 +1,8 @@
-"""What authors do: `python -m course format|run|sync|pictures|record|edition|check`."""
+"""What authors do: `python -m course format|sync|pictures|record|edition|check`."""
 
 import argparse
 import re
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -171,9 +170,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of one of the commands here."""
     action = parser.prog.split()[-1]
     parser.set_defaults(action=action)
-    if action in ("format", "execute"):
-        several = "+" if action == "execute" else "*"
-        parser.add_argument("notebooks", nargs=several, type=lambda x: Path(x).resolve())
+    if action == "format":
+        parser.add_argument("notebooks", nargs="*", type=lambda x: Path(x).resolve())
     if action == "record":
         parser.add_argument("names", nargs="+", metavar="NAME", choices=catalogue.experiments())
     if action == "edition":
@@ -206,18 +204,6 @@ def _format(options: argparse.Namespace) -> int:
     return 0
 
 
-def _execute(options: argparse.Namespace) -> int:
-    for path in options.notebooks:
-        start = time.perf_counter()
-        executed = notebooks.execute(path)
-        notebooks.write(notebooks.store(executed, into=notebooks.read(path)), path)
-        path.write_text(formatted(path), encoding="utf-8")
-        print(f"{path.name}: {time.perf_counter() - start:.1f} s; slowest cells:")
-        for cell_id, seconds in sorted(executed.seconds.items(), key=lambda item: -item[1])[:5]:
-            print(f"  {seconds:6.2f} s  {cell_id}")
-    return 0
-
-
 def _record(options: argparse.Namespace) -> int:
     for name in options.names:
         print(f"{name}:")
@@ -242,7 +228,6 @@ def _check(options: argparse.Namespace) -> int:
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "format": _format,
-    "execute": _execute,
     "sync": lambda options: _tell(sync()),
     "pictures": lambda options: _tell(pictures()),
     "record": _record,

@@ -97,7 +97,7 @@ def stub(source: str, *, number: str) -> str:
 
 
 def derive(solutions: NotebookNode) -> NotebookNode:
-    """Make the learner's notebook from a solutions notebook: stubs for answers, no outputs.
+    """Make the learner's notebook from a solutions notebook: stubs for answers.
 
     Raises:
         ValueError: A cell's markers do not pair, or stand in a cell that is no answer.
@@ -106,9 +106,6 @@ def derive(solutions: NotebookNode) -> NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
-        cell.outputs, cell.execution_count = [], None
-        if notebooks.is_marked(cell):  # nothing is stored to compare
-            cell.metadata.tags.remove(notebooks.MARK)
         part = part_of(cell)
         marked = BEGIN in cell.source or END in cell.source
         if marked and (part is None or part.role != "answer"):

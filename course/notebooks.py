@@ -5,9 +5,7 @@ A notebook in canonical form
 - names the kernel `python3` and nothing about the machine that saved it;
 - gives every cell a readable, unique id that never changes (`the-puzzle`, `ex-1-1-answer`);
 - keeps of a cell's metadata only `tags` and `nbgrader`;
-- keeps outputs only in code cells with the tag `nbval-check-output`. Those results are
-  deterministic and a test compares them; every other cell is stored without outputs, because
-  a stored timing would spoil the learner's prediction.
+- keeps no outputs: a stored result would spoil the learner's prediction.
 
 `canonical` is idempotent, so `course check` may ask whether a file equals its own canonical form.
 """
@@ -29,18 +27,11 @@ from nbformat import NotebookNode
 from course.catalogue import environment
 from course.hosted import FOLDED
 
-MARK = "nbval-check-output"
 KEPT_CELL_METADATA = ("nbgrader", "tags")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
-_COMMENT = re.compile(r"^\s*# NBVAL_", re.MULTILINE)  # the first line of a cell is the learner's
 _STABLE_ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _DRAWN_ID = re.compile(r"[0-9a-f]{8}([0-9a-f-]{24,28})?")  # what nbformat and JupyterLab draw
-
-
-def is_marked(cell: NotebookNode) -> bool:
-    """Tell whether a cell keeps its outputs: a code cell with the tag `nbval-check-output`."""
-    return cell.cell_type == "code" and MARK in cell.metadata.get("tags", [])
 
 
 def read(path: Path) -> NotebookNode:
@@ -75,7 +66,6 @@ def dumps(notebook: NotebookNode) -> str:
 def canonical(notebook: NotebookNode) -> NotebookNode:
     """Return a notebook's canonical form; the argument stays as it is.
 
-    Execution counts become the cell's place among the code cells, without those that are folded.
     JupyterLab shows a cell with the tag `hide-cell` folded.
     """
     notebook = copy.deepcopy(notebook)
@@ -83,7 +73,6 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
     notebook.metadata = nbformat.from_dict(
         {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     )
-    count = 0
     for cell in notebook.cells:
         cell.source = cell.source.strip("\n")
         cell.metadata = nbformat.from_dict(
@@ -91,19 +80,13 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
         )
         if FOLDED in cell.metadata.get("tags", []):
             cell.metadata["jupyter"] = nbformat.from_dict({"source_hidden": True})
-            if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
-            continue
-        if cell.cell_type != "code":
-            continue
-        count += 1
-        cell.outputs = _outputs(cell, count) if is_marked(cell) else []
-        cell.execution_count = count if cell.outputs else None
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
     return notebook
 
 
 def problems(notebook: NotebookNode) -> Iterator[str]:
-    """Name what `canonical` cannot repair: ids and marks that an author has to choose."""
+    """Name what `canonical` cannot repair: ids that an author has to choose."""
     seen: set[str] = set()
     for index, cell in enumerate(notebook.cells):
         cell_id, first_line = cell.get("id", ""), cell.source.strip().split("\n")[0][:50]
@@ -116,10 +99,6 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         if cell_id in seen:
             yield f"{where} has the id {cell_id!r}, which an earlier cell has too"
         seen.add(cell_id)
-        if cell.cell_type == "code" and _COMMENT.search(cell.source):
-            yield f"{where} has an NBVAL comment; give the cell the tag {MARK!r} instead"
-        if is_marked(cell) and not (cell.outputs and cell.execution_count):
-            yield f"{where} is marked and has no stored output; run 'python -m course run'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,35 +140,6 @@ def execute(path: Path, **variables: str) -> Executed:
     return Executed(
         notebook, {cell.id: _seconds(cell) for cell in notebook.cells if "outputs" in cell}
     )
-
-
-def store(executed: Executed, *, into: NotebookNode) -> NotebookNode:
-    """Return `into` in canonical form, its marked cells with the outputs of this run.
-
-    Raises:
-        RuntimeError: A marked cell produced no output, so that a test would compare nothing.
-    """
-    notebook = copy.deepcopy(into)
-    for cell, ran in zip(notebook.cells, executed.notebook.cells, strict=True):
-        if is_marked(cell):
-            if not ran.outputs:
-                raise RuntimeError(f"cell {cell.id!r} is marked {MARK} and shows nothing")
-            cell.outputs = ran.outputs
-    return canonical(notebook)
-
-
-def _outputs(cell: NotebookNode, count: int) -> list[NotebookNode]:
-    """Return a marked cell's outputs: pieces of a stream joined, run-specific fields reset."""
-    outputs: list[NotebookNode] = []
-    for output in cell.outputs:
-        output.pop("transient", None)
-        if output.output_type == "execute_result":
-            output.execution_count = count
-        if outputs and output.output_type == "stream" and output.name == outputs[-1].get("name"):
-            outputs[-1].text += output.text
-        else:
-            outputs.append(output)
-    return outputs
 
 
 def _seconds(cell: NotebookNode) -> float:

@@ -129,14 +129,11 @@ def executed(tmp_path_factory):
 
 @mark.timeout(600)
 @mark.parametrize("path", list(kept()))
-def test_it_runs_and_shows_what_is_stored(path, executed, notebook_seconds, record_property):
+def test_it_runs_and_gives_nothing_away(path, executed, notebook_seconds, record_property):
     start = time.perf_counter()
     with other_programs.watch() as used:
         ran, variables = executed(path)
     notebook_seconds(name(path), time.perf_counter() - start)
-    stored = notebooks.store(ran, into=notebooks.read(path))
-    for new, old in zip(stored.cells, notebooks.read(path).cells, strict=True):
-        assert as_text(new) == as_text(old), f"{old.id}: run `python -m course execute {path}`"
     made = Path(variables["COURSE_CLAIMS"])
     lines = made.read_text().splitlines() if made.exists() else []
     record_property(CLAIMS, lines)
@@ -152,12 +149,6 @@ def test_it_runs_and_shows_what_is_stored(path, executed, notebook_seconds, reco
     if path in CORE and took > MOST_SECONDS:
         assert not calm, f"its cells take {took:.0f} s, {MOST_SECONDS} at most"
         skip(f"{claims.NOT_JUDGED}: {took:.0f} s while others used {used.cpus:.1f} CPUs")
-
-
-def as_text(cell):
-    """What a marked cell shows, without what a page alone has."""
-    shown = cell.get("outputs", ()) if notebooks.is_marked(cell) else ()
-    return [output.get("text") or output.get("data", {}).get("text/plain") for output in shown]
 
 
 @fixture(scope="module")

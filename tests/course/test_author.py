@@ -1,14 +1,13 @@
 import types
 from dataclasses import replace
 
-from nbformat.v4 import new_notebook
 from PIL import Image
 from pytest import fixture, mark, raises
 
 from course import author, catalogue, notebooks
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
-from tests.course.samples import ANSWER, cell, lesson, solutions
+from tests.course.samples import ANSWER, lesson, solutions
 
 
 @fixture
@@ -40,13 +39,6 @@ def test_an_exercise_without_solution_is_told_and_removed(course):
     assert "has no solutions notebook" in next(author.problems(course))
     author.sync(course)
     assert not (course / "exercises/02_orphan.ipynb").exists()
-
-
-def test_a_marked_cell_without_output_is_told(course):
-    path = course / "notebooks/01_sample.ipynb"
-    notebook = new_notebook(cells=[cell("a", "1", tags=[notebooks.MARK])])
-    notebooks.write(notebooks.canonical(notebook), path)
-    assert "is marked and has no stored output" in next(author.problems(course))
 
 
 def test_a_notebook_saved_by_a_person_is_told(course):

@@ -5,10 +5,6 @@ from course import notebooks
 from tests.course.samples import cell, lesson
 
 
-def marked(source):
-    return cell("marked", source, tags=[notebooks.MARK])
-
-
 def run_as_somebody(notebook):
     """What a notebook looks like after a person ran and saved it."""
     notebook.metadata = {"kernelspec": {"name": "my-conda-env", "display_name": "mine"}}
@@ -16,30 +12,20 @@ def run_as_somebody(notebook):
         item.metadata |= {"execution": {"iopub.execute_input": "now"}, "scrolled": True}
         item.execution_count = count
         item.outputs = [
-            new_output("stream", name="stdout", text="1"),
-            new_output("stream", name="stdout", text="2\n"),
             new_output("execute_result", {"text/plain": "3"}, execution_count=count),
         ]
     return notebook
 
 
-def test_only_marked_cells_keep_outputs():
-    notebook = lesson("print(1)")
-    notebook.cells.append(marked("print(1)"))
-    unmarked, kept = notebooks.canonical(run_as_somebody(notebook)).cells
-    assert unmarked.outputs == [] and unmarked.execution_count is None
-    assert kept.outputs[0].text == "12\n", "pieces of one stream are joined"
-    assert kept.execution_count == kept.outputs[1].execution_count == 2
-
-
-def test_noise_is_dropped_and_tags_stay():
+def test_outputs_and_noise_are_dropped_and_tags_stay():
     result = notebooks.canonical(run_as_somebody(new_notebook(cells=[cell("a", "1", tags=["a"])])))
     assert result.metadata["kernelspec"]["name"] == "python3"
     assert result.cells[0].metadata == {"tags": ["a"]}
+    assert (result.cells[0].outputs, result.cells[0].execution_count) == ([], None)
 
 
 def test_canonical_changes_nothing_twice_and_leaves_its_argument_alone():
-    notebook = run_as_somebody(new_notebook(cells=[cell("a", "1"), marked("1")]))
+    notebook = run_as_somebody(new_notebook(cells=[cell("a", "1"), cell("b", "1")]))
     before = notebooks.dumps(notebook)
     once = notebooks.canonical(notebook)
     assert notebooks.dumps(notebook) == before
@@ -60,14 +46,6 @@ def test_an_id_used_twice_is_named():
     ]
 
 
-def test_the_mark_is_a_tag_of_a_code_cell():
-    assert notebooks.is_marked(marked("1"))
-    assert not notebooks.is_marked(cell("a", "1", tags=["other"]))
-    assert not notebooks.is_marked(cell("a", "1", kind="markdown", tags=[notebooks.MARK]))
-    notebook = new_notebook(cells=[cell("a", "# NBVAL_CHECK_OUTPUT\nprint(1)")])
-    assert "has an NBVAL comment" in next(notebooks.problems(notebook))
-
-
 def test_a_file_with_an_id_twice_is_refused_not_repaired(tmp_path):
     path = tmp_path / "01.ipynb"
     path.write_text(notebooks.dumps(lesson("1", "2")).replace("step-1", "step-0"))
@@ -82,24 +60,11 @@ def test_a_file_that_is_no_notebook_is_named(tmp_path):
         notebooks.read(path)
 
 
-def test_run_stores_exactly_the_marked_outputs(tmp_path):
+def test_a_run_keeps_everything_and_a_failing_cell_is_an_error(tmp_path):
     path = tmp_path / "notebooks/01_sample.ipynb"
-    notebook = lesson("import os\nprint(os.environ['LABKIT_LEDGER'])")
-    notebook.cells.append(marked("print(6 * 7)"))
-    notebooks.write(notebook, path)
+    notebooks.write(lesson("import os\nprint(os.environ['LABKIT_LEDGER'])"), path)
     executed = notebooks.execute(path)
-    assert executed.notebook.cells[0].outputs, "the run itself keeps everything"
-    stored = notebooks.store(executed, into=notebooks.read(path))
-    assert stored.cells[0].outputs == []
-    assert stored.cells[1].outputs[0].text == "42\n"
-    assert set(executed.seconds) == {"step-0", "marked"}
-
-
-def test_a_failing_cell_and_a_silent_marked_cell_are_errors(tmp_path):
-    path = tmp_path / "01_sample.ipynb"
+    assert executed.notebook.cells[0].outputs and set(executed.seconds) == {"step-0"}
     notebooks.write(lesson("1 / 0"), path)
     with raises(RuntimeError, match="ZeroDivisionError"):
         notebooks.execute(path)
-    notebooks.write(new_notebook(cells=[marked("x = 1")]), path)
-    with raises(RuntimeError, match=r"'marked' is marked .* and shows nothing"):
-        notebooks.store(notebooks.execute(path), into=notebooks.read(path))

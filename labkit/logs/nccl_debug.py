@@ -9,7 +9,7 @@ Source: github.com/NVIDIA/nccl, src/init.cc, src/transport/net*.cc, src/enqueue.
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from labkit.logs.layout import NETWORK_ADDRESS
 from labkit.measure.untrusted import one_line
@@ -39,7 +39,7 @@ _PATTERNS = [
         ("channels", r"^(\d+ coll channels.*)"),
         ("ring", r"^Channel (\d+/\d+ : (?: *\d+)+)$"),
         ("tree", r"^Trees (\[0\].*)"),
-        ("NVLink SHARP", r"^(NVLS (?:multicast support is \w+ ?\w+|comm .*nHeads \d+))"),
+        ("NVLink SHARP", r"^(NVLS (?:multicast support is (?:not )?\w+|comm .*nHeads \d+))"),
         ("communicator", r"^(?:ncclCommInit\w* )?comm \w+ rank \d+ (n[Rr]anks \d+)"),
     )
 ]
@@ -107,6 +107,16 @@ class DebugLines:
                 row = f"{self._name}, line {self._first[key]}"
                 found.append(Statement(about, key[1], row, self._counts[key]))
         return found
+
+
+def merge(statements: list[Statement]) -> list[Statement]:
+    """Return each statement once, with the lines of all files counted and the first row named."""
+    first: dict[tuple[str, str], Statement] = {}
+    for one in statements:
+        known = first.get((one.about, one.says))
+        count = one.count + (known.count if known else 0)
+        first[one.about, one.says] = replace(known or one, count=count)
+    return sorted(first.values(), key=lambda one: ORDER.index(one.about))
 
 
 def conclusions(statements: list[Statement]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 
 from labkit.logs import pairs
 from labkit.logs.logs import Log
-from labkit.logs.nccl_debug import conclusions
+from labkit.logs.nccl_debug import conclusions, merge
 from labkit.logs.page import Page
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
@@ -45,12 +45,13 @@ Series = dict[str, dict[int, list[Record]]]
 
 
 def together(logs: Sequence[Log]) -> list[Log]:
-    """Put the logs of each tool into one."""
+    """Put the logs of each tool into one; what NCCL says in several files stands there once."""
     found: dict[str, Log] = {}
     for log in logs:
         whole = found.setdefault(log.tool, Log(log.tool, []))
-        for name in ("paths", "records", "statements", "failures", "problems"):
+        for name in ("paths", "records", "failures", "problems"):
             getattr(whole, name).extend(getattr(log, name))
+        whole.statements = merge([*whole.statements, *log.statements])
     return list(found.values())
 
 
@@ -104,6 +105,8 @@ def _facts(log: Log, card: float | None) -> list[list[str]]:
         "settings": listed((record.params.get("settings") for record in records), most=3),
         "hosts": listed(host for record in records for host in record.values.get("hosts", ())),
     }
+    if wrong := [one.values["row"] for one in records if one.values.get("wrong")]:
+        facts["WRONG SUMS"] = f"{len(wrong)} of {len(records)} results; the first: {wrong[0]}"
     for each, found in sorted(slots.items(), key=str):
         facts[f"GPUs used, {each or '?'} per host"] = listed(sorted(found), most=16)
     if card and any((record.params.get("hosts") or 0) > 1 for record in records):
@@ -403,17 +406,23 @@ def _name(
     collective: str, hosts: int | None, each: int | None, n: int | None, settings: str = ""
 ) -> str:
     ranks = f"{hosts} x {each}" if hosts and each else f"{n} ranks"
-    return f"{collective}, {ranks}" + (f", {settings[:40]}" if settings else "")
+    return f"{collective}, {ranks}" + (f", {settings[:60]}" if settings else "")
 
 
 def _series(records: Iterable[Record], *, divided: bool = True) -> Series:
-    """Put together what differs in size only, in rising order; pairs of two speeds apart."""
+    """Put together what differs in size only, in rising order; pairs of two speeds apart.
+
+    A name holds those settings in which the records differ.
+    """
     found: dict[tuple, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in sorted(records, key=lambda record: record.nbytes or 0):
+    ordered = sorted(records, key=lambda record: record.nbytes or 0)
+    variables = [(record.params.get("settings") or "").split() for record in ordered]
+    common = set(variables[0]).intersection(*variables) if variables else set()
+    for record, own in zip(ordered, variables, strict=True):
         about = (record.params.get(key) for key in ("hosts", "gpus_per_host", "world_size"))
         collective = record.collective or record.case.partition(",")[0]
-        name = _name(collective, *about, record.params.get("settings") or "")
-        key = name, record.params.get("dtype"), record.params.get("redop")
+        name = _name(collective, *about, " ".join(word for word in own if word not in common))
+        key = name, tuple(own), record.params.get("dtype"), record.params.get("redop")
         found[key][record.nbytes].append(record)
     named: Series = {}
     for (name, *_), sizes in found.items():
@@ -446,6 +455,7 @@ def _pictures(records: Sequence[Record]) -> list[list[Record]]:
     pictures = []
     for name in names:
         own = [one for one in series if one[0].collective == name]
+        own.sort(key=lambda one: one[0].world_size or 0)  # settings of as many ranks side by side
         for at in range(0, len(own), _MOST_CURVES):
             pictures.append([r for one in own[at : at + _MOST_CURVES] for r in one])
     return pictures[:12]

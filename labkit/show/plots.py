@@ -365,8 +365,10 @@ def _written(value: float, value_format: str | None) -> str:
 def _legend(ax: Axes, label: str) -> Axes:
     """Name the series: inside the axes where there is room, below them when there are many."""
     if label:
-        many = len(ax.get_legend_handles_labels()[1]) >= 5
-        below = {"loc": "upper left", "bbox_to_anchor": (0, -0.16), "ncols": 3} if many else {}
+        labels = ax.get_legend_handles_labels()[1]
+        columns = 3 if max(map(len, labels)) < 30 else 1
+        below = {"loc": "upper left", "bbox_to_anchor": (0, -0.16), "ncols": columns}
+        below = below if len(labels) >= 5 else {}
         ax.legend(framealpha=0.85, edgecolor="none", fontsize=9, handlelength=3.2, **below)
     return ax
 

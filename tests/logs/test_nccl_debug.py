@@ -1,11 +1,12 @@
-"""What NCCL says of itself: lines of public logs of six clusters, and lines made up."""
+"""What NCCL says of itself: lines of public logs of seven clusters, and lines made up."""
 
 from pytest import mark
 
 from labkit.logs import logs, nccl_debug, report
 
 # Single lines, their host names shortened, from github.com/NVIDIA/nccl issues 952, 302, 1412, 1453,
-# 687, and from github.com/argonne-lcf/alcf-nccl-tests (commit 385be33, pytests/VAE/results).
+# 687, from github.com/argonne-lcf/alcf-nccl-tests (commit 385be33, pytests/VAE/results), and from
+# github.com/odissei-benchmarks/nccl-tests (commit 6df4cb5, runs/2nodes/all_gather_mpi.log, BSD).
 NO_CARD = """\
 h:919:1150 [0] NCCL INFO NET/IB : No device found.
 h:926:1151 [7] NCCL INFO Channel 03/0 : 15[7] -> 6[6] [send] via NET/Socket/3
@@ -37,6 +38,12 @@ x:1:2 [3] NCCL INFO 4 coll channels, 0 collnet channels, 0 nvls channels, 4 p2p 
 2 p2p channels per peer
 x:1:2 [3] NCCL INFO Channel 00/04 :    0   2   3   7   6   4   5   1
 x:1:2 [3] NCCL INFO Trees [0] 6/-1/-1->5->1 [1] -1/-1/-1->5->4
+"""
+SNELLIUS = """\
+gcn154:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_2:1/IB [2]mlx5_3:1/IB \
+[3]mlx5_4:1/IB [4]mlx5_5:1/IB ; OOB eno2np0:172.18.60.154<0>
+gcn154:1:2 [0] NCCL INFO NVLS multicast support is not available on dev 0
+gcn154:1:2 [0] NCCL INFO Channel 02/0 : 6[2] -> 0[0] [receive] via NET/IB/2(4)/GDRDMA
 """
 MADE = """\
 box:1:1 [0] NCCL INFO NCCL version 2.27.5+cuda12.9
@@ -72,6 +79,9 @@ def read(tmp_path, text):
         (POLARIS, "channels", "4 coll channels, 0 collnet", 5),
         (POLARIS, "ring", "00/04 :    0   2   3   7", 6),
         (POLARIS, "tree", "[0] 6/-1/-1->5->1", 7),
+        (SNELLIUS, "cards", "[0]mlx5_0:1/RoCE [1]mlx5_2:1/IB", 2),
+        (SNELLIUS, "NVLink SHARP", "NVLS multicast support is not available", 3),
+        (SNELLIUS, "path", "NET/IB/2(4)/GDRDMA", 4),
         (MADE, "version", "NCCL 2.27.5", 2),
         (MADE, "interfaces", "enp6s0 br0", 3),
         (MADE, "rings", "PXN 0 GDR 0", 4),

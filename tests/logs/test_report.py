@@ -9,6 +9,7 @@ from course.lessons.eighty_gpus import logs as clusters
 from labkit.logs import nccl_tests, report
 from labkit.logs.layout import Layout, Place
 from labkit.logs.logs import Log
+from labkit.logs.nccl_debug import Statement
 from labkit.logs.page import Page
 from labkit.show.alt_text import text_of
 
@@ -101,3 +102,37 @@ def test_many_logs_of_one_tool_become_one_section(tmp_path):
     assert (len(whole.paths), len(whole.records)) == (6, 6)
     picture = report._curves(whole.records, None)
     assert text_of(picture).startswith("Bus bandwidth of 1 series; the highest, all_reduce, 1 x 8")
+
+
+# As Alps' logs have them, in which 47 of 6000 sums are wrong and five sets of variables were tried.
+# Source: github.com/boeschf/nccl-benchmark-on-alps-2025, commit 897cff4, results/.
+@pytest.mark.parametrize("differ", [True, False])
+def test_runs_with_other_settings_are_series_of_their_own(tmp_path, differ):
+    long = "NCCL_CROSS_NIC=0 NCCL_NET=AWS NCCL_NET_GDR_LEVEL=PHB NCCL_TESTS_DEVICE=0"
+    made = [record("all_reduce", nbytes, 1e-3, 2, 4) for nbytes in (2**20, 2**20)]
+    made[0].params["settings"] = long
+    made[1].params["settings"] = long + " NCCL_WORK_FIFO_DEPTH=4194304" * differ
+    names = list(report._series(made))
+    assert (
+        names
+        == ["all_reduce, 2 x 4", "all_reduce, 2 x 4, NCCL_WORK_FIFO_DEPTH=4194304"][: 1 + differ]
+    )
+    made[1].values["wrong"] = 3232.0
+    facts = dict(report._facts(Log("nccl-tests", [tmp_path / "a.log"], made), None))
+    assert facts["WRONG SUMS"] == "1 of 2 results; the first: a.log, line 7"
+
+
+def test_what_several_files_say_stands_there_once(tmp_path):
+    said = [
+        Log("NCCL_DEBUG", [tmp_path / name], statements=[
+            Statement("cards", "mlx5_1:1/IB", f"{name}, line 15", 4),
+            Statement("version", f"NCCL 2.{minor}.3", f"{name}, line 12", 1)])
+        for name, minor in (("a.log", 20), ("b.log", 22))
+    ]  # fmt: skip
+    (whole,) = report.together(said)
+    told = [(one.says, one.row, one.count) for one in whole.statements]
+    assert told == [
+        ("NCCL 2.20.3", "a.log, line 12", 1),
+        ("NCCL 2.22.3", "b.log, line 12", 1),
+        ("mlx5_1:1/IB", "a.log, line 15", 8),
+    ]

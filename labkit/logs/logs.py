@@ -50,15 +50,12 @@ def read(paths: Iterable[Path | str]) -> list[Log]:
 
 def _read(path: Path) -> Log:
     tool, debug = recognize(path), DebugLines(path.name)
-    log = Log(tool.removesuffix(" -J"), [path])
+    log = Log(tool, [path])
 
     def problem(line: int | None, text: str) -> None:
         where = path.name if line is None else f"{path.name}, line {line}"
         log.problems.append(one_line(f"{where}: {text}"))
 
-    if tool == nccl_tests.JSON:
-        log.records = nccl_tests.parse_json(path.read_text(errors="replace"), problem)
-        return log
     lines = _lines_of(path, debug)
     if tool == nccl_debug.TOOL:
         for _ in lines:
@@ -86,10 +83,6 @@ def recognize(path: Path) -> str:
     """
     speaks, first = False, ""
     with path.open(encoding="utf-8", errors="replace") as file:
-        begin = file.read(2**16).lstrip()
-        if begin.startswith("{") and any(f'"{key}"' in begin for key in nccl_tests.JSON_KEYS):
-            return nccl_tests.JSON
-        file.seek(0)
         for line in file:
             if nccl_tests.recognized(line):
                 return nccl_tests.EXPERIMENT
@@ -100,6 +93,6 @@ def recognize(path: Path) -> str:
     if not first:
         raise UnknownLog(f"{path} is empty.")
     raise UnknownLog(
-        f"{path} is no log that labkit reads (nccl-tests' output or its "
-        f"JSON, NCCL_DEBUG=INFO). It begins: {one_line(first, 60)!r}"
+        f"{path} is no log that labkit reads (nccl-tests' output, NCCL_DEBUG=INFO). "
+        f"It begins: {one_line(first, 60)!r}"
     )

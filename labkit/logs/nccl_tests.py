@@ -1,4 +1,4 @@
-"""Read what nccl-tests printed, of any version from 2.0 on, and the JSON of its option -J.
+"""Read what nccl-tests printed, of any version from 2.0 on.
 
 The columns are found by the header's words, since versions and collectives differ: `redop` and
 `root` only where they mean something (until 2.11), `error` (until 2.11) or `#wrong`, statistics per
@@ -13,20 +13,17 @@ Source: github.com/NVIDIA/nccl-tests, src/common.cu and src/util.cu, tags v2.0.0
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from labkit.logs.layout import Layout, Place, Problem, case_name
 from labkit.logs.nccl_debug import settings, version
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.untrusted import one_line, whole
+from labkit.measure.untrusted import one_line
 
-EXPERIMENT, JSON = "nccl-tests", "nccl-tests -J"
-JSON_KEYS = ("nccl_version", "config", "results")
+EXPERIMENT = "nccl-tests"
 COLLECTIVES = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -63,7 +60,6 @@ _LIBRARY = re.compile(r"\b([NR]CCL) version (\d+\.[\d.]*\d)")
 _SETTINGS = re.compile(r"nThread .*warmup iters: (\d+)\s+iters: (\d+)")
 _NETWORK = re.compile(r"Using network (\S.*\S|\S)")
 _INTEGER = re.compile(r"-?\d{1,9}")
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 _FOREVER = 1e15
 """Microseconds; whatever lasts longer is no time."""
 
@@ -392,67 +388,6 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     else:
         return False
     return True
-
-
-def parse_json(text: str, problem: Problem) -> list[Record]:
-    """Read the JSON of nccl-tests' option -J; results that are damaged are left out."""
-    try:
-        document = json.loads(text)
-        origin, results = _origin(document), list(document.get("results") or [])
-    except (*_DAMAGE, RecursionError) as error:
-        problem(None, f"no whole JSON of nccl-tests: {one_line(error)}")
-        return []
-    records = []
-    for number, row in enumerate(results, 1):
-        try:
-            found = list(_results(row, origin))
-        except _DAMAGE as error:
-            problem(None, f"result {number} is damaged: {error!r}")
-            continue
-        if wrong := [record.values["wrong"] for record in found if record.values["wrong"]]:
-            problem(None, f"result {number}: {wrong[0]:g} wrong elements: its time proves nothing")
-        records += found
-    return records
-
-
-def _origin(document: dict) -> _Origin:
-    config, layout = document.get("config") or {}, Layout()
-    listed = config.get("devices") or []
-    layout.places = [
-        Place(str(rank["hostname"]), str(rank["device_info"]), str(rank.get("device_hex") or ""))
-        for rank in listed
-        if rank["group"] == listed[0]["group"]
-    ]
-    program = Path(str((document.get("args") or [""])[0])).name
-    name = found[1] if (found := _NAME.search(program)) else ""
-    code = document.get("nccl_version")
-    about = {
-        **layout.params(),
-        "warmup": whole(config.get("warmup_iters") or 0),
-        "iters": whole(config.get("iterations") or 0),
-        "settings": _written(settings("\n".join(map(str, document.get("env") or [])))),
-    }
-    where = layout.provenance(
-        library=f"NCCL {version(whole(code))}" if code else "NCCL",
-        date=one_line(document.get("start_time") or "", 30),
-        command=f"{name}_perf" if name else one_line(program, 60),
-    )
-    return _Origin(COLLECTIVES.get(name), about, where, layout)
-
-
-def _results(row: dict, origin: _Origin) -> Iterator[Record]:
-    """Yield the records of one size: out of place, in place."""
-    for place, in_place in (("out_of_place", False), ("in_place", True)):
-        if (figures := row.get(place)) and (size := whole(row["size"])):
-            each = (row.get(f"{place}_per_iter") or {}).get("times_us")
-            micros = each or [figures.get("time", figures.get("cpu_time"))]
-            words = one_line(row["type"], 20), one_line(row["redop"], 20)
-            wrong = figures["nwrong"] if figures["nwrong"] is None else float(figures["nwrong"])
-            key = size, *words, whole(row["root"]), in_place
-            seconds = [float(time) / 1e6 for time in micros]
-            if not all(0 < time < _FOREVER / 1e6 for time in seconds):
-                raise ValueError(f"time {micros}")
-            yield origin.record(key, seconds, float(figures["bus_bw"]) * 1e9, wrong)
 
 
 def _written(variables: dict[str, str]) -> str:

@@ -61,12 +61,6 @@ class Page:
             html = Markup("<details><summary>{}</summary>{}</details>").format(folded, html)
         self._parts.append(html)
 
-    def data(self, identifier: str, json_text: str) -> None:
-        """Embed JSON that a program can read back from the page."""
-        safe = Markup(json_text.replace("<", "\\u003c"))
-        script = Markup('<script type="application/json" id="{}">{}</script>')
-        self._parts.append(script.format(identifier, safe))
-
     def _repr_html_(self) -> str:
         """Show the page's parts in a notebook."""
         return "".join(self._parts)

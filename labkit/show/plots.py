@@ -367,7 +367,11 @@ def _legend(ax: Axes, label: str) -> Axes:
     if label:
         labels = ax.get_legend_handles_labels()[1]
         columns = 3 if max(map(len, labels)) < 30 else 1
-        below = {"loc": "upper left", "bbox_to_anchor": (0, -0.16), "ncols": columns}
+        below = {
+            "loc": "upper left",
+            "bbox_to_anchor": (0, -0.16 if columns > 1 else -0.24),
+            "ncols": columns,
+        }
         below = below if len(labels) >= 5 else {}
         ax.legend(framealpha=0.85, edgecolor="none", fontsize=9, handlelength=3.2, **below)
     return ax

@@ -1,19 +1,15 @@
 """Importers: what nccl-tests of many versions prints, whole and damaged, and what others log."""
 
 import contextlib
-import json
 import random
 import re
 import time
 
 import pytest
-from hypothesis import example, given
 from pytest import approx
 
 from labkit.logs import logs
-from labkit.measure import records
 from labkit.measure.records import Tier
-from tests.test_untrusted_files import FUZZ, mutations
 
 # An excerpt (the first two and the last size of each test) of a real log: alltoall and sendrecv
 # between two hosts. Source: github.com/xxrjun/nccl-tests-cluster, commit 455de4f,
@@ -274,72 +270,8 @@ def test_a_repeated_test_adds_samples_other_settings_do_not(tmp_path):
     assert len(read(tmp_path, f"{V2_13}NCCL_ALGO=Tree all_reduce_perf\n{again}").records) == 8
 
 
-def document(**more):
-    device = {"rank": 0, "group": 0, "pid": 7, "hostname": "host-a.corp.example", "device": 0,
-              "device_hex": "0000:1b:00", "device_info": "NVIDIA H100 80GB HBM3"}  # fmt: skip
-    figures = {"time": 64.0, "alg_bw": 16.384, "bus_bw": 16.384, "nwrong": 0.0}
-    row = {"size": 2**20, "count": 2**18, "type": "float", "redop": "sum", "root": "    -1"}
-    row |= {"out_of_place": figures, "in_place": figures | {"time": 65.0, "nwrong": None}}
-    row |= {"actual_iterations": 20, "experiment_name": ""} | more
-    return {
-        "version": 3, "start_time": "2026-07-09 16:03:21",
-        "args": ["/home/me/nccl-tests/build/all_reduce_perf", "-b", "1M"],
-        "env": ["USER=me", "NCCL_ALGO=Ring", "NCCL_SOCKET_IFNAME=10.0.0.1", "HOME=/home/me"],
-        "nccl_version": 22907,
-        "config": {"nthreads": 1, "ngpus": 1, "warmup_iters": 5, "iterations": 20,
-                   "devices": [device, device | {"rank": 1, "hostname": "ip-10-0-0-2"}]},
-        "results": [row, row | {"size": 2**21}],
-        "out_of_bounds": {"count": 0, "okay": "true"}, "errors": [], "end_time": "2026-07-09",
-    }  # fmt: skip
-
-
-def test_the_json_of_option_j_without_users_and_addresses(tmp_path):
-    log = read(tmp_path, json.dumps(document()), "out.json")
-    assert (log.tool, log.problems) == ("nccl-tests", [])
-    assert facts(log)[:2] == [
-        ("all_reduce", 2**20, False, [64e-6]),
-        ("all_reduce", 2**20, True, [65e-6]),
-    ]
-    record = log.records[0]
-    assert record.provenance.date == "2026-07-09 16:03:21"
-    assert record.provenance.backend == "NCCL 2.29.7"
-    assert record.params["settings"] == "NCCL_ALGO=Ring"
-    assert record.values["hosts"] == ["host-a", "host 1"]
-    assert not re.search(r"10[.-]0[.-]0|/home|USER|corp", repr(log.records))
-
-
-def test_json_with_the_time_of_each_iteration(tmp_path):
-    each = {"times_us": [60.0, 64.0, 68.0], "min_us": 60.0}
-    log = read(tmp_path, json.dumps(document(out_of_place_per_iter=each)), "out.json")
-    assert log.records[0].seconds == [60e-6, 64e-6, 68e-6]
-
-
-def hold(path):
-    """Read a file and keep what it holds, as a report does."""
-    with contextlib.suppress(logs.UnknownLog):
-        for log in logs.read([path]):
-            records.load(records.save(log.records, path.with_name("kept.json")))
-            assert all(line.isprintable() for line in log.problems)
-            assert all(
-                record.busbw is None or record.busbw >= 0
-                for record in log.records
-                if record.samples
-            )
-
-
-@FUZZ
-@given(mutations(document()))
-@example(document() | {"results": 10**400})
-def test_hostile_json_of_nccl_tests(tmp_path, made):
-    path = tmp_path / "out.json"
-    path.write_text(json.dumps(made))
-    hold(path)
-
-
-@pytest.mark.parametrize("tool", ["nccl-tests", "-J"])
-def test_no_damage_makes_it_fail(tmp_path, tool):
-    texts = {"nccl-tests": REAL + V2_13, "-J": json.dumps(document())}
-    chance, text = random.Random(7), texts[tool]
+def test_no_damage_makes_it_fail(tmp_path):
+    chance, text = random.Random(7), REAL + V2_13
     for _ in range(150):
         begin, length = chance.randrange(len(text)), chance.choice([1, 5, 80, 2000])
         junk = "".join(chance.choices('#:{}[]",-1 9.aN/\n\t\0é', k=chance.choice([0, 1, 9])))

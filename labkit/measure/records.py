@@ -10,7 +10,7 @@ import os
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -165,26 +165,6 @@ def bus_factor(collective: str, world_size: int) -> float:
             f"no bus factor for {collective!r}; there is one for {', '.join(_FACTORS)}."
         )
     return _FACTORS[collective](world_size)
-
-
-def suspicious(record: Record, ceilings: Mapping[str, float]) -> list[str]:
-    """Return the reasons to doubt a record; empty where there is none.
-
-    Ceilings are what this machine was measured to carry, in bytes per second, by name, such as
-    ``{"loopback": 4.1e9}``. A ring cannot have a bus bandwidth above that of its link.
-    """
-    busbw = record.busbw
-    if busbw is None:
-        return []
-    return [
-        f"busbw {busbw / 1e9:,.2f} GB/s is above the {name} ceiling of {limit / 1e9:,.2f} GB/s. "
-        "Likely: the clock stopped before the work was done (asynchronous call, no wait), bytes "
-        "counted per rank in one place and in total in another, or a wrong collective. Possible: "
-        "fewer bytes than a ring's (a switch that adds, a tree between two hosts), or more links "
-        "than one (several cards per host)."
-        for name, limit in ceilings.items()
-        if busbw > limit
-    ]
 
 
 def tiers_of(records: Iterable[Record]) -> str:

@@ -9,8 +9,6 @@ from labkit.measure.tables import Table
 from labkit.measure.trace import MAIN, NETWORK, Clock, Kind, RankTrace, Span, covered
 
 BUSY = (Kind.COMPUTE, Kind.INPUT)
-KEPT = "kept rows"
-"""The clock's source of a timeline that was not traced here and now."""
 TALKING = (Kind.COLLECTIVE, Kind.WAIT, Kind.MOVE)
 
 
@@ -69,7 +67,6 @@ class Timeline:
             raise ValueError(f"one trace per rank is needed; got traces of ranks {self.ranks}")
         spans = (span for trace in self._traces for span in trace.spans)
         self.spans = sorted(spans, key=lambda s: (s.rank, s.begin, s.end))
-        self.kept = any(trace.clock.source == KEPT for trace in self._traces)
         self.clock_error = max((trace.clock.error for trace in self._traces), default=0.0)
 
     @property
@@ -92,13 +89,13 @@ class Timeline:
 
     def _matched(self) -> dict[tuple, Arrival]:
         """Return the arrivals by group and number."""
-        found: dict[tuple, dict[int, Span]] = {}
+        spans: dict[tuple, dict[int, Span]] = {}
         for span in self.spans:
             if span.kind is Kind.COLLECTIVE:
-                found.setdefault((span.ranks, span.call), {})[span.rank] = span
+                spans.setdefault((span.ranks, span.call), {})[span.rank] = span
         return {
-            key: _arrival(key[1], found[key], key[0] or tuple(self.ranks))
-            for key in sorted(found, key=lambda key: key[::-1])
+            key: _arrival(key[1], spans[key], key[0] or tuple(self.ranks))
+            for key in sorted(spans, key=lambda key: key[::-1])
         }
 
     def straggler_delays(self) -> dict[int, float]:
@@ -169,7 +166,7 @@ class Timeline:
         for rank, name, kind, *rest in rows:
             rest[6:] = [tuple(ranks) for ranks in rest[6:]]
             spans.setdefault(rank, []).append(Span(rank, name, Kind(kind), *rest))
-        clock = Clock(0.0, clock_error, KEPT)
+        clock = Clock(0.0, clock_error)
         return cls([RankTrace(rank, clock, tuple(own)) for rank, own in spans.items()])
 
     def time_by_rank(self) -> Table:
@@ -199,31 +196,27 @@ def save_chrome(timeline: Timeline, path: str | Path) -> Path:
     Format: "Trace Event Format" (Google, 2016): complete events (``ph: X``) with times in
     microseconds, ``pid`` = rank, ``tid`` = channel; time 0 is the first span's begin.
     """
-    threads, events = {MAIN: 1, NETWORK: 2}, []
-    for rank in timeline.ranks:
-        events.append(_name("process_name", rank, 0, f"rank {rank}"))
-        events += [_name("thread_name", rank, tid, name) for name, tid in threads.items()]
-    for span in timeline.split().spans:
-        about = {"step": span.step, "call": span.call, "nbytes": span.nbytes}
-        events.append(
-            {
-                "ph": "X",
-                "name": span.name,
-                "cat": str(span.kind),
-                "pid": span.rank,
-                "tid": threads[span.channel],
-                "ts": (span.begin - timeline.begin) * 1e6,
-                "dur": span.seconds * 1e6,
-                "args": {key: value for key, value in about.items() if value is not None},
-            }
-        )
+    threads = {MAIN: 1, NETWORK: 2}
+    events = [
+        {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
+        for rank in timeline.ranks
+    ]
+    events += [
+        {
+            "ph": "X",
+            "name": span.name,
+            "cat": str(span.kind),
+            "pid": span.rank,
+            "tid": threads[span.channel],
+            "ts": (span.begin - timeline.begin) * 1e6,
+            "dur": span.seconds * 1e6,
+            "args": {"step": span.step, "call": span.call, "nbytes": span.nbytes},
+        }
+        for span in timeline.split().spans
+    ]
     path = Path(path)
     path.write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}))
     return path
-
-
-def _name(what: str, pid: int, tid: int, name: str) -> dict:
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
 def _times(spans: Iterable[Span]) -> list[tuple[float, float]]:

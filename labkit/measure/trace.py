@@ -6,8 +6,8 @@ all ranks side by side and answers the questions.
 
 The clock: ranks under one Linux kernel share it already, since ``time.perf_counter`` reads
 CLOCK_MONOTONIC, which is one for all CPUs and for all processes of a time namespace. Ranks under
-different kernels estimate the offset as NTP does: rank 0 sends its time, the other answers with its
-own, and the answer lies somewhere inside the round trip.
+different kernels estimate the offset from barriers: the moment at which the last rank arrives lies
+between begin and end of the call on every rank.
 """
 
 import functools
@@ -55,8 +55,6 @@ class Clock:
     """Seconds to add to this rank's reading."""
     error: float
     """The true offset lies within plus or minus this many seconds."""
-    source: str
-    """``"one kernel"`` or ``"round trips"``."""
 
     def now(self) -> float:
         """Return the present time in seconds on rank 0's clock."""
@@ -117,12 +115,12 @@ class RankTrace:
 class Launched:
     """A collective that runs in the background. ``wait`` records the time it costs to wait."""
 
-    def __init__(self, tracer: "Tracer", work: dist.Work, name: str, about: dict):
-        self.work, self._tracer, self._name, self._about = work, tracer, name, about
+    def __init__(self, tracer: "Tracer", work: dist.Work, name: str, number: dict):
+        self.work, self._tracer, self._name, self.number = work, tracer, name, number
 
     def wait(self) -> None:
         """Wait until the collective is done; the time spent here is exposed communication."""
-        with self._tracer.span(f"wait {self._name}", Kind.WAIT, **self._about):
+        with self._tracer.span(f"wait {self._name}", Kind.WAIT, **self.number):
             self.work.wait()
 
 
@@ -168,18 +166,18 @@ class Tracer:
         self.step += 1
 
     @contextmanager
-    def span(self, name: str, kind: Kind, **more):
-        """Record the block as one span on the main channel; `more` as in `Span`."""
+    def span(self, name: str, kind: Kind, **fields):
+        """Record the block as one span on the main channel; the other fields as in `Span`."""
         begin = self._now()
         try:
             yield
         finally:
-            self.record(name, kind, begin, self._now(), **more)
+            self.record(name, kind, begin, self._now(), **fields)
 
-    def record(self, name: str, kind: Kind, begin: float, end: float, **more) -> None:
-        """Record a span from times that were read from ``clock.now()``; `more` as in `Span`."""
-        more.setdefault("step", self.step)
-        self._spans.append(Span(self.rank, name, kind, begin, end, **more))
+    def record(self, name: str, kind: Kind, begin: float, end: float, **fields) -> None:
+        """Record a span from times that were read from ``clock.now()``; fields as in `Span`."""
+        fields.setdefault("step", self.step)
+        self._spans.append(Span(self.rank, name, kind, begin, end, **fields))
 
     def collective(
         self, name: str, *, nbytes: int | None = None, group: dist.ProcessGroup | None = None
@@ -204,21 +202,26 @@ class Tracer:
         is what to ``wait`` for; but the span ends when the backend says that the work is done (its
         future), whether or not anybody waits. `group` as for `collective`.
         """
-        number, step, begin = self._next_call(group), self.step, self.clock.now()
+        number, begin = self._next_call(group), self.clock.now()
         work = start()
+        fields = {"channel": NETWORK, "step": self.step, "nbytes": nbytes, **number}
+        self._record_at_end(work.get_future(), name, Kind.COLLECTIVE, begin, **fields)
+        return Launched(self, work, name, number)
+
+    def _record_at_end(
+        self, future: torch.futures.Future, name: str, kind: Kind, begin: float, **fields
+    ) -> None:
         with self._idle:
             self._running += 1
 
-        def done(_future) -> None:
+        def done(_future: object) -> None:
             end = self.clock.now()  # first: what follows may wait for the interpreter's lock
-            about = {"channel": NETWORK, "step": step, "nbytes": nbytes, **number}
             with self._idle:
-                self.record(name, Kind.COLLECTIVE, begin, end, **about)
+                self.record(name, kind, begin, end, **fields)
                 self._running -= 1
                 self._idle.notify_all()
 
-        work.get_future().add_done_callback(done)
-        return Launched(self, work, name, number)
+        future.add_done_callback(done)
 
     def ddp_hook(
         self, group: dist.ProcessGroup | None, bucket: dist.GradBucket
@@ -233,30 +236,23 @@ class Tracer:
         as the works of GPUs end in no order that a callback could tell (not run on GPUs).
         """
         buffer = bucket.buffer().div_(dist.get_world_size(group))
-        name, about = f"bucket {bucket.index()}", {"nbytes": buffer.nbytes, "group": group}
+        name, options = f"bucket {bucket.index()}", {"nbytes": buffer.nbytes, "group": group}
         if self._synchronize is not _nothing:
-            with self.collective(name, **about):
+            with self.collective(name, **options):
                 dist.all_reduce(buffer, group=group)
             done = torch.futures.Future()
             done.set_result(buffer)
             return done
         start = functools.partial(dist.all_reduce, buffer, group=group, async_op=True)
-        launched = self.launch(name, start, **about)
+        launched = self.launch(name, start, **options)
         future = launched.work.get_future()
         self._buckets.append(future)
         if bucket.is_last():
-            begin, about = self.clock.now(), launched._about | {"step": self.step}
-            futures, self._buckets = self._buckets, []
-            with self._idle:
-                self._running += 1
-
-            def end(_future: object) -> None:
-                with self._idle:
-                    self.record("wait for buckets", Kind.WAIT, begin, self.clock.now(), **about)
-                    self._running -= 1
-                    self._idle.notify_all()
-
-            torch.futures.collect_all(futures).add_done_callback(end)
+            everything, fields = torch.futures.collect_all(self._buckets), {"step": self.step}
+            fields |= launched.number
+            self._buckets = []
+            begin = self.clock.now()
+            self._record_at_end(everything, "wait for buckets", Kind.WAIT, begin, **fields)
         return future.then(lambda future: future.value()[0])
 
     def trace(self, *, timeout: float = 10.0) -> RankTrace:
@@ -290,38 +286,28 @@ def _nothing() -> None:
 
 
 def _agree() -> Clock:
-    """Agree on rank 0's clock: a collective. Of 20 round trips per rank the fastest counts.
+    """Agree on rank 0's clock: a collective. Each of 20 barriers narrows the error down.
 
     Returns:
         This rank's clock. Under one kernel its error is the timer's resolution; over a network
-        it is half of the fastest round trip (D. Mills, RFC 5905, section 8).
+        about the time of the fastest barrier.
     """
     identities = [None] * dist.get_world_size()
     dist.all_gather_object(identities, _kernel_identity())
     if identities[0] is not None and len(set(identities)) == 1:
-        return Clock(0.0, time.get_clock_info("perf_counter").resolution, "one kernel")
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    stamp = torch.zeros(2, dtype=torch.float64, device=device)
-    clock = Clock(0.0, 0.0, "round trips")
-    for other in range(1, dist.get_world_size()):  # in turn: they must not disturb each other
-        trips = range(21)  # the first opens the connection
-        if dist.get_rank() == 0:
-            for _ in trips:
-                dist.recv(stamp, other)
-                stamp[0] = time.perf_counter()
-                dist.send(stamp, other)
-        elif dist.get_rank() == other:
-            clock = min((_round_trip(stamp) for _ in trips), key=lambda trip: trip.error)
+        return Clock(0.0, time.get_clock_info("perf_counter").resolution)
+    mine = []
+    for _ in range(21):  # the first opens connections
+        begin = time.perf_counter()
         dist.barrier()
-    return clock
-
-
-def _round_trip(stamp: torch.Tensor) -> Clock:
-    begin = time.perf_counter()
-    dist.send(stamp, 0)
-    dist.recv(stamp, 0)
-    end = time.perf_counter()
-    return Clock(float(stamp[0]) - (begin + end) / 2, (end - begin) / 2, "round trips")
+        mine.append((begin, time.perf_counter()))
+    theirs = [mine]
+    dist.broadcast_object_list(theirs, 0)
+    pairs = list(zip(theirs[0], mine, strict=True))
+    # The last arrival is between begin and end on both clocks, which bounds their difference.
+    least = max(begin - end for (begin, _), (_, end) in pairs)
+    most = min(end - begin for (_, end), (begin, _) in pairs)
+    return Clock((least + most) / 2, (most - least) / 2)
 
 
 def _kernel_identity() -> str | None:

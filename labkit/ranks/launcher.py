@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.ranks import machine, one_gpu, server, torchrun
+from labkit.ranks import machine, server, torchrun
 from labkit.ranks.errors import CaseFile, Failure, LaunchTimeout, RankCase, RankDied, reraise
 from labkit.ranks.parcel import Parcel, name_of, pack
 from labkit.ranks.rank import (
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 _GRACE = 0.3  # seconds between the first failure and the verdict, at most: others may fail alike
 _LONGER = 2.0  # seconds, where all that failed only follow from a failure of another rank
-_PATIENCE = 5.0  # seconds after which a launch on a crowded machine says why it takes so long
 _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
 _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
 _STDERR_LINES = 16
@@ -60,7 +59,6 @@ def launch(
     init: bool = True,
     checks: bool = False,
     threads: int = 1,
-    share_gpu: bool = False,
     **kwargs: Any,
 ) -> list[Any]:
     """Run a program on ``world_size`` fresh processes; return what each rank returned.
@@ -87,8 +85,6 @@ def launch(
         checks: Let torch compare the ranks' calls, so that a wrong shape or a swapped collective
             is an immediate error that names the ranks. About 1.8 times slower per small call.
         threads: Intra-op threads of torch per rank.
-        share_gpu: Put all ranks on one GPU, with NCCL between them (`labkit.ranks.one_gpu`): order
-            and waiting are NCCL's, times are no links' times. Choose a short timeout.
         **kwargs: More arguments of the program, by name.
 
     Returns:
@@ -116,8 +112,6 @@ def launch(
     _check_numbers(4 if world_size is None else world_size, timeout, threads)
     if torchrun.is_here():
         _check_backend(backend)
-        if share_gpu:
-            raise ValueError("share_gpu=True needs ranks of its own; torchrun's have theirs.")
         options = {"timeout": timeout, "checks": checks, "threads": threads, "init": init}
         placed = {"world_size": world_size, "backend": backend, "fabric": fabric}
         return torchrun.run(partial(program, *args, **kwargs), **placed, **options)
@@ -127,13 +121,12 @@ def launch(
             "Ranks cannot start ranks: call launch outside the program. In a script whose ranks "
             'start processes of their own by spawning, call it below `if __name__ == "__main__":`.'
         )
-    torchrun.note_leftovers()
     world_size = 4 if world_size is None else world_size
     parcel = pack(program, args, kwargs)
     main = sys.modules["__main__"]
     job = Job(
         world_size=world_size,
-        backend=_choose_backend(backend, world_size, fabric, share_gpu=share_gpu),
+        backend=_choose_backend(backend, world_size, fabric),
         init=init,
         checks=checks,
         threads=threads,
@@ -141,7 +134,7 @@ def launch(
             fabric.placement(rank, world_size) if fabric else Placement()
             for rank in range(world_size)
         ),
-        environment=dict(os.environ) | (one_gpu.variables() if share_gpu else {}),
+        environment=dict(os.environ),
         path=tuple(sys.path),
         cwd=str(Path.cwd()),
         main=(
@@ -172,7 +165,6 @@ class Launcher:
     init: bool = True
     checks: bool = False
     threads: int = 1
-    share_gpu: bool = False
 
     def __call__(self, program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[Any]:
         """Run ``program(*args, **kwargs)`` as `launch` does."""
@@ -303,17 +295,12 @@ class _Supervisor:
             RankDied: If a rank's process ended.
             LaunchTimeout: If ranks had not finished after ``timeout`` seconds.
         """
-        start = time.monotonic()
-        deadline, patience = start + timeout, start + _PATIENCE
+        deadline = time.monotonic() + timeout
         self._note_exits()  # while others were being started
         while self._running() and not self._failed():
-            now = time.monotonic()
-            if now >= deadline:
+            if (left := deadline - time.monotonic()) <= 0:
                 raise LaunchTimeout(timeout, self._case_file())
-            if now >= patience:
-                self._warn_if_crowded()
-                patience = deadline
-            self._step(min(deadline, patience) - now)
+            self._step(left)
         if self._failed():
             self._step_until(time.monotonic() + _GRACE, lambda: not self._running())
             self._raise()
@@ -330,16 +317,6 @@ class _Supervisor:
             rank.control.close()
         self.port.close()
         self.selector.close()
-
-    def _warn_if_crowded(self) -> None:
-        ours = [os.getpid(), *(rank.pid for rank in self.ranks)]
-        cpus, others = machine.usable_cpus(), machine.runnable() - machine.runnable(ours)
-        if others > cpus:
-            print(
-                f"labkit: {self.world_size} ranks have run for {_PATIENCE:g} s now. They share "
-                f"{cpus} CPUs with about {others} threads of other programs, which takes longer.",
-                file=sys.stderr,
-            )
 
     def _running(self) -> bool:
         return any(rank.state == "running" for rank in self.ranks)
@@ -501,16 +478,8 @@ def _check_backend(backend: str | None) -> None:
         raise ValueError(f'backend must be "gloo" or "nccl", got {backend!r}.')
 
 
-def _choose_backend(
-    backend: str | None, world_size: int, fabric: object, *, share_gpu: bool = False
-) -> str:
+def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str:
     _check_backend(backend)
-    if share_gpu:
-        if fabric is not None or backend == "gloo":
-            raise ValueError('share_gpu=True is for NCCL: not for backend="gloo", nor a fabric.')
-        if reason := one_gpu.why_not():
-            raise ValueError(f"share_gpu=True: {reason}")
-        return "cpu:gloo,cuda:nccl"
     if fabric is not None and backend is None:
         return "gloo"
     if backend == "gloo":
@@ -518,7 +487,8 @@ def _choose_backend(
     gpus = machine.gpu_count()
     if backend is None:
         return "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
-    if gpus < world_size:
+    may_share = gpus and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"  # NCCL 2.30; not run
+    if gpus < world_size and not may_share:
         remedy = f"world_size={gpus}" if gpus else "a machine with GPUs"
         raise ValueError(
             f'world_size={world_size} with backend="{backend}" needs {world_size} GPUs; '

@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -72,21 +71,18 @@ def usable_cpus() -> int:
 
 
 def cpu_quota(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+    root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")
 ) -> float | None:
     """Return the control groups' limit in CPUs; None where there is none.
 
-    Each group around this process limits it, so the lowest ``cpu.max`` (cgroup v2) or
-    ``cpu.cfs_quota_us`` (v1) counts. The files are below ``root``; ``own`` names the groups.
+    Each group around this process limits it, so the lowest ``cpu.max`` (cgroup v2) counts. The
+    files are below ``root``; the file ``groups`` names the group.
     """
-    bases = {"": root, "cpu": root / "cpu"}  # v2 has one tree for all controllers
-    folders = list(bases.values())  # in a container often the only ones to be seen
+    folders = [root]  # in a container often the only one to be seen
     with contextlib.suppress(OSError):
-        for line in own.read_text().splitlines():
-            _, controllers, group = line.split(":", 2)
-            for controller in bases.keys() & set(controllers.split(",")):
-                inside = bases[controller] / group.strip("/")
-                folders += [inside, *inside.parents]
+        for line in groups.read_text().splitlines():
+            inside = root / line.rpartition(":")[2].strip("/")
+            folders += [inside, *inside.parents]
     return min(filter(None, map(_limit, folders)), default=None)
 
 
@@ -94,31 +90,7 @@ def _limit(folder: Path) -> float | None:
     with contextlib.suppress(OSError, ValueError):
         quota, period = (folder / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
-    with contextlib.suppress(OSError, ValueError):
-        quota = int((folder / "cpu.cfs_quota_us").read_text())
-        period = int((folder / "cpu.cfs_period_us").read_text())
-        return quota / period if quota > 0 else None
     return None
-
-
-def runnable(pids: Iterable[int] | None = None) -> int:
-    """Return how many threads run or wait for a CPU now: the machine's, or those of processes.
-
-    0 where the system does not tell.
-    """
-    if pids is not None:
-        threads = (stat for pid in pids for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
-        return sum(map(_wants_a_cpu, threads))
-    with contextlib.suppress(OSError, ValueError):
-        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
-    return 0
-
-
-def _wants_a_cpu(stat: Path) -> bool:
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] == "R"
-    except OSError:  # it has just ended
-        return False
 
 
 def gpu_count() -> int:

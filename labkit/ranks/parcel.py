@@ -213,20 +213,10 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, str, object]]:
 
 
 def _described(value: object) -> str:
-    """Return its type, and the way to what cannot be pickled inside of it: ``(a Case: .out)``."""
-    way, inner = "", value
-    for _ in range(8):
-        if isinstance(inner, dict):
-            parts = {f"[{key!r}]": part for key, part in inner.items()}
-        elif isinstance(inner, list | tuple):
-            parts = {f"[{number}]": part for number, part in enumerate(inner)}
-        else:
-            parts = {f".{key}": part for key, part in getattr(inner, "__dict__", {}).items()}
-        stuck = next(((name, part) for name, part in parts.items() if _is_stuck(part)), None)
-        if stuck is None:
-            break
-        way, inner = way + stuck[0], stuck[1]
-    inside = f", because of its {way} (a {kind_of(inner)})" if way else ""
+    """Return its type, and its attribute that cannot be pickled, if it has one."""
+    parts = getattr(value, "__dict__", {})
+    stuck = next((name for name, part in parts.items() if _is_stuck(part)), None)
+    inside = f", because of its .{stuck} (a {kind_of(parts[stuck])})" if stuck else ""
     return f"(a {kind_of(value)}){inside}"
 
 

@@ -37,18 +37,15 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 
 from labkit.ranks.errors import Failure, Line, Raised
 from labkit.ranks.parcel import Parcel, adopt, kind_of
-
-if TYPE_CHECKING:
-    from torch.distributed import Store
 
 JOINED, GO, FINISHED, RAISED, ENDED, DUMP, DUMPED = b"J", b"G", b"F", b"R", b"E", b"D", b"K"
 END = 5.0
@@ -121,12 +118,13 @@ def main(directory: str, rank: int, control: int) -> None:
         torch.set_num_threads(job.threads)
         _seed_anew()
         if "nccl" in job.backend:
-            torch.cuda.set_device(rank % torch.cuda.device_count())  # one for all: `one_gpu`
+            torch.cuda.set_device(rank % torch.cuda.device_count())
         compare_calls(job.checks)
         if job.init:
             # A FileStore: TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
             store = dist.FileStore(str(folder / "store"), job.world_size)
-            join(job.backend, store, rank, job.world_size)
+            world = {"rank": rank, "world_size": job.world_size}
+            dist.init_process_group(job.backend, store=store, **world)
             launcher.sendall(JOINED)
             go.wait()  # until all are connected: a program may destroy the group at once
         program, args, kwargs = Parcel.read(folder / "program", mapped=True).load()
@@ -229,29 +227,6 @@ def compare_calls(checks: bool) -> None:
         # the wrapper to the gloo backend to note its number of threads, and dies of SIGSEGV
         # (torch/csrc/distributed/c10d/logger.cpp; 2.8 to 2.15). Nothing but those notes is lost.
         dist.Logger.set_construction_data_and_log = lambda *_: None
-
-
-def join(backend: str, store: Store, rank: int, world_size: int) -> None:
-    """Make the default group."""
-    import torch
-    import torch.distributed as dist
-
-    with _gloo_unheard() if torch.__version__ < "2.13" else contextlib.nullcontext():
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
-
-
-@contextlib.contextmanager
-def _gloo_unheard() -> Iterator[None]:
-    """Drop what gloo says on standard output about its connections."""
-    sys.stdout.flush()
-    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)
 
 
 def _listen(rank: int, directory: Path, launcher: socket.socket, go: threading.Event) -> None:

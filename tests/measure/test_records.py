@@ -10,7 +10,7 @@ import pytest
 from pytest import approx, fixture, mark
 
 from labkit.measure import records
-from labkit.measure.records import Provenance, Record, Tier, bus_factor, load, save, suspicious
+from labkit.measure.records import Provenance, Record, Tier, bus_factor, load, save
 
 
 @fixture(scope="module")
@@ -66,17 +66,6 @@ def test_bus_factors_are_those_of_nccl_tests(collective, factor):
 def test_an_unknown_collective_has_no_bus_factor():
     with pytest.raises(ValueError, match="no bus factor for 'allreduce'; there is one for all_re"):
         bus_factor("allreduce", 4)
-
-
-def test_a_bandwidth_above_a_ceiling_is_doubted(record):
-    busbw = record.busbw
-    assert suspicious(record, {"loopback": busbw * 1.01}) == []
-    [doubt] = suspicious(record, {"loopback": busbw * 0.99, "memory": busbw * 9})
-    assert "above the loopback ceiling" in doubt
-    assert "clock stopped before" in doubt
-    for honest in ("a switch that adds", "a tree between two hosts", "several cards per host"):
-        assert honest in doubt
-    assert suspicious(dataclasses.replace(record, nbytes=None), {"loopback": 1e-9}) == []
 
 
 def test_a_file_keeps_everything(record, tmp_path):

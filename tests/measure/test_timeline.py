@@ -5,7 +5,7 @@ import pytest
 from labkit.measure.timeline import Timeline, save_chrome
 from labkit.measure.trace import NETWORK, Clock, Kind, RankTrace, Span
 
-CLOCK = Clock(0.0, 1e-9, "made up")
+CLOCK = Clock(0.0, 1e-9)
 
 
 def traces(*spans):

@@ -56,15 +56,14 @@ def test_wait_plus_move_is_what_the_timer_shows():
 
 
 @pytest.mark.timed
-def test_ranks_under_one_kernel_share_its_clock_and_round_trips_agree_with_it():
+def test_ranks_under_one_kernel_share_its_clock_and_barriers_agree_with_it():
     def program():
         kernel = trace._agree()
         trace._kernel_identity = lambda: None  # as where the clock cannot be named
         return kernel, trace._agree()
 
     for kernel, estimated in launch(program, world_size=3):
-        assert (kernel.offset, kernel.source) == (0.0, "one kernel")
-        assert estimated.source == "round trips"
+        assert kernel.offset == 0.0 < kernel.error < 1e-6
         # The true offset is 0 here, so the stated error must cover the estimate.
         assert abs(estimated.offset) <= estimated.error + 1e-6
 

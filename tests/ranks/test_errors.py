@@ -1,9 +1,6 @@
 """Case files: read from what ranks write, and told to a person."""
 
-import faulthandler
 import json
-import tempfile
-import threading
 from pathlib import Path
 
 from pytest import fixture
@@ -49,27 +46,6 @@ def test_the_main_threads_stack_is_read_innermost_first():
     lines = stack_of(STACK)
     assert [line.name for line in lines] == ["recv", "program", "main"]
     assert lines[1] == Line("/home/me/lesson.py", 12, "program")
-
-
-def test_what_faulthandler_writes_is_understood():
-    stop, up = threading.Event(), threading.Event()
-
-    def beside():
-        up.set()
-        stop.wait()
-
-    worker = threading.Thread(target=beside)
-    worker.start()
-    up.wait()
-    with tempfile.TemporaryFile("w+") as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        lines = stack_of(file.read())
-    stop.set()
-    worker.join()
-    assert lines[0].name == "test_what_faulthandler_writes_is_understood"
-    assert "faulthandler.dump_traceback(file" in lines[0].source
-    assert lines[0].own, "a test file is a learner's code"
 
 
 def test_an_empty_stack_is_no_stack():

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
-from labkit.ranks import launcher, machine
 
 REPOSITORY = Path(__file__).parents[2]
 LOCK = threading.Lock()
@@ -120,18 +118,6 @@ def test_gloo_is_not_heard(capfd):
     """Before torch 2.13 it says of every group, on standard output, whom it is connected to."""
     launch(lambda: dist.new_group([0, 1]) and None, world_size=2)
     assert capfd.readouterr().out == ""
-
-
-@pytest.mark.parametrize(("everybody", "said"), [(100, True), (42, False)])
-def test_a_launch_on_a_crowded_machine_says_why_it_takes_long(everybody, said, monkeypatch, capsys):
-    """40 threads are the ranks' own: only those of others are counted."""
-    monkeypatch.setattr(launcher, "_PATIENCE", 0.1)
-    monkeypatch.setattr(machine, "usable_cpus", lambda: 2)
-    monkeypatch.setattr(machine, "runnable", lambda pids=None: 40 if pids else everybody)
-    launch(time.sleep, 0.3, world_size=2)
-    err = capsys.readouterr().err
-    assert ("about 60 threads of other programs" in err) == said
-    assert err.count("\n") == said, "said once"
 
 
 def test_much_output_does_not_block(capsys):

@@ -14,24 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from pytest import fixture
 
-from labkit import LaunchError, LaunchTimeout, RankDied, launch
+from labkit import LaunchError, RankDied, launch
 from labkit.ranks import server
 from tests.ranks import leftovers
 
 REPOSITORY = Path(__file__).parents[2]
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-
-
-@fixture
-def spawn(monkeypatch):
-    """Start ranks as fresh interpreters, and leave nothing."""
-    monkeypatch.setenv("LABKIT_START", "spawn")
-    launch(int, world_size=1)  # the server is up: it is meant to stay
-    before = leftovers.of(os.getpid())
-    yield
-    assert leftovers.of(os.getpid()) == before
 
 
 def sleep():
@@ -152,43 +141,6 @@ def test_a_closure_runs_on_fresh_interpreters_and_the_cost_is_told_once(capsys, 
     assert "labkit: each rank starts as a fresh interpreter here" in err
     launch(int, world_size=1)
     assert capsys.readouterr().err == ""
-
-
-def test_a_fresh_ranks_exception_and_its_own_children(spawn):
-    def program():
-        child = subprocess.Popen(["sleep", "60"])
-        if dist.get_rank() == 1:
-            raise LookupError(child.pid)
-        dist.barrier()
-
-    with pytest.raises(LookupError) as caught:
-        launch(program, world_size=2)
-    assert caught.value.__notes__ == ["[labkit] raised on rank 1 of 2"]
-    assert not leftovers.alive(caught.value.args[0])
-
-
-def test_a_killed_fresh_rank_is_named_with_its_signal(spawn):
-    def program():
-        print(subprocess.Popen(["sleep", "60"], start_new_session=True).pid, file=sys.stderr)
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-    with pytest.raises(RankDied, match="rank 0 of 1 was killed by SIGSEGV") as caught:
-        launch(program, world_size=1)
-    assert not leftovers.alive(caught.value.stderr[0]), "it left a child, which ended too"
-
-
-def test_a_hang_of_fresh_ranks_has_a_case_file(spawn):
-    def program():
-        if dist.get_rank() == 0:
-            dist.barrier()
-
-    for timeout in (6, 30):  # on a loaded machine they may still be importing torch
-        with pytest.raises(LaunchTimeout) as caught:
-            launch(program, world_size=2, timeout=timeout)
-        if caught.value.case.running == [0]:
-            break
-    assert "not there yet: rank 1" in str(caught.value)
-    assert caught.value.case.running == [0]
 
 
 @pytest.mark.parametrize("moment", ["running", "importing"])

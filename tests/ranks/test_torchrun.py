@@ -5,18 +5,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import nbclient
 import nbformat
-import torch.distributed as dist
 from pytest import approx, mark, raises
 
 from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.fabric.plan import address
 from labkit.measure import records
-from labkit.ranks import torchrun
-from labkit.ranks.errors import LaunchError
 from tests.fabric.test_fabric import needs_hosts
 from tests.ranks.nodes import ROOT, environment, free_port
 
@@ -34,31 +30,20 @@ def run_ranks(folder, text, world_size):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_missing_ranks_are_named():
-    with raises(LaunchError, match=r"ranks \[1\] are missing in time"):
-        torchrun._roll_call(dist.HashStore(), 0, 2, time.monotonic())
-
-
-@mark.parametrize(
-    ("rank", "found"), [("0", "ranks [1] are missing"), ("1", "nobody answers at ('127.0.0.1', ")]
-)
-def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words(rank, found):
-    program = "import time, torch, labkit\nt = time.monotonic()\n" + textwrap.dedent("""
-        try:
-            labkit.launch(print)
-        except labkit.LaunchError:
-            print(time.monotonic() - t)
-            raise
-    """)
+@mark.parametrize("rank", ["0", "1"])
+def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words(rank):
     marks = MARKS | {"RANK": rank, "MASTER_PORT": str(free_port())}
     lonely = environment(**marks, LABKIT_JOIN_TIMEOUT="3")
+    program = "import labkit; from labkit.ranks import torchrun; torchrun._PATIENCE = 0.1; "
     done = subprocess.run(
-        [sys.executable, "-c", program], env=lonely, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 1 and 3 < float(done.stdout) < 6
-    assert f"2 ranks were announced, but {found}" in done.stderr
-    assert "unset RANK, WORLD_SIZE" in done.stderr
-    assert "frame #" not in done.stderr and "[c10d]" not in done.stderr
+        [sys.executable, "-c", program + "labkit.launch(print)"],
+        env=lonely, capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "labkit: launch waits 3 s for the 2 ranks of a job." in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert "LaunchError: 2 ranks were announced, but not all came in 3 s (" in last
+    assert "Unset RANK, WORLD_SIZE" in last
 
 
 def test_leftovers_of_torchrun_do_not_keep_a_notebook_from_launching(monkeypatch):
@@ -67,12 +52,8 @@ def test_leftovers_of_torchrun_do_not_keep_a_notebook_from_launching(monkeypatch
     cell = "from labkit import launch\nfor _ in range(2):\n    print(launch(int))"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     nbclient.NotebookClient(notebook, timeout=60).execute()
-    told = {"stdout": "", "stderr": ""}
-    for output in notebook.cells[0].outputs:
-        told[output.name] += output.text
-    assert told["stdout"] == "[0, 0, 0, 0]\n" * 2
-    assert told["stderr"].count("a notebook is no rank of torchrun") == 1
-    assert told["stderr"].count("\n") == 1
+    printed = "".join(output.text for output in notebook.cells[0].outputs)
+    assert printed == "[0, 0, 0, 0]\n" * 2
 
 
 def test_the_ranks_that_are_there_are_used(tmp_path):
@@ -95,16 +76,10 @@ def test_checks_and_threads_are_as_asked(tmp_path):
     assert out.splitlines() == ["[2, 2]", "[1, 1]", "restored 1 OFF", "Detected mismatch"]
 
 
-def test_a_hang_ends_in_time_and_every_rank_is_in_the_case_file(tmp_path):
-    status, out, err = run_ranks(tmp_path, HANGS, 3)
+def test_a_hang_ends_in_time_with_the_stack_of_a_rank_that_is_late(tmp_path):
+    status, _, err = run_ranks(tmp_path, HANGS, 2)
     assert status == 1
-    assert "LaunchTimeout: 2 of 3 ranks had not finished after 2 s." in err
-    assert (
-        "rank 0: running, waiting in barrier #1 of group default; not there yet: rank 1, 2" in err
-    )
-    assert "    dist.barrier()" in err
-    assert "rank 1: finished" in err and "while True: pass" in err
-    assert out == "LaunchTimeout [0, 2]\n", "the rank that had finished catches it"
+    assert "Timeout (0:00:02)!" in err and "in program" in err
 
 
 USED = """
@@ -157,20 +132,12 @@ if os.environ["RANK"] == "0":
 """
 HANGS = """
 import torch.distributed as dist
-from labkit import launch, LaunchTimeout
+from labkit import launch
 def program():
     if dist.get_rank() == 0:
         dist.barrier()
-    if dist.get_rank() == 2:
-        while True: pass
-try:
-    launch(program, timeout=2)
-except LaunchTimeout as error:
-    print("LaunchTimeout", error.case.running, flush=True)
-    raise
+launch(program, timeout=2)
 """
-
-
 OWN_GROUP = """
 import os, torch, torch.distributed as dist
 from labkit import launch, time_calls

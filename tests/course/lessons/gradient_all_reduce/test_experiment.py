@@ -134,7 +134,7 @@ def test_the_recording_has_every_case_and_its_pictures_have_words():
 
 
 def test_the_picture_says_in_words_who_waits_for_whom():
-    clock = Clock(0.0, 1e-9, "made up")
+    clock = Clock(0.0, 1e-9)
 
     def collective(rank, begin, end, **more):
         return Span(rank, "sum", Kind.COLLECTIVE, begin, end, call=0, **more)

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 import nbformat
 from nbformat import NotebookNode
 
-from course import catalogue, exercises, hosted, notebooks
+from course import catalogue, hosted, notebooks
 from course.catalogue import ROOT
 
 SOURCE = "edition"
@@ -184,30 +184,18 @@ def _page_of(file: str) -> str:
 
 
 def _exercise_pages() -> dict[str, str]:
-    """Return the pages of the exercises: one per set, one per exercise."""
+    """Return the pages of the exercises, one per set."""
     pages = {}
     for path in sorted((ROOT / "exercises").glob("*.ipynb")):
-        notebook, names = notebooks.read(path), []
-        title, texts, number = f"# {path.stem}", {}, ""
+        parts = [
+            f"```python\n{cell.source}\n```"
+            if cell.cell_type == "code"
+            else _relinked(cell.source, "exercises", "exercises")
+            for cell in notebooks.read(path).cells
+            if cell.id not in (hosted.CELL, hosted.BADGES)
+        ]
         where = f"*To run it: `python -m course start`, then `work/exercises/{path.name}`.*"
-        for cell in notebook.cells:
-            part = exercises.part_of(cell)
-            if part is not None and part.number != number:
-                number = part.number
-                texts[number] = []
-            if not number:
-                if cell.cell_type == "markdown" and cell.source.startswith("# "):
-                    title = cell.source
-            elif cell.cell_type == "markdown":  # what stands between its cells belongs to it
-                text = _relinked(cell.source, "exercises", "exercises")
-                texts[number].append(re.sub(r"^## ", "# ", text))
-            else:
-                texts[number].append(f"```python\n{cell.source}\n```")
-        for number, parts in texts.items():
-            name = f"{path.stem}-{number.replace('.', '-')}"
-            names.append(name)
-            pages[f"exercises/{name}.md"] = "\n\n".join([parts[0], where, *parts[1:]]) + "\n"
-        pages[f"exercises/{path.stem}.md"] = f"{title}\n\n{_toctree(names)}"
+        pages[f"exercises/{path.stem}.md"] = "\n\n".join([parts[0], where, *parts[1:]]) + "\n"
     return pages
 
 

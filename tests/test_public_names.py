@@ -15,7 +15,6 @@ from tests.test_layers import MODULES
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "labkit.md").read_text()
 INSTRUMENTS = {
-    "course.comm.algorithms.pipelined_broadcast",  # a text that learners read
     "course.lessons.casebook.final.late_rank",  # typed by the learner
     "labkit.ranks.errors.RankTraceback",  # at the end of an exception's chain
     *(f"course.ledger.{name}" for name in ("choose", "gate", "mark", "warmup")),

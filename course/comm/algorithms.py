@@ -1,15 +1,11 @@
 """Collectives written by hand from send and receive, to be read.
 
 Each sums or copies a contiguous one-dimensional tensor of the same length on every rank, in place
-where it can, and moves exactly the bytes that the function of the same name in `course.comm.costs`
-says.
+where it can.
 
-Sources, by their short names: [PY] P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms
-for clusters of workstations", JPDC 69 (2009); [TRG] R. Thakur, R. Rabenseifner, W. Gropp,
-"Optimization of collective communication operations in MPICH", IJHPCA 19 (2005); [Chan] E. Chan,
-M. Heimlich, A. Purkayastha, R. van de Geijn, "Collective communication: theory, practice, and
-experience", Concurrency and Computation 19 (2007); [Jia] X. Jia et al., "Highly scalable deep
-learning training system with mixed-precision: training ImageNet in four minutes" (2018).
+Sources: [PY] P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+workstations", JPDC 69 (2009); [Jia] X. Jia et al., "Highly scalable deep learning training system
+with mixed-precision: training ImageNet in four minutes" (2018).
 """
 
 import torch
@@ -18,7 +14,6 @@ import torch.distributed as dist
 __all__ = [
     "exchange",
     "hierarchical_all_reduce",
-    "pipelined_broadcast",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_reduce_scatter",
@@ -112,30 +107,6 @@ def _demand_multiple(whole: torch.Tensor, part: torch.Tensor, n: int) -> None:
             f"world_size {n} * {part.numel()} elements in the part != {whole.numel()} in the "
             f"whole; pad the whole to a multiple of {n}"
         )
-
-
-def pipelined_broadcast(
-    tensor: torch.Tensor, *, chunks: int, src: int = 0, group: Group = None
-) -> None:
-    """Copy rank `src`'s tensor along the chain src, src+1, ..., in `chunks` pieces [TRG, Chan].
-
-    Each rank passes a piece on while the next one arrives. Once the chain is full, all links work
-    at once, and the time comes near S beta, whatever the number of ranks: the tree needs log2(n)
-    times as long. The price is rounds: chunks + n - 2. More pieces fill the chain sooner, but each
-    pays alpha once more: the time is least near sqrt((n - 2) S beta / alpha) pieces.
-    """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
-    place = (rank - src) % n
-    passed_on = []
-    for piece in tensor.tensor_split(chunks):
-        if piece.numel() == 0:
-            continue  # more chunks than elements
-        if place > 0:
-            dist.recv(piece, group_src=(rank - 1) % n, group=group)
-        if place < n - 1:
-            passed_on.append(dist.isend(piece, group_dst=(rank + 1) % n, group=group))
-    for sending in passed_on:
-        sending.wait()
 
 
 # Two levels [Jia, section 4.2, scattering inside the host]: inside a host links are fast and rounds

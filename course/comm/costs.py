@@ -1,23 +1,7 @@
-"""What communication should cost: a message, and each algorithm made of messages.
-
-A message of S bytes takes ``alpha + beta S`` seconds. An algorithm is rounds, bytes on the busiest
-link and bytes to add up; on n ranks, each with one link that carries beta seconds per byte each way
-at once:
-
-    T = rounds * alpha  +  wire * S * beta  +  reduced * S * gamma
-
-alpha is the time of a message without content, gamma the time to add one byte to another. The
-functions are named like the algorithms in `course.comm.algorithms` that they describe.
-
-Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations
-in MPICH", IJHPCA 19 (2005) [TRG]; E. Chan et al., "Collective communication: theory, practice, and
-experience", Concurrency and Computation 19 (2007) [Chan]; P. Patarasuk, X. Yuan, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations", JPDC 69 (2009) [PY].
-"""
+"""What a message should cost: S bytes take ``alpha + beta S`` seconds."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,38 +73,3 @@ class AlphaBeta:
                 np.median((times - alpha)[sizes > sizes.min()] / sizes[sizes > sizes.min()])
             )
         return cls(float(alpha), float(max(beta, 1e-15)))
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The price of one call, for a given number of ranks.
-
-    Costs of steps that follow each other add up: `reduce + broadcast`.
-    """
-
-    rounds: float
-    """Messages that must follow each other: how often alpha is paid."""
-    wire: float
-    """Bytes that pass the busiest link one after another, in units of S."""
-    reduced: float = 0.0
-    """Bytes that the busiest rank adds up one after another, in units of S."""
-
-    def seconds(self, nbytes: float, *, alpha: float, beta: float, gamma: float = 0.0) -> float:
-        """Return the time for S = `nbytes`; alpha, beta and gamma as at the top of this module."""
-        return self.rounds * alpha + nbytes * (self.wire * beta + self.reduced * gamma)
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.rounds + other.rounds, self.wire + other.wire, self.reduced + other.reduced
-        )
-
-
-def recursive_doubling_all_reduce(n: int) -> Cost:
-    """Whole tensors, exchanged pairwise in log2(n) rounds [TRG, section 4.5]."""
-    depth = math.floor(math.log2(n))
-    return Cost(rounds=depth, wire=depth, reduced=depth) + _fold(n)
-
-
-def _fold(n: int) -> Cost:
-    """What a world size that is no power of two costs more: S to a partner, and S back."""
-    return Cost(rounds=2, wire=2, reduced=1) if n & (n - 1) else Cost(rounds=0, wire=0)

@@ -27,14 +27,6 @@ def ring_all_reduce(n: int, numel: int) -> np.ndarray:
     return ring_reduce_scatter(n, numel) + ring_all_gather(n, numel)
 
 
-def pipelined_broadcast(n: int, numel: int, *, src: int = 0) -> np.ndarray:
-    """S along each link of the chain, however it is cut."""
-    sent = np.zeros((n, n), dtype=np.int64)
-    for place in range(n - 1):
-        sent[(place + src) % n, (place + 1 + src) % n] = numel
-    return sent
-
-
 def hierarchical_all_reduce(hosts: int, ranks_per_host: int, numel: int) -> np.ndarray:
     """Rings within hosts over S, rings across hosts over each rank's part."""
     m = ranks_per_host

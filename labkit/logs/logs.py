@@ -49,7 +49,7 @@ def read(paths: Iterable[Path | str]) -> list[Log]:
 
 
 def _read(path: Path) -> Log:
-    tool, debug = recognize(path), DebugLines(path.name)
+    tool, debug = _recognize(path), DebugLines(path.name)
     log = Log(tool, [path])
 
     def problem(line: int | None, text: str) -> None:
@@ -74,7 +74,7 @@ def _lines_of(path: Path, debug: DebugLines) -> Iterator[str]:
             yield line
 
 
-def recognize(path: Path) -> str:
+def _recognize(path: Path) -> str:
     """Return the tool that wrote a file; nccl-tests' lines may come after much else.
 
     Raises:

@@ -139,8 +139,6 @@ _FACTORS: dict[str, Callable[[int], float]] = {
     "send": lambda n: 1.0,
 }
 """busbw / algbw for n ranks. Source: nccl-tests, doc/PERFORMANCE.md."""
-COLLECTIVES = tuple(_FACTORS)
-"""What a record's `collective` may be."""
 
 
 def _command() -> str:
@@ -203,10 +201,10 @@ def load(
     except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(one_line(f"{path} is no file of labkit records: {error}")) from None
     found = [record for record in found if experiment in {None, record.experiment}]
-    return [as_recorded(record) for record in found] if recorded else found
+    return [_as_recorded(record) for record in found] if recorded else found
 
 
-def as_recorded(record: Record) -> Record:
+def _as_recorded(record: Record) -> Record:
     """Return a record of another machine or time as what it is here: RECORDED."""
     if record.tier in {Tier.MEASURED, Tier.EMULATED}:
         return dataclasses.replace(record, tier=Tier.RECORDED)

@@ -257,7 +257,7 @@ class RankCase:
 
     @classmethod
     def read(cls, rank: int, state: str, stack: str = "", calls: str = "") -> RankCase:
-        """Read what the rank wrote: `faulthandler`'s stacks, and the JSON of `rank.calls`.
+        """Read what the rank wrote: `faulthandler`'s stacks, and its calls as JSON.
 
         With ``all_threads=True`` faulthandler lists the oldest thread, the main one, last.
         """

@@ -238,13 +238,13 @@ def _listen(rank: int, directory: Path, launcher: socket.socket, go: threading.E
         with (directory / f"stack-{rank}").open("w") as file:
             faulthandler.dump_traceback(file, all_threads=True)
         unfinished = directory / f"calls-{rank}.part"
-        unfinished.write_text(calls())
+        unfinished.write_text(_calls())
         unfinished.rename(directory / f"calls-{rank}")  # whole or not at all
         launcher.sendall(DUMPED)
     os.killpg(os.getpid(), signal.SIGKILL)  # this process, and those that it started
 
 
-def calls() -> str:
+def _calls() -> str:
     """Return what torch's flight recorder holds, and who is in which group, as JSON."""
     import torch
     import torch.distributed as dist

@@ -3,7 +3,6 @@
 import argparse
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -22,10 +21,6 @@ CALM = 0.1
 
 _NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
 _PART = r"(?<=<!-- {0} -->\n).*?(?=<!-- end of {0} -->)"
-_VERSION = {
-    "CITATION.cff": re.compile(r"(?<=^version: ).*$", re.MULTILINE),
-    ".zenodo.json": re.compile(r'(?<="version": ")[^"]*'),
-}
 
 
 def kept(root: Path = ROOT) -> list[Path]:
@@ -45,8 +40,7 @@ def formatted(path: Path) -> str:
 def derived(root: Path = ROOT) -> dict[Path, str]:
     """Return what every derived file should contain.
 
-    These are exercises and lessons, with badges and first cell, the README, and the files that
-    name the version.
+    These are exercises and lessons, with badges and first cell, and the README.
 
     Raises:
         ValueError: A solution region is nested or unclosed, the README lacks the marks of its
@@ -77,11 +71,6 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
             if not found:
                 raise ValueError(f"README.md lacks <!-- {name} --> and <!-- end of {name} -->")
         wanted[readme] = text
-    for name, pattern in _VERSION.items():
-        if (root / name).exists():
-            project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-            version = project["project"]["version"]
-            wanted[root / name] = pattern.sub(version, (root / name).read_text(encoding="utf-8"))
     return wanted
 
 

@@ -10,6 +10,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+from pytest import importorskip
+
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "browser"
 FLAGS = [
@@ -76,6 +78,21 @@ def server(folder):
         finally:
             process.terminate()
             process.wait(20)
+
+
+@contextmanager
+def opened(folder, *, height, picture):
+    """Open a browser beside JupyterLab; yields a page and the address, and keeps a screenshot."""
+    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as playwright, server(folder) as address:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1200, "height": height})
+        try:
+            yield page, address
+        finally:
+            PICTURES.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=PICTURES / picture)
+            browser.close()
 
 
 def _wait_for(port, process, log):

@@ -1,6 +1,6 @@
 """The course as a learner sees it in JupyterLab: real keys and clicks, a real kernel."""
 
-from pytest import importorskip, mark
+from pytest import mark
 
 from course import notebooks
 from tests.browser import lab
@@ -49,16 +49,8 @@ HINT = "<details><summary>Hint 1: a nudge</summary>\n\nLook *here*.\n\n</details
 
 
 def test_a_learner_votes_skips_predicts_and_meets_the_measurement(tmp_path):
-    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync.sync_playwright() as playwright, lab.server(tmp_path) as address:
-        browser = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.FLAGS)
-        page = browser.new_page(viewport={"width": 1200, "height": 2400})
-        try:
-            play(page, tmp_path / "course", address)
-        finally:
-            lab.PICTURES.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=lab.PICTURES / "votes.png")
-            browser.close()
+    with lab.opened(tmp_path, height=2400, picture="votes.png") as (page, address):
+        play(page, tmp_path / "course", address)
 
 
 def stopped(notebook):

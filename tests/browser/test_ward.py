@@ -1,6 +1,6 @@
 """A case of the ward as it is played in JupyterLab: ask, be refuted, diagnose, see the fault."""
 
-from pytest import importorskip, mark
+from pytest import mark
 
 from course import notebooks
 from course.lessons.casebook.cases import CASES
@@ -23,16 +23,8 @@ panel(ward)
 
 
 def test_a_case_is_played_with_buttons(tmp_path):
-    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync.sync_playwright() as playwright, lab.server(tmp_path) as address:
-        browser = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.FLAGS)
-        page = browser.new_page(viewport={"width": 1200, "height": 1800})
-        try:
-            play(page, tmp_path / "course", address)
-        finally:
-            lab.PICTURES.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=lab.PICTURES / "ward.png")
-            browser.close()
+    with lab.opened(tmp_path, height=1800, picture="ward.png") as (page, address):
+        play(page, tmp_path / "course", address)
 
 
 def play(page, folder, address):

@@ -19,7 +19,6 @@ def course(tmp_path):
     notebooks.write(solutions(), tmp_path / "solutions/01_sample.ipynb")
     marks = "".join(f"<!-- {n} -->\n<!-- end of {n} -->\n" for n in ("badges", "lessons"))
     (tmp_path / "README.md").write_text(f"# Course\n{marks}")
-    (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 0.0.1\n")
     publish(tmp_path, "")
     for path in author.kept(tmp_path):
         path.write_text(author.formatted(path))
@@ -64,13 +63,6 @@ def test_badges_come_and_go_with_the_address(course):
     publish(course, "")
     author.sync(course)
     assert texts(course) == before
-
-
-def test_the_version_is_written_from_pyproject(course):
-    author.sync(course)
-    assert (course / "CITATION.cff").read_text() == "cff-version: 1.2.0\nversion: 2.3.4\n"
-    (course / "CITATION.cff").write_text("version: 9\n")
-    assert "CITATION.cff: not up to date" in "".join(author.problems(course))
 
 
 def test_the_first_cell_is_folded_stands_before_all_code():

@@ -46,7 +46,7 @@ ROWS = {
             4,
             "too many calls",
             "count the calls of one step, and which code makes them",
-            ("start-up", "first-sum"),
+            ("first-sum",),
         ),
         Row(
             5,
@@ -58,7 +58,7 @@ ROWS = {
             6,
             "a link that is not what you think",
             "one large call of the same collective in nccl-tests, and NCCL_DEBUG=INFO of both runs",
-            ("slow-flows", "alltoall", "above-the-wire"),
+            ("alltoall", "above-the-wire"),
         ),
         Row(
             7,

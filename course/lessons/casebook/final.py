@@ -5,12 +5,11 @@ that are drawn as well.
 """
 
 import random
-from functools import partial
 
 from course import ledger
 from course.lessons.casebook import programs
-from course.lessons.casebook import readings as read
-from course.lessons.casebook.ward import Case, Suspect, Ward
+from course.lessons.casebook.cases import load, suspects
+from course.lessons.casebook.ward import Case, Ward
 
 RANKS = 3
 _HEALTHY = {"late": 0.0, "rank": 0, "length": 16_384, "calls": 1, "threads": 1}
@@ -29,44 +28,11 @@ def _faults(rng: random.Random) -> dict[str, dict]:
     }
 
 
-SUSPECTS = {
-    "late": Suspect(
-        "One rank comes late, from its input.",
-        "per-rank timers",
-        partial(read.uneven, phase="input"),
-        2.5,
-        "the slowest rank's input takes {} times as long as the fastest's",
-    ),
-    "calls": Suspect(
-        "The sum is cut into too many calls.",
-        "call counts",
-        partial(read.most_calls, kind="all_reduce"),
-        100,
-        "a rank makes {} calls of all_reduce in ten steps",
-    ),
-    "bytes": Suspect(
-        "More bytes move than before.",
-        "wire meter",
-        read.bytes_sent,
-        20e6,
-        "a rank sent {} bytes at most",
-    ),
-    "threads": Suspect(
-        "The ranks compute with more threads than there are CPUs.",
-        "environment",
-        read.threads_per_cpu,
-        2,
-        "there are {} computing threads for each CPU",
-    ),
-}
+SUSPECTS = suspects(load("final.json"))
 
 
 def draw(seed: int | None = None) -> list[Ward]:
-    """Draw three jobs with different faults; the same seed gives the same ones.
-
-    Each is a `Ward` whose suspects are the same four. A rank that is late is asked for as well:
-    `late_rank`.
-    """
+    """Draw three jobs with different faults and the same suspects; a seed gives the same ones."""
     rng = random.Random(seed)
     faults = _faults(rng)
     return [

@@ -5,13 +5,9 @@ program. The instruments are those of the earlier lessons.
 """
 
 import contextlib
-import fcntl
 import os
 import socket
-import struct
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from labkit.measure import calls, sched, wire
+from labkit.measure.trace import Clock, Kind, Span, Tracer
 
 INSTRUMENTS = (
-    "case file",
     "timeline",
     "wire meter",
     "scheduler",
@@ -29,53 +25,36 @@ INSTRUMENTS = (
     "per-rank timers",
     "environment",
 )
-_SIOCGIFADDR = 0x8915  # ioctl: the IPv4 address of an interface
 _PREFIXES = ("GLOO_", "TORCH_GLOO_", "NCCL_", "OMP_")
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """One stretch of a phase on a rank, on this machine's clock. Seconds."""
-
-    phase: str
-    begin: float
-    end: float
-    cpu: float
-    """What all threads of the rank computed meanwhile."""
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.end - self.begin
+_KINDS = {"input": Kind.INPUT} | dict.fromkeys(
+    ("compute", "forward", "backward", "step"), Kind.COMPUTE
+)
+"""Of the phases in which a rank is not in a collective only."""
 
 
-@dataclass(slots=True)
 class Watch:
     """One rank's stopwatch: which phase, from when to when."""
 
-    spans: list[Stretch] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._tracer = Tracer(Clock(0.0, 0.0, "one kernel"), dist.get_rank())
 
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> contextlib.AbstractContextManager:
         """Note how long the block takes."""
-        begin, used = time.perf_counter(), time.process_time()
-        try:
-            yield
-        finally:
-            end, cpu = time.perf_counter(), time.process_time() - used
-            self.spans.append(Stretch(name, begin, end, cpu))
+        return self._tracer.span(name, _KINDS.get(name, Kind.COLLECTIVE))
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """What was noted, in the order of its beginnings."""
+        return self._tracer.trace().spans
 
 
 def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any]:
-    """Run a case's program on this rank under one instrument; runs on every rank.
-
-    For the case file it runs the program again and again, until the launcher's time is up.
-    """
+    """Run a case's program on this rank under one instrument; runs on every rank."""
     watch = Watch()
     seen: dict[str, Any] = {"rank": dist.get_rank()}
     dist.barrier()
-    while instrument == "case file":
-        program(Watch(), fix)
     tools = {"wire meter": wire.meter, "scheduler": sched.watch, "call counts": calls.CallLog}
     before = _through()
     with tools.get(instrument, contextlib.nullcontext)() as tool:
@@ -90,7 +69,7 @@ def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any
     elif instrument == "call counts":
         seen["calls"] = [call.kind for call in tool.calls]
     elif instrument == "environment":
-        seen["interfaces"] = _interfaces()
+        seen["interfaces"] = [name for _, name in socket.if_nameindex()]
         seen["variables"] = {k: v for k, v in os.environ.items() if k.startswith(_PREFIXES)}
     return seen
 
@@ -101,14 +80,3 @@ def _through() -> dict[str, int]:
     lines = counters.read_text().splitlines()[2:] if counters.exists() else []
     counts = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
     return {name: int(count[8]) for name, count in counts.items() if name != "lo"}
-
-
-def _interfaces() -> dict[str, str]:
-    """Return the IPv4 address of every interface that has one."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                asked = struct.pack("256s", name.encode())
-                found[name] = socket.inet_ntoa(fcntl.ioctl(sock, _SIOCGIFADDR, asked)[20:24])
-    return found

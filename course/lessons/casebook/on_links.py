@@ -9,43 +9,7 @@ import torch
 import torch.distributed as dist
 
 from course.lessons.casebook.observe import Watch
-
-# --- shares on unequal paths
-
-
-def equal_shares(rates: list[float]) -> list[float]:
-    """Cut a message into equal shares, one for each path."""
-    return [1 / len(rates)] * len(rates)
-
-
-def shares_by_rate(rates: list[float]) -> list[float]:
-    """Cut it so that all paths finish at the same time."""
-    return [rate / sum(rates) for rate in rates]
-
-
-RATES = (10e6, 10e6, 40e6)
-"""Bits per second of the paths from rank 0 to ranks 1, 2 and 3."""
-
-
-def streams(watch: Watch, shares: Callable) -> float:
-    """Send 2 MB over three paths of different speed; done when the last share has arrived."""
-    rank, length = dist.get_rank(), 500_000
-    cuts = [round(share * length) for share in shares(list(RATES))]
-    cuts[-1] = length - sum(cuts[:-1])
-    tensor = torch.arange(length, dtype=torch.float32)
-    parts = tensor.split(cuts)
-    for _ in range(2):
-        with watch.phase("send"):
-            if rank == 0:
-                works = [dist.isend(part.contiguous(), i + 1) for i, part in enumerate(parts)]
-                for work in works:
-                    work.wait()
-            else:
-                with watch.phase("receive"):
-                    dist.recv(parts[rank - 1].clone(), 0)
-            dist.barrier()
-    return float(sum(cuts))
-
+from course.lessons.casebook.readings import total
 
 # --- gradients of every micro-batch
 
@@ -161,3 +125,12 @@ def pairs(watch: Watch, before_clock: Callable) -> float:
         move()
     dist.barrier()
     return tensor.mean().item()
+
+
+def aggregate(seen: list) -> float:
+    """Return the sum of what the pairs call their bandwidth, as a multiple of the wire's.
+
+    A pair's time is its receiver's: a sender is done when the socket's buffer has the bytes.
+    """
+    receivers = [one for one in seen if one["rank"] >= PAIRS]
+    return sum(8 * 4 * LENGTH / total(one, "timed") for one in receivers) / WIRE

@@ -35,13 +35,9 @@ def _page(case: Case) -> Iterator[str]:
     yield "## The end"
     end, cited = case.ending, [REPORTED[name].source for name in case.symptom]
     links = ", ".join(f"[{one.title}]({one.address}), {one.when}" for one in cited)
-    yield _folded(
-        "Only when you have a diagnosis of your own",
+    yield (
+        "<details><summary>Only when you have a diagnosis of your own</summary>\n\n"
         f"**{case.suspects[case.culprit].says}** {end.found}\n\nNot known, or inferred: "
         f"{end.inferred}\n\nIn production: {end.production}. It is not this when {end.not_when}."
-        f"\n\nSource: {links}",
+        f"\n\nSource: {links}\n\n</details>"
     )
-
-
-def _folded(summary: str, text: str) -> str:
-    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"

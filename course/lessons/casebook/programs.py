@@ -57,37 +57,6 @@ def connections(watch: Watch, order: Callable) -> float:
     return total.item()
 
 
-# --- making groups
-
-
-def one_by_one(members: list[list[int]]) -> list[Any]:
-    """Make all groups; `members` is the same on every rank. Return those of this rank, in order."""
-    groups = []
-    for ranks in members:
-        groups.append(dist.new_group(ranks))
-        dist.barrier()
-    return [g for g, ranks in zip(groups, members, strict=True) if dist.get_rank() in ranks]
-
-
-def local_groups(members: list[list[int]]) -> list[Any]:
-    """Make only the groups that this rank is in, and let only their members wait."""
-    mine = [ranks for ranks in members if dist.get_rank() in ranks]
-    return [dist.new_group(ranks, use_local_synchronization=True) for ranks in mine]
-
-
-def groups(watch: Watch, make: Callable) -> float:
-    """Make a group for every pair of neighbours, as tensor and pipeline parallelism do."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    pairs = [[i, i + 1] for i in range(0, n - 1, 2)] + [[i, i + 1] for i in range(1, n - 1, 2)]
-    with watch.phase("make groups"):
-        mine = make(pairs)
-    total = torch.tensor(float(rank))
-    with watch.phase("all_reduce"):
-        for group in mine:
-            dist.all_reduce(total, group=group)
-    return total.item()
-
-
 # --- averaging metrics
 
 

@@ -1,17 +1,14 @@
-"""What to take from an instrument to decide on a suspect: one number of what every rank saw.
-
-A case says with `functools.partial` of which phase.
-"""
+"""What to take from an instrument to decide on a suspect: one number of what every rank saw."""
 
 import statistics
 
-from course.lessons.casebook.observe import Stretch
 from labkit.measure import wire
+from labkit.measure.trace import Span
 
 
-def of(one: dict, phase: str) -> list[Stretch]:
+def of(one: dict, phase: str) -> list[Span]:
     """Return a rank's stretches of a phase."""
-    return [stretch for stretch in one["spans"] if stretch.phase == phase]
+    return [stretch for stretch in one["spans"] if stretch.name == phase]
 
 
 def total(one: dict, phase: str) -> float:
@@ -39,6 +36,11 @@ def rate(seen: list, phase: str, wire_rate: float) -> float:
     stretches = [stretch for one in seen for stretch in of(one, phase)]
     seconds = max(s.end for s in stretches) - min(s.begin for s in stretches)
     return float(100 * 8 * sent / seconds / wire_rate)
+
+
+def unused(seen: list, phase: str, wire_rate: float) -> float:
+    """Wire meter: the share of the wire that is free meanwhile, in percent."""
+    return 100 - rate(seen, phase, wire_rate)
 
 
 def busy(seen: list) -> float:

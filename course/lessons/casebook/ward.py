@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 from course import ledger
 from course.lessons.casebook import observe
 from course.lessons.casebook import readings as read
-from course.lessons.casebook.observe import INSTRUMENTS, Stretch
+from course.lessons.casebook.observe import INSTRUMENTS
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
 from labkit.measure.tables import Table
-from labkit.ranks.errors import CaseFile, LaunchTimeout
 from labkit.ranks.launcher import launch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SNAPSHOT = 1.5
-"""Seconds from the ranks' start until the case file is written."""
+_WIDTH = 96
+"""Characters of a timeline in text."""
 PAR = 3
 """Instruments that are enough for a diagnosis."""
 
@@ -88,7 +87,9 @@ class Case:
 
     def cost(self, seen: list) -> float:
         """Return what a fix must lower: by default the slow phase's milliseconds."""
-        return self.costs(seen) if self.costs else 1e3 * slowest(seen, self.phase)
+        if self.costs:
+            return self.costs(seen)
+        return 1e3 * max(read.total(one, self.phase) for one in seen)
 
     @property
     def cost_name(self) -> str:
@@ -96,29 +97,13 @@ class Case:
         return self.unit or f"{self.phase}, slowest rank (ms)"
 
 
-def slowest(seen: list, phase: str) -> float:
-    """Return the seconds of a phase: the slowest rank's, all its stretches together."""
-    return max(read.total(one, phase) for one in seen)
-
-
-def play(case: Case, fix: Callable | None = None, *, instrument: str = "", ranks: int = 0) -> Any:
-    """Run a case's program, with its fault or with a fix.
-
-    Returns:
-        What every rank saw; for the case file, the `CaseFile` of a run that was interrupted.
-    """
+def play(case: Case, fix: Callable | None = None, *, instrument: str = "") -> list:
+    """Run a case's program, with its fault or with a fix; return what every rank saw."""
     args = (observe.observed, case.program, case.fault if fix is None else fix, instrument)
-    options = {"world_size": ranks or case.world_size}
-    options["timeout"] = _SNAPSHOT if instrument == "case file" else 60
-    try:
-        if case.fabric is None:
-            return launch(*args, **options)
-        with case.fabric() as fabric:
-            return launch(*args, fabric=fabric, **options)
-    except LaunchTimeout as snapshot:
-        if instrument != "case file":
-            raise
-        return snapshot.case
+    if case.fabric is None:
+        return launch(*args, world_size=case.world_size, timeout=60)
+    with case.fabric() as fabric:
+        return launch(*args, world_size=case.world_size, timeout=60, fabric=fabric)
 
 
 @dataclass(slots=True)
@@ -249,10 +234,8 @@ class Ward:
 
     def _keep(self, **more: Any) -> None:
         values = {"asked": len(self.asked), "diagnosed": self.solved, "tries": self.diagnosed}
-        ledger.keep(f"case.{self.case.name}", (self._kept() or {}) | values | more)
-
-    def _kept(self) -> dict[str, Any] | None:
-        return ledger.recall(f"case.{self.case.name}")
+        key = f"case.{self.case.name}"
+        ledger.keep(key, (ledger.recall(key) or {}) | values | more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,18 +260,17 @@ class Lanes:
     def __str__(self) -> str:
         """Draw a lane of characters for each rank: the first letters of its phases."""
         begin, end = self.ends
-        width, phases = 96, phases_of(self.seen)
         lines = [self.title] if self.title else []
-        letters = _letters(phases)
         for one in self.seen:
-            lane = ["."] * width
-            for span in one["spans"]:  # inner phases end first, so outer ones must not cover them
-                left = int((span.begin - begin) / (end - begin) * (width - 1))
-                right = int((span.end - begin) / (end - begin) * (width - 1))
-                for i in range(left, right + 1):
-                    lane[i] = letters[span.phase] if lane[i] == "." else lane[i]
+            lane = ["."] * _WIDTH
+            for span in one["spans"]:  # what lies inside another one begins after it
+                left, right = (
+                    int((at - begin) / (end - begin) * (_WIDTH - 1))
+                    for at in (span.begin, span.end)
+                )
+                lane[left : right + 1] = span.name[0] * (right + 1 - left)
             lines.append(f"rank {one['rank']:>2} |{''.join(lane)}|")
-        legend = ", ".join(f"{letter} {phase}" for phase, letter in letters.items())
+        legend = ", ".join(f"{phase[0]} {phase}" for phase in phases_of(self.seen))
         return "\n".join([*lines, f"{1e3 * (end - begin):.1f} ms in all; {legend}"])
 
     @property
@@ -308,39 +290,23 @@ class Lanes:
         from labkit.show import timeline
 
         begin, end = self.ends
-        bars = [
-            timeline.Bar(lane, s.phase, s.begin - begin, s.end - begin, behind=_inside(s, one))
-            for lane, one in enumerate(self.seen)
-            for s in one["spans"]
-        ]
+        bars = []
+        for lane, one in enumerate(self.seen):
+            reached = begin
+            for s in one["spans"]:
+                times = s.begin - begin, s.end - begin
+                bars.append(timeline.Bar(lane, s.name, *times, behind=s.end <= reached))
+                reached = max(reached, s.end)
         said = f"{self.title} {1e3 * (end - begin):.1f} ms of {len(self.seen)} ranks."
         names = [f"rank {one['rank']}" for one in self.seen]
         return timeline.draw_lanes(names, bars, said=said, title=self.title, y="Rank")
 
-    def _repr_html_(self) -> str:
-        return self.html()
+    _repr_html_ = html
 
 
 def phases_of(seen: list) -> list[str]:
     """Return the phases of all ranks, in the order in which they first appear."""
-    return list(dict.fromkeys(span.phase for one in seen for span in one["spans"]))
-
-
-def _letters(phases: list[str]) -> dict[str, str]:
-    """Give each phase a letter of its own."""
-    letters: dict[str, str] = {}
-    for phase in phases:
-        free = (c for c in phase + "0123456789" if c.isalnum() and c not in letters.values())
-        letters[phase] = next(free)
-    return letters
-
-
-def _inside(span: Stretch, one: dict) -> bool:
-    """Say whether a stretch lies within another one of the same rank."""
-    return any(
-        other is not span and other.begin <= span.begin and span.end <= other.end
-        for other in one["spans"]
-    )
+    return list(dict.fromkeys(span.name for one in seen for span in one["spans"]))
 
 
 def _shown(instrument: str, seen: Any, title: str) -> Table | Lanes:
@@ -394,27 +360,14 @@ def _call_counts(seen: list) -> tuple[list, list]:
 def _environment(seen: list) -> tuple[list, list]:
     rows = []
     for one in seen:
-        interfaces = ", ".join(f"{name} {ip}" for name, ip in one["interfaces"].items())
+        interfaces = ", ".join(one["interfaces"])
         variables = ", ".join(f"{name}={value}" for name, value in one["variables"].items())
         allowed = ",".join(map(str, one["cpus"]))
         rows.append([one["rank"], allowed, one["threads"], interfaces, variables])
     return ["rank", "CPUs it may use", "threads it computes with", "interfaces", "variables"], rows
 
 
-def _case_file(case: CaseFile) -> tuple[list, list]:
-    rows = []
-    for one in case.ranks:
-        where = next((line for line in one.stack if "casebook" in line.filename), None)
-        call = one.waiting_in
-        missing = case.missing(call) if call and not call.p2p else []
-        waits = f"{call.name} #{call.number}" if call else one.inside or ""
-        absent = ", ".join(map(str, missing))
-        rows.append([one.rank, where.source if where else "", waits, absent])
-    return ["rank", "stands at", "waits in", "not there yet: ranks"], rows
-
-
 _TABLES = {
-    "case file": _case_file,
     "wire meter": _wire,
     "scheduler": _scheduler,
     "call counts": _call_counts,

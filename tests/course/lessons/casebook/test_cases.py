@@ -1,7 +1,6 @@
 """Each case shows its symptom, its cure reaches par, every suspect is decided by a measurement."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -9,14 +8,14 @@ import pytest
 
 from course import ledger_file
 from course.__main__ import main
-from course.lessons.casebook import final, observe, pages, pictures
+from course.lessons.casebook import final, pages, pictures
 from course.lessons.casebook import readings as read
 from course.lessons.casebook.cases import CASES, REPORTED, dealt
 from course.lessons.casebook.observe import INSTRUMENTS
 from course.lessons.casebook.ward import Lanes, Ward, play
+from labkit.measure.trace import Kind, Span
 from labkit.show import alt_text
 from tests.fabric.test_fabric import needs_hosts
-from tests.ranks import leftovers
 
 NAMES = [
     pytest.param(name, marks=needs_hosts if case.fabric else ()) for name, case in CASES.items()
@@ -128,7 +127,7 @@ def test_cases_are_dealt_out_after_their_lesson(ledger):
     assert {case.lesson for case in dealt()} == {"02"} and len(dealt()) == 3
 
 
-@pytest.mark.parametrize("instrument", [one for one in INSTRUMENTS if one != "case file"])
+@pytest.mark.parametrize("instrument", INSTRUMENTS)
 def test_every_instrument_shows_every_rank(ledger, instrument):
     answer = Ward(CASES["228-bytes"]).ask(instrument)
     told = str(answer)
@@ -137,21 +136,11 @@ def test_every_instrument_shows_every_rank(ledger, instrument):
     assert "<" in answer.html()
 
 
-def test_the_case_file_says_who_waits_for_whom_and_leaves_nothing_behind(ledger):
-    ward = Ward(CASES["228-bytes"])
-    play(ward.case)  # the fork server is up
-    before = leftovers.of(os.getpid())
-    told = str(ward.ask("case file"))
-    assert "all_reduce(gradient)" in told or "time.sleep" in told
-    assert len(told.splitlines()) == 3 + ward.case.world_size
-    assert leftovers.of(os.getpid()) == before
-
-
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch, ledger):
     ward = Ward(CASES["averages"])
     monkeypatch.setattr("random.sample", lambda keys, _: sorted(keys))
     letter = "abc"[list(ward.suspects).index("names")]
-    words = iter(["nonsense", "5", letter, "too many bytes"])
+    words = iter(["nonsense", "4", letter, "too many bytes"])
     monkeypatch.setattr("builtins.input", lambda _: next(words))
     assert main(["case", "averages"]) == 0
     told = capsys.readouterr().out
@@ -162,14 +151,14 @@ def test_a_case_is_played_in_a_terminal(capsys, monkeypatch, ledger):
 
 
 def stretch(phase, begin, end):
-    return observe.Stretch(phase, begin, end, 0.0)
+    return Span(0, phase, Kind.COMPUTE, begin, end)
 
 
 def test_a_timeline_in_text_shows_inner_phases_and_gaps():
-    spans = [stretch("collect", 1, 2), stretch("step", 0, 4), stretch("sum", 8, 9.6)]
+    spans = [stretch("step", 0, 4), stretch("collect", 1, 2), stretch("update", 8, 9.6)]
     seen = [{"rank": 0, "spans": spans}]
     told = str(Lanes(seen, "title")).splitlines()
-    assert told[0] == "title" and told[-1].endswith("c collect, s step, u sum")
+    assert told[0] == "title" and told[-1].endswith("s step, c collect, u update")
     lane = told[1].split("|")[1]
     assert len(lane) == 96 and lane[15] == "c" and lane[0] == lane[30] == "s"
     assert lane[60] == "." and lane[95] == "u"
@@ -188,8 +177,8 @@ def test_readings_of_windows_and_turns():
 
 
 def test_the_panel_is_shown_without_an_answer(ledger, capsys):
-    pictures.panel(Ward(CASES["start-up"]))
-    assert "use_local_synchronization" not in capsys.readouterr().out
+    pictures.panel(Ward(CASES["two-nodes"]))
+    assert "no_sync" not in capsys.readouterr().out
 
 
 def test_the_notebook_plays_every_case_and_tells_no_answer():

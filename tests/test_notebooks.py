@@ -105,8 +105,8 @@ def kept():
     """All lessons and solutions."""
     for path in author.kept(ROOT):
         if path.parent.name != author.SOLUTIONS:
-            core = path in CORE
-            marks = [mark.lesson] if core else [mark.alone, mark.slow]
+            deeper = path.parent.name == "deeper"
+            marks = [mark.alone, mark.slow] if deeper else [mark.lesson]
         else:
             marks = [mark.slow, *[mark.timed] * (path.stem in MEASURE)]
         yield param(path, marks=marks, id=name(path))

@@ -48,7 +48,8 @@ SLOW = (
 )  # fmt: skip
 """What takes longest: solutions, whole jobs, and every answer on every number of ranks."""
 ANSWERS = (
-    "*/lessons/*/test_checks.py*", "*/lessons/*/test_wrong_answers.py*", "*/casebook/test_cases.py*",
+    "*/lessons/*/test_checks.py*", "*/lessons/*/test_wrong_answers.py*",
+    "*/casebook/test_cases.py*",
 )  # fmt: skip
 ONE_IN = 8
 """Of answers to exercises, and of cases, CI tries one in so many."""
@@ -204,7 +205,8 @@ def notebook_environment(ledger):
 
 def pytest_terminal_summary(terminalreporter):
     reports = [one for found in terminalreporter.stats.values() for one in found]
-    noted = [note for one in reports for note in getattr(one, "user_properties", ())]
+    calls = [one for one in reports if getattr(one, "when", "") == "call"]  # a teardown repeats them
+    noted = [note for one in calls for note in one.user_properties]
     if times := {name: value for name, value in noted if name.startswith(SECONDS)}:
         terminalreporter.section("notebooks, seconds")
         for name, seconds in times.items():

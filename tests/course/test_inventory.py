@@ -1,6 +1,9 @@
+import json
+from pathlib import Path
+
 from pytest import approx, fixture
 
-from course import forms, inventory, ledger_file
+from course import catalogue, forms, inventory, ledger_file
 
 
 @fixture(autouse=True)
@@ -32,3 +35,20 @@ def test_the_first_answer_counts_and_nothing_is_told(capsys):
 def test_the_gain_is_what_was_won_of_what_could_be_won():
     assert inventory.gain(0.5, 0.75) == approx(0.5)
     assert inventory.gain(1.0, 1.0) is None
+
+
+def test_24_questions_for_a_room_are_none_of_the_inventorys():
+    path = Path(inventory.__file__).with_name("questions") / "concepts.json"
+    asked = json.loads(path.read_text())
+    assert len(asked) == len({one["question"] for one in asked}) == 24
+    kept = {both[form].question for both in inventory.questions().values() for form in both}
+    numbers = {lesson.number for lesson in catalogue.find().values()}
+    longest = 0
+    for one in asked:
+        assert one.keys() == {"after", "question", "options", "right", "aimed_at"}
+        assert one["question"] not in kept and one["after"] in numbers
+        assert len(set(one["options"])) == 4
+        longest += max(one["options"], key=len) == one["options"][one["right"]]
+    rights = [one["right"] for one in asked]
+    assert {rights.count(place) for place in range(4)} == {6}
+    assert longest <= 10, "who takes the longest option would pass"

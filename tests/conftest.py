@@ -205,7 +205,7 @@ def notebook_environment(ledger):
 
 def pytest_terminal_summary(terminalreporter):
     reports = [one for found in terminalreporter.stats.values() for one in found]
-    calls = [one for one in reports if getattr(one, "when", "") == "call"]  # a teardown repeats them
+    calls = [one for one in reports if getattr(one, "when", "") == "call"]
     noted = [note for one in calls for note in one.user_properties]
     if times := {name: value for name, value in noted if name.startswith(SECONDS)}:
         terminalreporter.section("notebooks, seconds")

@@ -4,8 +4,6 @@ With `--watch FOLDER` the page is written again whenever a hand-in comes in or c
 browser that shows it loads it again: for a room.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys
@@ -13,16 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from course import forms, inventory, progress
 from course.ledger_file import Entry
 from course.progress import HandIn
 from labkit.logs.page import Page
 from labkit.measure.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 EVERY = 3.0
 """Seconds between two looks at a watched folder."""
@@ -83,9 +77,10 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
         if any(entry.options and entry.committed for entry in given):
             result.table(_votes(key, given))
     result.heading("What was predicted, and what came")
-    for given in questions.values():
-        if pairs := [(entry.answer, entry.measured) for entry in given if entry.counts]:
-            result.picture(draw_predictions(given[0].question, pairs))
+    counted = [[entry for entry in given if entry.counts] for given in questions.values()]
+    rows = [_predictions(given) for given in counted if given]
+    columns = ["question", "learners", "too low", "right size", "too high", "inside their range"]
+    result.table(Table(columns, rows))
     result.heading("Games and cases")
     names = sorted({name for hand_in in hand_ins for name in hand_in.games})
     rows = [_game(name, [h.games[name] for h in hand_ins if name in h.games]) for name in names]
@@ -144,6 +139,15 @@ def _votes(key: str, given: Sequence[Entry]) -> Table:
     return Table(["option", "before", "after", ""], rows, title)
 
 
+def _predictions(given: Sequence[Entry]) -> list:
+    """Count those who were off by more than a factor of two, and ranges that held."""
+    low = sum(entry.answer < entry.measured / 2 for entry in given)
+    high = sum(entry.answer > entry.measured * 2 for entry in given)
+    ranges = [entry.inside for entry in given if entry.inside is not None]
+    question = f"{given[0].key}: {given[0].question}"
+    return [question, len(given), low, len(given) - low - high, high, _share(ranges)]
+
+
 def _game(name: str, played: Sequence[dict]) -> list:
     asked = [one["asked"] for one in played if isinstance(one.get("asked"), int)]
     solved = sum(bool(one.get("diagnosed")) for one in played)
@@ -163,37 +167,3 @@ def _gain(pairs: Sequence[tuple[bool, bool]]) -> str:
     before, after = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
     gain = inventory.gain(before, after)
     return "all knew it" if gain is None else f"{gain:+.2f}"
-
-
-def draw_predictions(question: str, pairs: Sequence[tuple[float, float]]) -> Axes:
-    """Draw a histogram of prediction / measurement, in steps of a factor of two.
-
-    Pairs are `(predicted, measured)` of each learner, both positive; there is one at least.
-    """
-    import numpy as np
-
-    from labkit.show import plots
-
-    predicted, measured = np.log2(pairs).T
-    steps = np.clip(np.round(predicted - measured), -7, 7).astype(int)
-    places = range(min(steps.min(), -2), max(steps.max(), 2) + 1)
-    counts = [int((steps == place).sum()) for place in places]
-    names = [f"{2**place}×" if place > 0 else f"1/{2**-place}" for place in places]
-    names[places.index(0)] = "right size"
-    ax = plots.new_axes(question, x="Prediction / measurement", y="Learners", size=(7.2, 3.2))
-    looks = [plots.style(int(place != 0)) for place in places]
-    drawn = ax.bar(range(len(places)), counts, 0.8, color=[look.color for look in looks])
-    for bar, look in zip(drawn, looks, strict=True):
-        bar.set(hatch=look.hatch, edgecolor="white", linewidth=0)
-    ax.bar_label(drawn, [str(count) if count else "" for count in counts], fontsize=9)
-    ax.set_xticks(range(len(places)), names)
-    ax.yaxis.get_major_locator().set_params(integer=True)
-    plots.describe(
-        ax,
-        f"{counts[places.index(0)]} of {len(pairs)} predictions have the right size (within a "
-        "factor of 1.4).",
-        table=Table(
-            ["prediction / measurement", "learners"], list(zip(names, counts, strict=True))
-        ),
-    )
-    return ax

@@ -105,20 +105,10 @@ def _copy(source: Path, course: Path, work: Path, manifest: dict[str, str]) -> s
         if copied == now:
             return ""
         beside = copy.with_suffix(".new.ipynb")
-        _write_without_outputs(source, beside)
+        notebooks.write(notebooks.canonical(notebooks.read(source)), beside)
         return f"work/{name}: yours, kept; the course's new version is beside it as {beside.name}"
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    _write_without_outputs(source, copy)
+    notebooks.write(notebooks.canonical(notebooks.read(source)), copy)
     return f"work/{name}: {'copied' if mine is None else 'brought up to date'}"
-
-
-def _write_without_outputs(source: Path, copy: Path) -> None:
-    """Copy a notebook; a learner sees no result before the cell was run."""
-    notebook = notebooks.read(source)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    notebooks.write(notebook, copy)
 
 
 def _fingerprint(path: Path) -> str:

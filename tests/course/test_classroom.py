@@ -5,7 +5,6 @@ from pytest import fixture
 
 from course import classroom, inventory, ledger, progress
 from course.__main__ import main
-from labkit.show.alt_text import tables_of
 
 
 @fixture(autouse=True)
@@ -40,7 +39,7 @@ def test_a_class_becomes_one_page(tmp_path, monkeypatch, capsys):
     page = out.read_text()
     assert "A class of 6" in page
     assert "How much per &lt;pair&gt;?" in page and "Ada &lt;b&gt;" in page
-    assert page.count("<img ") == 1
+    assert re.search(r"&lt;pair&gt;\?</td>\s*<td[^>]*>6</td>", page), "six predictions"
     assert "Gain: +1.00" in page and "a) the bytes" in page
     assert "All questions together: +1.00" in page
     assert re.search(r"stall</td>\s*<td[^>]*>6</td>\s*<td[^>]*>3</td>\s*<td[^>]*>2.5", page)
@@ -70,8 +69,3 @@ def test_without_a_file_that_can_be_read_there_is_no_page(tmp_path):
     (tmp_path / "bad.json").write_text("{")
     assert main(["class", str(tmp_path / "bad.json"), "--out", str(tmp_path / "c.html")]) == 1
     assert not (tmp_path / "c.html").exists()
-
-
-def test_histograms_count_everybody_and_cut_off_what_is_far():
-    ax = classroom.draw_predictions("?", [(1, 1), (2, 1), (1, 4), (1e9, 1)])
-    assert sum(count for _, count in tables_of(ax)[0].rows) == 4

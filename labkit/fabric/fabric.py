@@ -105,9 +105,9 @@ class Fabric:
         pass no card, like NVLink: `rate` is that of each card, in both directions, `inside` that of
         the link between any two ranks of one server.
         """
-        where = [card // cards for card in range(servers * cards)]
-        pair_rates = [[inside if a == b else rate for b in where] for a in where]
-        return cls(pair_rates, [rate] * len(where), servers=where, **options)
+        server_of = [card // cards for card in range(servers * cards)]
+        pair_rates = [[inside if a == b else rate for b in server_of] for a in server_of]
+        return cls(pair_rates, [rate] * len(server_of), servers=server_of, **options)
 
     @property
     def hosts(self) -> int:

@@ -19,8 +19,8 @@ passes a kernel of ours on its way. Works stay torch's own objects; it is the me
 (`wait`, `is_completed`, `get_future`, ...) that report.
 
 **What it cannot see.** Calls on a backend object (`group._get_backend(...)`), below the operators.
-Waits in C++ (DDP's). What follows from `future.then`. It sees what was *asked*; what went over the
-network is `labkit.measure.wire`'s business.
+Waits in C++ (DDP's), and for a batch that NCCL groups. What follows from `future.then`. It sees
+what was *asked*; what went over the network is `labkit.measure.wire`'s business.
 """
 
 from __future__ import annotations
@@ -144,8 +144,6 @@ class _State:
         self.open: dict[int, tuple[dist.Work, list[_Entry]]] = {}
         """By id: works that nobody has waited for. The reference keeps the id from being reused."""
         self.futures: dict[int, tuple[Any, dist.Work]] = {}
-        self.batch: list[_Entry] | None = None
-        """Calls between a group's `_start_coalescing` and `_end_coalescing` (NCCL)."""
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -167,15 +165,12 @@ class _State:
             self._undo.pop()()
         self.open.clear()
         self.futures.clear()
-        self.batch = None
 
     def started(self, work: dist.Work | None, entries: list[_Entry]) -> None:
         with self.lock:
-            if self.batch is not None:
-                self.batch += entries
             if work is not None:
                 self.open[id(work)] = (work, entries)
-            elif self.batch is None:  # complete when the call returned
+            else:  # complete when the call returned
                 self._end(entries, "wait", blocking=True)
 
     def ended(self, work: dist.Work, by: str, *, blocking: bool = False) -> None:
@@ -233,10 +228,10 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     call = Call(
         kind=_NAMES[name],
         peer=ANY_SOURCE if peer is None else ranks[peer],
-        nbytes=max((sum(tensor.nbytes for tensor in own) for own in tensors.values()), default=0),
+        nbytes=max((sum(x.nbytes for x in group) for group in tensors.values()), default=0),
         blocking=given.get("async_op") is False,
         tag=given.get("tag", 0),
-        dtype=next((tensor.dtype for own in tensors.values() for tensor in own), None),
+        dtype=next((x.dtype for group in tensors.values() for x in group), None),
         ranks=ranks,
         at=next(_state.positions) - log._start,
     )
@@ -301,18 +296,6 @@ def _ask_future(original: Callable, self: Any) -> Any:
     return result
 
 
-def _start_coalescing(original: Callable, self: dist.ProcessGroup, *args: Any) -> Any:
-    _state.batch = []
-    return original(self, *args)
-
-
-def _end_coalescing(original: Callable, self: dist.ProcessGroup, *args: Any) -> Any:
-    work, entries = original(self, *args), _state.batch or []
-    _state.batch = None
-    _state.started(work, entries)
-    return work
-
-
 _REPLACEMENTS: dict[type, dict[str, Callable]] = {
     dist.Work: {
         "wait": _reporting("wait"),
@@ -322,10 +305,6 @@ _REPLACEMENTS: dict[type, dict[str, Callable]] = {
     },
     torch._C.Future: {
         name: _ask_future for name in ("wait", "value", "done") if hasattr(torch._C.Future, name)
-    },
-    dist.ProcessGroup: {
-        "_start_coalescing": _start_coalescing,
-        "_end_coalescing": _end_coalescing,
     },
 }
 

@@ -101,8 +101,8 @@ class Record:
     @property
     def world_size(self) -> int:
         """Number of ranks: as the settings say, else as many as have samples."""
-        told = self.params.get("world_size")
-        return told if isinstance(told, int) and told > 0 else len(self.samples)
+        stated = self.params.get("world_size")
+        return stated if isinstance(stated, int) and stated > 0 else len(self.samples)
 
     @property
     def seconds(self) -> list[float]:
@@ -197,11 +197,11 @@ def load(
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["version"] != VERSION:
             raise ValueError(f"version {document['version']}; this labkit reads {VERSION}")
-        found = [_record(entry, f"records[{i}]") for i, entry in enumerate(document["records"])]
+        records = [_record(entry, f"records[{i}]") for i, entry in enumerate(document["records"])]
     except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(one_line(f"{path} is no file of labkit records: {error}")) from None
-    found = [record for record in found if experiment in {None, record.experiment}]
-    return [_as_recorded(record) for record in found] if recorded else found
+    records = [record for record in records if experiment in {None, record.experiment}]
+    return [_as_recorded(record) for record in records] if recorded else records
 
 
 def _as_recorded(record: Record) -> Record:

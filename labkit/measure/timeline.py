@@ -107,7 +107,7 @@ class Timeline:
         for arrival in self.arrivals():
             begin = arrival.complete - arrival.straggler_delay
             waits[arrival.last].append((begin, arrival.complete))
-        return {rank: float(covered(own)) for rank, own in waits.items()}
+        return {rank: float(covered(times)) for rank, times in waits.items()}
 
     def split(self) -> "Timeline":
         """Return a timeline in which each collective is a wait for the last rank, then a move.
@@ -137,10 +137,10 @@ class Timeline:
 
         While it talks within a span of computing it does not compute.
         """
-        own = _times(self.of(rank, kinds=kinds, channel=MAIN))
+        spans = _times(self.of(rank, kinds=kinds, channel=MAIN))
         other = [kind for kind in TALKING if kind not in kinds]
         talking = _times(self.of(rank, kinds=other, channel=MAIN)) if other else []
-        return covered(own + talking) - covered(talking)
+        return covered(spans + talking) - covered(talking)
 
     def of(self, rank: int, *, kinds: Iterable[Kind] = tuple(Kind), channel=None) -> list[Span]:
         """Return one rank's spans of some kinds, on one channel or (None) on all."""
@@ -167,7 +167,7 @@ class Timeline:
             rest[6:] = [tuple(ranks) for ranks in rest[6:]]
             spans.setdefault(rank, []).append(Span(rank, name, Kind(kind), *rest))
         clock = Clock(0.0, clock_error)
-        return cls([RankTrace(rank, clock, tuple(own)) for rank, own in spans.items()])
+        return cls([RankTrace(rank, clock, tuple(seen)) for rank, seen in spans.items()])
 
     def time_by_rank(self) -> Table:
         """Return one row per rank: milliseconds by kind, exposed, hidden."""

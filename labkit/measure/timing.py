@@ -60,15 +60,15 @@ def time_calls(fn: Callable[[], Any], *, warmup: int = 5, iters: int = 20) -> li
         meet()
         _wait(fn())
     gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # perhaps since the first call
-    settle = torch.cuda.synchronize if gpu else _nothing
+    synchronize = torch.cuda.synchronize if gpu else _nothing
     samples = []
     clock = time.perf_counter
     for _ in range(iters):
-        settle()
+        synchronize()
         meet()
         start = clock()
         _wait(fn())
-        settle()
+        synchronize()
         samples.append(clock() - start)
     return samples
 

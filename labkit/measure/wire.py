@@ -142,10 +142,10 @@ def meter(log: CallLog | None = None) -> Iterator[Meter]:
     microseconds each; `log` may be a `CallLog` of your own, which sees more.
     """
     result, log, reason = Meter(), log or CallLog(), _unavailable_to_group()
-    before = {} if reason else _settled()
+    before = {} if reason else _counts()
     with log:
         yield result
-    after = {} if reason else _settled()
+    after = {} if reason else _counts()
     flows, zero = {}, Traffic(0, 0)
     for end, now in after.items():
         then = before.get(end, zero)
@@ -295,8 +295,8 @@ def unavailable() -> str | None:
     if sys.platform != "linux" or not hasattr(socket, "TCP_INFO"):
         return f"it reads TCP_INFO, which only Linux has; this is {sys.platform}"
     with socket.socket() as probe:
-        found = len(probe.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES))
-    if found < _TCP_INFO_BYTES:
+        length = len(probe.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES))
+    if length < _TCP_INFO_BYTES:
         return f"it needs Linux 4.19 or later; {os.uname().release} does not count bytes_sent"
     return None
 
@@ -311,12 +311,12 @@ def _unavailable_to_group() -> str | None:
     return unavailable()
 
 
-def _settled() -> dict[Connection, Traffic]:
+def _counts() -> dict[Connection, Traffic]:
     """Read the counts once nothing is queued, without the connection to torch's own store."""
     _drain()
     store = int(os.environ.get("MASTER_PORT", -1))
-    found = _snapshot().items()
-    return {end: sent for end, sent in found if store not in (end.local[1], end.peer[1])}
+    counts = _snapshot().items()
+    return {end: count for end, count in counts if store not in (end.local[1], end.peer[1])}
 
 
 def _drain(timeout: float = 30.0) -> None:
@@ -345,15 +345,15 @@ def _not_sent(sock: socket.socket) -> int:
 def _snapshot() -> dict[Connection, Traffic]:
     """Read the counts of every TCP connection that this process holds."""
     network = Path("/proc/self/ns/net").stat().st_ino
-    found = {}
+    counts = {}
     for sock in _tcp_sockets():
         local, peer = _address(sock.getsockname()), _address(sock.getpeername())
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         (received,) = struct.unpack_from("Q", info, _BYTES_RECEIVED)
         sent, again = struct.unpack_from("QQ", info, _BYTES_SENT)
         private = local[0].startswith(("127.", "::1", "fe80:"))
-        found[Connection(local, peer, network if private else 0)] = Traffic(sent - again, received)
-    return found
+        counts[Connection(local, peer, network if private else 0)] = Traffic(sent - again, received)
+    return counts
 
 
 def _tcp_sockets() -> Iterator[socket.socket]:

@@ -111,7 +111,7 @@ class Line:
         return linecache.getline(self.filename, self.lineno).strip()
 
     @property
-    def own(self) -> bool:
+    def of_program(self) -> bool:
         """Whether it is the program's own code, of no library: labkit's, installed, Python's."""
         *folders, _ = parts = Path(self.filename).parts
         return not (
@@ -286,7 +286,7 @@ class RankCase:
     @property
     def line(self) -> Line | None:
         """The innermost line of the program's own code."""
-        return next((line for line in self.stack if line.own), None)
+        return next((line for line in self.stack if line.of_program), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ class CaseFile:
         elif case.inside:
             lines[0] += f", waiting in {case.inside}"
         if case.state != "finished":
-            shown = [line for line in case.stack if line.own] or case.stack[:3]
+            shown = [line for line in case.stack if line.of_program] or case.stack[:3]
             lines += [f"    {text}" for line in shown[:4] for text in line.lines()]
         if len(case.entered) > 4:
             lines.append(f"    entered {len(case.entered) - 4} earlier calls, then")

@@ -114,7 +114,7 @@ def launch(
         _check_backend(backend)
         options = {"timeout": timeout, "checks": checks, "threads": threads, "init": init}
         placed = {"world_size": world_size, "backend": backend, "fabric": fabric}
-        return torchrun.run(partial(program, *args, **kwargs), **placed, **options)
+        return torchrun.run_on_ranks(partial(program, *args, **kwargs), **placed, **options)
     if "LABKIT_RANK" in os.environ:
         raise RuntimeError(
             f"launch was called on rank {os.environ['LABKIT_RANK']} of a launch. "

@@ -128,8 +128,8 @@ def _is_part(tensor: Any) -> bool:
 def _storage(buffer: Any, dtype: Any) -> Any:
     import torch
 
-    own = torch.frombuffer(buffer, dtype=torch.uint8).clone()  # aligned, and can be resized
-    storage = own.untyped_storage()
+    copy = torch.frombuffer(buffer, dtype=torch.uint8).clone()  # aligned, and can be resized
+    storage = copy.untyped_storage()
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 

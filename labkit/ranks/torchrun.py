@@ -59,7 +59,7 @@ def default_backend() -> str:
     return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() > local_rank else "gloo"
 
 
-def run(
+def run_on_ranks(
     program: Callable[[], Any],
     *,
     world_size: int | None,
@@ -236,11 +236,13 @@ class Node:
 
 
 def nodes() -> tuple[Node, ...]:
-    """Return the nodes by their first rank; none before the first `run`, or without torchrun.
+    """Return the nodes by their first rank; none before the first launch, or without torchrun.
 
     A node is what torchrun or Slurm calls so; without them, a host.
     """
-    ranks: dict[str, list[int]] = {}
+    by_node: dict[str, list[int]] = {}
     for rank, (node, _) in enumerate(_present):
-        ranks.setdefault(node, []).append(rank)
-    return tuple(Node(tuple(own), Machine.from_dict(_present[own[0]][1])) for own in ranks.values())
+        by_node.setdefault(node, []).append(rank)
+    return tuple(
+        Node(tuple(ranks), Machine.from_dict(_present[ranks[0]][1])) for ranks in by_node.values()
+    )

@@ -14,7 +14,7 @@ and a black and white printer. The palette is Okabe and Ito's, "Color Universal 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -129,26 +129,19 @@ def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: 
     stamps = alt_text.of(figure).stamps
     stamps[ax] = " · ".join(part for part in parts if part)
     panels: dict[str, list[str]] = {}
-    for panel, said in stamps.items():
-        panels.setdefault(said, []).append(panel.get_title(loc="left"))
+    for panel, stamped in stamps.items():
+        panels.setdefault(stamped, []).append(panel.get_title(loc="left"))
     lines = list(panels)
     if len(lines) > 1:
-        lines = [f"{'; '.join(titles)}: {said}" for said, titles in panels.items()]
+        lines = [f"{'; '.join(titles)}: {stamped}" for stamped, titles in panels.items()]
     width = int(figure.get_figwidth() * 17.5)
     text = "\n".join(textwrap.fill(line, width) for line in lines)
     figure.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color=SOFT)
     return ax
 
 
-class Sourced(Protocol):
-    """A figure that somebody published."""
-
-    source: Any
-    """Its text is the title, the date and the address."""
-
-
-def stamp_published(ax: Axes, *figures: Sourced, note: str = "") -> Axes:
-    """Stamp a picture of published figures with their sources; the only way to stamp PUBLISHED."""
+def stamp_published(ax: Axes, *figures: Any, note: str = "") -> Axes:
+    """Stamp a picture with the `source` of each figure; the only way to stamp PUBLISHED."""
     sources = "; ".join(dict.fromkeys(str(figure.source) for figure in figures))
     return stamp(ax, Tier.PUBLISHED, note=f"{sources}; {note}" if note else sources)
 
@@ -174,7 +167,7 @@ def line(
     if ax.get_yscale() == "linear":  # a cut-off axis makes differences look larger than they are
         ax.update_datalim([(x[0], 0)])
         ax.autoscale_view()
-    _tell(ax, label, x, y, low, high)
+    _note_data(ax, label, x, y, low, high)
     return _legend(ax, label)
 
 
@@ -183,7 +176,7 @@ def model_line(
 ) -> Axes:
     """Draw a modelled curve: thin and dashed, without marks, because nobody measured it."""
     ax.plot(x, y, color=style(series).color, linestyle=(0, (4, 2)), linewidth=1.4, label=label)
-    _tell(ax, f"{label} (MODELLED)", x, y)
+    _note_data(ax, f"{label} (MODELLED)", x, y)
     return _legend(ax, label)
 
 
@@ -193,7 +186,7 @@ def published(
     """Draw somebody else's figures: hollow grey marks."""
     look = {"marker": "o", "markerfacecolor": "none", "linestyle": ":", "linewidth": 1.2}
     ax.plot(x, y, color=SOFT, label=label, **look)
-    _tell(ax, f"{label} (PUBLISHED)", x, y)
+    _note_data(ax, f"{label} (PUBLISHED)", x, y)
     return _legend(ax, label)
 
 
@@ -251,7 +244,7 @@ def bars(
     ax.margins(x=0.14)
     ax.set_xlim(left=0) if ax.get_xscale() == "linear" else None
     ax.set_ylim(len(values) - 0.5, -0.5)
-    _tell(ax, label, labels, values, low, high)
+    _note_data(ax, label, labels, values, low, high)
     return ax
 
 
@@ -288,12 +281,12 @@ def ladder(
         "crosses: MODELLED" if predicted else "",
         f"other programs used up to {others:.1f} CPUs" if others > BUSY else "",
     ]
-    told = [
+    in_words = [
         f"{name} {_written(median, value_format).strip()} {unit}"
         + (f" (model {predicted[y]:.3g})" if y in predicted else "")
         for y, (name, median) in enumerate(zip(names, medians, strict=True))
     ]
-    describe(ax, f"{title}. {'; '.join(told)}.")
+    describe(ax, f"{title}. {'; '.join(in_words)}.")
     note = "; ".join(filter(None, notes))
     return stamp(ax, tiers_of(records), records[0].provenance, note=note)
 
@@ -343,7 +336,7 @@ def spread(
     return [s.median * scale for s in summaries], band
 
 
-def _tell(ax: Axes, label: str, x: Any, y: Any, low: Any = None, high: Any = None) -> None:
+def _note_data(ax: Axes, label: str, x: Any, y: Any, low: Any = None, high: Any = None) -> None:
     """Note what was drawn, for the data table."""
     if len(x) and isinstance(x[0], str):  # bars
         names, columns = ["", ax.get_xlabel() or "value"], [list(x), list(map(float, y))]

@@ -7,7 +7,7 @@ Every timeline is drawn by `draw_lanes`, from plain figures::
         [Bar(0, "forward", 0.0, 0.010, label="F0"), Bar(1, "forward", 0.012, 0.022, label="F0")],
         arrows=[Arrow(0, 0.010, 1, 0.012, "forward")],
         looks={"forward": style(5)},
-        said="Rank 1 starts 12 ms after rank 0.",
+        description="Rank 1 starts 12 ms after rank 0.",
     )
 """
 
@@ -59,7 +59,7 @@ def draw_lanes(
     lanes: Sequence[str],
     bars: Sequence[Bar],
     *,
-    said: str,
+    description: str,
     arrows: Sequence[Arrow] = (),
     looks: Mapping[str, Style] | None = None,
     table: Table | None = None,
@@ -73,7 +73,7 @@ def draw_lanes(
     Args:
         lanes: Names of the lanes, from top to bottom.
         bars: What each did.
-        said: What the picture shows, in words, for those who cannot see it.
+        description: What the picture shows, in words, for those who cannot see it.
         arrows: What went from lane to lane.
         looks: Kind -> style of its bars and arrows; the usual styles in turn if not given.
         table: The data that stand for the picture; all bars and arrows if not given.
@@ -103,7 +103,7 @@ def draw_lanes(
     if len(patches) > 1:
         ax.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(patches),
                   frameon=False, fontsize=9, handlelength=1.6, borderaxespad=0)  # fmt: skip
-    describe(ax, said, table=table or _table(lanes, bars, arrows))
+    describe(ax, description, table=table or _table(lanes, bars, arrows))
     return ax
 
 
@@ -131,8 +131,8 @@ def _draw_arrow(ax: Axes, arrow: Arrow, look: Style) -> None:
 
 
 def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -> Table:
-    def row(where: str, part: Bar | Arrow) -> list:
-        return [where, part.label or str(part.kind), 1e3 * part.begin, 1e3 * part.end]
+    def row(lane: str, part: Bar | Arrow) -> list:
+        return [lane, part.label or str(part.kind), 1e3 * part.begin, 1e3 * part.end]
 
     rows = [row(lanes[bar.lane], bar) for bar in bars]
     rows += [row(f"{lanes[a.src]} → {lanes[a.dst]}", a) for a in arrows]

@@ -70,7 +70,6 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
 def _small_multiples(draw: Callable[..., Any], title: str, fields: dict[str, Any]) -> str:
     """Return `explore` as HTML without widgets: each control at its ends and its start."""
     start = {name: field.value for name, field in fields.items()}
-    said = {name: f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in start.items()}
     shown = [("as it starts", start)]
     shown += [
         (f"{name.replace('_', ' ')} = {_shown(value)}", {**start, name: value})
@@ -82,7 +81,7 @@ def _small_multiples(draw: Callable[..., Any], title: str, fields: dict[str, Any
         f"<div><p>{html.escape(heading)}</p>{alt_text.to_html(draw(**values))}</div>"
         for heading, values in shown
     ]
-    others = ", ".join(said.values())
+    others = ", ".join(f"{name.replace('_', ' ')} = {_shown(x)}" for name, x in start.items())
     return (
         f"<p><b>{html.escape(title)}</b> One assumption at a time; the others stay at "
         f'{html.escape(others)}.</p><div class="small-multiples">{"".join(pictures)}</div>'

@@ -45,17 +45,6 @@ def test_an_injected_delay_is_attributed_to_its_rank_within_ten_percent():
 
 
 @pytest.mark.timed
-def test_wait_plus_move_is_what_the_timer_shows():
-    timeline = Timeline(launch(late_rank, 1, 4, world_size=3))
-    split = timeline.split()
-    for rank in range(3):
-        whole = timeline.seconds(rank, Kind.COLLECTIVE)
-        parts = split.seconds(rank, Kind.WAIT) + split.seconds(rank, Kind.MOVE)
-        assert parts == pytest.approx(whole, rel=1e-6)
-    assert split.seconds(0, Kind.WAIT) > split.seconds(1, Kind.WAIT)
-
-
-@pytest.mark.timed
 def test_ranks_under_one_kernel_share_its_clock_and_barriers_agree_with_it():
     def program():
         kernel = trace._agree()

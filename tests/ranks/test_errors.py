@@ -54,7 +54,7 @@ def test_an_empty_stack_is_no_stack():
 
 def test_whose_code_a_line_is():
     def own(path):
-        return Line(path, 1, "f").own
+        return Line(path, 1, "f").of_program
 
     assert own("/home/me/work/lesson.py")
     assert own("/tmp/ipykernel_77/123.py")

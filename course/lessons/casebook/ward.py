@@ -299,7 +299,7 @@ class Lanes:
                 reached = max(reached, s.end)
         said = f"{self.title} {1e3 * (end - begin):.1f} ms of {len(self.seen)} ranks."
         names = [f"rank {one['rank']}" for one in self.seen]
-        return timeline.draw_lanes(names, bars, said=said, title=self.title, y="Rank")
+        return timeline.draw_lanes(names, bars, description=said, title=self.title, y="Rank")
 
     _repr_html_ = html
 

@@ -220,7 +220,7 @@ def draw_traced(timeline: Timeline, *, title: str, ax: Axes | None = None) -> Ax
     table = timeline.time_by_rank()
     said = _in_words(timeline, title)
     return draw_lanes(
-        ranks, bars, said=said, looks=_LOOKS, table=table, title=title, y="Rank", ax=ax
+        ranks, bars, description=said, looks=_LOOKS, table=table, title=title, y="Rank", ax=ax
     )
 
 

@@ -163,7 +163,7 @@ def together(milliseconds: dict[str, float]) -> Axes:
             Bar(lane, "copy", 0.0, value / 1e3, label=f"{value:.3g} ms")
             for lane, value in enumerate(milliseconds.values())
         ],
-        said=f"Transfers that start together: {said}.",
+        description=f"Transfers that start together: {said}.",
         title=f"They start together; the last ends after {max(milliseconds.values()):.3g} ms",
     )
 

@@ -70,7 +70,7 @@ def step(
         f"{1e3 * seen.seconds:.0f} ms; the ranks do not compute for {seen.bubble:.0%} of the time."
     )
     ranks = [f"rank {rank}" for rank in range(seen.world_size)]
-    more = {"arrows": arrows, "looks": LOOKS, "said": said}
+    more = {"arrows": arrows, "looks": LOOKS, "description": said}
     ax = draw_lanes(ranks, boxes, **more, title=title, until=until, ax=ax)
     if gap:
         rank, begin, end = gap
@@ -136,7 +136,7 @@ def queues(ranks: Sequence[Program], *, title: str = "", ax: Axes | None = None)
     names = [f"rank {rank}" for rank in range(len(ranks))]
     title = title or ("A circle: nothing in it can start" if cycle else "Who stands where in line")
     said = f"{title}. From first to last, {order}."
-    ax = draw_lanes(names, boxes, looks=QUEUE_LOOKS, said=said, title=title, ax=ax)
+    ax = draw_lanes(names, boxes, looks=QUEUE_LOOKS, description=said, title=title, ax=ax)
     ax.set_xlim(0, longest)
     ax.set_xticks([])
     ax.set_xlabel("first in line → last; boxes that touch start together")

@@ -323,12 +323,15 @@ def _verdict(entry: Entry) -> str:
         none = "You skipped this one." if entry.skipped else "Nothing was committed beforehand."
         return none + because
     if isinstance(entry.measured, str):
-        return (
-            "Your vote stands." if entry.right else "The evidence is against your vote."
-        ) + because
+        said = "Your vote stands." if entry.right else "The evidence is against your vote."
+        if entry.disturbed:
+            because += (
+                f" (Other programs used {entry.others:.1f} CPUs meanwhile: where your own pictures "
+                "do not show it, a calm run does.)"
+            )
+        return said + because
     if entry.disturbed:
-        said = f"Not judged: other programs used {entry.others:.1f} CPUs meanwhile."
-        return said + (" Inside your range." if entry.inside else "") + because
+        return f"Not judged: other programs used {entry.others:.1f} CPUs meanwhile." + because
     if not entry.counts:
         return "Compare the two figures yourself: a ratio makes no sense for them." + because
     side, miss = "above" if entry.answer > entry.measured else "below", entry.miss

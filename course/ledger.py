@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -212,7 +212,7 @@ def reconcile(
     others: float | None = None,
     because: str = "",
 ) -> None:
-    """Show what was committed beside the result, and keep the result.
+    """Show what was committed beside the result, and keep the result: the first calm one counts.
 
     Args:
         key: The question.
@@ -244,7 +244,7 @@ def reconcile(
     model = None if model is None else float(model)
     about = {"model": model, "tier": named, "because": because, "others": others}
     ledger_file.add("seen", key, measured=measured, **about)
-    forms.show_result(ledger_file.entry(key))
+    forms.show_result(replace(ledger_file.entry(key), measured=measured, **about))
 
 
 def warmup(key: str, *, answer: str | None = None) -> None:

@@ -46,6 +46,7 @@ class Entry:
     after: float | str | None = None
     """What was committed last when the result had been seen."""
     measured: float | str | None = None
+    """The first result that was seen on a calm machine; until there is one, the last."""
     model: float | None = None
     tier: str = ""
     because: str = ""
@@ -76,8 +77,8 @@ class Entry:
 
     @property
     def disturbed(self) -> bool:
-        """Whether other programs may have made the measured figure what it is."""
-        return not self.options and (self.others or 0.0) > DISTURBED
+        """Whether other programs may have made the result what it is."""
+        return (self.others or 0.0) > DISTURBED
 
     @property
     def counts(self) -> bool:
@@ -93,8 +94,8 @@ class Entry:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the result lies in the learner's range; None without a range or a result."""
-        if None in (self.low, self.high, self.measured):
+        """Whether the result lies in the learner's range; None without a range or a calm result."""
+        if None in (self.low, self.high, self.measured) or self.disturbed:
             return None
         return self.low <= self.measured <= self.high
 
@@ -156,12 +157,12 @@ class Book:
             )
         elif what == "skipped":
             entry = replace(entry, skipped=True)
-        elif what == "seen":
+        elif what == "seen" and (entry.measured is None or entry.disturbed):
             named = {name: line[name] for name in ("measured", "model", "tier", "because")}
             entry = replace(entry, **named, others=line.get("others"))
-        elif entry.measured is not None:
+        elif what == "committed" and entry.measured is not None:
             entry = replace(entry, after=line["answer"])
-        elif not entry.committed:
+        elif what == "committed" and not entry.committed:
             named = {name: line.get(name) for name in ("answer", "low", "high")}
             entry = replace(entry, **named, reason=line.get("reason", ""))
         self.entries[key] = entry

@@ -311,3 +311,17 @@ def test_who_is_inside_the_range_is_not_asked_what_was_left_out(capsys):
     ledger.reconcile("01.slope", 250, tier="MEASURED")
     out = capsys.readouterr().out
     assert "Inside your range. 2.5 times below." in out and "leave out" not in out
+
+
+def test_the_first_calm_result_counts_and_a_vote_says_when_none_was(capsys):
+    ask(value=6, low=4, high=9)
+    for measured, others in ((30, 1.5), (5, 0.0), (40, 0.0)):
+        ledger.reconcile("01.slope", measured, tier="MEASURED", others=others)
+    assert (ledger_file.entry("01.slope").measured, ledger_file.entry("01.slope").inside) == (
+        5,
+        True,
+    )
+    assert "40" in capsys.readouterr().out, "the one just measured is shown"
+    ledger.choose("01.cause", "Which?", ["this", "that"], answer="a")
+    ledger.reconcile("01.cause", "b", tier="MEASURED", others=1.5)
+    assert "a calm run does" in capsys.readouterr().out

@@ -320,8 +320,8 @@ def _wrong_sum(got: torch.Tensor, case: Case, rank: int) -> str:
         )
     return (
         "a wrong chunk: in every round the chunk that a rank receives is the one that its left "
-        "neighbour sends; write both down for n = 3. Or a race: a buffer is changed while it is still "
-        "being sent"
+        "neighbour sends; write both down for n = 3. Or a race: a buffer is changed while it is "
+        "still being sent"
     )
 
 

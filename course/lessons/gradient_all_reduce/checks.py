@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from numbers import Real
 from statistics import fmean
@@ -125,11 +125,11 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
                     )
                 for number, step in enumerate(steps):
                     _judge_step(step, number, f"rank {rank} of {world_size}, step {number}")
-        verdict.reached = f"{step['early']} of {len(step['nbytes'])} on their way"
+        verdict.reached = f"{step['seen'][-1]} of {len(step['nbytes'])} on their way"
 
 
 class _Marker(torch.autograd.Function):
-    """Does nothing, and notes when backward passes by: how many calls were made by then."""
+    """Does nothing, and notes how many calls were made when backward reaches the layer before."""
 
     @staticmethod
     def forward(ctx, x, log, seen):
@@ -159,29 +159,47 @@ def _train_overlapped(attach: Callable) -> list[dict] | str:
         x = checking.rank_data(24, rank=dist.get_rank(), seed=number).view(4, 6) / 99
         seen: list[int] = []
         with BufferLog() as log:
-            hidden = _Marker.apply(model[0](x), log, seen)
-            for layer in list(model)[1:]:
+            hidden = x
+            for layer in model:
                 hidden = layer(hidden)
+                if isinstance(layer, nn.Linear):
+                    hidden = _Marker.apply(hidden, log, seen)
             model.zero_grad()
             loss = hidden.square().sum()
             if dist.get_rank() == number % dist.get_world_size():
                 _be_late(number)  # as long as the others' all_reduces are under way
-            loss.backward()
+            with _names_explained():
+                loss.backward()
             waited = [call.kind for call in log.calls if call.waited is not None]
             dist.distributed_c10d._get_default_store().set(f"{number} {dist.get_rank()}", "")
-            with checking.own_work():
+            with _names_explained(), checking.own_work():
                 finish()
             calls = log.calls
             # at once: whoever has not waited has wrong values now
             gradients = [p.grad.clone() for p in model.parameters()]
         steps.append({
-            "early": seen[-1], "waited": waited, "kinds": [call.kind for call in calls],
+            "seen": seen, "waited": waited, "kinds": [call.kind for call in calls],
             "calls": [(call.nbytes, str(call.dtype), call.waited is None, call.touched)
                       for call in calls],
             "nbytes": [p.nbytes for p in model.parameters()],
             "errors": _distances(gradients, reference, x),
         })  # fmt: skip
     return steps
+
+
+@contextlib.contextmanager
+def _names_explained() -> Iterator[None]:
+    """Say what a NameError usually means in a function within a function."""
+    try:
+        yield
+    except NameError as error:
+        raise CheckFailed(
+            "hooks and finish() that run", f"{type(error).__name__}: {error}",
+            "a name that a function assigns is its own: `works = []` in finish() is another list "
+            "than that of `attach`. Empty that one, works.clear(), or declare it `nonlocal`"
+            if isinstance(error, UnboundLocalError)
+            else "hooks and finish() know what `attach` made before them, and nothing else",
+        ) from error  # fmt: skip
 
 
 def _be_late(number: int) -> None:
@@ -194,17 +212,22 @@ def _be_late(number: int) -> None:
 
 
 def _distances(gradients: Sequence[torch.Tensor], reference: nn.Module, x: torch.Tensor) -> tuple:
-    """Return the largest distances of gradients from the mean, the sum, and this rank's own."""
+    """Compare gradients with the mean, this rank's own, and the sum divided by something.
+
+    Returns:
+        The largest distance from the mean and from this rank's own gradients; then by what the sum
+        was divided, if by anything that all gradients share, and the distance from that.
+    """
     reference.zero_grad()
     reference(x).square().sum().backward()
-    distances = []
-    for ours, theirs in zip(gradients, reference.parameters(), strict=True):
-        total = theirs.grad.clone()
-        dist.all_reduce(total)
-        scale = float(total.abs().max()) + 1e-12
-        wanted = (total / dist.get_world_size(), total, theirs.grad)
-        distances.append([float((ours - w).abs().max()) / scale for w in wanted])
-    return tuple(map(max, zip(*distances, strict=True)))
+    own = torch.cat([p.grad.flatten() for p in reference.parameters()])
+    ours, total = torch.cat([gradient.flatten() for gradient in gradients]), own.clone()
+    dist.all_reduce(total)
+    divisor = float(total @ total) / (float(total @ ours) or 1e-12)
+    wanted = total / dist.get_world_size(), own, total / divisor
+    scale = float(total.abs().max())
+    mean, alone, scaled = (float((ours - w).abs().max()) / scale for w in wanted)
+    return mean, alone, divisor, scaled
 
 
 def _judge_step(step: dict, number: int, what: str) -> None:
@@ -227,15 +250,22 @@ def _judge_step(step: dict, number: int, what: str) -> None:
             f"{sorted(nbytes)} bytes", f"{len(calls)} calls: {dict(sent)}", meaning,
         )  # fmt: skip
     checking.at_most(
-        len(nbytes) - step["early"], 2, what=f"{what}: gradients not on their way when the first "
-        "layer's backward began", unit="gradients",
+        len(nbytes) - step["seen"][-1], 2, what=f"{what}: gradients not on their way when the "
+        "first layer's backward began", unit="gradients",
         meaning="the calls start after backward is over: start each inside its hook",
     )  # fmt: skip
+    if step["seen"][1] < 2:  # [0]: before the last layer's backward
+        raise CheckFailed(
+            f"{what}: the last layer's gradients are on their way before another layer's backward",
+            f"{step['seen'][1]} of 2", "the hooks collect, and a later one starts the calls: "
+            "while they are held back the wire is idle. Each hook starts its own",
+        )  # fmt: skip
     if step["waited"]:
         raise CheckFailed(
-            f"{what}: nobody waits before backward is over", f"{len(step['waited'])} waits",
-            "a hook that waits, be it for the work before, stops backward: start with "
-            "async_op=True in the hook, and wait in finish()",
+            f"{what}: nobody waits, or asks, before backward is over",
+            f"{len(step['waited'])} works waited for, or found done by is_completed()",
+            "a hook that waits, be it for the work before, stops backward; one that asks gets "
+            "another answer on each rank. Start with async_op=True in the hook, wait in finish()",
         )  # fmt: skip
     missing = sum(call[2] for call in calls)
     if 0 < missing < len(calls):
@@ -253,16 +283,16 @@ def _judge_step(step: dict, number: int, what: str) -> None:
             else "the first step was right: does `finish` forget last step's works, or wait for "
             "them again and divide this step's gradients too early?",
         )  # fmt: skip
-    mean, total, own = step["errors"]
+    mean, own, divisor, scaled = step["errors"]
     if mean < 1e-5:
         return
     meaning = (
         "the first step was right: forget last step's works before the next one"
         if number and not missing
-        else "this is the sum over the ranks: divide by the world size"
-        if total < 1e-5
         else "these are the rank's own gradients: the sum is in another tensor than parameter.grad"
         if own < 1e-5
+        else f"the sum was divided by {divisor:.3g}: divide by the world size, once, whatever it is"
+        if scaled < 1e-5
         else "finish() waits for no work: no sleep is long enough"
         if missing
         else "divide each gradient once"
@@ -292,6 +322,12 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                     meaning = _why_not_the_mean(got, wanted[rank][place], mean, ran.unwaited)
                     checking.same_values(got, mean, what=f"{where}, gradient {place}",
                                          meaning=meaning)  # fmt: skip
+                if other := {call.kind for call in ran.calls} - {"all_reduce"}:
+                    raise CheckFailed(
+                        f"{where}: all_reduces, and nothing else", f"also {sorted(other)}",
+                        "a barrier says that all ranks are here, not that a work is done: wait "
+                        "for each work",
+                    )  # fmt: skip
                 made = Counter((call.kind, call.nbytes) for call in ran.calls)
                 if made != Counter(("all_reduce", bucket.nbytes) for bucket in plan):
                     raise CheckFailed(
@@ -321,5 +357,7 @@ def _why_not_the_mean(
         )
     ratios = (got / mean)[mean != 0]
     if len(ratios) and torch.allclose(ratios, ratios[0]):
-        return f"this is {ratios[0]:g} times the mean: divide by the world size, once"
+        return (
+            f"this is {ratios[0]:g} times the mean: divide by the world size, whatever it is, once"
+        )
     return "divide each bucket after its sum is there, and cut it in the order of packing"

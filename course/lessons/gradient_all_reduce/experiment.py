@@ -106,10 +106,11 @@ def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> l
     ]
 
 
-def exposed(record: Record, *, warmup: int = 1) -> dict[str, float]:
-    """Return, by rung, the seconds of moving bytes that nothing hides: the median over the rounds.
+def exposed(record: Record, *, warmup: int = 1) -> dict[str, list[float]]:
+    """Return, by rung, the seconds of moving bytes that nothing hides, in each round.
 
-    Without the waiting for late ranks, which no rung can hide; the median over the ranks, too.
+    The median over the ranks, without the waiting for late ones, which no rung can hide. The rungs
+    take turns: compare them round by round, since what disturbs a machine lasts longer than one.
     """
     split, rungs = timeline(record).split(), list(programs.RUNGS)
     steps = 1 + max(span.step for span in split.spans)
@@ -118,7 +119,7 @@ def exposed(record: Record, *, warmup: int = 1) -> dict[str, float]:
         one = split.steps(step, step)
         moving = statistics.median(one.seconds(rank, Kind.MOVE) for rank in one.ranks)
         seconds[rungs[step % len(rungs)]].append(moving)
-    return {rung: statistics.median(found) for rung, found in seconds.items()}
+    return seconds
 
 
 def benchmark(sizes: Sequence[int] = (256, 4096, 65536, 7_600_000), iters: int = 7) -> list[Record]:

@@ -1,6 +1,7 @@
 """Pictures of lesson 2: the thread's figures, timers by call, who waits, the rungs, the latest."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -144,10 +145,14 @@ def rungs(record: Record) -> Figure:
     """Draw the moving that each rung leaves exposed, and the last round as a timeline."""
     found, whole = problem.exposed(record), problem.timeline(record)
     third, last = list(found.values())[2], max(span.step for span in whole.spans)
+    shares = [
+        100 * median(here / there for here, there in zip(seconds, third, strict=True))
+        for seconds in found.values()
+    ]
     figure, (top, bottom) = new_figure(2, 1, size=(10, 6.4))
-    ax = new_axes("Moving that nothing hides", x="Of rung 3", xunit="%", ax=top)
-    labels = [f"{rung}  ({1e3 * seconds:.0f} ms)" for rung, seconds in found.items()]
-    bars(ax, labels, [100 * seconds / third for seconds in found.values()], value_format="{:.0f}")
+    ax = new_axes("Moving that nothing hides", x="Of rung 3 in the same round", xunit="%", ax=top)
+    labels = [f"{rung}  ({1e3 * median(seconds):.0f} ms)" for rung, seconds in found.items()]
+    bars(ax, labels, shares, value_format="{:.0f}")
     ax.set_ylim(3.6, -1.1)  # room for the learner's mark
     shown = whole.steps(last - 3, last)
     draw_traced(shown, title="One round: the four rungs in turn", ax=bottom)

@@ -302,9 +302,93 @@ def dividing_at_each_wait(model):
     return finish
 
 
+def divided_by(number):
+    def attach(model):
+        works = []
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda parameter: works.append((in_background(parameter), parameter))
+            )
+
+        def finish():
+            while works:
+                work, parameter = works.pop()
+                work.wait()
+                parameter.grad /= number
+
+        return finish
+
+    return attach
+
+
+def with_a_list_of_its_own(model):
+    """The closure mistake: `finish` assigns the name that `attach` made."""
+    works = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda parameter: works.append((in_background(parameter), parameter))
+        )
+
+    def finish():
+        for work, parameter in works:  # noqa: F823 - the mistake
+            work.wait()
+            parameter.grad /= dist.get_world_size()
+        works = []  # noqa: F841 - the mistake
+
+    return finish
+
+
+def four_at_a_time(model):
+    """The hooks only queue; every fourth starts what is queued."""
+    queue, works = [], []
+
+    def hook(parameter):
+        queue.append(parameter)
+        if len(queue) + len(works) in (4, 6):
+            works.extend((in_background(parameter), parameter) for parameter in queue)
+            queue.clear()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(hook)
+
+    def finish():
+        while works:
+            work, parameter = works.pop()
+            work.wait()
+            parameter.grad /= dist.get_world_size()
+
+    return finish
+
+
+def polling(model):
+    """Each hook asks whether earlier works are done, and divides where they are."""
+    works, done = [], []
+
+    def hook(parameter):
+        works.append((in_background(parameter), parameter))
+        time.sleep(0.05)
+        done.extend(pair for pair in works if pair not in done and pair[0].is_completed())
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(hook)
+
+    def finish():
+        for work, parameter in works:
+            work.wait()
+            parameter.grad /= dist.get_world_size()
+        works.clear()
+
+    return finish
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
+        (divided_by(2), "the sum was divided by 2: divide by the world size"),
+        (divided_by(4), "the sum was divided by 4: divide by the world size"),
+        (with_a_list_of_its_own, "declare it `nonlocal`"),
+        (four_at_a_time, "Each hook starts its own"),
+        (polling, "found done by is_completed()"),
         (dividing_at_each_wait, "forget last step's works"),
         (attached(divide=False), "divide by the world size"),
         (attached(at_once, wait=lambda works: None), "waits, be it for the work before"),
@@ -354,7 +438,7 @@ def averaging(*, wait="all", copy=True, divide=True, cap=None, barrier=False):
         for work, _, _ in {"all": works, "last": works[-1:], "none": []}[wait]:
             work.wait()
         for _, flat, members in works:
-            flat /= dist.get_world_size() if divide else 1
+            flat /= dist.get_world_size() if divide is True else divide or 1
             for gradient, piece in zip(members, buckets.unflatten(flat, members), strict=True):
                 if copy:
                     gradient.copy_(piece)
@@ -376,7 +460,8 @@ def test_right_averages(capsys):
         (averaging(divide=False), "2 times the mean: divide by the world size"),
         (averaging(cap=0), "keep the colleague's buckets"),
         (averaging(cap=10**6), "keep the colleague's buckets"),
-        (averaging(barrier=True), "and nothing else"),
+        (averaging(barrier=True), "not that a work is done"),
+        (averaging(divide=4), "0.5 times the mean: divide by the world size, whatever it is"),
         (lambda gradients, cap: None, "copy into the one that is there"),
     ],
 )

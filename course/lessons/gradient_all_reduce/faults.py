@@ -10,13 +10,16 @@ SECONDS = 0.06
 
 
 class Fault:
-    """A secret: which rank of `world_size` pauses, and before which call; random unless given."""
+    """A secret: which rank of `world_size` pauses, and before which call; random unless given.
+
+    Never before call 0, in which ranks that share CPUs wait for each other anyway.
+    """
 
     def __init__(
         self, world_size: int, calls: int, *, rank: int | None = None, call: int | None = None
     ):
         self._rank = random.randrange(world_size) if rank is None else rank
-        self._call = random.randrange(calls) if call is None else call
+        self._call = random.randrange(1, calls) if call is None else call
 
     def __repr__(self) -> str:
         return "a fault on one rank, before one call; .reveal(rank, call) judges your answer"

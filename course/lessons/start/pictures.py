@@ -47,12 +47,12 @@ def ping_pong(
     said = f"Time grows from {medians[0]:.0f} to {medians[-1]:.0f} µs over {len(sizes)} sizes."
     if link is not None:
         curve = [link.time(nbytes) * 1e6 for nbytes in sizes]
-        label = f"α + β S: α = {link.alpha * 1e6:.3g} µs, 1/β = {link.bandwidth / 1e9:.3g} GB/s"
+        label = f"α + β S: α = {link.alpha * 1e6:.4g} µs, 1/β = {link.bandwidth / 1e9:.3g} GB/s"
         plots.model_line(ax, sizes, curve, label=label)
         half = link.half_nbytes
         ax.axvline(half, color=plots.SOFT, linewidth=1, linestyle=":")
         ax.annotate(
-            f"α/β = {half / 1e3:.0f} kB",
+            f"α/β = {half / 1e3:,.3g} kB",
             (half, ax.get_ylim()[0]),
             xytext=(5, 6),
             textcoords="offset points",

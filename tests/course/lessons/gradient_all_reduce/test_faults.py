@@ -19,7 +19,7 @@ def test_one_rank_pauses_before_one_call():
 
 def test_a_fault_is_drawn_and_kept_secret():
     drawn = {(fault._rank, fault._call) for fault in (Fault(4, 22) for _ in range(2000))}
-    assert len(drawn) == 88
+    assert len(drawn) == 84 and min(call for _, call in drawn) == 1
     fault = Fault(4, 22, rank=3, call=17)
     assert not set("37") & set(repr(fault))
     assert "Still sealed" in fault.reveal(None, 17)

@@ -5,12 +5,17 @@ and NCCL's own log, and says of each what it can tell. The rows are FIELD_GUIDE.
 """
 
 import argparse
+import functools
+import re
 import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from course.catalogue import ROOT
 from labkit.logs import logs, nccl_debug
+
+_ROW = re.compile(r"^\|" + r"([^|\n]*)\|" * 5 + "$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,62 +23,29 @@ class Row:
     """A row of the field guide."""
 
     number: int
-    name: str
-    next_step: str
+    question: str
+    measure: str
     """What to measure next."""
+    remedy: str
+    """What to do if that is it."""
     cases: tuple[str, ...]
     """Names of the nearest cases of the ward."""
 
 
-ROWS = {
-    row.number: row
-    for row in (
-        Row(1, "computing", "profile the computing: communication is not what takes the time", ()),
-        Row(
-            2,
-            "waiting for a late rank",
-            "on every rank, when each call begins: the last to begin, the one with the smallest "
-            "timer, is late. Then its input, its work, its clock",
-            ("228-bytes", "stretches"),
-        ),
-        Row(
-            3,
-            "waiting for a CPU",
-            "torch.get_num_threads() × ranks against the CPUs that the job may use",
-            ("idle-gpus",),
-        ),
-        Row(
-            4,
-            "too many calls",
-            "count the calls of one step, and which code makes them",
-            ("first-sum",),
-        ),
-        Row(
-            5,
-            "more bytes than needed",
-            "bytes that a rank sends in a step against 2(n-1)/n of the gradients",
-            ("two-nodes", "averages"),
-        ),
-        Row(
-            6,
-            "a link that is not what you think",
-            "one large call of the same collective in nccl-tests, and NCCL_DEBUG=INFO of both runs",
-            ("alltoall", "above-the-wire"),
-        ),
-        Row(
-            7,
-            "communication that could be hidden, or stands in a queue",
-            "a timeline: transfers whose ends are both ready and that do not run",
-            (),
-        ),
-        Row(
-            8,
-            "a hang",
-            "py-spy dump on every rank, the flight recorder and torchfrtrace",
-            (),
-        ),
-    )
-}
+@functools.cache
+def guide() -> dict[int, Row]:
+    """Read the rows of the field guide, by number.
+
+    Raises:
+        OSError: It is not there: the course is not in a clone of its repository.
+    """
+    text = (ROOT / "FIELD_GUIDE.md").read_text(encoding="utf-8")
+    found = {}
+    for number, *texts, places in _ROW.findall(text):
+        if number.strip().isdigit():
+            plain = (re.sub("[*`]", "", one).strip() for one in texts)
+            found[int(number)] = Row(int(number), *plain, tuple(re.findall("`([^`]+)`", places)))
+    return found
 
 
 def place(
@@ -100,24 +72,24 @@ def place(
     """
     if min(step, without, wait or 0, calls or 0, queued) < 0 or step == 0:
         raise ValueError("times are milliseconds, none negative, and a step takes some.")
-    lost = step - without
+    rows, lost = guide(), step - without
     share = f"communication costs {max(lost, 0):.3g} of {step:.3g} ms"
     if queued > 0.3 * step:
-        return [(ROWS[3], f"a rank had no CPU for {queued:.3g} of {step:.3g} ms")]
+        return [(rows[3], f"a rank had no CPU for {queued:.3g} of {step:.3g} ms")]
     if lost < 0.1 * step:
-        return [(ROWS[1], share)]
+        return [(rows[1], share)]
     if wait is None:
-        return [(ROWS[2], f"{share}; how much of it is waiting is not known: measure that first")]
+        return [(rows[2], f"{share}; how much of it is waiting is not known: measure that first")]
     if wait >= 0.5 * lost:
-        return [(ROWS[2], f"{wait:.3g} of these {lost:.3g} ms are waiting for the last rank")]
+        return [(rows[2], f"{wait:.3g} of these {lost:.3g} ms are waiting for the last rank")]
     rest = lost - wait
     if calls is None:
-        told = f"{rest:.3g} ms move data; calls × latency is not known: measure that first"
-        return [(ROWS[4], told), (ROWS[5], ""), (ROWS[6], "")]
+        shown = f"{rest:.3g} ms move data; calls × latency is not known: measure that first"
+        return [(rows[4], shown), (rows[5], ""), (rows[6], "")]
     if calls >= 0.5 * rest:
-        return [(ROWS[4], f"calls × latency are {calls:.3g} of {rest:.3g} ms that are not waiting")]
-    told = f"{rest - calls:.3g} ms are neither waiting nor latency: bytes over a rate"
-    return [(ROWS[5], told), (ROWS[6], "if the bytes are what they must be"), (ROWS[7], "")]
+        return [(rows[4], f"calls × latency are {calls:.3g} of {rest:.3g} ms that are not waiting")]
+    shown = f"{rest - calls:.3g} ms are neither waiting nor latency: bytes over a rate"
+    return [(rows[5], shown), (rows[6], "if the bytes are what they must be"), (rows[7], "")]
 
 
 def read_checkup(text: str) -> dict[str, float]:
@@ -159,12 +131,12 @@ def read_file(path: Path) -> list[tuple[Row, str]]:
         return place(**read_checkup(path.read_text(encoding="utf-8", errors="replace")))
     except ValueError:
         (log,) = logs.read([path])
-    told = [f"{text} ({row})" for text, row in nccl_debug.conclusions(log.statements)]
+    found = [f"{text} ({row})" for text, row in nccl_debug.conclusions(log.statements)]
     if log.failures:
-        told.append(f"{len(log.failures)} tests printed no figures")
+        found.append(f"{len(log.failures)} tests printed no figures")
     if log.records:
-        told.append(f"{len(log.records)} measurements: python -m course report {path.name}")
-    return [(ROWS[6], "; ".join(told) or "nothing in it is conspicuous")]
+        found.append(f"{len(log.records)} measurements: python -m course report {path.name}")
+    return [(guide()[6], "; ".join(found) or "nothing in it is conspicuous")]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -210,9 +182,10 @@ def _asked() -> dict[str, float | None]:
 
 def _print(found: list[tuple[Row, str]]) -> None:
     first, because = found[0]
-    print(f"  Row {first.number}, {first.name}: {because}.")
-    print(f"  Measure next: {first.next_step}.")
+    print(f"  Row {first.number}. {first.question} {because}.")
+    print(f"  Measure next: {first.measure}.")
+    print(f"  If so: {first.remedy}.")
     if first.cases:
         print(f"  Nearest case: python -m course case {first.cases[0]}")
     for row, text in found[1:]:
-        print(f"  Then row {row.number}, {row.name}{': ' + text if text else ''}.")
+        print(f"  Then row {row.number}. {row.question} {text}".rstrip())

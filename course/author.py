@@ -1,6 +1,7 @@
 """What authors do: `python -m course format|sync|pictures|record|edition|check`."""
 
 import argparse
+import importlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -115,12 +116,15 @@ def problems(root: Path = ROOT) -> Iterator[str]:
 
 
 def pictures(folder: Path = ROOT / PICTURES) -> Iterator[Path]:
-    """Draw every recorded experiment into `folder`; yield the files as they are written."""
+    """Draw every recorded experiment, and README's step, into `folder`; yield each file written."""
     from labkit.show import alt_text
 
     for name, found in catalogue.experiments().items():
         if recorded := found.recorded():
             yield alt_text.save(found.draw(recorded), folder / f"{name}.png", dpi=110)
+    found = catalogue.experiment("pipeline-p2p")
+    mystery = importlib.import_module(f"{found.package}.pictures").mystery(found.recorded())
+    yield alt_text.save(mystery, folder / "one-step.png", dpi=110)
 
 
 def record(experiment: Experiment) -> Path:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.experiment import PLAN
 from course.lessons.pipeline_p2p.programs import Workload
 from course.lessons.pipeline_p2p.schedules import (
@@ -15,6 +16,7 @@ from course.lessons.pipeline_p2p.schedules import (
     Program,
     Task,
     Transfer,
+    activation,
     programs,
 )
 from course.lessons.pipeline_p2p.simulator import (
@@ -179,6 +181,16 @@ def draw(records: Sequence[Record]) -> Figure:
         chosen = [record for record in records if record.params.get("schedule") == name]
         times(chosen, title=name, names=_without_schedule, ax=panel)
     return figure
+
+
+def mystery(records: Sequence[Record]) -> Figure:
+    """Draw the step that the lesson starts from, a frame where an input lies ready; for README."""
+    case = str(experiment.Case("eager 1f1b", Channel.ORDERED))
+    record = next(record for record in records if record.case == case)
+    seen = experiment.step(record)
+    idle = dict(experiment.ready_but_idle(seen))[activation(0, 2)]
+    title, gap = "One training step on three ranks", (1, idle.begin, idle.end)
+    return steps([(title, seen)], tier=record.tier, provenance=record.provenance, gap=gap)
 
 
 def _without_schedule(record: Record) -> str:

@@ -1,7 +1,8 @@
 """`python -m course triage`: four numbers, or a file, and the row of the field guide to begin with.
 
-Without files it asks. With files it reads what `examples/checkup.py` printed, nccl-tests' output
-and NCCL's own log, and says of each what it can tell. The rows are FIELD_GUIDE.md's.
+Without files it asks. With files it reads what `examples/checkup.py` printed, nccl-tests' output,
+NCCL's own log, and traces (Chrome JSON) of torch.profiler or labkit, those of all ranks together.
+The rows are FIELD_GUIDE.md's.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from course import traces
 from course.catalogue import ROOT
 from labkit.logs import logs, nccl_debug
 
@@ -141,7 +143,9 @@ def read_file(path: Path) -> list[tuple[Row, str]]:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("files", nargs="*", type=Path, help="a checkup's output, logs of NCCL")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="a checkup's output, logs of NCCL, traces"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -149,8 +153,16 @@ def main(options: argparse.Namespace) -> int:
     if not options.files:
         _print(place(**_asked()))
         return 0
-    failed = 0
-    for path in options.files:
+    failed, found = 0, {path: traces.read(path) for path in options.files if path.exists()}
+    ranks = [events for one in found.values() for events in one or ()]
+    if ranks:
+        print(f"traces of {len(ranks)} rank{'s' * (len(ranks) > 1)}:")
+        try:
+            _print(place(**traces.numbers(ranks)))
+        except ValueError as error:
+            print(f"  {error}", file=sys.stderr)
+            failed = 1
+    for path in (path for path in options.files if not found.get(path)):
         print(f"{path.name}:")
         try:
             _print(read_file(path))

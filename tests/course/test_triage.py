@@ -1,12 +1,21 @@
 """Four numbers, or a file, lead to the row of the field guide; the guide names what there is."""
 
+import gzip
+import json
+import time
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
 from pytest import mark, raises
+from torch.nn.parallel import DistributedDataParallel
 
-from course import triage
+from course import traces, triage
 from course.__main__ import main
 from course.lessons.casebook.cases import CASES
+from labkit import launch
+from labkit.measure.timeline import Timeline, save_chrome
+from labkit.measure.trace import Clock, Kind, RankTrace, Span
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "FIELD_GUIDE.md").read_text()
@@ -83,6 +92,72 @@ def test_nccls_own_log_leads_to_the_link(tmp_path, capsys):
     assert main(["triage", str(tmp_path / "nccl.log")]) == 0
     told = capsys.readouterr().out
     assert "Row 6" in told and "TCP" in told and "nccl.log" in told
+
+
+def profiled(folder):
+    layers = [torch.nn.Linear(64, 64) for _ in range(4)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.02)
+    plan = torch.profiler.schedule(wait=0, warmup=1, active=3, repeat=1)
+
+    def save(profile):
+        profile.export_chrome_trace(str(folder / f"rank{dist.get_rank()}.json"))
+
+    with torch.profiler.profile(schedule=plan, on_trace_ready=save) as profile:
+        for _ in range(4):
+            time.sleep(0.05 if dist.get_rank() == 1 else 0.001)
+            model(torch.ones(4, 64)).sum().backward()
+            profile.step()
+
+
+def test_torchs_traces_of_ddp_lead_to_the_late_rank_one_alone_to_no_verdict(tmp_path, capsys):
+    launch(profiled, tmp_path, world_size=3)
+    paths = sorted(tmp_path.glob("rank*.json"))
+    assert main(["triage", *map(str, paths)]) == 0
+    assert "traces of 3 ranks:\n  Row 2, waiting" in capsys.readouterr().out
+    (events,) = traces.read(paths[0])
+    alone = traces.numbers([events])
+    assert alone["wait"] is None and alone["step"] - alone["without"] > 25
+    assert traces.numbers([*traces.read(paths[0]), *traces.read(paths[1])])["wait"] > 15
+
+
+def event(name, begin, length, **more):
+    return {"ph": "X", "name": name, "cat": "kernel", "ts": begin, "dur": length} | more
+
+
+def test_kernels_count_and_what_computing_hides_does_not(tmp_path):
+    small = {"args": {"In msg nelems": 64}}
+    rank = [
+        event("ProfilerStep#1", 0, 10_000, cat="user_annotation"),
+        event("void gemm", 0, 6_000),
+        event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 4_000, 3_000, **small),
+        event("nccl:all_reduce", 4_000, 5_000, cat="user_annotation"),
+    ]
+    late = [*rank[:2], event(rank[2]["name"], 6_000, 1_000, **small)]
+    found = traces.numbers([rank, late, late])
+    assert found["without"] == found["step"] - 1 and found["calls"] == 3
+    assert traces.numbers([rank, rank])["wait"] == 0
+    with raises(ValueError, match="no collective"):
+        traces.numbers([rank[:2]])
+    path = tmp_path / "rank0.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"traceEvents": rank}).encode()))
+    assert traces.read(path) == [rank]
+
+
+def test_labkits_own_trace_is_read(tmp_path):
+    spans = [
+        [rank, name, kind, begin, end]
+        for rank, late in ((0, 1.0), (1, 3.0))
+        for name, kind, begin, end in (
+            ("input", "input", 0.0, late),
+            ("sum", "collective", late, 4.0),
+        )
+    ]
+    made = [Span(rank, name, Kind(kind), *times) for rank, name, kind, *times in spans]
+    clock = Clock(0.0, 0.0)
+    ranks = [RankTrace(r, clock, tuple(s for s in made if s.rank == r)) for r in (0, 1)]
+    path = save_chrome(Timeline(ranks), tmp_path / "own.json")
+    found = traces.numbers(traces.read(path))
+    assert found["step"] == 4e3 and found["wait"] == 1e3
 
 
 def test_it_asks_four_numbers(monkeypatch, capsys):

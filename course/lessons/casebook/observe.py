@@ -38,7 +38,7 @@ class Watch:
     """One rank's stopwatch: which phase, from when to when."""
 
     def __init__(self) -> None:
-        self._tracer = Tracer(Clock(0.0, 0.0, "one kernel"), dist.get_rank())
+        self._tracer = Tracer(Clock(0.0, 0.0), dist.get_rank())
 
     def phase(self, name: str) -> contextlib.AbstractContextManager:
         """Note how long the block takes."""

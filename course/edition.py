@@ -23,9 +23,9 @@ from course import catalogue, hosted, notebooks
 from course.catalogue import ROOT
 
 SOURCE = "edition"
-KIT = ("ranks", "fabric", "measure", "show", "logs")
 GUIDES = {
     "FIELD_GUIDE.md": "field-guide",
+    "docs/labkit.md": "labkit",
     "docs/own-logs.md": "own-logs",
     "docs/hardware.md": "hardware",
     "docs/cluster.md": "cluster",
@@ -72,7 +72,7 @@ def build(out: Path, *, executed: Path | None = None, say: Callable[[str], objec
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(prepared(page, terms(), folder=folder), target)
     shutil.copytree(ROOT / "pictures", source / "pictures")
-    for path, text in {**_exercise_pages(), **_lesson_pages(), **_guides(), **_api()}.items():
+    for path, text in {**_exercise_pages(), **_lesson_pages(), **_guides()}.items():
         target = source / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -231,20 +231,6 @@ def _guides() -> dict[str, str]:
     }
 
 
-def _api() -> dict[str, str]:
-    """Return a page for each module of the kit, from its docstrings."""
-    pages, names = {}, []
-    for folder in KIT:
-        for path in sorted((ROOT / "labkit" / folder).glob("[!_]*.py")):
-            module = f"labkit.{folder}.{path.stem}"
-            names.append(module)
-            pages[f"api/{module}.md"] = (
-                f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n```\n"
-            )
-    pages["api/index.md"] = f"# The kit\n\n{_toctree(names)}"
-    return pages
-
-
 def _index() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     opening = readme.partition("<!-- end of badges -->")[2].partition("## The lessons")[0]
@@ -254,7 +240,7 @@ def _index() -> str:
     found = [f"lessons/{path.as_posix()}" for path in (first, *others)]
     sets = [f"exercises/{path.stem}" for path in sorted((ROOT / "exercises").glob("*.ipynb"))]
     sets += [path[:-3] for path in _lesson_pages() if path.endswith("/index.md")]
-    guides = [*GUIDES.values(), "glossary", "api/index"]
+    guides = [*GUIDES.values(), "glossary"]
     return (
         f"# Why is my all-reduce slow?\n{_relinked(opening, '', '')}\n"
         f"**Or read it here**: begin with [the first lesson]({found[0]}.ipynb). Results are "

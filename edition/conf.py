@@ -1,6 +1,5 @@
 """Sphinx's settings for the reading edition; `python -m course edition` runs it."""
 
-import re
 import sys
 import tomllib
 from pathlib import Path
@@ -14,12 +13,7 @@ author = "the authors of labkit"
 copyright = "the authors of labkit: text CC BY 4.0, code BSD-3-Clause"
 release = version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = [
-    "myst_nb",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "mathml",
-]
+extensions = ["myst_nb", "mathml"]
 nb_execution_mode = "off"  # the notebooks come executed
 nb_ipywidgets_js = {}  # sliders are drawn as small multiples; no script from elsewhere
 nb_merge_streams = True
@@ -30,13 +24,7 @@ suppress_warnings = [
     "myst.header",
     "myst.xref_missing",
     "toc.not_included",
-    "ref.python",  # a name in prose that several classes have
 ]
-autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-napoleon_numpy_docstring = False
-add_module_names = False
-default_role = "literal"
 
 html_theme = "sphinx_book_theme"
 html_title = project
@@ -55,26 +43,8 @@ html_theme_options = {
 }
 
 
-def mark_code(app, what, name, obj, options, lines):
-    """Tell reST that an indented block between paragraphs is code, as our docstrings mean it."""
-    marked, section, block = [], False, False
-    for i, line in enumerate(lines):
-        indented = line.startswith("    ")
-        if line.strip() and not indented:
-            section, block = bool(re.fullmatch(r"[A-Z]\w+:|.*::", line)), False
-        elif indented and not (section or block) and not lines[i - 1].strip():
-            marked += [".. code-block:: python", ""]
-            block = True
-        marked.append(line)
-    lines[:] = marked
-
-
 def setup(app):
-    """Mark code in docstrings; name the buttons that unfold the navigation.
-
-    The theme leaves them without a word.
-    """
-    app.connect("autodoc-process-docstring", mark_code, priority=100)  # before napoleon
+    """Name the buttons that unfold the navigation: the theme leaves them without a word."""
 
     def name_buttons(app, failed):
         for page in Path(app.outdir).rglob("*.html"):

@@ -36,14 +36,12 @@ CAUSES = ("as it is", "CPUs kept awake", "no preemption")
 """Conditions under which one pair, its partners apart, is measured."""
 RUNGS = (
     ("blocking", "free"),
-    ("one group", "free"),
     ("async_op", "free"),
     ("blocking", "SCHED_BATCH"),
     ("blocking", "together"),
     ("async_op", "together"),
     ("shared memory", "free"),
     ("shared memory", "together"),
-    ("accumulated", "free"),
     ("fused", "free"),
 )
 """Way, and placement or scheduling class, in the order in which the ladder climbs."""
@@ -159,7 +157,7 @@ def ladder(
         if placement != "free" and not affinity.available():
             continue
         say(f"{way}, {placement}")
-        light, batch = way in {"fused", "accumulated"}, placement == "SCHED_BATCH"
+        light, batch = way == "fused", placement == "SCHED_BATCH"
         tensors, repeats = (count, 4 * iters) if light else (max(1, count // 8), iters)
         params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
         names = {"free": way, "SCHED_BATCH": f"{way}, SCHED_BATCH"}

@@ -5,11 +5,12 @@ partners' tensors. The ways are meant to be read: the differences between them a
 """
 
 import contextlib
-import mmap
+import math
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,100 +60,66 @@ def fused(tensors: list[torch.Tensor], group: Any) -> None:
     torch._foreach_copy_(tensors, [p.view_as(t) for p, t in zip(parts, tensors, strict=True)])
 
 
-def swapped(tensors: list[torch.Tensor], group: Any) -> None:
-    """Swap each tensor with the partner in the default group and add: no group per pair."""
-    partner = dist.get_rank() ^ 1
-    for tensor in tensors:
-        mine, theirs = tensor.contiguous(), torch.empty(tensor.shape, dtype=tensor.dtype)
-        swap = [dist.P2POp(dist.isend, mine, partner), dist.P2POp(dist.irecv, theirs, partner)]
-        for work in dist.batch_isend_irecv(swap):
-            work.wait()
-        tensor += theirs
+def shared_sum(
+    tensor: torch.Tensor, slots: torch.Tensor, me: int, turn: int, wake: Callable, wait: Callable
+) -> None:
+    """Write your slot, wake the partner, wait to be woken, add the partner's slot.
 
-
-def accumulated(tensors: list[torch.Tensor], group: Any) -> None:
-    """Add the tensors up locally and sum once, as ``no_sync`` does over micro-batches.
-
-    This answers another question: afterwards the first tensor holds the sum of *all* tensors of
-    both partners, and the others are used up.
+    Slots alternate between two halves, so that a fast partner never overwrites what the slow one
+    still reads.
     """
-    for tensor in tensors[1:]:
-        tensors[0] += tensor
-    dist.all_reduce(tensors[0], group=group)
+    half = slots[turn % 2]
+    half[me].copy_(tensor)
+    wake()
+    wait()
+    tensor.add_(half[1 - me])
 
 
 class SharedMemory:
     """Sums between partners on one machine, through memory that both of them see.
 
-    Each partner has a slot in a shared mapping, and a pipe on which the other wakes it. A sum is:
-    write your slot, wake the partner, wait to be woken, add the partner's slot. Slots alternate
-    between two halves, so that a fast partner never overwrites what the slow one still reads. The
-    kernel's pipe also makes the other's writes visible: no spinning, no memory fences of our own.
+    Each partner has slots in a shared mapping, and a pipe on which the other wakes it. The kernel's
+    pipe also makes the other's writes visible: no spinning, no memory fences of our own.
     """
 
-    def __init__(self, group: Any, nbytes: int) -> None:
-        """Meet the partner, who calls this as well, and map memory for tensors of `nbytes`."""
-        self.me = dist.get_rank() % 2
-        self.nbytes = max(64, -(-nbytes // 64) * 64)  # slots start where any dtype may
-        self.turn = 0
-        with _meeting_place(group, self.me, 4 * self.nbytes) as folder:
-            with (folder / "slots").open("r+b") as file:
-                self.memory = mmap.mmap(file.fileno(), 4 * self.nbytes)
+    def __init__(
+        self, group: Any, shape: Sequence[int], add: Callable[..., None] = shared_sum
+    ) -> None:
+        """Meet the partner, who calls this as well, and map memory for float32 tensors."""
+        self.me, self.turn, self.add = dist.get_rank() % 2, 0, add
+        with _meeting_place(group, self.me) as folder:
+            count = 4 * math.prod(shape)
+            mapped = torch.from_file(str(folder / "slots"), shared=True, size=count)
+            self.slots = mapped.view(2, 2, *shape)
             ends = {}
             for reader in (0, 1):  # the same order on both sides, or each would wait for the other
                 flags = os.O_RDONLY if reader == self.me else os.O_WRONLY
                 ends[reader] = os.open(folder / f"wake-{reader}", flags)
-            self.wake, self.woken = ends[1 - self.me], ends[self.me]
+            self.wake = partial(os.write, ends[1 - self.me], b"!")
+            self.wait = partial(os.read, ends[self.me], 1)
             dist.barrier(group=group)  # both have opened everything: the names may go
 
     def __call__(self, tensors: list[torch.Tensor], group: Any) -> None:
-        """Sum every tensor with the partner's, one after the other.
-
-        Raises:
-            ValueError: A tensor is larger than a slot.
-        """
+        """Sum every tensor with the partner's, one after the other."""
         for tensor in tensors:
-            if tensor.nbytes > self.nbytes:
-                raise ValueError(
-                    f"a tensor of {tensor.nbytes} bytes does not fit into a slot of {self.nbytes}. "
-                    "Make SharedMemory with the size of the largest tensor."
-                )
-            mine, theirs = self._slot(self.me, tensor), self._slot(1 - self.me, tensor)
-            mine.copy_(tensor)
-            os.write(self.wake, b"!")
-            os.read(self.woken, 1)
-            tensor += theirs
-            self.turn = 1 - self.turn
-
-    def _slot(self, owner: int, like: torch.Tensor) -> torch.Tensor:
-        offset = (2 * self.turn + owner) * self.nbytes
-        flat = torch.frombuffer(self.memory, dtype=like.dtype, count=like.numel(), offset=offset)
-        return flat.view_as(like)
+            self.add(tensor, self.slots, self.me, self.turn, self.wake, self.wait)
+            self.turn += 1
 
 
 @contextlib.contextmanager
-def _meeting_place(group: Any, me: int, nbytes: int) -> Iterator[Path]:
-    """Yield a folder with a file of ``nbytes`` and two pipes; the first partner makes it."""
+def _meeting_place(group: Any, me: int) -> Iterator[Path]:
+    """Yield a folder with two pipes; the first partner makes it."""
     name: list[str | None] = [None]
     with contextlib.ExitStack() as stack:
         if me == 0:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            with (Path(folder) / "slots").open("wb") as file:
-                file.truncate(nbytes)
+            name[0] = stack.enter_context(tempfile.TemporaryDirectory())
             for reader in (0, 1):
-                os.mkfifo(Path(folder) / f"wake-{reader}")
-            name[0] = folder
+                os.mkfifo(Path(name[0]) / f"wake-{reader}")
         dist.broadcast_object_list(name, src=dist.get_rank() - me, group=group)
         yield Path(name[0])
 
 
-WAYS: dict[str, Way] = {
-    "blocking": blocking,
-    "one group": swapped,
-    "async_op": asynchronous,
-    "fused": fused,
-    "accumulated": accumulated,
-}
+WAYS: dict[str, Way] = {"blocking": blocking, "async_op": asynchronous, "fused": fused}
 """Ways that need nothing but the group."""
 
 
@@ -239,14 +206,13 @@ def timed_sums(
     move(placement)
     rank, group = dist.get_rank(), pair_group()
     tensors = [torch.full(SHAPE, float(rank + index)) for index in range(count)]
-    way = SharedMemory(group, tensors[0].nbytes) if name == "shared memory" else WAYS[name]
+    way = SharedMemory(group, SHAPE) if name == "shared memory" else WAYS[name]
     if sched_batch:
         never_preempt()
     way(tensors, group)
-    if name != "accumulated":
-        for index, tensor in enumerate(tensors):
-            expected = float(rank + (rank ^ 1) + 2 * index)
-            assert (tensor == expected).all(), f"{name}: tensor {index} is not {expected}"
+    for index, tensor in enumerate(tensors):
+        expected = float(rank + (rank ^ 1) + 2 * index)
+        assert (tensor == expected).all(), f"{name}: tensor {index} is not {expected}"
     for tensor in tensors:
         tensor.zero_()
     samples = time_calls(lambda: way(tensors, group), warmup=0, iters=iters)

@@ -1,18 +1,16 @@
 """Checks of lesson 04: the relay without room, and three short forms."""
 
-import time
-import tracemalloc
 from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
 
-from course import checking, memory
+from course import checking
 from course.checking import CheckFailed
 from course.lessons.p2p_topology import flows
-from course.lessons.p2p_topology.topology import LinkRates, Topology
 from course.lessons.p2p_topology.topology_text import read_bandwidths
 from course.published import load
+from course.trial import Case, Ran, Trial
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import timing
@@ -30,40 +28,25 @@ GPU3    NV4     SYS     NV1      X      SYS     32-63           1
 NIC0    SYS     PXB     PHB     SYS      X
 """
 """Made up, so that it cannot be looked up."""
-RATES = LinkRates(nvlink=20e9, pcie={"PHB": 10e9, "PXB": 13e9, "SYS": 6e9}, source="made up")
 
 
 def check_best_way(answer: tuple[Sequence[int], float]) -> None:
     """Judge 4.1: the GPUs of the fastest way from 0 to 2 in small chunks, and its milliseconds."""
-    machine, nbytes = Topology.parse(MACHINE, RATES), 120e6
-    ways = [[0, 2], *([0, relay, 2] for relay in (1, 3))]
-    right = min(
-        ways, key=lambda way: flows.ways_time(machine.bandwidth, [way], nbytes=nbytes, chunk=1)
-    )
-    seconds = flows.ways_time(machine.bandwidth, [right], nbytes=nbytes, chunk=1)
-    whole = flows.ways_time(machine.bandwidth, [right], nbytes=nbytes, chunk=nbytes)
     with checking.exercise("4.1", par="the way, and its time within 2 %") as verdict:
-        checking.answer(answer, tuple, what="(way, milliseconds)")
-        way, milliseconds = answer
-        if list(way) != right:
+        way, milliseconds = checking.answer(answer, tuple, what="(way, milliseconds)")
+        if list(way) != [0, 1, 2]:
             raise CheckFailed(
                 "the fastest way from 0 to 2 with one relay at most",
                 f"{way}",
                 "a way is as fast as its slowest hop: write the smaller rate of each two hops down",
             )
-        meaning = checking.diagnose(
-            milliseconds,
-            {
-                "in one piece the hops' times add up; in small chunks they overlap": 1e3 * whole,
-                "seconds were returned: milliseconds are asked for": seconds,
-                "NV2 is two NVLinks, side by side": 2e3 * seconds,
-            },
-            otherwise="bytes divided by the rate of the slowest hop",
-            within=0.02,
-        )
-        checking.close_to(
-            milliseconds, 1e3 * seconds, within=0.02, what="its time", unit="ms", meaning=meaning
-        )
+        mistakes = {
+            "one piece, whose hops' times add up, or one NVLink: NV2 is two, side by side": 6.0,
+            "seconds were returned: milliseconds are asked for": 0.003,
+        }
+        otherwise = "bytes divided by the rate of the slowest hop"
+        why = checking.diagnose(milliseconds, mistakes, otherwise=otherwise, within=0.02)
+        checking.close_to(milliseconds, 3.0, within=0.02, what="its time", unit="ms", meaning=why)
         verdict.reached = f"{way}, {milliseconds:.3g} ms"
 
 
@@ -75,44 +58,39 @@ CHUNK = 200_000  # elements; far more bytes than a link lets through in one burs
 FASTER = 5.0
 
 
+WAYS = (
+    (1000, 64, [0, 1, 2], torch.float32),
+    (7, 2, [2, 0, 1], torch.float64),
+    (5, 9, [1, 2, 3, 0], torch.int32),
+    (640, 64, [3, 1, 4, 0, 2], torch.float32),
+    (6, 2, [4, 2], torch.float32),
+    (2**19, 2**16, [0, 2, 1], torch.float32),  # large, and its last rank is late
+)
+"""Elements, chunk, way and dtype of each case, on five ranks."""
+
+
 def check_relay(relay: Callable[..., None]) -> None:
     """Judge exercise 4.2: `relay(tensor, way, chunk, length)`, with two slots on each relay."""
-    cases = [
-        (1000, 64, [0, 1, 2], torch.float32),
-        (7, 2, [2, 0, 1], torch.float64),
-        (5, 9, [1, 2, 3, 0], torch.int32),
-        (640, 64, [3, 1, 4, 0, 2], torch.float32),
-        (6, 2, [4, 2], torch.float32),
-        (2**19, 2**16, [0, 1, 2], torch.float32),  # large, and its last rank is late
-    ]
     par = f"{FASTER:g} times as fast as the direct link, with two slots"
     with checking.exercise("4.2", par=par) as verdict:
-        for case in cases:
-            _judge_relay(relay, *case)
+        cases = []
+        for length, chunk, way, dtype in WAYS:
+            options = {"way": way, "chunk": chunk, "length": length}
+            late = 0.3 if length > 1000 else 0.0
+            cases.append(Case(5, (length,), dtype, options=options, make=_given, late=late))
+        for case, ranks in Trial(relay, by_hand=True).runs(cases):
+            _judge_relay(case, ranks)
         try:
             verdict.reached = f"{_judge_speed(relay):.1f} times the direct link"
         except FabricUnavailable as refusal:
             verdict.reached = f"all values; the speed was not judged: {refusal.cause}"
 
 
-def hand_on(
-    relay: Callable, length: int, chunk: int, way: list[int], dtype: torch.dtype, late: bool
-) -> tuple[torch.Tensor, torch.Tensor, list[Call], int]:
-    """Relay, on a rank; return its tensor after and before, its calls, and the memory it took."""
-    rank = dist.get_rank()
-    tensor = checking.rank_data(length, rank=rank).to(dtype)
-    if rank in way[1:-1]:
-        tensor = tensor.new_full((2 * chunk,), rank)
-    before, storage = tensor.clone(), tensor.untyped_storage().nbytes()
-    if late and rank == way[-1]:
-        time.sleep(0.3)
-    tracemalloc.start()
-    with checking.by_hand() as log, memory.watch() as usage:
-        relay(tensor, list(way), chunk, length)
-    traced = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    taken = usage.peak + tensor.untyped_storage().nbytes() - storage
-    return tensor, before, log.calls, taken + (traced if traced > 2**17 else 0)  # less is Python's
+def _given(case: Case, rank: int) -> tuple[torch.Tensor]:
+    """Return a rank's tensor: its numbers, or two slots on a relay."""
+    relay = rank in case.options["way"][1:-1]
+    slots = torch.full((2 * case.options["chunk"],), rank).to(case.dtype)
+    return (slots if relay else case.data(rank),)
 
 
 def times(relay: Callable, way: list[int], nbytes: int, chunk: int, iters: int) -> list[float]:
@@ -122,38 +100,31 @@ def times(relay: Callable, way: list[int], nbytes: int, chunk: int, iters: int) 
     return timing.time_calls(lambda: relay(tensor, way, chunk, length), warmup=1, iters=iters)
 
 
-def _judge_relay(relay, length: int, chunk: int, way: list[int], dtype: torch.dtype) -> None:
-    large = length > 1000
-    case = (length, chunk, way, dtype, large)
-    results = checking.on_ranks(hand_on, relay, *case, world_size=5)
-    setting = f"{length} elements in chunks of {chunk} along {way}"
-    for rank in sorted(set(range(5)) - set(way)):
-        tensor, before, calls, _ = results[rank]
-        if calls:
+def _judge_relay(case: Case, ranks: Sequence[Ran]) -> None:
+    way, chunk, itemsize = case.options["way"], case.options["chunk"], case.dtype.itemsize
+    setting = f"{case.numel} elements in chunks of {chunk} along {way}"
+    for rank, ran in enumerate(ranks):
+        if rank in way:
+            _judge_calls(ran.calls, way.index(rank), case, f"{setting}: rank {rank}")
+        elif ran.calls or not torch.equal(ran.given[0], case.data(rank)):
             raise CheckFailed(
-                f"{setting}: no calls on rank {rank}, which is not on the way",
-                f"{calls[0].kind} to or from rank {calls[0].peer}",
-                "ranks that are not on the way must return at once",
+                f"{setting}: rank {rank}, which is not on the way, does nothing",
+                f"{ran.calls[0].kind} {ran.calls[0].peer}" if ran.calls else "its tensor changed",
+                "ranks that are not on the way must return at once, without touching their tensor",
             )
-        checking.same_values(
-            tensor,
-            before,
-            what=f"{setting}: rank {rank}, which is not on the way",
-            meaning="ranks that are not on the way must return without touching their tensor",
-        )
-    for here, rank in enumerate(way):
-        _judge_calls(results[rank][2], here, length, chunk, way, dtype)
     checking.same_values(
-        results[way[-1]][0],
-        checking.rank_data(length, rank=way[0]).to(dtype),
+        ranks[way[-1]].given[0],
+        case.data(way[0]),
         what=f"{setting}: the last rank's tensor",
         meaning="a chunk is missing or in the wrong place: chunk k belongs at k * chunk, and in "
         "slot k % 2 of a relay; the last chunk may be shorter",
     )
-    for rank in way if large else []:
+    for rank in way if case.late else []:
+        ran, slots = ranks[rank], 2 * chunk if rank in way[1:-1] else case.numel
+        grown = ran.given[0].untyped_storage().nbytes() - slots * itemsize
         checking.at_most(
-            results[rank][3],
-            chunk * dtype.itemsize - 1,
+            ran.peak + grown,
+            chunk * itemsize - 1,
             what=f"new tensors on rank {rank} of {way}",
             unit="bytes",
             meaning="a copy of the tensor or a third slot was made: a relay has its two slots, the "
@@ -161,60 +132,39 @@ def _judge_relay(relay, length: int, chunk: int, way: list[int], dtype: torch.dt
         )
 
 
-def _judge_calls(
-    calls: Sequence[Call], here: int, length: int, chunk: int, way: list[int], dtype: torch.dtype
-) -> None:
+def _judge_calls(calls: Sequence[Call], here: int, case: Case, setting: str) -> None:
     """Hold one rank's sends and receives to what the statement says of them."""
-    sizes = [min(chunk, length - k) * dtype.itemsize for k in range(0, length, chunk)]
-    neighbours = {
-        "send": way[here + 1] if here + 1 < len(way) else None,
-        "recv": way[here - 1] if here > 0 else None,
-    }
-    setting = f"{length} elements in chunks of {chunk} along {way}: rank {way[here]}"
-    for kind, peer in neighbours.items():
-        own, verb = [call for call in calls if call.kind == kind], {"recv": "receives"}.get(kind)
-        verb, to = verb or "sends", {"send": "to", "recv": "from"}[kind]
-        expected = f"{len(sizes)} chunks {to} rank {peer}" if peer is not None else "nothing"
-        for call in own:
-            if call.peer != peer:
-                raise CheckFailed(
-                    f"{setting} {verb} {expected}",
-                    f"a {kind} {to} rank {call.peer}",
-                    _why_wrong_peer(kind, call.peer, here, way),
-                )
-        if sorted(call.nbytes for call in own) != sorted(sizes if peer is not None else []):
-            largest = max((call.nbytes for call in own), default=0)
+    way, chunk = case.options["way"], case.options["chunk"]
+    steps = range(0, case.numel, chunk)
+    sizes = [min(chunk, case.numel - k) * case.dtype.itemsize for k in steps]
+    of = {kind: [call for call in calls if call.kind == kind] for kind in ("send", "recv")}
+    for kind, there in (("send", here + 1), ("recv", here - 1)):
+        peer = way[there] if 0 <= there < len(way) else None
+        expected = f"{setting}: a {kind} for each chunk, with rank {peer}"
+        wrong = next((call.peer for call in of[kind] if call.peer != peer), None)
+        if wrong is not None:
+            raise CheckFailed(
+                expected if peer is not None else f"{setting}: no {kind}",
+                f"a {kind} with rank {wrong}",
+                "the ends have one neighbour each; do the ranks confirm each chunk?"
+                if peer is None
+                else "a hop was skipped, or the wrong neighbour taken: each rank on the way sends "
+                "to the next one, way[here + 1], and nothing goes to others",
+            )
+        if peer is not None and sorted(call.nbytes for call in of[kind]) != sorted(sizes):
+            largest = max((call.nbytes for call in of[kind]), default=0)
             mistakes = {
                 "whole tensors travel: send each chunk by itself": sum(sizes),
                 "a chunk is missing, or travels twice: the last one may be shorter": max(sizes),
             }
-            otherwise = (
-                "pieces of another size: `chunk` counts elements, and the ranks before and after "
-                "expect pieces of just that size"
-            )
+            otherwise = "pieces of another size: `chunk` counts elements of the tensor's own dtype"
             raise CheckFailed(
-                f"{setting} {verb} {expected}, {max(sizes)} bytes each but for the last",
-                f"{len(own)} of up to {largest} bytes",
+                f"{expected}: {len(sizes)} of {max(sizes)} bytes, but for the last",
+                f"{len(of[kind])} of up to {largest} bytes",
                 checking.diagnose(largest, mistakes, otherwise=otherwise),
             )
-        for call in own:
-            if call.dtype != dtype:
-                raise CheckFailed(
-                    f"{setting} {verb} {dtype}", str(call.dtype), "values change on another dtype"
-                )
-            if call.touched:
-                raise CheckFailed(
-                    f"{setting}: a buffer is left alone until its {kind} is waited for",
-                    f"{call.touched} used it before",
-                    "a slot was received into while it was still being sent from: wait for the "
-                    "isend of chunk k before you receive chunk k + 2"
-                    if kind == "send"
-                    else "a chunk was handed on before it had arrived: wait for the irecv first",
-                )
     if 0 < here < len(way) - 1 and len(sizes) >= 4:
-        sends = [call for call in calls if call.kind == "send"]
-        receives = [call for call in calls if call.kind == "recv"]
-        pairs = zip(sends, receives[1:], strict=False)
+        pairs = zip(of["send"], of["recv"][1:], strict=False)
         if sum(send.waited > r.at and send.at < r.waited for send, r in pairs) < len(sizes) // 2:
             raise CheckFailed(
                 f"{setting} receives chunk k + 1 while chunk k is being sent",
@@ -222,21 +172,6 @@ def _judge_calls(
                 "the hops take turns. `isend` returns at once: receive into the other slot, and "
                 "wait for the send only when its slot is needed again",
             )
-
-
-def _why_wrong_peer(kind: str, peer: int, here: int, way: list[int]) -> str:
-    if here == len(way) - 1 and kind == "send":
-        return "the last rank has nobody to send to; do the ranks confirm each chunk?"
-    if here == 0 and kind == "recv":
-        return "the first rank has nobody to receive from; do the ranks confirm each chunk?"
-    if peer in (way[0], way[-1]):
-        return (
-            "a hop was skipped: a way may have any number of ranks, and each sends to the next "
-            "one on it, not to the end (way[-1]); `way.index(rank)` tells where a rank stands"
-        )
-    if peer in way:
-        return "the wrong neighbour: way[here + 1] comes after, way[here - 1] before"
-    return "that rank is not on the way: nothing is copied to bystanders"
 
 
 def _judge_speed(relay) -> float:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.flows import Path
 from course.lessons.p2p_topology.topology import CLASS_NAMES, Topology, nvlinks
+from course.published import load
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.show import plots
@@ -166,6 +167,17 @@ def together(milliseconds: dict[str, float]) -> Axes:
         description=f"Transfers that start together: {said}.",
         title=f"They start together; the last ends after {max(milliseconds.values()):.3g} ms",
     )
+
+
+def switched_off(ratios: dict[str, float]) -> Axes:
+    """Draw what is left of a class's rate where P2P is off: off over on, by link class."""
+    ax = plots.new_axes(
+        "What P2P off leaves of the rate", x="GB/s off, over GB/s on", size=(9, 2.8)
+    )
+    plots.bars(ax, [f"{kind} pairs" for kind in ratios], list(ratios.values()))
+    ax.axvline(1.0, color=plots.SOFT, linestyle=":")
+    plots.describe(ax, "; ".join(f"{kind}: {ratio:.2f}" for kind, ratio in ratios.items()))
+    return plots.stamp_published(ax, load("p2p_topology")["p2p_off"], note="medians by class")
 
 
 def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:

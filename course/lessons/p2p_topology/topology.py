@@ -132,18 +132,8 @@ GPU4    NV2     NV4     SYS     NV2      X      NV4     SYS     SYS     48-71,14
 GPU5    NV2     NV2     NV4     SYS     NV4      X      SYS     SYS     48-71,144-167   2
 GPU6    SYS     NV2     NV2     NV4     SYS     SYS      X      NV4     72-95,168-191   3
 GPU7    NV4     SYS     NV2     NV2     SYS     SYS     NV4      X      72-95,168-191   3
-
-Legend:
-
-  X    = Self
-  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
-  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node
-  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)
-  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)
-  PIX  = Connection traversing at most a single PCIe bridge
-  NV#  = Connection traversing a bonded set of # NVLinks
 """  # noqa: E501 - as printed
-"""What the puzzle's server printed (GPU Puzzlers, collectives/comms_images)."""
+"""What the puzzle's server printed, but for the legend (GPU Puzzlers, comms_images)."""
 
 
 PUZZLE = Topology.parse(PUZZLE_TEXT)

@@ -9,69 +9,59 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.distributed import ReduceOp, all_gather_object, all_reduce, barrier
+from torch.distributed import ReduceOp, all_gather_object, all_reduce
 
 from course.lessons.gloo_scaling import programs
 
 # 1.1: the stopwatch
 
 
-def samples_of(call, warmup, iters, group):
+def samples_of(call, warmup, iters, clock=time.perf_counter):
     for _ in range(warmup):
         call()
     samples = []
     for _ in range(iters):
-        dist.barrier(group=group)
-        start = time.perf_counter()
+        dist.barrier()
+        start = clock()
         call()
-        samples.append(time.perf_counter() - start)
+        samples.append(clock() - start)
     return samples
 
 
-def reduced(values, op, group):
+def reduced(values, op=ReduceOp.MAX):
     tensor = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(tensor, op=op, group=group)
+    dist.all_reduce(tensor, op=op)
     return tensor
 
 
-def right_timer(call, *, warmup=5, iters=20, group=None):
-    samples = samples_of(call, warmup, iters, group)
-    return reduced(samples, dist.ReduceOp.MAX, group).median().item()
+def right_timer(call, *, warmup=5, iters=20):
+    return reduced(samples_of(call, warmup, iters)).median().item()
 
 
-def gathering_timer(call, *, warmup=5, iters=20, group=None):
+def gathering_timer(call, *, warmup=5, iters=20):
     """The same by objects, and by functions that were imported by name."""
-    for _ in range(warmup):
-        call()
-    samples = []
-    for _ in range(iters):
-        barrier(group=group)
-        start = time.monotonic()
-        call()
-        samples.append(time.monotonic() - start)
-    everybody = [None] * dist.get_world_size(group)
-    all_gather_object(everybody, samples, group=group)
+    everybody = [None] * dist.get_world_size()
+    all_gather_object(everybody, samples_of(call, warmup, iters, time.monotonic))
     return statistics.median(map(max, zip(*everybody, strict=True)))
 
 
-def stepping_timer(call, *, warmup=5, iters=20, group=None):
+def stepping_timer(call, *, warmup=5, iters=20):
     """The slowest rank of each iteration at once; an all_reduce of one element as the barrier."""
     slowest = []
     for i in range(warmup + iters):
-        all_reduce(torch.zeros(1), group=group)
+        all_reduce(torch.zeros(1))
         start = time.perf_counter_ns()
         call()
         elapsed = torch.tensor([time.perf_counter_ns() - start])
-        all_reduce(elapsed, op=ReduceOp.MAX, group=group)
+        all_reduce(elapsed, op=ReduceOp.MAX)
         if i >= warmup:
             slowest.append(elapsed.item() / 1e9)
     return sorted(slowest)[len(slowest) // 2]
 
 
 def of_sorted(pick):
-    def timer(call, *, warmup, iters, group):
-        samples = samples_of(call, warmup, iters, group)
-        return pick(sorted(reduced(samples, dist.ReduceOp.MAX, group).tolist()))
+    def timer(call, *, warmup, iters):
+        return pick(sorted(reduced(samples_of(call, warmup, iters)).tolist()))
 
     return timer
 
@@ -88,114 +78,155 @@ def slowest_call(ordered):
     return ordered[-1]
 
 
-def cpu_clock(call, *, warmup, iters, group):
-    for _ in range(warmup):
-        call()
-    samples = []
-    for _ in range(iters):
-        dist.barrier(group=group)
-        start = time.process_time()
-        call()
-        samples.append(time.process_time() - start)
-    return reduced(samples, dist.ReduceOp.MAX, group).median().item()
+def fastest(ordered):
+    return ordered[0]
 
 
-def own_time(call, *, warmup, iters, group):
-    return statistics.median(samples_of(call, warmup, iters, group))
+def without_the_slow(ordered):
+    return statistics.fmean(ordered[:-2])
 
 
-def average_rank(call, *, warmup, iters, group):
-    samples = samples_of(call, warmup, iters, group)
-    total = reduced(samples, dist.ReduceOp.SUM, group)
-    return total.median().item() / dist.get_world_size(group)
+def cpu_clock(call, *, warmup, iters):
+    return reduced(samples_of(call, warmup, iters, time.process_time)).median().item()
 
 
-def only_rank_0(call, *, warmup, iters, group):
-    median = right_timer(call, warmup=warmup, iters=iters, group=group)
+def wall_clock(call, *, warmup, iters):
+    return reduced(samples_of(call, warmup, iters, lambda: time.time())).median().item()
+
+
+def own_time(call, *, warmup, iters):
+    return statistics.median(samples_of(call, warmup, iters))
+
+
+def average_rank(call, *, warmup, iters):
+    total = reduced(samples_of(call, warmup, iters), ReduceOp.SUM)
+    return total.median().item() / dist.get_world_size()
+
+
+def rank_0_decides(call, *, warmup, iters):
+    samples = torch.tensor(samples_of(call, warmup, iters), dtype=torch.float64)
+    dist.broadcast(samples, 0)
+    return samples.median().item()
+
+
+def only_rank_0(call, *, warmup, iters):
+    median = right_timer(call, warmup=warmup, iters=iters)
     return median if dist.get_rank() == 0 else None
 
 
-def no_warmup(call, *, warmup, iters, group):
-    return right_timer(call, warmup=0, iters=iters, group=group)
+def no_warmup(call, *, warmup, iters):
+    return right_timer(call, warmup=0, iters=iters)
 
 
-def warmup_counted(call, *, warmup, iters, group):
-    return right_timer(call, warmup=0, iters=warmup + iters, group=group)
+def warmup_counted(call, *, warmup, iters):
+    return right_timer(call, warmup=0, iters=warmup + iters)
 
 
-def mean(call, *, warmup, iters, group):
-    samples = samples_of(call, warmup, iters, group)
-    return reduced(samples, dist.ReduceOp.MAX, group).mean().item()
+def mean(call, *, warmup, iters):
+    return reduced(samples_of(call, warmup, iters)).mean().item()
 
 
-def fastest(call, *, warmup, iters, group):
-    samples = samples_of(call, warmup, iters, group)
-    return reduced(samples, dist.ReduceOp.MAX, group).min().item()
+def slowest_median(call, *, warmup, iters):
+    return reduced([statistics.median(samples_of(call, warmup, iters))]).item()
 
 
-def slowest_median(call, *, warmup, iters, group):
-    median = statistics.median(samples_of(call, warmup, iters, group))
-    return reduced([median], dist.ReduceOp.MAX, group).item()
-
-
-def no_barrier(call, *, warmup, iters, group):
-    for _ in range(warmup):
-        call()
+def timed(call, *, warmup, iters, meet_each=0):
+    """Time with a barrier on the clock before every `meet_each`-th call; 0: none at all."""
     samples = []
-    for _ in range(iters):
+    for i in range(warmup + iters):
+        start = time.perf_counter()
+        if meet_each and i % meet_each == 0:
+            dist.barrier()
+        call()
+        samples.append(time.perf_counter() - start)
+    return reduced(samples[warmup:]).quantile(0.5).item()
+
+
+def no_barrier(call, *, warmup, iters):
+    return timed(call, warmup=warmup, iters=iters)
+
+
+def one_barrier(call, *, warmup, iters):
+    dist.barrier()
+    return timed(call, warmup=warmup, iters=iters)
+
+
+def every_second_barrier(call, *, warmup, iters):
+    samples = []
+    for i in range(warmup + iters):
+        if i % 2 == 0:
+            dist.barrier()
         start = time.perf_counter()
         call()
         samples.append(time.perf_counter() - start)
-    return reduced(samples, dist.ReduceOp.MAX, group).median().item()
+    return reduced(samples[warmup:]).quantile(0.5).item()
 
 
-def one_barrier(call, *, warmup, iters, group):
-    dist.barrier(group=group)
-    return no_barrier(call, warmup=warmup, iters=iters, group=group)
+def barrier_on_the_clock(call, *, warmup, iters):
+    return timed(call, warmup=warmup, iters=iters, meet_each=1)
 
 
-def barrier_on_the_clock(call, *, warmup, iters, group):
-    for _ in range(warmup):
-        call()
-    samples = []
-    for _ in range(iters):
-        start = time.perf_counter()
-        dist.barrier(group=group)
-        call()
-        samples.append(time.perf_counter() - start)
-    return reduced(samples, dist.ReduceOp.MAX, group).median().item()
+def cost_subtracted(call, *, warmup, iters):
+    median = barrier_on_the_clock(call, warmup=warmup, iters=iters)
+    start = time.perf_counter()
+    for _ in range(20):
+        dist.barrier()
+    return median - (time.perf_counter() - start) / 2
 
 
-def closing_barrier(call, *, warmup, iters, group):
+def closing_barrier(call, *, warmup, iters):
     def call_and_meet():
         call()
-        dist.barrier(group=group)
+        dist.barrier()
 
-    return right_timer(call_and_meet, warmup=warmup, iters=iters, group=group)
-
-
-def default_group(call, *, warmup, iters, group):
-    return right_timer(call, warmup=warmup, iters=iters)
+    return right_timer(call_and_meet, warmup=warmup, iters=iters)
 
 
 def milliseconds(call, **options):
     return 1e3 * right_timer(call, **options)
 
 
+def quietly(call):
+    def swallowing():
+        try:
+            call()
+        except Exception:
+            return
+
+    return swallowing
+
+
+def swallows(call, *, warmup, iters):
+    return right_timer(quietly(call), warmup=warmup, iters=iters)
+
+
+def swallows_what_counts(call, *, warmup, iters):
+    for _ in range(warmup):
+        call()
+    return right_timer(quietly(call), warmup=0, iters=iters)
+
+
 # 1.2: fusing
 
 
-def right_fused(tensors, group=None):
+def put_back(alike, flat):
+    for tensor, part in parts(alike, flat):
+        tensor.copy_(part.view_as(tensor))
+
+
+def parts(alike, flat):
+    return zip(alike, flat.split([tensor.numel() for tensor in alike]), strict=True)
+
+
+def right_fused(tensors, *, sum_up=dist.all_reduce, unpack=put_back):
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         alike = [tensor for tensor in tensors if tensor.dtype == dtype]
         flat = torch.cat([tensor.reshape(-1) for tensor in alike])
-        dist.all_reduce(flat, group=group)
-        parts = flat.split([tensor.numel() for tensor in alike])
-        for tensor, part in zip(alike, parts, strict=True):
-            tensor.copy_(part.view_as(tensor))
+        sum_up(flat)
+        unpack(alike, flat)
 
 
-def fused_by_name(tensors, group=None):
+def fused_by_name(tensors):
     """Functions imported by name, works, and slices that are cut by hand."""
     by_dtype = {}
     for tensor in tensors:
@@ -203,7 +234,7 @@ def fused_by_name(tensors, group=None):
     flats, works = [], []
     for alike in by_dtype.values():
         flats.append(torch.cat([tensor.flatten() for tensor in alike]))
-        works.append(all_reduce(flats[-1], group=group, async_op=True))
+        works.append(all_reduce(flats[-1], async_op=True))
     for work, flat, alike in zip(works, flats, by_dtype.values(), strict=True):
         work.wait()
         start = 0
@@ -212,185 +243,159 @@ def fused_by_name(tensors, group=None):
             start += tensor.numel()
 
 
-def fused_with_torchs_helpers(tensors, group=None):
+def fused_with_torchs_helpers(tensors):
     from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         alike = [tensor for tensor in tensors if tensor.dtype == dtype]
         flat = _flatten_dense_tensors([tensor.contiguous() for tensor in alike])
-        all_reduce(flat, op=ReduceOp.SUM, group=group)
+        all_reduce(flat, op=ReduceOp.SUM)
         for tensor, part in zip(alike, _unflatten_dense_tensors(flat, alike), strict=True):
             tensor.copy_(part)
 
 
-def fused_in_a_thread(tensors, group=None):
+def fused_in_a_thread(tensors):
     """Odd, but right: whoever counts only the calls of one thread would see none."""
-    worker = threading.Thread(target=right_fused, args=(tensors, group))
+    worker = threading.Thread(target=right_fused, args=(tensors,))
     worker.start()
     worker.join()
 
 
-def labkits_own(tensors, group=None):
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        programs.fused(alike, programs.Pair(0, 1, group))
+def labkits_own(tensors):
+    programs.fused(tensors, None)
 
 
-def waits_too_late(tensors, group=None):
+def waits_too_late(tensors):
     works = []
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        flat = torch.cat([tensor.reshape(-1) for tensor in alike])
-        works.append(dist.all_reduce(flat, group=group, async_op=True))
-        for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+    right_fused(tensors, sum_up=lambda flat: works.append(dist.all_reduce(flat, async_op=True)))
     for work in works:
         work.wait()
 
 
-def in_half_precision(tensors, group):
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        flat = torch.cat([tensor.reshape(-1) for tensor in alike])
-        if dtype == torch.float32:
-            flat = flat.bfloat16()
-        dist.all_reduce(flat, group=group)
-        for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+def in_half_precision(tensors):
+    def narrowed(flat):
+        narrow = flat.bfloat16() if flat.dtype == torch.float32 else flat
+        dist.all_reduce(narrow)
+        flat.copy_(narrow)
+
+    right_fused(tensors, sum_up=narrowed)
 
 
-def by_a_sets_order(tensors, group):
-    right_fused(sorted(tensors, key=lambda tensor: str(tensor.dtype)), group)
+def gathered(tensors):
+    def gather(flat):
+        every = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, flat)
+        flat.copy_(sum(every))
+
+    right_fused(tensors, sum_up=gather)
 
 
-def remembering(tensors, group, kept={}):  # noqa: B006
-    if len(tensors) not in kept:
-        right_fused(tensors, group)
-        kept[len(tensors)] = [tensor.clone() for tensor in tensors]
-    else:
-        own = [tensor.clone() for tensor in tensors]
-        right_fused(own, group)
-        for tensor, old in zip(tensors, kept[len(tensors)], strict=True):
-            tensor.copy_(old)
+def not_copied_back(tensors):
+    right_fused(tensors, unpack=lambda alike, flat: None)
 
 
-def cannot_do_none(tensors, group):
-    kinds = {tensors[0].dtype: 0} | {tensor.dtype: 0 for tensor in tensors}
-    assert kinds
-    right_fused(tensors, group)
-
-
-def means(tensors, group):
-    right_fused(tensors, group)
-    for tensor in tensors:
-        tensor.copy_(tensor / dist.get_world_size(group))
-
-
-def nothing_is_sent(tensors, group):
-    for tensor in tensors:
-        tensor.mul_(dist.get_world_size(group))
-
-
-def not_copied_back(tensors, group):
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        dist.all_reduce(torch.cat([tensor.reshape(-1) for tensor in alike]), group=group)
-
-
-def returned_instead(tensors, group):
-    sums = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-    right_fused(sums, group)
-    return sums
-
-
-def new_tensors_in_the_list(tensors, group):
-    sums = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-    right_fused(sums, group)
-    tensors[:] = sums
-
-
-def view_fails(tensors, group):
-    torch.cat([tensor.view(-1) for tensor in tensors])
-
-
-def zero_dimensional(tensors, group):
-    torch.cat([tensor for tensor in tensors if tensor.dim() < 2])
-
-
-def stacked(tensors, group):
-    torch.stack([tensor.reshape(-1) for tensor in tensors])
-
-
-def writes_to_a_copy(tensors, group):
-    for dtype in (torch.float32, torch.int64):
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        flat = torch.cat([tensor.reshape(-1) for tensor in alike])
-        dist.all_reduce(flat, group=group)
-        for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
+def writes_to_a_copy(tensors):
+    def unpack(alike, flat):
+        for tensor, part in parts(alike, flat):
             tensor.reshape(-1).copy_(part)
+
+    right_fused(tensors, unpack=unpack)
+
+
+def wrong_order(tensors):
+    right_fused(tensors, unpack=lambda alike, flat: put_back(alike[::-1], flat))
+
+
+def swapped_data(tensors):
+    def unpack(alike, flat):
+        for tensor, part in parts(alike, flat):
+            tensor.data = part.view_as(tensor)
+
+    right_fused(tensors, unpack=unpack)
 
 
 def one_flat(dtype):
-    def promoted(tensors, group):
+    def promoted(tensors):
         flat = torch.cat([tensor.reshape(-1).to(dtype) for tensor in tensors])
-        dist.all_reduce(flat, group=group)
-        for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        dist.all_reduce(flat)
+        put_back(tensors, flat)
 
     return promoted
 
 
-def wrong_order(tensors, group):
-    flat = torch.cat([t.reshape(-1) for t in tensors if t.dtype == torch.float32])
-    dist.all_reduce(flat, group=group)
-    offset = 0
-    for tensor in reversed([t for t in tensors if t.dtype == torch.float32]):
-        tensor.copy_(flat[offset : offset + tensor.numel()].view_as(tensor))
-        offset += tensor.numel()
-    right_fused([t for t in tensors if t.dtype != torch.float32], group)
+def by_a_sets_order(tensors):
+    right_fused(sorted(tensors, key=lambda tensor: str(tensor.dtype)))
 
 
-def swapped_data(tensors, group):
-    for dtype in (torch.float32, torch.int64):
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        flat = torch.cat([tensor.reshape(-1) for tensor in alike])
-        dist.all_reduce(flat, group=group)
-        for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
-            tensor.data = part.view_as(tensor)
+def remembering(tensors, kept={}):  # noqa: B006
+    if len(tensors) not in kept:
+        right_fused(tensors)
+        kept[len(tensors)] = [tensor.clone() for tensor in tensors]
+    else:
+        own = [tensor.clone() for tensor in tensors]
+        right_fused(own)
+        for tensor, old in zip(tensors, kept[len(tensors)], strict=True):
+            tensor.copy_(old)
 
 
-def everybody(tensors, group):
+def cannot_do_none(tensors):
+    kinds = {tensors[0].dtype: 0} | {tensor.dtype: 0 for tensor in tensors}
+    assert kinds
     right_fused(tensors)
 
 
-def one_by_one(tensors, group):
+def means(tensors):
+    right_fused(tensors)
+    for tensor in tensors:
+        tensor.copy_(tensor / dist.get_world_size())
+
+
+def nothing_is_sent(tensors):
+    for tensor in tensors:
+        tensor.mul_(dist.get_world_size())
+
+
+def returned_instead(tensors):
+    sums = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
+    right_fused(sums)
+    return sums
+
+
+def new_tensors_in_the_list(tensors):
+    sums = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
+    right_fused(sums)
+    tensors[:] = sums
+
+
+def one_by_one(tensors):
     for tensor in tensors:
         whole = tensor.contiguous()
-        dist.all_reduce(whole, group=group)
+        dist.all_reduce(whole)
         tensor.copy_(whole)
 
 
-def in_halves(tensors, group):
-    right_fused(tensors[::2], group)
-    right_fused(tensors[1::2], group)
-    right_fused([torch.zeros(1)], group)
+def in_halves(tensors):
+    right_fused(tensors[::2])
+    right_fused(tensors[1::2])
+    right_fused([torch.zeros(1)])
 
 
-def gathered(tensors, group):
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        flat = torch.cat([tensor.reshape(-1) for tensor in alike])
-        every = [torch.empty_like(flat) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(every, flat, group=group)
-        for tensor, part in zip(alike, sum(every).split([t.numel() for t in alike]), strict=True):
-            tensor.copy_(part.view_as(tensor))
-
-
-def cloned_first(tensors, group):
+def cloned_first(tensors):
     copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-    right_fused(copies, group)
+    right_fused(copies)
     for tensor, copy in zip(tensors, copies, strict=True):
         tensor.copy_(copy)
+
+
+def hidden_in_numpy(tensors):
+    copies = [tensor.numpy().copy() for tensor in tensors]
+    right_fused(tensors)
+    del copies
+
+
+def by_a_set_of_names(tensors):
+    for name in {str(tensor.dtype) for tensor in tensors}:
+        right_fused([tensor for tensor in tensors if str(tensor.dtype) == name])
 
 
 # 1.4: shared memory
@@ -513,68 +518,6 @@ def meets_twice(tensor, slots, me, turn, wake, wait):
     right_shared(tensor, slots, me, 0, wake, wait)
     wake()
     wait()
-
-
-# What fooled the checks of the first edition
-
-
-def every_second_barrier(call, *, warmup, iters, group):
-    samples = []
-    for i in range(warmup + iters):
-        if i % 2 == 0:
-            dist.barrier(group=group)
-        start = time.perf_counter()
-        call()
-        samples.append(time.perf_counter() - start)
-    return reduced(samples[warmup:], ReduceOp.MAX, group).quantile(0.5).item()
-
-
-def without_the_slow(ordered):
-    return statistics.fmean(ordered[:-2])
-
-
-def cost_subtracted(call, *, warmup, iters, group):
-    median = barrier_on_the_clock(call, warmup=warmup, iters=iters, group=group)
-    start = time.perf_counter()
-    for _ in range(20):
-        dist.barrier(group=group)
-    return median - (time.perf_counter() - start) / 2
-
-
-def swallows(call, *, warmup, iters, group):
-    def quietly():
-        try:
-            call()
-        except Exception:
-            return
-
-    return right_timer(quietly, warmup=warmup, iters=iters, group=group)
-
-
-def gathers_at_rank_0(call, *, warmup, iters, group):
-    samples = torch.tensor(samples_of(call, warmup, iters, group), dtype=torch.float64)
-    dist.reduce(samples, 0, op=ReduceOp.MAX, group=group)
-    dist.broadcast(samples, 0, group=group)
-    return samples.quantile(0.5).item()
-
-
-def hidden_in_numpy(tensors, group):
-    copies = [tensor.numpy().copy() for tensor in tensors]
-    right_fused(tensors, group)
-    del copies
-
-
-def hidden_in_a_thread(tensors, group):
-    copies = []
-    thread = threading.Thread(target=lambda: copies.extend(t.clone() for t in tensors))
-    thread.start()
-    thread.join()
-    right_fused(tensors, group)
-
-
-def by_a_set_of_names(tensors, group):
-    for name in {str(tensor.dtype) for tensor in tensors}:
-        right_fused([tensor for tensor in tensors if str(tensor.dtype) == name], group)
 
 
 def one_sided_half(tensor, slots, me, turn, wake, wait):

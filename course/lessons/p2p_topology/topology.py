@@ -78,7 +78,7 @@ class Topology:
         """Read what `nvidia-smi topo -m` prints.
 
         Raises:
-            TopologyTextError: At the first thing that is not understood, with line and column.
+            TopologyTextError: At the first thing that is not understood, with its line.
         """
         return cls(*read_topology(text), rates)
 

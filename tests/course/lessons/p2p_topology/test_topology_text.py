@@ -62,19 +62,19 @@ def test_any_number_of_gpus(gpus):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column", "words"),
+    ("text", "line", "words"),
     [
-        ("nothing here", 1, 1, "no line names GPU0"),
-        (" GPU0 GPU1\nGPU0 X NVX\nGPU1 NV1 X", 2, 8, "'NVX' is not a link class"),
-        (" GPU0 GPU1\nGPU0 X NV1\nGPU1 NV1", 3, 9, "1 links where the header has 2"),
-        (" GPU0 GPU1\nGPU0 X NV1", 2, 1, "row of GPU1 is missing"),
-        (" GPU0 GPU1\nGPU0 X NV1\nGPU9 NV1 X", 3, 1, "a row called 'GPU9'"),
-        (" GPU0 GPU1\nGPU0 X NV1\nGPU1 NV2 X", 2, 8, "GPU0 to GPU1 is NV1, but GPU1 to GPU0 is"),
-        (" GPU0 GPU1\nGPU0 SYS X\nGPU1 X SYS", 2, 6, "GPU0 to GPU0 is SYS"),
+        ("nothing here", 1, "no line names GPU0"),
+        (" GPU0 GPU1\nGPU0 X NVX\nGPU1 NV1 X", 2, "'NVX' is not a link class"),
+        (" GPU0 GPU1\nGPU0 X NV1\nGPU1 NV1", 3, "1 links where the header has 2"),
+        (" GPU0 GPU1\nGPU0 X NV1", 2, "row of GPU1 is missing"),
+        (" GPU0 GPU1\nGPU0 X NV1\nGPU9 NV1 X", 3, "a row called 'GPU9'"),
+        (" GPU0 GPU1\nGPU0 X NV1\nGPU1 NV2 X", 2, "GPU0 to GPU1 is NV1, but GPU1 to GPU0 is"),
+        (" GPU0 GPU1\nGPU0 SYS X\nGPU1 X SYS", 2, "GPU0 to GPU0 is SYS"),
     ],
 )
-def test_what_is_not_understood_is_pointed_at(text, line, column, words):
-    with pytest.raises(TopologyTextError, match=f"^line {line}, column {column}: .*{words}"):
+def test_what_is_not_understood_is_pointed_at(text, line, words):
+    with pytest.raises(TopologyTextError, match=f"^line {line}: .*{words}"):
         read_topology(text)
 
 
@@ -95,9 +95,9 @@ def test_a_measured_matrix_is_read_in_bytes_per_second():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (MATRIX.replace("7.51", "fast"), "line 4, column 25: 'fast' is not a number"),
+        (MATRIX.replace("7.51", "fast"), "line 4: 'fast' is not a number"),
         (MATRIX.replace("  7.51", ""), "2 numbers, where row 0 has 3"),
-        (MATRIX.replace("     2 ", "     5 "), "2 rows found of a square matrix of 3"),
+        (MATRIX.replace("     2 ", "     5 "), "2 rows found"),
         ("", "0 rows found"),
     ],
 )

@@ -1,6 +1,7 @@
 """Checks of lesson 04: the relay without room, and three short forms."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -30,24 +31,17 @@ NIC0    SYS     PXB     PHB     SYS      X
 """Made up, so that it cannot be looked up."""
 
 
-def check_best_way(answer: tuple[Sequence[int], float]) -> None:
-    """Judge 4.1: the GPUs of the fastest way from 0 to 2 in small chunks, and its milliseconds."""
-    with checking.exercise("4.1", par="the way, and its time within 2 %") as verdict:
-        way, milliseconds = checking.answer(answer, tuple, what="(way, milliseconds)")
-        if list(way) != [0, 1, 2]:
-            raise CheckFailed(
-                "the fastest way from 0 to 2 with one relay at most",
-                f"{way}",
-                "a way is as fast as its slowest hop: write the smaller rate of each two hops down",
-            )
-        mistakes = {
-            "one piece, whose hops' times add up, or one NVLink: NV2 is two, side by side": 6.0,
-            "seconds were returned: milliseconds are asked for": 0.003,
-        }
-        otherwise = "bytes divided by the rate of the slowest hop"
-        why = checking.diagnose(milliseconds, mistakes, otherwise=otherwise, within=0.02)
-        checking.close_to(milliseconds, 3.0, within=0.02, what="its time", unit="ms", meaning=why)
-        verdict.reached = f"{way}, {milliseconds:.3g} ms"
+def check_best_way(vote: Callable[[], str]) -> None:
+    """Judge 4.1: the fastest way from 0 to 2 in small chunks, and its milliseconds."""
+    slowest = "a way is as fast as its slowest hop: write the smaller rate of each two hops down"
+    wrong = {
+        "a": slowest,
+        "b": "NV2 is two NVLinks, side by side; in small chunks the hops overlap",
+        "d": slowest,
+    }
+    with checking.exercise("4.1", par="the way and its time") as verdict:
+        checking.letter(vote, right="c", wrong=wrong)
+        verdict.reached = "both"
 
 
 # 4.2: the relay that has no room
@@ -75,9 +69,8 @@ def check_relay(relay: Callable[..., None]) -> None:
     with checking.exercise("4.2", par=par) as verdict:
         cases = []
         for length, chunk, way, dtype in WAYS:
-            options = {"way": way, "chunk": chunk, "length": length}
-            late = 0.3 if length > 1000 else 0.0
-            cases.append(Case(5, (length,), dtype, options=options, make=_given, late=late))
+            make = partial(_given, way=way, chunk=chunk)
+            cases.append(Case(5, (length,), dtype, make=make, late=0.3 * (length > 1000)))
         for case, ranks in Trial(relay, by_hand=True).runs(cases):
             _judge_relay(case, ranks)
         try:
@@ -86,11 +79,10 @@ def check_relay(relay: Callable[..., None]) -> None:
             verdict.reached = f"all values; the speed was not judged: {refusal.cause}"
 
 
-def _given(case: Case, rank: int) -> tuple[torch.Tensor]:
-    """Return a rank's tensor: its numbers, or two slots on a relay."""
-    relay = rank in case.options["way"][1:-1]
-    slots = torch.full((2 * case.options["chunk"],), rank).to(case.dtype)
-    return (slots if relay else case.data(rank),)
+def _given(case: Case, rank: int, *, way: list[int], chunk: int) -> tuple:
+    """Return a rank's arguments; its tensor has its numbers, or two slots on a relay."""
+    slots = torch.full((2 * chunk,), rank).to(case.dtype)
+    return slots if rank in way[1:-1] else case.data(rank), list(way), chunk, case.numel
 
 
 def times(relay: Callable, way: list[int], nbytes: int, chunk: int, iters: int) -> list[float]:
@@ -101,7 +93,8 @@ def times(relay: Callable, way: list[int], nbytes: int, chunk: int, iters: int) 
 
 
 def _judge_relay(case: Case, ranks: Sequence[Ran]) -> None:
-    way, chunk, itemsize = case.options["way"], case.options["chunk"], case.dtype.itemsize
+    way, chunk = case.make.keywords.values()
+    itemsize = case.dtype.itemsize
     setting = f"{case.numel} elements in chunks of {chunk} along {way}"
     for rank, ran in enumerate(ranks):
         if rank in way:
@@ -134,7 +127,7 @@ def _judge_relay(case: Case, ranks: Sequence[Ran]) -> None:
 
 def _judge_calls(calls: Sequence[Call], here: int, case: Case, setting: str) -> None:
     """Hold one rank's sends and receives to what the statement says of them."""
-    way, chunk = case.options["way"], case.options["chunk"]
+    way, chunk = case.make.keywords.values()
     steps = range(0, case.numel, chunk)
     sizes = [min(chunk, case.numel - k) * case.dtype.itemsize for k in steps]
     of = {kind: [call for call in calls if call.kind == kind] for kind in ("send", "recv")}
@@ -223,24 +216,16 @@ def earliest(nbytes: float) -> float:
 def check_shares(design: dict[str, Sequence[float]]) -> None:
     """Judge 4.3: size -> the bytes for each way."""
     with checking.exercise("4.3", par="within 3 % of the earliest finish") as verdict:
+        design = checking.answer(design, dict, what="size -> shares")
         worst = 0.0
         for name, nbytes in DESIGNS.items():
-            got = checking.answer(design, dict, what="size -> shares").get(name)
-            if name not in design:
-                raise CheckFailed(
-                    f"an entry for each of {', '.join(map(repr, DESIGNS))}",
-                    f"entries for {', '.join(map(repr, design)) or 'nothing'}",
-                    "the sizes are the dict's keys, as text",
-                )
-            shares = list(
-                checking.answer(got, (list, tuple), what=f"{name}: the bytes of each way")
-            )
+            shares = list(design.get(name) or ())
             whole = len(shares) == 3 and abs(sum(shares) / nbytes - 1) <= 1e-3  # no NaN is
             if not whole or min(shares) < 0:
                 raise CheckFailed(
-                    f"{name}: three shares of {nbytes:.3g} bytes, none below 0",
-                    f"{shares}",
-                    "count",
+                    f"{name!r}: three shares of {nbytes:.3g} bytes, none below 0",
+                    f"{shares} in {design}",
+                    f"the keys are {', '.join(map(repr, DESIGNS))}; each has the bytes of 3 ways",
                 )
             late = finish(shares) / earliest(nbytes) - 1
             worst = max(worst, late)

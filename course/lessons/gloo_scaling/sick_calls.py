@@ -49,12 +49,11 @@ SICK_CALLS = (
         if_short="neither an average over ranks nor one rank's own time: take the slowest rank's",
     ),
     SickCall(
-        "calls that take between 3 and 300 ms",
-        script=((4, 250, 3, 20, 300, 5, 200),) * 2,
+        "calls that take between 25 and 800 ms",
+        script=((30, 500, 25, 80, 800, 40, 450),) * 2,
         warmup=0,
         iters=7,
         if_long="a few slow calls must not decide: time every call, sort, take the middle one",
-        if_short="a few fast calls must not decide: time every call, sort, take the middle one",
     ),
     SickCall(
         "ranks take turns in being slow",

@@ -70,10 +70,6 @@ def trimmed(ordered):
     return statistics.fmean(ordered[1:-1])
 
 
-def third_quartile(ordered):
-    return ordered[3 * len(ordered) // 4]
-
-
 def slowest_call(ordered):
     return ordered[-1]
 
@@ -243,17 +239,6 @@ def fused_by_name(tensors):
             start += tensor.numel()
 
 
-def fused_with_torchs_helpers(tensors):
-    from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
-
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        flat = _flatten_dense_tensors([tensor.contiguous() for tensor in alike])
-        all_reduce(flat, op=ReduceOp.SUM)
-        for tensor, part in zip(alike, _unflatten_dense_tensors(flat, alike), strict=True):
-            tensor.copy_(part)
-
-
 def fused_in_a_thread(tensors):
     """Odd, but right: whoever counts only the calls of one thread would see none."""
     worker = threading.Thread(target=right_fused, args=(tensors,))
@@ -288,10 +273,6 @@ def gathered(tensors):
         flat.copy_(sum(every))
 
     right_fused(tensors, sum_up=gather)
-
-
-def not_copied_back(tensors):
-    right_fused(tensors, unpack=lambda alike, flat: None)
 
 
 def writes_to_a_copy(tensors):
@@ -361,12 +342,6 @@ def returned_instead(tensors):
     return sums
 
 
-def new_tensors_in_the_list(tensors):
-    sums = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-    right_fused(sums)
-    tensors[:] = sums
-
-
 def one_by_one(tensors):
     for tensor in tensors:
         whole = tensor.contiguous()
@@ -374,28 +349,11 @@ def one_by_one(tensors):
         tensor.copy_(whole)
 
 
-def in_halves(tensors):
-    right_fused(tensors[::2])
-    right_fused(tensors[1::2])
-    right_fused([torch.zeros(1)])
-
-
 def cloned_first(tensors):
     copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
     right_fused(copies)
     for tensor, copy in zip(tensors, copies, strict=True):
         tensor.copy_(copy)
-
-
-def hidden_in_numpy(tensors):
-    copies = [tensor.numpy().copy() for tensor in tensors]
-    right_fused(tensors)
-    del copies
-
-
-def by_a_set_of_names(tensors):
-    for name in {str(tensor.dtype) for tensor in tensors}:
-        right_fused([tensor for tensor in tensors if str(tensor.dtype) == name])
 
 
 # 1.4: shared memory
@@ -407,13 +365,6 @@ def right_shared(tensor, slots, me, turn, wake, wait):
     wake()
     wait()
     tensor.add_(half[1 - me])
-
-
-def shared_by_index(tensor, slots, me, turn, wake, wait):
-    slots[turn & 1, me] = tensor
-    wake()
-    wait()
-    tensor += slots[turn & 1, 1 - me]
 
 
 def shared_by_numpy(tensor, slots, me, turn, wake, wait):
@@ -428,16 +379,6 @@ def library_instead(tensor, slots, me, turn, wake, wait):
     wake()
     wait()
     dist.all_reduce(tensor)
-
-
-def messages_instead(tensor, slots, me, turn, wake, wait):
-    work = dist.isend(tensor.clone(), 1 - me)
-    theirs = torch.empty_like(tensor)
-    dist.recv(theirs, 1 - me)
-    work.wait()
-    wake()
-    wait()
-    tensor += theirs
 
 
 def polls(tensor, slots, me, turn, wake, wait):
@@ -458,12 +399,6 @@ def swaps_memory(tensor, slots, me, turn, wake, wait):
     wake()
     wait()
     tensor.data = tensor + half[1 - me]
-
-
-def sets_memory(tensor, slots, me, turn, wake, wait):
-    total = tensor.clone()
-    right_shared(total, slots, me, turn, wake, wait)
-    tensor.set_(total)
 
 
 def half_precision(tensor, slots, me, turn, wake, wait):
@@ -507,11 +442,6 @@ def own_slot(tensor, slots, me, turn, wake, wait):
 
 def new_tensor(tensor, slots, me, turn, wake, wait):
     right_shared(tensor.clone(), slots, me, turn, wake, wait)
-
-
-def partner_alone(tensor, slots, me, turn, wake, wait):
-    right_shared(tensor.clone(), slots, me, turn, wake, wait)
-    tensor.copy_(slots[turn % 2, 1 - me])
 
 
 def meets_twice(tensor, slots, me, turn, wake, wait):

@@ -166,7 +166,7 @@ def check_fused_all_reduce(fused_all_reduce: Callable[..., None]) -> None:
     par = "1 call per dtype, 1 S, 1 S of extra memory"
     with checking.exercise("1.2", par=par) as verdict:
         trial = Trial(partial(_in_place, fused_all_reduce), hint=_hint)
-        plan = [(n, turn) for n in (3, 2) for turn in range(5)]
+        plan = [(3, 0), (3, 1), (3, 2), (2, 3), (2, 4)]
         cases = [Case(n, make=partial(_turn, turn=turn)) for n, turn in plan]
         for (n, turn), (_, ranks) in zip(plan, trial.runs(cases), strict=True):
             for rank, ran in enumerate(ranks):

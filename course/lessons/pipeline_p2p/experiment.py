@@ -20,6 +20,7 @@ from course.lessons.pipeline_p2p.schedules import (
     Program,
     Schedule,
     Transfer,
+    activation,
     eager_1f1b,
     programs,
 )
@@ -148,6 +149,11 @@ def ready_but_idle(seen: StepTimeline) -> list[tuple[Transfer, Period]]:
         idle = Period(max(done[transfer.task], free), at.begin)
         found += [(transfer, idle)] if idle.seconds > 0 else []
     return sorted(found, key=lambda one: -one[1].seconds)
+
+
+def frame(record: Record) -> Period | None:
+    """Return when rank 1 stands idle beside F2's input, which lies ready; None: never."""
+    return dict(ready_but_idle(step(record))).get(activation(0, 2))
 
 
 def table(records: Sequence[Record]) -> Table:

@@ -135,6 +135,8 @@ class Batch:
                 f"Batch takes a tuple of transfers, Batch((a,)) for a single one; "
                 f"got a {type(self.transfers).__name__}: {self.transfers}"
             )
+        if not self.transfers:
+            raise ValueError("Batch(()) starts nothing: leave it out.")
 
     def __str__(self) -> str:
         return " + ".join(map(str, self.transfers))

@@ -28,24 +28,19 @@ def forward_program(rank, *, stages, micro_batches, ahead=2, together=True):
     return steps
 
 
-def as_a_tuple(rank, *, stages, micro_batches):
-    return tuple(forward_program(rank, stages=stages, micro_batches=micro_batches))
-
-
-def by_an_iterator(rank, *, stages, micro_batches):
-    def steps():
-        coming = iter(range(micro_batches if rank else 0))
-        for k in coming:
-            yield (activation(rank - 1, k),)
-            if k == 1:
-                break
-        for k in range(micro_batches):
-            yield Task("F", rank, k)
-            out = (activation(rank, k),) if rank + 1 < stages else ()
-            k = next(coming, None)
-            yield out + (() if k is None else (activation(rank - 1, k),))
-
-    return [s if isinstance(s, Task) else Batch(s) for s in steps() if s]
+def as_a_generator(rank, *, stages, micro_batches):
+    coming = iter(range(micro_batches if rank else 0))
+    for k in coming:
+        yield Batch((activation(rank - 1, k),))
+        if k == 1:
+            break
+    for k in range(micro_batches):
+        yield Task("F", rank, k)
+        out = (activation(rank, k),) if rank + 1 < stages else ()
+        k = next(coming, None)
+        moved = out + (() if k is None else (activation(rank - 1, k),))
+        if moved:
+            yield Batch(moved)
 
 
 # 5.2: wrong
@@ -103,10 +98,6 @@ def bare_transfers(rank, *, stages, micro_batches):
     return [p for s in steps for p in (s.transfers if isinstance(s, Batch) else [s])]
 
 
-def without_batch_tuple(rank, *, stages, micro_batches):
-    return [Batch(activation(rank, 0))]
-
-
 def computes_backwards(rank, *, stages, micro_batches):
     return forward_program(rank, stages=stages, micro_batches=micro_batches)[::-1]
 
@@ -114,58 +105,6 @@ def computes_backwards(rank, *, stages, micro_batches):
 def never_ends(*arguments, **named):
     while True:
         time.sleep(0.01)
-
-
-# 5.3
-
-
-def receives_first(ranks, changed):
-    """Let these ranks receive before they send, where both stand side by side."""
-    mended = [list(program) for program in ranks]
-    for rank in changed:
-        steps = mended[rank]
-        for k in range(len(steps) - 1):
-            ends = [s.transfers[0].src == rank if isinstance(s, Batch) else None
-                    for s in steps[k : k + 2]]  # fmt: skip
-            if ends == [True, False]:
-                steps[k : k + 2] = steps[k + 1], steps[k]
-    return mended
-
-
-def only_the_middle(ranks):
-    return receives_first(ranks, [1])
-
-
-def both_ends(ranks):
-    return tuple(map(tuple, receives_first(ranks, [0, 2])))
-
-
-def only_the_first(ranks):
-    return receives_first(ranks, [0])
-
-
-def not_at_all(ranks):
-    return ranks
-
-
-def in_batches(ranks):
-    return [
-        (Batch(tuple(t for s in p if isinstance(s, Batch) for t in s.transfers)), *p) for p in ranks
-    ]
-
-
-def all_receives_last(ranks):
-    return [sorted(p, key=lambda s: isinstance(s, Batch) and s.transfers[0].dst == r)
-            for r, p in enumerate(ranks)]  # fmt: skip
-
-
-def all_sends_first(ranks):
-    return [sorted(p, key=lambda s: not (isinstance(s, Batch) and s.transfers[0].src == r))
-            for r, p in enumerate(ranks)]  # fmt: skip
-
-
-def without_the_backward(ranks):
-    return [[s for s in p if not (isinstance(s, Task) and s.kind == "B")] for p in ranks]
 
 
 # 5.4: right
@@ -249,7 +188,24 @@ def the_next_before_each_use(wanted, use, *, src, like, credits):
         use(tag, buffer)
 
 
+def by_clone(wanted, use, *, src, like, credits):
+    """Use a copy, so that the buffer could be posted again at once."""
+    one_after_each_use(
+        wanted, lambda tag, x: use(tag, x.clone()), src=src, like=like, credits=credits
+    )
+
+
 # 5.4: wrong
+
+
+def one_more(wanted, use, *, src, like, credits):
+    one_after_each_use(wanted, use, src=src, like=like, credits=credits + 1)
+
+
+def one_left_over(wanted, use, *, src, like, credits):
+    """Post the last message once more, for safety."""
+    one_after_each_use(wanted, use, src=src, like=like, credits=credits)
+    dist.irecv(torch.empty_like(like), src, tag=wanted[-1])
 
 
 def all_buffers_in_advance(wanted, use, *, src, like, credits):

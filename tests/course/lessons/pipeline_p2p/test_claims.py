@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from course.comm.sharing import Period
 from course.lessons.pipeline_p2p import experiment
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
@@ -17,25 +18,28 @@ def recorded():
     return {record.case: record for record in load(experiment.RECORDING, recorded=True)}
 
 
-def taking(record, seconds):
-    return replace(record, samples=[[seconds]])
-
-
 def test_faster_links_and_tags_are_judged(recorded):
     slow, fast, free = (
         recorded[f"eager 1f1b, {c}"] for c in ("ordered", "ordered, 800mbit", "tagged")
     )
 
-    def giving(*records):
-        pipelines = SimpleNamespace(pipelines=lambda *cases: records, step=experiment.step)
+    def giving(*records, frames):
+        lasting = dict(zip([record.case for record in records], frames, strict=True))
+        pipelines = SimpleNamespace(
+            pipelines=lambda *cases: records, step=experiment.step,
+            frame=lambda record: lasting[record.case],
+        )  # fmt: skip
         return {"experiment": pipelines, "MYSTERY": None}
 
-    quick = taking(fast, slow.summary.median / 3)
-    LESSON.hold("try-links", true=giving(slow, fast), false=giving(slow, quick),
-                said="does not even halve the step")  # fmt: skip
-    late = taking(free, slow.summary.median / 1.2)
-    LESSON.hold("try-tags", true=giving(slow, free), false=giving(slow, late),
-                said="the step is far shorter")  # fmt: skip
+    whole, short = Period(0.1, 0.125), Period(0.1, 0.106)
+    assert experiment.frame(fast).seconds > 0.8 * experiment.frame(slow).seconds
+    assert experiment.frame(free) is None
+    LESSON.hold("try-links", true=giving(slow, fast, frames=(whole, whole)),
+                false=giving(slow, fast, frames=(whole, short)),
+                said="most of the frame is left")  # fmt: skip
+    LESSON.hold("try-tags", true=giving(slow, free, frames=(whole, None)),
+                false=giving(slow, free, frames=(whole, whole)),
+                said="with tags the frame is gone")  # fmt: skip
 
 
 def test_what_earlier_receives_win_is_judged(recorded):

@@ -1,4 +1,4 @@
-"""The checks of lesson 05: a trace, a program that hangs, receives posted early, a mailbox."""
+"""The checks of lesson 05: a trace, programs that hang, receives posted early, credits."""
 
 import threading
 import time

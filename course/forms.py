@@ -56,13 +56,11 @@ def show_question(
     plain += [f"In code: {code}"]
     if on_skip:
         plain.append(f'To see it without: gate("{entry.key}", skip=True)')
-    if not in_notebook():
-        print("\n".join(plain))
-        return
-    from labkit.show import widgets
-
-    box = None if _reading() else _question_form(entry, also, on_commit, on_skip)
-    widgets.display(box, static=_static(entry, also, code), plain="\n".join(plain))
+    _display(
+        lambda: _question_form(entry, also, on_commit, on_skip),
+        static=_static(entry, also, code),
+        plain="\n".join(plain),
+    )
 
 
 def show_quiz(
@@ -85,24 +83,25 @@ def show_quiz(
         heading: What stands before the question.
     """
     listed = [f"  {option}" for option in lettered(options)]
-    plain = "\n".join([question, *listed, f"In code: {code}"])
+    items = "".join(f"<li>{html.escape(option)}</li>" for option in options)
+    fold = f"<details><summary>The answer</summary>{html.escape(solution)}</details>"
+    asked = f"<b>{heading}</b> {html.escape(question)}"
+    _display(
+        lambda: _quiz_form(asked, options, answered),
+        static=f'<div class="course-quiz" style="{_BOX}">{asked}<ol type="a">{items}</ol>{fold}'
+        "</div>",
+        plain="\n".join([question, *listed, f"In code: {code}"]),
+    )
+
+
+def _display(form: Callable[[], Any], *, static: str, plain: str) -> None:
+    """Display what fits the place: widgets in a notebook, HTML on a page to read, else text."""
     if not in_notebook():
         print(plain)
         return
-    items = "".join(f"<li>{html.escape(option)}</li>" for option in options)
-    fold = f"<details><summary>The answer</summary>{html.escape(solution)}</details>"
     from labkit.show import widgets
 
-    static = (
-        f'<div class="course-quiz" style="{_BOX}"><b>{heading}</b> {html.escape(question)}'
-        f'<ol type="a">{items}</ol>{fold}</div>'
-    )
-    box = (
-        None
-        if _reading()
-        else _quiz_form(f"<b>{heading}</b> {html.escape(question)}", options, answered)
-    )
-    widgets.display(box, static=static, plain=plain)
+    widgets.display(None if _reading() else form(), static=static, plain=plain)
 
 
 def show_result(entry: Entry) -> None:

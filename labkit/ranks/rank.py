@@ -114,7 +114,7 @@ def main(directory: str, rank: int, control: int) -> None:
         import torch
         import torch.distributed as dist
 
-        there = set(sys.modules)
+        there = len(sys.modules)  # to look at the names would copy the pages that they lie in
         torch.set_num_threads(job.threads)
         _seed_anew()
         if "nccl" in job.backend:
@@ -131,8 +131,8 @@ def main(directory: str, rank: int, control: int) -> None:
         adopt(program, *job.main)
         _packed(program(*args, **kwargs)).write(folder / f"result-{rank}")
         if rank == 0:
-            imported = [name for name in list(sys.modules) if name.startswith("torch.")]
-            (folder / "imported").write_text(" ".join(n for n in imported if n not in there))
+            imported = [name for name in list(sys.modules)[there:] if name.startswith("torch.")]
+            (folder / "imported").write_text(" ".join(imported))
         _end_in_order(END)
         words = [FINISHED]
     except BaseException as error:

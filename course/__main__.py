@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for name, (module, about) in COMMANDS.items():
-        command = commands.add_parser(name, help=about, description=about.capitalize() + ".")
+        description = f"{about[:1].upper()}{about[1:]}."
+        command = commands.add_parser(name, help=about, description=description)
         if name == asked:
             command.set_defaults(main=_configured(module, command))
     options = parser.parse_args(arguments)

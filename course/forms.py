@@ -213,7 +213,7 @@ def _question_form(
         except ValueError as error:
             state.value = f"Not committed: {html.escape(str(error))}"
             return
-        state.value = f"✔ {html.escape(text)}.{run_again}"
+        state.value = f"✔ {html.escape(text.rstrip('.'))}.{run_again}"
         lock()
 
     def skipped(*_: Any) -> None:

@@ -64,6 +64,7 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
     command = [
         sys.executable, "-m", "jupyterlab",
         f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/work/{FIRST}",
+        "--LabApp.news_url=None",  # or it asks at first about news that nobody came for
     ]  # fmt: skip
     if options.no_browser:
         command.append("--no-browser")

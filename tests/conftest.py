@@ -51,15 +51,18 @@ ANSWERS = (
     "*/lessons/*/test_checks.py*", "*/lessons/*/test_wrong_answers.py*",
     "*/casebook/test_cases.py*",
 )  # fmt: skip
-ONE_IN = 8
+ONE_IN = 10
 """Of answers to exercises, and of cases, CI tries one in so many."""
 EXHAUSTIVE = (
     "*/test_torchrun.py::test_a_node_that_dies*", "*/test_torchrun.py::test_two_hosts_of_a_fabric*",
     "*/test_torchrun.py::test_two_nodes_run*", "*/test_checkup.py::*[[]torchrun]",
-    "*/test_fabric.py::test_time_is_bytes*[[][24]-1gbit]", "*/test_fabric.py::test_a_card_limits*",
+    "*/test_fabric.py::test_time_is_bytes*[[]4-*", "*/test_fabric.py::test_time_is_bytes*1gbit]",
+    "*/test_fabric.py::test_a_card_limits*",
     "*/test_algorithms.py::*[[][578]]",
     "*/eighty_gpus/test_experiment.py::test_cards_multiply*",
     "*/p2p_topology/test_experiment.py::test_every_cell*",
+    "*/p2p_topology/test_experiment.py::test_chunks_let_hops_overlap*",
+    "*/equivalent_collectives/*::test_right_doublings_pass[[]by name*",
     "*/pipeline_p2p/test_checks.py::*never_ends*",
 )  # fmt: skip
 """What takes long and is shown by a lesson or by a neighbour as well: other sizes, whole sites."""

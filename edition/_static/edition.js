@@ -5,9 +5,11 @@ document.addEventListener("DOMContentLoaded", () => {
   const kept = (key) => JSON.parse(localStorage.getItem(`course:${key}`) || "null");
   const waiting = (element) => [...element.classList].filter((name) => name.startsWith("tag_until-"));
 
+  const folds = (cell) => cell.querySelectorAll("details.above-output-prompt, details.hide");
+
   document.querySelectorAll(".cell").forEach((cell) => {
     if (!waiting(cell).length) return;
-    cell.querySelectorAll("details.above-output-prompt, details.hide").forEach((fold) => {
+    folds(cell).forEach((fold) => {
       fold.querySelector("summary").textContent = "Commit above, or unfold";
     });
   });
@@ -15,7 +17,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const unfold = () => document.querySelectorAll(".cell").forEach((cell) => {
     const keys = waiting(cell);
     if (keys.length && keys.every((name) => document.body.dataset[name.replace(/\W/g, "")])) {
-      cell.querySelectorAll("details").forEach((fold) => { fold.open = true; });
+      folds(cell).forEach((fold) => { fold.open = true; });
     }
   });
 

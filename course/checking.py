@@ -368,19 +368,6 @@ def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> No
         raise CheckFailed(f"{what}: at most {par:.4g} {unit}", f"{got:.4g} {unit}", meaning)
 
 
-def close_to(
-    got: float, expected: float, *, within: float, what: str, unit: str, meaning: str
-) -> None:
-    """Hold a learner's figure to another: `within` is the largest accepted `|got / expected - 1|`.
-
-    Raises:
-        CheckFailed: The figure is farther off, or is no number.
-    """
-    if not isinstance(got, int | float) or not abs(got - expected) <= within * abs(expected):
-        shown = f"{got:.4g} {unit}" if isinstance(got, int | float) else repr(got)
-        raise CheckFailed(f"{what}: {expected:.4g} {unit} (within {within:.0%})", shown, meaning)
-
-
 def sent(reports: Sequence[Any]) -> np.ndarray:
     """Add up the payload of every rank's `labkit.measure.wire.meter` report.
 

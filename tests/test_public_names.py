@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "labkit.md").read_text()
 INSTRUMENTS = {
     "course.lessons.casebook.final.late_rank",  # typed by the learner
+    "course.lessons.pipeline_p2p.pictures.mystery",  # drawn for the README
     "labkit.ranks.errors.RankTraceback",  # at the end of an exception's chain
     *(f"course.ledger.{name}" for name in ("choose", "gate", "mark", "warmup")),
     "labkit.show.alt_text.tables_of",  # what a picture tells who cannot see it
@@ -116,12 +118,21 @@ def cells():
         yield "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
 
 
+def named_in_data():
+    """What a lesson's data files name: `on_links.interface`, or a reading, `late`."""
+    for path in (ROOT / "course" / "lessons").glob("*/*.json"):
+        for name in re.findall(r'"([a-z]\w*(?:\.\w+)?)"', path.read_text()):
+            place = name if "." in name else f"readings.{name}"
+            yield f"course.lessons.{path.parent.name}.{place}"
+
+
 def test_what_is_public_is_used_outside_its_module():
     trees = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
     others = [ast.parse(source) for source in cells()]
     others += [ast.parse(path.read_text()) for path in (ROOT / "examples").glob("*.py")]
     wanted = {name: set(used(tree)) for name, tree in trees.items()}
     anywhere = set().union(*map(set, map(used, others)))
+    anywhere |= {*named_in_data()}
     anywhere |= {f"labkit.{home}.{name}" for home in labkit._HOMES for name in labkit._HOMES[home]}
     unused = []
     for module, tree in trees.items():

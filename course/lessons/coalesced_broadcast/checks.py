@@ -12,8 +12,8 @@ import torch.distributed as dist
 from course import checking
 from course.checking import CheckFailed
 from course.comm.buckets import plan
+from course.memory import BufferLog
 from course.trial import Case, Trial
-from labkit.measure.calls import CallLog
 
 CAPS = (0, 96, 120, 4000, 1_000_000)
 SECONDS = 30.0
@@ -59,11 +59,15 @@ def _mixed(rank: int) -> list[torch.Tensor]:
     ]
 
 
+_DTYPES = (torch.float32, torch.int8, torch.float64, torch.uint8, torch.int64, torch.int32)
 _SETS: dict[str, Callable[[int], list[torch.Tensor]]] = {
     "buckets that are just full": lambda rank: [torch.full((8,), rank + 1 / 3) for _ in range(9)],
     "small after large": lambda rank: [torch.full((n,), rank + 1 / 3) for n in (15, 18, 3, 24, 4)],
     "mixed tensors": _mixed,
     "a source of zeros": lambda rank: [torch.full((n,), float(rank % 2)) for n in (4, 12, 5, 16)],
+    "a tensor of each dtype": lambda rank: [
+        torch.full((n,), rank + 1, dtype=dtype) for n, dtype in enumerate(_DTYPES, start=2)
+    ],
     "no tensors": lambda rank: [],
 }
 
@@ -73,9 +77,11 @@ def _coalesce_all(coalesce: Callable, src: int) -> dict:
     for (which, make), cap in itertools.product(_SETS.items(), CAPS):
         tensors = make((rank - src) % dist.get_world_size())  # the source is number 0
         before = [tensor.data_ptr() for tensor in tensors]
-        with checking.own_work(), CallLog() as log:
+        with checking.own_work(), BufferLog() as log:
             coalesce(tensors, cap, src)
-        calls = [(c.kind, str(c.dtype), c.nbytes, c.peer, c.waited is None) for c in log.calls]
+        calls = [
+            (c.kind, str(c.dtype), c.nbytes, c.peer, c.waited is None, c.touched) for c in log.calls
+        ]
         moved = [t.data_ptr() for t in tensors] != before
         results[which, cap] = [t.clone() for t in tensors], calls, moved
         dist.barrier()
@@ -111,8 +117,11 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
             f"{what}: every broadcast is waited for", "one is not",
             "that the values are right is luck: wait for each work before you unpack",
         )  # fmt: skip
+    if touched := next((call[5] for call in calls if call[5]), None):
+        raise CheckFailed(f"{what}: no buffer is used while it is on its way", touched, _TOO_EARLY)
     made = Counter((dtype, nbytes) for _, dtype, nbytes, *_ in calls)
     if made == exact:
+        _judge_order([call[1] for call in calls], wanted, what)
         return
 
     def with_cap(other: int) -> bool:
@@ -122,9 +131,15 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
         "no broadcast was made"
         if not calls
         else "bytes are sent, of a pickled object or of a view: broadcast the tensors' own dtype"
-        if "torch.uint8" in {dtype for dtype, _ in made}
+        if "torch.uint8" in {dtype for dtype, _ in made} - {dtype for dtype, _ in exact}
         else "tensors go as they are, bit by bit: a bucket has one dtype, that of its tensors"
         if {dtype for dtype, _ in made} - {dtype for dtype, _ in exact}
+        else "a bucket is never sent: what is still open when the loop is over has to go, too"
+        if any(_nbytes(made, dtype) < _nbytes(exact, dtype) for dtype, _ in exact)
+        else "more travels than the tensors hold: a buffer is as long as its tensors, not padded"
+        if any(_nbytes(made, dtype) > _nbytes(exact, dtype) for dtype, _ in exact)
+        else "another dtype in between closes your bucket: keep one open for each dtype"
+        if made == _closed_by_another_dtype(wanted, cap)
         else "the cap is in bytes, not in elements"
         if cap and with_cap(4 * cap)
         else "`cap` is the most that a bucket may hold, not half of it"
@@ -141,10 +156,42 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
     raise CheckFailed(f"{what}: {_listed(exact)}", _listed(made), meaning)
 
 
+_TOO_EARLY = "a race: wait for the broadcast first. Until then the buffer belongs to it"
+
+
+def _nbytes(broadcasts: Counter, dtype: str) -> int:
+    return sum(count * nbytes for (kind, nbytes), count in broadcasts.items() if kind == dtype)
+
+
+def _closed_by_another_dtype(tensors: Sequence[torch.Tensor], cap: int) -> Counter:
+    runs = itertools.groupby(tensors, key=lambda tensor: tensor.dtype)
+    planned = itertools.chain.from_iterable(plan(list(run), cap=cap) for _, run in runs)
+    return Counter((str(bucket.dtype), bucket.nbytes) for bucket in planned)
+
+
+def _judge_order(sent: Sequence[str], tensors: Sequence[torch.Tensor], what: str) -> None:
+    """Refuse an order that nothing gives which all ranks share, where each tensor is a bucket."""
+    names = [str(tensor.dtype) for tensor in tensors]
+    if len(names) < 3 or len(set(names)) < len(names):
+        return
+    by_name = dict(zip(names, tensors, strict=True))
+    keys = (names.index, str, lambda d: by_name[d].nbytes, lambda d: by_name[d].dtype.itemsize)
+    orders = [[key(dtype) for dtype in sent] for key in keys]
+    if not any(order in (sorted(order), sorted(order, reverse=True)) for order in orders):
+        raise CheckFailed(
+            f"{what}: an order that every process comes to, like {', '.join(names)}",
+            ", ".join(sent),
+            "neither the list nor names nor sizes give this order. From a set? Strings in a set "
+            "have another order in every process: dict.fromkeys keeps the list's",
+        )
+
+
 def _why_wrong(got, right, make: Callable, place: int, calls: Sequence, src: int) -> str:
     olds = [make(number)[place] for number in (1, 2)]
     if not right.is_floating_point() and torch.equal(got, right.float().to(right.dtype)):
         return "integers that went through float32 lose their last bits: a bucket has one dtype"
+    if any(call[5] for call in calls):
+        return _TOO_EARLY
     if any("16" in dtype for _, dtype, *_ in calls):
         return "half precision on the wire loses bits: send the tensors as they are"
     if not right.is_contiguous():

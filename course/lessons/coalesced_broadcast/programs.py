@@ -31,8 +31,8 @@ PAIRS: dict[str, dict[str, dict[str, Any]]] = {
         "flat state, nothing packed": {"cap": None, "in_flight": 1, "flat": True},
     },
     "overlap": {
-        "25 MB, in turn": {"cap": 25 * MB, "in_flight": 1},
-        "25 MB, two on their way": {"cap": 25 * MB},
+        "kept 25 MB, in turn": {"cap": 25 * MB, "in_flight": 1, "kept": True},
+        "kept 25 MB, two on their way": {"cap": 25 * MB, "kept": True},
     },
     "page faults": {
         "all in one, new buffers": {"cap": None},

@@ -4,7 +4,6 @@ Four hosts run the thread's loop with a stopwatch around each of its 22 calls. E
 apart: waiting for the last rank, and moving bytes.
 """
 
-import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,23 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from course.lessons.gradient_all_reduce import programs
-from course.lessons.gradient_all_reduce.model import expected_latest
 from course.place import Place
-from course.runs import Say, quiet, watched
+from course.runs import Say, quiet
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
-from labkit.measure.timing import slowest
 from labkit.measure.trace import Kind
-from labkit.ranks import torchrun
 
 NAME = "gradient-all-reduce"
 TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).with_name("recording.json")
 HOSTS, RATE, THIN = 4, "2gbit", "430mbit"
 """The thread's two bus bandwidths are 4.7 times apart; so are these two rates."""
-WORLD_SIZES = (2, 4, 8, 16)
-"""Numbers of ranks of which the latest is waited for."""
 CASES: dict[str, tuple[Callable, tuple, str]] = {
     "late": (programs.train, (2,), RATE),
     "wide links": (programs.train, (None, 4), RATE),
@@ -137,48 +131,20 @@ def benchmark(sizes: Sequence[int] = (256, 4096, 65536, 7_600_000), iters: int =
     return Place(HOSTS, RATE).records(measure, recording=RECORDING, experiment=NAME, cases=cases)
 
 
-def latest() -> list[Record]:
-    """Return what the latest of n ranks costs, for each of `DELAYS` and several n, on loopback.
-
-    ``values["lost"]`` are the seconds by which delays made a round longer, on average; `predicted`
-    is a whole round's time by the model.
-    """
-    worlds = [None] if torchrun.is_here() else WORLD_SIZES
-    cases = itertools.product(programs.DELAYS.items(), worlds)
-    return [watched(lambda case=case: [_latest(*case[0], case[1])])[0] for case in cases]
-
-
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
-    """Run the benchmark, each of `CASES` and, unless it is to be `quick`, the latest of n ranks."""
+    """Run the benchmark and each of `CASES`, which are short: `quick` changes nothing."""
     progress("all_reduce alone")
     found = benchmark()
     for case, (program, args, rate) in CASES.items():
         progress(case)
         found.append(on_hosts(program, *args, case=case, rate=rate))
-    if not quick:
-        progress("the latest of n ranks")
-        found += latest()
     return found
 
 
 def table(found: Sequence[Record]) -> Table:
-    """Lay the records out: milliseconds per step of the slowest rank, and what a model expected."""
+    """Lay the records out: milliseconds per step of the slowest rank."""
     rows = []
     for record in found:
         times = (record.summary.median, record.summary.p10, record.summary.p90)
-        guess = record.predicted and round(1e3 * record.predicted, 1)
-        rows.append([record.case, *(round(1e3 * seconds, 1) for seconds in times), guess])
-    return Table(["case", "ms", "p10", "p90", "predicted ms"], rows)
-
-
-def _latest(name: str, delays: Sequence[float], n: int | None) -> Record:
-    here = Place(n or HOSTS)
-    by_rank = here.launch(programs.wait_for_latest, delays)
-    rounds, n = slowest(by_rank), len(by_rank)
-    calm = statistics.median(rounds[: -len(delays)])
-    lost = statistics.fmean(rounds[-len(delays) :]) - calm
-    samples = [seconds[-len(delays) :] for seconds in by_rank]
-    values = {"lost": lost, "calm": calm, "delays": name}
-    predicted = calm + expected_latest(delays, n)
-    about = {"experiment": NAME, "values": values, "predicted": predicted}
-    return here.record(f"late {name}, {n} ranks", samples, **about)
+        rows.append([record.case, *(round(1e3 * seconds, 1) for seconds in times)])
+    return Table(["case", "ms", "p10", "p90"], rows)

@@ -1,4 +1,4 @@
-"""Pictures of lesson 2: the thread's figures, timers by call, who waits, the rungs, the latest."""
+"""Pictures of lesson 2: the thread's figures, timers by call, who waits, the rungs."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -20,9 +20,7 @@ from labkit.show.plots import (
     SOFT,
     bars,
     describe,
-    line,
     matrix,
-    model_line,
     new_axes,
     new_figure,
     stamp,
@@ -169,27 +167,6 @@ def rungs(record: Record) -> Figure:
     return figure
 
 
-def latest(records: Sequence[Record], ax: Axes | None = None) -> Axes:
-    """Draw what a step loses to the latest of n ranks, measured and by the model."""
-    ax = new_axes("The more ranks, the later the latest", x="Ranks", y="Lost per step", yunit="ms",
-                  ax=ax)  # fmt: skip
-    words = []
-    for series, name in enumerate(dict.fromkeys(r.values["delays"] for r in records)):
-        found = [record for record in records if record.values["delays"] == name]
-        ranks = [record.world_size for record in found]
-        lost = [1e3 * record.values["lost"] for record in found]
-        line(ax, ranks, lost, label=f"late {name}", series=series)
-        expected = [1e3 * (record.predicted - record.values["calm"]) for record in found]
-        model_line(ax, ranks, expected, label=f"late {name}: expected", series=series)
-        words.append(f"late {name}: {lost[0]:.1f} ms on {ranks[0]} ranks, {lost[-1]:.1f} on "
-                     f"{ranks[-1]}")  # fmt: skip
-    ax.set_xticks(ranks)
-    stamp(ax, (*{r.tier for r in records}, Tier.MODELLED), records[0].provenance,
-          note="every rank is late by 3 ms on average")  # fmt: skip
-    describe(ax, "; ".join(words) + ".")
-    return ax
-
-
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: what a late rank does to each call."""
     late = by_case(records)["late"]
@@ -214,29 +191,14 @@ def draw_traced(timeline: Timeline, *, title: str, ax: Axes | None = None) -> Ax
     The upper bars of a lane are the rank's own thread, the thin ones below them the collectives
     that run in the background. One or two steps are readable.
     """
-    split = timeline.split()
+    split, table = timeline.split(), timeline.time_by_rank()
     bars = [
         Bar(lane, span.kind, span.begin - split.begin, span.end - split.begin,
             behind=span.channel != MAIN)
         for lane, rank in enumerate(split.ranks)
         for span in split.of(rank)
     ]  # fmt: skip
-    ranks = [str(rank) for rank in split.ranks]
-    table = timeline.time_by_rank()
-    said = _in_words(timeline, title)
-    return draw_lanes(
-        ranks, bars, description=said, looks=_LOOKS, table=table, title=title, y="Rank", ax=ax
-    )
-
-
-def _in_words(timeline: Timeline, title: str) -> str:
-    """Say in words who waits, and for whom."""
-    table = timeline.time_by_rank()
-    wait = table.columns.index("wait ms")
-    text = f"{title}. " if title else ""
-    text += "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
-    delays = timeline.straggler_delays()
-    latest = max(delays, key=delays.get, default=None)
-    if latest is not None and delays[latest] > 0:
-        text += f". The others lose {1e3 * delays[latest]:.0f} ms waiting for rank {latest} alone"
-    return f"{text}."
+    ranks, wait = [str(rank) for rank in split.ranks], table.columns.index("wait ms")
+    said = "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
+    return draw_lanes(ranks, bars, description=f"{title}. {said}.", looks=_LOOKS, table=table,
+                      title=title, y="Rank", ax=ax)  # fmt: skip

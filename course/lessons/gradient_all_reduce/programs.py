@@ -5,8 +5,6 @@ computing is in the convolutions. The loops stand in the lesson's cells, too, li
 what is recorded is what is read there.
 """
 
-import math
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -190,29 +188,3 @@ def time_all_reduce(sizes: Sequence[int], iters: int) -> list[list[float]]:
     """Time all_reduce of some bytes with nobody late: the "benchmark"."""
     tensors = [torch.ones(nbytes // 4) for nbytes in sizes]
     return [time_calls(partial(dist.all_reduce, t), warmup=2, iters=iters) for t in tensors]
-
-
-DELAYS = {
-    "often, a little": [-0.003 * math.log(1 - (place + 0.5) / 40) for place in range(40)],
-    "rarely, but much": [0.060 if place % 20 == 0 else 0.0 for place in range(40)],
-}
-"""Seconds by which a rank is late in its steps, 3 ms on average both times: exponential jitter, and
-a stall in one step of twenty."""
-
-
-def wait_for_latest(delays: Sequence[float], calm: int = 10) -> list[float]:
-    """Be late by each delay once, in an order of one's own, and meet in an all_reduce each time.
-
-    Sleeping needs no CPU, so sixteen ranks fit on two.
-
-    Returns:
-        Seconds of each round; the first `calm` ones are without delay.
-    """
-    order, flag, seconds = list(delays), torch.zeros(1), []
-    random.Random(dist.get_rank()).shuffle(order)
-    for delay in [0.0] * calm + order:
-        begin = time.perf_counter()
-        time.sleep(delay)
-        dist.all_reduce(flag)
-        seconds.append(time.perf_counter() - begin)
-    return seconds

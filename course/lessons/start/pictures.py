@@ -52,7 +52,7 @@ def ping_pong(
         half = link.half_nbytes
         ax.axvline(half, color=plots.SOFT, linewidth=1, linestyle=":")
         ax.annotate(
-            f"α/β = {half / 1e3:,.3g} kB",
+            f"α/β = {half / 1e3:,.4g} kB",
             (half, ax.get_ylim()[0]),
             xytext=(5, 6),
             textcoords="offset points",

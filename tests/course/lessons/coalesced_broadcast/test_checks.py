@@ -146,6 +146,39 @@ def by_values(tensors, cap, src):
             unpacked(flat, members)
 
 
+def without_the_last_buckets(tensors, cap):
+    return group(tensors, cap)[: -len({t.dtype for t in tensors}) or None]
+
+
+def closed_by_another_dtype(tensors, cap):
+    runs = itertools.groupby(tensors, key=lambda tensor: tensor.dtype)
+    return [members for _, run in runs for members in group(list(run), cap)]
+
+
+SCRAMBLED = ("int64", "float32", "uint8", "float64", "int32", "int8")
+
+
+def in_a_sets_order(tensors, cap):
+    """One dtype after the other, in an order such as a set of strings may have."""
+    return sorted(group(tensors, cap), key=lambda m: SCRAMBLED.index(str(m[0].dtype)[6:]))
+
+
+def padded(tensors, cap, src):
+    for members in group(tensors, cap):
+        flat = torch.cat([t.reshape(-1) for t in members])
+        flat = torch.cat([flat, flat.new_zeros(16)])
+        dist.broadcast(flat, src=src)
+        unpacked(flat[:-16], members)
+
+
+def unpacked_too_early(tensors, cap, src):
+    for members in group(tensors, cap):
+        flat = torch.cat([t.reshape(-1) for t in members])
+        work = dist.broadcast(flat, src=src, async_op=True)
+        unpacked(flat, members)
+        work.wait()
+
+
 def never_waiting(tensors, cap, src):
     for members in group(tensors, cap):
         flat = torch.cat([t.reshape(-1) for t in members])
@@ -174,6 +207,11 @@ def in_memory_order(tensor):
         (in_groups(unpack=replaced), "do not replace its data"),
         (in_groups(pack=in_memory_order), "this tensor is transposed"),
         (lambda tensors, cap, src: in_groups()(tensors, cap, 0), "it came from rank 0"),
+        (in_groups(without_the_last_buckets), "a bucket is never sent"),
+        (in_groups(closed_by_another_dtype), "keep one open for each dtype"),
+        (in_groups(in_a_sets_order), "dict.fromkeys keeps the list's"),
+        (padded, "not padded"),
+        (unpacked_too_early, "wait for the broadcast first"),
         (with_a_barrier, "nothing else has to be sent"),
         (by_objects, "of a pickled object"),
         (gathered_then_dummies, "nothing else has to be sent"),

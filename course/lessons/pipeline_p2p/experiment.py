@@ -185,9 +185,8 @@ def _pipeline(case: Case, here: Place, leg: float, steps: int) -> Record:
     results = here.launch(train, case.ranks, case.channel, work, steps, world_size=STAGES)
     samples = [[notes.seconds for notes in steps_of_rank] for steps_of_rank in results]
     totals = [max(times) for times in zip(*samples, strict=True)]
-    middle = sorted(range(steps), key=totals.__getitem__)[
-        (steps - 1) // 2
-    ]  # of two the one less disturbed
+    by_time = sorted(range(steps), key=totals.__getitem__)
+    middle = by_time[(steps - 1) // 2]  # of two the one less disturbed
     seen = side_by_side([steps_of_rank[middle] for steps_of_rank in results])
     params = {"schedule": case.schedule, "channel": case.channel.value, "ahead": case.ahead}
     params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES}

@@ -161,13 +161,14 @@ def given_away(notebook, results=None):
 def verdicts_in_sight(notebook):
     """Name each cell that shows the right letter to whoever scrolls on: such a cell is folded."""
     for cell in notebook.cells:
-        if cell.cell_type != "code" or not visible(cell):
+        if cell.cell_type != "code":
             continue
         for name, call in calls(cell.source):
             answer = call.args[1] if name == "reconcile" and len(call.args) > 1 else None
             if isinstance(answer, ast.IfExp):
                 answer = answer.body
-            if answer and isinstance(constant(answer), str):
+            letter = answer and isinstance(constant(answer), str)
+            if letter and (visible(cell) or answer.lineno == 1):  # a fold shows its first line
                 yield f"{constant(call.args[0])}: fold {cell.id}, which says what is right"
 
 

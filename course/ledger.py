@@ -299,7 +299,7 @@ def warmups() -> dict[str, Warmup]:
 
 
 def keep(name: str, values: dict[str, Any]) -> None:
-    """Keep values for later lessons, like this machine's passport. They must fit into JSON."""
+    """Keep values for later, like a case's score. They must fit into JSON."""
     ledger_file.add("kept", name, values=values)
 
 

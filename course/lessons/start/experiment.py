@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,10 +39,6 @@ class Passport:
     """Seconds on a CPU that one small all_reduce costs each of two ranks, all threads together."""
     call: float
     """Seconds that this small all_reduce takes."""
-
-    def to_dict(self) -> dict[str, float]:
-        """Return it as plain numbers, for the ledger."""
-        return asdict(self)
 
     @property
     def link(self) -> AlphaBeta:

@@ -150,6 +150,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Ask four numbers, or read files; print rows, the next measurement, the nearest cases."""
+    if not (ROOT / "FIELD_GUIDE.md").exists():
+        print(f"There is no FIELD_GUIDE.md in {ROOT}: triage needs a clone of the course's "
+              "repository, where its rows stand.", file=sys.stderr)  # fmt: skip
+        return 1
     if not options.files:
         _print(place(**_asked()))
         return 0

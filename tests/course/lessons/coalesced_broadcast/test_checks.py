@@ -208,6 +208,8 @@ def in_memory_order(tensor):
         (in_groups(pack=in_memory_order), "this tensor is transposed"),
         (lambda tensors, cap, src: in_groups()(tensors, cap, 0), "it came from rank 0"),
         (in_groups(without_the_last_buckets), "a bucket is never sent"),
+        (in_groups(size=lambda t: 4 * t.numel()), "a bucket may not exceed the cap"),
+        (in_groups(size=lambda t: t.untyped_storage().nbytes()), "until the next would not fit"),
         (in_groups(closed_by_another_dtype), "keep one open for each dtype"),
         (in_groups(in_a_sets_order), "dict.fromkeys keeps the list's"),
         (padded, "not padded"),
@@ -286,6 +288,20 @@ def test_wrong_figures(figures, words):
 # Exercise 3.3
 
 
+def in_pairs(tensors, cap):
+    """Two start, then both land."""
+    kept, plan = buckets.Kept(2), buckets.plan(tensors, cap=cap)
+    for first in range(0, len(plan), 2):
+        flying = []
+        for number, bucket in enumerate(plan[first : first + 2]):
+            members = [tensors[place] for place in bucket.members]
+            flat = torch.cat(members, out=kept.of(number, bucket))
+            flying.append((dist.broadcast(flat, 0, async_op=True), flat, members))
+        for work, flat, members in flying:
+            work.wait()
+            buckets.unpack(flat, members)
+
+
 def with_two_buffers(*, most=2, unpack=True, keep=2, wait=True):
     def send(tensors, cap):
         kept, flying = buckets.Kept(keep), []
@@ -309,7 +325,7 @@ def with_two_buffers(*, most=2, unpack=True, keep=2, wait=True):
     return send
 
 
-@pytest.mark.parametrize("answer", [with_two_buffers(), with_two_buffers(most=1, keep=1)])
+@pytest.mark.parametrize("answer", [with_two_buffers(), in_pairs])
 def test_right_repairs(answer, capsys):
     checks.check_repaired(answer)
     assert "3.3 passed" in capsys.readouterr().out
@@ -319,6 +335,7 @@ def test_right_repairs(answer, capsys):
     ("answer", "words"),
     [
         (with_two_buffers(most=3), "another bucket's values"),
+        (with_two_buffers(most=1, keep=1), "the overlap with it"),
         (with_two_buffers(unpack=False), "another bucket's values"),
         (with_two_buffers(keep=None, most=9), "used in turn, are enough"),
         (lambda tensors, cap: [dist.broadcast(t, 0) for t in tensors] and None, "six broadcasts"),

@@ -446,6 +446,12 @@ def averaging(*, wait="all", copy=True, divide=True, cap=None, barrier=False):
     return average
 
 
+def into_the_list(gradients, cap):
+    for place, gradient in enumerate(gradients):
+        dist.all_reduce(gradient)
+        gradients[place] = gradient / dist.get_world_size()
+
+
 def test_right_averages(capsys):
     checks.check_average(averaging())
     assert "2.4 passed" in capsys.readouterr().out
@@ -458,6 +464,7 @@ def test_right_averages(capsys):
         (averaging(wait="last"), "the last one has ended says nothing"),
         (averaging(wait="none"), "the last one has ended says nothing"),
         (averaging(divide=False), "2 times the mean: divide by the world size"),
+        (into_the_list, "copy into the one that is there"),
         (averaging(cap=0), "keep the colleague's buckets"),
         (averaging(cap=10**6), "keep the colleague's buckets"),
         (averaging(barrier=True), "not that a work is done"),

@@ -110,15 +110,6 @@ def test_a_topology_is_read_or_its_fault_located(text):
             assert str(error).startswith("line ")
 
 
-@FUZZ
-@given(st.text(alphabet="0123456789. -\nabcD\\²", max_size=60))
-def test_bandwidths_are_read_or_their_fault_located(text):
-    try:
-        read_bandwidths(text)
-    except TopologyTextError as error:
-        assert str(error).startswith("line ")
-
-
 @settings(FUZZ, max_examples=12)
 @given(documents=st.lists(mutations(HAND_IN), min_size=3, max_size=3))
 def test_bad_hand_ins_do_not_cost_a_class_its_page(tmp_path_factory, documents):

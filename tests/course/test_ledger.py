@@ -75,14 +75,6 @@ def test_an_answer_is_locked_until_its_result_and_kept_beside_it_afterwards(caps
     assert found.right is False and not found.held
 
 
-def test_what_is_committed_after_the_result_does_not_count():
-    ask()
-    ledger.reconcile("01.slope", 250, tier="MEASURED")
-    ask(value=249)
-    found = ledger_file.entry("01.slope")
-    assert found.after == 249 and not found.counts
-
-
 def test_a_range_is_kept_and_judged(capsys):
     ask(value=100, low=50, high=200)
     ledger.reconcile("01.slope", 250, tier="MEASURED")

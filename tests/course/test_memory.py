@@ -7,8 +7,10 @@ import torch
 import torch.distributed as dist
 
 from course import memory
+from course.memory import BufferLog
 from labkit import launch
 from labkit.measure import wire
+from tests.measure.test_calls import logged
 
 KIB = 1024
 
@@ -51,19 +53,6 @@ def test_a_storage_counts_once_while_any_view_lives():
     assert usage.peak == usage.now == 4 * KIB
     del view
     assert usage.now == 0
-
-
-def logged(block):
-    """Run `block(rank, other)` on two ranks and return both logs."""
-
-    def program():
-        dist.barrier()
-        with memory.BufferLog() as log:
-            block(dist.get_rank(), 1 - dist.get_rank())
-        dist.barrier()
-        return log.calls
-
-    return launch(program, world_size=2)
 
 
 def change_what_is_sent(rank, other):
@@ -112,7 +101,7 @@ def read_at_the_root(rank, other):
 
 
 def test_the_root_of_a_broadcast_may_read_its_buffer():
-    assert [log[0].touched for log in logged(read_at_the_root)] == [None, "aten.sum"]
+    assert [log[0].touched for log in logged(read_at_the_root, BufferLog)] == [None, "aten.sum"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +114,7 @@ def test_the_root_of_a_broadcast_may_read_its_buffer():
     ],
 )
 def test_a_buffer_that_is_touched_before_the_wait(block, expected):
-    for log in logged(block):
+    for log in logged(block, BufferLog):
         assert [call.touched for call in log] == expected
 
 
@@ -143,7 +132,7 @@ def test_strided_memory_meets_only_where_elements_are():
 def test_looking_on_imports_nothing_on_the_ranks():
     def program():
         before = set(sys.modules)
-        with wire.meter(memory.BufferLog()), memory.watch():
+        with wire.meter(BufferLog()), memory.watch():
             dist.all_reduce(torch.ones(3))
         return sorted(set(sys.modules) - before)
 

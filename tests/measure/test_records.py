@@ -47,20 +47,10 @@ def test_without_bytes_or_a_collective_there_is_no_bandwidth(record):
     assert dataclasses.replace(record, collective=None).busbw is None
 
 
-@mark.parametrize(
-    ("collective", "factor"),
-    [
-        ("all_reduce", 1.75),
-        ("reduce_scatter", 0.875),
-        ("all_gather", 0.875),
-        ("all_to_all", 0.875),
-        ("broadcast", 1),
-        ("reduce", 1),
-        ("send", 1),
-    ],
-)
-def test_bus_factors_are_those_of_nccl_tests(collective, factor):
-    assert bus_factor(collective, 8) == factor
+def test_bus_factors_are_those_of_nccl_tests():
+    assert bus_factor("all_reduce", 8) == 1.75
+    assert {bus_factor(x, 8) for x in ("reduce_scatter", "all_gather", "all_to_all")} == {0.875}
+    assert {bus_factor(x, 8) for x in ("broadcast", "reduce", "send")} == {1}
 
 
 def test_an_unknown_collective_has_no_bus_factor():

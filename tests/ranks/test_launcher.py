@@ -1,6 +1,5 @@
 """The launcher at its best: results, circumstances, output, and input that it refuses."""
 
-import functools
 import os
 import subprocess
 import sys
@@ -51,10 +50,6 @@ def test_a_closure_takes_its_variables_and_arguments_along():
     assert [x.item() for x in launch(program, 2, world_size=3)] == [36.0] * 3
 
 
-def test_a_partial_is_a_program():
-    assert launch(functools.partial(pow, 2), 5, world_size=2) == [32, 32]
-
-
 def test_circumstances_are_those_of_torchrun(monkeypatch, tmp_path):
     monkeypatch.setenv("FROM_THE_CELL", "yes")
     monkeypatch.chdir(tmp_path)
@@ -65,13 +60,6 @@ def test_circumstances_are_those_of_torchrun(monkeypatch, tmp_path):
 
     results = launch(program, world_size=2)
     assert results == [([str(r), str(r), "2", "2", "yes"], str(tmp_path), 1) for r in (0, 1)]
-
-
-def test_threads_and_backend_are_as_asked():
-    def program():
-        return torch.get_num_threads(), dist.get_backend()
-
-    assert launch(program, world_size=2, threads=2, backend="gloo") == [(2, "gloo")] * 2
 
 
 def test_every_launch_starts_clean():
@@ -189,33 +177,6 @@ def test_what_is_no_program_is_refused():
         launch(4)
     with pytest.raises(TypeError, match=r"rank_squared\) with 1 argument\(s\): too many"):
         launch(rank_squared, 1)
-
-
-def test_what_cannot_travel_is_named():
-    lock = threading.Lock()
-    with pytest.raises(TypeError, match=r"argument 2 \(a _thread.lock\)"):
-        launch(lambda a, b: None, 1, lock)
-    with pytest.raises(TypeError, match=r"closed-over variable 'lock' \(a _thread.lock\)"):
-        launch(lambda: lock.locked())
-
-
-def test_a_global_that_cannot_travel_is_named():
-    script = """
-        import threading
-        from labkit import launch
-        LOCK = threading.Lock()
-        def helper():
-            return LOCK.locked()
-        def program():
-            return helper()
-        try:
-            launch(program)
-        except TypeError as error:
-            print(error)
-    """
-    said = run_script(script).stdout
-    assert "the global 'LOCK' (a _thread.lock), which helper uses, cannot be sent" in said, said
-    assert "Create it inside the program" in said
 
 
 def test_a_launch_inside_a_rank_is_refused():

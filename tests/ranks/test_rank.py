@@ -5,12 +5,7 @@ import threading
 
 import pytest
 
-from labkit.ranks.parcel import pack as packed
-
-
-def pack(program, args):
-    return packed(program, args)
-
+from labkit.ranks.parcel import pack
 
 LOCK = threading.Lock()
 
@@ -22,7 +17,7 @@ def by_value(function):
 
 
 def unpacked(program, *args):
-    function, arguments, _ = packed(program, args).load()
+    function, arguments, _ = pack(program, args).load()
     return function(*arguments)
 
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from course.comm import algorithms
@@ -10,6 +10,7 @@ from course.comm.rounds import Message, rounds
 from labkit import launch
 from labkit.measure import wire
 from labkit.measure.calls import Call
+from tests.course.lessons.equivalent_collectives import answers
 
 
 def ring(numel):
@@ -44,45 +45,24 @@ def test_a_receipt_orders_and_is_left_out():
     assert found == [[Message(0, 1, 8)], [Message(0, 1, 4)]]
 
 
-def chain(numel, chunks, style):
-    """Broadcast from rank 0 down a chain, in one of several ways; some wait for too much."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    pieces = pattern(0, numel).tensor_split(chunks)
-    buffers = [torch.empty_like(piece) for piece in pieces] if rank else pieces
+def chain(way):
+    """Broadcast 40 numbers in 5 pieces from rank 0 down a chain; some wait for too much."""
     with wire.meter() as m:
-        if style == "store and forward":
-            works = [dist.irecv(b, rank - 1) for b in buffers] if rank else []
-            for work in works:
-                work.wait()
-            works = [dist.isend(b, rank + 1) for b in buffers] if rank < n - 1 else []
-            for work in works:
-                work.wait()
-        elif style == "posted ahead":
-            works = [dist.irecv(b, rank - 1) for b in buffers] if rank else [None] * chunks
-            sending = []
-            for work, buffer in zip(works, buffers, strict=True):
-                if work:
-                    work.wait()
-                if rank < n - 1:
-                    sending.append(dist.isend(buffer, rank + 1))
-            for work in sending:
-                work.wait()
-        else:
-            for buffer in buffers:
-                if rank:
-                    dist.recv(buffer, rank - 1)
-                if rank < n - 1:
-                    dist.send(buffer, rank + 1)
+        way(pattern(0, 40), 0, 5)
     return m.report
 
 
 @pytest.mark.parametrize(
-    "style, expected",
-    [("posted ahead", 5 + 4 - 2), ("store and forward", 3 * 5), ("blocking", 2 * 5 + 1)],
+    "way, expected",
+    [
+        (answers.prefetching, 5 + 4 - 2),
+        (answers.store_and_forward, 3 * 5),
+        (partial(answers.chain, send=dist.send), 2 * 5 + 1),
+    ],
 )
-def test_what_is_waited_for_before_it_is_passed_on_costs_rounds(style, expected):
+def test_what_is_waited_for_before_it_is_passed_on_costs_rounds(way, expected):
     """The second waits for all pieces, the third for each send before the next receive."""
-    assert len(rounds(launch(chain, 40, 5, style, world_size=4))) == expected
+    assert len(rounds(launch(chain, way, world_size=4))) == expected
 
 
 def test_what_does_not_match_is_refused():

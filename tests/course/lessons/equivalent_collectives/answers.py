@@ -123,12 +123,6 @@ def reads_too_early(tensor):
     receiving.wait(), sending.wait()
 
 
-def through_numpy(tensor):
-    copies = [tensor.numpy().copy() for _ in range(8)]
-    ring(tensor)
-    del copies
-
-
 def one_share_too_many(tensor):
     ring(tensor)
     if dist.get_rank() == 1 and tensor.dtype == torch.float32 and dist.get_world_size() == 4:
@@ -138,19 +132,17 @@ def one_share_too_many(tensor):
 # 6.2, the chain
 
 
-def chain(
-    tensor, src, chunks, *, first=None, pieces=None, order=1, send=isend, keep=True, whole=None
-):
+def chain(tensor, src, chunks, *, first=None, pieces=None, order=1, send=isend, flat=torch.flatten):
     """A pipelined broadcast, with one thing wrong or in another style."""
     rank, n, right, left = around()
     place, sending = (rank - (src if first is None else first)) % n, []
-    split = (whole or torch.flatten)(tensor).tensor_split(chunks if pieces is None else pieces)
+    split = flat(tensor).tensor_split(pieces or chunks)
     for piece in split[::order] if place else split:
         if place > 0:
             dist.recv(piece, left)
         if place < n - 1:
             sending.append(send(piece, right))
-    for work in filter(None, sending) if keep else ():
+    for work in filter(None, sending):
         work.wait()
 
 
@@ -166,25 +158,6 @@ def prefetching(tensor, src=0, chunks=8):
         if place < n - 1:
             leaving.append(isend(piece, right))
     [work.wait() for work in leaving]
-
-
-def one_ahead(tensor, src=0, chunks=8):
-    """The next receive is posted together with this piece's send, as a batch."""
-    rank, n, right, left = around()
-    place, pieces = (rank - src) % n, tensor.view(-1).tensor_split(chunks)
-    leaving = []
-    for k in range(chunks + 1):
-        operations = []
-        if place and k < chunks:
-            operations.append(dist.P2POp(dist.irecv, pieces[k], left))
-        if place < n - 1 and k:
-            operations.append(dist.P2POp(dist.isend, pieces[k - 1], right))
-        works = dist.batch_isend_irecv(operations) if operations else []
-        if place and k < chunks:
-            works.pop(0).wait()
-        leaving += works
-    for work in leaving:
-        work.wait()
 
 
 def root_serves_all(tensor, src, chunks):
@@ -208,10 +181,6 @@ def store_and_forward(tensor, src, chunks):
         work.wait()
 
 
-def waits_for_each_send(tensor, src, chunks):
-    chain(tensor, src, chunks, send=send)
-
-
 def into_a_copy(tensor, src, chunks):
     copy = tensor.clone()
     chain(copy, src, chunks)
@@ -233,75 +202,27 @@ def forgets_the_rest(tensor, src, chunks):
     chain(flat[: len(flat) // chunks * chunks], src, chunks)
 
 
-def whole(tensor, src, chunks):
-    chain(tensor, src, chunks, pieces=1)
-
-
-def always_eight(tensor, src, chunks):
-    chain(tensor, src, chunks, pieces=8)
-
-
-def always_from_zero(tensor, src, chunks):
-    chain(tensor, src, chunks, first=0)
-
-
-def backwards(tensor, src, chunks):
-    chain(tensor, src, chunks, order=-1)
-
-
 # 6.3, doubling
 
 
-def doubling(tensor, *, swap=exchange, fold="first", power=True, room=torch.empty_like):
-    """Recursive doubling; folds the first ranks pairwise or the last onto the first."""
+def doubling(tensor, *, swap=exchange, add=torch.Tensor.add_):
+    """Recursive doubling; the last ranks fold onto the first."""
     rank, n = dist.get_rank(), dist.get_world_size()
     p = 1 << (n.bit_length() - 1)
-    more = n - p
-    if fold == "last":
-        partner, out, number = rank + p if rank < p else rank - p, rank >= p, lambda r: r
-        folded = partner < n
-    else:
-        folded, out = rank < 2 * more, rank < 2 * more and rank % 2 == 0
-        partner = rank ^ 1
-        number = lambda r: r // 2 if r < 2 * more else r - more  # noqa: E731
-    if folded and out:
-        send(tensor, partner)
-        recv(tensor, partner)
-        return
-    received = room(tensor)
-    if folded:
-        recv(received, partner)
-        tensor += received
-    ranks = [r for r in range(n) if fold == "last" or not (r < 2 * more and r % 2 == 0)]
-    distance = 1
-    while distance < p:
-        other = ranks[number(rank) ^ distance]
-        swap(tensor, received, dst=other, src=other)
-        tensor += received
-        distance *= 2
-    if folded:
-        send(tensor, partner)
-
-
-def doubling_out_of_place(tensor):
-    """Adds into a new tensor each time; powers of two by name, else folded."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    p = 2 ** int(math.log2(n))
     if rank >= p:
         send(tensor, rank - p)
-        return recv(tensor, rank - p)
+        recv(tensor, rank - p)
+        return
+    received, distance = torch.empty_like(tensor), 1
     if rank + p < n:
-        other = tensor.new_empty(tensor.shape)
-        recv(other, rank + p)
-        tensor.add_(other)
-    for k in range(int(math.log2(p))):
-        other = tensor.new_empty(tensor.shape)
-        works = [isend(tensor, rank ^ 2**k), irecv(other, rank ^ 2**k)]
-        [work.wait() for work in works]
-        tensor.copy_(tensor + other)
+        recv(received, rank + p)
+        tensor += received
+    while distance < p:
+        swap(tensor, received, dst=rank ^ distance, src=rank ^ distance)
+        add(tensor, received)
+        distance *= 2
     if rank + p < n:
         send(tensor, rank + p)
-    return None
 
 
 def powers_of_two_only(tensor, *, skip=False):
@@ -313,18 +234,6 @@ def powers_of_two_only(tensor, *, skip=False):
             exchange(tensor, received, dst=partner, src=partner)
             tensor += received
         distance *= 2
-
-
-def send_waited_at_the_end(tensor):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    sending = []
-    for k in range(int(math.log2(n))):
-        received, partner = torch.empty_like(tensor), rank ^ 2**k
-        sending.append(dist.isend(tensor, partner))
-        dist.irecv(received, partner).wait()
-        tensor += received
-    for work in sending:
-        work.wait()
 
 
 def numpy_race(tensor):
@@ -356,23 +265,6 @@ def two_exchanges(tensor, received, *, dst, src=None):
     (dist.recv if first else dist.send)(received if first else mine, dst)
 
 
-def rank_1_forgets(tensor):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    if n == 4:
-        received = torch.empty_like(tensor)
-        for distance in (1, 2):
-            partner = rank ^ distance
-            exchange(tensor, received, dst=partner, src=partner)
-            if not (rank == 1 and distance == 2):
-                tensor += received
-    else:
-        doubling(tensor)
-
-
-def flat_ring(tensor):
-    ring(tensor)
-
-
 def out_of_place(tensor):
     """Adds into a new tensor, which nobody sees."""
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -401,7 +293,3 @@ def in_float32(tensor, swap):
 
 def unflattened_ring(tensor):
     ring(tensor, cut=lambda flat, n: tensor.tensor_split(n))
-
-
-def unflattened_chain(tensor, src, chunks):
-    chain(tensor, src, chunks, whole=lambda tensor: tensor)

@@ -1,11 +1,10 @@
 """Answers to the exercises of lesson 05: right ones in several styles, and the usual mistakes."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.distributed as dist
-from torch.distributed import P2POp, batch_isend_irecv, irecv, recv
+from torch.distributed import irecv
 
 from course.lessons.pipeline_p2p.schedules import Batch, Task, activation
 
@@ -139,40 +138,6 @@ def by_name_into_reused_buffers(wanted, use, *, src, like, credits):
         free.append(buffer)
 
 
-def in_batches_of_one(wanted, use, *, src, like, credits):
-    """Use P2POp and batch_isend_irecv."""
-
-    def post(tag):
-        buffer = torch.empty_like(like)
-        return buffer, batch_isend_irecv([P2POp(irecv, buffer, src, tag=tag)])
-
-    posted = {tag: post(tag) for tag in wanted[:credits]}
-    for place, tag in enumerate(wanted):
-        buffer, works = posted.pop(tag)
-        for work in works:
-            work.wait()
-        use(tag, buffer)
-        for later in wanted[place + credits : place + credits + 1]:
-            posted[later] = post(later)
-
-
-def by_asking(wanted, use, *, src, like, credits):
-    """Ask is_completed until it is, then wait."""
-    posted = {}
-    for place, tag in enumerate(wanted):
-        for later in wanted[place : place + credits]:
-            if later not in posted and later not in wanted[:place]:
-                buffer = torch.empty_like(like)
-                posted[later] = (buffer, dist.irecv(buffer, src=src, tag=later))
-        buffer, work = posted.pop(tag)
-        for _ in range(50):
-            if work.is_completed():
-                break
-            time.sleep(0.001)
-        work.wait()
-        use(tag, buffer)
-
-
 def the_next_before_each_use(wanted, use, *, src, like, credits):
     """As the lesson's Mailbox: what has arrived makes room for the next, used or not."""
 
@@ -196,10 +161,6 @@ def by_clone(wanted, use, *, src, like, credits):
 
 
 # 5.4: wrong
-
-
-def one_more(wanted, use, *, src, like, credits):
-    one_after_each_use(wanted, use, src=src, like=like, credits=credits + 1)
 
 
 def one_left_over(wanted, use, *, src, like, credits):
@@ -315,16 +276,3 @@ def in_order_of_tags(wanted, use, *, src, like, credits):
 def with_a_barrier(wanted, use, *, src, like, credits):
     dist.barrier()
     one_after_each_use(wanted, use, src=src, like=like, credits=credits)
-
-
-def in_threads(wanted, use, *, src, like, credits):
-    """Receive blocking, each in a thread; use whatever comes first."""
-
-    def fetch(tag):
-        buffer = torch.empty_like(like)
-        recv(buffer, src, tag=tag)
-        return tag, buffer
-
-    with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
-        for done in [pool.submit(fetch, tag) for tag in wanted][::-1]:
-            use(*done.result())

@@ -19,8 +19,6 @@ RIGHT = [
     (check_repair, lambda: [3, 1]),
     (check_consume, answers.one_after_each_use),
     (check_consume, answers.by_name_into_reused_buffers),
-    (check_consume, answers.in_batches_of_one),
-    (check_consume, answers.by_asking),
     (check_consume, answers.the_next_before_each_use),
     (check_consume, answers.by_clone),
 ]
@@ -47,7 +45,6 @@ WRONG = [
     (check_repair, lambda: None, "without `return`"),
     (check_consume, answers.one_by_one, "post `credits` of them before the first wait"),
     (check_consume, answers.all_at_once, "at most 1 receives under way"),
-    (check_consume, answers.one_more, "at most 1 receives under way"),
     (check_consume, answers.all_buffers_in_advance, "all buffers were made in advance"),
     (check_consume, answers.posts_the_last_first, "the next 2 were posted"),
     (check_consume, answers.drains_first, "one more after each use"),
@@ -62,7 +59,6 @@ WRONG = [
     (check_consume, answers.one_left_over, "every irecv waited for"),
     (check_consume, answers.in_order_of_tags, "in the order of `wanted`"),
     (check_consume, answers.with_a_barrier, "make no other call"),
-    (check_consume, answers.in_threads, "in the order of `wanted`"),
     (check_consume, answers.never_ends, "it waits for ever"),
 ]
 

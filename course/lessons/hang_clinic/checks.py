@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from course import checking
 
 CAUSES = {
-    "uneven work": "the ranks have different numbers of calls to make",
+    "uneven work": "by their data the ranks have different numbers of calls to make",
     "other order": "the same calls, in different orders",
     "other shape": "tensors of different shapes in one call",
     "circle of sends": "every rank sends first and waits for a receiver",
@@ -14,7 +14,7 @@ CAUSES = {
     "a loss, a file",
     "wrong group": "a rank makes its call on another group than its partner",
     "swallowed exception": "an exception was caught, and with it a call was skipped",
-    "early reuse": "a buffer was changed before the wait on its isend had ended",
+    "early reuse": "a buffer was changed too soon",
     "straggler": "nothing is wrong but time: a rank is late",
 }
 """The words for a cause, and what each means."""
@@ -117,7 +117,7 @@ def check_diagnosis(name: str, diagnosis: Diagnosis) -> None:
             )
         if said.cause != truth.cause:
             got = f"{said.cause!r}: {CAUSES[said.cause]}"
-            raise checking.CheckFailed("the cause that the case file shows", got, truth.look)
+            raise checking.CheckFailed("the cause, by program and case file", got, truth.look)
         if said.rank != truth.rank:
             raise checking.CheckFailed(
                 "the rank that departs from the others (None if all do the same)",
@@ -133,4 +133,4 @@ def check_diagnosis(name: str, diagnosis: Diagnosis) -> None:
                 truth.where,
             )
         who = "all ranks" if truth.rank is None else f"rank {truth.rank}"
-        verdict.reached = f"{truth.cause}, {truth.calls[0]} on {who}"
+        verdict.reached = f"{truth.cause}, {' or '.join(truth.calls)} on {who}"

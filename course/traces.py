@@ -1,91 +1,78 @@
-"""Four numbers from Chrome traces: torch.profiler's, a file for each rank, and labkit's own."""
+"""Four numbers from Chrome traces of torch.profiler, a file for each rank."""
 
 import gzip
 import json
 import re
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from labkit.measure.trace import Kind, covered
+from labkit.measure.trace import covered
 
 _COLLECTIVE = re.compile(r"(nccl|gloo|mpi|ucc|xccl)(:|(Dev)?Kernel)", re.IGNORECASE)
-_COMMUNICATION = {"collective", "wait", "move"}
-"""Kinds of labkit's spans."""
+_NOT_COMPUTING = re.compile(f"{_COLLECTIVE.pattern}|c10d::|record_param", re.IGNORECASE)
 _SMALL = 16_384
 """Elements: up to so many, the shortest call counts as the latency of one."""
 
 
-def read(path: Path) -> list[list[dict]] | None:
-    """Return a trace's complete events, by rank; None if the file is no Chrome trace."""
+def read(path: Path) -> list[dict] | None:
+    """Return a trace's complete events; None if the file is no Chrome trace."""
     opened = gzip.open if path.suffix == ".gz" else Path.open
     try:
         with opened(path, "rb") as file:
             events = json.load(file)["traceEvents"]
-        complete = [one for one in events if one.get("ph") == "X" and "dur" in one]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return [one for one in events if one.get("ph") == "X" and "dur" in one]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if not any(one.get("cat") in set(Kind) for one in complete):
-        return [complete]  # torch.profiler writes a file for each rank
-    by_rank = defaultdict(list)
-    for one in complete:
-        by_rank[one["pid"]].append(one)
-    return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 def numbers(ranks: list[list[dict]]) -> dict[str, float | None]:
     """Take the arguments of `triage.place` from the events of all ranks: the median's, per step.
 
-    Labkit's traces say what is waiting. Else: what a call takes on the rank that takes it fastest
-    is the moving, the rest is waiting; no clocks are compared. Of one rank alone the waiting is
-    not known.
+    What a call takes on the rank that takes it fastest is the moving, the rest is waiting; no
+    clocks are compared. Of one rank alone the waiting is not known. Kernels of a collective are
+    hidden by other kernels only, not by work of the host.
 
     Raises:
-        ValueError: There is no collective in the traces.
+        ValueError: There is no collective in the traces; or only the host's share of NCCL's; or
+            they take longer than the steps that are marked.
     """
     calls = [_calls(events) for events in ranks]
     if not all(calls):
         raise ValueError("no collective in the trace: was it recorded while the job trained?")
+    if any(one["name"].startswith("nccl:") for own in calls for one in own):
+        raise ValueError("calls of NCCL without their kernels: record ProfilerActivity.CUDA, too.")
     moving = [min(one["dur"] for one in call) for call in zip(*calls, strict=False)]
-    labelled = any(one["cat"] == "wait" for own in calls for one in own)
-    comparable = labelled or (len(ranks) > 1 and len({len(own) for own in calls}) == 1)
+    comparable = len(ranks) > 1 and len({len(own) for own in calls}) == 1
     steps, exposed, waits = [], [], []
     for events, own in zip(ranks, calls, strict=True):
         marks = [one["dur"] for one in events if one["name"].startswith("ProfilerStep")]
-        count = len(marks) or len({(one.get("args") or {}).get("step") for one in own})
+        count = len(marks) or 1
         ends = [x for one in events for x in (one["ts"], one["ts"] + one["dur"])]
         steps.append((sum(marks) or max(ends) - min(ends)) / count / 1e3)
-        computing = _times(one for one in events if _computes(one))
-        hidden = covered(computing)
-        exposed.append((covered([*computing, *_times(own)]) - hidden) / count / 1e3)
-        whole = sum(one["dur"] for one in own if not labelled or one["cat"] == "wait")
-        waits.append((whole - sum(moving) * (not labelled)) / count / 1e3)
+        kinds = {"kernel"} if own[0].get("cat") == "kernel" else {"kernel", "cpu_op"}
+        others = (one for one in events if not _NOT_COMPUTING.match(one["name"]))
+        computing = _times(one for one in others if one.get("cat") in kinds)
+        exposed.append((covered([*computing, *_times(own)]) - covered(computing)) / count / 1e3)
+        waits.append((sum(one["dur"] for one in own) - sum(moving)) / count / 1e3)
     step, lost = statistics.median(steps), statistics.median(exposed)
+    if lost > step:
+        raise ValueError(
+            f"collectives take {lost:.0f} ms for each marked step of {step:.0f} ms: "
+            "record every step, and call profile.step() after it."
+        )
     wait = min(statistics.median(waits), lost) if comparable else None
-    small = [one["dur"] for one in calls[0] if 0 < _elements(one) <= _SMALL]
+    sizes = [(one.get("args") or {}).get("In msg nelems", 0) for one in calls[0]]
+    small = [one["dur"] for one, n in zip(calls[0], sizes, strict=True) if 0 < n <= _SMALL]
     latency = len(calls[0]) / count * min(small) / 1e3 if small else None
     return {"step": step, "without": step - lost, "wait": wait, "calls": latency}
 
 
 def _calls(events: list[dict]) -> list[dict]:
     """Return the collectives in their order: kernels where a GPU ran them, else the host's."""
-    found = [
-        one
-        for one in events
-        if one.get("cat") in _COMMUNICATION or _COLLECTIVE.match(one.get("name", ""))
-    ]
+    found = [one for one in events if _COLLECTIVE.match(one.get("name", ""))]
     kernels = [one for one in found if one.get("cat") == "kernel"]
     return sorted(kernels or found, key=lambda one: one["ts"])
-
-
-def _computes(event: dict) -> bool:
-    own = _COLLECTIVE.match(event["name"]) or event["name"].startswith(("c10d::", "record_param"))
-    return event.get("cat") in ("kernel", "cpu_op", "compute", "input", "pack") and not own
-
-
-def _elements(event: dict) -> int:
-    return (event.get("args") or {}).get("In msg nelems") or 0
 
 
 def _times(events: Iterable[dict]) -> list[tuple[float, float]]:

@@ -1,16 +1,16 @@
 """`python -m course triage`: four numbers, or a file, and the row of the field guide to begin with.
 
 Without files it asks. With files it reads what `examples/checkup.py` printed, nccl-tests' output,
-NCCL's own log, and traces (Chrome JSON) of torch.profiler or labkit, those of all ranks together.
-The rows are FIELD_GUIDE.md's.
+NCCL's own log, and traces (Chrome JSON) of torch.profiler, those of all ranks together. The rows
+are FIELD_GUIDE.md's.
 """
 
 import argparse
-import functools
 import re
 import statistics
 import sys
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from course import traces
@@ -22,25 +22,18 @@ _ROW = re.compile(r"^\|" + r"([^|\n]*)\|" * 5 + "$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the field guide."""
+    """A row of the field guide: what to measure next, the remedy if that is it, cases near it."""
 
     number: int
     question: str
     measure: str
-    """What to measure next."""
     remedy: str
-    """What to do if that is it."""
     cases: tuple[str, ...]
-    """Names of the nearest cases of the ward."""
 
 
-@functools.cache
+@cache
 def guide() -> dict[int, Row]:
-    """Read the rows of the field guide, by number.
-
-    Raises:
-        OSError: It is not there: the course is not in a clone of its repository.
-    """
+    """Read the rows of the field guide, by number."""
     text = (ROOT / "FIELD_GUIDE.md").read_text(encoding="utf-8")
     found = {}
     for number, *texts, places in _ROW.findall(text):
@@ -78,10 +71,11 @@ def place(
     share = f"communication costs {max(lost, 0):.3g} of {step:.3g} ms"
     if queued > 0.3 * step:
         return [(rows[3], f"a rank had no CPU for {queued:.3g} of {step:.3g} ms")]
-    if lost < 0.1 * step:
+    if lost < 0.05 * step:
         return [(rows[1], share)]
     if wait is None:
-        return [(rows[2], f"{share}; how much of it is waiting is not known: measure that first")]
+        unknown = "how much of it is waiting is not known: a checkup or traces of all ranks say it"
+        return [(rows[2], f"{share}; {unknown}")]
     if wait >= 0.5 * lost:
         return [(rows[2], f"{wait:.3g} of these {lost:.3g} ms are waiting for the last rank")]
     rest = lost - wait
@@ -91,7 +85,10 @@ def place(
     if calls >= 0.5 * rest:
         return [(rows[4], f"calls × latency are {calls:.3g} of {rest:.3g} ms that are not waiting")]
     shown = f"{rest - calls:.3g} ms are neither waiting nor latency: bytes over a rate"
-    return [(rows[5], shown), (rows[6], "if the bytes are what they must be"), (rows[7], "")]
+    found = [(rows[5], shown), (rows[6], "if the bytes are what they must be"), (rows[7], "")]
+    if calls >= 0.2 * rest:
+        found.insert(1, (rows[4], f"calls × latency are {calls:.3g} of {rest:.3g} ms"))
+    return found
 
 
 def read_checkup(text: str) -> dict[str, float]:
@@ -122,13 +119,8 @@ def read_checkup(text: str) -> dict[str, float]:
     return {"step": step, "without": without, "wait": wait, "queued": column["queued for CPU"]}
 
 
-def read_file(path: Path) -> list[tuple[Row, str]]:
-    """Say to which rows a file leads.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is nothing that is known here.
-    """
+def _read_file(path: Path) -> list[tuple[Row, str]]:
+    """Say to which rows a checkup's output or a log leads."""
     try:
         return place(**read_checkup(path.read_text(encoding="utf-8", errors="replace")))
     except ValueError:
@@ -143,9 +135,7 @@ def read_file(path: Path) -> list[tuple[Row, str]]:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "files", nargs="*", type=Path, help="a checkup's output, logs of NCCL, traces"
-    )
+    parser.add_argument("files", nargs="*", type=Path, help="a checkup's output, logs, traces")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -154,22 +144,16 @@ def main(options: argparse.Namespace) -> int:
         print(f"There is no FIELD_GUIDE.md in {ROOT}: triage needs a clone of the course's "
               "repository, where its rows stand.", file=sys.stderr)  # fmt: skip
         return 1
-    if not options.files:
-        _print(place(**_asked()))
-        return 0
-    failed, found = 0, {path: traces.read(path) for path in options.files if path.exists()}
-    ranks = [events for one in found.values() for events in one or ()]
+    found = {path: traces.read(path) for path in options.files}
+    ranks = [events for events in found.values() if events is not None]
+    jobs = [(path.name, partial(_read_file, path)) for path in found if found[path] is None]
     if ranks:
-        print(f"traces of {len(ranks)} rank{'s' * (len(ranks) > 1)}:")
+        jobs.insert(0, (f"traces, {len(ranks)} of them", lambda: place(**traces.numbers(ranks))))
+    failed = 0
+    for name, leads in jobs or [("four numbers", lambda: place(**_asked()))]:
+        print(f"{name}:")
         try:
-            _print(place(**traces.numbers(ranks)))
-        except ValueError as error:
-            print(f"  {error}", file=sys.stderr)
-            failed = 1
-    for path in (path for path in options.files if not found.get(path)):
-        print(f"{path.name}:")
-        try:
-            _print(read_file(path))
+            _print(leads())
         except (OSError, ValueError) as error:
             print(f"  {error}", file=sys.stderr)
             failed = 1

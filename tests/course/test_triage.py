@@ -14,42 +14,51 @@ from course import traces, triage
 from course.__main__ import main
 from course.lessons.casebook.cases import CASES
 from labkit import launch
-from labkit.measure.timeline import Timeline, save_chrome
-from labkit.measure.trace import Clock, Kind, RankTrace, Span
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "FIELD_GUIDE.md").read_text()
 
+BYTES = {"wait": 0, "calls": 0}
+LATE = {"wait": 0.9}
 THREADS = [
-    # lesson 02's thread: 22 calls; the last six take 280 ms, where 60 would do; no wait is known
-    ("02, unknown wait", {"step": 700, "without": 400}, 2),
-    # the same, once waiting by call has been measured and is small: bytes over a rate
-    ("02, wait measured", {"step": 700, "without": 400, "wait": 10, "calls": 2}, 5),
-    # lesson 01's: calls of 400 bytes, each a latency
-    ("01", {"step": 386, "without": 1, "wait": 0, "calls": 386}, 4),
-    # lesson 03's: 43.6 ms, of which 320 calls of 52 us
-    ("03", {"step": 43.6, "without": 0, "wait": 0, "calls": 16.8}, 5),
-    # lesson 04's: 53.3 ms for 400 MB
-    ("04", {"step": 53.3, "without": 0, "wait": 0, "calls": 0.02}, 5),
-    # NVIDIA/nccl 701: 4 ms for 228 bytes, suspected: one GPU comes 4 ms late
-    ("228-bytes", {"step": 100, "without": 80, "wait": 19, "calls": 0.1}, 2),
-    # meta-pytorch/torchtitan 4031: threads
-    ("idle-gpus", {"step": 100, "without": 95, "queued": 60}, 3),
-    # huggingface/accelerate 1153: 2 s against 0.91 s
-    ("two-nodes", {"step": 2000, "without": 500, "wait": 50, "calls": 10}, 5),
+    # name, the thread's milliseconds (step, without), what a checkup adds: shares of the
+    # difference that it would find here, not published; the path to the row of lesson or case
+    ("01", (2068.987, 0), {"queued": 0.6}, [3]),
+    ("02", (280.682, 60), LATE, [2]),
+    ("02, nobody late", (280.682, 60), BYTES, [5, 6, 7]),
+    ("03", (43.6, 0), {"wait": 0, "calls": (43.6 - 26.8) / 43.6}, [5, 4]),
+    ("04", (53.3, 0), BYTES, [5, 6]),
+    ("05", (584.6, 396.8), BYTES, [5, 6, 7]),
+    ("06", (211.8, 0), BYTES, [5]),
+    ("07: 16 GiB at 5.13 GB/s", (3349, 0), BYTES, [5, 6]),
+    ("first-sum: 2.3 s its own", (742e3, 0), {"wait": 1 - 2.3 / 742}, [2]),
+    ("stretches", (18458, 16715), LATE, [2]),
+    ("averages", (43.7e3, 0), BYTES, [5]),
+    ("idle-gpus: 73 % busy", (100, 73), {"queued": 1.2}, [3]),
+    ("two-nodes", (2000, 910), BYTES, [5]),
+    ("228-bytes", (4, 0), LATE, [2]),
+    ("alltoall", (24160, 0), BYTES, [5, 6]),
+    ("above-the-wire: 4 MiB at 4.07 GB/s", (1.03, 0), BYTES, [5, 6]),
 ]
 
 
-@mark.parametrize(("name", "numbers", "row"), THREADS, ids=[name for name, *_ in THREADS])
-def test_public_threads_lead_to_their_row(name, numbers, row):
-    found = triage.place(**numbers)
-    assert found[0][0].number == row
-    if row == 5:
-        assert [one.number for one, _ in found] == [5, 6, 7], "the link comes after the bytes"
+@mark.parametrize(("name", "said", "shares", "path"), THREADS, ids=[one[0] for one in THREADS])
+def test_public_threads_lead_to_their_row(name, said, shares, path):
+    lost = said[0] - said[1]
+    measured = {key: share * lost for key, share in shares.items()}
+    found = triage.place(*said, **measured)
+    assert [row.number for row, _ in found][: len(path)] == path
+    ((first, because), *_) = triage.place(*said)
+    assert first.number == 2 and "not known" in because, "a thread's figures alone"
+
+
+def test_every_lesson_and_case_was_tried():
+    tried = {name.split(":")[0].split(",")[0] for name, *_ in THREADS}
+    assert tried == {f"0{n}" for n in range(1, 8)} | set(CASES)
 
 
 def test_computing_is_said_first_and_nonsense_is_refused():
-    assert triage.place(100, 95)[0][0].number == 1
+    assert triage.place(100, 96)[0][0].number == 1
     with raises(ValueError, match="milliseconds"):
         triage.place(100, -1)
 
@@ -113,11 +122,11 @@ def test_torchs_traces_of_ddp_lead_to_the_late_rank_one_alone_to_no_verdict(tmp_
     launch(profiled, tmp_path, world_size=3)
     paths = sorted(tmp_path.glob("rank*.json"))
     assert main(["triage", *map(str, paths)]) == 0
-    assert "traces of 3 ranks:\n  Row 2" in capsys.readouterr().out
-    (events,) = traces.read(paths[0])
+    assert "traces, 3 of them:\n  Row 2" in capsys.readouterr().out
+    events = traces.read(paths[0])
     alone = traces.numbers([events])
     assert alone["wait"] is None and alone["step"] - alone["without"] > 25
-    assert traces.numbers([*traces.read(paths[0]), *traces.read(paths[1])])["wait"] > 15
+    assert traces.numbers([events, traces.read(paths[1])])["wait"] > 15
 
 
 def event(name, begin, length, **more):
@@ -129,35 +138,23 @@ def test_kernels_count_and_what_computing_hides_does_not(tmp_path):
     rank = [
         event("ProfilerStep#1", 0, 10_000, cat="user_annotation"),
         event("void gemm", 0, 6_000),
+        event("aten::mm", 6_000, 4_000, cat="cpu_op"),  # the host hides no kernel
         event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 4_000, 3_000, **small),
         event("nccl:all_reduce", 4_000, 5_000, cat="user_annotation"),
     ]
-    late = [*rank[:2], event(rank[2]["name"], 6_000, 1_000, **small)]
+    late = [*rank[:2], event(rank[3]["name"], 6_000, 1_000, **small)]
     found = traces.numbers([rank, late, late])
     assert found["without"] == found["step"] - 1 and found["calls"] == 3
     assert traces.numbers([rank, rank])["wait"] == 0
     with raises(ValueError, match="no collective"):
         traces.numbers([rank[:2]])
+    with raises(ValueError, match="without their kernels"):
+        traces.numbers([[rank[0], rank[4]]])
+    with raises(ValueError, match="record every step"):
+        traces.numbers([[rank[0], event("gloo:all_reduce", 0, 11_000, cat="user_annotation")]])
     path = tmp_path / "rank0.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": rank}).encode()))
-    assert traces.read(path) == [rank]
-
-
-def test_labkits_own_trace_is_read(tmp_path):
-    spans = [
-        [rank, name, kind, begin, end]
-        for rank, late in ((0, 1.0), (1, 3.0))
-        for name, kind, begin, end in (
-            ("input", "input", 0.0, late),
-            ("sum", "collective", late, 4.0),
-        )
-    ]
-    made = [Span(rank, name, Kind(kind), *times) for rank, name, kind, *times in spans]
-    clock = Clock(0.0, 0.0)
-    ranks = [RankTrace(r, clock, tuple(s for s in made if s.rank == r)) for r in (0, 1)]
-    path = save_chrome(Timeline(ranks), tmp_path / "own.json")
-    found = traces.numbers(traces.read(path))
-    assert found["step"] == 4e3 and found["wait"] == 1e3
+    assert traces.read(path) == rank
 
 
 def test_it_asks_four_numbers(monkeypatch, capsys):

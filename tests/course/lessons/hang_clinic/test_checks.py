@@ -37,7 +37,7 @@ def test_a_wrong_part_is_named_in_the_words_of_the_patient(name):
     right = RIGHT[name][0]
     for cause in CAUSES:
         if cause != right.cause:
-            assert "the cause that the case file shows" in said(
+            assert "the cause, by program and case file" in said(
                 name, Diagnosis(right.rank, right.call, cause)
             )
     for rank in {None, 0, 1, 2} - {right.rank}:

@@ -90,8 +90,10 @@ def growth(what: str, names: Sequence, few: Sequence[float], many: Sequence[floa
         many: The same with the most pairs.
     """
     grows = [last / first for first, last in zip(few, many, strict=True)]
-    if grows[1] > STAYS:
+    if grows[1] > STAYS and grows[1] > grows[0] / 2:
         verdict = "The growth stays without the suspect: innocent"
+    elif grows[1] > STAYS:
+        verdict = "Much of the growth goes with the suspect, and some stays: run it again"
     elif grows[0] > STAYS:
         verdict = "Little growth is left without it: suspicious, or a disturbed run"
     else:

@@ -66,7 +66,13 @@ def test_each_picture_is_described_and_stamped(picture):
 
 
 @mark.parametrize(
-    ("many", "says"), [((800, 700), "innocent"), ((800, 210), "suspicious"), ((210, 190), "tell")]
+    ("many", "says"),
+    [
+        ((800, 700), "innocent"),
+        ((800, 210), "suspicious"),
+        ((210, 190), "tell"),
+        ((1600, 480), "again"),
+    ],
 )
 def test_growth_that_stays_without_a_suspect_acquits_it(many, says):
     assert says in growth("threads", [8, 1], (200, 200), many).title

@@ -150,7 +150,8 @@ def test_a_warm_up_tells_its_reason_only_when_answered(monkeypatch, capsys):
 
 def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
     for asked in ledger.warmups().values():
-        assert asked.options[asked.right] and asked.reason and 2 <= len(asked.options) <= 5
+        assert 0 <= asked.right < len(asked.options) == len(set(asked.options)) <= 5
+        assert asked.reason and asked.question.rstrip()[-1] in "?."
 
 
 def test_what_is_kept_is_recalled_and_marks_stay():

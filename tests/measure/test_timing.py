@@ -66,10 +66,6 @@ def test_a_work_that_is_returned_is_waited_for():
     assert launch(program, "none", world_size=2)[0] < 0.04, "who returns no Work is not waited for"
 
 
-def test_no_group_is_needed():
-    assert len(time_calls(lambda: None, iters=2)) == 2
-
-
 @mark.parametrize(("warmup", "iters"), [(0, 0), (-1, 5)])
 def test_counts_that_make_no_sense_are_refused(warmup, iters):
     with pytest.raises(ValueError, match=f"got iters={iters}, warmup={warmup}"):

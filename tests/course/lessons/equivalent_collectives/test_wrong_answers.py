@@ -151,10 +151,10 @@ def test_right_short_answers_pass(form, capsys):
         ("audit", "d", "needs a switch that adds", "only an all_reduce"),
         ("audit", "e", "needs a switch that adds", "only an all_reduce whose busbw"),
         ("audit", "f", "impossible", "busbw is 1 GB/s, the link 1"),
-        ("audit", "a", ..., "a misspelling"),
+        ("audit", "a", ..., "no such name"),
         ("traces", "A", "recursive doubling", "log2(n) partners"),
         ("traces", "D", "pipelined broadcast", "sends S, once"),
-        ("traces", "B", None, "a misspelling"),
+        ("traces", "B", None, "no such name"),
     ],
 )
 def test_wrong_short_answers(form, letter, said, meaning):

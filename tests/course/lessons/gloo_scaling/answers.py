@@ -78,10 +78,6 @@ def fastest(ordered):
     return ordered[0]
 
 
-def without_the_slow(ordered):
-    return statistics.fmean(ordered[:-2])
-
-
 def cpu_clock(call, *, warmup, iters):
     return reduced(samples_of(call, warmup, iters, time.process_time)).median().item()
 
@@ -170,14 +166,6 @@ def cost_subtracted(call, *, warmup, iters):
     return median - (time.perf_counter() - start) / 2
 
 
-def closing_barrier(call, *, warmup, iters):
-    def call_and_meet():
-        call()
-        dist.barrier()
-
-    return right_timer(call_and_meet, warmup=warmup, iters=iters)
-
-
 def milliseconds(call, **options):
     return 1e3 * right_timer(call, **options)
 
@@ -194,12 +182,6 @@ def quietly(call):
 
 def swallows(call, *, warmup, iters):
     return right_timer(quietly(call), warmup=warmup, iters=iters)
-
-
-def swallows_what_counts(call, *, warmup, iters):
-    for _ in range(warmup):
-        call()
-    return right_timer(quietly(call), warmup=0, iters=iters)
 
 
 # 1.2: fusing
@@ -295,13 +277,10 @@ def swapped_data(tensors):
     right_fused(tensors, unpack=unpack)
 
 
-def one_flat(dtype):
-    def promoted(tensors):
-        flat = torch.cat([tensor.reshape(-1).to(dtype) for tensor in tensors])
-        dist.all_reduce(flat)
-        put_back(tensors, flat)
-
-    return promoted
+def promoted(tensors):
+    flat = torch.cat([tensor.reshape(-1).double() for tensor in tensors])
+    dist.all_reduce(flat)
+    put_back(tensors, flat)
 
 
 def by_a_sets_order(tensors):

@@ -2,7 +2,7 @@
 
 import torch
 import torch.distributed as dist
-from torch.distributed import P2POp, batch_isend_irecv, irecv, isend
+from torch.distributed import irecv, isend
 
 
 def stand(way):
@@ -77,28 +77,6 @@ def right_posted_ahead(tensor, way, chunk, length):
         work.wait()
 
 
-def right_batched(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    pieces = list(cut(tensor, chunk, length, relay=relay))
-    if not relay:
-        kind, peer = (isend, after) if before is None else (irecv, before)
-        for work in batch_isend_irecv([P2POp(kind, piece, peer) for piece in pieces]):
-            work.wait()
-        return
-    for k in range(len(pieces) + 1):
-        both = [P2POp(irecv, pieces[k], before)] if k < len(pieces) else []
-        both += [P2POp(isend, pieces[k - 1], after)] if k else []
-        for work in batch_isend_irecv(both):
-            work.wait()
-
-
-def straight_to_the_end(tensor, way, chunk, length):
-    if dist.get_rank() in (way[0], way[-1]):
-        right_plain(tensor, [way[0], way[-1]], chunk, length)
-
-
 def skips_a_hop(tensor, way, chunk, length):
     right_plain(tensor, list(dict.fromkeys([way[0], way[1], way[-1]])), chunk, length)
 
@@ -116,23 +94,6 @@ def whole_tensor(tensor, way, chunk, length):
         relay = stand(way)[-1]
         right_plain(torch.empty(length, dtype=tensor.dtype) if relay else tensor, way, length,
                     length)  # fmt: skip
-
-
-def own_buffer(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    buffer = torch.empty(length, dtype=tensor.dtype) if relay else tensor
-    pieces = list(cut(buffer, chunk, length, relay=False))
-    arriving = [dist.irecv(piece, before) for piece in pieces if before is not None]
-    leaving = []
-    for k, piece in enumerate(pieces):
-        if before is not None:
-            arriving[k].wait()
-        if after is not None:
-            leaving.append(dist.isend(piece, after))
-    for work in leaving:
-        work.wait()
 
 
 def in_turns(tensor, way, chunk, length):

@@ -108,9 +108,7 @@ def test_the_printed_matrix_holds_what_is_asked(capsys):
 
 @pytest.mark.timed
 @needs_hosts
-@pytest.mark.parametrize(
-    "answer", [answers.right_plain, answers.right_posted_ahead, answers.right_batched]
-)
+@pytest.mark.parametrize("answer", [answers.right_plain, answers.right_posted_ahead])
 def test_right_relays(answer, capsys):
     checks.check_relay(answer)
     said = capsys.readouterr().out
@@ -127,12 +125,10 @@ def test_without_hosts_all_but_the_speed_is_judged(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (answers.straight_to_the_end, "a hop was skipped"),
         (answers.skips_a_hop, "a hop was skipped"),
         (answers.forgets_the_rest, "the last one may be shorter"),
         (answers.half_chunks, "pieces of another size"),
         (answers.whole_tensor, "whole tensors travel"),
-        (answers.own_buffer, "a relay has its two slots"),
         (answers.in_turns, "the hops take turns"),
         (answers.waits_for_the_end, "do the ranks confirm each chunk"),
         (answers.reuses_a_slot, "before you write into its buffer"),

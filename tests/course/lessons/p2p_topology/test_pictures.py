@@ -4,13 +4,7 @@ import pytest
 
 from course.lessons.p2p_topology import experiment, flows, pictures
 from course.lessons.p2p_topology.topology import PUZZLE
-from labkit.measure import records
 from labkit.show import alt_text
-
-
-@pytest.fixture(scope="module")
-def recording():
-    return records.load(experiment.RECORDING, recorded=True)
 
 
 def router(relays, chunk=8_000_000):
@@ -48,11 +42,6 @@ def test_the_router_says_what_the_model_says(relays, chunk, ways):
 def test_the_router_keeps_its_time_axis():
     limits = {router(relays).axes[1].get_xlim() for relays in ([None, None], [5, 7], [3, 6])}
     assert len(limits) == 1
-
-
-def test_what_the_command_saves(recording, tmp_path):
-    figure = pictures.draw(recording)
-    assert alt_text.save(figure, tmp_path / "picture.png").stat().st_size > 5000
 
 
 def test_transfers_that_start_together():

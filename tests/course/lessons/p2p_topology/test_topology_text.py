@@ -49,18 +49,6 @@ def test_a_paste_need_not_be_exact(mangle):
     assert read_topology(mangle(WITH_NICS)) == ((("X", "NV12"), ("NV12", "X")), (0, 1))
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 16])
-def test_any_number_of_gpus(gpus):
-    names = [f"GPU{i}" for i in range(gpus)]
-    lines = ["\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])]
-    for i, name in enumerate(names):
-        cells = [" X " if i == j else "NODE" for j in range(gpus)]
-        lines.append("\t".join([name, *cells, "0-15", "N/A"]))
-    classes, numa = read_topology("\n".join(lines))
-    assert len(classes) == gpus
-    assert numa == (None,) * gpus
-
-
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [

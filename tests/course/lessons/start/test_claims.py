@@ -3,7 +3,6 @@
 import dataclasses
 from types import SimpleNamespace
 
-from course import ledger
 from course.catalogue import ROOT
 from course.lessons.start import experiment, pictures
 from labkit import launch
@@ -12,9 +11,7 @@ from labkit.show.alt_text import text_of
 from tests.course.lessons.cells import Cells
 
 RECORDED = load(ROOT / "course" / "lessons" / "start" / "recording.json", recorded=True)
-CELLS = Cells(
-    "00_start_here", gate=lambda key: None, reconcile=lambda *_, **__: None, keep=lambda *_: None
-)
+CELLS = Cells("00_start_here", gate=lambda key: None, reconcile=lambda *_, **__: None)
 
 
 def test_a_late_rank_makes_the_others_clocks_run_on():
@@ -50,9 +47,3 @@ def test_pictures_say_what_they_show():
     assert "Ada 3 ms" in text_of(pictures.clocks({"Ada": 0.003, "Ben": 1e-5}))
     fit = pictures.Fit(RECORDED)
     assert len(text_of(fit(alpha_in_µs=10, GB_per_s=1))) > 30
-
-
-def test_warm_ups_have_one_right_option_each():
-    for key, asked in ledger.warmups().items():
-        assert 0 <= asked.right < len(asked.options) == len(set(asked.options)), key
-        assert asked.reason and asked.question.rstrip()[-1] in "?.", key

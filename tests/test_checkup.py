@@ -1,28 +1,22 @@
 """The field guide's checkup finds the late rank of a DDP job, alone and under torchrun."""
 
-import os
 import runpy
-import subprocess
 import sys
-from pathlib import Path
 
 import torch
 from pytest import approx, fixture, mark
 
 from labkit import launch
+from tests.ranks.nodes import ROOT, python
 
-ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = "examples/checkup.py"
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
 
 
 @mark.timed
-@mark.parametrize("starter", [[sys.executable], TORCHRUN], ids=["alone", "torchrun"])
+@mark.parametrize("starter", [[], TORCHRUN], ids=["alone", "torchrun"])
 def test_the_checkup_names_the_late_rank_and_counts_its_bytes(starter):
-    variables = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*starter, SCRIPT], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=90
-    )
+    done = python(*starter, SCRIPT)
     assert done.returncode == 0, done.stderr
     lines = done.stdout[done.stdout.index("rank  input ms") :].splitlines()
     names = [name.strip() for name in lines[0].split("  ") if name.strip()]

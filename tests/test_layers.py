@@ -124,7 +124,7 @@ LINES = {
     "labkit": 7000,
     "labkit/logs": 1425,
     "course": 15700,
-    "tests": 15800,
+    "tests": 15000,
 }
 """How long the folders may grow, docstrings included. These figures are lowered, never raised."""
 

@@ -2,13 +2,11 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import nbclient
 import nbformat
 
-from tests.ranks.nodes import ROOT, environment
+from tests.ranks.nodes import ROOT, python
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/labkit.md").read_text(), re.M | re.S)
 
@@ -26,7 +24,5 @@ def test_the_page_runs_in_a_notebook():
 def test_the_page_runs_as_a_script(tmp_path):
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCKS))
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, env=environment(), cwd=tmp_path
-    )
+    done = python(script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -4,8 +4,6 @@ import itertools
 import json
 import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import yaml
 
 import labkit
 from course import hosted, start
+from tests.ranks.nodes import python
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -70,19 +69,9 @@ def test_ranks_start_where_nothing_else_is_installed(tmp_path):
         "print(launch(lambda x, n=1: dist.get_rank() + x + n, 10, n=5, world_size=2))"
     )
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", script, cwd=tmp_path, PYTHONPATH=path)
     assert done.stdout == "[15, 16]\n", done.stderr
-    done = subprocess.run(
-        [sys.executable, "-c", "import matplotlib"],
-        env={"PYTHONPATH": path},
-        stderr=subprocess.PIPE,
-    )
+    done = python("-c", "import matplotlib", PYTHONPATH=path)
     assert done.returncode != 0, "it blocks"
 
 

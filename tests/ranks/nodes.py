@@ -1,7 +1,8 @@
-"""What ranks of several nodes need when one machine plays all of them."""
+"""What programs need that start outside of the tests, and ranks of several nodes on one machine."""
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,3 +19,9 @@ def environment(**more):
     """This process's variables, with this `python` and this labkit first."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
+
+
+def python(*arguments, cwd=ROOT, **variables):
+    """Run this `python` with this labkit; return what it printed, and its exit status."""
+    command, options = [sys.executable, *arguments], {"capture_output": True, "text": True}
+    return subprocess.run(command, cwd=cwd, env=environment(**variables), timeout=100, **options)

@@ -1,7 +1,6 @@
 """The launcher at its best: results, circumstances, output, and input that it refuses."""
 
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -12,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from labkit import launch
+from tests.ranks.nodes import python
 
-REPOSITORY = Path(__file__).parents[2]
 LOCK = threading.Lock()
 
 
@@ -23,11 +22,6 @@ def rank_squared():
 
 def uses_lock():
     return LOCK.locked()
-
-
-def run_script(text, **options):
-    options = {"capture_output": True, "text": True, "timeout": 60, "cwd": REPOSITORY} | options
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(text)], **options)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])
@@ -121,7 +115,7 @@ def test_a_script_needs_no_main_guard_and_no_torch():
         print(launch(lambda: int(__import__("os").environ["RANK"]), world_size=2))
         assert "torch" not in sys.modules, "the launching process paid for torch"
     """
-    run = run_script(script)
+    run = python("-c", textwrap.dedent(script))
     assert run.stdout == "script starts\n[0, 1]\n", run.stderr
     assert run.stderr == ""
 

@@ -25,20 +25,14 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import Launcher, launch
-from tests.ranks.nodes import environment
+from tests.ranks.nodes import environment, python
 
 
 def run(text, folder, **variables):
     """Run a script whose classes and functions are its own; return what it printed."""
     script = folder / "train.py"
     script.write_text(textwrap.dedent(text))
-    done = subprocess.run(
-        [sys.executable, script],
-        env=environment(**variables),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+    done = python(script, cwd=folder, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -26,13 +26,6 @@ def test_a_function_travels_with_its_closure_and_arguments():
     assert unpacked(lambda x, y: offset[0] + x * y, 2, 3) == 16
 
 
-def test_a_recursive_closure_travels():
-    def countdown(n):
-        return [n, *countdown(n - 1)] if n else [0]
-
-    assert unpacked(countdown, 3) == [3, 2, 1, 0]
-
-
 def test_the_argument_is_named():
     with pytest.raises(
         TypeError, match=r"launch\(.*<lambda>\): argument 2 \(a _thread\.lock\) can"

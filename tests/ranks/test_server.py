@@ -18,6 +18,7 @@ import torch.distributed as dist
 from labkit import LaunchError, RankDied, launch
 from labkit.ranks import server
 from tests.ranks import leftovers
+from tests.ranks.nodes import python
 
 REPOSITORY = Path(__file__).parents[2]
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
@@ -114,13 +115,7 @@ def test_it_works_where_labkit_is_on_pythonpath_only(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "labkit").symlink_to(REPOSITORY / "labkit")
     script = "from labkit import launch; import labkit; print(launch(int), labkit.__file__)"
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    run = python("-c", script, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert run.stdout.startswith(f"[0, 0, 0, 0] {tmp_path}"), run.stderr
 
 

@@ -14,7 +14,7 @@ from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.fabric.plan import address
 from labkit.measure import records
 from tests.fabric.test_fabric import needs_hosts
-from tests.ranks.nodes import ROOT, environment, free_port
+from tests.ranks.nodes import ROOT, environment, free_port, python
 
 MARKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
@@ -24,21 +24,15 @@ def run_ranks(folder, text, world_size):
     script = folder / "script.py"
     script.write_text(textwrap.dedent(text))
     command = ["-m", "torch.distributed.run", f"--nproc-per-node={world_size}", str(script)]
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=100, env=environment()
-    )
+    done = python(*command)
     return done.returncode, done.stdout, done.stderr
 
 
 @mark.parametrize("rank", ["0", "1"])
 def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words(rank):
     marks = MARKS | {"RANK": rank, "MASTER_PORT": str(free_port())}
-    lonely = environment(**marks, LABKIT_JOIN_TIMEOUT="3")
     program = "import labkit; from labkit.ranks import torchrun; torchrun._PATIENCE = 0.1; "
-    done = subprocess.run(
-        [sys.executable, "-c", program + "labkit.launch(print)"],
-        env=lonely, capture_output=True, text=True, timeout=90,
-    )  # fmt: skip
+    done = python("-c", program + "labkit.launch(print)", **marks, LABKIT_JOIN_TIMEOUT="3")
     assert done.returncode == 1
     assert "labkit: launch waits 3 s for the 2 ranks of a job." in done.stderr
     last = done.stderr.strip().splitlines()[-1]

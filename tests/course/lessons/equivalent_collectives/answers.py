@@ -60,21 +60,6 @@ def parity(outgoing, incoming, *, dst, src):
         call()
 
 
-def ring_rolled(tensor):
-    """Both turns in one loop, numpy adds, and a new buffer in each round."""
-    rank, n, right, left = around()
-    chunks = list(tensor.reshape(-1).tensor_split(n))
-    for step in range(2 * n - 2):
-        target = chunks[(rank - 2 - step) % n]
-        incoming = torch.empty_like(target)
-        works = isend(chunks[(rank - 1 - step) % n], right), irecv(incoming, left)
-        for work in works:
-            work.wait()
-        if step < n - 1:
-            incoming.numpy()[...] += target.numpy()
-        target.copy_(incoming)
-
-
 def whole_tensor_ring(tensor):
     _, n, right, left = around()
     travelling, arriving = tensor.clone(), torch.empty_like(tensor)

@@ -32,9 +32,8 @@ def refused(check, answer):
     [
         partial(answers.ring, swap=answers.batched),
         partial(answers.ring, swap=answers.parity),
-        answers.ring_rolled,
     ],
-    ids=["batched", "blocking", "rolled"],
+    ids=["batched", "blocking"],
 )
 def test_right_rings_pass(answer, capsys):
     checks.check_ring_all_reduce(answer)

@@ -42,6 +42,14 @@ def play(page, folder, address):
     panel.get_by_role("button", name="wire meter").click()
     panel.get_by_text("Asked: wire meter.").wait_for(timeout=60_000)
 
+    right_one = panel.get_by_label(right)
+    panel.get_by_role("radio").first.focus()
+    while not right_one.is_checked():  # with keys alone: a stop for each suspect
+        page.keyboard.press("Space")
+        page.wait_for_timeout(300)
+        assert panel.locator("input:checked").count() == 1
+        page.keyboard.press("Tab")
+
     for says, answer in ((case.suspects["calls"].says, "No."), (right, "Yes.")):
         panel.get_by_label(says).check()
         panel.get_by_label("Reason").fill("two megabytes for 24 kB")

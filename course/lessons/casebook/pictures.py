@@ -33,11 +33,12 @@ def panel(ward: Ward) -> None:
     layout = ipywidgets.Layout(width="auto")
     status = ipywidgets.HTML("Which instrument would decide something?")
     shown = ipywidgets.VBox([])
-    # one group each: JupyterLab takes the arrow keys, with which one moves within a group
-    suspects = [
-        ipywidgets.RadioButtons(options=[(suspect.says, key)], value=None, layout=layout)
-        for key, suspect in ward.suspects.items()
-    ]
+    suspects = ipywidgets.RadioButtons(
+        options=[(suspect.says, key) for key, suspect in ward.suspects.items()],
+        value=None,
+        layout=layout,
+        description="Suspects",
+    )
     reason = ipywidgets.Text(
         placeholder="because ...", description="Reason", layout=ipywidgets.Layout(width="40em")
     )
@@ -45,11 +46,6 @@ def panel(ward: Ward) -> None:
     commit.layout = layout
     whole = ipywidgets.Layout(width="auto", flex="0 0 auto")
     asks = [ipywidgets.Button(description=name, layout=whole) for name in INSTRUMENTS]
-
-    def only(change: Any) -> None:
-        for one in suspects:
-            if change.new is not None and one is not change.owner:
-                one.value = None
 
     def busy(text: str, act: Callable[[], Any]) -> None:
         for one in (*asks, commit):
@@ -78,13 +74,12 @@ def panel(ward: Ward) -> None:
         busy(name, act)
 
     def diagnose(_: Any) -> None:
-        chosen = next((one.value for one in suspects if one.value is not None), None)
-        if chosen is None or len(reason.value.strip()) < 3:
+        if suspects.value is None or len(reason.value.strip()) < 3:
             status.value = "Choose a suspect and give a reason: what have you seen?"
             return
 
         def act() -> None:
-            verdict = ward.diagnose(chosen, reason.value.strip())
+            verdict = ward.diagnose(suspects.value, reason.value.strip())
             add("confirmed" if verdict.right else "refuted", verdict.shown, verdict.text)
             status.value = "Confirmed: see below." if verdict.right else "Refuted: see below."
             if verdict.right and ward.case.cure is not None:
@@ -97,13 +92,9 @@ def panel(ward: Ward) -> None:
 
     for button in asks:
         button.on_click(ask)
-    for suspect in suspects:
-        suspect.observe(only, "value")
     commit.on_click(diagnose)
     buttons = ipywidgets.HBox(asks, layout=ipywidgets.Layout(flex_flow="row wrap"))
-    box = ipywidgets.VBox(
-        [ipywidgets.HTML(told), buttons, *suspects, reason, commit, status, shown]
-    )
+    box = ipywidgets.VBox([ipywidgets.HTML(told), buttons, suspects, reason, commit, status, shown])
     box.layout = ipywidgets.Layout(border_left="4px solid #0072b2", padding="0.4em 1em")
     box.add_class("course-ward")
     widgets.display(box, static=static, plain=f"{ward.case.title}. {ward.case.story}")

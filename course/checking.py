@@ -22,6 +22,7 @@ An exercise that was not attempted fails with its own `NotImplementedError`, unt
 
 import copy
 import math
+import re
 import signal
 import sys
 import textwrap
@@ -29,6 +30,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,7 +41,7 @@ from course import ledger
 from course.claims import claim  # noqa: F401 - lessons of the first edition look here
 from course.memory import BufferLog, Refused, WaitedTwice
 from labkit.measure import wire
-from labkit.ranks.errors import CaseFile, LaunchTimeout
+from labkit.ranks.errors import CaseFile, LaunchTimeout, RankDied
 from labkit.ranks.launcher import launch
 
 T = TypeVar("T")
@@ -114,7 +116,8 @@ def on_ranks(
     ranks do not finish; ``{general}`` stands for what it means anywhere.
 
     Raises:
-        CheckFailed: The ranks did not finish in `timeout` seconds; shows which rank waits where.
+        CheckFailed: The ranks did not finish in `timeout` seconds (shows which rank waits where),
+            or gloo ended one since a receive was not as long as its message.
     """
     try:
         return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
@@ -123,6 +126,17 @@ def on_ranks(
             expected=f"all {world_size} ranks finish within {timeout:g} s",
             got=f"ranks {late.case.running} did not:\n{late.case}",
             meaning=hang.format(general=_why_it_hangs(late.case)),
+        ) from None
+    except RankDied as death:
+        sizes = re.search(r"op.preamble.length <= op.nbytes. (\d+) vs (\d+)", str(death))
+        if not sizes:
+            raise
+        raise CheckFailed(
+            f"n={world_size}: a receive is as long as the message",
+            f"a message of {sizes[1]} bytes met a receive of {sizes[2]}",
+            "a buffer with another dtype than the tensor's (use torch.empty_like or "
+            "tensor.new_empty), or pieces or calls that the ranks cut or order differently: those "
+            "of several threads, or in an order that comes from values, sets or the rank",
         ) from None
 
 
@@ -304,7 +318,7 @@ def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
     admitted = (*kinds, int) if float in kinds else kinds
     if isinstance(got, admitted) and not (isinstance(got, bool) and bool not in kinds):
         return got
-    wanted = " or ".join(one.__name__ for one in kinds)
+    wanted = " or ".join("a number" if one is Real else one.__name__ for one in kinds)
     meaning = (
         "the function ends without `return` on this path"
         if got is None
@@ -354,7 +368,7 @@ def letter(vote: Callable[[], str], *, right: str, wrong: Mapping[str, str]) -> 
     got = answer(ask(vote), (str, tuple, list), what="a letter")
     chosen = str(got if isinstance(got, str) else got[0] if got else "").strip(" )(.").lower()
     if chosen != right:
-        meaning = wrong.get(chosen, f"answer with one letter: {', '.join([*wrong, right])}")
+        meaning = wrong.get(chosen, f"answer with one letter: {', '.join(sorted([*wrong, right]))}")
         raise CheckFailed("another letter", repr(chosen), meaning)
 
 

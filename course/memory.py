@@ -158,7 +158,8 @@ class BufferLog(CallLog):
         """What each call reads and writes, in the order of `calls`."""
         self._touched: dict[int, str] = {}
         """By the call's number."""
-        self._waited: weakref.WeakSet[dist.Work] = weakref.WeakSet()
+        self.waited_for: weakref.WeakSet[dist.Work] = weakref.WeakSet()
+        """The works whose `wait` was called, also works of calls before the block."""
 
     @property
     def calls(self) -> list[BufferCall]:
@@ -187,9 +188,9 @@ class BufferLog(CallLog):
 
     def before_wait(self, work: dist.Work) -> None:
         """Refuse a second wait for a work, where only some calls may be made."""
-        if self._only is not None and work in self._waited:
+        if self._only is not None and work in self.waited_for:
             raise WaitedTwice("this work was waited for before")
-        self._waited.add(work)
+        self.waited_for.add(work)
 
     def touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
         """Note what touches the buffer of a call that is under way."""

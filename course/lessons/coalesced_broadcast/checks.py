@@ -37,7 +37,7 @@ def check_coalesce(coalesce: Callable[[Sequence[torch.Tensor], int, int], None])
 
 
 def _mixed(rank: int) -> list[torch.Tensor]:
-    """Odd shapes, two dtypes, large integers, equal sizes twice, one not contiguous, a NaN."""
+    """Odd shapes, two dtypes, large integers, equal sizes twice, a NaN, one transposed on some."""
 
     def some(seed: int, *shape: int) -> torch.Tensor:
         data = checking.rank_data(math.prod(shape), rank=rank, seed=seed)
@@ -48,7 +48,7 @@ def _mixed(rank: int) -> list[torch.Tensor]:
         some(1, 3, 5),
         torch.tensor(2**40 + 7 * rank + 1),  # float32 cannot hold it
         some(2, 7),
-        some(3, 4, 6).t(),
+        some(3, 4, 6).t() if rank != 1 else some(3, 4, 6).t().contiguous(),
         torch.tensor([rank, -rank, 2**53 + rank]),
         some(4, 1, 2, 3),
         nan,
@@ -78,7 +78,19 @@ def _coalesce_all(coalesce: Callable, src: int) -> dict:
         tensors = make((rank - src) % dist.get_world_size())  # the source is number 0
         before = [tensor.data_ptr() for tensor in tensors]
         with checking.own_work(), BufferLog() as log:
-            coalesce(list(tensors), cap, src)  # a list of its own, which it may empty
+            try:
+                coalesce(list(tensors), cap, src)  # a list of its own, which it may empty
+            except Exception as error:
+                if tensors:
+                    raise  # with the learner's own traceback
+                raise CheckFailed(
+                    "no tensors: nothing is sent, and nothing raised",
+                    f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
+                    "the list may be empty: no first tensor, no bucket, and a loop's variable "
+                    "has no value after it",
+                ) from error
+        if tensors and not log.calls:  # the others would wait for it until the time is over
+            raise CheckFailed(f"rank {rank}, {which}, cap {cap}: broadcasts", "none", _NO_CALL)
         calls = [
             (c.kind, str(c.dtype), c.nbytes, c.peer, c.waited is None, c.touched) for c in log.calls
         ]
@@ -128,9 +140,7 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
         return made == Counter((str(b.dtype), b.nbytes) for b in plan(wanted, cap=other))
 
     meaning = (
-        "no broadcast was made"
-        if not calls
-        else "bytes are sent, of a pickled object or of a view: broadcast the tensors' own dtype"
+        "bytes are sent, of a pickled object or of a view: broadcast the tensors' own dtype"
         if "torch.uint8" in {dtype for dtype, _ in made} - {dtype for dtype, _ in exact}
         else "tensors go as they are, bit by bit: a bucket has one dtype, that of its tensors"
         if {dtype for dtype, _ in made} - {dtype for dtype, _ in exact}
@@ -156,6 +166,10 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
     raise CheckFailed(f"{what}: {_listed(exact)}", _listed(made), meaning)
 
 
+_NO_CALL = (
+    "no broadcast was made on this rank, the source or not. Who sends may depend on shapes, dtypes "
+    "and cap, never on values or on the rank"
+)
 _TOO_EARLY = "a race: wait for the broadcast first. Until then the buffer belongs to it"
 
 
@@ -252,12 +266,22 @@ def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None
                         meaning="another bucket's values: its buffer was packed again, or received "
                         "into, while this one was still on its way",
                     )  # fmt: skip
-                if [call.kind for call in ran.calls] != ["broadcast"] * 6 or ran.unwaited:
+                sizes = [(call.kind, call.nbytes) for call in ran.calls]
+                if sizes != [("broadcast", 16_000)] * 6:
+                    made = [
+                        f"{count} x {k} of {n} bytes" for (k, n), count in Counter(sizes).items()
+                    ]
                     raise CheckFailed(
-                        f"{where}: six broadcasts, each waited for",
-                        f"{len(ran.calls)} calls, {len(ran.unwaited)} not waited for",
-                        "keep the buckets; it is the wait that comes too late",
-                    )
+                        f"{where}: 6 broadcasts of 16000 bytes", ", ".join(made) or "no call",
+                        "keep the colleague's buckets, with the cap that is given, and one "
+                        "broadcast for each: it is the wait that comes too late",
+                    )  # fmt: skip
+                if ran.unwaited:
+                    raise CheckFailed(
+                        f"{where}: each work is waited for", f"{len(ran.unwaited)} of 6 are not",
+                        "what is still on its way when the loop is over has to be waited for and "
+                        "unpacked, too",
+                    )  # fmt: skip
                 if touched := next((call.touched for call in ran.calls if call.touched), None):
                     raise CheckFailed(
                         f"{where}: no buffer is used while it is on its way", touched,

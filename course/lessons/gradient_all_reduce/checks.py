@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -132,7 +133,7 @@ def _train_overlapped(attach: Callable) -> list[dict] | str:
         finish = attach(model)
     if not callable(finish):
         return repr(finish)
-    steps = []
+    steps, ended = [], weakref.WeakSet()
     for number in range(3):
         x = checking.rank_data(24, rank=dist.get_rank(), seed=number).view(4, 6) / 99
         seen: list[int] = []
@@ -156,12 +157,14 @@ def _train_overlapped(attach: Callable) -> list[dict] | str:
             # at once: whoever has not waited has wrong values now
             gradients = [p.grad.clone() for p in model.parameters()]
         steps.append({
-            "seen": seen, "waited": waited, "kinds": [call.kind for call in calls],
+            "again": len(log.waited_for & ended), "seen": seen, "waited": waited,
+            "kinds": [call.kind for call in calls],
             "calls": [(call.nbytes, str(call.dtype), call.waited is None, call.touched)
                       for call in calls],
             "nbytes": [p.nbytes for p in model.parameters()],
             "errors": _distances(gradients, reference, x),
         })  # fmt: skip
+        ended |= log.waited_for
     return steps
 
 
@@ -230,7 +233,8 @@ def _judge_step(step: dict, number: int, what: str) -> None:
     checking.at_most(
         len(nbytes) - step["seen"][-1], 2, what=f"{what}: gradients not on their way when the "
         "first layer's backward began", unit="gradients",
-        meaning="the calls start after backward is over: start each inside its hook",
+        meaning="each call has to start inside the hook of its own parameter, not one hook later "
+        "and not when backward is over",
     )  # fmt: skip
     if step["seen"][1] < 2:  # [0]: before the last layer's backward
         raise CheckFailed(
@@ -263,6 +267,13 @@ def _judge_step(step: dict, number: int, what: str) -> None:
         )  # fmt: skip
     mean, own, divisor, scaled = step["errors"]
     if mean < 1e-5:
+        if step["again"]:
+            raise CheckFailed(
+                f"{what}: finish() waits for this step's works",
+                f"{step['again']} waits for works of earlier steps",
+                "forget last step's works before the next one: else each step waits for all of "
+                "them again, and keeps them for ever",
+            )
         return
     meaning = (
         "the first step was right: forget last step's works before the next one"
@@ -289,12 +300,19 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
         return tuple(data), 64
 
     def in_place(given: tuple[torch.Tensor, ...], cap: int) -> None:
+        before = [gradient.data_ptr() for gradient in given]
         try:
             average(given, cap)
         except TypeError as error:
             if "item assignment" not in str(error):
                 raise
             raise CheckFailed("gradients that change in place", str(error), _NAMES) from error
+        if [gradient.data_ptr() for gradient in given] != before:
+            raise CheckFailed(
+                "gradients that stay where they are", "a gradient has new memory",
+                "others, as the optimizer, may hold a view of it: copy_ into it, do not replace "
+                "its data",
+            )  # fmt: skip
 
     with checking.exercise("2.4", par="every gradient the mean, one call for each bucket") as done:
         trial = Trial(in_place, checks=False)
@@ -316,11 +334,12 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                         if other == {"barrier"}
                         else "keep the colleague's all_reduces; only two lines are wrong",
                     )  # fmt: skip
-                made = Counter((call.kind, call.nbytes) for call in ran.calls)
-                if made != Counter(("all_reduce", bucket.nbytes) for bucket in plan):
+                made = Counter((str(call.dtype), call.nbytes) for call in ran.calls)
+                if made != (right := Counter((str(b.dtype), b.nbytes) for b in plan)):
                     raise CheckFailed(
-                        f"{where}: an all_reduce for each bucket of the plan, and nothing else",
-                        f"{dict(made)}", "keep the colleague's buckets; only two lines are wrong",
+                        f"{where}: an all_reduce for each bucket of the plan: {dict(right)}",
+                        f"{dict(made)}",
+                        "keep the colleague's buckets and their dtype; only two lines are wrong",
                     )  # fmt: skip
                 if ran.unwaited:
                     raise CheckFailed(

@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed import all_reduce
 
-from course.checking import CheckFailed
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import checks
 from tests.course.lessons.refusals import said
@@ -393,7 +392,8 @@ def polling(model):
         (attached(divide=False), "divide by the world size"),
         (attached(at_once, wait=lambda works: None), "waits, be it for the work before"),
         (behind_the_one_before, "waits, be it for the work before"),
-        (after_backward, "the calls start after backward is over"),
+        (attached(divided_before, divide=False, forget=False), "waits for works of earlier steps"),
+        (after_backward, "not when backward is over"),
         (attached(wait=lambda works: works[-1][0].wait()), "says nothing of the others"),
         (attached(wait=lambda works: time.sleep(0.1)), "no sleep is long enough"),
         (
@@ -417,10 +417,11 @@ def test_wrong_overlaps(answer, words):
 
 
 def test_threads_that_start_all_reduces_are_told_so():
-    with pytest.raises((CheckFailed, RuntimeError)) as failure:  # gloo may notice before a hang
-        checks.check_overlap(in_threads)
-    if isinstance(failure.value, CheckFailed):
-        assert "own parameter" in str(failure.value) or "thread of backward" in str(failure.value)
+    try:
+        text = said(checks.check_overlap, in_threads)
+    except RuntimeError:  # gloo may notice before a hang
+        return
+    assert any(w in text for w in ("own parameter", "thread of backward", "of several threads"))
 
 
 # Exercise 2.4
@@ -452,6 +453,27 @@ def into_the_list(gradients, cap):
         gradients[place] = gradient / dist.get_world_size()
 
 
+def with_new_memory(gradients, cap):
+    averaging()(gradients, cap)
+    for gradient in gradients:
+        gradient.data = gradient.clone()
+
+
+def cut_in_another_order(gradients, cap):
+    for bucket in buckets.plan(gradients, cap=cap, reverse=True):
+        members = [gradients[place] for place in bucket.members]
+        flat = buckets.flatten(members)
+        dist.all_reduce(flat)
+        buckets.unpack(flat / dist.get_world_size(), members[::-1])
+
+
+def by_reduce_and_broadcast(gradients, cap):
+    for gradient in gradients:
+        dist.reduce(gradient, 0)
+        gradient /= dist.get_world_size()
+        dist.broadcast(gradient, 0)
+
+
 def test_right_averages(capsys):
     checks.check_average(averaging())
     assert "2.4 passed" in capsys.readouterr().out
@@ -465,6 +487,9 @@ def test_right_averages(capsys):
         (averaging(wait="none"), "the last one has ended says nothing"),
         (averaging(divide=False), "2 times the mean: divide by the world size"),
         (into_the_list, "copy into the one that is there"),
+        (with_new_memory, "do not replace its data"),
+        (cut_in_another_order, "cut it in the order of packing"),
+        (by_reduce_and_broadcast, "keep the colleague's all_reduces"),
         (averaging(cap=0), "keep the colleague's buckets"),
         (averaging(cap=10**6), "keep the colleague's buckets"),
         (averaging(barrier=True), "not that a work is done"),

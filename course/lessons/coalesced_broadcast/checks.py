@@ -167,8 +167,8 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
 
 
 _NO_CALL = (
-    "no broadcast was made on this rank, the source or not. Who sends may depend on shapes, dtypes "
-    "and cap, never on values or on the rank"
+    "no broadcast was made on this rank. Either a bucket is never sent: what is still open when "
+    "the loop is over has to go, too. Or who sends depends on values or on the rank"
 )
 _TOO_EARLY = "a race: wait for the broadcast first. Until then the buffer belongs to it"
 

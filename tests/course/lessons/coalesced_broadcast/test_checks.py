@@ -265,7 +265,7 @@ def test_wrong_coalesces(answer, words):
 
 
 def test_a_rank_that_sends_nothing_is_told_before_the_time_is_over():
-    caught(checks.check_coalesce, by_values, "never on values or on the rank")
+    caught(checks.check_coalesce, by_values, "depends on values or on the rank")
 
 
 # Exercises 3.2 and 3.4

@@ -144,16 +144,15 @@ class Trial:
         first = True
         for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
             chosen = list(group)
-            by_rank = self._launched(chosen, n, first)
+            by_rank = checking.on_ranks(
+                _play, self, chosen, first, world_size=n, timeout=self.timeout, checks=self.checks,
+                hang=self.hang,
+            )  # fmt: skip
             for case, ranks in zip(chosen, zip(*by_rank, strict=True), strict=True):
                 if self.by_hand:
                     _hold_manners(case, ranks)
                 yield case, list(ranks)
             first = False
-
-    def _launched(self, cases: Sequence[Case], n: int, first: bool) -> list[list[Ran]]:
-        options = {"timeout": self.timeout, "checks": self.checks, "hang": self.hang}
-        return checking.on_ranks(_play, self, cases, first, world_size=n, **options)
 
 
 def _play(trial: Trial, cases: Sequence[Case], first: bool) -> list[Ran]:

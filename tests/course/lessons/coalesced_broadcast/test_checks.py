@@ -131,15 +131,6 @@ def by_objects(tensors, cap, src):
         tensor.copy_(value)
 
 
-def gathered_then_dummies(tensors, cap, src):
-    boxes = [None] * dist.get_world_size()
-    dist.all_gather_object(boxes, [t.clone() for t in tensors])
-    for tensor, value in zip(tensors, boxes[src], strict=True):
-        tensor.copy_(value)
-    for members in group(tensors, cap):
-        dist.broadcast(torch.cat([t.reshape(-1) for t in members]), src=src)
-
-
 def with_a_barrier(tensors, cap, src):
     in_groups()(tensors, cap, src)
     dist.barrier()
@@ -200,14 +191,6 @@ def in_another_order_on_odd_ranks(tensors, cap):
     return done[::-1] if dist.get_rank() % 2 else done
 
 
-def received_as_float32(tensors, cap, src):
-    for members in group(tensors, cap):
-        flat = torch.cat([t.reshape(-1) for t in members])
-        flat = flat if dist.get_rank() == src else torch.empty(flat.numel())
-        dist.broadcast(flat, src=src)
-        unpacked(flat, members)
-
-
 def lone_ones_as_they_lie(tensors, cap, src):
     for members in group(tensors, cap):
         if len(members) == 1:
@@ -241,7 +224,6 @@ def in_memory_order(tensor):
         (in_groups(closed_by_another_dtype), "keep one open for each dtype"),
         (in_groups(in_a_sets_order), "dict.fromkeys keeps the list's"),
         (in_groups(in_another_order_on_odd_ranks), "from values, sets or the rank"),
-        (received_as_float32, "a buffer with another dtype"),
         (lone_ones_as_they_lie, "this tensor is transposed"),
         (
             lambda tensors, cap, src: in_groups()(tensors, cap * (tensors[0].numel() > 0), src),
@@ -251,7 +233,6 @@ def in_memory_order(tensor):
         (unpacked_too_early, "wait for the broadcast first"),
         (with_a_barrier, "nothing else has to be sent"),
         (by_objects, "of a pickled object"),
-        (gathered_then_dummies, "nothing else has to be sent"),
         (never_waiting, "wait for each work before you unpack"),
         (lambda tensors, cap, src: None, "no broadcast was made"),
         (

@@ -210,45 +210,6 @@ def after_backward(model):
     return finish
 
 
-def behind_the_one_before(model):
-    works = []
-
-    def hook(parameter):
-        if works:
-            works[-1][0].wait()
-        works.append((in_background(parameter), parameter))
-
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(hook)
-
-    def finish():
-        waiting(works)
-        for _, parameter in works:
-            parameter.grad /= dist.get_world_size()
-        works.clear()
-
-    return finish
-
-
-def in_half_precision(model):
-    works = []
-
-    def hook(parameter):
-        half = parameter.grad.half()
-        works.append((dist.all_reduce(half, async_op=True), half, parameter))
-
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(hook)
-
-    def finish():
-        for work, half, parameter in works:
-            work.wait()
-            parameter.grad.copy_(half / dist.get_world_size())
-        works.clear()
-
-    return finish
-
-
 def in_threads(model):
     """Blocking calls in threads: the ranks' calls come in different orders."""
     threads = []
@@ -391,7 +352,6 @@ def polling(model):
         (dividing_at_each_wait, "forget last step's works"),
         (attached(divide=False), "divide by the world size"),
         (attached(at_once, wait=lambda works: None), "waits, be it for the work before"),
-        (behind_the_one_before, "waits, be it for the work before"),
         (attached(divided_before, divide=False, forget=False), "waits for works of earlier steps"),
         (after_backward, "not when backward is over"),
         (attached(wait=lambda works: works[-1][0].wait()), "says nothing of the others"),
@@ -403,7 +363,6 @@ def polling(model):
         (attached(divided_at_once, divide=False), "a gradient belongs to the library"),
         (attached(forget=False), "forget last step's works"),
         (attached(give_back=False), "`return finish` is missing"),
-        (in_half_precision, "the all_reduce of its own parameter, whole, in float32"),
         (
             attached(lambda p: (in_background(p), in_background(p))[1], divide=False),
             "the all_reduce of its own parameter, whole, in float32, and once",
@@ -467,13 +426,6 @@ def cut_in_another_order(gradients, cap):
         buckets.unpack(flat / dist.get_world_size(), members[::-1])
 
 
-def by_reduce_and_broadcast(gradients, cap):
-    for gradient in gradients:
-        dist.reduce(gradient, 0)
-        gradient /= dist.get_world_size()
-        dist.broadcast(gradient, 0)
-
-
 def test_right_averages(capsys):
     checks.check_average(averaging())
     assert "2.4 passed" in capsys.readouterr().out
@@ -489,7 +441,6 @@ def test_right_averages(capsys):
         (into_the_list, "copy into the one that is there"),
         (with_new_memory, "do not replace its data"),
         (cut_in_another_order, "cut it in the order of packing"),
-        (by_reduce_and_broadcast, "keep the colleague's all_reduces"),
         (averaging(cap=0), "keep the colleague's buckets"),
         (averaging(cap=10**6), "keep the colleague's buckets"),
         (averaging(barrier=True), "not that a work is done"),

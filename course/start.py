@@ -27,6 +27,9 @@ PAGES = (
 """What notebooks link; copied too, so that a learner's click finds it."""
 _MANIFEST = ".copies.json"
 """In `work/`: what was copied last, as fingerprints by name."""
+_SETTINGS = ROOT / "work" / ".jupyterlab"
+_NO_NEWS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
+"""Else JupyterLab asks at first about news that nobody came for."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +53,8 @@ def main(options: argparse.Namespace) -> int:
         return 1
     for line in refresh(ROOT, ROOT / "work") or ["work/ is up to date."]:
         print(line)
+    _SETTINGS.mkdir(exist_ok=True)  # a learner's own settings override these
+    (_SETTINGS / "overrides.json").write_text(json.dumps(_NO_NEWS))
     sys.stdout.flush()
     server.discard()  # it started the doctor's two ranks
     os.chdir(ROOT)
@@ -64,7 +69,7 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
     command = [
         sys.executable, "-m", "jupyterlab",
         f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/work/{FIRST}",
-        "--LabApp.news_url=None",  # or it asks at first about news that nobody came for
+        f"--LabApp.app_settings_dir={_SETTINGS}",
     ]  # fmt: skip
     if options.no_browser:
         command.append("--no-browser")

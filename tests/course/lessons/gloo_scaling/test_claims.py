@@ -62,7 +62,6 @@ def test_the_lesson_says_of_the_recorded_run_what_it_shows():
     sweep = {(r.case, r.params["pairs"]): r for r in experiment.recorded("sweep")}
     apart, together = sweep["apart", 1], sweep["together", 1]
     assert 2.5 < apart.summary.median / together.summary.median < 5  # "about three times"
-    assert 11.5 < apart.values["writes"] < 12.5  # "twelve writes"
     assert 9 < sweep["together", 4].values["switches"] < 11  # "ten context switches"
     assert 1.2 < sweep["free", 1].values["ours"] < 1.3  # what a lone pair keeps busy
     one = [sweep["one core", p] for p in (1, 2, 3, 4, 6, 8)]

@@ -23,23 +23,20 @@ def test_faster_links_and_tags_are_judged(recorded):
         recorded[f"eager 1f1b, {c}"] for c in ("ordered", "ordered, 800mbit", "tagged")
     )
 
-    def giving(*records, frames):
-        lasting = dict(zip([record.case for record in records], frames, strict=True))
-        pipelines = SimpleNamespace(
-            pipelines=lambda *cases: records, step=experiment.step,
-            frame=lambda record: lasting[record.case],
-        )  # fmt: skip
-        return {"experiment": pipelines, "MYSTERY": None}
-
-    whole, short = Period(0.1, 0.125), Period(0.1, 0.106)
     assert experiment.frame(fast).seconds > 0.8 * experiment.frame(slow).seconds
     assert experiment.frame(free) is None
-    LESSON.hold("try-links", true=giving(slow, fast, frames=(whole, whole)),
-                false=giving(slow, fast, frames=(whole, short)),
-                said="most of the frame is left")  # fmt: skip
-    LESSON.hold("try-tags", true=giving(slow, free, frames=(whole, None)),
-                false=giving(slow, free, frames=(whole, whole)),
-                said="with tags the frame is gone")  # fmt: skip
+    whole, runs = Period(0.1, 0.125), {"slow": slow, "fast": fast, "queued": slow, "free": free}
+
+    def giving(on_fast_links, with_tags):
+        frames = {slow.case: whole, free.case: with_tags}
+        measured = {"frames": {"200mbit": 25.0, "800mbit": on_fast_links}}
+        lasting = SimpleNamespace(frame=lambda record: frames[record.case])
+        return runs | measured | {"experiment": lasting}
+
+    true = giving(24.0, None)
+    said = "links four times as fast leave most of the frame"
+    LESSON.hold("tags-verdict", true=true, false=giving(6.0, None), said=said)
+    LESSON.hold("tags-verdict", true=true, false=giving(24.0, whole), said="the frame is gone")
 
 
 def test_what_earlier_receives_win_is_judged(recorded):

@@ -295,7 +295,7 @@ def _as_text(entry: Entry) -> str:
 
 
 def _rows(entry: Entry) -> list[tuple[str, str, str]]:
-    where = _WHERE.get(entry.tier, "the result")
+    where = "the evidence" if entry.options else _WHERE.get(entry.tier, "the result")
 
     def ratio(value: float | str | None) -> str:
         if value is None or isinstance(value, str) or not entry.measured:

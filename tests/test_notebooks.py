@@ -105,8 +105,8 @@ def kept():
     """All lessons and solutions."""
     for path in author.kept(ROOT):
         if path.parent.name != author.SOLUTIONS:
-            deeper = path.parent.name == "deeper"
-            marks = [mark.alone, mark.slow] if deeper else [mark.lesson]
+            beside = path.parent.name == "deeper" or path.stem in ("gpus", "workshop_two_hours")
+            marks = [mark.alone, mark.slow] if beside else [mark.lesson]
         else:
             marks = [mark.slow, *[mark.timed] * (path.stem in MEASURE)]
         yield param(path, marks=marks, id=name(path))

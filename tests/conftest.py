@@ -44,7 +44,7 @@ SLOW = (
     "*::test_an_all_reduce_is_seen*[[]by_functional]", "*::test_the_page_shows_both_blocks*",
     "*::test_bad_hand_ins*", "*::test_results_come_by_rank[[][58]]", "*::test_a_whole_section",
     "*::test_what_ranks_import_loads*", "*::test_what_people_guess*Tracer*",
-    "*::test_torchs_traces_of_ddp*", "*/pipeline_p2p/test_exchange.py*", "*::test_nothing_outlives*",
+    "*::test_torchs_traces_of_ddp*", "*/pipeline_p2p/test_exchange.py*", "*::test_nothing_outliv*",
     "*::test_a_notebook_shows_axes*", "*::test_a_thread_that_never_ends*", "*::test_ddp_is_*",
     "*::test_it_gathers_values*", "*::test_what_is_waited_for_before*", "*::test_the_hook_shows*",
     "*::test_ping_pong_times*", "*::test_a_parent_killed*", "*::test_a_rank_that_never_lets_go*",

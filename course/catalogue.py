@@ -58,7 +58,7 @@ class Experiment:
 
     @property
     def module(self) -> ModuleType:
-        """The module with ``TITLE``, ``run(*, quick, progress)`` and ``table(records)``."""
+        """The module with ``TITLE`` and ``run(*, quick, progress)``."""
         return importlib.import_module(f"{self.package}.{self.module_name}")
 
     @property

@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from labkit.ranks import torchrun
 
 if TYPE_CHECKING:
     from labkit.measure.records import Record
+    from labkit.measure.tables import Table
 
 RUNS = Path("work") / "runs"
 
@@ -72,13 +74,29 @@ def _report(experiment: Experiment, found: list[Record], path: Path) -> None:
 
     print(f"\n{experiment.module.TITLE}")
     if not found:
-        print(f"{experiment.module.table(found)}\nNothing was measured here: no file is written.\n")
+        print("Nothing was measured here: no file is written.\n")
         return
     print(f"{records.tiers_of(found)} · {found[0].provenance}")
-    print(experiment.module.table(found))
+    print(tabulate(found))
     records.save(found, path)
     picture = alt_text.save(experiment.draw(found), path.with_suffix(".png"))
     print(f"\nrecords: {path}\npicture: {picture}\n")
+
+
+def tabulate(found: Sequence[Record]) -> Table:
+    """Lay the records of any experiment out: the slowest rank's times, and `algbw`."""
+    from labkit.measure.tables import Table
+
+    rows = []
+    for record in found:
+        summary, rate = record.summary, record.algbw
+        times = [summary.median, summary.p10, summary.p90, record.predicted]
+        settings = [f"{k}={v}" for k, v in record.params.items() if isinstance(v, str | int)]
+        row = [record.case, ", ".join(settings), record.world_size, record.nbytes]
+        row += [None if seconds is None else float(f"{1e3 * seconds:.4g}") for seconds in times]
+        rows.append([*row, None if rate is None else float(f"{rate / 1e9:.3g}")])
+    columns = ["case", "settings", "ranks", "bytes", "ms", "p10", "p90", "predicted ms", "GB/s"]
+    return Table(columns, rows)
 
 
 def _is_first_rank() -> bool:

@@ -48,7 +48,6 @@ TOY = {
         from course.lessons.toy.programs import program
         from course import runs
         from labkit.measure.records import Provenance, Record, Tier
-        from labkit.measure.tables import Table
 
         TITLE = "A toy measures itself"
 
@@ -62,11 +61,6 @@ TOY = {
                 return [Record("toy", "sum", {}, samples, Tier.MEASURED, Provenance.here())]
 
             return runs.watched(measure)
-
-
-        def table(records):
-            """Lay the records out."""
-            return Table(["case", "toy s"], [[r.case, r.summary.median] for r in records])
     ''',
     "pictures.py": '''
         """One picture."""
@@ -117,7 +111,7 @@ def run_course(course: Path, *command: str) -> str:
 
 @mark.timeout(300)
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
-    assert "toy s" in run_course(course, "run", "toy", "--quick")
+    assert "predicted ms" in run_course(course, "run", "toy", "--quick")
     assert list(course.glob("work/runs/*/toy.png")), "its picture is drawn"
     run_course(course, "format")
     run_course(course, "sync")

@@ -5,7 +5,7 @@ MB in one coalesced broadcast went 1.63 times as fast between two nodes. Here th
 ResNet50 are sent in ways that differ in one thing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from course.lessons.coalesced_broadcast import programs
 from course.place import Place
 from course.runs import Say, quiet
 from labkit.measure.records import Record
-from labkit.measure.tables import Table
 
 NAME = "coalesced-broadcast"
 TITLE = "One broadcast or three hundred?"
@@ -67,14 +66,3 @@ def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
         found += compare(programs.broadcast, ways, iters=3 if quick else 9)
     progress("the curve between two hosts")
     return found + compare(programs.broadcast, programs.CURVE, rate=LINK, iters=3 if quick else 9)
-
-
-def table(records: Sequence[Record]) -> Table:
-    """Lay the records out: time, page faults, and the memory of the buffers."""
-    rows = []
-    for record in records:
-        times = (record.summary.median, record.summary.p10, record.summary.p90)
-        faults, peak = round(record.values["faults"]), round(record.values["peak"] / 1e6, 1)
-        where = record.params["rate"]
-        rows.append([where, record.case, *(round(1e3 * t, 1) for t in times), faults, peak])
-    return Table(["link", "way", "ms", "p10", "p90", "page faults", "MB of buffers"], rows)

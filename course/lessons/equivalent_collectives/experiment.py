@@ -18,7 +18,6 @@ from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, WAYS,
 from course.place import Place
 from labkit.measure import records, wire
 from labkit.measure.records import Record
-from labkit.measure.tables import Table
 
 NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
@@ -104,30 +103,6 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     found = compare(ways, iters=iters, say=progress)
     quarter = compare(WAYS, nbytes=NBYTES // 4, iters=iters, say=progress)
     return [*found.values(), *quarter.values()]
-
-
-def table(found: Sequence[Record]) -> Table:
-    """Lay the records out for reading."""
-    columns = [
-        "way",
-        "ranks",
-        "link",
-        "S (MiB)",
-        "ms",
-        "p10",
-        "p90",
-        "most sent (S)",
-        "sums",
-        "tier",
-    ]
-    rows = []
-    for r in found:
-        t, sent = r.summary, r.values["matrix"]
-        times = [t.median * 1e3, t.p10 * 1e3, t.p90 * 1e3]
-        most = max(map(sum, sent)) if sent else None
-        where = [r.case, r.world_size, r.params["rate"], r.nbytes / 2**20]
-        rows.append([*where, *times, most, r.values["right"], str(r.tier)])
-    return Table(columns, rows)
 
 
 def fastest(found: Mapping[str, Record]) -> dict[str, float]:

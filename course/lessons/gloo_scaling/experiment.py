@@ -22,7 +22,6 @@ from course.lessons.gloo_scaling import programs
 from course.place import Place
 from labkit.measure import records, sched
 from labkit.measure.records import Record
-from labkit.measure.tables import Table
 from labkit.ranks import affinity, torchrun
 from labkit.ranks.machine import Machine
 
@@ -165,20 +164,6 @@ def ladder(
         how = {"placement": "free" if batch else placement, "sched_batch": batch}
         found.append(_measured(*case, programs.timed_sums, way, tensors, repeats, **how))
     return found
-
-
-def table(found: Sequence[Record]) -> Table:
-    """Lay the records out for reading: microseconds per call."""
-    columns = ["case", "pairs", "µs per call", "p10", "p90", "on CPU", "waiting", "CPUs of others"]
-    rows = []
-    for record in found:
-        summary = record.summary
-        spent = [record.values.get(key) for key in ("on_cpu", "waiting")]
-        times = [summary.median, summary.p10, summary.p90, *spent]
-        shown = [None if time is None else round(time * 1e6, 1) for time in times]
-        others = None if record.others is None else round(record.others, 2)
-        rows.append([record.case, record.params.get("pairs"), *shown, others])
-    return Table(columns, rows)
 
 
 def _measured(

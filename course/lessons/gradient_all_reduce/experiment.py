@@ -14,7 +14,6 @@ from course.lessons.gradient_all_reduce import programs
 from course.place import Place
 from course.runs import Say, quiet
 from labkit.measure.records import Record
-from labkit.measure.tables import Table
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import Kind
 
@@ -139,12 +138,3 @@ def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
         progress(case)
         found.append(on_hosts(program, *args, case=case, rate=rate))
     return found
-
-
-def table(found: Sequence[Record]) -> Table:
-    """Lay the records out: milliseconds per step of the slowest rank."""
-    rows = []
-    for record in found:
-        times = (record.summary.median, record.summary.p10, record.summary.p90)
-        rows.append([record.case, *(round(1e3 * seconds, 1) for seconds in times)])
-    return Table(["case", "ms", "p10", "p90"], rows)

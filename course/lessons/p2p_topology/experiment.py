@@ -19,7 +19,6 @@ from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.tables import Table
 from labkit.ranks import torchrun
 
 NAME = "p2p-topology"
@@ -199,17 +198,3 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
             found.append(time_way([SRC, relay, FAR], chunk, **options))
     progress("three transfers that share links")
     return found + time_at_once(**options)
-
-
-def table(found: Sequence[Record]) -> Table:
-    """Lay the records out for reading; `x direct` is how much faster than over the SYS link."""
-    columns = ["case", "MB", "predicted ms", "measured ms", "p10", "p90", "ratio", "x direct"]
-    direct = runs.by_case(found)[named([[SRC, FAR]])]
-    rows = []
-    for record in found:
-        summary, predicted = record.summary, record.predicted
-        times = [round(x * 1e3, 1) for x in (predicted, summary.median, summary.p10, summary.p90)]
-        ratio = round(summary.median / predicted, 2)
-        faster = round(record.algbw / direct.algbw, 1)
-        rows.append([record.case, record.nbytes / 1e6, *times, ratio, faster])
-    return Table(columns, rows)

@@ -29,7 +29,6 @@ from course.place import Place
 from course.runs import Say, quiet, watched
 from labkit.fabric.errors import FabricUnavailable
 from labkit.measure.records import Record
-from labkit.measure.tables import Table
 
 NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"
@@ -154,21 +153,6 @@ def ready_but_idle(seen: StepTimeline) -> list[tuple[Transfer, Period]]:
 def frame(record: Record) -> Period | None:
     """Return when rank 1 stands idle beside F2's input, which lies ready; None: never."""
     return dict(ready_but_idle(step(record))).get(activation(0, 2))
-
-
-def table(records: Sequence[Record]) -> Table:
-    """Lay out step times beside their predictions, and the idle shares."""
-    rows = [
-        [
-            record.case,
-            round(1e3 * record.predicted, 1),
-            round(1e3 * record.summary.median, 1),
-            round(100 * (record.summary.median / record.predicted - 1), 1),
-            f"{record.values['bubble']:.0%}" if "bubble" in record.values else None,
-        ]
-        for record in records
-    ]
-    return Table(["case", "predicted ms", "measured ms", "error %", "idle"], rows)
 
 
 def _pipelines(cases: Sequence[Case], here: Place, *, steps: int, say: Say = quiet) -> list[Record]:

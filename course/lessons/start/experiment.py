@@ -14,7 +14,6 @@ from course.comm.collectives import my_device
 from course.comm.costs import AlphaBeta
 from labkit.measure import sched, timing
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
 from labkit.ranks.machine import Machine
 
@@ -139,14 +138,3 @@ def passport(records: Sequence[Record]) -> Passport:
         cpu_per_call=small.values.get("on_cpu", call),
         call=call,
     )
-
-
-def table(records: Sequence[Record]) -> Table:
-    """Lay the messages out for reading."""
-    rows = []
-    for record in records:
-        summary = record.summary
-        times = [round(t * 1e6, 1) for t in (summary.median, summary.p10, summary.p90)]
-        speed = "" if record.algbw is None else round(record.algbw / 1e9, 3)
-        rows.append([record.case, record.nbytes or "", *times, speed])
-    return Table(["case", "bytes", "µs", "p10", "p90", "GB/s"], rows)

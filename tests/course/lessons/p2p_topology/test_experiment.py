@@ -61,8 +61,6 @@ def test_under_torchrun_the_recording_is_shown(monkeypatch):
 
 def test_the_whole_experiment_runs_without_links(no_hosts):
     found = experiment.run(progress=lambda text: None)
-    table = experiment.table(found)
-    assert all(len(row) == len(table.columns) for row in table.rows)
     assert {record.tier for record in found} <= {Tier.RECORDED, Tier.MODELLED}
 
 

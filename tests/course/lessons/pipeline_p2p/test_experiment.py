@@ -119,4 +119,3 @@ def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
     records = experiment.run(progress=lines.append)
     assert [record.tier for record in records] == ["RECORDED"] * len(experiment.EVERY)
     assert any("(RECORDED)" in text for text in lines)
-    assert experiment.table(records).columns[0] == "case"

@@ -56,12 +56,3 @@ def test_large_messages_take_longer_and_reach_more(records):
     drawn = experiment.passport(records)
     assert 4 * drawn.copy > max(record.algbw for record in messages), "a bound"
     assert 0 < drawn.alpha < largest.summary.median
-
-
-def test_the_table_has_a_row_per_record(records):
-    table = experiment.table(records)
-    columns, rows = table.columns, table.rows
-    assert len(rows) == len(records)
-    assert all(len(row) == len(columns) for row in rows)
-    assert rows[0][1] == 4
-    assert rows[-1][-1] == "", "a call of several ranks has no bandwidth of its own here"

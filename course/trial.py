@@ -180,15 +180,16 @@ def _play(trial: Trial, cases: Sequence[Case], first: bool) -> list[Ran]:
 @contextmanager
 def _scratched() -> Iterator[Callable[[], int]]:
     """Count the scratch of a block: yields a function that returns the peak in bytes."""
+    # Never stopped: the end of the rank ends it. CPython 3.11 may crash where one thread
+    # stops it while another, gloo's, asks for the GIL (github.com/python/cpython/issues/128679).
     peaks = []
     tracemalloc.start()
-    try:
-        with memory.watch() as usage:
-            yield lambda: usage.peak + sum(peaks)
-        traced = tracemalloc.get_traced_memory()[1]
-        peaks.append(traced if traced > 2**18 else 0)  # numpy's arrays; less is Python's own
-    finally:
-        tracemalloc.stop()
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    with memory.watch() as usage:
+        yield lambda: usage.peak + sum(peaks)
+    traced = tracemalloc.get_traced_memory()[1] - before
+    peaks.append(traced if traced > 2**18 else 0)  # numpy's arrays; less is Python's own
 
 
 def _hold_manners(case: Case, ranks: Sequence[Ran]) -> None:

@@ -1,5 +1,6 @@
 """The checks of lesson 05: a trace, programs that hang, receives posted early, credits."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -313,8 +314,8 @@ def _judge_consumer(seen: _Seen, wanted: list[int], credits: int) -> None:
     if seen.error is not None:
         raise seen.error
     where = f"{len(wanted)} messages, {credits} credits"
-    for call in seen.calls:
-        _judge_call(call, wanted, where)
+    for call in itertools.chain(seen.calls, *(calls for _, _, calls in seen.used)):
+        _judge_call(call, wanted, where)  # also as it was under way: its source was not known then
     used = [(tag, held) for tag, held, _ in seen.used]
     if seen.hangs:
         raise CheckFailed(

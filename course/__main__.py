@@ -17,7 +17,7 @@ COMMANDS = {
     "case": ("lessons.casebook.play", "play a case of the casebook in the terminal"),
     "triage": ("triage", "say where to begin with a slow job, from four numbers or a file"),
     "format": ("author", "bring notebooks into canonical form (all, when none is named)"),
-    "sync": ("author", "derive exercises, the README's table, badges"),
+    "sync": ("author", "derive exercises, first cells, badges"),
     "pictures": ("author", "draw the pictures of docs/ from the recorded runs"),
     "record": ("author", "run experiments on a calm machine, keep their records in the lessons"),
     "edition": ("author", "run the lessons and build the course as a web site"),

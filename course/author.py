@@ -21,7 +21,7 @@ CALM = 0.1
 """CPUs that other programs may use while a run is recorded."""
 
 _NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
-_PART = r"(?<=<!-- {0} -->\n).*?(?=<!-- end of {0} -->)"
+_BADGES = re.compile(r"(?<=<!-- badges -->\n).*?(?=<!-- end of badges -->)", re.DOTALL)
 
 
 def kept(root: Path = ROOT) -> list[Path]:
@@ -41,11 +41,11 @@ def formatted(path: Path) -> str:
 def derived(root: Path = ROOT) -> dict[Path, str]:
     """Return what every derived file should contain.
 
-    These are exercises and lessons, with badges and first cell, and the README.
+    These are exercises and lessons, with badges and first cell, and the README's badges.
 
     Raises:
-        ValueError: A solution region is nested or unclosed, the README lacks the marks of its
-            parts, or the repository's address is none; names the file.
+        ValueError: A solution region is nested or unclosed, or the repository's address is none;
+            names the file.
     """
     wanted, repository = {}, hosted.address(root)
     for path in kept(root):
@@ -65,13 +65,8 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
     readme = root / "README.md"
     if readme.exists():
         text = readme.read_text(encoding="utf-8")
-        parts = {"lessons": _lessons_table(root), "badges": hosted.badges(repository).splitlines()}
-        for name, lines in parts.items():
-            new = "".join(f"{line}\n" for line in lines)
-            text, found = re.subn(_PART.format(name), lambda _: new, text, flags=re.DOTALL)  # noqa: B023
-            if not found:
-                raise ValueError(f"README.md lacks <!-- {name} --> and <!-- end of {name} -->")
-        wanted[readme] = text
+        badges = "".join(f"{line}\n" for line in hosted.badges(repository).splitlines())
+        wanted[readme] = _BADGES.sub(lambda _: badges, text)
     return wanted
 
 
@@ -227,29 +222,6 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "edition": _edition,
     "check": _check,
 }
-
-
-def _lessons_table(root: Path) -> Iterator[str]:
-    """Write the README's table; a lesson without a notebook joins the row of the one before."""
-    yield "| | Lesson | It starts from | Exercises | Runs best with |"
-    yield "|---|---|---|---|---|"
-    rows: list[list[str]] = []
-    for lesson in catalogue.recommended():
-        notebook, tasks = (lesson.notebook(root / folder) for folder in (LESSONS, SOLUTIONS))
-        count = len(exercises.numbers(tasks)) if tasks else 0
-        if notebook is None:
-            rows[-1][3] += f", and [{lesson.title}]({EXERCISES}/{tasks.name}) ({count})"
-            continue
-        rows.append(
-            [
-                lesson.number,
-                f"[{lesson.title}]({LESSONS}/{notebook.name})",
-                lesson.starts_from,
-                f"[{count}]({EXERCISES}/{tasks.name})" if tasks else "",
-                lesson.runs_best_with,
-            ]
-        )
-    yield from (f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
 
 
 def _text(path: Path) -> str | None:

@@ -1,7 +1,7 @@
 """Find the lessons: every folder of `course.lessons` whose `__init__.py` says what it is.
 
-Nothing lists them. `run`, `report`, `progress`, the README's table and the tests look here, so that
-a new lesson is a folder and its notebooks, and no other file is touched.
+Nothing lists them. `run`, `report`, `progress` and the tests look here, so that a new lesson is a
+folder, its notebooks and a row in the README's table.
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ class Lesson:
     number: str
     """As its notebooks' names begin: ``"01"``."""
     title: str
-    starts_from: str
-    """The observation that the lesson explains, in a few words: for the README's table."""
-    runs_best_with: str
     experiments: tuple[str, ...] = ()
     """What `labkit run` calls them. The first is the module ``experiment`` of the folder; each
     further one has a module of its own name, with ``_`` for ``-``."""

@@ -6,18 +6,14 @@ this means for the course and what to do about it.
 
 import argparse
 import os
-import shutil
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
-from pathlib import Path
 
 from labkit.ranks import machine
 
 GIB = 2**30
-OLDEST_PYTHON = (3, 11)
 NEEDED = ("torch", "jupyterlab", "ipywidgets", "matplotlib", "networkx", "cloudpickle")
 _SIGNS = {"ok": "✔ ", "note": "! ", "missing": "✘ "}
 
@@ -43,8 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print every finding; return 0 when the course can run."""
     findings = [examine(name, *check) for name, check in CHECKS.items()]
-    for line in told(findings):
-        print(line)
+    print("\n".join(lines_of(findings)))
     return int(any(finding.state == "missing" for finding in findings))
 
 
@@ -57,9 +52,8 @@ def examine(name: str, check: Callable[[], tuple[str, ...]], short: str = "note"
     return Finding(name, short if len(result) > 1 else "ok", *result)
 
 
-def told(findings: Iterable[Finding]) -> list[str]:
+def lines_of(findings: Sequence[Finding]) -> list[str]:
     """Put findings into lines: what was found, then what it means and what to do."""
-    findings = list(findings)
     width = max(len(finding.name) for finding in findings)
     lines = []
     for finding in findings:
@@ -72,15 +66,6 @@ def told(findings: Iterable[Finding]) -> list[str]:
         return [*lines, "", f"The course cannot run yet. First see to: {worst}."]
     limits = " What is marked ! is a limit, not a fault." if "note" in states else ""
     return [*lines, "", f"The course can run here.{limits}"]
-
-
-def python() -> tuple[str, ...]:
-    """Check the interpreter's version."""
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info >= OLDEST_PYTHON:
-        return (found,)
-    remedy = "Make the virtual environment with a newer python3."
-    return found, "labkit needs Python 3.11 or later.", remedy
 
 
 def packages() -> tuple[str, ...]:
@@ -146,19 +131,6 @@ def memory() -> tuple[str, ...]:
     return found, "Lessons 02 and 03 are made for 4 GiB.", remedy
 
 
-def shared_memory() -> tuple[str, ...]:
-    """Look at /dev/shm, where ranks meet and share tensors."""
-    folder = Path("/dev/shm")
-    if not folder.is_dir():
-        return "no /dev/shm", "Ranks meet in the temporary directory instead: slower to start."
-    size = shutil.disk_usage(folder).total
-    found = f"/dev/shm of {size / GIB:.2g} GiB"
-    if size >= 256 * 2**20:
-        return (found,)
-    meaning = "Shared tensors of more than this end a rank with SIGBUS."
-    return found, meaning, "In Docker: --shm-size=1g."
-
-
 def fabric() -> tuple[str, ...]:
     """Make two hosts joined by a shaped link, and take them away again."""
     from labkit.fabric.errors import FabricUnavailable
@@ -173,12 +145,10 @@ def fabric() -> tuple[str, ...]:
 
 
 CHECKS: dict[str, tuple] = {
-    "Python": (python, "missing"),
     "packages": (packages, "missing"),
     "two ranks": (two_ranks, "missing"),
     "CPUs": (cpus,),
     "memory": (memory,),
-    "shared memory": (shared_memory,),
     "fabric": (fabric,),
 }
 """Name -> check, and the state of what falls short where that is not `note`."""

@@ -67,7 +67,7 @@ def build(out: Path, *, executed: Path | None = None, say: Callable[[str], objec
             page = nbformat.read(executed / inside, as_version=4)
         else:
             say(f"running {path.name}")
-            page = notebooks.execute(path, LABKIT_EDITION="1").notebook  # sliders: small multiples
+            page = notebooks.execute(path, LABKIT_EDITION="1")  # sliders: small multiples
         target, folder = source / "lessons" / inside, inside.parent.as_posix().strip(".")
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(prepared(page, terms(), folder=folder), target)

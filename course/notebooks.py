@@ -11,13 +11,11 @@ A notebook in canonical form
 """
 
 import copy
-import datetime
 import json
 import re
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
@@ -101,18 +99,8 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         seen.add(cell_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """A notebook after a run."""
-
-    notebook: NotebookNode
-    """The notebook with all outputs of this run."""
-    seconds: dict[str, float]
-    """Seconds per code cell, by cell id."""
-
-
-def execute(path: Path, **variables: str) -> Executed:
-    """Run a notebook's cells in a fresh kernel whose working folder is the notebook's own.
+def execute(path: Path, **variables: str) -> NotebookNode:
+    """Run a notebook's cells in a fresh kernel, in the notebook's folder; return its outputs, too.
 
     The run has a ledger of its own, so that it never writes into a learner's. The environment has
     these variables besides.
@@ -137,16 +125,4 @@ def execute(path: Path, **variables: str) -> Executed:
             client.execute(env=environment(**own | variables))
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise RuntimeError(f"{path.name} did not run to its end:\n{error}") from error
-    return Executed(
-        notebook, {cell.id: _seconds(cell) for cell in notebook.cells if "outputs" in cell}
-    )
-
-
-def _seconds(cell: NotebookNode) -> float:
-    times = cell.metadata.get("execution", {})
-    try:
-        start, end = times["iopub.execute_input"], times["shell.execute_reply"]
-    except KeyError:  # an empty cell is not sent to the kernel
-        return 0.0
-    moments = (datetime.datetime.fromisoformat(time) for time in (end, start))  # Z is UTC
-    return (next(moments) - next(moments)).total_seconds()
+    return notebook

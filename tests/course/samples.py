@@ -6,25 +6,7 @@ STATEMENT = """## Exercise 1.1: Double it
 
 **Par:** one multiplication · **Time:** 5 min · **Difficulty:** ★★☆
 
-Write `double`.
-
-<details><summary>Hint 1: a nudge</summary>
-
-Which operator?
-
-</details>
-
-<details><summary>Hint 2: the invariant</summary>
-
-The result is even.
-
-</details>
-
-<details><summary>Hint 3: a partial answer</summary>
-
-`return 2 ...`
-
-</details>"""
+Write `double`."""
 
 ANSWER = '''def double(number):
     """Return twice the number."""
@@ -42,11 +24,11 @@ def cell(cell_id, source, *, kind="code", **metadata):
     return made
 
 
-def solutions(*, statement=STATEMENT, answer=ANSWER, check=CHECK):
+def solutions(*, answer=ANSWER, check=CHECK):
     return new_notebook(
         cells=[
             cell("title", "# Exercises 1", kind="markdown"),
-            cell("ex-1-1", statement, kind="markdown"),
+            cell("ex-1-1", STATEMENT, kind="markdown"),
             cell("ex-1-1-answer", answer),
             cell("ex-1-1-check", check),
         ]

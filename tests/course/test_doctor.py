@@ -13,12 +13,12 @@ def test_this_machine_can_run_the_course(capsys):
 
 
 def test_a_missing_essential_is_told_with_its_remedy_and_fails():
-    python = Finding("Python", "ok", "3.11")
-    findings = [python, Finding("torch", "missing", "none", "All.", "Install.")]
-    lines = doctor.told(findings)
+    memory = Finding("memory", "ok", "8 GiB")
+    findings = [memory, Finding("torch", "missing", "none", "All.", "Install.")]
+    lines = doctor.lines_of(findings)
     assert lines[-1] == "The course cannot run yet. First see to: torch."
     assert any("Install." in line for line in lines)
-    assert doctor.told([python])[-1] == "The course can run here."
+    assert doctor.lines_of([memory])[-1] == "The course can run here."
 
 
 def test_a_missing_essential_is_the_exit_status(monkeypatch, capsys):

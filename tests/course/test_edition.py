@@ -133,7 +133,7 @@ def site(tmp_path_factory):
     asking = [cell("ask", ASK), cell("vote", VOTE), cell("see", SEE)]
     made = notebook(title, *asking, cell("decide", DECIDE), cell("slide", SLIDE))
     notebooks.write(made, executed / "source.ipynb")
-    ran = notebooks.execute(executed / "source.ipynb", LABKIT_EDITION="1").notebook
+    ran = notebooks.execute(executed / "source.ipynb", LABKIT_EDITION="1")
     notebooks.write(ran, executed / chosen[0].name)
     notebooks.write(notebooks.read(chosen[1]), executed / chosen[1].name)
     told = []

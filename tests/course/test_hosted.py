@@ -17,17 +17,11 @@ def course(tmp_path):
     """A course without an address."""
     notebooks.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
     notebooks.write(solutions(), tmp_path / "solutions/01_sample.ipynb")
-    marks = "".join(f"<!-- {n} -->\n<!-- end of {n} -->\n" for n in ("badges", "lessons"))
-    (tmp_path / "README.md").write_text(f"# Course\n{marks}")
+    (tmp_path / "README.md").write_text("# Course\n<!-- badges -->\n<!-- end of badges -->\n")
     publish(tmp_path, "")
     for path in author.kept(tmp_path):
         path.write_text(author.formatted(path))
     return tmp_path
-
-
-@fixture(autouse=True)
-def one_lesson(monkeypatch):
-    monkeypatch.setattr(author, "_lessons_table", lambda root: iter(["| a | table |"]))
 
 
 def publish(course, address):

@@ -63,8 +63,7 @@ def test_a_file_that_is_no_notebook_is_named(tmp_path):
 def test_a_run_keeps_everything_and_a_failing_cell_is_an_error(tmp_path):
     path = tmp_path / "notebooks/01_sample.ipynb"
     notebooks.write(lesson("import os\nprint(os.environ['LABKIT_LEDGER'])"), path)
-    executed = notebooks.execute(path)
-    assert executed.notebook.cells[0].outputs and set(executed.seconds) == {"step-0"}
+    assert notebooks.execute(path).cells[0].outputs
     notebooks.write(lesson("1 / 0"), path)
     with raises(RuntimeError, match="ZeroDivisionError"):
         notebooks.execute(path)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from course import catalogue, exercises, hosted, notebooks, runs
+from course import catalogue, exercises, hosted, notebooks
 from course.catalogue import ROOT, Experiment
 from labkit.measure import records
 from labkit.measure.records import Tier
@@ -128,19 +128,19 @@ def record(experiment: Experiment) -> Path:
     Records of the lesson's other experiments stay in the file.
 
     Raises:
-        RuntimeError: Other programs used more than `CALM` CPUs, however often a case was repeated,
-            or something could not run here; nothing is written.
+        RuntimeError: Other programs used more than `CALM` CPUs, or something could not run here;
+            nothing is written. Wait until the machine is calm, and record again.
     """
-    with runs.calm(limit=CALM):
-        found = experiment.module.run(quick=False, progress=lambda text: print(f"  {text}"))
-    if not found:
+    made = experiment.module.run(quick=False, progress=lambda text: print(f"  {text}"))
+    if not made:
         raise RuntimeError(f"{experiment.name} is not recorded: nothing was measured here.")
-    doubts = [doubt for record in found if (doubt := why_not_to_keep(record))]
+    doubts = [doubt for record in made if (doubt := why_not_to_keep(record))]
     if doubts:
         raise RuntimeError("\n".join([f"{experiment.name} is not recorded:", *doubts]))
     path = experiment.recording
-    others = records.load(path) if path.exists() else []
-    return records.save([r for r in others if r.experiment != experiment.name] + found, path)
+    kept_there = records.load(path) if path.exists() else []
+    others = [record for record in kept_there if record.experiment != experiment.name]
+    return records.save(others + made, path)
 
 
 def why_not_to_keep(record: records.Record) -> str:

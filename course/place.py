@@ -135,7 +135,7 @@ class Place:
         """
         try:
             with self.up() as here:
-                return runs.watched(lambda: measure(here), say=say)
+                return runs.watched(lambda: measure(here))
         except FabricUnavailable as reason:
             say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
         found = filter(self.has, records.load(recording, recorded=True, experiment=experiment))

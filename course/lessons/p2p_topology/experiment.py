@@ -79,7 +79,7 @@ def on_links(
         if torchrun.is_here():
             raise FabricUnavailable("ranks that torchrun started stay where they are", "")
         with Place(hosts=8, rate="the puzzle's", fabric=links()).up() as here:
-            return runs.watched(lambda: measure(here), say=say)
+            return runs.watched(lambda: measure(here))
     except FabricUnavailable as reason:
         say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
     old = runs.by_case(records.load(RECORDING, recorded=True, experiment=NAME))

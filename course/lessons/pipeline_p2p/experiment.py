@@ -160,7 +160,7 @@ def _pipelines(cases: Sequence[Case], here: Place, *, steps: int, say: Say = qui
     records = []
     for case in cases:
         say(str(case))
-        records += watched(lambda case=case: [_pipeline(case, here, leg, steps)], say=say)
+        records += watched(lambda case=case: [_pipeline(case, here, leg, steps)])
     return records
 
 

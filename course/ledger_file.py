@@ -11,8 +11,6 @@ import contextlib
 import json
 import math
 import os
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +18,6 @@ from typing import Any
 
 from course.catalogue import ROOT
 from course.other_programs import DISTURBED
-
-_unwritten: dict[Path, list[dict[str, Any]]] = {}
-"""Lines of files that cannot be written, for as long as this process lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,47 +175,35 @@ def location() -> Path:
 
 
 def add(what: str, key: str, **values: Any) -> None:
-    """Add a line. Where the file cannot be written it is kept in memory, with a message."""
+    """Add a line.
+
+    Raises:
+        OSError: The file cannot be written; says how to name another one.
+    """
     line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "what": what, "key": key}
-    line |= values
-    text = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(line | values, ensure_ascii=False, allow_nan=False) + "\n"
     path = location()
-    if path not in _unwritten:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab", buffering=0) as file:
-                file.write(text.encode())
-            return
-        except OSError as error:
-            _unwritten[path] = []
-            print(
-                f"course: {path} cannot be written ({error}). What you commit is kept until this "
-                "kernel ends; set LABKIT_LEDGER to a file that can be written.",
-                file=sys.stderr,
-            )
-    _unwritten[path].append(line)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab", buffering=0) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise OSError(
+            f"{path} cannot be written ({error}). Set LABKIT_LEDGER to a file that can be, "
+            'like this: os.environ["LABKIT_LEDGER"] = "~/ledger.jsonl"'
+        ) from None
 
 
 def load(path: Path | None = None) -> Book:
     """Read the learner's file, or another; an empty book where there is none."""
-    book = Book()
-    for line in _lines(path or location()):
+    book, path = Book(), path or location()
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in text.splitlines():
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
-            book.take(line)
+            book.take(json.loads(line))
     return book
 
 
 def entry(key: str) -> Entry:
     """Return one question as the file has it; one without text where it was never asked."""
     return load().entries.get(key, Entry(key, key))
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError):
-            yield json.loads(line)
-    yield from _unwritten.get(path, ())

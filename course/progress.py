@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from jsonschema import Draft202012Validator, exceptions
 
 from course import catalogue, exercises, forms, inventory, ledger, ledger_file
-from course.catalogue import ROOT
+from course.catalogue import ROOT, Lesson
 from course.ledger_file import Answer, Book, Entry
 from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
@@ -36,94 +36,46 @@ GAMES = re.compile(r"00\.game|case\..+")
 """What lessons keep of games and cases."""
 
 
-@dataclass(frozen=True, slots=True)
-class LessonProgress:
-    """One lesson and what was done of it."""
-
-    number: str
-    title: str
-    finished: bool
-    exercises: tuple[str, ...]
-    """Numbers of all its exercises."""
-    passed: tuple[str, ...]
-    """Those whose check passed."""
-
-    def __str__(self) -> str:
-        done = "run to the end" if self.finished else "not finished"
-        line = f"{self.number:<4}{self.title:<44.44}  {done:<15}"
-        if not self.exercises:
-            return line.rstrip()
-        marks = "".join("■" if number in self.passed else "□" for number in self.exercises)
-        return f"{line}{marks} {len(self.passed)} of {len(self.exercises)} exercises passed"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Everything that the ledger knows about a learner's way through the course."""
-
-    steps: tuple[LessonProgress, ...]
-    entries: tuple[Entry, ...]
-    due: tuple[str, ...] = ()
-    """Keys of the warm-ups that are due."""
-    missed: tuple[str, ...] = ()
-    """Misconceptions that the second form of the inventory still showed."""
-
-    def __str__(self) -> str:
-        lines = [*map(str, self.steps), ""]
-        if self.due:
-            asked = ", ".join(f'warmup("{key}")' for key in self.due)
-            lines += [f"due, in any notebook after `from course.ledger import warmup`: {asked}", ""]
-        votes = [entry for entry in self.entries if entry.right is not None]
-        made = sum(entry.committed for entry in self.entries if not entry.options)
-        lines.append(f"votes: {len(votes)} decided, {sum(vote.right for vote in votes)} right")
-        lines.append(f"predictions: {made} made, {len(self.counted)} of them count")
-        for entry in self.counted:
-            side = "above" if entry.answer > entry.measured else "below"
-            lines.append(
-                f"  {entry.key:<24}{entry.answer:>10.4g} against {entry.measured:.4g} "
-                f"{entry.unit}: {entry.miss:.2f} times {side}"
-            )
-        if self.typical_miss is not None:
-            lines.append(f"half of them are within a factor of {self.typical_miss:.2f}")
-        if ranges := [entry.inside for entry in self.entries if entry.inside is not None]:
-            lines.append(f"{sum(ranges)} of {len(ranges)} results lie in your 80 % ranges")
-        held = [
-            f"  {entry.key}: {forms.answer_of(entry, 'after' if entry.after else 'answer')}; the "
-            f"evidence: {forms.answer_of(entry, 'measured')}"
-            for entry in self.entries
-            if entry.held
-        ]
-        held += [f"  the inventory: {misconception}" for misconception in self.missed]
-        if held:
-            lines += ["", "your last answer and the evidence differ:", *held]
-        return "\n".join(lines)
-
-    @property
-    def counted(self) -> list[Entry]:
-        """Predictions that were made before they could be looked up, and met a measurement."""
-        return [entry for entry in self.entries if entry.counts]
-
-    @property
-    def typical_miss(self) -> float | None:
-        """The median factor by which predictions were off; None without any."""
-        misses = [entry.miss for entry in self.counted]
-        return statistics.median(misses) if misses else None
-
-
-def here(course: Path = ROOT) -> Progress:
-    """Read the learner's progress from the ledger and the course's exercises."""
+def summary(course: Path = ROOT) -> str:
+    """Say what the ledger knows about a learner's way through the course."""
     book = ledger_file.load()
-    steps = []
-    for lesson in catalogue.find().values():
-        tasks = lesson.notebook(course / "exercises")
-        numbers = exercises.numbers(tasks) if tasks else ()
-        passed = tuple(number for number in numbers if number in book.passed)
-        done = lesson.number in book.finished
-        steps.append(LessonProgress(lesson.number, lesson.title, done, numbers, passed))
+    entries = list(book.entries.values())
+    lines = [_lesson_line(lesson, course, book) for lesson in catalogue.find().values()]
+    if due := due_warmups(book, ledger.warmups(), now=datetime.now(UTC)):
+        calls = ", ".join(f'warmup("{key}")' for key in due)
+        lines += ["", f"due, in any notebook after `from course.ledger import warmup`: {calls}"]
+    votes = [entry.right for entry in entries if entry.right is not None]
+    lines += ["", f"votes: {len(votes)} decided, {sum(votes)} right"]
+    made = sum(entry.committed for entry in entries if not entry.options)
+    misses = [entry.miss for entry in entries if entry.counts]
+    lines.append(f"predictions: {made} made, {len(misses)} of them count")
+    if misses:
+        lines.append(f"half of them are within a factor of {statistics.median(misses):.2f}")
+    if ranges := [entry.inside for entry in entries if entry.inside is not None]:
+        lines.append(f"{sum(ranges)} of {len(ranges)} results lie in your 80 % ranges")
+    refuted = [
+        f"  {entry.key}: {forms.answer_of(entry, 'after' if entry.after else 'answer')}; the "
+        f"evidence: {forms.answer_of(entry, 'measured')}"
+        for entry in entries
+        if entry.held
+    ]
     known = inventory.outcome(book.answers)
     missed = [name for name, right in known.items() if right.get("after") is False]
-    due = due_warmups(book, ledger.warmups(), now=datetime.now(UTC))
-    return Progress(tuple(steps), tuple(book.entries.values()), tuple(due), tuple(missed))
+    refuted += [f"  the inventory: {misconception}" for misconception in missed]
+    if refuted:
+        lines += ["", "your last answer and the evidence differ:", *refuted]
+    return "\n".join(lines)
+
+
+def _lesson_line(lesson: Lesson, course: Path, book: Book) -> str:
+    state = "run to the end" if lesson.number in book.finished else "not finished"
+    line = f"{lesson.number:<4}{lesson.title:<44.44}  {state:<15}"
+    tasks = lesson.notebook(course / "exercises")
+    if tasks is None:
+        return line.rstrip()
+    passed = [number in book.passed for number in exercises.numbers(tasks)]
+    marks = "".join("■" if done else "□" for done in passed)
+    return f"{line}{marks} {sum(passed)} of {len(passed)} exercises passed"
 
 
 def due_warmups(book: Book, known: Iterable[str], *, now: datetime) -> list[str]:
@@ -231,7 +183,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print the learner's progress, and write the hand-in if it is asked for; return 0."""
-    print(here())
+    print(summary())
     print(f"\nkept in {ledger_file.location()}")
     if options.hand_in:
         print(f"to hand in: {save(hand_in(options.name), options.hand_in)}")

@@ -105,8 +105,8 @@ def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
     rows = []
     for words, collective, gpus in (
         ("sendrecv: you found it here", "sendrecv", (1, 4, 8)),
-        ("alltoall, 8 GPUs: you saw the picture", "alltoall", (8,)),
-        ("alltoall, 1 and 4 GPUs: held out", "alltoall", (1, 4)),
+        ("alltoall, 8 GPUs: seen; 1: sendrecv's cards", "alltoall", (1, 8)),
+        ("alltoall, 4 GPUs: held out", "alltoall", (4,)),
     ):
         tests = [t for t in seventeen_hosts() if t.collective == collective]
         tests = [t for t in tests if t.gpus_per_host in gpus]
@@ -114,7 +114,7 @@ def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
             break  # held out: nobody tunes a rule on these
         *counts, failed = confusion(rule, tests)
         rows.append([words, *counts, f"{failed} of {sum(not test.busbw for test in tests)}"])
-    columns = ["tests", "fast, right", "slow, right", "missed", "false alarms", "failed: called"]
+    columns = ["tests", "fast, right", "slow, right", "missed", "false alarms", "failed: slow"]
     return Table(columns, rows, title="The rule and the logs (PUBLISHED)")
 
 

@@ -85,7 +85,7 @@ def ways(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw the time of each way to use the cards beside what the cards' speed allows."""
     names = [f"{record.case}, {record.params['cards']} per server" for record in records]
     return plots.ladder(
-        records, title="The same bytes, and the cards that carry them", names=names, ax=ax,
+        records, title="The same tensor, and the cards that carry it", names=names, ax=ax,
         value_format="{:.0f}",
     )  # fmt: skip
 

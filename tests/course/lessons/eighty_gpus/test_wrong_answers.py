@@ -248,39 +248,35 @@ def test_the_best_placement_is_the_best_of_all(jobs, most):
     assert best(jobs, len(NINE), len(EIGHT)) == most
 
 
-def slow(first, second, gpus, collective, *, hosts=checks.NINE, own=True, only_first=True):
+def upper(first, second, gpus, *, alone=8, whose=True, enough=all):
     took_part = {first: gpus[0], second: gpus[1]}
-    kind = collective if only_first else "alltoall"
-    return any(
-        slot == "9d" and to in hosts and not (own and src in hosts and "9d" in took_part[src])
-        for src, to, slot in logs.messages(first, second, gpus, kind)
+    group = {host: "alone" if host == alone else host in checks.NINE for host in checks.ALL}
+    return enough(
+        group[src] == group[to] and (slot in took_part[src] or not whose)
+        for src, to, slot in logs.messages(first, second, gpus, "sendrecv")
     )
 
 
-RULES = {
-    "sendrecv.*none wrong": lambda *test: slow(*test, own=False),
-    "who sends": lambda f, s, gpus, c: (
-        slow(f, s, gpus, c) if c == "sendrecv" else slow(f, s, gpus, c, own=False)
-    ),
-    "first GPU hears": lambda *test: slow(*test, only_first=False),
-    "35 slow ones missed": lambda *test: False,
-    "fast ones called slow": lambda f, s, gpus, c: 3 in (f, s),
+UPPERS = {
+    "8 GPUs.* 7 wrong.*host 8 by itself": partial(upper, alone=None),
+    "4 GPUs.* 13 wrong.*the sender's own": partial(upper, whose=False),
+    "4 GPUs.* wrong": partial(upper, enough=any),
+    "4 GPUs.* 6 wrong": lambda *test: upper(*test, whose=False) and test[2][0] == test[2][1],
+    "8 GPUs.* 57 wrong": lambda *test: None,
 }
 
 
-@pytest.mark.parametrize("words", RULES)
-def test_wrong_rules(words):
+@pytest.mark.parametrize("words", UPPERS)
+def test_wrong_kinds(words):
     with pytest.raises(CheckFailed, match=re.compile(words, re.S)):
-        checks.check_rule(RULES[words])
+        checks.check_upper(UPPERS[words])
 
 
-def test_right_rules():
-    checks.check_rule(slow)
+def test_right_kinds():
+    checks.check_upper(upper)
 
-    def for_the_pair_at_once(first, second, gpus, collective):
-        heard = [slots[:1] if collective == "sendrecv" else slots for slots in gpus]
-        has = ["9d" in s and h in checks.NINE for h, s in ((first, gpus[0]), (second, gpus[1]))]
-        hears = [ok and "9d" in slots for ok, slots in zip(has, heard, strict=True)]
-        return any(hears) and not all(has)
+    def by_first_slots(first, second, gpus):
+        same = 8 not in (first, second) and (first in checks.NINE) == (second in checks.NINE)
+        return same and gpus[0][0] in gpus[1] and gpus[1][0] in gpus[0]
 
-    checks.check_rule(for_the_pair_at_once)
+    checks.check_upper(by_first_slots)

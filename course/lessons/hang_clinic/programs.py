@@ -22,8 +22,6 @@ class Patient:
     healthy: Callable[[int], list[float]]
     """rank -> what the program should return there."""
     world_size: int = WORLD_SIZE
-    seen: str = ""
-    """Where somebody met it."""
 
 
 def two_in_a_dict() -> list[float]:
@@ -116,12 +114,10 @@ PATIENTS = {
     "own clock": Patient(
         own_clock,
         lambda rank: [3.0] * 10,
-        seen="https://github.com/speechbrain/speechbrain/issues/1166",
     ),
     "4097 items": Patient(
         items_4097,
         lambda rank: [1024.0] * 4 + [1.0],
         world_size=4,
-        seen="https://github.com/pytorch/pytorch/issues/33148",
     ),
 }

@@ -68,7 +68,11 @@ def test_what_is_no_diagnosis_is_refused():
 def test_the_lesson_prints_what_the_check_says(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
     judge("pass it on", Diagnosis(rank=..., call=..., cause=...))
-    assert "Not judged yet" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "Not judged yet" in told and "def pass_it_on" not in told
+    judge("pass it on", Diagnosis(rank=..., call="send", cause=...))
+    told = capsys.readouterr().out
+    assert "Not judged yet" in told and "def pass_it_on" in told
     judge("pass it on", Diagnosis(0, "send", "circle of sends"))
     assert "the rank that departs" in capsys.readouterr().out
     judge("pass it on", Diagnosis(None, "send", "circle of sends"))

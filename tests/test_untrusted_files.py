@@ -11,8 +11,6 @@ from pytest import raises
 from course import progress
 from course.__main__ import main
 from course.ledger_file import Entry
-from course.lessons.p2p_topology.topology import PUZZLE_TEXT, Topology
-from course.lessons.p2p_topology.topology_text import TopologyTextError, read_bandwidths
 
 HOSTILE = [
     "$\\badmacro{$", "$$", "\x1b[2J", "<script>", "", "x" * 10_000, "é" * 300, "\ud800", 10**400,
@@ -90,24 +88,6 @@ def read_or_refused(load, document, path):
 @example('{"version": ' + "9" * 400 + "}")
 def test_a_hand_in_is_read_or_refused_in_one_line(tmp_path_factory, document):
     read_or_refused(progress.load, document, tmp_path_factory.getbasetemp() / "h.json")
-
-
-@st.composite
-def topologies(draw):
-    """The table of the lesson, with something else written over a part of it."""
-    at = draw(st.integers(0, len(PUZZLE_TEXT)))
-    new = draw(st.sampled_from(["X", "GPU9", "\t", "\n", "²", "9" * 5000, "NV99", "NV0"]))
-    return PUZZLE_TEXT[:at] + new + PUZZLE_TEXT[at + draw(st.integers(0, 9)) :]
-
-
-@FUZZ
-@given(st.text() | topologies())
-def test_a_topology_is_read_or_its_fault_located(text):
-    for read in (Topology.parse, read_bandwidths):
-        try:
-            read(text)
-        except TopologyTextError as error:
-            assert str(error).startswith("line ")
 
 
 @settings(FUZZ, max_examples=12)

@@ -2,8 +2,8 @@
 
 The question (``published.json``): 2p processes, every consecutive two a process group, every rank
 calls a blocking all_reduce of a 10 x 10 float32 tensor on its pair's group. Why does the time per
-call grow with p? `run` has three parts, told apart by ``params["part"]``: the ``sweep`` over pairs
-and placements, the ``cause`` of what partners on different CPUs cost, and the ``ladder`` of fixes.
+call grow with p? `run` has two parts, named by ``params["part"]``: the ``sweep`` over pairs and
+placements, and the ``cause`` of what partners on different CPUs cost.
 """
 
 import contextlib
@@ -33,21 +33,10 @@ ALONE = 3
 """How often one pair alone is launched: what it costs changes from launch to launch."""
 CAUSES = ("as it is", "CPUs kept awake", "no preemption")
 """Conditions under which one pair, its partners apart, is measured."""
-RUNGS = (
-    ("blocking", "free"),
-    ("async_op", "free"),
-    ("blocking", "SCHED_BATCH"),
-    ("blocking", "together"),
-    ("async_op", "together"),
-    ("shared memory", "free"),
-    ("shared memory", "together"),
-    ("fused", "free"),
-)
-"""Way, and placement or scheduling class, in the order in which the ladder climbs."""
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
-    """Run all three parts with sizes that suit this machine."""
+    """Run both parts with sizes that suit this machine."""
     largest = max(2, min(8, 4 * int(Machine.here().cores)))
     if torchrun.is_here():  # the ranks that torchrun has started are all there are
         largest = min(largest, int(os.environ["WORLD_SIZE"]) // 2)
@@ -56,10 +45,10 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
         pairs = sorted({1, min(2, largest), largest})
     calls = 50 if quick else 200
     placements = programs.PLACEMENTS if affinity.available() else ("free",)
-    found = sweep(pairs, placements, calls=calls, say=progress)
+    measured = sweep(pairs, placements, calls=calls, say=progress)
     if len(affinity.cpus()) > 1 and affinity.available() and not torchrun.is_here():
-        found += cause(calls=calls, say=progress)
-    return found + ladder(largest, iters=2 if quick else 3, say=progress)
+        measured += cause(calls=calls, say=progress)
+    return measured
 
 
 def can_measure() -> bool:
@@ -69,8 +58,8 @@ def can_measure() -> bool:
 
 def recorded(part: str, *, case: str | None = None) -> list[Record]:
     """Return what a part of `run` gave on the machine where it was recorded; or one case of it."""
-    found = [r for r in records.load(RECORDING, recorded=True) if r.params["part"] == part]
-    return [record for record in found if case in (None, record.case)]
+    kept = [r for r in records.load(RECORDING, recorded=True) if r.params["part"] == part]
+    return [record for record in kept if case in (None, record.case)]
 
 
 def sweep(
@@ -90,13 +79,13 @@ def sweep(
         print("This system does not tell where a thread's time goes: a recorded run instead.")
         old = [r for r in recorded("sweep") if r.case in placements and r.params["pairs"] in pairs]
         return sorted(old, key=lambda r: placements.index(r.case))
-    found = []
+    measured = []
     for count in pairs:
         for placement in placements:  # in turns, so that a machine's drift meets all of them
             say(f"{count} pairs, {placement}")
             params = {"part": "sweep", "pairs": count, "placement": placement}
-            found.append(_measured(placement, params, program, placement, calls))
-    return sorted(found, key=lambda record: placements.index(record.case))
+            measured.append(_measured(placement, params, program, placement, calls))
+    return sorted(measured, key=lambda record: placements.index(record.case))
 
 
 def cause(*, calls: int = 200, say: runs.Say = runs.quiet) -> list[Record]:
@@ -108,15 +97,15 @@ def cause(*, calls: int = 200, say: runs.Say = runs.quiet) -> list[Record]:
     """
     if not can_measure() or len(affinity.cpus()) < 2:
         return recorded("cause")
-    found = []
+    measured = []
     for condition in CAUSES:
         say(f"1 pair apart, {condition}")
         params = {"part": "cause", "pairs": 1, "placement": "apart", "condition": condition}
         batch = condition == "no preemption"
         case = condition, params, programs.timed_calls
         with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
-            found.append(_measured(*case, "apart", calls, sched_batch=batch))
-    return found
+            measured.append(_measured(*case, "apart", calls, sched_batch=batch))
+    return measured
 
 
 @contextlib.contextmanager
@@ -136,34 +125,6 @@ def kept_awake() -> Iterator[None]:
         for process in loops:
             process.kill()
             process.wait()
-
-
-def ladder(
-    pairs: int,
-    rungs: Sequence[tuple[str, str]] = RUNGS,
-    *,
-    count: int = 1024,
-    iters: int = 3,
-    say: runs.Say = runs.quiet,
-) -> list[Record]:
-    """Measure every way of summing ``count`` tensors with a partner, at one number of pairs.
-
-    A way whose time per tensor does not depend on how many there are is measured on an eighth.
-    Placements are left out where the system has none.
-    """
-    found = []
-    for way, placement in rungs:
-        if placement != "free" and not affinity.available():
-            continue
-        say(f"{way}, {placement}")
-        light, batch = way == "fused", placement == "SCHED_BATCH"
-        tensors, repeats = (count, 4 * iters) if light else (max(1, count // 8), iters)
-        params = {"part": "ladder", "pairs": pairs, "way": way, "placement": placement}
-        names = {"free": way, "SCHED_BATCH": f"{way}, SCHED_BATCH"}
-        case = names.get(placement, f"{way}, pinned {placement}"), params | {"tensors": tensors}
-        how = {"placement": "free" if batch else placement, "sched_batch": batch}
-        found.append(_measured(*case, programs.timed_sums, way, tensors, repeats, **how))
-    return found
 
 
 def _measured(
@@ -186,8 +147,8 @@ def _measured(
         for key in launched[0][0].keys() - {"samples"}:
             means = [statistics.fmean(rank[key] for rank in ranks) for ranks in launched]
             values[key] = statistics.median(means) * (2 * pairs if key == "ours" else 1)
-        about = {"nbytes": 400, "params": params, "values": values}
-        return [here.record(case, samples, experiment=NAME, **about)]
+        fields = {"nbytes": 400, "params": params, "values": values}
+        return [here.record(case, samples, experiment=NAME, **fields)]
 
     (record,) = Place(hosts=2 * pairs).records(measure, recording=RECORDING, experiment=NAME)
     return record

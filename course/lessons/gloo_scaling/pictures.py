@@ -1,4 +1,4 @@
-"""Pictures of lesson 01: time against pairs, the saturated server, and the ladder of fixes."""
+"""Pictures of lesson 01: time against pairs, and the saturated server."""
 
 from collections.abc import Sequence
 
@@ -121,20 +121,12 @@ def saturated_server(
     return figure
 
 
-def ladder(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
-    """Draw the time per tensor of each way of summing, slowest first."""
-    rungs = [record for record in records if record.params.get("part") == "ladder"]
-    title = f"Summing one 10 x 10 tensor, {rungs[0].params['pairs']} pairs at once"
-    return plots.ladder(rungs, title=title, x="Time per tensor", unit="µs", ax=ax)
-
-
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw the picture that `course run gloo-scaling` saves: the growth and the ladder."""
+    """Draw the picture that `course run gloo-scaling` saves: the growth."""
+    figure, (panel,) = plots.new_figure(size=(9, 4.6))
+    sweep = [record for record in records if record.params["part"] == "sweep"]
     title = "Why does gloo slow down with every pair?"
-    figure, (left, right) = plots.new_figure(1, 2, title=title, size=(13, 4.6))
-    sweep = [record for record in records if record.params.get("part") == "sweep"]
-    plots.published(growth(sweep, ax=left), *zip(*per_call().items(), strict=True))
-    ladder(records, ax=right)
+    plots.published(growth(sweep, title=title, ax=panel), *zip(*per_call().items(), strict=True))
     return figure
 
 

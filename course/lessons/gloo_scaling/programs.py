@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 
 from labkit.measure import sched
-from labkit.measure.timing import time_calls
 from labkit.ranks import affinity
 
 SHAPE = (10, 10)
@@ -193,30 +192,6 @@ def timed_calls(
         "switches": (usage.voluntary + usage.involuntary) / total,
         "ours": usage.on_cpu / usage.wall,
     }
-
-
-def timed_sums(
-    name: str, count: int, iters: int, *, placement: str = "free", sched_batch: bool = False
-) -> dict[str, Any]:
-    """Sum ``count`` tensors with the partner in the way of that name: one check, then timed.
-
-    Returns:
-        ``samples``: seconds per tensor, one value per iteration.
-    """
-    move(placement)
-    rank, group = dist.get_rank(), pair_group()
-    tensors = [torch.full(SHAPE, float(rank + index)) for index in range(count)]
-    way = SharedMemory(group, SHAPE) if name == "shared memory" else WAYS[name]
-    if sched_batch:
-        never_preempt()
-    way(tensors, group)
-    for index, tensor in enumerate(tensors):
-        expected = float(rank + (rank ^ 1) + 2 * index)
-        assert (tensor == expected).all(), f"{name}: tensor {index} is not {expected}"
-    for tensor in tensors:
-        tensor.zero_()
-    samples = time_calls(lambda: way(tensors, group), warmup=0, iters=iters)
-    return {"samples": [sample / count for sample in samples]}
 
 
 def loop_seconds(threads: Sequence[sched.ThreadUsage]) -> float:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from course import checking
 from course.checking import CheckFailed
 from course.lessons.p2p_topology import flows
-from course.lessons.p2p_topology.topology_text import read_bandwidths
+from course.lessons.p2p_topology.topology import PUZZLE
 from course.published import load
 from course.trial import Case, Ran, Trial
 from labkit.fabric.errors import FabricUnavailable
@@ -248,13 +248,13 @@ ORDER = (3, 6, 0, 5, 2, 1, 7, 4)
 
 def print_matrix() -> None:
     """Print a published matrix with its GPUs in another order."""
-    rates = read_bandwidths(load("p2p_topology")["p2p_off"].quotation)
+    server = PUZZLE.with_measured(load("p2p_topology")["p2p_off"].value)
     print(
         "GB/s, from row to column (PUBLISHED, GPUs renamed)\n   "
         + "".join(f"{j:7}" for j in range(8))
     )
     for i, a in enumerate(ORDER):
-        cells = ("      -" if a == b else f"{rates[a][b] / 1e9:7.2f}" for b in ORDER)
+        cells = ("      -" if a == b else f"{server.bandwidth(a, b) / 1e9:7.2f}" for b in ORDER)
         print(f"{i:2} " + "".join(cells))
 
 

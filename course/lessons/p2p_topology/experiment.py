@@ -68,12 +68,12 @@ def on_links(
     """
 
     def measure(here: Place) -> list[Record]:
-        results, found = here.launch(program, *args), []
-        for number, (case, about) in enumerate(cases.items()):
-            got = results[about["params"]["ways"][0][-1]]
+        results, measured = here.launch(program, *args), []
+        for number, (case, fields) in enumerate(cases.items()):
+            got = results[fields["params"]["ways"][0][-1]]
             samples = [got[number] if isinstance(got[0], list) else got]
-            found.append(here.record(case, samples, experiment=NAME, **about))
-        return found
+            measured.append(here.record(case, samples, experiment=NAME, **fields))
+        return measured
 
     try:
         if torchrun.is_here():
@@ -82,14 +82,14 @@ def on_links(
             return runs.watched(lambda: measure(here))
     except FabricUnavailable as reason:
         say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-    old = runs.by_case(records.load(RECORDING, recorded=True, experiment=NAME))
-    return [old.get(case) or modelled(case, about) for case, about in cases.items()]
+    recorded = runs.by_case(records.load(RECORDING, recorded=True, experiment=NAME))
+    return [recorded.get(case) or modelled(case, fields) for case, fields in cases.items()]
 
 
-def modelled(case: str, about: dict[str, Any]) -> Record:
+def modelled(case: str, fields: dict[str, Any]) -> Record:
     """Return a record of what the model predicts, for a case that nobody has measured."""
     origin = {"tier": Tier.MODELLED, "provenance": Provenance.here()}
-    return Record(NAME, case, samples=[[about["predicted"]]], **about, **origin)
+    return Record(NAME, case, samples=[[fields["predicted"]]], **fields, **origin)
 
 
 def time_copies(
@@ -123,9 +123,9 @@ def time_way(
     way = list(way)
     predicted = flows.ways_time(rate, [way], nbytes=nbytes, chunk=chunk)
     params = {"part": "way", "ways": [way], "chunk": chunk}
-    about = {"nbytes": nbytes, "params": params, "predicted": predicted}
+    fields = {"nbytes": nbytes, "params": params, "predicted": predicted}
     case = f"{named([way])}, {nbytes} B by {chunk}, in turns"
-    return on_links({case: about}, program, way, nbytes, chunk, iters, **options)[0]
+    return on_links({case: fields}, program, way, nbytes, chunk, iters, **options)[0]
 
 
 def time_ways(
@@ -142,9 +142,9 @@ def time_ways(
     ways = [list(way) for way in ways]
     params = {"part": "ways", "ways": ways, "chunk": chunk}
     predicted = flows.ways_time(rate, ways, nbytes=nbytes, chunk=chunk, alpha=alpha, shares=shares)
-    about = {"nbytes": nbytes, "params": params, "predicted": predicted}
+    fields = {"nbytes": nbytes, "params": params, "predicted": predicted}
     case = f"{named(ways)}, {nbytes} B by {chunk}"
-    return on_links({case: about}, relayed, ways, shares, nbytes, chunk, iters, **options)[0]
+    return on_links({case: fields}, relayed, ways, shares, nbytes, chunk, iters, **options)[0]
 
 
 def time_every_way(**options: Any) -> Record:
@@ -179,22 +179,22 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     """Measure everything that lesson 04 shows, on a fabric with the puzzle's links."""
     options: dict[str, Any] = {"iters": 2 if quick else 5, "say": functools.cache(progress)}
     progress("three copies at once")
-    found = time_copies(**options)
+    measured = time_copies(**options)
     progress("what a chunk costs")
-    found += [time_ways([[0, 5]], chunk=NBYTES // count, **options) for count in (1, 1000)]
-    alpha = {"alpha": chunk_cost(*found[-2:])}
+    measured += [time_ways([[0, 5]], chunk=NBYTES // count, **options) for count in (1, 1000)]
+    alpha = {"alpha": chunk_cost(*measured[-2:])}
     for ways in RELAYED:
         progress(f"over {named(ways)}")
-        found.append(time_ways(ways, **alpha, **options))
+        measured.append(time_ways(ways, **alpha, **options))
     progress("over every NVLink path")
-    found.append(time_every_way(**alpha, **options))
+    measured.append(time_every_way(**alpha, **options))
     for chunk in CHUNKS:
         progress(f"in chunks of {chunk} bytes")
         if chunk != CHUNK:
-            found.append(time_ways(RELAYED[0], chunk=chunk, **alpha, **options))
+            measured.append(time_ways(RELAYED[0], chunk=chunk, **alpha, **options))
     for relay in (1, 3, 4, 5, 6, 7):
         for chunk in (NBYTES, CHUNK):
             progress(f"over {relay}, in turns, in chunks of {chunk} bytes")
-            found.append(time_way([SRC, relay, FAR], chunk, **options))
+            measured.append(time_way([SRC, relay, FAR], chunk, **options))
     progress("three transfers that share links")
-    return found + time_at_once(**options)
+    return measured + time_at_once(**options)

@@ -46,18 +46,17 @@ def path(topology: Topology, *gpus: int) -> Path:
 
 
 def relays(topology: Topology, src: int, dst: int) -> list[Path]:
-    """Return every path with one relay, the fastest first; none where there is no third GPU."""
+    """Return every path with one relay, the fastest first."""
     others = (gpu for gpu in range(topology.gpus) if gpu not in (src, dst))
-    found = [path(topology, src, relay, dst) for relay in others]
-    return sorted(found, key=lambda way: (-way.rate, way.gpus))
+    ways = [path(topology, src, relay, dst) for relay in others]
+    return sorted(ways, key=lambda way: (-way.rate, way.gpus))
 
 
 def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
     """Return paths over NVLink that together carry as much as it allows from src to dst.
 
     Among the flows of greatest rate it takes one that crosses the fewest links (minimum-cost
-    maximum flow, each link costing 1), and cuts it into paths, the shortest first; none where no
-    NVLink leaves src or enters dst.
+    maximum flow, each link costing 1), and cuts it into paths, the shortest first.
 
     Example:
         >>> from course.lessons.p2p_topology.topology import PUZZLE
@@ -73,8 +72,6 @@ def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
     for a, b in itertools.permutations(range(topology.gpus), 2):
         if nvlinks(topology.link(a, b)):
             network.add_edge(a, b, capacity=round(topology.bandwidth(a, b)), weight=1)
-    if not network.degree(src) or not network.degree(dst):
-        return []
     return _cut_into_paths(nx.max_flow_min_cost(network, src, dst), src, dst)
 
 
@@ -145,23 +142,15 @@ def relay_time(rates: Sequence[float], *, nbytes: float, chunk: float, alpha: fl
 
 
 def best_chunk(rates: Sequence[float], *, nbytes: int, alpha: float) -> float:
-    """Return the chunk in bytes that makes `relay_time` smallest.
+    """Return the chunk in bytes that makes `relay_time` smallest on two hops or more.
 
     With G = the sum of 1/B over all hops but the slowest, the part of T that depends on c is
     c G + S alpha / c, which is smallest at c = sqrt(S alpha / G).
-
-    Raises:
-        ValueError: There is a single hop (one chunk is best) or alpha is not above 0 (the smallest
-            chunk is best).
 
     Example:
         >>> round(best_chunk([1e8, 1e8], nbytes=10_000_000, alpha=1e-4))
         316228
     """
-    if len(rates) < 2:
-        raise ValueError("one hop has nothing to overlap with: send everything in one chunk.")
-    if not alpha > 0:
-        raise ValueError(f"alpha={alpha}: if chunks cost nothing, the smallest is best.")
     others = sum(1 / rate for rate in rates) - 1 / min(rates)
     return min(math.sqrt(nbytes * alpha / others), float(nbytes))
 

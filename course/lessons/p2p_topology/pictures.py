@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -10,14 +11,14 @@ from matplotlib.figure import Figure
 
 from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.flows import Path
-from course.lessons.p2p_topology.topology import CLASS_NAMES, Topology, nvlinks
+from course.lessons.p2p_topology.topology import Topology, nvlinks
 from course.published import load
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.show import plots
 from labkit.show.timeline import Bar, draw_lanes
 
-_LOOKS = (  # told by colour, dash and width at once, the widest NVLinks first
+_LOOKS = (  # differ in colour, dash and width at once, the widest NVLinks first
     {"color": "#0072b2", "linewidth": 3.6, "linestyle": "-"},
     {"color": "#009e73", "linewidth": 2.0, "linestyle": (0, (6, 1.5))},
     {"color": "#56b4e9", "linewidth": 1.6, "linestyle": (0, (3, 1.5))},
@@ -35,11 +36,11 @@ def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = N
     kinds = {pair: topology.link(*pair) for pair in pairs}
     widths = sorted({nvlinks(kind) for kind in kinds.values()} - {0}, reverse=True)
     shown = set()
-    for pair in sorted(pairs, key=lambda pair: -topology.rates.bandwidth(kinds[pair])):
+    for pair in sorted(pairs, key=lambda pair: -topology.class_bandwidth(kinds[pair])):
         kind, count = kinds[pair], nvlinks(kinds[pair])
         look = _LOOKS[min(widths.index(count), len(_LOOKS) - 1)] if count else _PCIE_LOOK
-        meaning = f"{count} NVLinks" if count else CLASS_NAMES[kind]
-        label = f"{kind}: {meaning}, {topology.rates.bandwidth(kind) / 1e9:.3g} GB/s"
+        meaning = f"{count} NVLinks" if count else "PCIe and the link between CPUs"
+        label = f"{kind}: {meaning}, {topology.class_bandwidth(kind) / 1e9:.3g} GB/s"
         ends = zip(*(places[gpu] for gpu in pair), strict=True)
         alpha = 0.25 if paths else 1.0
         ax.plot(*ends, label=None if kind in shown or paths else label, alpha=alpha, **look)
@@ -53,13 +54,12 @@ def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = N
         ax.plot(x, y, "o", markersize=25, color="#fff3c4" if on_path else "white",
                 markeredgecolor=plots.INK, markeredgewidth=1.4, zorder=5)  # fmt: skip
         ax.text(x, y, str(gpu), ha="center", va="center", fontsize=11, color=plots.INK, zorder=6)
-        if topology.numa[gpu] is not None:
-            ax.text(1.38 * x, 1.27 * y, f"NUMA {topology.numa[gpu]}", ha="center", va="center",
-                    fontsize=8, color=plots.SOFT)  # fmt: skip
+        ax.text(1.38 * x, 1.27 * y, f"NUMA {topology.numa[gpu]}", ha="center", va="center",
+                fontsize=8, color=plots.SOFT)  # fmt: skip
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), frameon=False, fontsize=9,
               handlelength=3.2)  # fmt: skip
-    found = list(kinds.values())
-    counts = ", ".join(f"{found.count(kind)} pairs by {kind}" for kind in dict.fromkeys(found))
+    pairs_by_kind = Counter(kinds.values())
+    counts = ", ".join(f"{count} pairs by {kind}" for kind, count in pairs_by_kind.items())
     ways = f" Ways: {'; '.join(map(str, paths))}." if paths else ""
     plots.describe(ax, f"{topology.gpus} GPUs: {counts}.{ways}", table=_link_table(topology, paths))
     return ax
@@ -157,14 +157,14 @@ def router(
 
 def together(milliseconds: dict[str, float]) -> Axes:
     """Draw transfers that start together as bars on a time axis, a lane for each stream."""
-    said = ", ".join(f"{name} {value:.3g} ms" for name, value in milliseconds.items())
+    times = ", ".join(f"{name} {value:.3g} ms" for name, value in milliseconds.items())
     return draw_lanes(
         list(milliseconds),
         [
             Bar(lane, "copy", 0.0, value / 1e3, label=f"{value:.3g} ms")
             for lane, value in enumerate(milliseconds.values())
         ],
-        description=f"Transfers that start together: {said}.",
+        description=f"Transfers that start together: {times}.",
         title=f"They start together; the last ends after {max(milliseconds.values()):.3g} ms",
     )
 

@@ -1,17 +1,7 @@
 """Which GPU can reach which, how, and how fast: the machine as a weighted graph."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from course.lessons.p2p_topology.topology_text import read_bandwidths, read_topology
-
-CLASS_NAMES = {
-    "PIX": "at most one PCIe switch",
-    "PXB": "several PCIe switches, not the CPU",
-    "PHB": "PCIe and the CPU's host bridge",
-    "NODE": "PCIe and host bridges of one NUMA node",
-    "SYS": "PCIe and the link between CPUs",
-}
-"""The PCIe classes, the fastest first, and what a copy between two such GPUs crosses."""
 
 
 def nvlinks(link: str) -> int:
@@ -19,39 +9,9 @@ def nvlinks(link: str) -> int:
     return int(link[2:]) if link.startswith("NV") else 0
 
 
-@dataclass(frozen=True, slots=True)
-class LinkRates:
-    """Bandwidths by link class: one way, in bytes per second, as copies achieve them."""
-
-    nvlink: float
-    """Of one NVLink; NV4 is four of them."""
-    pcie: dict[str, float]
-    """Of PIX, PXB, PHB, NODE and SYS."""
-    source: str
-    """Where the figures come from."""
-
-    def bandwidth(self, link: str) -> float:
-        """Return what a link of a class carries.
-
-        Raises:
-            ValueError: The class is not known (`X` has no link).
-        """
-        if nvlinks(link):
-            return nvlinks(link) * self.nvlink
-        if link in self.pcie:
-            return self.pcie[link]
-        known = ", ".join(["NV1, NV2, ...", *self.pcie])
-        raise ValueError(f"no bandwidth for link class {link!r}; there is one for {known}.")
-
-
-_PCIE3 = 15.75e9 * 256 / (256 + 26)  # 8 GT/s, 16 lanes, 128b/130b; 26 bytes around 256 of payload
-
-PUZZLE_RATES = LinkRates(
-    nvlink=93.3e9 / 4,
-    pcie={"PIX": _PCIE3, "PXB": _PCIE3, "PHB": 10.8e9, "NODE": 9.5e9, "SYS": 7.5e9},
-    source="GPU Puzzlers 2023, puzzler 1: NV4 93.3, SYS 7.5, staged through the host 9.5 to 10.8 "
-    "GB/s measured; PIX and PXB computed for PCIe 3.0 x16 with 256-byte packets",
-)
+PUZZLE_RATES = {"NV1": 93.3e9 / 4, "SYS": 7.5e9}
+"""Bytes per second of one NVLink, and of PCIe with the link between CPUs, as the puzzle's server
+achieves them (GPU Puzzlers 2023, puzzler 1: NV4 93.3, SYS 7.5 GB/s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +27,29 @@ class Topology:
 
     classes: tuple[tuple[str, ...], ...]
     """`classes[i][j]`: the link class of the pair: `NV4`, `SYS`, ..., `X` on the diagonal."""
-    numa: tuple[int | None, ...]
+    numa: tuple[int, ...]
     """Each GPU's NUMA node."""
-    rates: LinkRates = PUZZLE_RATES
+    rates: Mapping[str, float]
+    """Bytes per second, one way, of one NVLink (`NV1`) and of each PCIe class."""
     measured: tuple[tuple[float, ...], ...] | None = None
     """Bytes per second for each ordered pair, in place of the rates by class."""
 
     @classmethod
-    def parse(cls, text: str, rates: LinkRates = PUZZLE_RATES) -> "Topology":
-        """Read what `nvidia-smi topo -m` prints.
+    def parse(cls, text: str, rates: Mapping[str, float]) -> "Topology":
+        """Read the rows of the GPUs from what `nvidia-smi topo -m` printed."""
+        rows = [line.split() for line in text.splitlines() if line.startswith("GPU")]
+        classes = tuple(tuple(row[1 : 1 + len(rows)]) for row in rows)
+        return cls(classes, tuple(int(row[-1]) for row in rows), rates)
 
-        Raises:
-            TopologyTextError: At the first thing that is not understood, with its line.
-        """
-        return cls(*read_topology(text), rates)
-
-    def with_measured(self, text: str) -> "Topology":
+    def with_measured(self, gigabytes_per_second: Sequence[float]) -> "Topology":
         """Return the same links with the bandwidths that `p2pBandwidthLatencyTest` measured.
 
-        Raises:
-            TopologyTextError: The text is not a matrix.
-            ValueError: It is one of another number of GPUs.
+        Args:
+            gigabytes_per_second: GB/s from the first GPU to each, then from the second, ...
         """
-        matrix = read_bandwidths(text)
-        if len(matrix) != self.gpus:
-            raise ValueError(
-                f"the matrix is {len(matrix)} x {len(matrix)}; the topology has {self.gpus} GPUs."
-            )
-        return replace(self, measured=tuple(map(tuple, matrix)))
+        rates = [1e9 * rate for rate in gigabytes_per_second]
+        starts = range(0, len(rates), self.gpus)
+        return replace(self, measured=tuple(tuple(rates[i : i + self.gpus]) for i in starts))
 
     @property
     def gpus(self) -> int:
@@ -105,13 +60,15 @@ class Topology:
         """Return the link class of a pair: `NV4`, `SYS`, ..."""
         return self.classes[src][dst]
 
+    def class_bandwidth(self, link: str) -> float:
+        """Return what a link of a class carries, in bytes per second."""
+        return nvlinks(link) * self.rates["NV1"] or self.rates[link]
+
     def bandwidth(self, src: int, dst: int) -> float:
         """Return what a copy from src to dst gets with nobody else about, in bytes per second."""
-        if src == dst:
-            raise ValueError(f"GPU {src} has no link to itself.")
         if self.measured is not None:
             return self.measured[src][dst]
-        return self.rates.bandwidth(self.link(src, dst))
+        return self.class_bandwidth(self.link(src, dst))
 
     def bandwidths(self) -> list[list[float]]:
         """Return all bandwidths, in bytes per second; the diagonal is 0."""
@@ -136,5 +93,5 @@ GPU7    NV4     SYS     NV2     NV2     SYS     SYS     NV4      X      72-95,16
 """What the puzzle's server printed, but for the legend (GPU Puzzlers, comms_images)."""
 
 
-PUZZLE = Topology.parse(PUZZLE_TEXT)
+PUZZLE = Topology.parse(PUZZLE_TEXT, PUZZLE_RATES)
 """The puzzle's server: a hybrid cube mesh, 12 NVLinks a GPU (GPU Puzzlers 2023, puzzler 1)."""

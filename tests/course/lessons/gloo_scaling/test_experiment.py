@@ -1,6 +1,9 @@
 """Lesson 01's experiment at tiny sizes: its measurements as relations."""
 
+from functools import partial
+
 import pytest
+import torch
 from pytest import fixture, mark
 
 from course.lessons.gloo_scaling import experiment, programs
@@ -8,6 +11,7 @@ from course.lessons.gloo_scaling.programs import cpus_for
 from labkit import launch
 from labkit.measure import sched
 from labkit.measure.records import Tier
+from labkit.measure.timing import time_calls
 from labkit.ranks import affinity
 
 needs_accounts = mark.skipif(not experiment.can_measure(), reason="no CPU accounts here")
@@ -76,35 +80,12 @@ def test_partners_together_leave_the_other_cpus_alone():
     assert launch(program, world_size=4) == [cpus_for("together", r, cpus) for r in range(4)]
 
 
-def test_every_rung_runs_and_is_checked_first():
-    def program():
-        ways = (*programs.WAYS, "shared memory")
-        return [len(programs.timed_sums(way, 3, 2)["samples"]) for way in ways]
-
-    assert launch(program, world_size=2) == [[2] * 4] * 2
-
-
-def test_a_rung_that_sums_wrongly_is_not_timed():
-    def program():
-        programs.WAYS["fused"] = lambda tensors, group: None
-        programs.timed_sums("fused", 3, 1)
-
-    with pytest.raises(AssertionError, match=r"fused: tensor \d is not"):
-        launch(program, world_size=2)
-
-
-def test_the_ladder_names_its_rungs():
-    rungs = [("fused", "free"), ("blocking", "SCHED_BATCH"), ("fused", "together")]
-    found = experiment.ladder(1, rungs, count=8, iters=1)
-    named = ["fused", "blocking, SCHED_BATCH", "fused, pinned together"]
-    assert [record.case for record in found] == named[: len(found)]
-    assert [record.params["tensors"] for record in found] == [8, 1, 8][: len(found)]
-
-
 @mark.timed
 def test_fusing_beats_one_call_per_tensor():
-    def per_tensor(way):
-        results = launch(programs.timed_sums, way, 128, 3, world_size=2)
-        return min(map(max, zip(*(rank["samples"] for rank in results), strict=True)))
+    def per_tensor():
+        group, tensors = programs.pair_group(), [torch.zeros(10, 10) for _ in range(128)]
+        ways = (programs.fused, programs.blocking)
+        return [time_calls(partial(way, tensors, group), warmup=1, iters=3) for way in ways]
 
-    assert per_tensor("fused") < per_tensor("blocking") / 3
+    fused, blocking = map(min, launch(per_tensor, world_size=2)[0])
+    assert fused < blocking / 3

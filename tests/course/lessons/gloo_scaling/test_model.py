@@ -54,7 +54,7 @@ def test_the_saturated_server_says_what_it_shows():
 PICTURES = {
     "thread": pictures.thread,
     "on_cpus": lambda: pictures.on_cpus(experiment.recorded("sweep")),
-    "draw": lambda: pictures.draw(experiment.recorded("sweep") + experiment.recorded("ladder")),
+    "draw": lambda: pictures.draw(experiment.recorded("sweep")),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from course import checking, notebooks
 from course.catalogue import ROOT
 from course.lessons.p2p_topology import checks, flows
-from course.lessons.p2p_topology.topology import LinkRates, Topology
+from course.lessons.p2p_topology.topology import Topology
 from tests.course.lessons.p2p_topology import answers
 from tests.course.lessons.refusals import said
 from tests.fabric.test_fabric import needs_hosts
@@ -33,7 +33,7 @@ def test_wrong_ways(letter, words):
 
 
 def test_the_right_way(capsys):
-    rates = LinkRates(nvlink=20e9, pcie={"PHB": 10e9, "PXB": 13e9, "SYS": 6e9}, source="made up")
+    rates = {"NV1": 20e9, "PHB": 10e9, "PXB": 13e9, "SYS": 6e9}
     machine = Topology.parse(checks.MACHINE, rates)
     best, other = flows.relays(machine, 0, 2)
     assert (best.gpus, 120e6 / best.rate) == ((0, 1, 2), 3e-3)

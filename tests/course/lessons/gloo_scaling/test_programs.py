@@ -75,15 +75,11 @@ def test_shared_memory_for_many_turns_whoever_is_late():
     launch(program, world_size=2)
 
 
-def test_shared_memory_leaves_no_names_behind():
-    def program():
-        group = pair_group()
-        way = SharedMemory(group, (10, 10))
-        dist.barrier()
-        time.sleep(0.05)  # the first partner removes the folder after the meeting
-        way([torch.ones(10, 10)], group)
-        return sorted(path.name for path in Path(tempfile.gettempdir()).glob("tmp*"))
+def test_shared_memory_leaves_no_names_behind(tmp_path):
+    def program(folder):
+        tempfile.tempdir = folder
+        way = SharedMemory(pair_group(), (10, 10))  # the first partner made and removed the names
+        way([torch.ones(10, 10)], None)
+        return [path.name for path in Path(folder).iterdir()]
 
-    before = sorted(path.name for path in Path(tempfile.gettempdir()).glob("tmp*"))
-    left = set(launch(program, world_size=2)[0]) - set(before)
-    assert left == set()
+    assert launch(program, str(tmp_path), world_size=2)[0] == []

@@ -133,7 +133,8 @@ def test_the_control_can_fail(recorded, monkeypatch):
 
     def ran(found):
         monkeypatch.setattr(experiment, "compare", lambda ways: {n: found[n] for n in ways})
-        CELLS.run("control-run", **names)
+        made = CELLS.run("control-run", **names)
+        CELLS.run("control-verdict", **LEDGER, t=made["t"], mine=made["mine"])
 
     ran(runs)
     with pytest.raises(AssertionError, match="tie with one"):

@@ -39,10 +39,11 @@ GUIDES = {
 """File in the repository -> page of the site, in the order of its table of contents."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _CALL = re.compile(r'\b(predict|choose|reconcile)\(\s*"([^"]+)"')
+_SHOWN = re.compile(r'class="course-(question|result)"[^>]* data-key="([^"]+)"')
 _TERM = re.compile(r"^(\w[\w -]*)\n  ", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 _NOT_PROSE = re.compile(
-    r"(```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\)|\$[^$]*\$|<[^>]+>|^#.*?$|^\|.*?$)",
+    r"(```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|<[^>]+>|^#.*?$|^\|.*?$)",
     re.DOTALL | re.MULTILINE,
 )
 """Code, links, formulas, tags, headings, tables: nothing in them is linked to the glossary."""
@@ -117,17 +118,16 @@ def prepared(notebook: NotebookNode, words: list[str], *, folder: str = "") -> N
             text = _linked(_relinked(cell.source, *map(str, here)), unlinked)
             cell.source = re.sub(r"^# ", "## ", text, flags=re.MULTILINE) if place else text
             continue
-        keys = _CALL.findall(cell.source)
-        asked = {key for verb, key in keys if verb in ("predict", "choose")}
+        shown = "".join(one.get("data", {}).get("text/html", "") for one in cell.outputs)
+        keys = [*_CALL.findall(cell.source), *_SHOWN.findall(shown)]  # some are asked in a loop
+        asked = {key for verb, key in keys if verb in ("predict", "choose", "question")}
         tags = cell.metadata.setdefault("tags", [])
         if waiting - asked and not asked:
             tags += ["hide-output", *sorted(f"until-{key.replace('.', '-')}" for key in waiting)]
         waiting |= asked
-        if seen := {key for verb, key in keys if verb == "reconcile"}:
+        if seen := {key for verb, key in keys if verb in ("reconcile", "result")}:
             tags.append("hide-input")  # its code may name the right letter
         waiting -= seen
-        if cell.get("id") == "imports" and "hide-cell" not in tags:
-            tags.append("hide-cell")
         if re.match(r"(ledger\.)?(predict|choose|warmup|inventory)\(", cell.source):
             tags.append("remove-input")
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]

@@ -5,7 +5,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const kept = (key) => JSON.parse(localStorage.getItem(`course:${key}`) || "null");
   const waiting = (element) => [...element.classList].filter((name) => name.startsWith("tag_until-"));
 
-  const folds = (cell) => cell.querySelectorAll("details.above-output-prompt, details.hide");
+  const folds = (cell) => [...cell.querySelectorAll("details.hide")].filter((fold) => fold.querySelector(".cell_output"));
 
   document.querySelectorAll(".cell").forEach((cell) => {
     if (!waiting(cell).length) return;

@@ -89,7 +89,7 @@ def _small_multiples(draw: Callable[..., Any], title: str, fields: dict[str, Any
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
 def _spread(field: Any) -> list[Any]:

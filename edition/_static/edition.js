@@ -8,9 +8,10 @@ document.addEventListener("DOMContentLoaded", () => {
   const folds = (cell) => [...cell.querySelectorAll("details.hide")].filter((fold) => fold.querySelector(".cell_output"));
 
   document.querySelectorAll(".cell").forEach((cell) => {
-    if (!waiting(cell).length) return;
+    const next = cell.querySelector(".course-question") && "The next question";  // a lesson folds one that tells too much
+    if (!next && !waiting(cell).length) return;
     folds(cell).forEach((fold) => {
-      fold.querySelector("summary").textContent = "Commit above, or unfold";
+      fold.querySelector("summary").textContent = next || "Commit above, or unfold";
     });
   });
 

@@ -11,15 +11,6 @@ with mixed-precision: training ImageNet in four minutes" (2018).
 import torch
 import torch.distributed as dist
 
-__all__ = [
-    "exchange",
-    "hierarchical_all_reduce",
-    "ring_all_gather",
-    "ring_all_reduce",
-    "ring_reduce_scatter",
-    "two_levels",
-]
-
 Group = dist.ProcessGroup | None
 
 

@@ -9,8 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Activity", "Period", "max_min", "play"]
-
 
 @dataclass(frozen=True, slots=True)
 class Activity:

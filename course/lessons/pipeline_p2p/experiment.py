@@ -19,7 +19,6 @@ from course.lessons.pipeline_p2p.schedules import (
     Channel,
     Program,
     Schedule,
-    Transfer,
     activation,
     eager_1f1b,
     programs,
@@ -99,14 +98,14 @@ def pipelines(*cases: Case, steps: int = 2, say: Say = quiet) -> list[Record]:
         steps: Training steps of each.
         say: Told each case.
     """
-    found = []
+    records = []
     for rate, group in groupby(cases, key=lambda case: case.rate):
         asked = list(group)
-        found += Place(STAGES, rate).records(
+        records += Place(STAGES, rate).records(
             lambda here, asked=asked: _pipelines(asked, here, steps=steps, say=say),
             recording=RECORDING, experiment=NAME, cases=[str(case) for case in asked], say=say,
         )  # fmt: skip
-    return found
+    return records
 
 
 def compare(*cases: Case, steps: int = 2, say: Say = print) -> list[Record]:
@@ -130,29 +129,15 @@ def step(record: Record) -> StepTimeline:
     return StepTimeline.from_lists(record.values["timeline"], world_size=record.params["stages"])
 
 
-def ready_but_idle(seen: StepTimeline) -> list[tuple[Transfer, Period]]:
-    """Find inputs that lie ready while their rank stands idle; the longest first.
-
-    Returns:
-        For each transfer the stretch in which its data are computed, the rank that wants them does
-        nothing, and they do not move.
-    """
-    done = {task: at.end for _, task, at in seen.tasks}
-    begun = {task: at.begin for _, task, at in seen.tasks}
-    ends = {
-        rank: [at.end for r, _, at in seen.tasks if r == rank] for rank in range(seen.world_size)
-    }
-    found = []
-    for transfer, at in seen.transfers:
-        free = max((t for t in ends[transfer.dst] if t <= begun[transfer.use]), default=0.0)
-        idle = Period(max(done[transfer.task], free), at.begin)
-        found += [(transfer, idle)] if idle.seconds > 0 else []
-    return sorted(found, key=lambda one: -one[1].seconds)
-
-
 def frame(record: Record) -> Period | None:
-    """Return when rank 1 stands idle beside F2's input, which lies ready; None: never."""
-    return dict(ready_but_idle(step(record))).get(activation(0, 2))
+    """Return when rank 1 stands idle and F2's input lies ready and does not move; None: never."""
+    seen, input_of_f2 = step(record), activation(0, 2)
+    ran = {task: at for _, task, at in seen.tasks}
+    starts = ran[input_of_f2.use].begin
+    free = max((at.end for rank, _, at in seen.tasks if rank == 1 and at.end <= starts), default=0)
+    moves = dict(seen.transfers)[input_of_f2].begin
+    idle = Period(max(ran[input_of_f2.task].end, free), moves)
+    return idle if idle.seconds > 0 else None
 
 
 def _pipelines(cases: Sequence[Case], here: Place, *, steps: int, say: Say = quiet) -> list[Record]:
@@ -175,7 +160,7 @@ def _pipeline(case: Case, here: Place, leg: float, steps: int) -> Record:
     params = {"schedule": case.schedule, "channel": case.channel.value, "ahead": case.ahead}
     params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES}
     params |= {"forward": work.forward, "backward": work.backward}
-    values = {"bubble": seen.bubble, "predicted_bubble": predicted.bubble}
+    values = {"bubble": seen.bubble}
     values["gradients"] = [steps_of_rank[middle].digest for steps_of_rank in results]
     values["timeline"] = seen.as_lists()
     fields = {"nbytes": work.nbytes, "values": values, "predicted": predicted.seconds}

@@ -16,7 +16,6 @@ from course.lessons.pipeline_p2p.schedules import (
     Program,
     Task,
     Transfer,
-    activation,
     programs,
 )
 from course.lessons.pipeline_p2p.simulator import (
@@ -51,29 +50,28 @@ def step(
     title: str = "",
     ax: Axes | None = None,
     until: float | None = None,
-    names: bool = True,
     gap: tuple[int, float, float] | None = None,
 ) -> Axes:
     """Draw one row per rank: its tasks as boxes, transfers as arrows between the rows.
 
-    `until` is the end of the time axis in seconds, to put two pictures on one scale; `names` writes
-    F3 or B3 into each box; `gap` frames an idle stretch: (rank, begin, end).
+    `until` is the end of the time axis in seconds, to put two pictures on one scale; `gap` frames
+    an idle stretch: (rank, begin, end).
     """
     boxes = [
-        Bar(rank, KINDS[task.kind], at.begin, at.end, label=str(task) if names else "")
+        Bar(rank, KINDS[task.kind], at.begin, at.end, label=str(task))
         for rank, task, at in seen.tasks
     ]
     arrows = [
         Arrow(t.src, at.begin, t.dst, at.end, KINDS[t.task.kind], label=str(t.task))
         for t, at in seen.transfers
     ]
-    said = (
+    description = (
         f"Timeline of {seen.world_size} ranks: {len(boxes)} tasks and {len(arrows)} transfers in "
         f"{1e3 * seen.seconds:.0f} ms; the ranks do not compute for {seen.bubble:.0%} of the time."
     )
     ranks = [f"rank {rank}" for rank in range(seen.world_size)]
-    more = {"arrows": arrows, "looks": LOOKS, "description": said}
-    ax = draw_lanes(ranks, boxes, **more, title=title, until=until, ax=ax)
+    look = {"arrows": arrows, "looks": LOOKS, "description": description}
+    ax = draw_lanes(ranks, boxes, **look, title=title, until=until, ax=ax)
     if gap:
         rank, begin, end = gap
         frame = {"fill": False, "edgecolor": "#d62728", "linewidth": 2.2, "linestyle": "--"}
@@ -137,8 +135,8 @@ def queues(ranks: Sequence[Program], *, title: str = "", ax: Axes | None = None)
     order = "; ".join(f"rank {r}: {', '.join(map(str, p))}" for r, p in enumerate(ranks))
     names = [f"rank {rank}" for rank in range(len(ranks))]
     title = title or ("A circle: nothing in it can start" if cycle else "Who stands where in line")
-    said = f"{title}. From first to last, {order}."
-    ax = draw_lanes(names, boxes, looks=QUEUE_LOOKS, description=said, title=title, ax=ax)
+    text = f"{title}. From first to last, {order}."
+    ax = draw_lanes(names, boxes, looks=QUEUE_LOOKS, description=text, title=title, ax=ax)
     ax.set_xlim(0, longest)
     ax.set_xticks([])
     ax.set_xlabel("first in line → last; boxes that touch start together")
@@ -187,8 +185,7 @@ def mystery(records: Sequence[Record]) -> Figure:
     """Draw the step that the lesson starts from, a frame where an input lies ready; for README."""
     case = str(experiment.Case("eager 1f1b", Channel.ORDERED))
     record = next(record for record in records if record.case == case)
-    seen = experiment.step(record)
-    idle = dict(experiment.ready_but_idle(seen))[activation(0, 2)]
+    seen, idle = experiment.step(record), experiment.frame(record)
     title, gap = "One training step on three ranks", (1, idle.begin, idle.end)
     return steps([(title, seen)], tier=record.tier, provenance=record.provenance, gap=gap)
 

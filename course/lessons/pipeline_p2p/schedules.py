@@ -34,24 +34,13 @@ class Task:
         return f"{self.kind}{self.micro_batch}"
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """What every rank computes, in order. Rank r holds stage r."""
-
-    name: str
-    order: tuple[tuple[Task, ...], ...]
-    """order[r]: the tasks of rank r, first to last."""
-    micro_batches: int
-
-    @property
-    def stages(self) -> int:
-        """Return how many stages there are, and ranks."""
-        return len(self.order)
+Schedule = tuple[tuple[Task, ...], ...]
+"""What each rank computes, first to last. Rank r holds stage r."""
 
 
 def gpipe(*, stages: int, micro_batches: int) -> Schedule:
     """Build GPipe: all forward passes, then all backward passes. Keeps every activation."""
-    return _schedule("gpipe", stages, micro_batches, warmup=lambda stage: micro_batches)
+    return _schedule(stages, micro_batches, warmup=lambda stage: micro_batches)
 
 
 def one_f_one_b(*, stages: int, micro_batches: int) -> Schedule:
@@ -59,7 +48,7 @@ def one_f_one_b(*, stages: int, micro_batches: int) -> Schedule:
 
     As long as GPipe when transfers are free, but stage i keeps at most stages - i activations.
     """
-    return _schedule("1f1b", stages, micro_batches, warmup=lambda stage: stages - stage - 1)
+    return _schedule(stages, micro_batches, warmup=lambda stage: stages - stage - 1)
 
 
 def eager_1f1b(*, stages: int, micro_batches: int) -> Schedule:
@@ -68,9 +57,7 @@ def eager_1f1b(*, stages: int, micro_batches: int) -> Schedule:
     Costs memory: stage i keeps up to 2 (stages - i) - 1 activations. Source: Zhuang et al., "On
     Optimizing the Communication of Model Parallelism", MLSys 2023, section 4.
     """
-    return _schedule(
-        "eager 1f1b", stages, micro_batches, warmup=lambda stage: 2 * (stages - stage - 1)
-    )
+    return _schedule(stages, micro_batches, warmup=lambda stage: 2 * (stages - stage - 1))
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
@@ -80,13 +67,8 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 
 
-def _schedule(
-    name: str, stages: int, micro_batches: int, *, warmup: Callable[[int], int]
-) -> Schedule:
+def _schedule(stages: int, micro_batches: int, *, warmup: Callable[[int], int]) -> Schedule:
     """Let each stage run ahead with `warmup(stage)` forward passes, then alternate F and B."""
-    for what, value in {"stages": stages, "micro_batches": micro_batches}.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{what} must be a whole number of at least 1, not {value!r}")
     order = []
     for stage in range(stages):
         forward, backward = ([Task(kind, stage, k) for k in range(micro_batches)] for kind in "FB")
@@ -95,7 +77,7 @@ def _schedule(
         for f, b in zip(forward[ahead:], backward, strict=False):
             tasks += [f, b]
         order.append((*tasks, *backward[micro_batches - ahead :]))
-    return Schedule(name, tuple(order), micro_batches)
+    return tuple(order)
 
 
 def ideal_bubble(*, stages: int, micro_batches: int) -> float:
@@ -175,10 +157,10 @@ class Channel(Enum):
 
     def lanes(self, batch: Batch) -> list[tuple[Hashable, tuple[Transfer, ...]]]:
         """Divide a batch by the queues that its transfers stand in."""
-        found: dict[Hashable, list[Transfer]] = defaultdict(list)
+        by_lane: dict[Hashable, list[Transfer]] = defaultdict(list)
         for transfer in batch.transfers:
-            found[self.lane(transfer)].append(transfer)
-        return [(lane, tuple(transfers)) for lane, transfers in found.items()]
+            by_lane[self.lane(transfer)].append(transfer)
+        return [(lane, tuple(transfers)) for lane, transfers in by_lane.items()]
 
 
 def activation(src: int, micro_batch: int) -> Transfer:
@@ -197,10 +179,10 @@ def programs(
     the naive program, which deadlocks for 1F1B. Receives stand so many tasks `ahead` of where they
     would otherwise, right before their use; one number for all ranks or one for each.
     """
-    by_rank = [ahead] * schedule.stages if isinstance(ahead, int) else ahead
+    by_rank = [ahead] * len(schedule) if isinstance(ahead, int) else ahead
     return tuple(
-        rank_program(tasks, stages=schedule.stages, batched=batched, ahead=places)
-        for tasks, places in zip(schedule.order, by_rank, strict=True)
+        rank_program(tasks, stages=len(schedule), batched=batched, ahead=places)
+        for tasks, places in zip(schedule, by_rank, strict=True)
     )
 
 
@@ -222,10 +204,10 @@ def rank_program(
 
 def batches(*transfers: Transfer | None) -> list[Batch]:
     """Put transfers (those that are not None) into one batch if they join the same two ranks."""
-    found = [transfer for transfer in transfers if transfer]
-    if len({_pair(transfer) for transfer in found}) == 1:
-        return [Batch(tuple(found))]
-    return [Batch((transfer,)) for transfer in found]
+    given = [transfer for transfer in transfers if transfer]
+    if len({_pair(transfer) for transfer in given}) == 1:
+        return [Batch(tuple(given))]
+    return [Batch((transfer,)) for transfer in given]
 
 
 def _pair(transfer: Transfer) -> frozenset[int]:
@@ -268,11 +250,11 @@ def check_programs(ranks: Sequence[Program]) -> None:
                 wrong.append(f"rank {rank} has {transfer}, which is not its own")
             if count > 1:
                 wrong.append(f"rank {rank} has {transfer} {count} times")
-    for transfer, found in ends.items():
+    for transfer, present in ends.items():
         src, dst = transfer.src, transfer.dst
-        if src not in found:
+        if src not in present:
             wrong.append(f"rank {dst} receives {transfer}, rank {src} never sends it")
-        if dst not in found:
+        if dst not in present:
             wrong.append(f"rank {src} sends {transfer}, rank {dst} never receives it")
     if wrong:
         raise InvalidProgram("; ".join(wrong))

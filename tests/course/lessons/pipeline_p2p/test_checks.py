@@ -23,10 +23,10 @@ RIGHT = [
     (check_consume, answers.by_clone),
 ]
 WRONG = [
-    (check_inference_program, answers.in_program_order, "right before the task that needs it"),
-    (check_inference_program, answers.two_ahead_apart, "started in one batch they run at once"),
-    (check_inference_program, answers.one_ahead_together, "one batch with the send before"),
-    (check_inference_program, answers.three_ahead, "a receive stands 3 tasks ahead"),
+    (check_inference_program, answers.in_program_order, "right before its task moves nothing"),
+    (check_inference_program, answers.two_ahead_apart, "at once: started in one batch"),
+    (check_inference_program, answers.one_ahead_together, "right before its task moves nothing"),
+    (check_inference_program, answers.three_ahead, "too early holds up the sends"),
     (check_inference_program, answers.two_receives_always, "never sends it"),
     (check_inference_program, answers.sends_too_early, "put the send after the task"),
     (check_inference_program, answers.forgets_to_send, "never sends it"),

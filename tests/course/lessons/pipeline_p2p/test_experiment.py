@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -91,17 +93,18 @@ def test_order_costs_what_the_model_says_and_earlier_receives_win_it_back(fabric
 
 
 def test_an_input_that_lies_ready_is_found_only_where_its_rank_is_idle():
-    f0, f1 = Task("F", 0, 0), Task("F", 1, 0)
-    earlier, moved = Task("F", 1, 9), activation(0, 0)
+    f0, f1 = Task("F", 0, 2), Task("F", 1, 2)
+    earlier, moved = Task("F", 1, 9), activation(0, 2)
 
-    def found(busy_until):
+    def frame(busy_until):
         tasks = ((1, earlier, Period(0.0, busy_until)), (0, f0, Period(0.0, 1.0)))
         seen = StepTimeline(2, (*tasks, (1, f1, Period(4.0, 5.0))), ((moved, Period(3.0, 4.0)),))
-        return experiment.ready_but_idle(seen)
+        values = {"timeline": seen.as_lists()}
+        return experiment.frame(SimpleNamespace(values=values, params={"stages": 2}))
 
-    assert found(0.5) == [(moved, Period(1.0, 3.0))]
-    assert found(2.0) == [(moved, Period(2.0, 3.0))]
-    assert found(3.5) == []
+    assert frame(0.5) == Period(1.0, 3.0)
+    assert frame(2.0) == Period(2.0, 3.0)
+    assert frame(3.5) is None
 
 
 def test_what_nobody_recorded_runs_on_loopback_where_there_are_no_links(monkeypatch):

@@ -25,6 +25,7 @@ _RESULT = """\
 <tr style="background:none"><th scope="row" style="{{ cell }};font-weight:normal">{{ name }}</th>
 <td style="{{ cell }}"><b>{{ value }}</b></td><td style="{{ cell }}">{{ note }}</td></tr>
 {%- endfor %}</tbody></table><div>{{ verdict }}</div></div>"""
+_TALL = "display: flex; flex-flow: row-reverse; justify-content: left; height: auto"
 _WHERE = {
     "MEASURED": "here and now",
     "EMULATED": "here and now",
@@ -236,7 +237,7 @@ def _question_form(
         ends = [field for name, field in fields.items() if name in ("low", "high")]
         rows.append(ipywidgets.HBox([fields["answer"], unit, *ends], layout={"flex_flow": "wrap"}))
     rows += [ipywidgets.HBox([button, skip] if on_skip else [button]), state]
-    return _boxed(rows, "course-question-form")
+    return boxed(rows, "course-question-form")
 
 
 def _quiz_form(asked: str, options: Sequence[str], answered: Callable[[str], str]) -> Any:
@@ -255,7 +256,7 @@ def _quiz_form(asked: str, options: Sequence[str], answered: Callable[[str], str
         state.value = html.escape(answered(choice.value))
 
     button.on_click(on_click)
-    return _boxed([heading, choice, button, state], "course-quiz-form")
+    return boxed([heading, choice, button, state], "course-quiz-form")
 
 
 def _options(options: Sequence[str], chosen: str | None) -> Any:
@@ -281,12 +282,13 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:g}"
 
 
-def _boxed(rows: list[Any], name: str) -> Any:
+def boxed(rows: list[Any], name: str) -> Any:
+    """Frame a form's rows."""
     import ipywidgets
 
-    box = ipywidgets.VBox(rows)
-    box.layout = ipywidgets.Layout(border_left="4px solid #0072b2", padding="0.4em 1em")
-    return box.add_class(name)
+    style = ipywidgets.HTML(f"<style>.widget-radio-box > label {{{_TALL}}}</style>")
+    layout = {"border_left": "4px solid #0072b2", "padding": "0.4em 1em"}
+    return ipywidgets.VBox([style, *rows], layout=layout).add_class(name)
 
 
 def _as_text(entry: Entry) -> str:

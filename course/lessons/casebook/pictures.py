@@ -4,6 +4,7 @@ import html
 from collections.abc import Callable
 from typing import Any
 
+from course import forms
 from course.lessons.casebook.cases import reported_in
 from course.lessons.casebook.observe import INSTRUMENTS
 from course.lessons.casebook.ward import Lanes, Ward
@@ -30,21 +31,19 @@ def panel(ward: Ward) -> None:
         f"{told}<p>Ask with <code>ward.ask(...)</code>: {', '.join(INSTRUMENTS)}. Commit with "
         f"<code>ward.diagnose(suspect, reason)</code>:</p><ul>{listed}</ul>"
     )
-    layout = ipywidgets.Layout(width="auto")
+    whole = ipywidgets.Layout(width="auto", flex="0 0 auto")
+    line = ipywidgets.Layout(width="auto", max_width="40em")
     status = ipywidgets.HTML("Which instrument would decide something?")
     shown = ipywidgets.VBox([])
     suspects = ipywidgets.RadioButtons(
         options=[(suspect.says, key) for key, suspect in ward.suspects.items()],
         value=None,
-        layout=layout,
+        layout=whole,
         description="Suspects",
     )
-    reason = ipywidgets.Text(
-        placeholder="because ...", description="Reason", layout=ipywidgets.Layout(width="40em")
-    )
-    commit = ipywidgets.Button(description="Commit the diagnosis", button_style="primary")
-    commit.layout = layout
-    whole = ipywidgets.Layout(width="auto", flex="0 0 auto")
+    reason = ipywidgets.Text(placeholder="because ...", description="Reason", layout=line)
+    commit = ipywidgets.Button(description="Commit the diagnosis", layout=whole)
+    commit.button_style = "primary"
     asks = [ipywidgets.Button(description=name, layout=whole) for name in INSTRUMENTS]
 
     def busy(text: str, act: Callable[[], Any]) -> None:
@@ -94,7 +93,6 @@ def panel(ward: Ward) -> None:
         button.on_click(ask)
     commit.on_click(diagnose)
     buttons = ipywidgets.HBox(asks, layout=ipywidgets.Layout(flex_flow="row wrap"))
-    box = ipywidgets.VBox([ipywidgets.HTML(told), buttons, suspects, reason, commit, status, shown])
-    box.layout = ipywidgets.Layout(border_left="4px solid #0072b2", padding="0.4em 1em")
-    box.add_class("course-ward")
+    rows = [ipywidgets.HTML(told), buttons, suspects, reason, commit, status, shown]
+    box = forms.boxed(rows, "course-ward")
     widgets.display(box, static=static, plain=f"{ward.case.title}. {ward.case.story}")

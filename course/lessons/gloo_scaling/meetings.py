@@ -47,10 +47,10 @@ class Meeting:
         """Whether all sums are in the tensors' own memory."""
         self._error: Exception | None = None
         self._pending, self._idle, self._done = [0, 0], [False, False], [False, False]
-        self._running, self._baton = 0, threading.Condition()
+        self._go = [threading.Semaphore(1), threading.Semaphore(0)]
 
-    def hold(self, shared_sum: SharedSum) -> "Meeting":
-        """Sum `TURNS` tensors, or as many as it takes to get stuck, and return this meeting.
+    def hold(self, shared_sum: SharedSum) -> None:
+        """Sum `TURNS` tensors, or as many as it takes to get stuck.
 
         Raises:
             Exception: What the learner's function raises.
@@ -62,11 +62,9 @@ class Meeting:
             thread.join()
         if self._error is not None:
             raise self._error
-        return self
 
     def _play(self, me: int, shared_sum: SharedSum) -> None:
-        with self._baton:
-            self._baton.wait_for(lambda: self._running == me)
+        self._go[me].acquire()
         try:
             for turn in range(TURNS):
                 self._pause(me, "comes late")
@@ -81,7 +79,7 @@ class Meeting:
         except Exception as error:
             self._error = error
         self._done[me] = True
-        self._hand_over(me)
+        self._go[1 - me].release()
 
     def _wake(self, me: int) -> None:
         self.wakes[me] += 1
@@ -107,15 +105,9 @@ class Meeting:
     def _can_go_on(self, who: int) -> bool:
         return not self._done[who] and (not self._idle[who] or self._pending[who] > 0)
 
-    def _hand_over(self, me: int) -> None:
-        with self._baton:
-            self._running = 1 - me
-            self._baton.notify_all()
-
     def _switch(self, me: int) -> None:
-        self._hand_over(me)
-        with self._baton:
-            self._baton.wait_for(lambda: self._running == me)
+        self._go[1 - me].release()
+        self._go[me].acquire()
 
 
 def race(shared_sum: SharedSum, count: int = 100) -> list[float]:

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from course.lessons.gloo_scaling.model import queue, round_time
 from course.published import load
 from labkit.measure.records import Record
-from labkit.measure.tables import Table
 from labkit.show import plots
 
 LABELS = {"one core": "all ranks on 1 CPU", "together": "pairs spread over all CPUs"}
@@ -41,15 +40,15 @@ def growth(
 ) -> Axes:
     """Draw time per call against the number of pairs, a line for each case."""
     ax = _axes(title, ax)
-    said = []
+    changes = []
     for series, case in enumerate(dict.fromkeys(record.case for record in records)):
         line = [record for record in records if record.case == case]
         middle, band = plots.spread(line, "µs")
         pairs = [record.params["pairs"] for record in line]
         plots.line(ax, pairs, middle, **band, label=LABELS.get(case, case), series=series)
-        said.append(f"{LABELS.get(case, case)}: {middle[0]:.0f} to {middle[-1]:.0f} µs")
+        changes.append(f"{LABELS.get(case, case)}: {middle[0]:.0f} to {middle[-1]:.0f} µs")
     _from_zero(ax)
-    plots.describe(ax, f"Time per call up to {pairs[-1]} pairs. {'; '.join(said)}.")
+    plots.describe(ax, f"Time per call up to {pairs[-1]} pairs. {'; '.join(changes)}.")
     return plots.stamp(ax, records[0].tier, records[0].provenance)
 
 
@@ -110,13 +109,12 @@ def saturated_server(
     right.plot(ranks, curve[ranks - 1], "o", markersize=11, fillstyle="none", color=plots.INK)
     right.set(xlim=(0, MOST + 1), ylim=(0, top))
     idle = 1 - min(1.0, ranks * work / curve[ranks - 1])
-    said = f"{ranks} ranks, {work:g} µs on the CPU, {elsewhere:g} µs elsewhere"
-    told = f"a round takes {curve[ranks - 1]:.0f} µs, the CPU is idle {idle:.0%} of the time"
-    plots.describe(left, f"Blocks: on the CPU; thin lines: waiting for it. {said}.")
-    rows = [[n, round(time)] for n, time in zip(numbers, curve, strict=True)]
-    plots.describe(right, f"{said}: {told}.", table=Table(["ranks", "µs of a round"], rows))
+    setting = f"{ranks} ranks, {work:g} µs on the CPU, {elsewhere:g} µs elsewhere"
+    result = f"a round takes {curve[ranks - 1]:.0f} µs, the CPU is idle {idle:.0%} of the time"
+    plots.describe(left, f"Blocks: on the CPU; thin lines: waiting for it. {setting}.")
+    plots.describe(right, f"{setting}: {result}.")
     tiers = [str(points[0].tier), "MODELLED"] if points else ["MODELLED"]
-    plots.stamp(left, "MODELLED", note=told)
+    plots.stamp(left, "MODELLED", note=result)
     plots.stamp(right, tiers, points[0].provenance if points else None)
     return figure
 

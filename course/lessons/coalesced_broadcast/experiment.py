@@ -60,9 +60,9 @@ def compare(
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Time the curve on loopback and between hosts, and the pairs on loopback."""
-    found = []
+    local = []
     for name, ways in {"the curve": programs.CURVE, **programs.PAIRS}.items():
         progress(name)
-        found += compare(programs.broadcast, ways, iters=3 if quick else 9)
+        local += compare(programs.broadcast, ways, iters=3 if quick else 9)
     progress("the curve between two hosts")
-    return found + compare(programs.broadcast, programs.CURVE, rate=LINK, iters=3 if quick else 9)
+    return local + compare(programs.broadcast, programs.CURVE, rate=LINK, iters=3 if quick else 9)

@@ -93,9 +93,9 @@ def time_ways(
         if flat not in states:
             states[flat] = state(width, flat=flat)
         calls.append((states[flat], given))
-    found = [{"samples": [], "faults": 0.0, "peak": 0} for _ in ways]
+    results = [{"samples": [], "faults": 0.0, "peak": 0} for _ in ways]
     for round_ in range(iters + 1):
-        for (tensors, given), result, name in zip(calls, found, ways, strict=True):
+        for (tensors, given), result, name in zip(calls, results, ways, strict=True):
             for tensor in tensors:
                 tensor.fill_(dist.get_rank())
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -108,8 +108,8 @@ def time_ways(
             if round_:
                 result["samples"].append(seconds)
                 result["faults"] += faults / iters
-    for (tensors, given), result in zip(calls, found, strict=True):
+    for (tensors, given), result in zip(calls, results, strict=True):
         with memory.watch() as usage:
             send(tensors, **given)
         result["peak"] = usage.peak
-    return found
+    return results

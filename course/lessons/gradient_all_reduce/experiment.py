@@ -89,13 +89,13 @@ def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> l
         parts = by_name.setdefault(span.name, {}).setdefault(span.step, {})
         parts[span.kind] = parts.get(span.kind, 0.0) + span.seconds
 
-    def middle(found: dict[int, dict[Kind, float]], kind: Kind) -> float:
-        return statistics.median(found.get(step, {}).get(kind, 0.0) for step in steps)
+    def middle(by_step: dict[int, dict[Kind, float]], kind: Kind) -> float:
+        return statistics.median(by_step.get(step, {}).get(kind, 0.0) for step in steps)
 
     return [
-        Timer(name, middle(found, Kind.WAIT), middle(found, Kind.MOVE))
-        for name, found in by_name.items()
-        if not found.keys().isdisjoint(steps)
+        Timer(name, middle(by_step, Kind.WAIT), middle(by_step, Kind.MOVE))
+        for name, by_step in by_name.items()
+        if not by_step.keys().isdisjoint(steps)
     ]
 
 
@@ -121,9 +121,9 @@ def benchmark(sizes: Sequence[int] = (256, 4096, 65536, 7_600_000), iters: int =
 
     def measure(here: Place) -> list[Record]:
         times = here.launch(programs.time_all_reduce, sizes, iters)
-        about = {"experiment": NAME, "collective": "all_reduce"}
+        fields = {"experiment": NAME, "collective": "all_reduce"}
         return [
-            here.record(case, [rank[place] for rank in times], nbytes=nbytes, **about)
+            here.record(case, [rank[place] for rank in times], nbytes=nbytes, **fields)
             for place, (case, nbytes) in enumerate(cases.items())
         ]
 
@@ -133,8 +133,8 @@ def benchmark(sizes: Sequence[int] = (256, 4096, 65536, 7_600_000), iters: int =
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Run the benchmark and each of `CASES`, which are short: `quick` changes nothing."""
     progress("all_reduce alone")
-    found = benchmark()
+    measured = benchmark()
     for case, (program, args, rate) in CASES.items():
         progress(case)
-        found.append(on_hosts(program, *args, case=case, rate=rate))
-    return found
+        measured.append(on_hosts(program, *args, case=case, rate=rate))
+    return measured

@@ -81,10 +81,10 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     _stamp(ax, record)
     heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
-    first = "; ".join(f"{label}: {1e3 * found[0].wait:.0f} ms" for label, found in runs.items())
+    first = "; ".join(f"{label}: {1e3 * calls[0].wait:.0f} ms" for label, calls in runs.items())
     last = "; ".join(
-        f"{label}: {1e3 * sum(t.seconds for t in found[CLASSIFIER:]):.0f} ms"
-        for label, found in runs.items()
+        f"{label}: {1e3 * sum(t.seconds for t in calls[CLASSIFIER:]):.0f} ms"
+        for label, calls in runs.items()
     )
     describe(ax, f"Waiting in the first call: {first}. The last six calls together: {last}.",
              table=Table(heads, list(zip(names, *columns, strict=True))))  # fmt: skip
@@ -141,15 +141,15 @@ def arrivals(
 
 def rungs(record: Record) -> Figure:
     """Draw the moving that each rung leaves exposed, and the last round as a timeline."""
-    found, whole = problem.exposed(record), problem.timeline(record)
-    third, last = list(found.values())[2], max(span.step for span in whole.spans)
+    exposed, whole = problem.exposed(record), problem.timeline(record)
+    third, last = list(exposed.values())[2], max(span.step for span in whole.spans)
     shares = [
         100 * median(here / there for here, there in zip(seconds, third, strict=True))
-        for seconds in found.values()
+        for seconds in exposed.values()
     ]
     figure, (top, bottom) = new_figure(2, 1, size=(10, 6.4))
     ax = new_axes("Moving that nothing hides", x="Of rung 3 in the same round", xunit="%", ax=top)
-    labels = [f"{rung}  ({1e3 * median(seconds):.0f} ms)" for rung, seconds in found.items()]
+    labels = [f"{rung}  ({1e3 * median(seconds):.0f} ms)" for rung, seconds in exposed.items()]
     bars(ax, labels, shares, value_format="{:.0f}")
     ax.set_ylim(3.6, -1.1)  # room for the learner's mark
     shown = whole.steps(last - 3, last)
@@ -199,6 +199,6 @@ def draw_traced(timeline: Timeline, *, title: str, ax: Axes | None = None) -> Ax
         for span in split.of(rank)
     ]  # fmt: skip
     ranks, wait = [str(rank) for rank in split.ranks], table.columns.index("wait ms")
-    said = "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
-    return draw_lanes(ranks, bars, description=f"{title}. {said}.", looks=_LOOKS, table=table,
+    waits = "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
+    return draw_lanes(ranks, bars, description=f"{title}. {waits}.", looks=_LOOKS, table=table,
                       title=title, y="Rank", ax=ax)  # fmt: skip

@@ -139,22 +139,16 @@ def _judge_calls(calls: Sequence[Call], here: int, case: Case, setting: str) -> 
             raise CheckFailed(
                 expected if peer is not None else f"{setting}: no {kind}",
                 f"a {kind} with rank {wrong}",
-                "the ends have one neighbour each; do the ranks confirm each chunk?"
-                if peer is None
-                else "a hop was skipped, or the wrong neighbour taken: each rank on the way sends "
-                "to the next one, way[here + 1], and nothing goes to others",
+                "a hop was skipped, or a chunk confirmed: each rank on the way sends to the next "
+                "one, way[here + 1], and nothing to others; the ends have one neighbour each",
             )
         if peer is not None and sorted(call.nbytes for call in of[kind]) != sorted(sizes):
             largest = max((call.nbytes for call in of[kind]), default=0)
-            mistakes = {
-                "whole tensors travel: send each chunk by itself": sum(sizes),
-                "a chunk is missing, or travels twice: the last one may be shorter": max(sizes),
-            }
-            otherwise = "pieces of another size: `chunk` counts elements of the tensor's own dtype"
             raise CheckFailed(
                 f"{expected}: {len(sizes)} of {max(sizes)} bytes, but for the last",
                 f"{len(of[kind])} of up to {largest} bytes",
-                checking.diagnose(largest, mistakes, otherwise=otherwise),
+                "each chunk travels once, by itself; the last one may be shorter, and `chunk` "
+                "counts elements of the tensor's own dtype",
             )
     if 0 < here < len(way) - 1 and len(sizes) >= 4:
         pairs = zip(of["send"], of["recv"][1:], strict=False)

@@ -2,14 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from labkit.measure.records import Provenance
 from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
-from labkit.ranks.torchrun import Node
 
 Problem = Callable[[int | None, str], None]
 """Called with the number of a line, from 1, and what is wrong there."""
@@ -70,18 +69,11 @@ class Layout:
         by_host: dict[str, list[int]] = {}
         for rank, place in enumerate(self.places):
             by_host.setdefault(place.host, []).append(rank)
-        nodes = [
-            Node(tuple(ranks), _machine(self.places[rank].gpu for rank in ranks))
-            for ranks in by_host.values()
-        ]
-        machine = nodes[0].machine if nodes else _machine(())
-        return Provenance(machine, one_line(library, 60), date, command, tuple(nodes))
-
-
-def _machine(gpus: Iterable[str]) -> Machine:
-    return Machine(
-        "", 0, None, 0, tuple(one_line(gpu, 80) for gpu in gpus if gpu), "", "", "", virtual=False
-    )
+        nodes = tuple(map(tuple, by_host.values()))
+        gpus = [self.places[rank].gpu for rank in nodes[0]] if nodes else []
+        named = tuple(one_line(gpu, 80) for gpu in gpus if gpu)
+        machine = Machine("", 0, None, 0, named, "", "", "", virtual=False)
+        return Provenance(machine, one_line(library, 60), date, command, nodes)
 
 
 def case_name(collective: str, nbytes: int, params: dict[str, Any]) -> str:

@@ -20,7 +20,6 @@ from labkit.measure.timing import Summary, slowest, summarize
 from labkit.measure.untrusted import one_line
 from labkit.ranks import torchrun
 from labkit.ranks.machine import Machine
-from labkit.ranks.torchrun import Node
 
 VERSION = 3
 
@@ -49,8 +48,8 @@ class Provenance:
     date: str
     """ISO 8601, UTC."""
     command: str
-    nodes: tuple[Node, ...] = ()
-    """Under torchrun: every node, with its ranks; the first is `machine`. Empty for a launch."""
+    nodes: tuple[tuple[int, ...], ...] = ()
+    """Under torchrun: the ranks of each node; the first one is `machine`. Empty for a launch."""
 
     @classmethod
     def here(cls, backend: str = "gloo") -> Provenance:
@@ -215,7 +214,7 @@ def _record(entry: dict[str, Any], place: str) -> Record:
     try:
         origin = entry.pop("provenance")
         machine = Machine.from_dict(origin.pop("machine"))
-        nodes = tuple(Node.from_dict(node) for node in origin.pop("nodes", []))
+        nodes = tuple(map(tuple, origin.pop("nodes", [])))
         provenance = Provenance(machine, **origin, nodes=nodes)
         record = Record(**entry | {"tier": Tier(entry["tier"]), "provenance": provenance})
         if not all(0 < seconds < math.inf for times in record.samples for seconds in times):

@@ -1,44 +1,37 @@
 """The same `launch` on ranks that torchrun has started already, on one node or several.
 
-Before the first program the ranks call the roll: all must be there.
+A rank that fails raises its own exception. What ends the others is torchrun, as in any job of it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import itertools
-import json
 import os
 import pickle
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from labkit.ranks.errors import LaunchError
-from labkit.ranks.machine import Machine
 from labkit.ranks.rank import compare_calls
 
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-JOIN_TIMEOUT = "LABKIT_JOIN_TIMEOUT"
-"""Environment variable: seconds that ranks wait for each other at the start."""
 _MARKS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_GRACE = 10.0  # seconds that a rank which is done waits for the others, which may be dead
-_BUSY = 7200.0  # seconds that a rank waits for the others where `timeout` sets no limit
+_START = 300.0  # seconds in which all ranks must come
 _PATIENCE = 5.0  # seconds after which a rank says for whom it waits
+_GRACE = 10.0  # seconds that a rank which is done waits for late ones, which write their stacks
+_FOREVER = 1e8  # seconds
 _numbers = itertools.count(1)
 _store: Store | None = None
-_present: list[tuple[str, dict[str, Any]]] = []
-"""By rank: its node, and what that machine is."""
+_nodes: tuple[tuple[int, ...], ...] = ()
 
 
 def is_here() -> bool:
@@ -79,7 +72,8 @@ def run_on_ranks(
     Raises:
         ValueError: If more ranks are asked for than torchrun started, or a fabric is.
         RuntimeError: If the job has a default group of its own, which stays as it is.
-        LaunchError: On the ranks that did not fail, or only because another one did: names it.
+        LaunchError: On a rank that did not fail itself: names one that did.
+        Exception: This rank's own; on its peers, that the connection to it is lost.
     """
     import torch
     import torch.distributed as dist
@@ -97,152 +91,96 @@ def run_on_ranks(
     if world_size > there:
         raise ValueError(f"world_size={world_size}, but {there} ranks were started.")
     store = dist.PrefixStore(f"labkit-{next(_numbers)}", _shared_store(rank, there))
-    failure, patience = None, min(timeout, _BUSY) + _GRACE
-    if rank < world_size:
-        saved = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        os.environ |= {"WORLD_SIZE": str(world_size), "LABKIT_RANK": str(rank)}
-        compare_calls(checks)
-        backend = (backend or default_backend()) if init else ""
-        try:
-            failure = _run(program, store, rank, world_size, backend=backend, timeout=timeout)
-        finally:
-            os.environ["WORLD_SIZE"] = str(there)
-            del os.environ["LABKIT_RANK"]
-            torch.set_num_threads(saved)
-            dist.set_debug_level_from_env()
-    if failure is not None:
-        patience = _GRACE
-    with contextlib.suppress(RuntimeError):  # torch's DistStoreError: they are named below
-        store.wait(["over"], timedelta(seconds=patience))
-    keys = {other: f"result-{other}" for other in range(world_size)}
-    results = {r: pickle.loads(store.get(key)) for r, key in keys.items() if store.check([key])}
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    store.add("read", 1)
+    keys = [f"result-{other}" for other in range(world_size)]
+    saved, limit = torch.get_num_threads(), min(timeout, _FOREVER)
+    try:
+        if rank < world_size:
+            os.environ |= {"WORLD_SIZE": str(world_size), "LABKIT_RANK": str(rank)}
+            torch.set_num_threads(threads)
+            compare_calls(checks)
+            faulthandler.dump_traceback_later(limit, exit=True)
+            if init:
+                group = dist.PrefixStore("group", store), rank, world_size
+                _make_group(*group, backend=backend or default_backend())
+            store.set(keys[rank], cloudpickle.dumps(("", program())))
+            faulthandler.cancel_dump_traceback_later()
+        store.wait(keys, timedelta(seconds=limit + _GRACE))
+    except BaseException as error:
+        if rank < world_size:
+            store.set(keys[rank], pickle.dumps((f"{type(error).__name__}: {error}", None)))
+        raise
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        os.environ["WORLD_SIZE"] = str(there)
+        os.environ.pop("LABKIT_RANK", None)
+        torch.set_num_threads(saved)
+        dist.set_debug_level_from_env()
+        if dist.is_initialized():  # where this rank has failed, those that wait for it fail now
+            dist.destroy_process_group()
+    results = [pickle.loads(store.get(key)) for key in keys]
+    for other, (failure, _) in enumerate(results):
+        if failure:
+            raise LaunchError(f"rank {other} of {world_size} raised {failure}")
+    store.set(f"read-{rank}", b"")
     if rank == 0:  # the store may live in this process: outlast the others' reading
-        _poll(lambda: store.add("read", 0) >= there - world_size + len(results))
-    failed = [(order, other) for other, (order, _) in results.items() if order]
-    if failed:
-        _, first = min(failed)
-        _, text = results[first]
-        if failure is None or text != _in_words(failure):
-            raise LaunchError(f"rank {first} of {world_size} raised {text}") from failure
-        raise failure
-    if missing := sorted(set(keys) - set(results)):
-        raise LaunchError(
-            f"ranks {missing} of {world_size} left no result: do they hang, or did their node die?"
-        )
-    return [value for _, value in results.values()]
+        store.wait([f"read-{other}" for other in range(there)])
+    return [value for _, value in results]
 
 
-def _run(
-    program: Callable[[], Any],
-    store: Store,
-    rank: int,
-    world_size: int,
-    *,
-    backend: str,
-    timeout: float,
-) -> Exception | None:
-    """Run the program; leave (0, its value) or (place among the failures, text) to all."""
+def _make_group(store: Store, rank: int, world_size: int, *, backend: str) -> None:
     import torch
     import torch.distributed as dist
 
-    failure = None
-    try:
-        if "nccl" in backend:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
-        if backend:
-            group = dist.PrefixStore("group", store)
-            dist.init_process_group(backend, store=group, rank=rank, world_size=world_size)
-        store.add("joined", 1)
-        faulthandler.dump_traceback_later(min(timeout, threading.TIMEOUT_MAX), exit=True)
-        blob = cloudpickle.dumps((0, program()))
-    except Exception as error:
-        order = store.add("failures", 1)  # before the others lose their connection and fail too
-        if dist.is_initialized():
-            _poll(lambda: store.add("joined", 0) == world_size)  # none still connects
-            dist.destroy_process_group()  # so that those who wait for this rank fail
-        blob = cloudpickle.dumps((order, _in_words(error)))
-        failure = error
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    store.set(f"result-{rank}", blob)
-    if store.add("done", 1) == world_size:
-        store.set("over", "done")
-    return failure
+    if "nccl" in backend:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    _gather(store, rank, world_size)  # a rank that destroys it at once would fail who still joins
 
 
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _poll(done: Callable[[], bool]) -> None:
-    """Wait until it is done, at most `_GRACE`. A store's own wait logs C++."""
-    deadline = time.monotonic() + _GRACE
-    while not done() and time.monotonic() < deadline:
-        time.sleep(0.005)
+def _gather(store: Store, rank: int, world_size: int, about: str = "") -> list[str]:
+    """Wait for all ranks; return what each has to say about itself."""
+    store.set(f"here-{rank}", about)
+    return [store.get(f"here-{other}").decode() for other in range(world_size)]
 
 
 def _shared_store(rank: int, world_size: int) -> Store:
-    """Connect to the store that all ranks share; the first time, call the roll.
+    """Connect to the store that all ranks share; the first time, wait for all and learn the nodes.
 
     Raises:
         LaunchError: Ranks did not come in time.
     """
-    global _store, _present
+    global _store, _nodes
     if _store is not None:
         return _store
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    wait = float(os.environ.get(JOIN_TIMEOUT, "120"))
     remedy = f"Did torchrun not start this process? Unset {', '.join(_MARKS)}."
-    text = f"labkit: launch waits {wait:g} s for the {world_size} ranks of a job. {remedy}"
+    text = f"labkit: launch waits {_START:g} s for the {world_size} ranks of a job. {remedy}"
     note = threading.Timer(_PATIENCE, print, [text], {"file": sys.stderr})
     note.start()
     node = os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID") or socket.gethostname()
-    ranks = [str(other) for other in range(world_size)]
     try:
-        store, *_ = next(rendezvous("env://", rank, world_size, timeout=timedelta(seconds=wait)))
-        answers = dist.PrefixStore("labkit-roll-call", store)
-        answers.set(str(rank), json.dumps([node, asdict(Machine.here())]))
-        answers.wait(ranks, timedelta(seconds=wait))
-        _present = [json.loads(answers.get(other)) for other in ranks]
+        store, *_ = next(rendezvous("env://", rank, world_size, timeout=timedelta(seconds=_START)))
+        names = _gather(dist.PrefixStore("labkit", store), rank, world_size, node)
     except RuntimeError as error:  # torch's DistStoreError and DistNetworkError
         raise LaunchError(
-            f"{world_size} ranks were announced, but not all came in {wait:g} s "
+            f"{world_size} ranks were announced, but not all came in {_START:g} s "
             f"({str(error).splitlines()[0]}). Is every node started, with the same address and "
-            f"port, and can it reach them? {JOIN_TIMEOUT}=600 waits longer. {remedy}"
+            f"port, and can it reach them? {remedy}"
         ) from None
     finally:
         note.cancel()
-    _store = store
+    by_node: dict[str, list[int]] = {}
+    for other, name in enumerate(names):
+        by_node.setdefault(name, []).append(other)
+    _store, _nodes = store, tuple(map(tuple, by_node.values()))
     return store
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine of several, and which ranks ran there. It has no name: records are passed on."""
-
-    ranks: tuple[int, ...]
-    machine: Machine
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Node:
-        """Rebuild it from `dataclasses.asdict`."""
-        return cls(tuple(fields["ranks"]), Machine.from_dict(fields["machine"]))
-
-
-def nodes() -> tuple[Node, ...]:
-    """Return the nodes by their first rank; none before the first launch, or without torchrun.
+def nodes() -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each node; nothing before the first launch, or without torchrun.
 
     A node is what torchrun or Slurm calls so; without them, a host.
     """
-    by_node: dict[str, list[int]] = {}
-    for rank, (node, _) in enumerate(_present):
-        by_node.setdefault(node, []).append(rank)
-    return tuple(
-        Node(tuple(ranks), Machine.from_dict(_present[ranks[0]][1])) for ranks in by_node.values()
-    )
+    return _nodes

@@ -123,7 +123,7 @@ def test_a_real_log_of_two_tests(tmp_path):
     assert first.values["wrong"] == 0 and log.records[1].values["wrong"] is None
     assert first.values["slots"] == ["0000:1b:00"]
     assert first.values["row"] == "some.log, line 12"
-    assert [node.ranks for node in first.provenance.nodes] == [(0,), (1,)]
+    assert first.provenance.nodes == ((0,), (1,))
     assert str(first.provenance) == "2 nodes, the first 1 x NVIDIA H100 80GB HBM3, NCCL 2.28.7"
     assert first.provenance.command == "alltoall_perf"
     assert log.records[-1].case == "send, 2 x 1, 16 GiB, in place"

@@ -53,9 +53,10 @@ SLOW = (
 )  # fmt: skip
 """What takes longest: solutions, whole jobs, and every answer on every number of ranks."""
 ANSWERS = (
-    "*/lessons/*/test_checks.py*", "*/lessons/*/test_wrong_answers.py*",
+    "*/lessons/*/test_checks.py*",
+    "*/lessons/*/test_wrong_answers.py*",
     "*/casebook/test_cases.py*",
-)  # fmt: skip
+)
 ONE_IN = 10
 """Of answers to exercises, and of cases, CI tries one in so many."""
 EXHAUSTIVE = (

@@ -190,5 +190,6 @@ def _tidy(about: str, text: str) -> str:
 
 def _without_addresses(text: str) -> str:
     text = re.sub(r"\d+\.\d+\.\d+\.\d+(?::\d+|<\d+>)*", "ADDRESS", text)
-    return re.sub(r"(?:[0-9a-f]{1,4}:){2,}[0-9a-f:]*(?:%\w+)?(?:<\d+>)?|/(?:home|users)/\S+",
-                  "ADDRESS", text)  # fmt: skip
+    return re.sub(
+        r"(?:[0-9a-f]{1,4}:){2,}[0-9a-f:]*(?:%\w+)?(?:<\d+>)?|/(?:home|users)/\S+", "ADDRESS", text
+    )

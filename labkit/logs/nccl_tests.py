@@ -193,9 +193,10 @@ class _Test:
             self.problem(self.last, f"{name} ends here without its summary: is the text cut short?")
         if self.alone or len(self.layout.places) == 1:
             self.problem(
-                self.last, "one rank moves nothing. If there were several processes, each of them "
+                self.last,
+                "one rank moves nothing. If there were several processes, each of them "
                 "ran alone: build nccl-tests with MPI=1",
-            )  # fmt: skip
+            )
         if self.name is None:
             self.problem(
                 self.last,
@@ -243,9 +244,10 @@ class _Test:
             ours = (record.busbw or 0.0) / 1e9
             if ours and len(row.seconds) == 1 and abs(row.busbw - ours) > 0.02 * ours + 0.011:
                 self.problem(
-                    row.number, f"busbw {row.busbw:g} GB/s is printed, but {record.collective} on "
+                    row.number,
+                    f"busbw {row.busbw:g} GB/s is printed, but {record.collective} on "
                     f"{record.world_size} ranks makes {ours:.3g}: is it another collective?",
-                )  # fmt: skip
+                )
                 break
         return records
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -28,8 +27,8 @@ _TEMPLATE = jinja2.Environment(autoescape=True).from_string(
     '<figure style="margin:0"><img alt="{{ text }}" width="{{ width }}" '
     'style="max-width:100%;height:auto" src="data:image/png;base64,{{ data }}">'
     '<details style="font-size:85%"><summary>Description and data</summary><p>{{ text }}</p>'
-    "{% for table, left_out in tables %}{{ table }}"
-    "{% if left_out > 0 %}<p>… and {{ left_out }} more rows.</p>{% endif %}{% endfor %}"
+    "{% for table, rows in tables %}{{ table.html()|safe }}"
+    "{% if rows > most %}<p>… and {{ rows - most }} more rows.</p>{% endif %}{% endfor %}"
     "</details></figure>"
 )
 
@@ -101,12 +100,9 @@ def to_html(on: Axes | Figure) -> str:
         text=text_of(figure),
         width=round(figure.get_figwidth() * 96),
         data=base64.b64encode(_png(figure, dpi=96 * _SHARPNESS)).decode(),
-        tables=[
-            (Markup(replace(table, rows=table.rows[:_MOST_ROWS]).html()),
-             len(table.rows) - _MOST_ROWS)
-            for table in tables_of(figure)
-        ],
-    )  # fmt: skip
+        tables=[(replace(t, rows=t.rows[:_MOST_ROWS]), len(t.rows)) for t in tables_of(figure)],
+        most=_MOST_ROWS,
+    )
 
 
 def save(on: Axes | Figure, path: Path | str, *, dpi: float = 150) -> Path:
@@ -132,10 +128,8 @@ def _as_plain_text(figure: Figure) -> None:
 
     Ticks that matplotlib labels itself, as powers of ten, keep their mathematics.
     """
-    powers = [
-        axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)
-        if isinstance(axis.get_major_formatter(), LogFormatter)
-    ]  # fmt: skip
+    axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+    powers = [axis for axis in axes if isinstance(axis.get_major_formatter(), LogFormatter)]
     theirs = {text for axis in powers for text in axis.findobj(Text)}
     for text in figure.findobj(Text):
         text.set_parse_math(text in theirs)

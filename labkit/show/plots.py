@@ -171,11 +171,9 @@ def line(
     return _legend(ax, label)
 
 
-def model_line(
-    ax: Axes, x: Sequence[float], y: Sequence[float], *, label: str = "model", series: int = 6
-) -> Axes:
+def model_line(ax: Axes, x: Sequence[float], y: Sequence[float], *, label: str = "model") -> Axes:
     """Draw a modelled curve: thin and dashed, without marks, because nobody measured it."""
-    ax.plot(x, y, color=style(series).color, linestyle=(0, (4, 2)), linewidth=1.4, label=label)
+    ax.plot(x, y, color=style(6).color, linestyle=(0, (4, 2)), linewidth=1.4, label=label)
     _note_data(ax, f"{label} (MODELLED)", x, y)
     return _legend(ax, label)
 
@@ -204,7 +202,6 @@ def bars(
 ) -> Axes:
     """Draw horizontal bars from top to bottom, each with its spread and its figure written out.
 
-    On a logarithmic axis, where the length of a bar means nothing, they are points.
     Values are medians, `low` and `high` the 10th and 90th percentiles. Crosses mark a figure beside
     a bar, by the bar's number. `series` is the style of all bars, or one each. A figure is written
     like `{:.2f} S`, with three digits if no format is given. The data table's heading is `label`.
@@ -212,14 +209,10 @@ def bars(
     values = np.asarray(values, dtype=float)
     looks = [style(s) for s in np.broadcast_to(series, len(values))]
     place = np.arange(len(values))
-    if ax.get_xscale() == "log":
-        for at, value, look in zip(place, values, looks, strict=True):
-            ax.plot(value, at, look.marker, color=look.color, markersize=8, label=label or None)
-    else:
-        colors = [look.color for look in looks]
-        drawn = ax.barh(place, values, height=0.62, color=colors, label=label)
-        for bar, look in zip(drawn, looks, strict=True):
-            bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
+    colors = [look.color for look in looks]
+    drawn = ax.barh(place, values, height=0.62, color=colors, label=label)
+    for bar, look in zip(drawn, looks, strict=True):
+        bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
     ends = values.copy()
     if low is not None and high is not None:
         spread = np.clip([values - np.asarray(low), np.asarray(high) - values], 0, None)
@@ -242,7 +235,7 @@ def bars(
     ax.grid(visible=True, axis="x", color=FAINT, linewidth=0.8)
     ax.spines["left"].set_visible(False)
     ax.margins(x=0.14)
-    ax.set_xlim(left=0) if ax.get_xscale() == "linear" else None
+    ax.set_xlim(left=0)
     ax.set_ylim(len(values) - 0.5, -0.5)
     _note_data(ax, label, labels, values, low, high)
     return ax
@@ -254,7 +247,6 @@ def ladder(
     title: str,
     x: str = "Time",
     unit: Literal["µs", "ms"] = "ms",
-    xscale: str = "linear",
     names: Sequence[str] | None = None,
     series: int | Sequence[int] = 0,
     value_format: str | None = None,
@@ -270,7 +262,7 @@ def ladder(
     """
     names = [record.case for record in records] if names is None else names
     size = (9, 1.4 + 0.42 * len(records))
-    ax = new_axes(title, x=x, xunit=unit, xscale=xscale, ax=ax, size=size)
+    ax = new_axes(title, x=x, xunit=unit, ax=ax, size=size)
     medians, band = spread(records, unit)
     scale = _PER_SECOND[unit]
     predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
@@ -298,22 +290,20 @@ def matrix(
     rows: Sequence[str],
     columns: Sequence[str],
     value_format: str | None = None,
-    log: bool = False,
     shades_from: tuple[float, float] | None = None,
 ) -> Axes:
     """Draw a matrix as a heat map with its figures written in; NaN stays empty.
 
-    With `log` shades go by the logarithm, for values that span decades. `shades_from` has the
-    values of the lightest and the darkest shade; if not given, they are the extremes drawn.
+    `shades_from` has the values of the lightest and the darkest shade; if not given, they are the
+    extremes drawn.
     """
     values = np.asarray(values, dtype=float)
-    shades = np.log10(np.where(values > 0, values, np.nan)) if log else values
-    lowest, highest = shades_from or (np.nanmin(shades), np.nanmax(shades))
-    image = np.ma.masked_invalid(shades)
+    lowest, highest = shades_from or (np.nanmin(values), np.nanmax(values))
+    image = np.ma.masked_invalid(values)
     ax.imshow(image, cmap=_SHADES, aspect="auto", vmin=lowest, vmax=highest)
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
-            dark = highest > lowest and (shades[i, j] - lowest) > 0.55 * (highest - lowest)
+            dark = highest > lowest and (value - lowest) > 0.55 * (highest - lowest)
             look = {"ha": "center", "va": "center", "color": "white" if dark else INK}
             ax.text(j, i, _written(value, value_format), fontsize=9, **look)
     ax.set_xticks(range(len(columns)), columns)

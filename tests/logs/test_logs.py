@@ -265,8 +265,9 @@ def test_a_repeated_test_adds_samples_other_settings_do_not(tmp_path):
     again = V2_13.replace(" 64.00", " 68.00")
     log = read(tmp_path, V2_13 + again)
     assert [rounded(record) for record in log.records if record.nbytes == 2**20] == [
-        [64e-6, 68e-6], [65.54e-6, 65.54e-6]
-    ]  # fmt: skip
+        [64e-6, 68e-6],
+        [65.54e-6, 65.54e-6],
+    ]
     assert len(read(tmp_path, f"{V2_13}NCCL_ALGO=Tree all_reduce_perf\n{again}").records) == 8
 
 

@@ -95,11 +95,6 @@ def test_a_stamp_says_what_others_used():
     assert "other programs" not in calm and "used up to 1.3 CPUs" in busy.replace("\n", " ")
 
 
-def test_bars_on_a_logarithmic_axis_are_points():
-    ax = plots.bars(plots.new_axes(xscale="log"), ["a", "b"], [1e-3, 10.0])
-    assert not ax.patches and [line.get_xdata()[0] for line in ax.lines] == [1e-3, 10.0]
-
-
 def test_panels_of_different_tiers_are_told_apart():
     _, (left, right) = plots.new_figure(1, 2)
     plots.stamp(plots.new_axes("L", ax=left), "MEASURED")
@@ -119,7 +114,6 @@ def test_bars_write_their_figures_and_keep_their_order():
 def test_a_matrix_writes_every_figure_but_nan():
     ax = plots.matrix(plots.new_axes(), [[np.nan, 1.5], [0, np.nan]], rows="01", columns="01")
     assert [text.get_text() for text in ax.texts] == ["1.5", "0"]
-    plots.matrix(plots.new_axes(), [[0.0, 100.0]], rows="0", columns="01", log=True)
 
 
 @mark.parametrize(

@@ -216,9 +216,10 @@ def test_the_tuner_beside_the_logs_errors_and_order_of_shapes():
     )
     pairs = [(one, other) for one, other in itertools.combinations(found, 2) if one[1] == other[1]]
     wrong = [
-        (few, many) for few, many in pairs
+        (few, many)
+        for few, many in pairs
         if (found[few][0] < found[many][0]) != (found[few][1] < found[many][1])
-    ]  # fmt: skip
+    ]
     assert (len(pairs), len(wrong)) == (60, 2)
     assert {size for pair in wrong for _, size in pair} == {2**25}
 

@@ -22,6 +22,7 @@ An exercise that was not attempted fails with its own `NotImplementedError`, unt
 
 import copy
 import math
+import os
 import re
 import signal
 import sys
@@ -43,6 +44,7 @@ from course.memory import BufferLog, Refused, WaitedTwice
 from labkit.measure import wire
 from labkit.ranks.errors import CaseFile, LaunchTimeout, RankDied
 from labkit.ranks.launcher import launch
+from labkit.ranks.machine import usable_cpus
 
 T = TypeVar("T")
 _COURSE = Path(__file__).parent
@@ -116,9 +118,10 @@ def on_ranks(
     ranks do not finish; ``{general}`` stands for what it means anywhere.
 
     Raises:
-        CheckFailed: The ranks did not finish in `timeout` seconds (shows which rank waits where),
-            or gloo ended one since a receive was not as long as its message.
+        CheckFailed: The ranks did not finish in `timeout` seconds of `patience` (shows which rank
+            waits where), or gloo ended one since a receive was not as long as its message.
     """
+    timeout = patience(timeout)
     try:
         return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
     except LaunchTimeout as late:
@@ -138,6 +141,11 @@ def on_ranks(
             "tensor.new_empty), or pieces or calls that the ranks cut or order differently: those "
             "of several threads, or in an order that comes from values, sets or the rank",
         ) from None
+
+
+def patience(seconds: float) -> float:
+    """Return a limit of time for the machine as it is: up to four times as long on a busy one."""
+    return seconds * min(4.0, max(1.0, os.getloadavg()[0] / usable_cpus()))
 
 
 class _TooLong(BaseException):
@@ -366,10 +374,44 @@ def letter(vote: Callable[[], str], *, right: str, wrong: Mapping[str, str]) -> 
         CheckFailed: It is another letter.
     """
     got = answer(ask(vote), (str, tuple, list), what="a letter")
-    chosen = str(got if isinstance(got, str) else got[0] if got else "").strip(" )(.").lower()
-    if chosen != right:
-        meaning = wrong.get(chosen, f"answer with one letter: {', '.join(sorted([*wrong, right]))}")
-        raise CheckFailed("another letter", repr(chosen), meaning)
+    first = str(got if isinstance(got, str) else got[0] if got else "")
+    found = re.match(r"\W*([a-z])(?![\w'])", first.lower())  # "c: because ..." is c, "cat" is none
+    if not found or found[1] != right:
+        letters = f"answer with one letter: {', '.join(sorted([*wrong, right]))}"
+        meaning = wrong.get(found[1], letters) if found else letters
+        raise CheckFailed("another letter", repr(first), meaning)
+
+
+Asked = tuple[str, float, Mapping[str, float], str]
+"""A figure: what it is, the right one, what is usually meant -> that wrong one, what else to say"""
+
+
+def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
+    """Hold figures, in a tuple, a list, an array or a tensor, to the right ones.
+
+    Raises:
+        CheckFailed: One is wrong by more than the relative tolerance `within`, or missing.
+    """
+    names = ", ".join(what for what, *_ in asked)
+    got = got.tolist() if isinstance(got, torch.Tensor | np.ndarray) else got
+    if len(answer(got, (tuple, list), what=names)) != len(asked):
+        raise CheckFailed(names, repr(got), f"{len(asked)} figures are asked, in this order")
+    for value, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
+        value = value.item() if getattr(value, "ndim", None) == 0 else value
+        if not math.isclose(answer(value, Real, what=what), right, rel_tol=within):
+            mistakes = {**mistakes, **{f"that is {other}": float(r) for other, r, *_ in asked}}
+            otherwise = _another_unit(value, right) or otherwise
+            meaning = diagnose(float(value), mistakes, otherwise=otherwise, within=within)
+            raise CheckFailed(f"another figure for {what}", f"{value:g}", meaning)
+
+
+def _another_unit(got: float, right: float) -> str | None:
+    bytes_for_bits = {1: "the figure is right, in another unit", 8: "bits were taken for bytes"}
+    for bits, meaning in bytes_for_bits.items():
+        thousands = math.log10(got / right / bits) / 3 if 0 < got < math.inf else 0.5
+        if abs(thousands - round(thousands)) < 1e-4:
+            return meaning
+    return "that is its inverse" if math.isclose(got * right, 1, rel_tol=1e-3) else None
 
 
 def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> None:

@@ -55,10 +55,13 @@ class Allocated(Observer):
         """What is still alive."""
         self.peak = 0
         """The most that was alive at one time."""
+        self.made = 0
+        """All together, alive or not."""
         self._seen: weakref.WeakSet = weakref.WeakSet()
 
     def _add(self, nbytes: int) -> None:
         self.now += nbytes
+        self.made += max(nbytes, 0)
         self.peak = max(self.peak, self.now)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

@@ -108,6 +108,12 @@ class Ran:
         return [call for call in self.calls if call.waited is None]
 
     @property
+    def overlaps(self) -> int:
+        """How many calls were made while the one before was still on its way."""
+        pairs = itertools.pairwise(self.calls)
+        return sum(before.waited is None or after.at < before.waited for before, after in pairs)
+
+    @property
     def messages(self) -> list[Call]:
         """The sends that have content."""
         return [call for call in self.calls if call.kind == "send" and call.nbytes]

@@ -6,7 +6,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from numbers import Real
 
 import torch
 import torch.distributed as dist
@@ -30,47 +29,40 @@ TRACE = (
 def check_reading(reading: Callable[[], tuple[int, float, float]]) -> None:
     """Judge exercise 2.1: what a trace of several late ranks says."""
     with checking.exercise("2.1", par="the straggler, the transfer and the loss") as done:
-        got = checking.answer(checking.ask(reading), (tuple, list), what="(rank, moving, lost)")
-        if len(got) != 3:
-            raise CheckFailed("(rank, moving, lost)", repr(got), "three values are asked")
-        for value, question in zip(got, (_STRAGGLER, _MOVING, _LOST), strict=True):
-            what, right, mistakes, otherwise = question
-            checking.answer(value, Real, what=what)
-            if value != right:
-                meaning = mistakes.get(value, otherwise)
-                raise CheckFailed(f"another figure for {what}", f"{value:g}", meaning)
+        checking.figures(checking.ask(reading), _READING)
         done.reached = "all three"
 
 
-_STRAGGLER = (
-    "the straggler",
-    1,
-    {
-        2: "the rank with the largest timers waits most: the first victim, not the cause",
-        3: "neither the smallest total nor being last most *often* decides: weigh each call",
-    },
-    "in each call the last rank has the smallest timer; add up, by rank, what it cost",
+_READING = (
+    (
+        "the straggler",
+        1,
+        {
+            "the rank with the largest timers waits most: the first victim, not the cause": 2,
+            "neither the smallest total nor being last most *often* decides: weigh each call": 3,
+        },
+        "in each call the last rank has the smallest timer; add up, by rank, what it cost",
+    ),
+    (
+        "milliseconds that moved bytes",
+        20,
+        {
+            "no rank is last in every call: take the smallest timer of each call": 82,
+            "averaging over ranks mixes the waiting back in": 93,
+            "the largest timers have all the waiting in them": 140,
+        },
+        "moving begins when the last rank arrives: the smallest timer of each call, summed",
+    ),
+    (
+        "milliseconds that the straggler alone cost",
+        37,
+        {
+            "without the last rank the next to last decides: compare the two smallest timers": 51,
+            "that is what all ranks cost together: only the calls in which yours was last": 79,
+        },
+        "the second smallest timer minus the smallest, in the calls where yours was last",
+    ),
 )
-_MOVING = (
-    "milliseconds that moved bytes",
-    20,
-    {
-        82: "no rank is last in every call: take the smallest timer of each call",
-        93: "averaging over ranks mixes the waiting back in",
-        140: "the largest timers have all the waiting in them",
-    },
-    "moving begins when the last rank arrives: the smallest timer of each call, summed",
-)
-_LOST = (
-    "milliseconds that the straggler alone cost",
-    37,
-    {
-        51: "without the last rank the next to last decides: compare the two smallest timers",
-        79: "that is what all ranks cost together: only the calls in which yours was last",
-    },
-    "the second smallest timer minus the smallest, in the calls where yours was last",
-)
-"""What is asked, what is right, what usual mistakes come to, and what to say of any other."""
 
 
 def check_vote(vote: Callable[[], str]) -> None:
@@ -344,6 +336,13 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                         "works can end in any order: that the last one has ended says nothing of "
                         "the others; here you were lucky",
                     )  # fmt: skip
+                if ran.overlaps < len(ran.calls) - 1:
+                    raise CheckFailed(
+                        f"{where}: every call starts before the first wait",
+                        f"{ran.overlaps + 1} of {len(ran.calls)} did",
+                        "right, but each bucket waits for the one before: two lines are wrong, and "
+                        "async_op=True is in neither",
+                    )
         done.reached = "that"
 
 

@@ -363,15 +363,10 @@ def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: f
 
 
 def letter(vote: Callable[[], str], *, right: str, wrong: Mapping[str, str]) -> None:
-    """Hold a learner's vote to the right letter.
-
-    Args:
-        vote: Returns a letter, or a letter and a reason.
-        right: The letter.
-        wrong: What each other letter usually means.
+    """Hold a learner's vote, a letter and perhaps a reason, to the right letter.
 
     Raises:
-        CheckFailed: It is another letter.
+        CheckFailed: It is another letter; `wrong` says what each of them usually means.
     """
     got = answer(ask(vote), (str, tuple, list), what="a letter")
     first = str(got if isinstance(got, str) else got[0] if got else "")

@@ -11,9 +11,6 @@ A check makes a `Trial`, hands it `Case`s, and judges what each rank `Ran`::
 
 A `Case` is by default one tensor of `shape` and `dtype` that differs from rank to rank; `make`
 gives other arguments, `options` keyword arguments. Cases of one world size in a row share a launch.
-What a rank `Ran` holds: what the function `returned`, its arguments as it left them (`given`), the
-`calls` that it made and those nobody waited for (`unwaited`), the meter's `report` (bytes on the
-wire, by `checking.sent`), and `peak`, the bytes of scratch.
 
 With `by_hand` only sends and receives may be called; `Trial` then refuses collectives, handles that
 are dropped or waited for twice, buffers that are used while they are under way, and silence.

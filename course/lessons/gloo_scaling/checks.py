@@ -292,9 +292,8 @@ def check_first_slower(vote: Callable[[], str]) -> None:
         "c": "a pair has two ranks, and each of them needs the CPU",
         "d": "these are all the CPUs that the machine shows: cpu.max allows fewer, quota / period",
     }
-    with checking.exercise("1.3", par="the number") as verdict:
+    with checking.exercise("1.3", par="the number"):
         checking.letter(vote, right="b", wrong=wrong)
-        verdict.reached = "it"
 
 
 JOBS = {"job 1": "apart", "job 2": "one core"}
@@ -322,9 +321,8 @@ def check_jobs(vote: Callable[[], str]) -> None:
         "c": "who waits for a late rank is asleep, neither on a CPU nor waiting for one",
         "d": "who waits for bytes is asleep, neither on a CPU nor waiting for one",
     }
-    with checking.exercise("1.5", par="both jobs") as verdict:
+    with checking.exercise("1.5", par="both jobs"):
         checking.letter(vote, right="b", wrong=wrong)
-        verdict.reached = "both"
 
 
 # 1.4: a sum through shared memory

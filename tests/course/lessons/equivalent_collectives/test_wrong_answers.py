@@ -7,17 +7,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course import checking, notebooks
+from course import notebooks
 from course.catalogue import ROOT
 from course.checking import CheckFailed
 from course.lessons.equivalent_collectives import checks
 from tests.course.lessons.equivalent_collectives import answers
-
-
-@pytest.fixture(autouse=True)
-def give_up_soon(monkeypatch):
-    """Some answers hang, and need not do so for long; a loaded machine is slow, too."""
-    monkeypatch.setattr(checking, "on_ranks", partial(checking.on_ranks, timeout=15))
 
 
 def refused(check, answer):

@@ -39,7 +39,6 @@ import numpy as np
 import torch
 
 from course import ledger
-from course.claims import claim  # noqa: F401 - lessons of the first edition look here
 from course.memory import BufferLog, Refused, WaitedTwice
 from labkit.measure import wire
 from labkit.ranks.errors import CaseFile, LaunchTimeout, RankDied
@@ -338,11 +337,8 @@ def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
 def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 1e-9) -> str:
     """Name the mistake that gives just what was got; return `otherwise` where none does.
 
-    Args:
-        got: A wrong answer: a figure, figures in a list, a tensor, or what compares with ``==``.
-        mistakes: What is usually meant -> the wrong value which that mistake gives.
-        otherwise: What to say when none of them fits.
-        within: Relative tolerance for figures.
+    `mistakes`: what is usually meant -> the figure, figures, tensor or value which that gives.
+    `within` is a relative tolerance for figures.
 
     Example:
         >>> diagnose(8.0, {"bits were taken for bytes": 8.0}, otherwise="look at the units")

@@ -85,11 +85,6 @@ def waiting_for_futures(works):
     torch.futures.wait_all([work.get_future() for work, _ in works])
 
 
-def waiting_for_each_future(works):
-    for work, _ in works:
-        work.get_future().wait()
-
-
 def asking(works):
     for work, _ in works:
         while not work.is_completed():
@@ -109,7 +104,7 @@ def attached(start=in_background, *, wait=waiting, divide=True, forget=True, giv
             wait(works)
             for _, parameter in works:
                 if divide:
-                    parameter.grad /= dist.get_world_size()
+                    parameter.grad /= dist.get_world_size() if divide is True else divide
             if forget:
                 works.clear()
 
@@ -160,34 +155,14 @@ def through_copies(model):
     return finish
 
 
-class Averager:
-    """An object instead of closures; works in a dictionary, waited for in another order."""
-
-    def __init__(self, model):
-        self.works = {}
-        for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(self.start)
-
-    def start(self, parameter):
-        self.works[parameter] = dist.all_reduce(parameter.grad, async_op=True)
-
-    def __call__(self):
-        for parameter, work in reversed(self.works.items()):
-            work.wait()
-            parameter.grad.div_(dist.get_world_size())
-        self.works = {}
-
-
 @pytest.mark.parametrize(
     "answer",
     [
         attached(),
         attached(imported_by_name, wait=waiting_for_futures),
-        attached(wait=waiting_for_each_future),
         attached(divided_before, wait=asking, divide=False),
         through_copies,
         attached_with_futures,
-        Averager,
     ],
 )
 def test_right_overlaps(answer, capsys):
@@ -260,25 +235,6 @@ def dividing_at_each_wait(model):
     return finish
 
 
-def divided_by(number):
-    def attach(model):
-        works = []
-        for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(
-                lambda parameter: works.append((in_background(parameter), parameter))
-            )
-
-        def finish():
-            while works:
-                work, parameter = works.pop()
-                work.wait()
-                parameter.grad /= number
-
-        return finish
-
-    return attach
-
-
 def with_a_list_of_its_own(model):
     """The closure mistake: `finish` assigns the name that `attach` made."""
     works = []
@@ -342,8 +298,8 @@ def polling(model):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (divided_by(2), "the sum was divided by 2: divide by the world size"),
-        (divided_by(4), "the sum was divided by 4: divide by the world size"),
+        (attached(divide=2), "the sum was divided by 2: divide by the world size"),
+        (attached(divide=4), "the sum was divided by 4: divide by the world size"),
         (with_a_list_of_its_own, "declare it `nonlocal`"),
         (four_at_a_time, "Each hook starts its own"),
         (polling, "found done by is_completed()"),

@@ -47,27 +47,17 @@ def load(lesson: str) -> MappingProxyType[str, Published]:
 
     Args:
         lesson: The lesson's folder: ``load("gradient_all_reduce")["benchmark"].value``.
-
-    Raises:
-        ValueError: There is no such file, or an entry lacks a field; the message names it.
     """
-    path = _LESSONS / lesson / "published.json"
-    if not path.exists():
-        raise ValueError(f"{lesson!r} has no published figures: there is no {path}.")
-    entries = json.loads(path.read_text(encoding="utf-8"))
+    entries = json.loads((_LESSONS / lesson / "published.json").read_text(encoding="utf-8"))
     shared = entries.pop("sources", {})
-    return MappingProxyType(
-        {name: _figure(name, entry, shared=shared) for name, entry in entries.items()}
+    return MappingProxyType({name: _figure(entry, shared) for name, entry in entries.items()})
+
+
+def _figure(entry: dict, shared: dict) -> Published:
+    value, source = entry["value"], entry["source"]
+    return Published(
+        value=tuple(value) if isinstance(value, list) else value,
+        unit=entry["unit"],
+        quotation=entry["quotation"],
+        source=Source(**(shared[source] if isinstance(source, str) else source)),
     )
-
-
-def _figure(name: str, entry: dict, *, shared: dict) -> Published:
-    value, source = entry.get("value"), entry.get("source")
-    try:
-        return Published(
-            value=tuple(value) if isinstance(value, list) else value,
-            source=Source(**(shared[source] if isinstance(source, str) else source)),
-            **{field: entry[field] for field in ("unit", "quotation")},
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"the published figure {name!r} is not complete: {error}") from None

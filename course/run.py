@@ -39,12 +39,12 @@ def main(options: argparse.Namespace) -> int:
     """Run what was named; return 0 when all of it ran."""
     names = options.names or list(catalogue.experiments())
     if options.out and len(names) > 1:
-        print("labkit run: --out FILE takes one experiment's records; name one.", file=sys.stderr)
+        print("course run: --out FILE takes one experiment's records; name one.", file=sys.stderr)
         return 2
     try:
         chosen = {name: catalogue.experiment(name) for name in names}
     except ValueError as error:
-        print(f"labkit run: {error}", file=sys.stderr)
+        print(f"course run: {error}", file=sys.stderr)
         return 2
     folder = RUNS / datetime.now().strftime("%Y%m%d-%H%M%S")
     for name, experiment in chosen.items():

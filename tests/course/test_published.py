@@ -1,10 +1,9 @@
 """What holds for every published figure: words, a unit, an address; its figures are in them."""
 
-import json
 import math
 import re
 
-from pytest import mark, raises
+from pytest import mark
 
 from course import catalogue, published
 
@@ -29,14 +28,3 @@ def test_figures_stand_in_their_quotations_and_have_an_address(path):
         assert re.search(r"20\d\d|[0-9a-f]{7}|tag v\d", source.when), f"{name}: no date, no commit"
         if commit := re.search(r"/(?:blob|tree)/([0-9a-f]{7})", source.address):
             assert f"commit {commit[1]}" in source.when
-
-
-def test_an_incomplete_figure_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(published, "_LESSONS", tmp_path)
-    (tmp_path / "made_up").mkdir()
-    broken = {"speed": {"value": 3, "unit": "GB/s", "source": "nowhere"}}
-    (tmp_path / "made_up" / "published.json").write_text(json.dumps(broken))
-    with raises(ValueError, match="'speed' is not complete"):
-        published.load("made_up")
-    with raises(ValueError, match="'missing' has no published figures"):
-        published.load("missing")

@@ -18,7 +18,6 @@ from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Channel,
     Program,
-    Schedule,
     activation,
     eager_1f1b,
     programs,
@@ -50,14 +49,10 @@ class Case:
     """Of each host's link."""
 
     @property
-    def plan(self) -> Schedule:
-        """Return what every rank computes."""
-        return SCHEDULES[self.schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
-
-    @property
     def ranks(self) -> tuple[Program, ...]:
         """Return every rank's program."""
-        return programs(self.plan, ahead=self.ahead)
+        plan = SCHEDULES[self.schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
+        return programs(plan, ahead=self.ahead)
 
     def __str__(self) -> str:
         early = f", receives {self.ahead} early" if self.ahead else ""

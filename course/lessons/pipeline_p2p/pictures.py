@@ -7,8 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.lessons.pipeline_p2p import experiment
-from course.lessons.pipeline_p2p.experiment import PLAN
-from course.lessons.pipeline_p2p.programs import Workload
+from course.lessons.pipeline_p2p.experiment import Case
 from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Batch,
@@ -16,15 +15,8 @@ from course.lessons.pipeline_p2p.schedules import (
     Program,
     Task,
     Transfer,
-    programs,
 )
-from course.lessons.pipeline_p2p.simulator import (
-    Costs,
-    StepTimeline,
-    find_cycle,
-    simulate,
-    waits,
-)
+from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
@@ -98,9 +90,9 @@ def queue_editor(rank_0: int = 0, rank_1: int = 0, rank_2: int = 0) -> Figure:
     Each rank's receives stand so many tasks early. A cycle of things that wait for each other is
     red, and then there is no step.
     """
-    ranks = programs(PLAN, ahead=(rank_0, rank_1, rank_2))
+    case = Case("eager 1f1b", Channel.ORDERED, (rank_0, rank_1, rank_2))
     figure, (above, below) = new_figure(2, 1, size=(11.5, 5.6))
-    cycle = queues(ranks, ax=above)
+    cycle = queues(case.ranks, ax=above)
     if cycle:
         below.set_axis_off()
         names = " → ".join(_name(part) for part in [*cycle, cycle[0]])
@@ -109,9 +101,7 @@ def queue_editor(rank_0: int = 0, rank_1: int = 0, rank_2: int = 0) -> Figure:
         describe(below, text)
         stamp(above, Tier.MODELLED)
         return figure
-    work = Workload()
-    costs = Costs(work.forward, work.backward, nbytes=1.0, rate=1 / LEG)
-    seen = simulate(ranks, costs, channel=Channel.ORDERED)
+    seen = experiment.modelled(case, leg=LEG)
     step(seen, title=f"A step takes {1e3 * seen.seconds:.0f} ms", ax=below, until=0.7)
     note = f"a message alone takes {1e3 * LEG:g} ms"
     for panel in (above, below):
@@ -183,7 +173,7 @@ def draw(records: Sequence[Record]) -> Figure:
 
 def mystery(records: Sequence[Record]) -> Figure:
     """Draw the step that the lesson starts from, a frame where an input lies ready; for README."""
-    case = str(experiment.Case("eager 1f1b", Channel.ORDERED))
+    case = str(Case("eager 1f1b", Channel.ORDERED))
     record = next(record for record in records if record.case == case)
     seen, idle = experiment.step(record), experiment.frame(record)
     title, gap = "One training step on three ranks", (1, idle.begin, idle.end)

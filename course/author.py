@@ -1,4 +1,4 @@
-"""What authors do: `python -m course format|sync|pictures|record|edition|check`."""
+"""What authors do: `python -m course sync|pictures|record|edition|check`."""
 
 import argparse
 import importlib
@@ -6,6 +6,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from nbformat import NotebookNode
 
 from course import catalogue, exercises, hosted, notebooks
 from course.catalogue import ROOT, Experiment
@@ -30,38 +32,35 @@ def kept(root: Path = ROOT) -> list[Path]:
     return [path for folder in folders for path in sorted((root / folder).glob("*.ipynb"))]
 
 
-def formatted(path: Path) -> str:
-    """Return what a lesson's or a solution's file should contain."""
-    notebook = notebooks.read(path)
-    if path.parent.name == SOLUTIONS:
-        notebook = exercises.with_grading(notebook)
-    return notebooks.dumps(notebooks.canonical(notebook))
-
-
 def derived(root: Path = ROOT) -> dict[Path, str]:
-    """Return what every derived file should contain.
+    """Return what every file that `course sync` writes should contain.
 
-    These are exercises and lessons, with badges and first cell, and the README's badges.
+    These are notebooks in canonical form, with badges and first cell, exercises, and the README's
+    badges.
 
     Raises:
         ValueError: A solution region is nested or unclosed, or the repository's address is none;
             names the file.
     """
     wanted, repository = {}, hosted.address(root)
-    for path in kept(root):
-        if path.parent.name == SOLUTIONS:
-            continue
-        inside = path.relative_to(root).as_posix()
-        notebook = hosted.fronted(notebooks.read(path), repository, inside)
+
+    def add(path: Path, notebook: NotebookNode, *, front: bool = True) -> None:
+        if front:
+            inside = path.relative_to(root).as_posix()
+            notebook = hosted.fronted(notebook, repository, inside)
         wanted[path] = notebooks.dumps(notebooks.canonical(notebook))
-    for path in sorted((root / SOLUTIONS).glob("*.ipynb")):
-        notebook = exercises.with_grading(notebooks.canonical(notebooks.read(path)))
+
+    for path in kept(root):
+        notebook = notebooks.read(path)
+        if path.parent.name != SOLUTIONS:
+            add(path, notebook)
+            continue
+        notebook = exercises.with_grading(notebook)
+        add(path, notebook, front=False)
         try:
-            notebook = exercises.derive(notebook)
+            add(root / EXERCISES / path.name, exercises.derive(notebook))
         except ValueError as error:
             raise ValueError(f"{path.name}: {error}") from error
-        notebook = hosted.fronted(notebook, repository, f"{EXERCISES}/{path.name}")
-        wanted[root / EXERCISES / path.name] = notebooks.dumps(notebooks.canonical(notebook))
     readme = root / "README.md"
     if readme.exists():
         text = readme.read_text(encoding="utf-8")
@@ -89,14 +88,13 @@ def problems(root: Path = ROOT) -> Iterator[str]:
     for path in kept(root):
         name, match = path.relative_to(root), _NAME.fullmatch(path.name)
         notebook = notebooks.read(path)
-        found = list(notebooks.problems(notebook))
+        yield from (f"{name}: {problem}" for problem in notebooks.problems(notebook))
         if match is None and path.stem not in UNNUMBERED:
-            found.append("a notebook's name is like 01_gloo_scaling.ipynb")
+            yield f"{name}: a notebook's name is like 01_gloo_scaling.ipynb"
         elif path.parent.name == SOLUTIONS:
-            found += exercises.problems(notebook, lesson=match[1].lstrip("0"))
-        if not found and _text(path) != formatted(path):
-            found.append("not in canonical form; run 'python -m course format'")
-        yield from (f"{name}: {problem}" for problem in found)
+            lesson = match[1].lstrip("0")
+            for problem in exercises.problems(notebook, lesson=lesson):
+                yield f"{name}: {problem}"
     try:
         wanted = derived(root)
     except ValueError as error:
@@ -114,11 +112,11 @@ def pictures(folder: Path = ROOT / PICTURES) -> Iterator[Path]:
     """Draw every recorded experiment, and README's step, into `folder`; yield each file written."""
     from labkit.show import alt_text
 
-    for name, found in catalogue.experiments().items():
-        if recorded := found.recorded():
-            yield alt_text.save(found.draw(recorded), folder / f"{name}.png", dpi=110)
-    found = catalogue.experiment("pipeline-p2p")
-    mystery = importlib.import_module(f"{found.package}.pictures").mystery(found.recorded())
+    for name, experiment in catalogue.experiments().items():
+        if recorded := experiment.recorded():
+            yield alt_text.save(experiment.draw(recorded), folder / f"{name}.png", dpi=110)
+    pipeline = catalogue.experiment("pipeline-p2p")
+    mystery = importlib.import_module(f"{pipeline.package}.pictures").mystery(pipeline.recorded())
     yield alt_text.save(mystery, folder / "one-step.png", dpi=110)
 
 
@@ -158,8 +156,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of one of the commands here."""
     action = parser.prog.split()[-1]
     parser.set_defaults(action=action)
-    if action == "format":
-        parser.add_argument("notebooks", nargs="*", type=lambda x: Path(x).resolve())
     if action == "record":
         parser.add_argument("names", nargs="+", metavar="NAME", choices=catalogue.experiments())
     if action == "edition":
@@ -177,18 +173,9 @@ def main(options: argparse.Namespace) -> int:
         return 1
 
 
-def _tell(paths: Iterable[Path]) -> int:
+def _print_changes(paths: Iterable[Path]) -> int:
     for path in paths:
         print(f"{'written' if path.exists() else 'removed'}: {path.relative_to(ROOT)}")
-    return 0
-
-
-def _format(options: argparse.Namespace) -> int:
-    for path in options.notebooks or kept():
-        text = formatted(path)
-        if text != _text(path):
-            path.write_text(text, encoding="utf-8")
-            print(f"formatted: {path}")
     return 0
 
 
@@ -207,17 +194,16 @@ def _edition(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    found = list(problems())
-    for problem in found:
-        print(problem)
-    print(f"{len(kept())} notebooks checked, {len(found)} problems")
-    return 1 if found else 0
+    objections = list(problems())
+    for objection in objections:
+        print(objection)
+    print(f"{len(kept())} notebooks checked, {len(objections)} problems")
+    return 1 if objections else 0
 
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "format": _format,
-    "sync": lambda options: _tell(sync()),
-    "pictures": lambda options: _tell(pictures()),
+    "sync": lambda options: _print_changes(sync()),
+    "pictures": lambda options: _print_changes(pictures()),
     "record": _record,
     "edition": _edition,
     "check": _check,

@@ -15,7 +15,7 @@ order, known by their ids (other cells may stand between them; `05b_clinic` hold
 
 In `exercises/` a region becomes `raise NotImplementedError("exercise N.M")` at the indent of its
 opening marker. The number of stars (one to three) is the number of points in nbgrader's metadata,
-which `course format` writes.
+which `course sync` writes.
 """
 
 import copy

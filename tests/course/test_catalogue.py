@@ -110,7 +110,6 @@ def run_course(course: Path, *command: str) -> str:
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
     assert "predicted ms" in run_course(course, "run", "toy", "--quick")
     assert list(course.glob("work/runs/*/toy.png")), "its picture is drawn"
-    run_course(course, "format")
     run_course(course, "sync")
     assert ", 0 problems" in run_course(course, "check")
     assert "A toy" in run_course(course, "progress") and "0 of 1" in run_course(course, "progress")

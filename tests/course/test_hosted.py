@@ -19,8 +19,6 @@ def course(tmp_path):
     notebooks.write(solutions(), tmp_path / "solutions/01_sample.ipynb")
     (tmp_path / "README.md").write_text("# Course\n<!-- badges -->\n<!-- end of badges -->\n")
     publish(tmp_path, "")
-    for path in author.kept(tmp_path):
-        path.write_text(author.formatted(path))
     return tmp_path
 
 

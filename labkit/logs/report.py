@@ -77,9 +77,10 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
             page.picture(_host_matrix(one))
     for part in _pictures(known):
         page.picture(_curves(part, card))
-    for table in (_doubts(known, card), _hosts_alone(known), _figures(timed)):
+    more = (_doubts(known, card), ""), (_hosts_alone(known), ""), (_figures(timed), "All figures")
+    for table, folded in more:
         if table.rows:
-            page.table(table)
+            page.table(table, folded=folded)
     if log.problems:
         rows = [[problem] for problem in log.problems[:_MOST_ROWS]]
         title = f"What failed, could not be read or is doubtful, line by line: {len(log.problems)}"

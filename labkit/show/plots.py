@@ -117,14 +117,18 @@ def new_axes(
     return ax
 
 
-def stamp(ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: str = "") -> Axes:
+def stamp(
+    ax: Axes, tier: str | Iterable[str], provenance: Any = None, *, note: str = "", others: Any = 0
+) -> Axes:
     """Say under the picture how its figures came to be: the tier, and where and when.
 
     A panel that shows several tiers names them all. The provenance is a `records.Provenance`; the
-    note may say more, such as a model's parameters.
+    note may say more, such as a model's parameters; `others` are CPUs that other programs used.
     """
     tiers = [tier] if isinstance(tier, str) else tier
     parts = [" + ".join(map(str, tiers)), str(provenance) if provenance else "", note]
+    if others and others > BUSY:
+        parts.append(f"other programs used up to {others:.1f} CPUs")
     figure = ax.get_figure(root=True)
     stamps = alt_text.of(figure).stamps
     stamps[ax] = " · ".join(part for part in parts if part)
@@ -268,19 +272,14 @@ def ladder(
     predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
     bars(ax, names, medians, **band, crosses=predicted, series=series, value_format=value_format)
     others = max((record.others or 0.0 for record in records), default=0.0)
-    notes = [
-        note,
-        "crosses: MODELLED" if predicted else "",
-        f"other programs used up to {others:.1f} CPUs" if others > BUSY else "",
-    ]
     in_words = [
         f"{name} {_written(median, value_format).strip()} {unit}"
         + (f" (model {predicted[y]:.3g})" if y in predicted else "")
         for y, (name, median) in enumerate(zip(names, medians, strict=True))
     ]
     describe(ax, f"{title}. {'; '.join(in_words)}.")
-    note = "; ".join(filter(None, notes))
-    return stamp(ax, tiers_of(records), records[0].provenance, note=note)
+    note = "; ".join(filter(None, [note, "crosses: MODELLED" if predicted else ""]))
+    return stamp(ax, tiers_of(records), records[0].provenance, note=note, others=others)
 
 
 def matrix(

@@ -212,9 +212,9 @@ class Ward:
             [
                 ["with the fault", round(before, 2), 1.0, ""],
                 [name, round(after, 2), round(gain, 2), "the same" if same else "DIFFERENT"],
-                ["par", None, self.case.par, "the same"],
+                ["enough", None, self.case.par, "the same"],
             ],
-            "Par is reached: ward.close() tells how it ended." if good else "Not yet.",
+            "It is mended: ward.close() tells how it ended." if good else "Not yet.",
         )
 
     def close(self) -> str:

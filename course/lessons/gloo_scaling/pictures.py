@@ -49,7 +49,7 @@ def growth(
         changes.append(f"{LABELS.get(case, case)}: {middle[0]:.0f} to {middle[-1]:.0f} µs")
     _from_zero(ax)
     plots.describe(ax, f"Time per call up to {pairs[-1]} pairs. {'; '.join(changes)}.")
-    return plots.stamp(ax, records[0].tier, records[0].provenance)
+    return plots.stamp(ax, records[0].tier, records[0].provenance, others=records[-1].others)
 
 
 def on_cpus(records: Sequence[Record]) -> Figure:

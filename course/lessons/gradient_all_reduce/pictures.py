@@ -182,7 +182,7 @@ def late_and_calm(record: Record) -> dict[str, list[Timer]]:
 
 
 def _stamp(ax: Axes, record: Record) -> None:
-    stamp(ax, record.tier, record.provenance, note="4 hosts")
+    stamp(ax, record.tier, record.provenance, note="4 hosts", others=record.others)
 
 
 def draw_traced(timeline: Timeline, *, title: str, ax: Axes | None = None) -> Axes:

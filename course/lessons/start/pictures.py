@@ -60,7 +60,7 @@ def ping_pong(
             fontsize=9,
         )
         said += f" The line α + β S bends at {half / 1e3:.0f} kB."
-    plots.stamp(ax, messages[0].tier, messages[0].provenance)
+    plots.stamp(ax, messages[0].tier, messages[0].provenance, others=messages[0].others)
     plots.describe(ax, said)
     return ax
 

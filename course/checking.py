@@ -96,6 +96,10 @@ def exercise(number: str, *, par: str) -> Iterator[Verdict]:
     except CheckFailed as failure:
         failure.number = number
         raise
+    except NotImplementedError as untouched:
+        said = f"{untouched or number}: not attempted yet"
+        untouched._render_traceback_ = lambda: [said]  # no frames of ours in a notebook
+        raise
     ledger.passed(number)
     reached = f"you reached {verdict.reached}; " if verdict.reached else ""
     print(f"✔ Exercise {number} passed: {reached}par is {par}.")

@@ -108,6 +108,7 @@ def launch(
 
         Three ranks hold 0, 1 and 2; all_reduce leaves their sum, 3, on every one.
     """
+    __tracebackhide__ = True  # as in all that follows: a notebook leaves these frames out
     _check_program(program, args, kwargs)
     _check_numbers(4 if world_size is None else world_size, timeout, threads)
     if torchrun.is_here():
@@ -180,6 +181,7 @@ def default_backend(world_size: int) -> str:
 
 
 def _run(job: Job, program: Parcel, link: server.Server, timeout: float) -> list[Any]:
+    __tracebackhide__ = True
     supervisor = _Supervisor(link, job.world_size)
     try:
         supervisor.start(job, program)
@@ -295,6 +297,7 @@ class _Supervisor:
             RankDied: If a rank's process ended.
             LaunchTimeout: If ranks had not finished after ``timeout`` seconds.
         """
+        __tracebackhide__ = True
         deadline = time.monotonic() + timeout
         self._note_exits()  # while others were being started
         while self._running() and not self._failed():

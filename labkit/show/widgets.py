@@ -123,9 +123,10 @@ def _field(name: str, control: Control) -> Any:
                 readout_format=".3g", **look,
             )  # fmt: skip
         case list() if control:
-            return ipywidgets.Dropdown(options=_options(control), value=control[0], **look)
+            return _field(name, (control, control[0]))
         case (list() as choices, start) if start in choices:
-            return ipywidgets.Dropdown(options=_options(choices), value=start, **look)
+            options = [(_shown(choice), choice) for choice in choices]
+            return ipywidgets.Dropdown(options=options, value=start, **look)
         case (low, high, step, start) if all(isinstance(x, int | float) for x in control):
             whole = all(isinstance(x, int) for x in control)
             kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
@@ -134,7 +135,3 @@ def _field(name: str, control: Control) -> Any:
         f"{name}={control!r} is no control: give (low, high, step, start), log(low, high, start), "
         "a list of choices, or (list, start)."
     )
-
-
-def _options(choices: list[Any]) -> list[tuple[str, Any]]:
-    return [(f"{c:,.4g}" if isinstance(c, float) else str(c), c) for c in choices]

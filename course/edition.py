@@ -234,20 +234,17 @@ def _guides() -> dict[str, str]:
 def _index() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     opening = readme.partition("<!-- end of badges -->")[2].partition("## The lessons")[0]
-    first, *others = (
-        path.relative_to(ROOT / "notebooks").with_suffix("") for path in lesson_files()
-    )
-    found = [f"lessons/{path.as_posix()}" for path in (first, *others)]
+    lessons = (path.relative_to(ROOT / "notebooks").with_suffix("") for path in lesson_files())
+    found = [f"lessons/{path.as_posix()}" for path in lessons]
     sets = [f"exercises/{path.stem}" for path in sorted((ROOT / "exercises").glob("*.ipynb"))]
     sets += [path[:-3] for path in _lesson_pages() if path.endswith("/index.md")]
-    guides = [*GUIDES.values(), "glossary"]
     return (
         f"# Why is my all-reduce slow?\n{_relinked(opening, '', '')}\n"
         f"**Or read it here**: begin with [the first lesson]({found[0]}.ipynb). Results are "
         "folded until you commit to an answer; what you commit stays in your browser.\n\n"
         f"{_toctree(found, ':caption: Lessons')}\n"
         f"{_toctree(sets, ':caption: Exercises and cases', depth=2)}\n"
-        f"{_toctree(guides, ':caption: Guides')}"
+        f"{_toctree([*GUIDES.values(), 'glossary'], ':caption: Guides')}"
     )
 
 

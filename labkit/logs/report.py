@@ -77,10 +77,9 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
             page.picture(_host_matrix(one))
     for part in _pictures(known):
         page.picture(_curves(part, card))
-    more = (_doubts(known, card), ""), (_hosts_alone(known), ""), (_figures(timed), "All figures")
-    for table, folded in more:
+    for table in (_doubts(known, card), _hosts_alone(known), _figures(timed)):
         if table.rows:
-            page.table(table, folded=folded)
+            page.table(table)
     if log.problems:
         rows = [[problem] for problem in log.problems[:_MOST_ROWS]]
         title = f"What failed, could not be read or is doubtful, line by line: {len(log.problems)}"

@@ -41,9 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = next((word for word in arguments if not word.startswith("-")), None)
-    for name, (module, about) in COMMANDS.items():
-        description = f"{about[:1].upper()}{about[1:]}."
-        command = commands.add_parser(name, help=about, description=description)
+    for name, (module, purpose) in COMMANDS.items():
+        description = f"{purpose[:1].upper()}{purpose[1:]}."
+        command = commands.add_parser(name, help=purpose, description=description)
         if name == asked:
             command.set_defaults(main=_configured(module, command))
     options = parser.parse_args(arguments)

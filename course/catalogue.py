@@ -71,15 +71,15 @@ class Experiment:
         path = self.recording
         return records.load(path, recorded=True, experiment=self.name) if path.exists() else []
 
-    def draw(self, found: Sequence[Record]) -> Figure:
+    def draw(self, records: Sequence[Record]) -> Figure:
         """Draw records of this experiment, with the ``draw`` of the lesson's ``pictures``."""
-        return importlib.import_module(f"{self.package}.pictures").draw(found)
+        return importlib.import_module(f"{self.package}.pictures").draw(records)
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment(**variables: str) -> dict[str, str]:
     """Return the environment in which another Python finds this labkit, with more variables."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
 
 
 def find() -> dict[str, Lesson]:
@@ -89,8 +89,8 @@ def find() -> dict[str, Lesson]:
         for module in pkgutil.iter_modules(lessons.__path__)
         if module.ispkg
     )
-    found = {folder: importlib.import_module(folder).LESSON for folder in folders}
-    return dict(sorted(found.items(), key=lambda item: item[1].number))
+    by_folder = {folder: importlib.import_module(folder).LESSON for folder in folders}
+    return dict(sorted(by_folder.items(), key=lambda item: item[1].number))
 
 
 def recommended() -> list[Lesson]:
@@ -114,7 +114,7 @@ def experiment(name: str) -> Experiment:
     Raises:
         ValueError: There is none; the message lists those there are.
     """
-    found = experiments()
-    if name not in found:
-        raise ValueError(f"there is no experiment {name!r}; there are: {', '.join(found)}.")
-    return found[name]
+    known = experiments()
+    if name not in known:
+        raise ValueError(f"there is no experiment {name!r}; there are: {', '.join(known)}.")
+    return known[name]

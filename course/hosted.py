@@ -54,10 +54,10 @@ def address(root: Path) -> str:
     if not path.exists():
         return ""
     project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
-    found = project.get("urls", {}).get("Repository", "").rstrip("/").removesuffix(".git")
-    if found and not re.fullmatch(r"(https|file)://[\w./~+@:-]+", found):
-        raise ValueError(f"pyproject.toml: Repository is no address of a repository: {found!r}")
-    return found
+    url = project.get("urls", {}).get("Repository", "").rstrip("/").removesuffix(".git")
+    if url and not re.fullmatch(r"(https|file)://[\w./~+@:-]+", url):
+        raise ValueError(f"pyproject.toml: Repository is no address of a repository: {url!r}")
+    return url
 
 
 def badges(repository: str, path: str = "notebooks/00_start_here.ipynb") -> str:

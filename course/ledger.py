@@ -177,8 +177,8 @@ def mark(
 
     ax = ax.axes[0] if hasattr(ax, "axes") and isinstance(ax.axes, list) else ax
     look = {"color": "#a3009e", "fontsize": 9, "fontweight": "bold"}
-    told = f"you: {forms.answer_of(entry)}"
-    short = f"you: {entry.answer})" if entry.options else told
+    text = f"you: {forms.answer_of(entry)}"
+    short = f"you: {entry.answer})" if entry.options else text
     box = {"facecolor": "white", "edgecolor": look["color"], "alpha": 0.85, "pad": 2}
     if not entry.options:
         across, along = ("axhline", "axhspan") if axis == "y" else ("axvline", "axvspan")
@@ -199,7 +199,7 @@ def mark(
         )  # fmt: skip
     else:
         ax.text(1.0, 1.01, short, ha="right", va="bottom", transform=ax.transAxes, bbox=box, **look)
-    alt_text.describe(ax, f"Marked in it: {told}.")
+    alt_text.describe(ax, f"Marked in it: {text}.")
 
 
 def reconcile(
@@ -242,9 +242,9 @@ def reconcile(
     else:
         measured = float(measured)
     model = None if model is None else float(model)
-    about = {"model": model, "tier": named, "because": because, "others": others}
-    ledger_file.add("seen", key, measured=measured, **about)
-    forms.show_result(replace(ledger_file.entry(key), measured=measured, **about))
+    result = {"model": model, "tier": named, "because": because, "others": others}
+    ledger_file.add("seen", key, measured=measured, **result)
+    forms.show_result(replace(ledger_file.entry(key), measured=measured, **result))
 
 
 def warmup(key: str, *, answer: str | None = None) -> None:
@@ -327,10 +327,10 @@ def _ask(key: str, question: str, *, also: tuple[str, ...], **asked: Any) -> Non
         ledger_file.add("asked", key, question=question, **asked)
 
 
-def _attempt(key: str, answer: float | str, **more: Any) -> str:
+def _attempt(key: str, answer: float | str, **details: Any) -> str:
     """Commit; say what became of it."""
     try:
-        entry = commit(key, answer, **more)
+        entry = commit(key, answer, **details)
     except ValueError as error:
         return f"not committed: {error}"
     return forms.state_of(entry)

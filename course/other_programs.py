@@ -136,8 +136,8 @@ def _process(pid: int, tick: float) -> _Process:
 
 
 def _descendants(processes: dict[int, _Process], root: int) -> set[int]:
-    found, more = {root}, {root}
-    while more:
-        more = {pid for pid, process in processes.items() if process.parent in more}
-        found |= more
-    return found
+    family, children = {root}, {root}
+    while children:
+        children = {pid for pid, process in processes.items() if process.parent in children}
+        family |= children
+    return family

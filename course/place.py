@@ -138,8 +138,8 @@ class Place:
                 return runs.watched(lambda: measure(here))
         except FabricUnavailable as reason:
             say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-        found = filter(self.has, records.load(recording, recorded=True, experiment=experiment))
-        kept = [record for record in found if cases is None or record.case in cases]
+        recorded = filter(self.has, records.load(recording, recorded=True, experiment=experiment))
+        kept = [record for record in recorded if cases is None or record.case in cases]
         if not kept:
             raise LookupError(f"no links can be made here, and {recording} has nothing of {self}.")
         return kept

@@ -23,25 +23,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Write the page; return 0 unless there is nothing to tell."""
-    found = []
+    read = []
     for path in options.files:
         try:
-            found += logs.read([path])
+            read += logs.read([path])
         except (OSError, logs.UnknownLog) as error:
             print(f"left out: {error}", file=sys.stderr)
-    if not any(log.records or log.statements for log in found):
-        for problem in [problem for log in found for problem in log.problems][:20]:
+    if not any(log.records or log.statements for log in read):
+        for problem in [problem for log in read for problem in log.problems][:20]:
             print(problem, file=sys.stderr)
         print("report: no measurement could be read", file=sys.stderr)
         return 2
     card = options.wire and options.wire * 1e9
-    card = card or report.one_card(record for log in found for record in log.records)
+    card = card or report.one_card(record for log in read for record in log.records)
     page = Page("What was measured")
-    for log in report.together(found):
+    for log in report.together(read):
         report.add(page, log, card=card)
         files = log.paths[0].name if len(log.paths) == 1 else f"{len(log.paths)} files"
         problems = f"{len(log.problems)} problems" if log.problems else "no problems"
         print(f"{files}: {log.tool}, {len(log.records)} records, {problems}")
     options.out.write_text(str(page), encoding="utf-8")
-    print(f"{sum(len(log.records) for log in found)} records of {len(found)} files: {options.out}")
+    print(f"{sum(len(log.records) for log in read)} records of {len(read)} files: {options.out}")
     return 0

@@ -68,27 +68,27 @@ def _run(experiment: Experiment, *, quick: bool) -> list[Record]:
     )
 
 
-def _report(experiment: Experiment, found: list[Record], path: Path) -> None:
+def _report(experiment: Experiment, made: list[Record], path: Path) -> None:
     from labkit.measure import records
     from labkit.show import alt_text
 
     print(f"\n{experiment.module.TITLE}")
-    if not found:
+    if not made:
         print("Nothing was measured here: no file is written.\n")
         return
-    print(f"{records.tiers_of(found)} · {found[0].provenance}")
-    print(tabulate(found))
-    records.save(found, path)
-    picture = alt_text.save(experiment.draw(found), path.with_suffix(".png"))
+    print(f"{records.tiers_of(made)} · {made[0].provenance}")
+    print(tabulate(made))
+    records.save(made, path)
+    picture = alt_text.save(experiment.draw(made), path.with_suffix(".png"))
     print(f"\nrecords: {path}\npicture: {picture}\n")
 
 
-def tabulate(found: Sequence[Record]) -> Table:
+def tabulate(records: Sequence[Record]) -> Table:
     """Lay the records of any experiment out: the slowest rank's times, and `algbw`."""
     from labkit.measure.tables import Table
 
     rows = []
-    for record in found:
+    for record in records:
         summary, rate = record.summary, record.algbw
         times = [summary.median, summary.p10, summary.p90, record.predicted]
         settings = [f"{k}={v}" for k, v in record.params.items() if isinstance(v, str | int)]

@@ -90,13 +90,13 @@ def refresh(course: Path, work: Path) -> list[str]:
     except (OSError, ValueError, TypeError):
         manifest = {}
     sources = [path for folder in FOLDERS for path in sorted((course / folder).glob("*.ipynb"))]
-    told = [_copy(source, course, work, manifest) for source in sources]
+    lines = [_copy(source, course, work, manifest) for source in sources]
     for page in filter(Path.exists, (course / name for name in PAGES)):
         copy = work / page.relative_to(course)
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes(page.read_bytes())
     (work / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-    return [line for line in told if line]
+    return [line for line in lines if line]
 
 
 def _copy(source: Path, course: Path, work: Path, manifest: dict[str, str]) -> str:

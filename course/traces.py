@@ -40,21 +40,21 @@ def numbers(ranks: list[list[dict]]) -> dict[str, float | None]:
     calls = [_calls(events) for events in ranks]
     if not all(calls):
         raise ValueError("no collective in the trace: was it recorded while the job trained?")
-    if any(one["name"].startswith("nccl:") for own in calls for one in own):
+    if any(one["name"].startswith("nccl:") for mine in calls for one in mine):
         raise ValueError("calls of NCCL without their kernels: record ProfilerActivity.CUDA, too.")
     moving = [min(one["dur"] for one in call) for call in zip(*calls, strict=False)]
-    comparable = len(ranks) > 1 and len({len(own) for own in calls}) == 1
+    comparable = len(ranks) > 1 and len({len(mine) for mine in calls}) == 1
     steps, exposed, waits = [], [], []
-    for events, own in zip(ranks, calls, strict=True):
+    for events, mine in zip(ranks, calls, strict=True):
         marks = [one["dur"] for one in events if one["name"].startswith("ProfilerStep")]
         count = len(marks) or 1
         ends = [x for one in events for x in (one["ts"], one["ts"] + one["dur"])]
         steps.append((sum(marks) or max(ends) - min(ends)) / count / 1e3)
-        kinds = {"kernel"} if own[0].get("cat") == "kernel" else {"kernel", "cpu_op"}
+        kinds = {"kernel"} if mine[0].get("cat") == "kernel" else {"kernel", "cpu_op"}
         others = (one for one in events if not _NOT_COMPUTING.match(one["name"]))
         computing = _times(one for one in others if one.get("cat") in kinds)
-        exposed.append((covered([*computing, *_times(own)]) - covered(computing)) / count / 1e3)
-        waits.append((sum(one["dur"] for one in own) - sum(moving)) / count / 1e3)
+        exposed.append((covered([*computing, *_times(mine)]) - covered(computing)) / count / 1e3)
+        waits.append((sum(one["dur"] for one in mine) - sum(moving)) / count / 1e3)
     step, lost = statistics.median(steps), statistics.median(exposed)
     if lost > step:
         raise ValueError(
@@ -70,9 +70,9 @@ def numbers(ranks: list[list[dict]]) -> dict[str, float | None]:
 
 def _calls(events: list[dict]) -> list[dict]:
     """Return the collectives in their order: kernels where a GPU ran them, else the host's."""
-    found = [one for one in events if _COLLECTIVE.match(one.get("name", ""))]
-    kernels = [one for one in found if one.get("cat") == "kernel"]
-    return sorted(kernels or found, key=lambda one: one["ts"])
+    collectives = [one for one in events if _COLLECTIVE.match(one.get("name", ""))]
+    kernels = [one for one in collectives if one.get("cat") == "kernel"]
+    return sorted(kernels or collectives, key=lambda one: one["ts"])
 
 
 def _times(events: Iterable[dict]) -> list[tuple[float, float]]:

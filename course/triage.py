@@ -35,12 +35,12 @@ class Row:
 def guide() -> dict[int, Row]:
     """Read the rows of the field guide, by number."""
     text = (ROOT / "FIELD_GUIDE.md").read_text(encoding="utf-8")
-    found = {}
+    rows = {}
     for number, *texts, places in _ROW.findall(text):
         if number.strip().isdigit():
             plain = (re.sub("[*`]", "", one).strip() for one in texts)
-            found[int(number)] = Row(int(number), *plain, tuple(re.findall("`([^`]+)`", places)))
-    return found
+            rows[int(number)] = Row(int(number), *plain, tuple(re.findall("`([^`]+)`", places)))
+    return rows
 
 
 def place(
@@ -85,10 +85,10 @@ def place(
     if calls >= 0.5 * rest:
         return [(rows[4], f"calls × latency are {calls:.3g} of {rest:.3g} ms that are not waiting")]
     shown = f"{rest - calls:.3g} ms are neither waiting nor latency: bytes over a rate"
-    found = [(rows[5], shown), (rows[6], "if the bytes are what they must be"), (rows[7], "")]
+    leads = [(rows[5], shown), (rows[6], "if the bytes are what they must be"), (rows[7], "")]
     if calls >= 0.2 * rest:
-        found.insert(1, (rows[4], f"calls × latency are {calls:.3g} of {rest:.3g} ms"))
-    return found
+        leads.insert(1, (rows[4], f"calls × latency are {calls:.3g} of {rest:.3g} ms"))
+    return leads
 
 
 def read_checkup(text: str) -> dict[str, float]:
@@ -125,12 +125,12 @@ def _read_file(path: Path) -> list[tuple[Row, str]]:
         return place(**read_checkup(path.read_text(encoding="utf-8", errors="replace")))
     except ValueError:
         (log,) = logs.read([path])
-    found = [f"{text} ({row})" for text, row in nccl_debug.conclusions(log.statements)]
+    texts = [f"{text} ({row})" for text, row in nccl_debug.conclusions(log.statements)]
     if log.failures:
-        found.append(f"{len(log.failures)} tests printed no figures")
+        texts.append(f"{len(log.failures)} tests printed no figures")
     if log.records:
-        found.append(f"{len(log.records)} measurements: python -m course report {path.name}")
-    return [(guide()[6], "; ".join(found) or "nothing in it is conspicuous")]
+        texts.append(f"{len(log.records)} measurements: python -m course report {path.name}")
+    return [(guide()[6], "; ".join(texts) or "nothing in it is conspicuous")]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -144,9 +144,9 @@ def main(options: argparse.Namespace) -> int:
         print(f"There is no FIELD_GUIDE.md in {ROOT}: triage needs a clone of the course's "
               "repository, where its rows stand.", file=sys.stderr)  # fmt: skip
         return 1
-    found = {path: traces.read(path) for path in options.files}
-    ranks = [events for events in found.values() if events is not None]
-    jobs = [(path.name, partial(_read_file, path)) for path in found if found[path] is None]
+    events_of = {path: traces.read(path) for path in options.files}
+    ranks = [events for events in events_of.values() if events is not None]
+    jobs = [(path.name, partial(_read_file, path)) for path in events_of if events_of[path] is None]
     if ranks:
         jobs.insert(0, (f"traces, {len(ranks)} of them", lambda: place(**traces.numbers(ranks))))
     failed = 0
@@ -180,12 +180,12 @@ def _asked() -> dict[str, float | None]:
     return answers
 
 
-def _print(found: list[tuple[Row, str]]) -> None:
-    first, because = found[0]
+def _print(leads: list[tuple[Row, str]]) -> None:
+    first, because = leads[0]
     print(f"  Row {first.number}. {first.question} {because}.")
     print(f"  Measure next: {first.measure}.")
     print(f"  If so: {first.remedy}.")
     if first.cases:
         print(f"  Nearest case: python -m course case {first.cases[0]}")
-    for row, text in found[1:]:
+    for row, text in leads[1:]:
         print(f"  Then row {row.number}. {row.question} {text}".rstrip())

@@ -36,9 +36,9 @@ def rounds(reports: Sequence[Report]) -> list[list[Message]]:
     """
     lines = [_Line(rank, _events(report)) for rank, report in enumerate(reports)]
     posted: dict[tuple, deque[_Post]] = defaultdict(deque)
-    found: list[tuple[int, Message]] = []
+    delivered: list[tuple[int, Message]] = []
     while any(line.ahead for line in lines):
-        if not [line for line in lines if _advance(line, lines, posted, found)]:
+        if not [line for line in lines if _advance(line, lines, posted, delivered)]:
             waiting = {line.rank: line.ahead[0][0].call.peer for line in lines if line.ahead}
             raise ValueError(f"these ranks wait for a message that nobody sends: {waiting}")
     for (kind, src, dst, _), queue in posted.items():
@@ -48,9 +48,9 @@ def rounds(reports: Sequence[Report]) -> list[list[Message]]:
                 if kind == "send"
                 else f"rank {dst} posted a receive for which rank {src} sent nothing"
             )
-    told = [(number, message) for number, message in found if message.nbytes]
-    numbers = sorted({number for number, _ in told})
-    return [[message for at, message in told if at == number] for number in numbers]
+    with_content = [(number, message) for number, message in delivered if message.nbytes]
+    numbers = sorted({number for number, _ in with_content})
+    return [[message for at, message in with_content if at == number] for number in numbers]
 
 
 @dataclass(slots=True)
@@ -77,13 +77,13 @@ class _Line:
     """The rounds in which it sends and receives."""
 
 
-def _advance(line: _Line, lines: list[_Line], posted: dict, found: list) -> bool:
+def _advance(line: _Line, lines: list[_Line], posted: dict, delivered: list) -> bool:
     """Play a rank's events until one must wait; return whether there was progress."""
     moved = False
     while line.ahead:
         post, waits = line.ahead[0]
         if not waits:
-            _post(post, line, lines, posted, found)
+            _post(post, line, lines, posted, delivered)
         elif post.number is None:
             return moved
         else:
@@ -93,7 +93,7 @@ def _advance(line: _Line, lines: list[_Line], posted: dict, found: list) -> bool
     return moved
 
 
-def _post(post: _Post, line: _Line, lines: list[_Line], posted: dict, found: list) -> None:
+def _post(post: _Post, line: _Line, lines: list[_Line], posted: dict, delivered: list) -> None:
     """Post a send or receive; if the other side is there, find the first round that is free."""
     call, post.after = post.call, line.now
     sends = call.kind == "send"
@@ -110,7 +110,7 @@ def _post(post: _Post, line: _Line, lines: list[_Line], posted: dict, found: lis
     lines[dst].received.add(number)
     post.number = partner.number = number
     nbytes = (post if sends else partner).call.nbytes
-    found.append((number, Message(src, dst, nbytes)))
+    delivered.append((number, Message(src, dst, nbytes)))
 
 
 def _events(report: Report) -> deque[tuple[_Post, bool]]:

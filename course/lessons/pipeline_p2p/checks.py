@@ -44,8 +44,8 @@ LATE = {
 
 def unnamed_trace() -> Record:
     """Load the recorded step in which one rank posts its receives late."""
-    found = records.load(experiment.RECORDING, recorded=True, experiment=experiment.NAME)
-    return next(record for record in found if record.case == str(experiment.UNNAMED))
+    recorded = records.load(experiment.RECORDING, recorded=True, experiment=experiment.NAME)
+    return next(record for record in recorded if record.case == str(experiment.UNNAMED))
 
 
 def check_trace(vote: Callable[[], str]) -> None:
@@ -151,8 +151,8 @@ def check_inference_program(program: Callable) -> None:
 def _ask(program: Callable) -> list[Any]:
     """Ask for the steps of every rank of every plan, in a process that can be ended."""
     asked = [(rank, s, m) for s, m in PLANS for rank in range(s)]
-    found = [program(rank, stages=s, micro_batches=m) for rank, s, m in asked]
-    return [list(steps) if isinstance(steps, Iterable) else steps for steps in found]
+    answers = [program(rank, stages=s, micro_batches=m) for rank, s, m in asked]
+    return [list(steps) if isinstance(steps, Iterable) else steps for steps in answers]
 
 
 def _judge_inference(ranks: Sequence[Program], micro_batches: int, where: str) -> float:

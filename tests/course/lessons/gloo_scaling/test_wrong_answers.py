@@ -71,6 +71,7 @@ FUSED = {
     answers.one_by_one: "more than one call per dtype",
     answers.gathered: "gathering everybody's tensors",
     answers.cloned_first: "a copy too many is alive",
+    answers.cloned_in_a_thread: "a copy too many is alive",
     answers.in_half_precision: "in another dtype",
     answers.waits_too_late: "with async_op=True a call only begins",
     answers.by_a_sets_order: "in another order than the list has them",

@@ -14,7 +14,6 @@ gives other arguments, `options` keyword arguments. Cases of one world size in a
 
 With `by_hand` only sends and receives may be called; `Trial` then refuses collectives, handles that
 are dropped or waited for twice, buffers that are used while they are under way, and silence.
-Without it nothing is refused, and the judge reads `calls`.
 """
 
 import itertools

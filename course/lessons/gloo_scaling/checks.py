@@ -27,8 +27,6 @@ WITHIN = 0.4
 """Accepted relative error. The usual mistakes are off by a half or more."""
 OWN_COST = 0.05
 """What a stopwatch may add to a call, in barriers. Reading a clock costs a thousandth of one."""
-PATIENCE = 5.0
-"""Seconds for one sick call, which takes one of them at most."""
 ATTEMPTS = 3
 """A busy machine can spoil a reading, hardly three in a row; a mistake spoils all of them."""
 
@@ -89,8 +87,7 @@ def _own_cost(time_call: Callable[..., float]) -> float:
 
 def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, float]:
     """Run a sick call under a stopwatch; return what all ranks got, and a barrier's seconds."""
-    ranks = {"world_size": len(sick.script), "timeout": PATIENCE}
-    seen = checking.on_ranks(sick_calls.examine, time_call, sick, **ranks)
+    seen = checking.on_ranks(sick_calls.examine, time_call, sick, world_size=len(sick.script))
     for one in seen:
         if one["calls"] != sick.warmup + sick.iters:
             raise CheckFailed(

@@ -49,8 +49,6 @@ FAST, SLOW = 160e6, 20e6  # bits per second: to and from the shared neighbour, a
 NBYTES = 4_000_000
 CHUNK = 200_000  # elements; far more bytes than a link lets through in one burst
 FASTER = 5.0
-
-
 WAYS = (
     (1000, 64, [0, 1, 2], torch.float32),
     (7, 2, [2, 0, 1], torch.float64),

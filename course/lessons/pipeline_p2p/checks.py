@@ -241,8 +241,7 @@ def _exchange(consume: Callable, patience: float) -> None:
         # The sender's order is not the receiver's: backwards, within what its credits allow. The
         # other rank sends with the same tags what nobody shall take.
         order = [t for k in range(0, count, credits) for t in tags[k : k + credits][::-1]]
-        if sign == 1:  # late: a buffer that was not waited for is still empty
-            time.sleep(0.05)
+        time.sleep(0.05 * (sign > 0))  # late: a buffer that was not waited for is still empty
         for tag in order:
             _KEPT.append(torch.full_like(_like(), sign * tag))
             _KEPT.append(dist.isend(_KEPT[-1], CONSUMER, tag=tag))

@@ -71,7 +71,7 @@ FUSED = {
     answers.one_by_one: "more than one call per dtype",
     answers.gathered: "gathering everybody's tensors",
     answers.cloned_first: "a copy too many is alive",
-    answers.cloned_in_a_thread: "a copy too many is alive",
+    answers.in_a_thread(answers.cloned_first): "a copy too many is alive",
     answers.in_half_precision: "in another dtype",
     answers.waits_too_late: "with async_op=True a call only begins",
     answers.by_a_sets_order: "in another order than the list has them",
@@ -108,7 +108,7 @@ SHARED = {
 RIGHT = [
     (checks.check_fused_all_reduce, answers.right_fused, "1 call per dtype"),
     (checks.check_fused_all_reduce, answers.fused_by_name, "1 call per dtype"),
-    (checks.check_fused_all_reduce, answers.fused_in_a_thread, "1 call per dtype"),
+    (checks.check_fused_all_reduce, answers.in_a_thread(answers.right_fused), "1 call per dtype"),
     (checks.check_shared_sum, answers.right_shared, "1 wake-up per sum"),
     (checks.check_shared_sum, answers.shared_by_numpy, "1 wake-up per sum"),
 ]

@@ -1,6 +1,5 @@
 """Right answers in several styles, and the usual wrong ones, each caught with its own message."""
 
-import threading
 import time
 
 import numpy as np
@@ -183,29 +182,6 @@ def after_backward(model):
     return finish
 
 
-def in_threads(model):
-    """Blocking calls in threads: the ranks' calls come in different orders."""
-    threads = []
-
-    def hook(parameter):
-        def later():
-            time.sleep(0.01 * ((parameter.numel() + dist.get_rank() * 7) % 5))
-            dist.all_reduce(parameter.grad)
-
-        threads.append(threading.Thread(target=later, daemon=True))
-        threads[-1].start()
-
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(hook)
-
-    def finish():
-        for thread in threads:
-            thread.join()
-        threads.clear()
-
-    return finish
-
-
 def divided_at_once(parameter):
     work = in_background(parameter)
     parameter.grad /= dist.get_world_size()
@@ -327,14 +303,6 @@ def polling(model):
 )
 def test_wrong_overlaps(answer, words):
     caught(checks.check_overlap, answer, words)
-
-
-def test_threads_that_start_all_reduces_are_told_so():
-    try:
-        text = said(checks.check_overlap, in_threads)
-    except RuntimeError:  # gloo may notice before a hang
-        return
-    assert any(w in text for w in ("own parameter", "thread of backward", "of several threads"))
 
 
 # Exercise 2.4

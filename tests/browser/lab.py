@@ -3,12 +3,12 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 from pytest import importorskip
 
@@ -60,9 +60,7 @@ def environment(folder):
 def server(folder):
     """Serve `folder / "course"` with JupyterLab; yields the address."""
     (folder / "course").mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = 10_000 + os.getpid() % 20_000  # the kernel gives such a port to nobody else meanwhile
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
         f"--port={port}", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True",
@@ -99,9 +97,8 @@ def _wait_for(port, process, log):
     for _ in range(600):
         if process.poll() is not None:
             raise RuntimeError(f"JupyterLab ended:\n{log.read_text()[-2000:]}")
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/api", timeout=5):
+            return
         time.sleep(0.1)
     raise RuntimeError("JupyterLab does not answer")
 

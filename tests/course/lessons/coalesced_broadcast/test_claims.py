@@ -44,10 +44,10 @@ def test_one_bucket_takes_as_much_as_the_model_and_three_small_ones_live_at_once
     CELLS.hold("memory-why", true=true, false=two, said="a third is there")
 
 
-def test_between_hosts_the_number_of_calls_matters():
+def test_between_hosts_one_by_one_loses_to_every_bucket():
     alike = [lasting(record, 0.08) for record in HOSTS]
     slow = [lasting(HOSTS[0], 0.2), *alike[1:]]
-    CELLS.hold("hosts", true=names(slow), false=names(alike), said="only the number of calls")
+    CELLS.hold("hosts", true=names(slow), false=names(alike), said="loses to every bucket")
 
 
 def test_every_claim_of_the_lesson_is_tried():

@@ -84,6 +84,6 @@ def show(results):
 
 
 if __name__ == "__main__":
-    found = launch(examine)
+    results = launch(examine)
     if os.environ.get("RANK", "0") == "0":
-        show(found)
+        show(results)

@@ -110,9 +110,9 @@ def main(devices):
     print(
         f"GPU {src} to {dst}, NCCL {torch.cuda.nccl.version()}, P2P {'' if peer else 'not '}there"
     )
-    found = [("copy", copies(src, dst), "P2P" if peer else "host memory", "what to compare with")]
-    found += [(name, *row(settings, devices), decides) for name, settings, decides in ROWS]
-    for name, ms, path, decides in found:
+    rows = [("copy", copies(src, dst), "P2P" if peer else "host memory", "what to compare with")]
+    rows += [(name, *row(settings, devices), decides) for name, settings, decides in ROWS]
+    for name, ms, path, decides in rows:
         shown = f"{ms:7.2f} ms {1e3 * gigabytes / ms:6.1f} GB/s" if ms else "failed"
         print(f"{name:22} {shown:24} {path:24} {decides}")
 

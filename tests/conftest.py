@@ -226,8 +226,8 @@ def pytest_terminal_summary(terminalreporter):
     left = [one.nodeid for one in skipped if claims.NOT_JUDGED in str(one.longrepr)]
     if made or left:
         terminalreporter.section("judged on this machine")
-        told = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
-        terminalreporter.write_line(f"claims: {told}; timed tests {claims.NOT_JUDGED}: {len(left)}")
+        text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
+        terminalreporter.write_line(f"claims: {text}; timed tests {claims.NOT_JUDGED}: {len(left)}")
         for line in made:
             if line["verdict"] != claims.HELD:
                 terminalreporter.write_line("  {verdict}: {expected}; {measured}".format(**line))

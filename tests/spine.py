@@ -154,8 +154,8 @@ def given_away(notebook, results=None):
             continue
         for place, cell in enumerate(notebook.cells[:last]):
             read = cell.cell_type == "markdown" or place not in (q.asked, *q.reconciled)
-            if read and (told := tells(cell, answer, q)):
-                yield f"{q.key}: {cell.id} says {told!r}"
+            if read and (given_away := tells(cell, answer, q)):
+                yield f"{q.key}: {cell.id} says {given_away!r}"
 
 
 def verdicts_in_sight(notebook):
@@ -185,8 +185,8 @@ def tells(cell, answer, question):
         place = "abcdefgh".find(answer)
         if place >= len(question.options):
             return ""
-        said = [option for option in question.options if option.lower() in text.lower()]
-        return said[0] if said == [question.options[place]] else ""
+        named = [option for option in question.options if option.lower() in text.lower()]
+        return named[0] if named == [question.options[place]] else ""
     unit = {"x": r"(?:x\b|×|times)", "times": r"(?:x\b|×|times)"}.get(
         question.unit, re.escape(question.unit)
     )

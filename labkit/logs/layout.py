@@ -43,10 +43,10 @@ class Layout:
     @property
     def hosts(self) -> list[str]:
         """The hosts' names, in the order of their ranks, without domains; an address is no name."""
-        found = dict.fromkeys(place.host for place in self.places)
+        names = dict.fromkeys(place.host for place in self.places)
         return [
             f"host {i}" if NETWORK_ADDRESS.search(name) else one_line(name.partition(".")[0], 60)
-            for i, name in enumerate(found)
+            for i, name in enumerate(names)
         ]
 
     @property
@@ -79,7 +79,7 @@ class Layout:
 def case_name(collective: str, nbytes: int, params: dict[str, Any]) -> str:
     """Name a case: ``"all_reduce, 2 x 8, 1 GiB"``."""
     units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-    scale, unit = next((found for found in units if nbytes and nbytes % found[0] == 0), units[-1])
+    scale, unit = next((known for known in units if nbytes and nbytes % known[0] == 0), units[-1])
     hosts, each = params.get("hosts"), params.get("gpus_per_host")
     ranks = f"{hosts} x {each}" if hosts and each else f"{params.get('world_size', '?')} ranks"
     place = ", in place" if params.get("in_place") else ""

@@ -53,8 +53,8 @@ def _read(path: Path) -> Log:
     log = Log(tool, [path])
 
     def problem(line: int | None, text: str) -> None:
-        where = path.name if line is None else f"{path.name}, line {line}"
-        log.problems.append(one_line(f"{where}: {text}"))
+        place = path.name if line is None else f"{path.name}, line {line}"
+        log.problems.append(one_line(f"{place}: {text}"))
 
     lines = _lines_of(path, debug)
     if tool == nccl_debug.TOOL:

@@ -56,7 +56,7 @@ _MANY = {"algorithm": 40, "setting": 40, "warning": 20, "ring": 2, "tree": 2}
 class Statement:
     """One thing that NCCL says, by whatever number of ranks."""
 
-    about: str
+    topic: str
     says: str
     row: str
     """The first line that says so: ``"job.log, line 12"``."""
@@ -75,55 +75,55 @@ class DebugLines:
         """Take a line of the file, NCCL's or not."""
         if "CCL" not in line:
             return
-        if found := _VERSION.search(line):
-            self._keep("version", " ".join(found.groups()), number)
-        if not (own := _OWN.search(line)):
+        if match := _VERSION.search(line):
+            self._keep("version", " ".join(match.groups()), number)
+        if not (prefix := _OWN.search(line)):
             return
-        level, text = own.groups()
+        level, text = prefix.groups()
         if level == "WARN":
             self._keep("warning", text, number)
         for name, value in settings(text).items():
             self._keep("setting", f"{name}={value}", number)
-        if found := _CHOICE.match(text):
-            self._keep("algorithm", _choice(*found.groups()), number)
-        for about, pattern in _PATTERNS:
-            if found := pattern.search(text):
-                self._keep(about, _tidy(about, found[1]), number)
+        if match := _CHOICE.match(text):
+            self._keep("algorithm", _choice(*match.groups()), number)
+        for topic, pattern in _PATTERNS:
+            if match := pattern.search(text):
+                self._keep(topic, _tidy(topic, match[1]), number)
 
-    def _keep(self, about: str, says: str, number: int) -> None:
-        key = about, one_line(_without_addresses(says), 160)
+    def _keep(self, topic: str, says: str, number: int) -> None:
+        key = topic, one_line(_without_addresses(says), 160)
         if key in self._first or len(self._first) < _MOST:
             self._first.setdefault(key, number)
             self._counts[key] += 1
 
     def statements(self) -> list[Statement]:
         """Return what was said, in the order of `ORDER`, the most frequent first."""
-        found = []
-        for about in ORDER:
-            keys = [key for key in self._first if key[0] == about]
-            if about != "algorithm":
+        statements = []
+        for topic in ORDER:
+            keys = [key for key in self._first if key[0] == topic]
+            if topic != "algorithm":
                 keys.sort(key=lambda key: (-self._counts[key], self._first[key]))
-            for key in keys[: _MANY.get(about, 8)]:
+            for key in keys[: _MANY.get(topic, 8)]:
                 row = f"{self._name}, line {self._first[key]}"
-                found.append(Statement(about, key[1], row, self._counts[key]))
-        return found
+                statements.append(Statement(topic, key[1], row, self._counts[key]))
+        return statements
 
 
 def merge(statements: list[Statement]) -> list[Statement]:
     """Return each statement once, with the lines of all files counted and the first row named."""
     first: dict[tuple[str, str], Statement] = {}
     for one in statements:
-        known = first.get((one.about, one.says))
+        known = first.get((one.topic, one.says))
         count = one.count + (known.count if known else 0)
-        first[one.about, one.says] = replace(known or one, count=count)
-    return sorted(first.values(), key=lambda one: ORDER.index(one.about))
+        first[one.topic, one.says] = replace(known or one, count=count)
+    return sorted(first.values(), key=lambda one: ORDER.index(one.topic))
 
 
 def conclusions(statements: list[Statement]) -> Iterator[tuple[str, str]]:
     """Yield what follows for the speed between hosts, each with the row that it follows from."""
     by_kind: dict[str, list[Statement]] = {}
     for one in statements:
-        by_kind.setdefault(one.about, []).append(one)
+        by_kind.setdefault(one.topic, []).append(one)
     paths = by_kind.get("path", [])
     between = [one for one in paths if one.says.startswith("NET/")]
     networks = between or by_kind.get("network", [])
@@ -176,14 +176,14 @@ def _choice(collective: str | None, nbytes: str, algorithm: str, protocol: str) 
     return f"{what}: {name(algorithm, ALGORITHMS)}, {name(protocol, PROTOCOLS)}"
 
 
-def _tidy(about: str, text: str) -> str:
-    if about == "path":  # the same transport on another card is the same statement
+def _tidy(topic: str, text: str) -> str:
+    if topic == "path":  # the same transport on another card is the same statement
         return re.sub(r"/\d+(?=/|$)", "", text).removesuffix("/Shared")
-    if about == "communicator":
+    if topic == "communicator":
         return text.lower()
-    if about == "interfaces":
+    if topic == "interfaces":
         return " ".join(re.findall(r"\[\d+\]([^:\s]+):", text))
-    if about == "NVLink SHARP":
+    if topic == "NVLink SHARP":
         return re.sub(r"comm \w+ headRank -?\d+ ", "", text)
     return text.strip()
 

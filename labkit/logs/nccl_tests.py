@@ -183,8 +183,8 @@ class _Test:
         name = f"{self.name}_perf" if self.name else "a test"
         if self.failures:
             at, line = self.failures[0]
-            more = f" (one of {len(self.failures)} such lines)" if self.failures[1:] else ""
-            self.problem(at, f"{name} failed: {line}{more}")
+            others = f" (one of {len(self.failures)} such lines)" if self.failures[1:] else ""
+            self.problem(at, f"{name} failed: {line}{others}")
         if not self.rows:
             if (self.columns or self.layout.places) and not self.failures:
                 self.problem(number, f"{name} began and printed no figures")
@@ -220,13 +220,13 @@ class _Test:
     def identity(self) -> tuple:
         """Return what two tests have in common whose rows are repetitions of each other."""
         ranks = tuple(self.layout.places)
-        about = self.name, self.library, self.tests, self.iters, tuple(self.settings.items())
-        return *about, ranks, self.layout.world_size
+        made_with = self.name, self.library, self.tests, self.iters, tuple(self.settings.items())
+        return *made_with, ranks, self.layout.world_size
 
     def records(self) -> list[Record]:
         """Make a record of each row and place."""
         warmup, iters = self.iters or (None, None)
-        about = {
+        params = {
             **self.layout.params(),
             "tests": self.tests,
             "network": self.network,
@@ -235,8 +235,8 @@ class _Test:
             "iters": iters,
         }
         command = f"{self.name}_perf" if self.name else ""
-        where = self.layout.provenance(library=self.library, command=command)
-        origin = _Origin(COLLECTIVES.get(self.name or ""), about, where, self.layout)
+        provenance = self.layout.provenance(library=self.library, command=command)
+        origin = _Origin(COLLECTIVES.get(self.name or ""), params, provenance, self.layout)
         records = [origin.record(key, row.seconds, row.busbw * 1e9, row.wrong)
                    for key, row in self.rows.items()]  # fmt: skip
         for record, row in zip(records, self.rows.values(), strict=True):
@@ -258,15 +258,15 @@ class _Origin:
 
     collective: str | None
     """As in torch.distributed; None if nobody knows."""
-    about: dict[str, Any]
+    params: dict[str, Any]
     """The test's settings."""
-    where: Provenance
+    provenance: Provenance
     layout: Layout
 
     def record(self, key: tuple, seconds: list[float], busbw: float, wrong: float | None) -> Record:
         """Make the record of a row: `key` is size, type, operation, root (-1: none), in place."""
         nbytes, dtype, redop, root, in_place = int(key[0]), *key[1:3], int(key[3]), key[4]
-        params = {name: value for name, value in self.about.items() if value not in (None, "")}
+        params = {name: value for name, value in self.params.items() if value not in (None, "")}
         params |= {"dtype": dtype, "redop": redop, "in_place": in_place}
         if root >= 0:
             params["root"] = root
@@ -274,7 +274,7 @@ class _Origin:
         known = "world_size" in params  # without the number of ranks there is no bus bandwidth
         layout = self.layout
         values = {"busbw": busbw, "wrong": wrong, "hosts": layout.hosts, "slots": layout.slots}
-        return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, self.where,
+        return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, self.provenance,
                       collective=self.collective if known else None, nbytes=nbytes,
                       values=values)  # fmt: skip
 
@@ -290,7 +290,7 @@ def parse(
         A record for each size, type and place of each test (a test that is repeated adds samples),
         and the tests that failed.
     """
-    hint = found[1] if (found := _NAME.search(name)) else None
+    hint = match[1] if (match := _NAME.search(name)) else None
     current: dict[str, _Test] = {}
     """By process: the lines of several jobs may be mixed."""
     finished: dict[tuple, _Test] = {}
@@ -299,8 +299,8 @@ def parse(
 
     def test(line: str, *, new: Callable[[_Test], Any] = lambda test: False) -> _Test:
         """Return the test that a line belongs to; a new one if it has that already."""
-        found = _WHO.match(line)
-        who = next(filter(None, found.groups()), "") if found else ""
+        match = _WHO.match(line)
+        who = next(filter(None, match.groups()), "") if match else ""
         if who not in current or new(current[who]):
             if who in current:
                 finish(current[who])
@@ -319,19 +319,19 @@ def parse(
             first.add(test)
 
     for number, line in enumerate(lines, 1):
-        if "NCCL " in line and (own := _OWN.search(line)):
-            at = own.start()
-            if found := _NETWORK.search(line, at):
-                test(line).network = one_line(found[1], 60)
-            elif found := _LIBRARY.search(line, at):
-                test(line).library = f"{found[1]} {found[2]}"
+        if "NCCL " in line and (prefix := _OWN.search(line)):
+            at = prefix.start()
+            if match := _NETWORK.search(line, at):
+                test(line).network = one_line(match[1], 60)
+            elif match := _LIBRARY.search(line, at):
+                test(line).library = f"{match[1]} {match[2]}"
             elif "set by environment" in line:
                 test(line).settings |= settings(line)
-            elif found := _BEGUN.search(line, 0, at):
-                test(line).begun = found[1]
-        elif found := _ROW.search(line):
+            elif match := _BEGUN.search(line, 0, at):
+                test(line).begun = match[1]
+        elif match := _ROW.search(line):
             mine = None if ":" in line else current.get("")  # nobody's name stands before it
-            (mine or test(line)).row(number, found)
+            (mine or test(line)).row(number, match)
         elif not _remark(line, number, test) and (mine := test(line)).begun:
             figures = _WHO.sub("", line, count=1)
             if _FIGURES.fullmatch(figures) and (row := _ROW.search(f"{mine.begun} {figures}")):
@@ -355,25 +355,25 @@ def recognized(line: str) -> bool:
 
 def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     """Take what a line that is no row says; return whether it says anything."""
-    if "algbw" in line and "busbw" in line and (found := _HEADER.search(line)):
-        words = found[0].replace("cputime", "time").split()
+    if "algbw" in line and "busbw" in line and (match := _HEADER.search(line)):
+        words = match[0].replace("cputime", "time").split()
         mine = test(line, new=lambda test: test.rows)
         mine.header([word for word in words if word != "timestamp"])
-    elif " Rank " in line and (found := _DEVICE.search(line)):
-        rank, group, host, pci, gpu = found.groups()
+    elif " Rank " in line and (match := _DEVICE.search(line)):
+        rank, group, host, pci, gpu = match.groups()
         mine = test(line, new=lambda test: test.rows)
         if int(rank) == 0 and mine.layout.places:
             mine.alone = True
         elif not mine.layout.places or group == mine.group:  # else of another communicator
             mine.group = group
             mine.layout.places.append(Place(host, gpu, pci))
-    elif "nccl-tests version" in line and (found := _TESTS.search(line)):
+    elif "nccl-tests version" in line and (match := _TESTS.search(line)):
         mine = test(line, new=lambda test: test.tests or test.rows)
-        mine.tests, mine.library = found[1], f"NCCL {version(int(found[2]))}"
-    elif "CCL version" in line and (found := _LIBRARY.search(line)):
-        test(line).library = f"{found[1]} {found[2]}"
-    elif "nThread" in line and (found := _SETTINGS.search(line)):
-        test(line, new=lambda test: test.iters or test.rows).iters = int(found[1]), int(found[2])
+        mine.tests, mine.library = match[1], f"NCCL {version(int(match[2]))}"
+    elif "CCL version" in line and (match := _LIBRARY.search(line)):
+        test(line).library = f"{match[1]} {match[2]}"
+    elif "nThread" in line and (match := _SETTINGS.search(line)):
+        test(line, new=lambda test: test.iters or test.rows).iters = int(match[1]), int(match[2])
     elif "Avg bus bandwidth" in line:
         test(line).ended = True
     elif "Test NCCL failure" in line or "Test CUDA failure" in line:
@@ -381,12 +381,12 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     elif line.strip("# \t\r\n") == "...":
         test(line).layout.complete = False
     elif ("_perf" in line and "concluded" not in line) or "CCL_" in line:  # a command
-        set_here, found = settings(line), _NAME.search(line)
-        if not set_here and not found:
+        set_here, command = settings(line), _NAME.search(line)
+        if not set_here and not command:
             return False
         mine = test(line, new=lambda test: test.rows)
         mine.settings |= set_here
-        mine.name = found[1] if found and "_perf" in line else mine.name
+        mine.name = command[1] if command and "_perf" in line else mine.name
     else:
         return False
     return True

@@ -74,12 +74,12 @@ def explain(slow: Mapping[Pair, bool]) -> Rule | None:
     None if none is good enough (`WRONG`), or if all pairs are alike.
     """
     hosts = sorted(set().union(*slow))
-    where = {host: i for i, host in enumerate(hosts)}
-    pairs = np.array([[where[host] for host in sorted(pair)] for pair in slow]).reshape(-1, 2)
+    index = {host: i for i, host in enumerate(hosts)}
+    pairs = np.array([[index[host] for host in sorted(pair)] for pair in slow]).reshape(-1, 2)
     truth = np.array(list(slow.values()), dtype=bool)
     if truth.all() or not truth.any():
         return None
-    found = []
+    rules = []
     for which, member in _RULES.items():
         table = np.array([member(n) for n in range(3)])
         for start in range(-1, len(hosts)):
@@ -88,8 +88,8 @@ def explain(slow: Mapping[Pair, bool]) -> Rule | None:
                 chosen = ~chosen  # the same rule
             right = int((table[chosen[pairs].sum(axis=1)] == truth).sum())
             names = tuple(itertools.compress(hosts, chosen))
-            found.append((right, -len(names), Rule(which, names, right, len(pairs))))
-    best = max(found, key=lambda one: one[:2])[2]
+            rules.append((right, -len(names), Rule(which, names, right, len(pairs))))
+    best = max(rules, key=lambda one: one[:2])[2]
     rarer = min(truth.sum(), len(truth) - truth.sum())
     return best if best.hosts and best.of - best.right <= WRONG * rarer else None
 

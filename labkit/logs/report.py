@@ -46,13 +46,13 @@ Series = dict[str, dict[int, list[Record]]]
 
 def together(logs: Sequence[Log]) -> list[Log]:
     """Put the logs of each tool into one; what NCCL says in several files stands there once."""
-    found: dict[str, Log] = {}
+    by_tool: dict[str, Log] = {}
     for log in logs:
-        whole = found.setdefault(log.tool, Log(log.tool, []))
+        whole = by_tool.setdefault(log.tool, Log(log.tool, []))
         for name in ("paths", "records", "failures", "problems"):
             getattr(whole, name).extend(getattr(log, name))
         whole.statements = merge([*whole.statements, *log.statements])
-    return list(found.values())
+    return list(by_tool.values())
 
 
 def add(page: Page, log: Log, *, card: float | None = None) -> None:
@@ -89,8 +89,8 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
 def _facts(log: Log, card: float | None) -> list[list[str]]:
     def listed(values: Iterable[object], most: int = 8) -> str:
         known = list(dict.fromkeys(str(value) for value in values if value))
-        more = f" and {len(known) - most} more" if len(known) > most else ""
-        return ", ".join(known[:most]) + more
+        rest = f" and {len(known) - most} more" if len(known) > most else ""
+        return ", ".join(known[:most]) + rest
 
     records = log.records
     slots = defaultdict(Counter)
@@ -107,8 +107,8 @@ def _facts(log: Log, card: float | None) -> list[list[str]]:
     }
     if wrong := [one.values["row"] for one in records if one.values.get("wrong")]:
         facts["WRONG SUMS"] = f"{len(wrong)} of {len(records)} results; the first: {wrong[0]}"
-    for each, found in sorted(slots.items(), key=str):
-        facts[f"GPUs used, {each or '?'} per host"] = listed(sorted(found), most=16)
+    for each, used in sorted(slots.items(), key=str):
+        facts[f"GPUs used, {each or '?'} per host"] = listed(sorted(used), most=16)
     if card and any((record.params.get("hosts") or 0) > 1 for record in records):
         seen = [r.values["row"] for r in _one_gpu_a_host(records) if r.busbw == card]
         source = f"the most that one GPU per host reached ({seen[0]})" if seen else "given"
@@ -174,10 +174,10 @@ def _doubts(records: Sequence[Record], card: float | None) -> Table:
     for name, sizes in _series(records).items():
         best = max((r for part in sizes.values() for r in part), key=lambda record: record.busbw)
         speed = _wire(best, card)
-        if speed is not None and (said := _explain(best, speed)):
+        if speed is not None and (explanation := _explain(best, speed)):
             highest = best.busbw / 1e9, speed / 1e9, best.busbw / speed
             highest = (round(x, 2) for x in highest)
-            rows.append([name, best.nbytes, *highest, said, best.values.get("row", "")])
+            rows.append([name, best.nbytes, *highest, explanation, best.values.get("row", "")])
     columns = ["above the wire", "bytes", "busbw GB/s", "wire GB/s", "times", "would explain it"]
     columns += ["row"]
     return Table(columns, rows)
@@ -208,8 +208,8 @@ def _curves(records: Sequence[Record], card: float | None) -> Axes:
     known = dict.fromkeys(word for gpu, library in places for word in (*gpu, library))
     plots.stamp(ax, Tier.RECORDED, note=", ".join(known))
     top = max(best, key=best.get)
-    said = f"Bus bandwidth of {len(series)} series; the highest, {top}, reaches {best[top]:.3g}"
-    plots.describe(ax, f"{said} GB/s.")
+    text = f"Bus bandwidth of {len(series)} series; the highest, {top}, reaches {best[top]:.3g}"
+    plots.describe(ax, f"{text} GB/s.")
     return ax
 
 
@@ -217,8 +217,8 @@ def _figures(records: Sequence[Record]) -> Table:
     """Lay out medians of times and bus bandwidths, out of place and in place side by side."""
     rows: dict[tuple, list] = {}
     for in_place in (False, True):
-        own = [record for record in records if bool(record.params.get("in_place")) == in_place]
-        for name, sizes in _series(own).items():
+        chosen = [record for record in records if bool(record.params.get("in_place")) == in_place]
+        for name, sizes in _series(chosen).items():
             for nbytes, part in sizes.items():
                 row = rows.setdefault((name, nbytes), [name, nbytes, *[None] * 7])
                 at = 7 if in_place else 2
@@ -287,16 +287,16 @@ class _Pairs:
         """Name the slots that all slow tests use and not all others: ``"0000:9d:00 (...)"``."""
         slow = self.slow
         common = set.intersection(*(self.slots[pair] for pair in slow)) if slow else set()
-        others = [own for pair, own in self.slots.items() if pair not in slow]
-        told = [(slot, sum(slot in own for own in others)) for slot in sorted(common)]
+        others = [slots for pair, slots in self.slots.items() if pair not in slow]
+        users = [(slot, sum(slot in slots for slots in others)) for slot in sorted(common)]
         return ", ".join(
-            f"{slot} (and {n} of {len(others)} others)" for slot, n in told if n < len(others)
+            f"{slot} (and {n} of {len(others)} others)" for slot, n in users if n < len(others)
         )
 
 
 def _pairs(records: Sequence[Record], log: Log) -> list[_Pairs]:
     """Put together the tests of two hosts each: those of one kind, at their largest size."""
-    found = []
+    series = []
     for name, sizes in _series((r for r in records if _pair(r)), divided=False).items():
         part = sizes[max(sizes)]
         kind = part[0].collective, part[0].params["gpus_per_host"]
@@ -310,8 +310,8 @@ def _pairs(records: Sequence[Record], log: Log) -> list[_Pairs]:
             slots = {_pair(record): set(record.values.get("slots", ())) for record in part}
             divided = pairs.divide(busbw.values())
             slowest = min(part, key=lambda record: record.busbw).values.get("row", "")
-            found.append(_Pairs(name, max(sizes), busbw, slots, failed, slowest, divided))
-    return found
+            series.append(_Pairs(name, max(sizes), busbw, slots, failed, slowest, divided))
+    return series
 
 
 def _pair(record: Record) -> pairs.Pair | None:
@@ -367,8 +367,8 @@ def _host_matrix(one: _Pairs) -> Axes:
         ax.axhline(len(one.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
         ax.axvline(len(one.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
     plots.stamp(ax, Tier.RECORDED, note=f"busbw at {one.nbytes} bytes; ×: the test failed")
-    said = f"{title}; {len(one.failed)} failed."
-    plots.describe(ax, f"{said} {one.rule or 'No rule of hosts alone explains them'}.")
+    text = f"{title}; {len(one.failed)} failed."
+    plots.describe(ax, f"{text} {one.rule or 'No rule of hosts alone explains them'}.")
     return ax
 
 
@@ -376,8 +376,8 @@ def _failures(log: Log) -> Table:
     """Count the tests that failed, by kind, with the hosts that take part in most of them."""
     kinds: dict[str, list] = defaultdict(list)
     for one in log.failures:
-        about = (one.params[key] for key in ("hosts", "gpus_per_host", "world_size"))
-        kinds[_name(one.collective or "a test", *about)].append(one)
+        ranks = (one.params[key] for key in ("hosts", "gpus_per_host", "world_size"))
+        kinds[_name(one.collective or "a test", *ranks)].append(one)
     rows = []
     for name, failed in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
         hosts = Counter(host for one in failed for host in one.hosts).most_common(3)
@@ -389,16 +389,16 @@ def _failures(log: Log) -> Table:
 
 
 def _conclusions(log: Log) -> Table:
-    found: dict[str, list[str]] = defaultdict(list)
+    rows_of: dict[str, list[str]] = defaultdict(list)
     for says, row in conclusions(log.statements):
-        found[says].append(row)
+        rows_of[says].append(row)
     return Table(
-        ["what follows for the speed", "from"], [[s, rows[0]] for s, rows in found.items()]
+        ["what follows for the speed", "from"], [[s, rows[0]] for s, rows in rows_of.items()]
     )
 
 
 def _statements(log: Log) -> Table:
-    rows = [[one.about, one.says, one.count, one.row] for one in log.statements[:_MOST_ROWS]]
+    rows = [[one.topic, one.says, one.count, one.row] for one in log.statements[:_MOST_ROWS]]
     return Table(["NCCL says", "", "lines", "the first"], rows)
 
 
@@ -414,18 +414,18 @@ def _series(records: Iterable[Record], *, divided: bool = True) -> Series:
 
     A name holds those settings in which the records differ.
     """
-    found: dict[tuple, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    by_setting: dict[tuple, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
     ordered = sorted(records, key=lambda record: record.nbytes or 0)
     variables = [(record.params.get("settings") or "").split() for record in ordered]
     common = set(variables[0]).intersection(*variables) if variables else set()
-    for record, own in zip(ordered, variables, strict=True):
-        about = (record.params.get(key) for key in ("hosts", "gpus_per_host", "world_size"))
+    for record, settings in zip(ordered, variables, strict=True):
+        ranks = (record.params.get(key) for key in ("hosts", "gpus_per_host", "world_size"))
         collective = record.collective or record.case.partition(",")[0]
-        name = _name(collective, *about, " ".join(word for word in own if word not in common))
-        key = name, tuple(own), record.params.get("dtype"), record.params.get("redop")
-        found[key][record.nbytes].append(record)
+        name = _name(collective, *ranks, " ".join(word for word in settings if word not in common))
+        key = name, tuple(settings), record.params.get("dtype"), record.params.get("redop")
+        by_setting[key][record.nbytes].append(record)
     named: Series = {}
-    for (name, *_), sizes in found.items():
+    for (name, *_), sizes in by_setting.items():
         last = {_pair(r): r.busbw for r in sizes[max(sizes)] if _pair(r) and r.busbw}
         limit = pairs.divide(last.values()) if divided else None
         parts = {"": sizes}
@@ -433,9 +433,9 @@ def _series(records: Iterable[Record], *, divided: bool = True) -> Series:
             slow = {pair for pair, speed in last.items() if speed < limit}
             parts = {
                 f", {label} pairs": {
-                    nbytes: own
+                    nbytes: kind
                     for nbytes, part in sizes.items()
-                    if (own := [r for r in part if (_pair(r) in slow) == (label == "slow")])
+                    if (kind := [r for r in part if (_pair(r) in slow) == (label == "slow")])
                 }
                 for label in ("fast", "slow")
             }
@@ -451,11 +451,11 @@ def _pictures(records: Sequence[Record]) -> list[list[Record]]:
     series = [[r for part in sizes.values() for r in part] for sizes in _series(records).values()]
     if len(series) <= _MOST_CURVES:
         return [list(records)] if records else []
-    names = sorted({own[0].collective for own in series})
+    names = sorted({one[0].collective for one in series})
     pictures = []
     for name in names:
-        own = [one for one in series if one[0].collective == name]
-        own.sort(key=lambda one: one[0].world_size or 0)  # settings of as many ranks side by side
-        for at in range(0, len(own), _MOST_CURVES):
-            pictures.append([r for one in own[at : at + _MOST_CURVES] for r in one])
+        lines = [one for one in series if one[0].collective == name]
+        lines.sort(key=lambda one: one[0].world_size or 0)  # settings of as many ranks side by side
+        for at in range(0, len(lines), _MOST_CURVES):
+            pictures.append([r for one in lines[at : at + _MOST_CURVES] for r in one])
     return pictures[:12]

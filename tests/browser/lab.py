@@ -147,8 +147,8 @@ class Notebook:
         )
 
     def errors(self):
-        kind, told = "output.output_type", "`${cell.model.id}: ${output.ename}: ${output.evalue}`"
-        return list(filter(None, self.outputs(f"{kind} === 'error' && {told}")))
+        kind, text = "output.output_type", "`${cell.model.id}: ${output.ename}: ${output.evalue}`"
+        return list(filter(None, self.outputs(f"{kind} === 'error' && {text}")))
 
     def text(self):
         """What the outputs show, as text."""

@@ -66,7 +66,7 @@ def read(tmp_path, text):
 
 
 @mark.parametrize(
-    "text, about, says, line",
+    "text, topic, says, line",
     [
         (NO_CARD, "path", "NET/Socket", 3),
         (FIVE_CARDS, "cards", "[3]mlx5_2:1/RoCE [4]mlx5_4:1/IB", 3),
@@ -90,9 +90,9 @@ def read(tmp_path, text):
         (MADE, "warning", "ibv_modify_qp failed with 110", 8),
     ],
 )
-def test_a_statement_names_its_first_line(tmp_path, text, about, says, line):
-    found = [one for one in read(tmp_path, text).statements if one.about == about]
-    assert any(says in one.says and one.row == f"job.log, line {line}" for one in found), found
+def test_a_statement_names_its_first_line(tmp_path, text, topic, says, line):
+    kept = [one for one in read(tmp_path, text).statements if one.topic == topic]
+    assert any(says in one.says and one.row == f"job.log, line {line}" for one in kept), kept
 
 
 @mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_follows_names_its_row(tmp_path, text, says, line):
 
 def test_lines_of_many_ranks_are_one_statement_without_addresses(tmp_path):
     log = read(tmp_path, MADE)
-    (warning,) = [one for one in log.statements if one.about == "warning"]
+    (warning,) = [one for one in log.statements if one.topic == "warning"]
     assert warning.count == 2, "the same but for the address"
     assert not any(word in repr(log) for word in ("192.168", "fe80", "10.1.2"))
     rows = report._statements(log).rows

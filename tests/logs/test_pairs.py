@@ -62,10 +62,10 @@ def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
     ]
     log = Log("nccl-tests", [tmp_path / "a.log"], made, failures=failed)
     (tested,) = report._pairs(made, log)
-    said = text_of(report._host_matrix(tested))
-    assert "71 of 131 pairs are slow" in said and "5 failed" in said
-    assert "exactly one of the two hosts is of node-05, node-07" in said
-    assert "right for 131 of 131 pairs" in said
+    text = text_of(report._host_matrix(tested))
+    assert "71 of 131 pairs are slow" in text and "5 failed" in text
+    assert "exactly one of the two hosts is of node-05, node-07" in text
+    assert "right for 131 of 131 pairs" in text
     assert tested.hosts[:8] == sorted(set(HOSTS) - NINE), "the two groups stand together"
     assert tested.in_every_slow_test() == "0000:9d:00 (and 0 of 60 others)"
     names = set(report._series(made))

@@ -39,12 +39,12 @@ def cluster():
 def test_what_is_above_the_wire_is_explained(cluster):
     card = report.one_card(cluster)
     assert card == pytest.approx(48.9e9, rel=0.01)
-    said = {row[0]: row for row in report._doubts(cluster, card).rows}
-    assert said["all_gather, 10 x 8"][5] == "rails: 8 cards per host, each with a ring of its own"
-    assert said["all_gather, 10 x 8"][3] == pytest.approx(48.89)
-    assert "72 of 79 parts" in said["all_to_all, 10 x 8"][5]
-    assert said["all_reduce, 1 x 8"][5].startswith("a switch that adds")
-    assert not {name for name in said if "10 x 1" in name or "send" in name or "1 x 4" in name}
+    doubts = {row[0]: row for row in report._doubts(cluster, card).rows}
+    assert doubts["all_gather, 10 x 8"][5] == "rails: 8 cards per host, each with a ring of its own"
+    assert doubts["all_gather, 10 x 8"][3] == pytest.approx(48.89)
+    assert "72 of 79 parts" in doubts["all_to_all, 10 x 8"][5]
+    assert doubts["all_reduce, 1 x 8"][5].startswith("a switch that adds")
+    assert not {name for name in doubts if "10 x 1" in name or "send" in name or "1 x 4" in name}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_what_is_above_the_wire_is_explained(cluster):
 def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
     made = record(collective, 2**30, 1.0, hosts, gpus)
     made = replace(made, samples=[[made.busbw / (busbw * 1e9)]])
-    said = report._explain(made, 50e9)
-    assert said is None if says is None else re.match(says, said)
+    explanation = report._explain(made, 50e9)
+    assert explanation is None if says is None else re.match(says, explanation)
 
 
 def test_the_wire_is_nvlink_inside_a_host_and_a_card_between(cluster):
@@ -123,15 +123,15 @@ def test_runs_with_other_settings_are_series_of_their_own(tmp_path, differ):
 
 
 def test_what_several_files_say_stands_there_once(tmp_path):
-    said = [
+    logs = [
         Log("NCCL_DEBUG", [tmp_path / name], statements=[
             Statement("cards", "mlx5_1:1/IB", f"{name}, line 15", 4),
             Statement("version", f"NCCL 2.{minor}.3", f"{name}, line 12", 1)])
         for name, minor in (("a.log", 20), ("b.log", 22))
     ]  # fmt: skip
-    (whole,) = report.together(said)
-    told = [(one.says, one.row, one.count) for one in whole.statements]
-    assert told == [
+    (whole,) = report.together(logs)
+    statements = [(one.says, one.row, one.count) for one in whole.statements]
+    assert statements == [
         ("NCCL 2.20.3", "a.log, line 12", 1),
         ("NCCL 2.22.3", "b.log, line 12", 1),
         ("mlx5_1:1/IB", "a.log, line 15", 8),

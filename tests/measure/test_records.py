@@ -68,8 +68,8 @@ def test_a_file_keeps_everything(record, tmp_path):
 def test_what_was_measured_elsewhere_is_recorded_and_nothing_else_changes(record, tmp_path):
     tiers = list(Tier)
     path = save([dataclasses.replace(record, tier=tier) for tier in tiers], tmp_path / "r.json")
-    told = [loaded.tier for loaded in load(path, recorded=True)]
-    assert told == [Tier.RECORDED] * 3 + [Tier.MODELLED, Tier.PUBLISHED]
+    loaded_tiers = [loaded.tier for loaded in load(path, recorded=True)]
+    assert loaded_tiers == [Tier.RECORDED] * 3 + [Tier.MODELLED, Tier.PUBLISHED]
     assert load(path, recorded=True)[0] == dataclasses.replace(record, tier=Tier.RECORDED)
 
 
@@ -119,5 +119,5 @@ def test_provenance_says_where_when_and_how(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/a/ipykernel_launcher.py", "-f", "x.json"])
     assert Provenance.here().command == "a notebook"
     assert provenance.date.endswith("+00:00")
-    told = str(provenance)
-    assert f"torch {provenance.machine.torch}, nccl, {provenance.date[:10]}" in told
+    text = str(provenance)
+    assert f"torch {provenance.machine.torch}, nccl, {provenance.date[:10]}" in text

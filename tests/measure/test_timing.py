@@ -89,7 +89,7 @@ def test_a_summary_is_the_median_and_two_percentiles():
 
 
 @mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [
         (2.0, "2 s (2 to 2, 3 samples)"),
         (0.0123, "12.3 ms (12.3 to 12.3, 3 samples)"),
@@ -97,5 +97,5 @@ def test_a_summary_is_the_median_and_two_percentiles():
         (78e-9, "78 ns (78 to 78, 3 samples)"),
     ],
 )
-def test_a_summary_tells_its_unit(seconds, told):
-    assert str(summarize([seconds] * 3)) == told
+def test_a_summary_tells_its_unit(seconds, text):
+    assert str(summarize([seconds] * 3)) == text

@@ -27,14 +27,14 @@ def test_every_thread_is_pinned_those_there_and_those_to_come():
         late = threading.Thread(target=stop.wait)
         late.start()
         first = affinity.cpus()[0]
-        told = [os.sched_getaffinity(int(task)) == {first} for task in tasks()]
+        pinned = [os.sched_getaffinity(int(task)) == {first} for task in tasks()]
         stop.set()
-        return before, told
+        return before, pinned
 
-    [(before, told)] = launch(program, world_size=1)
+    [(before, pinned)] = launch(program, world_size=1)
     assert before > 4, "python, three workers, and gloo's threads"
-    assert len(told) == before + 1
-    assert all(told)
+    assert len(pinned) == before + 1
+    assert all(pinned)
 
 
 def test_a_cpu_that_is_not_there_is_refused():

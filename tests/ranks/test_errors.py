@@ -115,14 +115,14 @@ def test_who_waits_where_and_for_whom(stuck):
 
 
 def test_the_case_is_told_rank_by_rank(stuck):
-    told = str(stuck).splitlines()
-    assert told[0] == (
+    lines = str(stuck).splitlines()
+    assert lines[0] == (
         "rank 0: running, waiting in broadcast #2 of group default; not there yet: rank 1, 3"
     )
-    assert '    File "/home/me/lesson.py", line 12, in program' in told
-    assert not any("site-packages" in line for line in told), "the learner's lines are enough"
-    assert "    #2 broadcast(int[scalar, 2x3]) in group default: NOT FINISHED" in told
-    assert "rank 1: finished" in told
+    assert '    File "/home/me/lesson.py", line 12, in program' in lines
+    assert not any("site-packages" in line for line in lines), "the learner's lines are enough"
+    assert "    #2 broadcast(int[scalar, 2x3]) in group default: NOT FINISHED" in lines
+    assert "rank 1: finished" in lines
 
 
 def test_a_late_receive_is_not_a_missing_collective(stuck):
@@ -142,7 +142,7 @@ def test_without_a_recorded_call_the_stack_says_what_it_waits_in():
 
 def test_only_the_last_calls_are_told():
     done = [CollectiveCall("barrier", n, "default", (0,), (), "", False, True) for n in range(1, 8)]
-    told = str(CaseFile((RankCase(0, "running", (), tuple(done)),)))
-    assert "entered 3 earlier calls, then" in told
-    assert "#3 barrier" not in told
-    assert "#7 barrier() in group default: done" in told
+    text = str(CaseFile((RankCase(0, "running", (), tuple(done)),)))
+    assert "entered 3 earlier calls, then" in text
+    assert "#3 barrier" not in text
+    assert "#7 barrier() in group default: done" in text

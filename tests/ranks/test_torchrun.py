@@ -68,8 +68,8 @@ def test_the_ranks_that_are_there_are_used(tmp_path):
 def test_checks_and_threads_are_as_asked(tmp_path):
     status, out, err = run_ranks(tmp_path, CHECKED, 2)
     assert status == 0, err
-    told = ["[2, 2]", "[1, 1]", "restored 1 OFF", "Detected mismatch"]
-    assert out.splitlines()[-4:] == told
+    lines = ["[2, 2]", "[1, 1]", "restored 1 OFF", "Detected mismatch"]
+    assert out.splitlines()[-4:] == lines
 
 
 def test_a_hang_ends_in_time_with_the_stack_of_a_rank_that_is_late(tmp_path):
@@ -118,14 +118,14 @@ import os, torch, torch.distributed as dist
 from labkit import launch
 def shapes():
     dist.all_reduce(torch.ones(1 + dist.get_rank()))
-told = [launch(torch.get_num_threads, threads=2), launch(torch.get_num_threads)]
-told.append(f"restored {torch.get_num_threads()} {dist.get_debug_level().name}")
+lines = [launch(torch.get_num_threads, threads=2), launch(torch.get_num_threads)]
+lines.append(f"restored {torch.get_num_threads()} {dist.get_debug_level().name}")
 try:
     launch(shapes, checks=True)
 except Exception as error:
-    told.append(str(error)[str(error).index("Detected"):][:17])
+    lines.append(str(error)[str(error).index("Detected"):][:17])
 if os.environ["RANK"] == "0":
-    print(*told, sep="\\n")
+    print(*lines, sep="\\n")
 """
 HANGS = """
 import torch.distributed as dist
@@ -232,10 +232,10 @@ def test_a_node_that_dies_in_the_middle_ends_the_other(tmp_path):
     rank_1 = int(nodes[1].stdout.readline())
     for process in (nodes[1].pid, rank_1):  # the node's agent, and its rank in a session of its own
         os.kill(process, signal.SIGKILL)
-    _, told = nodes[0].communicate(timeout=60)
+    _, error = nodes[0].communicate(timeout=60)
     nodes[1].communicate()
     assert nodes[0].returncode != 0
-    assert "Error" in told
+    assert "Error" in error
 
 
 def test_under_torchrun_there_is_no_fabric(monkeypatch):

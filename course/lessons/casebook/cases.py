@@ -24,9 +24,9 @@ def suspects(listed: Mapping[str, dict]) -> dict[str, Suspect]:
     """Make suspects: `reading` names a function of `readings`, `of` holds its arguments."""
     made = {}
     for key, one in listed.items():
-        about = dict(one)
-        reading = getattr(readings, about.pop("reading"))
-        made[key] = Suspect(**about | {"reading": partial(reading, **about.pop("of", {}))})
+        fields = dict(one)
+        reading = getattr(readings, fields.pop("reading"))
+        made[key] = Suspect(**fields | {"reading": partial(reading, **fields.pop("of", {}))})
     return made
 
 
@@ -35,22 +35,22 @@ def _function(name: str) -> Any:
     return getattr(_MODULES[module], function)
 
 
-def _case(name: str, about: dict[str, Any]) -> Case:
-    links = about.pop("links", None)
+def _case(name: str, fields: dict[str, Any]) -> Case:
+    links = fields.pop("links", None)
     functions = {
-        part: _function(about[part]) for part in ("program", "fault", "cure", "costs")
-        if part in about
+        part: _function(fields[part]) for part in ("program", "fault", "cure", "costs")
+        if part in fields
     }  # fmt: skip
     made = {
-        "symptom": tuple(about["symptom"]),
-        "suspects": suspects(about["suspects"]),
-        "ending": Ending(**about["ending"]),
+        "symptom": tuple(fields["symptom"]),
+        "suspects": suspects(fields["suspects"]),
+        "ending": Ending(**fields["ending"]),
         "fabric": partial(Fabric.star, **links) if links else None,
     }
-    return Case(name=name, **about | functions | made)
+    return Case(name=name, **fields | functions | made)
 
 
-CASES: dict[str, Case] = {name: _case(name, about) for name, about in load("cases.json").items()}
+CASES: dict[str, Case] = {name: _case(name, fields) for name, fields in load("cases.json").items()}
 """By name."""
 
 

@@ -20,15 +20,15 @@ def panel(ward: Ward) -> None:
     """
     import ipywidgets
 
-    told = f"<h4>{html.escape(ward.case.title)}</h4><p>{html.escape(ward.case.story)}</p>"
+    story = f"<h4>{html.escape(ward.case.title)}</h4><p>{html.escape(ward.case.story)}</p>"
     if ward.case.symptom:
-        told += f"<p><small>Reported in {html.escape(reported_in(ward.case))}.</small></p>"
+        story += f"<p><small>Reported in {html.escape(reported_in(ward.case))}.</small></p>"
     listed = "".join(
         f"<li><code>{key}</code>: {html.escape(suspect.says)}</li>"
         for key, suspect in ward.suspects.items()
     )
     static = (
-        f"{told}<p>Ask with <code>ward.ask(...)</code>: {', '.join(INSTRUMENTS)}. Commit with "
+        f"{story}<p>Ask with <code>ward.ask(...)</code>: {', '.join(INSTRUMENTS)}. Commit with "
         f"<code>ward.diagnose(suspect, reason)</code>:</p><ul>{listed}</ul>"
     )
     whole = ipywidgets.Layout(width="auto", flex="0 0 auto")
@@ -93,6 +93,6 @@ def panel(ward: Ward) -> None:
         button.on_click(ask)
     commit.on_click(diagnose)
     buttons = ipywidgets.HBox(asks, layout=ipywidgets.Layout(flex_flow="row wrap"))
-    rows = [ipywidgets.HTML(told), buttons, suspects, reason, commit, status, shown]
+    rows = [ipywidgets.HTML(story), buttons, suspects, reason, commit, status, shown]
     box = forms.boxed(rows, "course-ward")
     widgets.display(box, static=static, plain=f"{ward.case.title}. {ward.case.story}")

@@ -297,9 +297,9 @@ class Lanes:
                 times = s.begin - begin, s.end - begin
                 bars.append(timeline.Bar(lane, s.name, *times, behind=s.end <= reached))
                 reached = max(reached, s.end)
-        said = f"{self.title} {1e3 * (end - begin):.1f} ms of {len(self.seen)} ranks."
+        description = f"{self.title} {1e3 * (end - begin):.1f} ms of {len(self.seen)} ranks."
         names = [f"rank {one['rank']}" for one in self.seen]
-        return timeline.draw_lanes(names, bars, description=said, title=self.title, y="Rank")
+        return timeline.draw_lanes(names, bars, description=description, title=self.title, y="Rank")
 
     _repr_html_ = html
 

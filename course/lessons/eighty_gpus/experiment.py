@@ -61,18 +61,18 @@ def measure(
             "card": here.fabric.payload_rate(0, cards),
             "inside": here.fabric.payload_rate(0, 1) if cards > 1 else float("inf"),
         }
-        found = []
+        records = []
         for case in cases:
             ranks = here.launch(program, case, NBYTES, cards, iters, timeout=120)
             if any(rank["right"] is False for rank in ranks):
                 raise AssertionError(f"{case}: the sum is wrong")
-            about = {"nbytes": NBYTES, "predicted": modelled(case, cards, **rates)}
-            about["collective"] = "all_to_all" if case == ALL else "all_reduce"
-            about["values"] = {"carried": _carried(ranks, cards)}
-            about["params"] = {"cards": cards, "inside": INSIDE}
+            fields = {"nbytes": NBYTES, "predicted": modelled(case, cards, **rates)}
+            fields["collective"] = "all_to_all" if case == ALL else "all_reduce"
+            fields["values"] = {"carried": _carried(ranks, cards)}
+            fields["params"] = {"cards": cards, "inside": INSIDE}
             samples = [rank["samples"] for rank in ranks]
-            found.append(here.record(case, samples, experiment=NAME, **about))
-        return found
+            records.append(here.record(case, samples, experiment=NAME, **fields))
+        return records
 
     return place.records(on, recording=RECORDING, experiment=NAME, cases=cases, say=say)
 
@@ -82,11 +82,11 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     if torchrun.is_here():
         progress("this experiment needs shaped links of its own: nothing is run under torchrun")
         return []
-    found = []
+    records = []
     for cards in CARDS[:2] if quick else CARDS:
         progress(f"{SERVERS} servers, {cards} cards each")
-        found += measure(cards=cards, iters=1 if quick else 3, say=progress)
-    return found
+        records += measure(cards=cards, iters=1 if quick else 3, say=progress)
+    return records
 
 
 def carried(matrix: np.ndarray, cards: int) -> list[float]:

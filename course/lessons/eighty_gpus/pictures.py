@@ -23,13 +23,13 @@ def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
         "Ten hosts, 16 GiB: what nccl-tests reports", x="GPUs per host", xscale="log",
         y="Bus bandwidth", yunit="GB/s", ax=ax,
     )  # fmt: skip
-    said = []
+    texts = []
     for series, name in enumerate(collectives):
         rows = logs.pick(logs.h100(), collective=name, hosts=10)
         largest = {row["gpus_per_host"]: row["busbw_gbs"] for row in rows}  # sizes ascend
         values = [largest[gpus] for gpus in _GPUS]
         plots.line(ax, _GPUS, values, label=name, series=series)
-        said.append(f"{name} {', '.join(f'{value:.0f}' for value in values)} GB/s")
+        texts.append(f"{name} {', '.join(f'{value:.0f}' for value in values)} GB/s")
     card = _PUBLISHED["one_card"]
     ax.axhline(card.value, color=plots.INK, linewidth=1.2)
     ax.annotate("with one GPU per host: 49 GB/s", (8, card.value), (0, -13), ha="right",
@@ -38,7 +38,7 @@ def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
     ax.minorticks_off()
     ax.set_ylim(0, 340)
     plots.stamp_published(ax, card, _PUBLISHED["eight_cards"])
-    plots.describe(ax, f"With 1, 2, 4 and 8 GPUs per host: {'; '.join(said)}.")
+    plots.describe(ax, f"With 1, 2, 4 and 8 GPUs per host: {'; '.join(texts)}.")
     return ax
 
 
@@ -67,10 +67,10 @@ def rings(count: int, ax: Axes | None = None) -> Axes:
         used = rank in leaving
         ax.plot(x, y, "o", markersize=19, color="white", markeredgecolor=plots.INK)
         ax.text(x, y, str(rank), ha="center", va="center", fontsize=9)
-        where = y + (0.38 if y > 0 else -0.38)
+        height = y + (0.38 if y > 0 else -0.38)
         color = plots.INK if used else plots.SOFT
         word = "card in use" if used else "card idle"
-        ax.text(x, where, word, fontsize=7.5, ha="center", va="center", color=color)
+        ax.text(x, height, word, fontsize=7.5, ha="center", va="center", color=color)
     ax.set(xlim=(-0.7, 8), ylim=(-1.9, 1.8))
     ax.axis("off")
     idle = sorted(set(place) - leaving)
@@ -144,6 +144,6 @@ def errors(by_name: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, ti
     ax.set_ylim(0, 2)
     plots.stamp(ax, "MODELLED", note=f"measured: {_PUBLISHED['one_card'].source}")
     worst = {name: max(abs(ratio - 1) for ratio in ratios) for name, (_, ratios) in by_name.items()}
-    said = "; ".join(f"{name} off by up to {value:.0%}" for name, value in worst.items())
-    plots.describe(ax, f"{title}: {said}. The band is 10 %.")
+    errors = "; ".join(f"{name} off by up to {value:.0%}" for name, value in worst.items())
+    plots.describe(ax, f"{title}: {errors}. The band is 10 %.")
     return ax

@@ -197,17 +197,17 @@ def _matched(number: str, got: dict[str, str], right: dict[str, str], options: t
     with checking.exercise(number, par=PARS[number]) as verdict:
         checking.answer(got, dict, what="an answer for each letter")
         for letter, wanted in right.items():
-            said = got.get(letter)
-            if said not in options:
+            given = got.get(letter)
+            if given not in options:
                 raise CheckFailed(
-                    f"{letter}: one of {', '.join(options)}", repr(said), "no such name"
+                    f"{letter}: one of {', '.join(options)}", repr(given), "no such name"
                 )
-            if said != wanted:
-                raise CheckFailed(f"{letter}: another answer", repr(said), _refuted(letter, said))
+            if given != wanted:
+                raise CheckFailed(f"{letter}: another answer", repr(given), _refuted(letter, given))
         verdict.reached = f"{len(right)} of {len(right)}"
 
 
-def _refuted(letter: str, said: str) -> str:
+def _refuted(letter: str, given: str) -> str:
     """Say by which figure or trait an answer falls."""
     traits = {
         "ring all_reduce": "each rank sends 2(n-1)/n S, to one neighbour",
@@ -218,9 +218,9 @@ def _refuted(letter: str, said: str) -> str:
         "pipelined broadcast": "each rank of a chain but the last sends S, once",
     }
     if letter in TRACES:
-        return f"{said}: {traits[said]}. Look at who sends how much, and to how many"
+        return f"{given}: {traits[given]}. Look at who sends how much, and to how many"
     name, nbytes, n, seconds, link = CLAIMS[letter]
-    if said == VERDICTS[1]:
+    if given == VERDICTS[1]:
         return "only an all_reduce whose busbw is above the link, and (n+1)/n S / t is not"
     busbw = nbytes / seconds * bus_factor(name, n)
     return (

@@ -49,8 +49,8 @@ def puzzle(*, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, 235)
     ax.grid(visible=False, axis="y")
     plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS))
-    told = [f"{way}: {', '.join(map(str, FIGURES[way].value))} ms" for way in model.ROWS]
-    plots.describe(ax, f"A published table of times on 16 GPUs, by columns. {'; '.join(told)}.")
+    rows = [f"{way}: {', '.join(map(str, FIGURES[way].value))} ms" for way in model.ROWS]
+    plots.describe(ax, f"A published table of times on 16 GPUs, by columns. {'; '.join(rows)}.")
     return ax
 
 
@@ -79,11 +79,11 @@ def sent(by_way: Mapping[str, np.ndarray], *, title: str, ax: Axes | None = None
     shares = np.array([np.sum(matrix, axis=1) for matrix in by_way.values()])
     columns = [f"rank {rank}" for rank in range(shares.shape[1])]
     plots.matrix(ax, shares, rows=list(by_way), columns=columns, value_format="{:.3g} S")
-    told = [
+    rows = [
         f"{way} {', '.join(f'{s:.3g}' for s in row)} S"
         for way, row in zip(by_way, shares, strict=True)
     ]
-    plots.describe(ax, f"{title}. Sent by rank 0, 1, ...: {'; '.join(told)}.")
+    plots.describe(ax, f"{title}. Sent by rank 0, 1, ...: {'; '.join(rows)}.")
     tier = Tier.RECORDED if wire.unavailable() else Tier.MEASURED
     return plots.stamp(ax, tier, note="bytes, as the kernel counted them")
 
@@ -97,7 +97,7 @@ def ring(first: str, second: str, third: str) -> Figure:
     played = model.play([OFFSETS[choice] for choice in (first, second, third)])
     figure, panels = plots.new_figure(2, 2, size=(9.4, 6.2))
     names = ["At the start", "After round 1", "After round 2", "After round 3"]
-    told = []
+    rounds = []
     for ax, name, now in zip(panels, names, played, strict=True):
         plots.new_axes(f"{name}: {now.sent:g} S sent by each", x="Chunk", y="Rank", ax=ax)
         ax.grid(visible=False)
@@ -115,9 +115,9 @@ def ring(first: str, second: str, third: str) -> Figure:
                 ax.text(chunk, rank, text, ha="center", va="center", fontsize=8.5, color=plots.INK)
         twice = sum(max(counts) > 1 for row in now.holds for counts in row)
         complete = sum(map(now.complete, range(4)))
-        told.append(f"{name} {now.sent:g} S sent, {complete} of 4 complete, {twice} doubled")
+        rounds.append(f"{name} {now.sent:g} S sent, {complete} of 4 complete, {twice} doubled")
     plots.stamp(panels[-1], Tier.MODELLED, note="played, not run")
-    plots.describe(figure, f"A ring of four ranks. {'; '.join(told)}.")
+    plots.describe(figure, f"A ring of four ranks. {'; '.join(rounds)}.")
     return figure
 
 

@@ -112,29 +112,29 @@ def check_diagnosis(name: str, diagnosis: Diagnosis) -> None:
     """Judge the diagnosis of a patient: which of rank, call and cause is not right?"""
     number = list(_TRUTHS).index(name) + 1
     with checking.exercise(f"5b.{number}", par="rank, call and cause named") as verdict:
-        said = checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
+        given = checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
         truth = _TRUTHS[name]
-        if said.cause not in CAUSES:
+        if given.cause not in CAUSES:
             raise checking.CheckFailed(
                 f"a cause out of {', '.join(CAUSES)}",
-                repr(said.cause),
+                repr(given.cause),
                 "a cause is one of the words of CAUSES; print it",
             )
-        if said.cause != truth.cause:
-            got = f"{said.cause!r}: {CAUSES[said.cause]}"
+        if given.cause != truth.cause:
+            got = f"{given.cause!r}: {CAUSES[given.cause]}"
             raise checking.CheckFailed("the cause, by program and case file", got, truth.look)
-        if said.rank != truth.rank:
+        if given.rank != truth.rank:
             raise checking.CheckFailed(
                 "the rank that departs from the others (None if all do the same)",
-                f"rank {said.rank}" if said.rank is not None else "None",
+                f"rank {given.rank}" if given.rank is not None else "None",
                 truth.who,
             )
-        call = str(said.call).removeprefix("torch.distributed.").removeprefix("dist.")
+        call = str(given.call).removeprefix("torch.distributed.").removeprefix("dist.")
         if call.removesuffix("()") not in truth.calls:
             raise checking.CheckFailed(
                 "the call in which that rank departs from the others, named as in "
                 "torch.distributed",
-                repr(said.call),
+                repr(given.call),
                 truth.where,
             )
         who = "all ranks" if truth.rank is None else f"rank {truth.rank}"

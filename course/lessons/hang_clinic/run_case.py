@@ -69,6 +69,6 @@ def _rows(rank: RankCase, case: CaseFile) -> list[str]:
         state += f", waiting in {call.name} #{call.number} of group {call.group}"
         missing = [] if call.p2p else case.missing(call)
         state += f"; not there yet: {missing}" if missing else ""
-    own = [line for line in rank.stack if Path(line.filename) == Path(programs.__file__)]
-    rows = [state, *(f"    in {line.name}: {line.source}" for line in own[:1])]
+    lines = [line for line in rank.stack if Path(line.filename) == Path(programs.__file__)]
+    rows = [state, *(f"    in {line.name}: {line.source}" for line in lines[:1])]
     return rows + [f"    {entered}" for entered in rank.entered[-4:]]

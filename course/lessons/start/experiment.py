@@ -90,15 +90,15 @@ def call_cost(calls: int, blocks: int) -> dict[str, Any]:
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure everything that the passport needs; about three seconds."""
 
-    def measured(case: str, samples: list[list[float]], **more: Any) -> Record:
-        params = {"nbytes": more["nbytes"]} if "nbytes" in more else {}
+    def measured(case: str, samples: list[list[float]], **fields: Any) -> Record:
+        params = {"nbytes": fields["nbytes"]} if "nbytes" in fields else {}
         origin = Provenance.here(collectives.carrier(2))
-        return Record(NAME, case, params, samples, Tier.MEASURED, origin, **more)
+        return Record(NAME, case, params, samples, Tier.MEASURED, origin, **fields)
 
     def ping_pong() -> list[Record]:
         one_way = launch(messages, SIZES, 8 if quick else 24, world_size=2)[0]
-        more = {"collective": "send"}
-        return [measured("ping-pong", [t], nbytes=n, **more) for n, t in one_way.items()]
+        fields = {"collective": "send"}
+        return [measured("ping-pong", [t], nbytes=n, **fields) for n, t in one_way.items()]
 
     def copying() -> list[Record]:
         return [measured("copy", launch(copies, world_size=2), nbytes=2**18)]

@@ -44,7 +44,7 @@ def ping_pong(
     plots.line(ax, sizes, medians, **band, label="median, 10th to 90th percentile")
     fastest = [min(record.seconds) * 1e6 for record in messages]
     plots.line(ax, sizes, fastest, label="the fastest message", series=2)
-    said = f"Time grows from {medians[0]:.0f} to {medians[-1]:.0f} µs over {len(sizes)} sizes."
+    text = f"Time grows from {medians[0]:.0f} to {medians[-1]:.0f} µs over {len(sizes)} sizes."
     if link is not None:
         curve = [link.time(nbytes) * 1e6 for nbytes in sizes]
         label = f"α + β S: α = {link.alpha * 1e6:.4g} µs, 1/β = {link.bandwidth / 1e9:.3g} GB/s"
@@ -59,9 +59,9 @@ def ping_pong(
             color=plots.SOFT,
             fontsize=9,
         )
-        said += f" The line α + β S bends at {half / 1e3:.0f} kB."
+        text += f" The line α + β S bends at {half / 1e3:.0f} kB."
     plots.stamp(ax, messages[0].tier, messages[0].provenance, others=messages[0].others)
-    plots.describe(ax, said)
+    plots.describe(ax, text)
     return ax
 
 

@@ -369,10 +369,10 @@ def letter(vote: Callable[[], str], *, right: str, wrong: Mapping[str, str]) -> 
     """
     got = answer(ask(vote), (str, tuple, list), what="a letter")
     first = str(got if isinstance(got, str) else got[0] if got else "")
-    found = re.match(r"\W*([a-z])(?![\w'])", first.lower())  # "c: because ..." is c, "cat" is none
-    if not found or found[1] != right:
+    match = re.match(r"\W*([a-z])(?![\w'])", first.lower())  # "c: because ..." is c, "cat" is none
+    if not match or match[1] != right:
         letters = f"answer with one letter: {', '.join(sorted([*wrong, right]))}"
-        meaning = wrong.get(found[1], letters) if found else letters
+        meaning = wrong.get(match[1], letters) if match else letters
         raise CheckFailed("another letter", repr(first), meaning)
 
 

@@ -108,27 +108,27 @@ def _sum_of_ranks() -> int:
 def cpus() -> tuple[str, ...]:
     """Compare the CPUs that are shown with those that may be used."""
     shown, usable, quota = os.cpu_count() or 1, machine.usable_cpus(), machine.cpu_quota()
-    found = f"{usable} usable" + (f" of {shown}" if usable != shown else "")
+    count = f"{usable} usable" + (f" of {shown}" if usable != shown else "")
     if quota is not None and quota < usable:
         return (
-            f"{found}, but limited to {quota:g} CPUs' worth of time (cgroup)",
+            f"{count}, but limited to {quota:g} CPUs' worth of time (cgroup)",
             "Ranks are stopped when the quota is used up: timings jump. labkit counts the quota.",
             "Give the container as many CPUs as it sees, or pin it: "
             f"--cpuset-cpus=0-{max(int(quota), 1) - 1}.",
         )
     if usable < 2:
-        return found, "All ranks take turns: the lessons run slowly; lesson 01 cannot place ranks."
-    return (found,)
+        return count, "All ranks take turns: the lessons run slowly; lesson 01 cannot place ranks."
+    return (count,)
 
 
 def memory() -> tuple[str, ...]:
     """Compare the memory with what the lessons need."""
     total = machine.Machine.here().memory
-    found = f"{total / GIB:.1f} GiB" if total else "not known"
+    size = f"{total / GIB:.1f} GiB" if total else "not known"
     if not total or total >= 3.5 * GIB:
-        return (found,)
+        return (size,)
     remedy = "Close other programs before you run them."
-    return found, "Lessons 02 and 03 are made for 4 GiB.", remedy
+    return size, "Lessons 02 and 03 are made for 4 GiB.", remedy
 
 
 def fabric() -> tuple[str, ...]:

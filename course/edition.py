@@ -143,8 +143,8 @@ def _linked(text: str, words: list[str]) -> str:
     for i in range(0, len(parts), 2):
         for word in list(words):
             pattern = re.compile(rf"(?<![\w*{{`-]){re.escape(word)}(?![\w*`-])", re.IGNORECASE)
-            parts[i], found = pattern.subn(lambda m: f"{{term}}`{m[0]} <{word}>`", parts[i], 1)  # noqa: B023
-            if found:
+            parts[i], count = pattern.subn(lambda m: f"{{term}}`{m[0]} <{word}>`", parts[i], 1)  # noqa: B023
+            if count:
                 words.remove(word)
                 return _linked("".join(parts), words)
     return "".join(parts)
@@ -194,22 +194,22 @@ def _exercise_pages() -> dict[str, str]:
             for cell in notebooks.read(path).cells
             if cell.id not in (hosted.CELL, hosted.BADGES)
         ]
-        where = f"*To run it: `python -m course start`, then `work/exercises/{path.name}`.*"
-        pages[f"exercises/{path.stem}.md"] = "\n\n".join([parts[0], where, *parts[1:]]) + "\n"
+        hint = f"*To run it: `python -m course start`, then `work/exercises/{path.name}`.*"
+        pages[f"exercises/{path.stem}.md"] = "\n\n".join([parts[0], hint, *parts[1:]]) + "\n"
     return pages
 
 
 def _lesson_pages() -> dict[str, str]:
     """Return what lessons add: each page, and a list of them under `CAPTION`."""
-    found = {}
+    pages_by_path = {}
     for package in catalogue.find():
         if util.find_spec(f"{package}.pages") is None:
             continue
         module = importlib.import_module(f"{package}.pages")
         folder, pages = module.CAPTION.lower(), module.pages()
-        found |= {f"{folder}/{name}.md": text for name, text in pages.items()}
-        found[f"{folder}/index.md"] = f"# {module.CAPTION}\n\n{_toctree(pages)}"
-    return found
+        pages_by_path |= {f"{folder}/{name}.md": text for name, text in pages.items()}
+        pages_by_path[f"{folder}/index.md"] = f"# {module.CAPTION}\n\n{_toctree(pages)}"
+    return pages_by_path
 
 
 def _guides() -> dict[str, str]:
@@ -235,14 +235,14 @@ def _index() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     opening = readme.partition("<!-- end of badges -->")[2].partition("## The lessons")[0]
     lessons = (path.relative_to(ROOT / "notebooks").with_suffix("") for path in lesson_files())
-    found = [f"lessons/{path.as_posix()}" for path in lessons]
+    paths = [f"lessons/{path.as_posix()}" for path in lessons]
     sets = [f"exercises/{path.stem}" for path in sorted((ROOT / "exercises").glob("*.ipynb"))]
     sets += [path[:-3] for path in _lesson_pages() if path.endswith("/index.md")]
     return (
         f"# Why is my all-reduce slow?\n{_relinked(opening, '', '')}\n"
-        f"**Or read it here**: begin with [the first lesson]({found[0]}.ipynb). Results are "
+        f"**Or read it here**: begin with [the first lesson]({paths[0]}.ipynb). Results are "
         "folded until you commit to an answer; what you commit stays in your browser.\n\n"
-        f"{_toctree(found, ':caption: Lessons')}\n"
+        f"{_toctree(paths, ':caption: Lessons')}\n"
         f"{_toctree(sets, ':caption: Exercises and cases', depth=2)}\n"
         f"{_toctree([*GUIDES.values(), 'glossary'], ':caption: Guides')}"
     )

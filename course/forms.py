@@ -324,28 +324,28 @@ def _verdict(entry: Entry) -> str:
         none = "You skipped this one." if entry.skipped else "Nothing was committed beforehand."
         return none + because
     if isinstance(entry.measured, str):
-        said = "Your vote stands." if entry.right else "The evidence is against your vote."
+        text = "Your vote stands." if entry.right else "The evidence is against your vote."
         if entry.disturbed:
             because += (
                 f" (Other programs used {entry.others:.1f} CPUs meanwhile: where your own pictures "
                 "do not show it, a calm run does.)"
             )
-        return said + because
+        return text + because
     if entry.disturbed:
         return f"Not judged: other programs used {entry.others:.1f} CPUs meanwhile." + because
     if not entry.counts:
         return "Compare the two figures yourself: a ratio makes no sense for them." + because
     side, miss = "above" if entry.answer > entry.measured else "below", entry.miss
     if miss < 1.1:
-        said = "Within 10 %: well predicted."
+        text = "Within 10 %: well predicted."
     elif miss < 2:
-        said = f"{miss:.2f} times {side}: the right size."
+        text = f"{miss:.2f} times {side}: the right size."
     elif entry.inside:
-        said = f"{miss:.1f} times {side}."
+        text = f"{miss:.1f} times {side}."
     elif miss < 10:
-        said = f"{miss:.1f} times {side}: what did your reasoning leave out?"
+        text = f"{miss:.1f} times {side}: what did your reasoning leave out?"
     else:
-        said = f"{miss:.3g} times {side}: something essential is different from what you thought."
+        text = f"{miss:.3g} times {side}: something essential is different from what you thought."
     if entry.inside is not None:
-        said = f"Inside your range. {said}" if entry.inside else f"{said} Outside your range."
-    return said + because
+        text = f"Inside your range. {text}" if entry.inside else f"{text} Outside your range."
+    return text + because

@@ -121,8 +121,8 @@ def execute(path: Path, **variables: str) -> NotebookNode:
     )
     try:
         with tempfile.TemporaryDirectory(prefix="labkit-ledger-") as folder:
-            own = {"LABKIT_LEDGER": f"{folder}/ledger.jsonl", "COURSE_GATES": "open"}
-            client.execute(env=environment(**own | variables))
+            defaults = {"LABKIT_LEDGER": f"{folder}/ledger.jsonl", "COURSE_GATES": "open"}
+            client.execute(env=environment(**defaults | variables))
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise RuntimeError(f"{path.name} did not run to its end:\n{error}") from error
     return notebook

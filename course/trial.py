@@ -161,14 +161,14 @@ class Trial:
 
 def _play(trial: Trial, cases: Sequence[Case], first: bool) -> list[Ran]:
     """Try the function on each case; runs on every rank."""
-    rank, found = dist.get_rank(), []
+    rank, played = dist.get_rank(), []
     dist.barrier()  # connections are open before anything is metered
     for case in cases:
         given = case.make(case, rank) if case.make else (case.data(rank),)
         time.sleep(case.late * (rank % 2))
-        own = checking.by_hand() if trial.by_hand else nullcontext()
+        by_hand = checking.by_hand() if trial.by_hand else nullcontext()
         try:
-            with wire.meter(memory.BufferLog()) as meter, _scratched() as peak, own:
+            with wire.meter(memory.BufferLog()) as meter, _scratched() as peak, by_hand:
                 returned = trial.way(*given, **case.options)
         except (NotImplementedError, CheckFailed):
             raise
@@ -177,8 +177,8 @@ def _play(trial: Trial, cases: Sequence[Case], first: bool) -> list[Ran]:
                 raise  # with the learner's own traceback
             got = f"rank {rank}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise CheckFailed(f"{case}: no exception", got, trial.hint(case)) from error
-        found.append(Ran(returned, given, meter.report, peak()))
-    return found
+        played.append(Ran(returned, given, meter.report, peak()))
+    return played
 
 
 @contextmanager

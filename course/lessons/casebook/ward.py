@@ -232,10 +232,10 @@ class Ward:
         ]
         return "\n".join(lines)
 
-    def _keep(self, **more: Any) -> None:
+    def _keep(self, **fields: Any) -> None:
         values = {"asked": len(self.asked), "diagnosed": self.solved, "tries": self.diagnosed}
         key = f"case.{self.case.name}"
-        ledger.keep(key, (ledger.recall(key) or {}) | values | more)
+        ledger.keep(key, (ledger.recall(key) or {}) | values | fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,13 +56,13 @@ def messages(first: int, second: int, gpus: Slots, collective: str) -> list[tupl
 @cache
 def seventeen_hosts() -> tuple[PairTest, ...]:
     """Read all 810 tests of two of the seventeen hosts, the 34 failed ones too."""
-    found = []
+    results = []
     for row in _rows("seventeen.csv"):
         slots = tuple(tuple(row[f"{end}_slots"].split("-")) for end in ("first", "second"))
         busbw = {size: float(row[f"busbw_{size}"]) for size in _SIZES if row[f"busbw_{size}"]}
         ends = int(row["first"]), int(row["second"])
-        found.append(PairTest(row["collective"], int(row["gpus_per_host"]), *ends, slots, busbw))
-    return tuple(found)
+        results.append(PairTest(row["collective"], int(row["gpus_per_host"]), *ends, slots, busbw))
+    return tuple(results)
 
 
 def select(tests: Iterable[PairTest], **values: object) -> list[PairTest]:
@@ -137,8 +137,8 @@ def polaris() -> tuple[dict, ...]:
 
 def pick(rows: Iterable[dict], **values: object) -> list[dict]:
     """Return the rows whose columns have these values, in the order of their sizes."""
-    found = [row for row in rows if all(row[key] == value for key, value in values.items())]
-    return sorted(found, key=lambda row: row["bytes"])
+    chosen = [row for row in rows if all(row[key] == value for key, value in values.items())]
+    return sorted(chosen, key=lambda row: row["bytes"])
 
 
 @cache

@@ -64,13 +64,13 @@ def seventeen_hosts(clone: str) -> Iterator[list]:
 
 def ten_hosts(clone: str) -> Iterator[list]:
     """Return the medians by collective, hosts, GPUs per host and size."""
-    found: dict[tuple, list] = {}
+    by_test: dict[tuple, list] = {}
     like = r"without-debug/logs/nccl_N(\d+)_G(\d)"
     for names, text in files(clone, "benchmarks/example-cluster01", like):
         for collective, _, figures in tests(text):
             for size, values in figures.items():
-                found.setdefault((collective, *map(int, names), size), []).append(values)
-    for key, logs in sorted(found.items()):
+                by_test.setdefault((collective, *map(int, names), size), []).append(values)
+    for key, logs in sorted(by_test.items()):
         medians = [f"{statistics.median(map(float, each)):.7g}" for each in zip(*logs, strict=True)]
         yield [*key, *medians, len(logs)]
 

@@ -57,8 +57,8 @@ class Tuner:
 
     def choices(self) -> list[tuple[str, str]]:
         """Return the algorithms and protocols that NCCL weighs between such hosts."""
-        found = [(a, p) for a in ("ring", "tree") for p in PROTOCOLS]
-        return [*found, ("nvls tree", "Simple")] if self.gpus_per_host > 1 else found
+        pairs = [(a, p) for a in ("ring", "tree") for p in PROTOCOLS]
+        return [*pairs, ("nvls tree", "Simple")] if self.gpus_per_host > 1 else pairs
 
     def best(self, nbytes: int) -> tuple[str, str]:
         """Return the algorithm and protocol that NCCL would think fastest for an all_reduce."""

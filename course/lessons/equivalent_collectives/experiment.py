@@ -46,22 +46,22 @@ def compare(
 
     def measure(here: Place) -> list[Record]:
         ranks = here.launch(programs.measure, dict(ways), nbytes, iters, timeout=120.0)
-        found = []
+        made = []
         for name in ways:
             mine = [rank[name] for rank in ranks]
             values = {"right": all(one["right"] for one in mine)}
             values["matrix"] = _sent([one["report"] for one in mine], nbytes)
             samples = [one["samples"] for one in mine]
-            found.append(here.record(name, samples, experiment=NAME, nbytes=nbytes, values=values))
-        return found
+            made.append(here.record(name, samples, experiment=NAME, nbytes=nbytes, values=values))
+        return made
 
-    where = {"recording": RECORDING, "experiment": NAME, "cases": ways}
-    found = runs.by_case(
-        record for record in place.records(measure, **where, say=say) if record.nbytes == nbytes
+    options = {"recording": RECORDING, "experiment": NAME, "cases": ways}
+    by_way = runs.by_case(
+        record for record in place.records(measure, **options, say=say) if record.nbytes == nbytes
     )
-    if missing := ways.keys() - found.keys():
+    if missing := ways.keys() - by_way.keys():
         raise LookupError(f"no links can be made here, and nobody recorded {sorted(missing)}.")
-    return {name: found[name] for name in ways}
+    return {name: by_way[name] for name in ways}
 
 
 def counted(reports: Sequence[wire.Report], nbytes: int, name: str) -> np.ndarray:
@@ -71,8 +71,8 @@ def counted(reports: Sequence[wire.Report], nbytes: int, name: str) -> np.ndarra
     """
     if (sent := _sent(reports, nbytes)) is None:
         print(f"Nobody can count bytes here: {name} as counted on another machine (RECORDED).")
-        found = records.load(RECORDING, recorded=True, experiment=NAME)
-        sent = next(r.values["matrix"] for r in found if r.case == name)
+        earlier = records.load(RECORDING, recorded=True, experiment=NAME)
+        sent = next(r.values["matrix"] for r in earlier if r.case == name)
     return np.array(sent)
 
 
@@ -100,11 +100,11 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     progress(f"on {FOUR.world_size} ranks, {FOUR.link}")
     ways = WAYS | STEPS | ({} if FOUR.link == "torchrun" else CONTROL)
     iters = 2 if quick else 7
-    found = compare(ways, iters=iters, say=progress)
+    whole = compare(ways, iters=iters, say=progress)
     quarter = compare(WAYS, nbytes=NBYTES // 4, iters=iters, say=progress)
-    return [*found.values(), *quarter.values()]
+    return [*whole.values(), *quarter.values()]
 
 
-def fastest(found: Mapping[str, Record]) -> dict[str, float]:
+def fastest(records: Mapping[str, Record]) -> dict[str, float]:
     """Return the shortest of each way's calls, in seconds: a busy machine can only add to it."""
-    return {name: min(record.seconds) for name, record in found.items()}
+    return {name: min(record.seconds) for name, record in records.items()}

@@ -76,13 +76,13 @@ class Step:
 
 def steps() -> list[Step]:
     """Return the table's twenty steps."""
-    found = []
+    table = []
     for way in ROWS:
         names = way.split(" + ")
         for place, ms in enumerate(FIGURES[way].value):
             column, step = divmod(place, len(names))
-            found.append(Step(way, names[step], *COLUMNS[column], ms / 1e3))
-    return found
+            table.append(Step(way, names[step], *COLUMNS[column], ms / 1e3))
+    return table
 
 
 def rates(first: float = 1.0, last: float = 1.0) -> dict[Step, float]:
@@ -90,10 +90,10 @@ def rates(first: float = 1.0, last: float = 1.0) -> dict[Step, float]:
     return {step: step.busbw(last if step.way == ROWS[-1] else first) for step in steps()}
 
 
-def judged(found: Mapping[Step, float]) -> tuple[int, float]:
+def judged(by_step: Mapping[Step, float]) -> tuple[int, float]:
     """Return how many rates are above the fastest link, and the worst ratio within a column."""
-    columns = [[v for s, v in found.items() if (s.algorithm, s.nbytes) == c] for c in COLUMNS]
-    above = sum(rate > FIGURES["NVLink"].value for rate in found.values())
+    columns = [[v for s, v in by_step.items() if (s.algorithm, s.nbytes) == c] for c in COLUMNS]
+    above = sum(rate > FIGURES["NVLink"].value for rate in by_step.values())
     return above, max(max(column) / min(column) for column in columns)
 
 

@@ -56,18 +56,18 @@ def puzzle(*, ax: Axes | None = None) -> Axes:
 
 def times(records: Mapping[str, Record], *, title: str, ax: Axes | None = None) -> Axes:
     """Draw the time of each way, beside what a byte model predicts where it was asked."""
-    found = list(records.values())
-    one = found[0]
+    shown = list(records.values())
+    one = shown[0]
     setting = (
         f"{one.world_size} ranks, links of {one.params['rate']}, S = {one.nbytes / 2**20:g} MiB"
     )
-    return plots.ladder(found, title=title, note=setting, ax=ax)
+    return plots.ladder(shown, title=title, note=setting, ax=ax)
 
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw a whole run."""
-    found = {r.case: r for r in records if r.nbytes == max(one.nbytes for one in records)}
-    return times(found, title="Equal results, unequal bytes").get_figure(root=True)
+    largest = {r.case: r for r in records if r.nbytes == max(one.nbytes for one in records)}
+    return times(largest, title="Equal results, unequal bytes").get_figure(root=True)
 
 
 def sent(by_way: Mapping[str, np.ndarray], *, title: str, ax: Axes | None = None) -> Axes:

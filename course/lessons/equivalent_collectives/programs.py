@@ -87,7 +87,7 @@ def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[
         By name: `right`, whether the sum is; `report`, the wire meter's; `samples`, seconds.
     """
     rank, n, numel = dist.get_rank(), dist.get_world_size(), nbytes // 4
-    found = {}
+    results = {}
     with my_device():
         for name, way in ways.items():
             way(pattern(rank, n))  # opens connections
@@ -95,12 +95,12 @@ def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[
             with wire.meter() as meter:
                 way(x)
             right = torch.equal(x, total(n, numel))
-            found[name] = {"right": right, "report": meter.report, "samples": []}
+            results[name] = {"right": right, "report": meter.report, "samples": []}
         x = torch.zeros(numel)
         for _ in range(iters):
             for name, way in ways.items():
-                found[name]["samples"] += timing.time_calls(partial(way, x), warmup=0, iters=1)
-    return found
+                results[name]["samples"] += timing.time_calls(partial(way, x), warmup=0, iters=1)
+    return results
 
 
 def ring_rule(rank: int, step: int, n: int) -> int:

@@ -87,8 +87,8 @@ def test_what_is_given_away_would_be_seen():
     assert "ask it, then gate" in walk(run, ask, end)[0]
     late = cell("run", 'print(1)\ngate("9.a")')
     assert "first line" in walk(ask, late, end)[0]
-    told = cell("title", "# Why 6.55 times?", kind="markdown")
-    assert "'6.55 times'" in walk(told, ask, run, end)[0]
+    spoilt = cell("title", "# Why 6.55 times?", kind="markdown")
+    assert "'6.55 times'" in walk(spoilt, ask, run, end)[0]
     drawn = cell("drawn", 'draw(title="It is the bytes")')
     assert "the bytes" in walk(vote, drawn, both)[0]
     folded = nbformat.v4.new_notebook(cells=[both])
@@ -96,8 +96,8 @@ def test_what_is_given_away_would_be_seen():
     both.metadata["tags"] = [spine.FOLDED]
     assert [*spine.verdicts_in_sight(folded)] == []
     computed = cell("end", 'reconcile("9.a", f(), tier="MEASURED")')
-    assert walk(told, ask, run, computed) == []
-    assert walk(told, ask, run, computed, **{"9.a": 6.551})
+    assert walk(spoilt, ask, run, computed) == []
+    assert walk(spoilt, ask, run, computed, **{"9.a": 6.551})
     run.outputs = [nbformat.v4.new_output("stream", text="6.55")]
     assert "stored output" in walk(ask, run, end)[0]
 

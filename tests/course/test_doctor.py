@@ -7,9 +7,9 @@ from course.doctor import Finding
 
 def test_this_machine_can_run_the_course(capsys):
     assert main(["doctor"]) == 0
-    told = capsys.readouterr().out
-    assert "The course can run here." in told
-    assert "started, summed and ended" in told
+    printed = capsys.readouterr().out
+    assert "The course can run here." in printed
+    assert "started, summed and ended" in printed
 
 
 def test_a_missing_essential_is_told_with_its_remedy_and_fails():

@@ -136,10 +136,10 @@ def site(tmp_path_factory):
     ran = notebooks.execute(executed / "source.ipynb", LABKIT_EDITION="1")
     notebooks.write(ran, executed / chosen[0].name)
     notebooks.write(notebooks.read(chosen[1]), executed / chosen[1].name)
-    told = []
+    printed = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edition, "lesson_files", lambda: chosen)
-        edition.build(folder / "html", executed=executed, say=told.append)
+        edition.build(folder / "html", executed=executed, say=printed.append)
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=folder / "html")

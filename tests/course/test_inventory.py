@@ -26,8 +26,8 @@ def test_the_first_answer_counts_and_nothing_is_told(capsys):
     right = [forms.LETTERS[both["before"].right] for both in inventory.questions().values()]
     inventory.inventory("before", answers="".join(right))
     inventory.inventory("before", answers="a" * 12)
-    told = capsys.readouterr().out
-    assert "Noted already" in told and "right" not in told.lower()
+    printed = capsys.readouterr().out
+    assert "Noted already" in printed and "right" not in printed.lower()
     known = inventory.outcome(ledger_file.load().answers)
     assert len(known) == 12 and all(one == {"before": True} for one in known.values())
 

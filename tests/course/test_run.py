@@ -12,8 +12,8 @@ from labkit.show import plots
 
 def test_a_wrong_experiment_lists_the_right_ones(capsys):
     assert main(["run", "gloo-scalling"]) == 2
-    told = capsys.readouterr().err
-    assert all(name in told for name in catalogue.experiments())
+    printed = capsys.readouterr().err
+    assert all(name in printed for name in catalogue.experiments())
 
 
 def test_out_takes_one_experiment(capsys, tmp_path):
@@ -42,9 +42,9 @@ def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, t
     monkeypatch.setitem(sys.modules, f"{package}.pictures", pictures)
     out = tmp_path / "deep" / "x.json"
     assert main(["run", "gloo-scaling", "--quick", "--out", str(out)]) == 0
-    told = capsys.readouterr()
-    assert "half way" in told.err
-    assert "MEASURED" in told.out
+    printed = capsys.readouterr()
+    assert "half way" in printed.err
+    assert "MEASURED" in printed.out
     assert records.load(out)[0].summary.median == 2.0
     assert out.with_suffix(".png").stat().st_size > 1000
 

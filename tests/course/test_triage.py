@@ -42,13 +42,13 @@ THREADS = [
 ]
 
 
-@mark.parametrize(("name", "said", "shares", "path"), THREADS, ids=[one[0] for one in THREADS])
-def test_public_threads_lead_to_their_row(name, said, shares, path):
-    lost = said[0] - said[1]
+@mark.parametrize(("name", "times", "shares", "path"), THREADS, ids=[one[0] for one in THREADS])
+def test_public_threads_lead_to_their_row(name, times, shares, path):
+    lost = times[0] - times[1]
     measured = {key: share * lost for key, share in shares.items()}
-    found = triage.place(*said, **measured)
+    found = triage.place(*times, **measured)
     assert [row.number for row, _ in found][: len(path)] == path
-    ((first, because), *_) = triage.place(*said)
+    ((first, because), *_) = triage.place(*times)
     assert first.number == 2 and "not known" in because, "a thread's figures alone"
 
 
@@ -99,8 +99,8 @@ node1:1:2 [0] NCCL INFO Using network Socket
 def test_nccls_own_log_leads_to_the_link(tmp_path, capsys):
     (tmp_path / "nccl.log").write_text(INFO)
     assert main(["triage", str(tmp_path / "nccl.log")]) == 0
-    told = capsys.readouterr().out
-    assert "Row 6" in told and "TCP" in told and "nccl.log" in told
+    printed = capsys.readouterr().out
+    assert "Row 6" in printed and "TCP" in printed and "nccl.log" in printed
 
 
 def profiled(folder):
@@ -161,8 +161,8 @@ def test_it_asks_four_numbers(monkeypatch, capsys):
     answers = iter(["100", "60 ms", "many", "30", ""])
     monkeypatch.setattr("builtins.input", lambda _: next(answers))
     assert main(["triage"]) == 0
-    told = capsys.readouterr().out
-    assert "no number" in told and "Row 2" in told and "case 228-bytes" in told
+    printed = capsys.readouterr().out
+    assert "no number" in printed and "Row 2" in printed and "case 228-bytes" in printed
 
 
 def test_without_a_clone_it_says_what_it_needs(monkeypatch, tmp_path, capsys):

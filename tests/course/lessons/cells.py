@@ -47,10 +47,10 @@ class Cells:
         """Return the ids of cells that claim something."""
         return [cell for cell, source in self.sources.items() if "claim(" in source]
 
-    def hold(self, cell, *, true, false, said):
-        """Run a cell twice: the claim that says `said` must hold, and then fail."""
+    def hold(self, cell, *, true, false, words):
+        """Run a cell twice: the claim that says `words` must hold, and then fail."""
         self.run(cell, **true)
-        with raises(ClaimFailed, match=re.escape(said)):
+        with raises(ClaimFailed, match=re.escape(words)):
             self.run(cell, **false)
 
     def run(self, *ids, **names):

@@ -7,7 +7,7 @@ from pytest import raises
 from course.checking import CheckFailed
 
 
-def said(check, *given):
+def refusal(check, *given):
     """The whole message, on one line."""
     with raises(CheckFailed) as failure:
         check(*given)

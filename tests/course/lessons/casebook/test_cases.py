@@ -130,9 +130,9 @@ def test_cases_are_dealt_out_after_their_lesson(ledger):
 @pytest.mark.parametrize("instrument", INSTRUMENTS)
 def test_every_instrument_shows_every_rank(ledger, instrument):
     answer = Ward(CASES["228-bytes"]).ask(instrument)
-    told = str(answer)
+    shown = str(answer)
     ranks = range(CASES["228-bytes"].world_size)
-    assert all(any(str(rank) in line.split()[:2] for line in told.splitlines()) for rank in ranks)
+    assert all(any(str(rank) in line.split()[:2] for line in shown.splitlines()) for rank in ranks)
     assert "<" in answer.html()
 
 
@@ -143,9 +143,9 @@ def test_a_case_is_played_in_a_terminal(capsys, monkeypatch, ledger):
     words = iter(["nonsense", "4", letter, "too many bytes"])
     monkeypatch.setattr("builtins.input", lambda _: next(words))
     assert main(["case", "averages"]) == 0
-    told = capsys.readouterr().out
+    shown = capsys.readouterr().out
     for part in ("q leaves", "call counts: running", "Yes.", "the thread's own", "In production"):
-        assert part in told
+        assert part in shown
     assert main(["case"]) == 0
     assert "solved" in capsys.readouterr().out
 
@@ -157,9 +157,9 @@ def stretch(phase, begin, end):
 def test_a_timeline_in_text_shows_inner_phases_and_gaps():
     spans = [stretch("step", 0, 4), stretch("collect", 1, 2), stretch("update", 8, 9.6)]
     seen = [{"rank": 0, "spans": spans}]
-    told = str(Lanes(seen, "title")).splitlines()
-    assert told[0] == "title" and told[-1].endswith("s step, c collect, u update")
-    lane = told[1].split("|")[1]
+    shown = str(Lanes(seen, "title")).splitlines()
+    assert shown[0] == "title" and shown[-1].endswith("s step, c collect, u update")
+    lane = shown[1].split("|")[1]
     assert len(lane) == 96 and lane[15] == "c" and lane[0] == lane[30] == "s"
     assert lane[60] == "." and lane[95] == "u"
     assert "9600.0 ms of 1 ranks" in alt_text.text_of(Lanes(seen, "t").draw())

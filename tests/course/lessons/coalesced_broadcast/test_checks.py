@@ -12,11 +12,11 @@ from torch.distributed import broadcast
 from course.comm import buckets
 from course.lessons.coalesced_broadcast import checks, programs
 from labkit import launch
-from tests.course.lessons.refusals import said
+from tests.course.lessons.refusals import refusal
 
 
 def caught(check, answer, words):
-    assert words in said(check, answer)
+    assert words in refusal(check, answer)
 
 
 # Exercise 3.1

@@ -21,9 +21,9 @@ RUNS = {c: by_case([r for r in RECORDED if r.params["cards"] == c]) for c in exp
 def test_cards_that_carry_multiply_the_bandwidth_and_a_slower_run_does_not(cards, yours):
     slower = replace(RUNS[cards][yours], samples=[[1.0]] * RUNS[cards][yours].world_size)
     false = {**RUNS, cards: {**RUNS[cards], yours: slower}}
-    said = f"{cards} cards that all carry: {cards} times the bus bandwidth"
+    words = f"{cards} cards that all carry: {cards} times the bus bandwidth"
     true = {"runs": RUNS, "yours": yours}
-    LESSON.hold("wires-reconciled", true=true, false={**true, "runs": false}, said=said)
+    LESSON.hold("wires-reconciled", true=true, false={**true, "runs": false}, words=words)
 
 
 def test_every_claim_of_the_lesson_is_tried():

@@ -117,12 +117,12 @@ def test_the_verdict_can_fail(recorded):
         "verdict",
         true={**recorded, **LEDGER},
         false={"runs": slower(runs, "reduce_scatter + all_gather", 0.7), "sent": sent, **LEDGER},
-        said="about half more",
+        words="about half more",
     )
     halved = sent | {"reduce_scatter": sent["reduce_scatter"] / 2}
     CELLS.hold(
         "verdict", true={**recorded, **LEDGER}, false={"runs": runs, "sent": halved, **LEDGER},
-        said="sends a whole all_reduce",
+        words="sends a whole all_reduce",
     )  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def test_right_short_answers_pass(form, capsys):
 
 
 @pytest.mark.parametrize(
-    "form, letter, said, meaning",
+    "form, letter, given, meaning",
     [
         ("audit", "a", "impossible", "busbw is 367"),
         ("audit", "b", "possible", "busbw is 480"),
@@ -150,8 +150,8 @@ def test_right_short_answers_pass(form, capsys):
         ("traces", "B", None, "no such name"),
     ],
 )
-def test_wrong_short_answers(form, letter, said, meaning):
-    answer = RIGHT[form] | {letter: said}
+def test_wrong_short_answers(form, letter, given, meaning):
+    answer = RIGHT[form] | {letter: given}
     assert meaning in refused(SHORT[form], answer)
 
 

@@ -42,9 +42,9 @@ def sweep():
 
 @needs_accounts
 def test_a_sweep_has_a_record_per_placement_and_number_of_pairs(sweep):
-    told = [(r.case, r.params["pairs"], r.world_size) for r in sweep]
-    assert told == [(case, p, 2 * p) for case in ("one core", "together") for p in (1, 2)]
-    launches = [experiment.ALONE if p == 1 else 1 for _, p, _ in told]
+    shown = [(r.case, r.params["pairs"], r.world_size) for r in sweep]
+    assert shown == [(case, p, 2 * p) for case in ("one core", "together") for p in (1, 2)]
+    launches = [experiment.ALONE if p == 1 else 1 for _, p, _ in shown]
     assert [len(record.seconds) for record in sweep] == [3 * times for times in launches]
     assert all(record.tier is Tier.MEASURED for record in sweep)
 

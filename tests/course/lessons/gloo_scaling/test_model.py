@@ -60,9 +60,9 @@ PICTURES = {
 
 @mark.parametrize("picture", PICTURES)
 def test_each_picture_is_described_and_stamped(picture):
-    told = alt_text.of(PICTURES[picture]())
-    assert all(len(text) > 40 for text in told.text)
-    assert told.stamps
+    shown = alt_text.of(PICTURES[picture]())
+    assert all(len(text) > 40 for text in shown.text)
+    assert shown.stamps
 
 
 @mark.parametrize(

@@ -167,10 +167,10 @@ def test_the_recorded_jobs_show_what_their_diagnoses_say():
 
 def test_a_par_stands_once():
     statements = (ROOT / "solutions" / "01_gloo_scaling.ipynb").read_text()
-    told = {}
+    shown = {}
 
     def noted(number, *, par):
-        told[number] = par
+        shown[number] = par
         raise StopIteration
 
     for number, check in {
@@ -182,4 +182,4 @@ def test_a_par_stands_once():
     }.items():
         with mock.patch.object(checks.checking, "exercise", noted), raises(StopIteration):
             check(None)
-        assert f"**Par:** {told[number]} ·" in statements
+        assert f"**Par:** {shown[number]} ·" in statements

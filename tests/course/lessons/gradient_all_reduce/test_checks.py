@@ -10,11 +10,11 @@ from torch.distributed import all_reduce
 
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import checks
-from tests.course.lessons.refusals import said
+from tests.course.lessons.refusals import refusal
 
 
 def caught(check, answer, words):
-    assert words in said(check, answer)
+    assert words in refusal(check, answer)
 
 
 # Exercises 2.1 and 2.2

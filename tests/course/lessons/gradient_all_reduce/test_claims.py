@@ -28,7 +28,7 @@ def slower(record, seconds):
 
 
 def test_a_call_costs_too_little_to_explain_it():
-    CELLS.hold("alpha", true=stub(), said="a call costs less",
+    CELLS.hold("alpha", true=stub(), words="a call costs less",
                false=stub(benchmark=[slower(record, 0.05) for record in BENCHMARK]))  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def longer_first_call(record, factor):
 
 def test_thin_links_show_in_the_last_six():
     thin = longer_first_call(RUNS["thin links"], 20)
-    CELLS.hold("thin", true=stub(), false=stub(**{"thin links": thin}), said="in the last six")
+    CELLS.hold("thin", true=stub(), false=stub(**{"thin links": thin}), words="in the last six")
 
 
 def test_overlap_hides():
@@ -51,7 +51,7 @@ def test_overlap_hides():
     slow = calm | {list(calm)[3]: [0.02, 0.07, 0.07]}
     true, false = (stub() | names for _ in range(2))
     true["problem"].exposed, false["problem"].exposed = (lambda _: calm), (lambda _: slow)
-    CELLS.hold("climb", true=true, false=false, said="less than rung 3")
+    CELLS.hold("climb", true=true, false=false, words="less than rung 3")
 
 
 def test_every_claim_of_the_lesson_is_tried():

@@ -10,7 +10,7 @@ from course.catalogue import ROOT
 from course.lessons.p2p_topology import checks, flows
 from course.lessons.p2p_topology.topology import Topology
 from tests.course.lessons.p2p_topology import answers
-from tests.course.lessons.refusals import said
+from tests.course.lessons.refusals import refusal
 from tests.fabric.test_fabric import needs_hosts
 
 SOLUTIONS = notebooks.read(ROOT / "solutions" / "04_p2p_topology.ipynb")
@@ -23,7 +23,7 @@ def par_of(number):
 
 
 def caught(check, answer, words):
-    assert re.search(words, said(check, answer))
+    assert re.search(words, refusal(check, answer))
 
 
 @pytest.mark.parametrize(("letter", "words"), [("a", "slowest hop"), ("b", "NV2 is two")])
@@ -110,9 +110,9 @@ def test_the_printed_matrix_holds_what_is_asked(capsys):
 @pytest.mark.parametrize("answer", [answers.right_plain, answers.right_posted_ahead])
 def test_right_relays(answer, capsys):
     checks.check_relay(answer)
-    said = capsys.readouterr().out
-    assert re.search(r"passed: you reached [567]\.\d times", said)
-    assert said.endswith(f"par is {par_of('4.2')}.\n")
+    printed = capsys.readouterr().out
+    assert re.search(r"passed: you reached [567]\.\d times", printed)
+    assert printed.endswith(f"par is {par_of('4.2')}.\n")
 
 
 def test_without_hosts_all_but_the_speed_is_judged(capsys, monkeypatch):

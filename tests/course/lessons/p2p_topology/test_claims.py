@@ -60,9 +60,9 @@ CLAIMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("lesson", "cell", "true", "false", "said"), CLAIMS, ids=range(4))
-def test_a_claim_holds_only_for_figures_that_bear_it_out(lesson, cell, true, false, said):
-    lesson.hold(cell, true=true, false=false, said=said)
+@pytest.mark.parametrize(("lesson", "cell", "true", "false", "words"), CLAIMS, ids=range(4))
+def test_a_claim_holds_only_for_figures_that_bear_it_out(lesson, cell, true, false, words):
+    lesson.hold(cell, true=true, false=false, words=words)
 
 
 def test_every_claim_is_tried():

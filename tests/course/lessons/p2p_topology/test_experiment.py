@@ -53,10 +53,10 @@ def test_a_case_that_was_never_recorded_is_the_model_s_and_says_so(no_hosts):
 
 def test_under_torchrun_the_recording_is_shown(monkeypatch):
     monkeypatch.setattr(experiment.torchrun, "is_here", lambda: True)
-    said = []
-    found = experiment.time_copies(say=said.append)
+    printed = []
+    found = experiment.time_copies(say=printed.append)
     assert {record.tier for record in found} == {Tier.RECORDED}
-    assert "torchrun" in said[0]
+    assert "torchrun" in printed[0]
 
 
 def test_the_whole_experiment_runs_without_links(no_hosts):

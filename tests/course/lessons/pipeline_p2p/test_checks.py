@@ -10,7 +10,7 @@ from course.lessons.pipeline_p2p.checks import (
     unnamed_trace,
 )
 from tests.course.lessons.pipeline_p2p import answers
-from tests.course.lessons.refusals import said
+from tests.course.lessons.refusals import refusal
 
 RIGHT = [
     (check_inference_program, answers.forward_program),
@@ -73,7 +73,7 @@ def test_right_answers_pass(check, answer):
 
 @pytest.mark.parametrize(("check", "answer", "words"), WRONG, ids=name)
 def test_a_mistake_is_named(check, answer, words):
-    assert words in said(check, answer)
+    assert words in refusal(check, answer)
 
 
 @pytest.mark.parametrize("vote", ["c", "C)", ("c", "its receives stand before their tasks")])
@@ -93,7 +93,7 @@ def test_the_trace_names_who_posts_late(vote):
     ],
 )
 def test_the_trace_refuses_the_victims(vote, words):
-    assert words in said(check_trace, lambda: vote)
+    assert words in refusal(check_trace, lambda: vote)
 
 
 def test_the_lesson_holds_the_letter():

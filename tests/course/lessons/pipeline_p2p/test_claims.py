@@ -34,19 +34,19 @@ def test_faster_links_and_tags_are_judged(recorded):
         return runs | measured | {"experiment": lasting}
 
     true = giving(24.0, None)
-    said = "links four times as fast leave most of the frame"
-    LESSON.hold("tags-verdict", true=true, false=giving(6.0, None), said=said)
-    LESSON.hold("tags-verdict", true=true, false=giving(24.0, whole), said="the frame is gone")
+    words = "links four times as fast leave most of the frame"
+    LESSON.hold("tags-verdict", true=true, false=giving(6.0, None), words=words)
+    LESSON.hold("tags-verdict", true=true, false=giving(24.0, whole), words="the frame is gone")
 
 
 def test_what_earlier_receives_win_is_judged(recorded):
     before, after = recorded["eager 1f1b, ordered"], recorded[str(experiment.EARLIER)]
     true = {"left": 52.0, "mine": (1, 1, 1), "before": before, "after": after}
-    said = "a quarter of the step is gone"
-    LESSON.hold("earlier-claims", true=true, false=true | {"left": 90.0}, said=said)
+    words = "a quarter of the step is gone"
+    LESSON.hold("earlier-claims", true=true, false=true | {"left": 90.0}, words=words)
     other = replace(after, values=after.values | {"gradients": ["0"]})
     same = "the gradients are the same"
-    LESSON.hold("earlier-claims", true=true, false=true | {"after": other}, said=same)
+    LESSON.hold("earlier-claims", true=true, false=true | {"after": other}, words=same)
     LESSON.run("earlier-claims", **true | {"left": 90.0, "mine": (0, 1, 0)})
 
 

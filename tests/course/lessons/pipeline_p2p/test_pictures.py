@@ -46,8 +46,8 @@ def test_two_timelines_share_their_axis(recorded):
 )  # fmt: skip
 def test_the_queue_editor_shows_the_step_or_the_circle(earlier, words):
     figure = pictures.queue_editor(*earlier)
-    told = alt_text.text_of(figure)
-    assert words in told
+    shown = alt_text.text_of(figure)
+    assert words in shown
     red = [p for p in figure.axes[0].patches if p.get_facecolor()[:3] == pytest.approx(
         (0xD6 / 255, 0x27 / 255, 0x28 / 255))]  # fmt: skip
     assert bool(red) == ("never" in words)

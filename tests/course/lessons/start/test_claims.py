@@ -13,7 +13,7 @@ CELLS = Cells("00_start_here", gate=lambda key: None, reconcile=lambda *_, **__:
 
 def test_a_late_rank_makes_the_others_clocks_run_on():
     CELLS.hold("meant", true={"five": {"Eve": 0.002, "Cleo": 0.052}},
-               false={"five": {"Eve": 0.002, "Cleo": 0.003}}, said="run on")  # fmt: skip
+               false={"five": {"Eve": 0.002, "Cleo": 0.003}}, words="run on")  # fmt: skip
 
 
 def test_the_bytes_grow_more_than_the_time():
@@ -21,7 +21,7 @@ def test_the_bytes_grow_more_than_the_time():
     small, large = messages[0].summary.median, messages[-1].summary.median
     names = {"small": small, "messages": messages, "mine": experiment.passport(RECORDED)}
     CELLS.hold("fit", true=names | {"large": large}, false=names | {"large": 1e6 * large},
-               said="a hundred times more")  # fmt: skip
+               words="a hundred times more")  # fmt: skip
 
 
 def test_every_claim_of_the_lesson_is_tried():

@@ -41,31 +41,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = next((word for word in arguments if not word.startswith("-")), None)
-    for name, (module, purpose) in COMMANDS.items():
-        description = f"{purpose[:1].upper()}{purpose[1:]}."
-        command = commands.add_parser(name, help=purpose, description=description)
-        if name == asked:
-            command.set_defaults(main=_configured(module, command))
-    options = parser.parse_args(arguments)
-    return options.main(options)
-
-
-def _configured(module: str, command: argparse.ArgumentParser):
     try:
-        implementation = importlib.import_module(f"course.{module}")
+        for name, (module, purpose) in COMMANDS.items():
+            description = f"{purpose[:1].upper()}{purpose[1:]}."
+            command = commands.add_parser(name, help=purpose, description=description)
+            if name == asked:
+                implementation = importlib.import_module(f"course.{module}")
+                implementation.configure(command)
+                command.set_defaults(main=implementation.main)
+        options = parser.parse_args(arguments)
+        return options.main(options)
     except ModuleNotFoundError as error:
         raise SystemExit(
             f"The course needs {error.name}, which is not installed. In a clone of its repository: "
             "pip install -r requirements.txt"
         ) from None
-    implementation.configure(command)
-    return implementation.main
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError):  # Ctrl-C, Ctrl-D
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output, like `head`, has gone
         sys.exit(141)

@@ -38,9 +38,10 @@ def _function(name: str) -> Any:
 def _case(name: str, fields: dict[str, Any]) -> Case:
     links = fields.pop("links", None)
     functions = {
-        part: _function(fields[part]) for part in ("program", "fault", "cure", "costs")
+        part: _function(fields[part])
+        for part in ("program", "fault", "cure", "costs")
         if part in fields
-    }  # fmt: skip
+    }
     made = {
         "symptom": tuple(fields["symptom"]),
         "suspects": suspects(fields["suspects"]),

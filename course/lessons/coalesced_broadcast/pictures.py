@@ -35,8 +35,9 @@ def side_by_side(records: Sequence[Record], title: str = "", ax: Axes | None = N
 
 def memory(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw the buffers' memory beside the time of each way."""
-    ax = new_axes("What a broadcast takes", x="Time", xunit="ms", ax=ax,
-                  y="New buffers, at most", yunit="MB")  # fmt: skip
+    ax = new_axes(
+        "What a broadcast takes", x="Time", xunit="ms", ax=ax, y="New buffers, at most", yunit="MB"
+    )
     rows = []
     for record in records:
         x, y = 1e3 * record.summary.median, record.values["peak"] / MB

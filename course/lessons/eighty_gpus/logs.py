@@ -68,9 +68,10 @@ def seventeen_hosts() -> tuple[PairTest, ...]:
 def select(tests: Iterable[PairTest], **values: object) -> list[PairTest]:
     """Return the completed tests with these values: ``collective``, ``gpus_per_host``."""
     return [
-        test for test in tests
+        test
+        for test in tests
         if test.busbw and all(getattr(test, name) == value for name, value in values.items())
-    ]  # fmt: skip
+    ]
 
 
 def means(collective: str, gpus_per_host: int) -> dict[int, float]:

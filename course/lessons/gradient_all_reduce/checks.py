@@ -237,7 +237,7 @@ def _judge_step(step: dict, number: int, what: str) -> None:
             f"{len(step['waited'])} works waited for, or found done by is_completed()",
             "a hook that waits, be it for the work before, stops backward; one that asks gets "
             "another answer on each rank. Start with async_op=True in the hook, wait in finish()",
-        )  # fmt: skip
+        )
     missing = sum(call[2] for call in calls)
     if 0 < missing < len(calls):
         raise CheckFailed(
@@ -321,7 +321,7 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                         f"{where}: an all_reduce for each bucket of the plan: {dict(right)}",
                         f"{dict(made)}",
                         "keep the colleague's buckets and their dtype; only two lines are wrong",
-                    )  # fmt: skip
+                    )
                 if ran.unwaited:
                     raise CheckFailed(
                         f"{where}: every work is waited for", f"{len(ran.unwaited)} are not",

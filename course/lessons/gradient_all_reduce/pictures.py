@@ -47,8 +47,9 @@ def puzzle(ax: Axes | None = None) -> Axes:
     """Draw what the thread measured: the training's all_reduces beside the benchmark's."""
     published = load("gradient_all_reduce")
     figures = {"in training": published["in_training"], "in a benchmark": published["benchmark"]}
-    ax = new_axes("As many bytes between the same 16 GPUs", x="Time", xunit="ms", ax=ax,
-                  size=(8, 2.4))  # fmt: skip
+    ax = new_axes(
+        "As many bytes between the same 16 GPUs", x="Time", xunit="ms", ax=ax, size=(8, 2.4)
+    )
     bars(ax, list(figures), [figure.value for figure in figures.values()], series=[1, 0])
     stamp_published(ax, *figures.values())
     describe(ax, "In training the classifier's six all_reduces take 280.7 ms; a benchmark of as "

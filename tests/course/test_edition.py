@@ -41,6 +41,15 @@ def test_results_are_folded_from_a_question_to_its_reconciliation():
     assert "remove-input" in tags["ask"] and "remove-input" in tags["vote"]
 
 
+def test_questions_that_a_loop_asks_fold_their_answers():
+    ask, see = cell("ask", "for q in stories: choose(q)"), cell("see", "for q in stories: tell(q)")
+    ask.outputs = [output({"text/html": '<div class="course-question" data-key="9.a">?</div>'})]
+    see.outputs = [output({"text/html": '<div class="course-result" data-key="9.a">!</div>'})]
+    page = edition.prepared(notebook(ask, see, cell("after", "1")), [])
+    tags = {one.id: one.metadata.tags for one in page.cells}
+    assert {"hide-output", "until-9-a"} <= set(tags["see"]) and not tags["ask"] + tags["after"]
+
+
 def test_every_question_of_the_real_lessons_is_found():
     for path in edition.lesson_files():
         found = notebooks.read(path)
@@ -64,6 +73,9 @@ def test_a_term_is_linked_once_and_only_in_prose():
     linked = page.cells[-1].source
     assert linked.count("{term}") == 1
     assert linked.endswith("a {term}`ring <ring>`, another ring.")
+    formula = "$$T = \\alpha$$ is alpha"
+    page = edition.prepared(notebook(cell("text", formula, kind="markdown")), ["alpha"])
+    assert page.cells[-1].source == "$$T = \\alpha$$ is {term}`alpha <alpha>`"
 
 
 def test_every_term_is_found():

@@ -124,7 +124,7 @@ LINES = {
     "labkit": 6915,
     "labkit/logs": 1417,
     "course": 14548,
-    "tests": 15000,
+    "tests": 14700,
 }
 """How long the folders may grow, docstrings included. These figures are lowered, never raised."""
 

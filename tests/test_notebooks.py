@@ -120,8 +120,10 @@ def executed(tmp_path_factory):
 
     def execute(path):
         if path not in done:
-            files = {"LABKIT_LEDGER": f"{path.stem}.ledger", "COURSE_CLAIMS": f"{path.stem}.claims"}
-            variables = {key: str(folder / file) for key, file in files.items()}
+            place = folder / path.parent.name / path.stem  # a lesson's notebooks share their stem
+            place.mkdir(parents=True)
+            files = {"LABKIT_LEDGER": "ledger", "COURSE_CLAIMS": "claims"}
+            variables = {key: str(place / file) for key, file in files.items()}
             done[path] = notebooks.execute(path, **variables), variables
         return done[path]
 

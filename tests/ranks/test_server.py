@@ -53,7 +53,7 @@ def test_a_server_that_dies_during_a_launch_is_an_error_and_takes_its_ranks_alon
 
 def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
     (tmp_path / "cloudpickle.py").write_text("raise ImportError('broken on purpose')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(tmp_path)
     server.discard()
     with pytest.raises(LaunchError, match=r"ended \(status 1\)[\s\S]*broken on purpose"):
         launch(int, world_size=1)
@@ -117,6 +117,15 @@ def test_it_works_where_labkit_is_on_pythonpath_only(tmp_path):
     script = "from labkit import launch; import labkit; print(launch(int), labkit.__file__)"
     run = python("-c", script, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert run.stdout.startswith(f"[0, 0, 0, 0] {tmp_path}"), run.stderr
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_folder_of_the_cwd_is_not_taken_for_labkit(start, monkeypatch, tmp_path):
+    (tmp_path / "labkit.py").write_text("raise ImportError('not labkit')")
+    monkeypatch.setenv("LABKIT_START", start)
+    monkeypatch.chdir(tmp_path)
+    server.discard()
+    assert launch(int, world_size=1) == [0]
 
 
 def test_a_closure_runs_on_fresh_interpreters_and_the_cost_is_told_once(capsys, monkeypatch):

@@ -44,9 +44,8 @@ from labkit.ranks import rank as rank_module
 from labkit.ranks.errors import LaunchError
 
 _TIMEOUT = 120.0  # seconds; the server answers in milliseconds, but first imports torch
-_PATH = "import sys; sys.path[:] = {path!r}; "  # else a folder "labkit" of the cwd came first
-_SERVE = _PATH + "from labkit.ranks.server import serve; serve({descriptor}, fresh={fresh})"
-_RANK = _PATH + "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
+_SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fresh})"
+_RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
 _lock = threading.Lock()
@@ -98,14 +97,13 @@ class Server:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the server lives)
         self._socket, theirs = socket.socketpair()
         with theirs:
-            end, fresh = theirs.fileno(), start == "spawn"
-            command = _SERVE.format(path=sys.path, descriptor=end, fresh=fresh)
+            command = _SERVE.format(descriptor=theirs.fileno(), fresh=start == "spawn")
             self._process = subprocess.Popen(
-                [sys.executable, "-c", command],
+                _interpreter(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                pass_fds=[end],
+                pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C in a terminal is for the launching process alone
             )
         self._socket.settimeout(_TIMEOUT)
@@ -204,10 +202,9 @@ class Server:
 def serve(descriptor: int, *, fresh: bool) -> None:
     """Start ranks as asked over this socket until it closes."""
     gc.disable()  # a tenth of a second less of importing, and of a collection before each fork
-    if not fresh:
-        importlib.import_module("torch.distributed")
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever a rank leaves becomes our child, to be ended
     if not fresh:
+        importlib.import_module("torch.distributed")
         _prepare_to_fork()
     wake, waker = socket.socketpair()
     waker.setblocking(False)
@@ -299,10 +296,8 @@ class _Ranks:
         os.close(stderr)
         if self.fresh:
             os.set_inheritable(control, True)
-            command = _RANK.format(
-                path=sys.path, directory=self.directory, rank=rank, control=control
-            )
-            os.execv(sys.executable, [sys.executable, "-c", command])
+            command = _RANK.format(directory=self.directory, rank=rank, control=control)
+            os.execv(sys.executable, _interpreter(command))
         gc.enable()
         rank_module.main(self.directory, rank, control)
 
@@ -358,6 +353,11 @@ def _prepare_to_fork() -> None:
     _use_huge_pages()
 
 
+def _interpreter(code: str) -> list[str]:
+    """Return the command of one with our path: its own would begin with the working directory."""
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path}; {code}"]
+
+
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
@@ -379,11 +379,8 @@ def _use_huge_pages() -> None:
         if rights.startswith("rw") and inode == "0" and name in ([], ["[heap]"]):
             begin, end = (int(address, 16) // size * size for address in span.split("-"))
             if end - begin > size:
-                madvise(
-                    ctypes.c_void_p(begin + size),
-                    ctypes.c_size_t(end - begin - size),
-                    _MADV_COLLAPSE,
-                )
+                length = ctypes.c_size_t(end - begin - size)
+                madvise(ctypes.c_void_p(begin + size), length, _MADV_COLLAPSE)
 
 
 def _remove(directory: Path) -> None:

@@ -83,7 +83,7 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
     if log.problems:
         rows = [[problem] for problem in log.problems[:_MOST_ROWS]]
         title = f"What failed, could not be read or is doubtful, line by line: {len(log.problems)}"
-        page.table(Table(["where"], rows), folded=title)
+        page.table(Table(["line"], rows), folded=title)
 
 
 def _facts(log: Log, card: float | None) -> list[list[str]]:

@@ -214,7 +214,7 @@ def _record(entry: dict[str, Any], place: str) -> Record:
     try:
         origin = entry.pop("provenance")
         machine = Machine.from_dict(origin.pop("machine"))
-        nodes = tuple(map(tuple, origin.pop("nodes", [])))
+        nodes = tuple(tuple(map(int, ranks)) for ranks in origin.pop("nodes", []))
         provenance = Provenance(machine, **origin, nodes=nodes)
         record = Record(**entry | {"tier": Tier(entry["tier"]), "provenance": provenance})
         if not all(0 < seconds < math.inf for times in record.samples for seconds in times):

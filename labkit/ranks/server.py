@@ -201,7 +201,7 @@ class Server:
 
 def serve(descriptor: int, *, fresh: bool) -> None:
     """Start ranks as asked over this socket until it closes."""
-    gc.disable()  # a tenth of a second less of importing, and of a collection before each fork
+    gc.disable()  # it would take a quarter of the time of importing torch, and free little
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever a rank leaves becomes our child, to be ended
     if not fresh:
         importlib.import_module("torch.distributed")

@@ -136,4 +136,4 @@ def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -
 
     rows = [row(lanes[bar.lane], bar) for bar in bars]
     rows += [row(f"{lanes[a.src]} → {lanes[a.dst]}", a) for a in arrows]
-    return Table(["where", "what", "begin ms", "end ms"], rows)
+    return Table(["lane", "what", "begin ms", "end ms"], rows)

@@ -7,7 +7,6 @@ takes several tensors, so that they share one call. Packing costs a copy; `flatt
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import torch
 
@@ -21,7 +20,7 @@ class Bucket:
     members: tuple[int, ...]
     """Their places in the list that was planned."""
     nbytes: int
-    dtype: object
+    dtype: torch.dtype
     """Their common dtype; a flat buffer has only one."""
 
 
@@ -29,7 +28,7 @@ def plan(tensors: Sequence, *, cap: int | None, reverse: bool = False) -> list[B
     """Put tensors into buckets of at most ``cap`` bytes, keeping their order.
 
     Args:
-        tensors: anything with ``nbytes`` and ``dtype``: tensors, parameters, or `TensorSpec`.
+        tensors: those to send; their values do not matter.
         cap: bytes per bucket. A tensor that is larger has a bucket to itself. None: no limit.
             0: every tensor by itself.
         reverse: go through the tensors backwards. Gradients become ready roughly in reverse order
@@ -41,18 +40,17 @@ def plan(tensors: Sequence, *, cap: int | None, reverse: bool = False) -> list[B
     Raises:
         ValueError: a negative limit.
 
-    >>> from course.comm.shapes import TensorSpec
-    >>> specs = [TensorSpec("w", (4, 2)), TensorSpec("b", (4,)), TensorSpec("head", (9,))]
-    >>> [bucket.members for bucket in plan(specs, cap=64)]
+    >>> tensors = [torch.empty(4, 2), torch.empty(4), torch.empty(9)]
+    >>> [bucket.members for bucket in plan(tensors, cap=64)]
     [(0, 1), (2,)]
     """
     if cap is not None and cap < 0:
         raise ValueError(f"cap={cap}: a bucket holds 0 bytes or more (None: no limit).")
     buckets: list[Bucket] = []
-    filling: dict[object, list[int]] = {}  # by dtype, in order of first appearance
-    held: dict[object, int] = {}
+    filling: dict[torch.dtype, list[int]] = {}  # by dtype, in order of first appearance
+    held: dict[torch.dtype, int] = {}
 
-    def close(dtype) -> None:
+    def close(dtype: torch.dtype) -> None:
         buckets.append(Bucket(tuple(filling.pop(dtype)), held.pop(dtype), dtype))
 
     places = range(len(tensors))
@@ -81,10 +79,10 @@ def flatten(tensors: Sequence[torch.Tensor], *, out: torch.Tensor | None = None)
     return torch.cat([t.detach().reshape(-1) for t in tensors], out=out)
 
 
-def unflatten(flat: torch.Tensor, tensors: Sequence) -> list[torch.Tensor]:
+def unflatten(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return views into ``flat`` with the shapes of ``tensors``, which stay as they are."""
-    pieces = flat.split([prod(t.shape) for t in tensors])
-    return [piece.view(tuple(t.shape)) for piece, t in zip(pieces, tensors, strict=True)]
+    pieces = flat.split([t.numel() for t in tensors])
+    return [piece.view_as(t) for piece, t in zip(pieces, tensors, strict=True)]
 
 
 def unpack(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:

@@ -39,7 +39,7 @@ def compare(
         iters: Broadcasts of each way.
     """
     width = NARROW if rate else 1.0
-    nbytes = sum(spec.nbytes for spec in shapes.resnet50(width=width))
+    nbytes = sum(tensor.nbytes for tensor in shapes.resnet50(width=width))
 
     def measure(here: Place) -> list[Record]:
         ranks = here.launch(programs.time_ways, send, dict(ways), width, iters, timeout=120)

@@ -57,9 +57,8 @@ def broadcast(tensors, cap, in_flight=2, kept=None):
 
 def state(width: float, *, flat: bool = False) -> list[torch.Tensor]:
     """Make ResNet50's 320 tensors, filled with the rank's number; `flat`: one buffer a dtype."""
-    fill = float(dist.get_rank())
-    specs = shapes.resnet50(width=width)
-    tensors = [torch.full(spec.shape, fill, dtype=getattr(torch, spec.dtype)) for spec in specs]
+    fill, shaped = dist.get_rank(), shapes.resnet50(width=width)
+    tensors = [torch.full_like(tensor, fill, device="cpu") for tensor in shaped]
     for bucket in buckets.plan(tensors, cap=None) if flat else []:
         buckets.as_one_buffer([tensors[place] for place in bucket.members])
     return tensors

@@ -16,9 +16,14 @@ from torch import nn
 
 from course.comm import buckets
 from course.comm.buckets import MB
-from course.comm.shapes import VGG11_LAYERS
 from labkit.measure.timing import time_calls
 from labkit.measure.trace import Kind, Tracer
+
+VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
+"""Output channels of the 3x3 convolutions; "M" is a max pooling that halves the picture.
+
+Source: K. Simonyan, A. Zisserman, arXiv:1409.1556 (configuration A, with biases).
+"""
 
 
 def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:

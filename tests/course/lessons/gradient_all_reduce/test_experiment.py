@@ -1,8 +1,8 @@
 import inspect
 
 import pytest
+import torch
 
-from course.comm import shapes
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.lessons.gradient_all_reduce import pictures, programs
 from course.lessons.gradient_all_reduce.faults import SECONDS, Fault
@@ -19,10 +19,13 @@ CELLS = Cells("02_gradient_all_reduce")
 RECORDED = by_case(load(problem.RECORDING, recorded=True))
 
 
-def test_the_model_has_the_parameters_of_the_shapes_under_the_threads_names():
-    specs = shapes.vgg11(width=1 / 8, classes=10)
-    model = programs.vgg11()
-    assert [tuple(p.shape) for p in model.parameters()] == [spec.shape for spec in specs]
+def test_the_model_has_the_parameters_of_the_thread_under_its_names():
+    with torch.device("meta"):
+        model = programs.vgg11(width=1, classes=1000)
+    nbytes = [parameter.nbytes for parameter in model.parameters()]
+    assert (len(nbytes), sum(nbytes)) == (22, 4 * 132_863_336)
+    assert round(sum(nbytes[pictures.CLASSIFIER :]) / 1e6, 1) == 494.6
+    assert round(max(nbytes) / 1e6) == 411
     names = [name for name, _ in model.named_parameters()]
     assert names[pictures.CLASSIFIER :] == [
         f"classifier.{layer}.{part}" for layer in (0, 3, 6) for part in ("weight", "bias")

@@ -15,7 +15,7 @@ import torch
 
 from course import checking
 from course.checking import CheckFailed
-from course.comm.rounds import rounds
+from course.comm.rounds import count_rounds
 from course.trial import Case, Ran, Trial, sent_elements
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
@@ -120,14 +120,15 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
                             "in a chain each rank sends to the next one only, and the last to "
                             "nobody; a root that serves several shares its link between them",
                         )
-            item, took = case.dtype.itemsize, _rounds(runs)
-            largest = max((c.nbytes for run in runs for c in run.messages), default=0) / item
+            largest = max((c.nbytes for run in runs for c in run.messages), default=0)
+            took = count_rounds([run.report for run in runs])
             _hold(
                 case, "sent by the busiest rank, elements", sent_elements(case, runs), case.numel,
                 "a chain passes each element on once",
             )  # fmt: skip
             _hold(
-                case, "largest message, elements", largest, math.ceil(case.numel / chunks),
+                case, "largest message, elements", largest / case.dtype.itemsize,
+                math.ceil(case.numel / chunks),
                 "the tensor is not cut into `chunks` pieces",
             )  # fmt: skip
             _hold(
@@ -152,7 +153,7 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
         reached = {}
         for case, runs in _tried(recursive_doubling, cases, wrong=_wrong_sum):
             n = case.world_size
-            reached[n] = _rounds(runs)
+            reached[n] = count_rounds([run.report for run in runs])
             fold = 2 if n & (n - 1) else 0  # to a partner and back, off the powers of two
             _hold(
                 case, "rounds", reached[n], math.floor(math.log2(n)) + fold,
@@ -248,10 +249,6 @@ def _tried(
                 what, meaning = f"{case}, rank {rank}", wrong(tensor, case, rank)
                 checking.same_values(tensor, expected, what=what, meaning=meaning)
         yield case, ranks
-
-
-def _rounds(runs: Sequence[Ran]) -> int:
-    return len(rounds([run.report for run in runs]))
 
 
 def _hold(case: Case, what: str, got: float, par: float, meaning: str) -> None:

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from course.comm import algorithms
 from course.comm.collectives import pattern
-from course.comm.rounds import Message, rounds
+from course.comm.rounds import count_rounds
 from labkit import launch
 from labkit.measure import wire
 from labkit.measure.calls import Call
@@ -20,10 +20,7 @@ def ring(numel):
 
 
 def test_a_ring_keeps_every_link_busy_in_every_round():
-    found = rounds(launch(ring, 64, world_size=3))
-    assert len(found) == 2 * 2
-    for messages in found:
-        assert {(m.src, m.dst) for m in messages} == {(0, 1), (1, 2), (2, 0)}
+    assert count_rounds(launch(ring, 64, world_size=3)) == 2 * 2  # of its 12 messages
 
 
 def report(rank, *calls):
@@ -36,13 +33,11 @@ def report(rank, *calls):
 
 
 def test_a_receipt_orders_and_is_left_out():
-    found = rounds(
-        [
-            report(0, Call("send", 1, 8), Call("recv", 1, 0), Call("send", 1, 4)),
-            report(1, Call("recv", 0, 8), Call("send", 0, 0), Call("recv", 0, 4)),
-        ]
-    )
-    assert found == [[Message(0, 1, 8)], [Message(0, 1, 4)]]
+    pieces = [
+        report(0, Call("send", 1, 8), Call("recv", 1, 0), Call("send", 1, 4)),
+        report(1, Call("recv", 0, 8), Call("send", 0, 0), Call("recv", 0, 4)),
+    ]
+    assert count_rounds(pieces) == 2
 
 
 def chain(way):
@@ -62,15 +57,14 @@ def chain(way):
 )
 def test_what_is_waited_for_before_it_is_passed_on_costs_rounds(way, expected):
     """The second waits for all pieces, the third for each send before the next receive."""
-    assert len(rounds(launch(chain, way, world_size=4))) == expected
+    assert count_rounds(launch(chain, way, world_size=4)) == expected
 
 
 def test_what_does_not_match_is_refused():
-    with pytest.raises(ValueError, match=r"wait for a message that nobody sends: {0: 1}"):
-        rounds([report(0, Call("recv", 1, 8)), report(1)])
-    with pytest.raises(ValueError, match="nobody received what rank 0 sent to rank 1"):
-        rounds([report(0, Call("send", 1, 8, at=1)), report(1)])
-    with pytest.raises(ValueError, match="rank 0 posted a receive for which rank 1 sent nothing"):
-        rounds([report(0, Call("recv", 1, 8, at=1)), report(1)])
-    with pytest.raises(ValueError, match="all_reduce, which hides"):
-        rounds([report(0, Call("all_reduce")), report(1)])
+    for ends, words in (
+        ([[Call("recv", 1, 8)], []], "rank 1 sends 0 messages of tag 0 to rank 0, which posts 1"),
+        ([[Call("send", 1, 8)], []], "rank 0 sends 1 messages of tag 0 to rank 1, which posts 0"),
+        ([[Call("all_reduce")], []], "all_reduce, which hides"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            count_rounds([report(rank, *made) for rank, made in enumerate(ends)])

@@ -53,7 +53,7 @@ def max_min(
         for flow in [flow for flow, links in free.items() if not full.isdisjoint(links)]:
             share[flow] = fair
             for crossed in free.pop(flow):
-                left[crossed] -= fair if fair < float("inf") else 0.0
+                left[crossed] -= fair
     return share
 
 
@@ -93,8 +93,7 @@ def play(
         step = min(left[name] / pace[name] for name in pace)
         now += step
         for name, speed in pace.items():
-            rest = left[name] - step * speed if speed < float("inf") else 0.0
-            (fixed if name in fixed else moving)[name] = rest
+            (fixed if name in fixed else moving)[name] = left[name] - step * speed
         for name in [n for n, rest in fixed.items() if rest <= 1e-9 * activities[n].seconds]:
             del fixed[name]
             moving[name] = activities[name].nbytes

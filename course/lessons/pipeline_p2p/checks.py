@@ -19,8 +19,8 @@ from course.lessons.pipeline_p2p.schedules import (
     Program,
     Task,
     Transfer,
-    check_programs,
     one_f_one_b,
+    parts,
     programs,
     transfer_into,
 )
@@ -58,46 +58,44 @@ def check_trace(vote: Callable[[], str]) -> None:
 
 
 def _judge_programs(
-    ranks: Sequence[Program], tasks: Sequence[Sequence[Task]], *, where: str
+    ranks: Sequence[Program], tasks: Sequence[Sequence[Task]], *, plan: str
 ) -> None:
     """Hold programs to be whole and in order, and to end."""
     for rank, (steps, wanted) in enumerate(zip(ranks, tasks, strict=True)):
-        _judge_steps(steps, wanted, rank=rank, stages=len(ranks), where=f"{where}rank {rank}")
+        _judge_steps(steps, wanted, rank=rank, stages=len(ranks), name=f"{plan}rank {rank}")
     try:
-        check_programs(ranks)
+        circle = find_deadlock(ranks, channel=Channel.ORDERED)
     except InvalidProgram as problem:
         raise CheckFailed(
-            f"{where}every send has its receive, once",
+            f"{plan}every send has its receive, once",
             str(problem)[:300],
             "rank 0 receives nothing, the last rank sends nothing, and both ends of a transfer "
             "name it in the same way",
         ) from None
-    if words := find_deadlock(ranks, channel=Channel.ORDERED):
+    if circle:
         raise CheckFailed(
-            f"{where}a program that ends",
-            f"a deadlock:\n{words}",
+            f"{plan}a program that ends",
+            f"a deadlock:\n{circle}",
             "two neighbours must take the transfers between them in the same order, and no "
             "receive may stand before what its data depend on",
         )
 
 
 def _judge_steps(
-    steps: Program, wanted: Sequence[Task], *, rank: int, stages: int, where: str
+    steps: Program, wanted: Sequence[Task], *, rank: int, stages: int, name: str
 ) -> None:
     for step in steps:
-        transfers = step.transfers if isinstance(step, Batch) else ()
-        if not isinstance(step, Task | Batch) or not all(
-            isinstance(t, Transfer) for t in transfers
-        ):
+        kind = Transfer if isinstance(step, Batch) else Task
+        if not all(isinstance(part, kind) for part in parts(step)):
             raise CheckFailed(
-                f"{where}: steps are Task or Batch((transfer, ...))",
+                f"{name}: steps are Task or Batch((transfer, ...))",
                 repr(step)[:200],
                 "a transfer goes into a batch, also a single one: Batch((a,))",
             )
     tasks = [step for step in steps if isinstance(step, Task)]
     if tasks != list(wanted):
         raise CheckFailed(
-            f"{where} computes {', '.join(map(str, wanted))}",
+            f"{name} computes {', '.join(map(str, wanted))}",
             ", ".join(map(str, tasks)) or "nothing",
             "every rank computes each task of its own stage once, in this order; what may move "
             "are sends and receives",
@@ -109,7 +107,7 @@ def _judge_steps(
             early = [t for t in step.transfers if t.src == rank and t.task not in made]
             if early:
                 raise CheckFailed(
-                    f"{where} sends {early[0]} after it computed it",
+                    f"{name} sends {early[0]} after it computed it",
                     "the send stands before its task in the program",
                     "it is not there yet; put the send after the task",
                 )
@@ -117,7 +115,7 @@ def _judge_steps(
         made.add(step)
         if step not in arrived and transfer_into(step, stages):
             raise CheckFailed(
-                f"{where} receives the input of {step} before it computes it",
+                f"{name} receives the input of {step} before it computes it",
                 "no receive for it stands before the task",
                 "the task needs its input: post the receive earlier in the program",
             )
@@ -125,11 +123,6 @@ def _judge_steps(
 
 PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
 """Stages and micro-batches."""
-_SLOW = (
-    "while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at once: started "
-    "in one batch. A receive right before its task moves nothing meanwhile; one that stands too "
-    "early holds up the sends behind it until its data are computed"
-)
 
 
 def check_inference_program(program: Callable) -> None:
@@ -140,11 +133,11 @@ def check_inference_program(program: Callable) -> None:
         written = iter(every)
         worst = 0.0
         for stages, micro_batches in PLANS:
-            where = f"{stages} stages, {micro_batches} micro-batches: "
+            plan = f"{stages} stages, {micro_batches} micro-batches: "
             ranks = [next(written) for _ in range(stages)]
             for rank, steps in enumerate(ranks):
-                checking.answer(steps, list, what=f"{where}the steps of rank {rank}")
-            worst = max(worst, _judge_inference(ranks, micro_batches, where))
+                checking.answer(steps, list, what=f"{plan}the steps of rank {rank}")
+            worst = max(worst, _judge_inference(ranks, micro_batches, plan))
         verdict.reached = f"{worst:.2f} times"
 
 
@@ -155,16 +148,17 @@ def _ask(program: Callable) -> list[Any]:
     return [list(steps) if isinstance(steps, Iterable) else steps for steps in answers]
 
 
-def _judge_inference(ranks: Sequence[Program], micro_batches: int, where: str) -> float:
+def _judge_inference(ranks: Sequence[Program], micro_batches: int, plan: str) -> float:
     order = tuple(tuple(Task("F", r, k) for k in range(micro_batches)) for r in range(len(ranks)))
-    _judge_programs(ranks, order, where=where)
-    costs = Costs(forward=1.0, backward=2.0, nbytes=0.9, rate=1.0)
-    plain = programs(order)
-    free = simulate(plain, costs, channel=Channel.TAGGED).seconds
+    _judge_programs(ranks, order, plan=plan)
+    costs = Costs(forward=1.0, backward=2.0, leg=0.9)
+    free = simulate(programs(order), costs, channel=Channel.TAGGED).seconds
     ratio = simulate(ranks, costs, channel=Channel.ORDERED).seconds / free
     checking.at_most(
-        ratio, 1.15, what=f"{where}time over the time without order", unit="times",
-        meaning=_SLOW,
+        ratio, 1.15, what=f"{plan}time over the time without order", unit="times",
+        meaning="while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at "
+        "once: started in one batch. A receive right before its task moves nothing meanwhile; one "
+        "that stands too early holds up the sends behind it until its data are computed",
     )  # fmt: skip
     return ratio
 
@@ -180,10 +174,10 @@ def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
         answer = checking.ask(receivers)
         chosen = set(checking.answer(answer, (set, list, tuple), what="the ranks, like {0}"))
         mended = receiving_first(hanging_programs(), chosen)
-        if words := find_deadlock(mended, channel=Channel.BLOCKING):
+        if circle := find_deadlock(mended, channel=Channel.BLOCKING):
             raise CheckFailed(
                 "programs that end with blocking sends and receives",
-                f"a deadlock:\n{words}",
+                f"a deadlock:\n{circle}",
                 "each waits for what the other does later: of two neighbours exactly one must "
                 "receive first",
             )
@@ -310,14 +304,14 @@ def _judge_consumer(consume: Callable, wanted: list[int], credits: int, patience
         )
 
 
-def _judge_call(call: Call, wanted: list[int], where: str) -> None:
+def _judge_call(call: Call, wanted: list[int], case: str) -> None:
     """Hold a call to be a receive of a wanted message, into a buffer of its own."""
     like = _like()
     right = ("recv", SENDER, like.dtype, like.nbytes)
     if (call.kind, call.peer, call.dtype, call.nbytes) != right or call.tag not in wanted:
         source = "any rank" if call.peer == ANY_SOURCE else f"rank {call.peer}"
         raise CheckFailed(
-            f"{where}: receives from rank {SENDER}, each with a tag of `wanted`, {like.nbytes} "
+            f"{case}: receives from rank {SENDER}, each with a tag of `wanted`, {like.nbytes} "
             f"bytes of {like.dtype}",
             f"{call.kind}, {source}, tag {call.tag}, {call.nbytes} bytes of {call.dtype}",
             "give irecv the source and the tag (without them it takes from anybody, and tag 0), "
@@ -325,7 +319,7 @@ def _judge_call(call: Call, wanted: list[int], where: str) -> None:
         )
     if call.touched:
         raise CheckFailed(
-            f"{where}: a buffer of its own for each receive, left alone until its wait",
+            f"{case}: a buffer of its own for each receive, left alone until its wait",
             f"the buffer of tag {call.tag} was touched by {call.touched} before",
             "two receives share one buffer, or you look into it before the wait: until then it "
             "belongs to the receive",
@@ -333,17 +327,17 @@ def _judge_call(call: Call, wanted: list[int], where: str) -> None:
 
 
 def _judge_use(
-    calls: Sequence[Call], wanted: list[int], place: int, credits: int, where: str
+    calls: Sequence[Call], wanted: list[int], place: int, credits: int, case: str
 ) -> None:
     """Look at what was posted and waited for when a message is used."""
     waited_at = next(call.waited for call in calls if call.tag == wanted[place])
     if waited_at is None:
-        raise CheckFailed(f"{where}it was waited for", "no wait", _UNWAITED)
+        raise CheckFailed(f"{case}it was waited for", "no wait", _UNWAITED)
     posted = [call for call in calls if call.at < waited_at]
     under_way = sum(call.waited is None or call.waited >= waited_at for call in posted)
     if under_way > credits:
         raise CheckFailed(
-            f"{where}at most {credits} receives under way",
+            f"{case}at most {credits} receives under way",
             f"{under_way} at its wait",
             "every posted buffer is memory that a sender may fill: post the next one only when one "
             "has arrived",
@@ -351,7 +345,7 @@ def _judge_use(
     due = set(wanted[place : place + credits])
     if missing := due - {call.tag for call in posted}:
         raise CheckFailed(
-            f"{where}the next {len(due)} were posted before the wait for it",
+            f"{case}the next {len(due)} were posted before the wait for it",
             f"not those of tags {sorted(missing)}",
             "post `credits` of them before the first wait, in the order in which you use them, and "
             "one more after each use: with fewer posted nothing moves while you compute",
@@ -359,7 +353,7 @@ def _judge_use(
     early = [c for c in calls if c.waited is not None and c.waited_by != "is_completed"]
     if len(early) > place + 1:
         raise CheckFailed(
-            f"{where}it was used as soon as it was there",
+            f"{case}it was used as soon as it was there",
             f"{len(early)} messages were waited for before, {place + 1} were needed",
             "you wait for messages that you do not need yet, and compute nothing meanwhile: wait "
             "for one, use it, then wait for the next",

@@ -115,7 +115,7 @@ def compare(*cases: Case, steps: int = 2, say: Say = print) -> list[Record]:
 
 def modelled(case: Case, *, leg: float) -> StepTimeline:
     """Simulate a case. `leg`, the seconds of one message, is the model's only parameter."""
-    costs = Costs(Workload().forward, Workload().backward, nbytes=1.0, rate=1 / leg)
+    costs = Costs(Workload().forward, Workload().backward, leg)
     return simulate(case.ranks, costs, channel=case.channel)
 
 

@@ -1,6 +1,6 @@
 """Pictures of lesson 05: timelines of a step, the queues and what waits in them, step times."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from matplotlib.axes import Axes
@@ -8,15 +8,8 @@ from matplotlib.figure import Figure
 
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.experiment import Case
-from course.lessons.pipeline_p2p.schedules import (
-    SCHEDULES,
-    Batch,
-    Channel,
-    Program,
-    Task,
-    Transfer,
-)
-from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, waits
+from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Task, parts
+from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, full_name, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
@@ -95,7 +88,7 @@ def queue_editor(rank_0: int = 0, rank_1: int = 0, rank_2: int = 0) -> Figure:
     cycle = queues(case.ranks, ax=above)
     if cycle:
         below.set_axis_off()
-        names = " → ".join(_name(part) for part in [*cycle, cycle[0]])
+        names = " → ".join(map(full_name, [*cycle, cycle[0]]))
         text = f"It never ends. Each waits for the next:\n{names}"
         below.text(0.0, 0.8, text, fontsize=11, va="top", wrap=True, transform=below.transAxes)
         describe(below, text)
@@ -116,9 +109,12 @@ def queues(ranks: Sequence[Program], *, title: str = "", ax: Axes | None = None)
     for rank, program in enumerate(ranks):
         at = 0.0
         for entry in program:
-            for part in entry.transfers if isinstance(entry, Batch) else (entry,):
-                kind = IN_CYCLE if part in cycle else _kind(part, rank)
-                boxes.append(Bar(rank, kind, at / 1e3, (at + 1) / 1e3, label=str(_task(part))))
+            for part in parts(entry):
+                task, kind = part, "computes"
+                if not isinstance(part, Task):
+                    task, kind = part.task, "receives" if part.dst == rank else "sends"
+                kind = IN_CYCLE if part in cycle else kind
+                boxes.append(Bar(rank, kind, at / 1e3, (at + 1) / 1e3, label=str(task)))
                 at += 1
             at += 0.35
         longest = max(longest, at)
@@ -133,32 +129,16 @@ def queues(ranks: Sequence[Program], *, title: str = "", ax: Axes | None = None)
     return cycle
 
 
-def _kind(part: Task | Transfer, rank: int) -> str:
-    if isinstance(part, Task):
-        return "computes"
-    return "receives" if part.dst == rank else "sends"
-
-
-def _task(part: Task | Transfer) -> Task:
-    return part if isinstance(part, Task) else part.task
-
-
-def _name(part: Task | Transfer) -> str:
-    return str(part) if isinstance(part, Transfer) else f"{part} on rank {part.stage}"
-
-
 def times(
     records: Sequence[Record],
     *,
-    title: str = "",
-    names: Callable[[Record], str] = lambda record: record.case,
+    title: str,
+    names: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the times of records as bars, each beside its prediction."""
-    return plots.ladder(
-        records, title=title, x="Time of a step", names=[names(record) for record in records],
-        series=list(range(len(records))), value_format="    {:.0f}", ax=ax,
-    )  # fmt: skip
+    look = {"series": list(range(len(records))), "value_format": "    {:.0f}"}
+    return plots.ladder(records, title=title, x="Time of a step", names=names, **look, ax=ax)
 
 
 def draw(records: Sequence[Record]) -> Figure:
@@ -167,7 +147,8 @@ def draw(records: Sequence[Record]) -> Figure:
     figure, panels = new_figure(1, len(SCHEDULES), title=title, size=(15, 4.4))
     for panel, name in zip(panels, SCHEDULES, strict=True):
         chosen = [record for record in records if record.params.get("schedule") == name]
-        times(chosen, title=name, names=_without_schedule, ax=panel)
+        names = [record.case.removeprefix(f"{name}, ") for record in chosen]
+        times(chosen, title=name, names=names, ax=panel)
     return figure
 
 
@@ -178,10 +159,6 @@ def mystery(records: Sequence[Record]) -> Figure:
     seen, idle = experiment.step(record), experiment.frame(record)
     title, gap = "One training step on three ranks", (1, idle.begin, idle.end)
     return steps([(title, seen)], tier=record.tier, provenance=record.provenance, gap=gap)
-
-
-def _without_schedule(record: Record) -> str:
-    return record.case.removeprefix(f"{record.params['schedule']}, ")
 
 
 def ten_copies(ax: Axes | None = None) -> Axes:

@@ -179,27 +179,20 @@ def programs(
     the naive program, which deadlocks for 1F1B. Receives stand so many tasks `ahead` of where they
     would otherwise, right before their use; one number for all ranks or one for each.
     """
-    by_rank = [ahead] * len(schedule) if isinstance(ahead, int) else ahead
-    return tuple(
-        rank_program(tasks, stages=len(schedule), batched=batched, ahead=places)
-        for tasks, places in zip(schedule, by_rank, strict=True)
-    )
-
-
-def rank_program(
-    tasks: Sequence[Task], *, stages: int, batched: bool = True, ahead: int = 0
-) -> Program:
-    """Write one rank's program; see `programs`."""
-    steps: list[Task | Batch] = []
-    sent: Transfer | None = None
-    for place in range(-ahead, len(tasks)):
-        needs = tasks[place + ahead] if place + ahead < len(tasks) else None
-        received = transfer_into(needs, stages) if needs else None
-        steps += batches(sent, received) if batched else [*batches(sent), *batches(received)]
-        if place >= 0:
-            steps.append(tasks[place])
-            sent = transfer_out_of(tasks[place], stages)
-    return tuple(steps + batches(sent))
+    stages, by_rank = len(schedule), [ahead] * len(schedule) if isinstance(ahead, int) else ahead
+    ranks = []
+    for tasks, early in zip(schedule, by_rank, strict=True):
+        steps: list[Task | Batch] = []
+        sent: Transfer | None = None
+        for place in range(-early, len(tasks)):
+            needs = tasks[place + early] if place + early < len(tasks) else None
+            received = transfer_into(needs, stages) if needs else None
+            steps += batches(sent, received) if batched else [*batches(sent), *batches(received)]
+            if place >= 0:
+                steps.append(tasks[place])
+                sent = transfer_out_of(tasks[place], stages)
+        ranks.append(tuple(steps + batches(sent)))
+    return tuple(ranks)
 
 
 def batches(*transfers: Transfer | None) -> list[Batch]:
@@ -230,9 +223,14 @@ def transfer_into(task: Task, stages: int) -> Transfer | None:
     return transfer_out_of(Task(task.kind, before, task.micro_batch), stages)
 
 
+def parts(step: Task | Batch) -> tuple[Task | Transfer, ...]:
+    """Return a step's transfers, or the task that it is."""
+    return step.transfers if isinstance(step, Batch) else (step,)
+
+
 def transfers_of(program: Program) -> list[Transfer]:
     """Return the transfers of a rank's program, in order."""
-    return [t for step in program if isinstance(step, Batch) for t in step.transfers]
+    return [part for step in program for part in parts(step) if isinstance(part, Transfer)]
 
 
 def check_programs(ranks: Sequence[Program]) -> None:

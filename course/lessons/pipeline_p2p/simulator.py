@@ -1,9 +1,9 @@
 """What waits for what when programs run through a channel: the deadlocks, and the timeline.
 
 One graph serves twice: a cycle in it is a deadlock, and played forward it is the timeline. Every
-rank has its own network card that sends and receives at `rate` at the same time, as a host of
-`Fabric.star`. Transfers of one card share it fairly; those from one rank to one other go one after
-the other, as on one TCP connection.
+rank has its own network card that sends and receives at the same time, as a host of `Fabric.star`.
+Transfers of one card share it fairly; those from one rank to one other go one after the other, as
+on one TCP connection.
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,12 +14,12 @@ import networkx as nx
 
 from course.comm.sharing import Activity, Period, play
 from course.lessons.pipeline_p2p.schedules import (
-    Batch,
     Channel,
     Program,
     Task,
     Transfer,
     check_programs,
+    parts,
 )
 
 Waits = dict[Task | Transfer, dict[Task | Transfer, str]]
@@ -33,7 +33,7 @@ class Deadlock(Exception):
 def waits(ranks: Sequence[Program], *, channel: Channel) -> Waits:
     """Build the graph of what has to wait for what, with transfers ordered by a channel."""
     check_programs(ranks)
-    after: Waits = {part: {} for program in ranks for step in program for part in _parts(step)}
+    after: Waits = {part: {} for program in ranks for step in program for part in parts(step)}
     for rank, program in enumerate(ranks):
         if channel is Channel.BLOCKING:
             _in_line(after, rank, program)
@@ -42,15 +42,11 @@ def waits(ranks: Sequence[Program], *, channel: Channel) -> Waits:
     return after
 
 
-def _parts(step: Task | Batch) -> tuple[Task | Transfer, ...]:
-    return step.transfers if isinstance(step, Batch) else (step,)
-
-
 def _in_line(after: Waits, rank: int, program: Program) -> None:
     """Let each step wait for the whole step before it."""
     for earlier, later in pairwise(program):
-        for part in _parts(later):
-            for before in _parts(earlier):
+        for part in parts(later):
+            for before in parts(earlier):
                 after[part][before] = f"rank {rank} does it first"
 
 
@@ -107,11 +103,12 @@ def find_deadlock(ranks: Sequence[Program], *, channel: Channel) -> str:
 
 def _in_words(cycle: Sequence, *, after: Waits) -> str:
     pairs = zip(cycle, [*cycle[1:], *cycle[:1]], strict=True)
-    return "\n".join(f"{_name(a)} waits for {_name(b)}: {after[a][b]}" for a, b in pairs)
+    return "\n".join(f"{full_name(a)} waits for {full_name(b)}: {after[a][b]}" for a, b in pairs)
 
 
-def _name(part: Task | Transfer) -> str:
-    return str(part) if isinstance(part, Transfer) else f"{part} of stage {part.stage}"
+def full_name(part: Task | Transfer) -> str:
+    """Name a transfer or a task and the ranks that it is on."""
+    return str(part) if isinstance(part, Transfer) else f"{part} on rank {part.stage}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +119,15 @@ class Costs:
     """Seconds of one forward task."""
     backward: float
     """Seconds of one backward task."""
-    nbytes: float = 0.0
-    """Bytes of one transfer (an activation, or its gradient)."""
-    rate: float = float("inf")
-    """Bytes per second of each rank's network card, each way."""
+    leg: float = 0.0
+    """Seconds of one transfer (an activation, or its gradient) that shares no network card."""
 
     def activity(self, part: Task | Transfer) -> Activity:
-        """Return what a task or a transfer takes."""
+        """Return what a task or a transfer takes, with a transfer in units of a card's seconds."""
         if isinstance(part, Task):
             return Activity(self.forward if part.kind == "F" else self.backward)
         links = (("out", part.src), ("in", part.dst))
-        return Activity(nbytes=self.nbytes, links=links, queue=(part.src, part.dst))
+        return Activity(nbytes=self.leg, links=links, queue=(part.src, part.dst))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +179,7 @@ def simulate(ranks: Sequence[Program], costs: Costs, *, channel: Channel) -> Ste
     after = waits(ranks, channel=channel)
     if cycle := find_cycle(after):
         raise Deadlock(f"on channel {channel.value}:\n{_in_words(cycle, after=after)}")
-    rates = {(side, rank): costs.rate for side in ("out", "in") for rank in range(len(ranks))}
+    rates = {(side, rank): 1.0 for side in ("out", "in") for rank in range(len(ranks))}
     activities = {part: costs.activity(part) for part in after}
     periods = play(activities, after=after, rates=rates)
     when = sorted(periods.items(), key=lambda item: item[1].begin)

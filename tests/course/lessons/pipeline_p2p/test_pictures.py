@@ -16,7 +16,7 @@ def recorded():
 
 def test_a_timeline_draws_every_task_and_transfer_and_frames_a_gap():
     ranks = programs(one_f_one_b(stages=3, micro_batches=4))
-    seen = simulate(ranks, Costs(1, 2, nbytes=1, rate=1), channel=Channel.TAGGED)
+    seen = simulate(ranks, Costs(1, 2, leg=1), channel=Channel.TAGGED)
     ax = pictures.step(seen, title="1F1B", gap=(1, 2.0, 3.0))
     assert sum(isinstance(patch, Rectangle) for patch in ax.patches) == 24 + 1
     assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 16

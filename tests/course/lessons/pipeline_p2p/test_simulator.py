@@ -12,7 +12,7 @@ from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, simulate
 
 FREE = Costs(forward=1.0, backward=2.0)
 TAGGED = Channel.TAGGED
-SLOW_LINK = Costs(forward=1.0, backward=2.0, nbytes=1.0, rate=1.0)
+SLOW_LINK = Costs(forward=1.0, backward=2.0, leg=1.0)
 
 
 @pytest.mark.parametrize("build", [gpipe, one_f_one_b, eager_1f1b])

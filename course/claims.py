@@ -43,15 +43,10 @@ def claim(holds: bool, expected: str, *, measured: object, records: Iterable[Rec
     watched = [record.others for record in records if record.others is not None]
     others = max(watched, default=None) if watched else _watch.others()
     outcome = verdict(bool(holds), others=others)
+    sign = {HELD: "✔", NOT_HELD: "✘", NOT_JUDGED: "–"}[outcome]
     figure = f"{measured:.4g}" if isinstance(measured, float) else str(measured)
-    used = "" if others is None else f"; other programs used {others:.1f} CPUs"
-    print(
-        {
-            HELD: f"✔ held: {expected} (measured: {figure})",
-            NOT_HELD: f"✘ not on this run: {expected} (measured: {figure}{used})",
-            NOT_JUDGED: f"– not judged: {expected} (measured: {figure}{used})",
-        }[outcome]
-    )
+    used = "" if holds or others is None else f"; other programs used {others:.1f} CPUs"
+    print(f"{sign} {outcome}: {expected} (measured: {figure}{used})")
     if named := os.environ.get("COURSE_CLAIMS"):
         line = {"verdict": outcome, "expected": expected, "measured": figure, "others": others}
         with Path(named).open("ab", buffering=0) as file:
@@ -71,26 +66,30 @@ class _Watch:
     def __init__(self) -> None:
         self.cells: list[tuple[float, float]] = []  # seconds, CPUs
         self.claimed = False
-        self.block: tuple[float, contextlib.ExitStack, other_programs.OtherPrograms] | None = None
+        self.stack = contextlib.ExitStack()
         if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
-            shell.events.register("pre_run_cell", self.begin)
+            shell.events.register("pre_run_cell", self.begin_cell)
             shell.events.register("post_run_cell", self.end)
         self.begin()
 
-    def begin(self, _: object = None) -> None:
-        self.end()
+    def begin_cell(self, _: object) -> None:
         if self.claimed:
             self.cells.clear()
-        self.claimed, stack = False, contextlib.ExitStack()
-        self.block = time.perf_counter(), stack, stack.enter_context(other_programs.watch())
+        self.claimed = False
+        self.begin()
 
-    def end(self, _: object = None) -> None:
-        if self.block is not None:
-            start, stack, used = self.block
-            self.block = None
-            stack.close()
+    def begin(self) -> None:
+        start, used = time.perf_counter(), other_programs.watch()
+
+        def note() -> None:
             if used.cpus is not None:
                 self.cells.append((time.perf_counter() - start, used.cpus))
+
+        self.stack.callback(note)
+        self.stack.enter_context(used)
+
+    def end(self, _: object = None) -> None:
+        self.stack.close()
 
     def others(self) -> float | None:
         """Return the most that others used in a cell, this one so far among them.
@@ -98,14 +97,13 @@ class _Watch:
         Cells too short for such a figure count together.
         """
         self.end()
-        known = list(self.cells)
         self.begin()
-        self.cells, self.claimed = known, True
-        long = [cpus for seconds, cpus in known if seconds >= SHORTEST]
-        total = sum(seconds for seconds, _ in known)
+        self.claimed = True
+        long = [cpus for seconds, cpus in self.cells if seconds >= SHORTEST]
+        total = sum(seconds for seconds, _ in self.cells)
         if long or total < SHORTEST:
             return max(long, default=None)
-        return sum(seconds * cpus for seconds, cpus in known) / total
+        return sum(seconds * cpus for seconds, cpus in self.cells) / total
 
 
 _watch = _Watch()

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from course import forms, inventory, progress
+from course import inventory, ledger_file, progress
 from course.ledger_file import Entry
 from course.progress import HandIn
 from labkit.logs.page import Page
@@ -81,10 +81,10 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
     rows = [_predictions(given) for given in counted if given]
     columns = ["question", "learners", "too low", "right size", "too high", "inside their range"]
     result.table(Table(columns, rows))
-    result.heading("Games and cases")
+    result.heading("Cases")
     names = sorted({name for hand_in in hand_ins for name in hand_in.games})
     rows = [_game(name, [h.games[name] for h in hand_ins if name in h.games]) for name in names]
-    result.table(Table(["game or case", "played", "solved", "instruments asked, median"], rows))
+    result.table(Table(["case", "played", "solved", "instruments asked, median"], rows))
     result.heading("How far people came")
     for title, lists in (
         ("lesson run to its end", [hand_in.finished for hand_in in hand_ins]),
@@ -133,7 +133,7 @@ def _votes(key: str, given: Sequence[Entry]) -> Table:
     right = [(e.right, (e.after or e.answer) == e.measured) for e in given if e.right is not None]
     rows = [
         [text, before[letter], after[letter], "the evidence" if letter == supported else ""]
-        for letter, text in zip(forms.LETTERS, forms.lettered(options), strict=False)
+        for letter, text in ledger_file.lettered(options).items()
     ]
     title = f"{key}: {given[0].question} Gain: {_gain(right)}."
     return Table(["option", "before", "after", ""], rows, title)
@@ -151,9 +151,8 @@ def _predictions(given: Sequence[Entry]) -> list:
 def _game(name: str, played: Sequence[dict]) -> list:
     asked = [one["asked"] for one in played if isinstance(one.get("asked"), int)]
     solved = sum(bool(one.get("diagnosed")) for one in played)
-    case = name.startswith("case.")
     middle = f"{statistics.median(asked):g}" if asked else ""
-    return [name.removeprefix("case."), len(played), solved if case else "", middle]
+    return [name.removeprefix("case."), len(played), solved, middle]
 
 
 def _share(right: Sequence[bool]) -> str:
@@ -161,9 +160,12 @@ def _share(right: Sequence[bool]) -> str:
 
 
 def _gain(pairs: Sequence[tuple[bool, bool]]) -> str:
-    """Return the normalized gain of pairs of before and after, in words."""
+    """Return what was won of what could be won, from pairs of before and after, in words.
+
+    Source: R. R. Hake, Interactive-engagement versus traditional methods, American Journal of
+    Physics 66, 64 (1998), doi:10.1119/1.18809.
+    """
     if not pairs:
         return "–"
     before, after = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-    gain = inventory.gain(before, after)
-    return "all knew it" if gain is None else f"{gain:+.2f}"
+    return "all knew it" if before == 1 else f"{(after - before) / (1 - before):+.2f}"

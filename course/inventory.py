@@ -1,46 +1,32 @@
 """The concept inventory: twelve questions before the course, and twelve of the same kind after it.
 
 Each question is aimed at one misconception; no run is needed. Answers are noted without comment, so
-that the second form measures what was learnt. The gain of a class is what it won of what it could
-have won. Source: R. R. Hake, Interactive-engagement versus traditional methods, American Journal of
-Physics 66, 64 (1998), doi:10.1119/1.18809.
+that the second form measures what was learnt.
 """
 
 import functools
 import json
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from course import forms, ledger_file
+from course.forms import Quiz
 from course.ledger_file import Answer
 
 FORMS = ("before", "after")
-_KEY = re.compile(r"inventory\.(before|after)\.(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One form of one question."""
-
-    question: str
-    options: tuple[str, ...]
-    right: int
-    """Index of the right option."""
 
 
 @functools.cache
-def questions() -> dict[str, dict[str, Question]]:
+def questions() -> dict[str, dict[str, Quiz]]:
     """Load the questions: misconception -> form -> question."""
     path = Path(__file__).with_name("questions") / "inventory.json"
+    items = json.loads(path.read_text(encoding="utf-8"))
     return {
         item["misconception"]: {
-            form: Question(**item[form] | {"options": tuple(item[form]["options"])})
-            for form in FORMS
+            form: Quiz(key=f"inventory.{form}.{number}", **item[form]) for form in FORMS
         }
-        for item in json.loads(path.read_text(encoding="utf-8"))
+        for number, item in enumerate(items, start=1)
     }
 
 
@@ -52,44 +38,30 @@ def inventory(form: Literal["before", "after"], *, first: int = 12, answers: str
         first: How many of the questions to ask.
         answers: Their letters, for who prefers code to forms: `"acbd..."`.
     """
-    asked = list(questions().values())[:first]
-    for number, both in enumerate(asked, start=1):
-        question, key = both[form], f"inventory.{form}.{number}"
+    for i, both in enumerate(list(questions().values())[:first]):
+        quiz = both[form]
 
-        def note(letter: str, key: str = key, right: int = question.right) -> str:
-            if any(answer.key == key for answer in ledger_file.load().answers):
+        def note(letter: str, quiz: Quiz = quiz) -> str:
+            if any(answer.key == quiz.key for answer in ledger_file.load().answers):
                 return "Noted already: the first answer counts."
-            correct = letter == forms.LETTERS[right]
-            ledger_file.add("answered", key, letter=letter, right=correct)
+            quiz.answer(letter)
             return "Noted."
 
         if answers:
-            letter = answers[number - 1]
-            print(f"{number}. {letter}: {note(letter)}")
+            print(f"{i + 1}. {answers[i]}: {note(answers[i])}")
         else:
             forms.show_quiz(
-                f"{number}. {question.question}", question.options, note,
-                "It is told when the class has answered the second form.",
-                code=f'inventory("{form}", answers="...")', heading="",
+                quiz, note, heading=f"{i + 1}.",
+                folded="It is told when the class has answered the second form.",
+                code=f'inventory("{form}", answers="...")',
             )  # fmt: skip
 
 
 def outcome(answers: Iterable[Answer]) -> dict[str, dict[str, bool]]:
     """Return what one learner knew: misconception -> form -> whether the answer was right."""
-    names, known = list(questions()), {}
-    for answer in answers:
-        match = _KEY.fullmatch(answer.key)
-        if match and 0 < int(match[2]) <= len(names):
-            forms_of = known.setdefault(names[int(match[2]) - 1], {})
-            forms_of.setdefault(match[1], answer.right)
-    return known
-
-
-def gain(before: float, after: float) -> float | None:
-    """Return the normalized gain of two shares of right answers; None where all was known.
-
-    Example:
-        >>> gain(0.25, 0.75)
-        0.6666666666666666
-    """
-    return None if before >= 1 else (after - before) / (1 - before)
+    given = {answer.key: answer.right for answer in reversed(list(answers))}  # the first counts
+    known = {
+        name: {form: given[quiz.key] for form, quiz in both.items() if quiz.key in given}
+        for name, both in questions().items()
+    }
+    return {name: right for name, right in known.items() if right}

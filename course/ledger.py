@@ -13,24 +13,19 @@ beside it. A gate stops its cell until there is a commitment or an explicit skip
 """
 
 import json
-import math
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from course import forms, ledger_file
-from course.ledger_file import Entry
+from course.forms import Quiz
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, Tier
 
-_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}([,\u2009\u202f ]\d{3})+(?![\d,])")
-_NUMBER = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*")
-
-_asks: dict[str, tuple[str, ...]] = {}
-"""Key -> what its form asks besides the answer: `range`, `reason`."""
+_also: dict[str, str] = {}
+"""Key -> what its form asks besides the answer: `range`, `reason` or nothing."""
 
 
 class Stopped(Exception):
@@ -64,12 +59,12 @@ def predict(
         >>> predict("00.latency", "How long does one all_reduce of 4 bytes take?", "µs", value=80)
         committed: 80 µs
     """
-    _ask(key, question, also=("range",) if low is not False else (), unit=unit)
+    asks_range = low is not False
+    _ask(key, question, also="range" if asks_range else "", unit=unit)
     if value is None:
         _show(key)
-        return
-    ends = {} if high is None else {"low": float(low), "high": float(high)}
-    print(_attempt(key, float(value), **ends))
+    else:
+        _commit(key, float(value), low=None if isinstance(low, bool) else low, high=high)
 
 
 def choose(
@@ -95,42 +90,11 @@ def choose(
         >>> choose("00.first", "Which clock is wrong?", ["the first", "none"], answer="b")
         committed: b) none
     """
-    _ask(key, question, also=("reason",) if why else (), options=list(options))
+    _ask(key, question, also="reason" if why else "", options=list(options))
     if answer is None:
         _show(key)
     else:
-        print(_attempt(key, answer, reason=reason))
-
-
-def commit(
-    key: str,
-    answer: float | str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    reason: str = "",
-) -> Entry:
-    """Write an answer down; its question must have been asked.
-
-    Raises:
-        ValueError: It is no answer to this question, or another one is locked.
-    """
-    entry = ledger_file.entry(key)
-    if entry.options:
-        letters = list(forms.LETTERS[: len(entry.options)])
-        if answer not in letters:
-            raise ValueError(f"choose one of {', '.join(letters)}.")
-    elif not math.isfinite(answer):
-        raise ValueError(f"a prediction is a finite number, got {answer}.")
-    elif low is not None and not low <= answer <= high:
-        raise ValueError(f"your figure {answer:g} is not between {low:g} and {high:g}.")
-    if entry.committed and entry.measured is None:
-        if answer == entry.answer:
-            return entry
-        raise ValueError(f"locked until you have seen the result: {forms.answer_of(entry)}.")
-    ends = {} if low is None else {"low": low, "high": high}
-    ledger_file.add("committed", key, answer=answer, reason=reason, **ends)
-    return ledger_file.entry(key)
+        _commit(key, answer, reason=reason)
 
 
 def gate(key: str, *, skip: bool = False) -> None:
@@ -146,11 +110,12 @@ def gate(key: str, *, skip: bool = False) -> None:
     if os.environ.get("COURSE_GATES", given) == "open":
         return
     entry = ledger_file.entry(key)
-    if skip and not entry.decided:
-        ledger_file.add("skipped", key)
-    elif not entry.decided:
+    if entry.committed or entry.skipped or entry.measured is not None:
+        return
+    if not skip:
         _show(key, skippable=True)
         raise Stopped("First commit to an answer above. Then run this cell again.")
+    ledger_file.add("skipped", key)
 
 
 def mark(
@@ -175,30 +140,30 @@ def mark(
         return
     from labkit.show import alt_text
 
-    ax = ax.axes[0] if hasattr(ax, "axes") and isinstance(ax.axes, list) else ax
-    look = {"color": "#a3009e", "fontsize": 9, "fontweight": "bold"}
-    text = f"you: {forms.answer_of(entry)}"
-    short = f"you: {entry.answer})" if entry.options else text
-    box = {"facecolor": "white", "edgecolor": look["color"], "alpha": 0.85, "pad": 2}
+    ax = ax.axes[0] if isinstance(ax.axes, list) else ax
+    color, text = "#a3009e", f"you: {entry.in_words()}"
+    box = {"facecolor": "white", "edgecolor": color, "alpha": 0.85, "pad": 2}
+    look = {"color": color, "fontsize": 9, "fontweight": "bold", "bbox": box}
     if not entry.options:
-        across, along = ("axhline", "axhspan") if axis == "y" else ("axvline", "axvspan")
-        getattr(ax, across)(entry.answer * scale, color=look["color"], linestyle="--", zorder=3)
+        value = entry.answer * scale
+        line, band = (ax.axhline, ax.axhspan) if axis == "y" else (ax.axvline, ax.axvspan)
+        line(value, color=color, linestyle="--", zorder=3)
         if entry.low is not None:
-            ends = entry.low * scale, entry.high * scale
-            getattr(ax, along)(*ends, color=look["color"], alpha=0.1, zorder=0)
-        place, frame = ((0.01, entry.answer * scale), ax.get_yaxis_transform())
-        if axis == "x":
-            place, frame = ((entry.answer * scale, 0.99), ax.get_xaxis_transform())
-        side = "left" if axis == "y" else "right"  # curves often end where the answer lies
-        ax.text(*place, short, ha=side, va="top", transform=frame, bbox=box, **look)
+            band(entry.low * scale, entry.high * scale, color=color, alpha=0.1, zorder=0)
+        if axis == "y":  # on the left: curves often end where the answer lies
+            frame = ax.get_yaxis_transform()
+            ax.text(0.01, value, text, ha="left", va="top", transform=frame, **look)
+        else:
+            frame = ax.get_xaxis_transform()
+            ax.text(value, 0.99, text, ha="right", va="top", transform=frame, **look)
     elif at and entry.answer in at:
-        arrow = {"arrowstyle": "->", "color": look["color"], "linewidth": 2}
         ax.annotate(
-            "your vote", at[entry.answer], (14, 22), textcoords="offset points", bbox=box,
-            arrowprops=arrow, **look,
+            "your vote", at[entry.answer], (14, 22), textcoords="offset points",
+            arrowprops={"arrowstyle": "->", "color": color, "linewidth": 2}, **look,
         )  # fmt: skip
     else:
-        ax.text(1.0, 1.01, short, ha="right", va="bottom", transform=ax.transAxes, bbox=box, **look)
+        short = f"you: {entry.answer})"
+        ax.text(1, 1.01, short, ha="right", va="bottom", transform=ax.transAxes, **look)
     alt_text.describe(ax, f"Marked in it: {text}.")
 
 
@@ -230,21 +195,24 @@ def reconcile(
     """
     if (tier is None) == (records is None):
         raise ValueError(f"reconcile({key!r}, ...) needs tier= or records=, one of both.")
-    if records is not None:
+    if records is None:
+        tiers = str(Tier(tier))
+    else:
         records = list(records)
+        tiers = measured_records.tiers_of(records)
         known = [record.others for record in records if record.others is not None]
         others = max(known, default=others)
-    named = str(Tier(tier)) if tier is not None else measured_records.tiers_of(records)
     entry = ledger_file.entry(key)
-    if isinstance(measured, str):
-        if entry.options and measured not in list(forms.LETTERS[: len(entry.options)]):
-            raise ValueError(f"{measured!r} is none of the options of {key}: {entry.options}")
-    else:
+    if not isinstance(measured, str):
         measured = float(measured)
-    model = None if model is None else float(model)
-    result = {"model": model, "tier": named, "because": because, "others": others}
-    ledger_file.add("seen", key, measured=measured, **result)
-    forms.show_result(replace(ledger_file.entry(key), measured=measured, **result))
+    elif entry.options and measured not in ledger_file.lettered(entry.options):
+        raise ValueError(f"{measured!r} is none of the options of {key}: {entry.options}")
+    result = {
+        "measured": measured, "model": None if model is None else float(model), "tier": tiers,
+        "because": because, "others": others,
+    }  # fmt: skip
+    ledger_file.add("seen", key, **result)
+    forms.show_result(replace(ledger_file.entry(key), **result))
 
 
 def warmup(key: str, *, answer: str | None = None) -> None:
@@ -260,42 +228,23 @@ def warmup(key: str, *, answer: str | None = None) -> None:
     known = warmups()
     if key not in known:
         raise ValueError(f"no warm-up {key!r}; there are: {', '.join(known)}.")
-    asked = known[key]
+    quiz = known[key]
 
     def answered(letter: str) -> str:
-        right = forms.LETTERS.index(letter) == asked.right
-        ledger_file.add("answered", key, letter=letter, right=right)
-        return f"{'✔ Right' if right else '✘ No'}: {asked.solution}"
+        return f"{'✔ Right' if quiz.answer(letter) else '✘ No'}: {quiz.solution}"
 
     if answer is not None:
         print(answered(answer))
     else:
         code = f'warmup("{key}", answer="...")'
-        forms.show_quiz(asked.question, asked.options, answered, asked.solution, code=code)
+        forms.show_quiz(quiz, answered, heading="Warm-up.", folded=quiz.solution, code=code)
 
 
-@dataclass(frozen=True, slots=True)
-class Warmup:
-    """A question with its right answer."""
-
-    key: str
-    question: str
-    options: tuple[str, ...]
-    right: int
-    """Index of the right option."""
-    reason: str
-
-    @property
-    def solution(self) -> str:
-        """The right option and why it is right."""
-        return f"{forms.LETTERS[self.right]}) {self.options[self.right]}. {self.reason}"
-
-
-def warmups() -> dict[str, Warmup]:
+def warmups() -> dict[str, Quiz]:
     """Load the warm-ups of all lessons, by key."""
     files = sorted((Path(__file__).parent / "lessons").glob("*/warmups.json"))
-    asked = [item for path in files for item in json.loads(path.read_text(encoding="utf-8"))]
-    return {item["key"]: Warmup(**item | {"options": tuple(item["options"])}) for item in asked}
+    items = [item for path in files for item in json.loads(path.read_text(encoding="utf-8"))]
+    return {item["key"]: Quiz(**item) for item in items}
 
 
 def keep(name: str, values: dict[str, Any]) -> None:
@@ -318,22 +267,23 @@ def finished(lesson: str) -> None:
     ledger_file.add("finished", lesson)
 
 
-def _ask(key: str, question: str, *, also: tuple[str, ...], **asked: Any) -> None:
+def _ask(
+    key: str, question: str, *, also: str, unit: str = "", options: Sequence[str] = ()
+) -> None:
     """Note the question, unless the file has it in these words."""
-    _asks[key] = also
+    _also[key] = also
+    asked = {"question": question, "unit": unit, "options": list(options)}
     old = ledger_file.load().entries.get(key)
-    words = question, asked.get("unit", ""), tuple(asked.get("options", ()))
-    if old is None or (old.question, old.unit, old.options) != words:
-        ledger_file.add("asked", key, question=question, **asked)
+    if old is None or any(getattr(old, name) != value for name, value in asked.items()):
+        ledger_file.add("asked", key, **asked)
 
 
-def _attempt(key: str, answer: float | str, **details: Any) -> str:
-    """Commit; say what became of it."""
+def _commit(key: str, answer: float | str, **details: Any) -> None:
+    """Commit; print what became of it."""
     try:
-        entry = commit(key, answer, **details)
+        print(forms.state_of(ledger_file.commit(key, answer, **details)))
     except ValueError as error:
-        return f"not committed: {error}"
-    return forms.state_of(entry)
+        print(f"not committed: {error}")
 
 
 def _show(key: str, *, skippable: bool = False) -> None:
@@ -341,44 +291,4 @@ def _show(key: str, *, skippable: bool = False) -> None:
     if entry.question == key and not entry.options:
         print(f"Run the cell that asks question {key} first.")
         return
-
-    def on_commit(given: dict[str, str]) -> str:
-        """Commit what the fields hold; say what became of it.
-
-        Raises:
-            ValueError: It cannot be.
-        """
-        if entry.options:
-            return forms.state_of(commit(key, given["answer"], reason=given.get("reason", "")))
-        ends = [given.get(end, "").strip() for end in ("low", "high")]
-        figures = [_parse(end, entry.unit) if end else None for end in ends]
-        if (figures[0] is None) != (figures[1] is None):
-            raise ValueError("a range has two ends: fill both, or none.")
-        value = _parse(given["answer"], entry.unit)
-        return forms.state_of(commit(key, value, low=figures[0], high=figures[1]))
-
-    on_skip = (lambda: ledger_file.add("skipped", key)) if skippable else None
-    forms.show_question(entry, also=_asks.get(key, ()), on_commit=on_commit, on_skip=on_skip)
-
-
-def _parse(text: str, unit: str) -> float:
-    """Read a figure as people type it: `250`, `2.5e2`, `1,000`, `250 µs`.
-
-    Raises:
-        ValueError: It is no number, or names another unit, or has a comma that may be a decimal
-            one.
-    """
-    plain = text.strip()
-    if grouped := _THOUSANDS.match(plain):
-        plain = re.sub(r"[,\s]", "", grouped[0]) + plain[grouped.end() :]
-    match = _NUMBER.fullmatch(plain)
-    if match is None or match[2].startswith(","):
-        hint = " A decimal comma is a point here." if "," in text else ""
-        raise ValueError(f"'{text}' is not a number. Write it like 250 or 2.5e2 (in {unit}).{hint}")
-    if match[2] and _plain(match[2]) != _plain(unit):
-        raise ValueError(f"the answer is asked in {unit}, not in '{match[2]}'.")
-    return float(match[1])
-
-
-def _plain(unit: str) -> str:
-    return unit.replace("μ", "u").replace("µ", "u").replace("×", "x").strip().lower()
+    forms.show_question(entry, also=_also.get(key, ""), skippable=skippable)

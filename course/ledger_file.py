@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,13 @@ from typing import Any
 
 from course.catalogue import ROOT
 from course.other_programs import DISTURBED
+
+LETTERS = "abcdefgh"
+
+
+def lettered(options: Iterable[str]) -> dict[str, str]:
+    """Return the options with their letters: `{"a": "a) the network", ...}`."""
+    return {letter: f"{letter}) {text}" for letter, text in zip(LETTERS, options, strict=False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class Entry:
     key: str
     question: str
     unit: str = ""
-    options: tuple[str, ...] = ()
+    options: list[str] = field(default_factory=list)
     """Of a vote, in the order of their letters; empty for a prediction."""
     answer: float | str | None = None
     low: float | None = None
@@ -52,11 +60,6 @@ class Entry:
     def committed(self) -> bool:
         """Whether something was committed before the result was seen."""
         return self.answer is not None
-
-    @property
-    def decided(self) -> bool:
-        """Whether a gate for it opens: committed, skipped, or seen already."""
-        return self.committed or self.skipped or self.measured is not None
 
     @property
     def right(self) -> bool | None:
@@ -94,6 +97,18 @@ class Entry:
             return None
         return self.low <= self.measured <= self.high
 
+    def in_words(self, which: str = "answer") -> str:
+        """Put `answer`, `after`, `measured` or `model` into words: `80 µs`, `b) none`."""
+        value = getattr(self, which)
+        if value is None:
+            return "–"
+        if isinstance(value, str):
+            return lettered(self.options).get(value, value)
+        text = f"{value:.4g} {self.unit}".strip()
+        if which == "answer" and self.low is not None:
+            text += f" ({self.low:.4g} to {self.high:.4g})"
+        return text
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -113,54 +128,49 @@ class Book:
     entries: dict[str, Entry] = field(default_factory=dict)
     """By key, in the order in which they were asked."""
     answers: list[Answer] = field(default_factory=list)
-    passed: dict[str, str] = field(default_factory=dict)
-    """Exercise -> when its check passed first."""
+    passed: set[str] = field(default_factory=set)
+    """Exercises."""
     finished: dict[str, str] = field(default_factory=dict)
     """Lesson -> when it was run to its end first."""
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def last(self) -> str:
-        """The question that was asked last, of those not yet reconciled; empty without one."""
-        open_ones = [entry.key for entry in self.entries.values() if entry.measured is None]
-        return open_ones[-1] if open_ones else ""
 
     def take(self, line: dict[str, Any]) -> None:
         """Add what one line says.
 
         Raises:
-            KeyError, TypeError, ValueError: It is none of ours.
+            KeyError, TypeError: It is none of ours.
         """
+        key, at = line["key"], line["at"]
         match line["what"]:
             case "answered":
-                fields = {name: line[name] for name in ("key", "letter", "right", "at")}
-                self.answers.append(Answer(**fields))
-            case "passed" | "finished" as what:
-                getattr(self, what).setdefault(line["key"], line["at"])
+                self.answers.append(Answer(key, line["letter"], line["right"], at))
+            case "passed":
+                self.passed.add(key)
+            case "finished":
+                self.finished.setdefault(key, at)
             case "kept":
-                self.kept[line["key"]] = line["values"] | {"kept_at": line["at"]}
-            case "asked" | "committed" | "skipped" | "seen" as what:
-                self._take_entry(what, line)
+                self.kept[key] = line["values"]
+            case "asked" | "committed" | "skipped" | "seen":
+                entry = self.entries.get(key, Entry(key, key))
+                self.entries[key] = replace(entry, **_changes(entry, line))
 
-    def _take_entry(self, what: str, line: dict[str, Any]) -> None:
-        key = line["key"]
-        entry = self.entries.get(key, Entry(key, key))
-        if what == "asked":
-            options = tuple(line.get("options", ()))
-            entry = replace(
-                entry, question=line["question"], unit=line.get("unit", ""), options=options
-            )
-        elif what == "skipped":
-            entry = replace(entry, skipped=True)
-        elif what == "seen" and (entry.measured is None or entry.disturbed):
-            named = {name: line[name] for name in ("measured", "model", "tier", "because")}
-            entry = replace(entry, **named, others=line.get("others"))
-        elif what == "committed" and entry.measured is not None:
-            entry = replace(entry, after=line["answer"])
-        elif what == "committed" and not entry.committed:
-            named = {name: line.get(name) for name in ("answer", "low", "high")}
-            entry = replace(entry, **named, reason=line.get("reason", ""))
-        self.entries[key] = entry
+
+def _changes(entry: Entry, line: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an entry to which a line gives a new value."""
+    match line["what"]:
+        case "asked":
+            names = ("question", "unit", "options")
+        case "skipped":
+            return {"skipped": True}
+        case "seen" if entry.measured is None or entry.disturbed:
+            names = ("measured", "model", "tier", "because", "others")
+        case "committed" if entry.measured is not None:
+            return {"after": line["answer"]}
+        case "committed" if not entry.committed:
+            names = ("answer", "low", "high", "reason")
+        case _:
+            return {}
+    return {name: line[name] for name in names if name in line}
 
 
 def location() -> Path:
@@ -199,7 +209,7 @@ def load(path: Path | None = None) -> Book:
     book, path = Book(), path or location()
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     for line in text.splitlines():
-        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        with contextlib.suppress(KeyError, TypeError, ValueError):
             book.take(json.loads(line))
     return book
 
@@ -207,3 +217,35 @@ def load(path: Path | None = None) -> Book:
 def entry(key: str) -> Entry:
     """Return one question as the file has it; one without text where it was never asked."""
     return load().entries.get(key, Entry(key, key))
+
+
+def commit(
+    key: str,
+    answer: float | str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    reason: str = "",
+) -> Entry:
+    """Write an answer down; its question must have been asked.
+
+    Raises:
+        ValueError: It is no answer to this question, or another one is locked.
+    """
+    old = entry(key)
+    if old.options:
+        letters = lettered(old.options)
+        if answer not in letters:
+            raise ValueError(f"choose one of {', '.join(letters)}.")
+    elif not math.isfinite(answer):
+        raise ValueError(f"a prediction is a finite number, got {answer}.")
+    elif (low is None) != (high is None):
+        raise ValueError("a range has two ends: fill both, or none.")
+    elif low is not None and not low <= answer <= high:
+        raise ValueError(f"your figure {answer:g} is not between {low:g} and {high:g}.")
+    if old.committed and old.measured is None:
+        if answer == old.answer:
+            return old
+        raise ValueError(f"locked until you have seen the result: {old.in_words()}.")
+    add("committed", key, answer=answer, low=low, high=high, reason=reason)
+    return entry(key)

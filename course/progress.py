@@ -10,17 +10,16 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import re
 import statistics
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from jsonschema import Draft202012Validator, exceptions
 
-from course import catalogue, exercises, forms, inventory, ledger, ledger_file
+from course import catalogue, exercises, inventory, ledger, ledger_file
 from course.catalogue import ROOT, Lesson
 from course.ledger_file import Answer, Book, Entry
 from labkit.measure.untrusted import one_line
@@ -32,8 +31,6 @@ MOST_BYTES = 8 * 2**20
 """Of a hand-in that is read."""
 DAYS = (1, 3, 7)
 """A warm-up comes back so many days after its lesson, and after each right answer in a row."""
-GAMES = re.compile(r"00\.game|case\..+")
-"""What lessons keep of games and cases."""
 
 
 def summary(course: Path = ROOT) -> str:
@@ -54,8 +51,8 @@ def summary(course: Path = ROOT) -> str:
     if ranges := [entry.inside for entry in entries if entry.inside is not None]:
         lines.append(f"{sum(ranges)} of {len(ranges)} results lie in your 80 % ranges")
     refuted = [
-        f"  {entry.key}: {forms.answer_of(entry, 'after' if entry.after else 'answer')}; the "
-        f"evidence: {forms.answer_of(entry, 'measured')}"
+        f"  {entry.key}: {entry.in_words('after' if entry.after else 'answer')}; the "
+        f"evidence: {entry.in_words('measured')}"
         for entry in entries
         if entry.held
     ]
@@ -106,29 +103,30 @@ class HandIn:
     """As typed; empty for anonymous."""
     machine: str
     """CPU model and number of cores."""
-    passed: tuple[str, ...]
-    finished: tuple[str, ...]
+    passed: list[str]
+    finished: list[str]
     stopped: str
     """The question that was asked last and has no result yet; empty without one."""
-    entries: tuple[Entry, ...]
-    answers: tuple[Answer, ...]
+    entries: list[Entry]
+    answers: list[Answer]
     """To warm-ups and the inventory."""
     games: dict[str, dict[str, Any]]
-    """What was kept of games and cases, by name."""
+    """What was kept of cases, by name."""
 
 
 def hand_in(name: str = "") -> HandIn:
     """Collect the hand-in from this machine's ledger."""
     book, machine = ledger_file.load(), Machine.here()
+    entries = list(book.entries.values())
     return HandIn(
         name=name[:80],
         machine=f"{machine.cpu_model}, {machine.cores:g} CPUs",
-        passed=tuple(sorted(book.passed)),
-        finished=tuple(sorted(book.finished)),
-        stopped=book.last,
-        entries=tuple(book.entries.values()),
-        answers=tuple(book.answers),
-        games={key: values for key, values in book.kept.items() if GAMES.fullmatch(key)},
+        passed=sorted(book.passed),
+        finished=sorted(book.finished),
+        stopped=next((one.key for one in reversed(entries) if one.measured is None), ""),
+        entries=entries,
+        answers=book.answers,
+        games={key: values for key, values in book.kept.items() if key.startswith("case.")},
     )
 
 
@@ -149,28 +147,21 @@ def load(path: Path) -> HandIn:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise ValueError(f"at most {MOST_BYTES} bytes are read")
-        document = json.loads(text.decode(), parse_constant=_no_figure)
+        document = json.loads(text.decode(), parse_constant=str)  # NaN is no figure
         if wrong := exceptions.best_match(_schema().iter_errors(document)):
             raise ValueError(f"{wrong.json_path}: {wrong.message}")
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(one_line(f"{path} is no hand-in of this course: {error}")) from None
     del document["version"]
-    lists = {name: tuple(document.pop(name)) for name in ("passed", "finished")}
-    entries = tuple(
-        Entry(**entry | {"options": tuple(entry["options"])}) for entry in document.pop("entries")
-    )
-    answers = tuple(Answer(**answer) for answer in document.pop("answers"))
-    return HandIn(**document, **lists, entries=entries, answers=answers)
+    entries = [Entry(**entry) for entry in document.pop("entries")]
+    answers = [Answer(**answer) for answer in document.pop("answers")]
+    return HandIn(**document, entries=entries, answers=answers)
 
 
 @functools.cache
 def _schema() -> Draft202012Validator:
     path = Path(__file__).parent / "questions" / "hand_in.schema.json"
     return Draft202012Validator(json.loads(path.read_text(encoding="utf-8")))
-
-
-def _no_figure(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no finite number")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

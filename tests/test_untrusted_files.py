@@ -44,16 +44,16 @@ def mutations(draw, document):
         at = draw(st.sampled_from(list(places(document))))
         if not at:
             continue
-        where = document
+        holder = document
         for key in at[:-1]:
-            where = where[key]
+            holder = holder[key]
         match draw(st.sampled_from(["replace", "remove", "add"])):
             case "replace":
-                where[at[-1]] = draw(ANYTHING)
+                holder[at[-1]] = draw(ANYTHING)
             case "remove":
-                del where[at[-1]]
-            case "add" if isinstance(where, dict):
-                where[draw(st.text(max_size=5))] = draw(ANYTHING)
+                del holder[at[-1]]
+            case "add" if isinstance(holder, dict):
+                holder[draw(st.text(max_size=5))] = draw(ANYTHING)
     return document
 
 

@@ -39,14 +39,14 @@ def environment(folder):
         "COURSE_GATES": "closed",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
-    own = {
+    folders = {
         "JUPYTER_CONFIG_DIR": "config",
         "JUPYTER_RUNTIME_DIR": "runtime",
         "JUPYTERLAB_SETTINGS_DIR": "settings",
         "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
         "IPYTHONDIR": "ipython",
     }
-    for key, name in own.items():
+    for key, name in folders.items():
         (folder / name).mkdir()
         variables[key] = str(folder / name)
     for name, value in SETTINGS.items():

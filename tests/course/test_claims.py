@@ -37,6 +37,6 @@ def test_without_records_the_cells_since_the_last_claims_are_looked_at():
     watch = claims._Watch()
     watch.cells = [(2.0, 0.9), (3.0, 0.1)]
     assert watch.others() == 0.9
-    watch.begin()  # the next cell: what was claimed of is over
+    watch.begin_cell(None)  # the next cell: what was claimed of is over
     watch.cells = [(0.01, 5.0)]
     assert watch.others() is None, "too short to tell"

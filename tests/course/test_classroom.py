@@ -47,6 +47,11 @@ def test_a_class_becomes_one_page(tmp_path, monkeypatch, capsys):
     assert not re.search(r'(src|href)="http', page), "nothing from the network"
 
 
+def test_the_gain_is_what_was_won_of_what_could_be_won():
+    assert classroom._gain([(True, True), (True, True), (False, True), (False, False)]) == "+0.50"
+    assert classroom._gain([(True, True)]) == "all knew it"
+
+
 def test_a_watched_folder_is_written_again_when_something_comes(tmp_path, monkeypatch):
     folder, out, looks = tmp_path / "in", tmp_path / "class.html", []
     folder.mkdir()

@@ -1,9 +1,9 @@
 import json
 from pathlib import Path
 
-from pytest import approx, fixture
+from pytest import fixture
 
-from course import catalogue, forms, inventory, ledger_file
+from course import catalogue, inventory, ledger_file
 
 
 @fixture(autouse=True)
@@ -23,18 +23,13 @@ def test_twelve_misconceptions_have_two_forms_each_and_no_letter_is_favoured():
 
 
 def test_the_first_answer_counts_and_nothing_is_told(capsys):
-    right = [forms.LETTERS[both["before"].right] for both in inventory.questions().values()]
+    right = [ledger_file.LETTERS[both["before"].right] for both in inventory.questions().values()]
     inventory.inventory("before", answers="".join(right))
     inventory.inventory("before", answers="a" * 12)
     printed = capsys.readouterr().out
     assert "Noted already" in printed and "right" not in printed.lower()
     known = inventory.outcome(ledger_file.load().answers)
     assert len(known) == 12 and all(one == {"before": True} for one in known.values())
-
-
-def test_the_gain_is_what_was_won_of_what_could_be_won():
-    assert inventory.gain(0.5, 0.75) == approx(0.5)
-    assert inventory.gain(1.0, 1.0) is None
 
 
 def test_24_questions_for_a_room_are_none_of_the_inventorys():

@@ -35,8 +35,8 @@ def test_predict_then_reconcile_shows_all_three(capsys):
     assert "How much per pair?" in shown and "2.5 times below" in shown
     for figure in ("100 µs", "240 µs", "250 µs"):
         assert figure in shown
-    found = ledger_file.entry("01.slope")
-    assert found.counts and found.miss == 2.5 and found.tier == "EMULATED"
+    entry = ledger_file.entry("01.slope")
+    assert entry.counts and entry.miss == 2.5 and entry.tier == "EMULATED"
 
 
 def test_a_tier_is_required_and_may_come_from_records():
@@ -70,9 +70,9 @@ def test_an_answer_is_locked_until_its_result_and_kept_beside_it_afterwards(caps
     assert "evidence is against" in capsys.readouterr().out
     vote(answer="c")
     ledger.reconcile("01.cause", "c", tier="MEASURED")
-    found = ledger_file.entry("01.cause")
-    assert (found.answer, found.after, found.reason) == ("b", "c", "clocks lie")
-    assert found.right is False and not found.held
+    entry = ledger_file.entry("01.cause")
+    assert (entry.answer, entry.after, entry.reason) == ("b", "c", "clocks lie")
+    assert entry.right is False and not entry.held
 
 
 def test_a_range_is_kept_and_judged(capsys):
@@ -136,7 +136,7 @@ def test_the_learners_mark_stands_in_the_picture():
 
 
 def test_a_warm_up_tells_its_reason_only_when_answered(monkeypatch, capsys):
-    asked = ledger.Warmup("00.clock", "Which?", ("one", "two"), 1, "Both count.")
+    asked = forms.Quiz("00.clock", "Which?", ["one", "two"], 1, "Both count.")
     monkeypatch.setattr(ledger, "warmups", lambda: {"00.clock": asked})
     ledger.warmup("00.clock")
     assert "Both count" not in capsys.readouterr().out
@@ -203,7 +203,7 @@ def test_two_notebooks_do_not_lose_each_others_lines(book):
     ],
 )  # fmt: skip
 def test_figures_are_read_as_people_type_them(typed, value):
-    assert ledger._parse(typed, "µs") == value
+    assert forms.figure(typed, "µs") == value
 
 
 @mark.parametrize(
@@ -215,7 +215,7 @@ def test_figures_are_read_as_people_type_them(typed, value):
 )  # fmt: skip
 def test_what_is_no_figure_is_explained(typed, says):
     with raises(ValueError, match=says):
-        ledger._parse(typed, "µs")
+        forms.figure(typed, "µs")
 
 
 @fixture
@@ -253,8 +253,8 @@ def test_enter_commits_and_an_answer_locks_the_form(form):
     )
     fields["at most"]._handle_custom_msg({"event": "submit"}, [])  # what Enter sends
     assert fields["Commit"].disabled
-    found = ledger_file.entry("01.slope")
-    assert (found.answer, found.low, found.high) == (30, 10, 1000)
+    entry = ledger_file.entry("01.slope")
+    assert (entry.answer, entry.low, entry.high) == (30, 10, 1000)
 
 
 def test_a_vote_and_a_skip_by_their_buttons(form):
@@ -273,8 +273,8 @@ def test_a_vote_and_a_skip_by_their_buttons(form):
 
 
 def test_pages_escape_what_was_asked():
-    asked = ledger_file.Entry("k", "a < b?", options=("<i>", "x"), unit="")
-    page = forms._static(asked, ["reason"], "code")
+    asked = ledger_file.Entry("k", "a < b?", options=["<i>", "x"])
+    page = forms._page(forms._QUESTION, entry=asked, also="reason")
     assert "a &lt; b?" in page and "&lt;i&gt;" in page and 'data-also="reason"' in page
 
 

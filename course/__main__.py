@@ -7,6 +7,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from course import catalogue
+
 COMMANDS = {
     "start": ("start", "check the machine, copy the lessons, open JupyterLab"),
     "doctor": ("doctor", "say what this machine can do for the course"),
@@ -17,7 +19,7 @@ COMMANDS = {
     "case": ("lessons.casebook.play", "play a case of the casebook in the terminal"),
     "triage": ("triage", "say where to begin with a slow job, from four numbers or a file"),
     "sync": ("author", "bring notebooks into canonical form, derive exercises and badges"),
-    "pictures": ("author", "draw the pictures of docs/ from the recorded runs"),
+    "pictures": ("author", "draw the recorded runs, for docs/pictures.md"),
     "record": ("author", "run experiments on a calm machine, keep their records in the lessons"),
     "edition": ("author", "run the lessons and build the course as a web site"),
     "check": ("author", "say what is not as it should be in notebooks and derived files"),
@@ -26,6 +28,8 @@ COMMANDS = {
 
 Each module has `configure(parser)` and `main(options) -> int`.
 """
+FROM_A_CLONE = ("start", "triage", "sync", "pictures", "record", "edition", "check")
+"""Commands that read or write what only a clone of the repository has."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m course",
         description="Why is my all-reduce slow? A course that answers by running it.",
+        epilog=f"{', '.join(FROM_A_CLONE)} need a clone of the course's repository.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = next((word for word in arguments if not word.startswith("-")), None)
@@ -50,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 implementation.configure(command)
                 command.set_defaults(main=implementation.main)
         options = parser.parse_args(arguments)
+        if options.command in FROM_A_CLONE and (problem := catalogue.without_clone()):
+            print(f"course {options.command}: {problem}", file=sys.stderr)
+            return 1
         return options.main(options)
     except ModuleNotFoundError as error:
         raise SystemExit(

@@ -157,10 +157,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     action = parser.prog.split()[-1]
     parser.set_defaults(action=action)
     if action == "record":
-        parser.add_argument("names", nargs="+", metavar="NAME", choices=catalogue.experiments())
+        names = catalogue.experiments()
+        parser.add_argument("names", nargs="+", metavar="NAME", choices=names, help="as for run")
     if action == "edition":
-        parser.add_argument("--out", type=Path, default=Path("build/edition"))
-        parser.add_argument("--executed", type=Path, help="a folder of lessons run before")
+        site = Path("build/edition")
+        parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -189,7 +190,7 @@ def _record(options: argparse.Namespace) -> int:
 def _edition(options: argparse.Namespace) -> int:
     from course import edition
 
-    print(edition.build(options.out, executed=options.executed))
+    print(edition.build(options.out))
     return 0
 
 

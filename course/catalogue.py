@@ -82,6 +82,16 @@ def environment(**variables: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
 
 
+def without_clone() -> str:
+    """Say what a course without its notebooks needs; empty where they are."""
+    if (ROOT / "notebooks").is_dir():
+        return ""
+    return (
+        f"there are no notebooks in {ROOT}: the course needs a clone of its repository, and there "
+        "`pip install -r requirements.txt`; an installed package has labkit and some commands."
+    )
+
+
 def find() -> dict[str, Lesson]:
     """Find all lessons, in the order of their numbers: package name -> lesson."""
     folders = (

@@ -1,7 +1,7 @@
 """`python -m course doctor`: what this machine can do for the course, and what to do about it.
 
-Each check tries what it checks. It returns what was found, and where that falls short also what
-this means for the course and what to do about it.
+Each check tries what it checks. It returns a line, and where that falls short further ones: what
+this means for the course, and what to do about it.
 """
 
 import argparse
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 
+from course import catalogue
 from labkit.ranks import machine
 
 GIB = 2**30
@@ -25,11 +26,9 @@ class Finding:
     name: str
     state: str
     """`ok`; `note`: the course runs, but with less; `missing`: it cannot run."""
-    found: str
-    meaning: str = ""
-    """What it means for the course; empty when all is well."""
-    remedy: str = ""
-    """What to do about it."""
+    text: str
+    advice: tuple[str, ...] = ()
+    """What it means for the course, and what to do about it; empty when all is well."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,47 +42,51 @@ def main(options: argparse.Namespace) -> int:
     return int(any(finding.state == "missing" for finding in findings))
 
 
-def examine(name: str, check: Callable[[], tuple[str, ...]], short: str = "note") -> Finding:
+def examine(name: str, check: Callable[[], Sequence[str]], short: str = "note") -> Finding:
     """Run a check; `short` is the state of what falls short, or cannot even be tried."""
     try:
-        result = check()
+        text, *advice = check()
     except Exception as error:
         return Finding(name, short, f"could not be tried: {type(error).__name__}: {error}")
-    return Finding(name, short if len(result) > 1 else "ok", *result)
+    return Finding(name, short if advice else "ok", text, tuple(advice))
 
 
 def lines_of(findings: Sequence[Finding]) -> list[str]:
-    """Put findings into lines: what was found, then what it means and what to do."""
+    """Put findings into lines, each with its advice below, and a verdict."""
     width = max(len(finding.name) for finding in findings)
     lines = []
     for finding in findings:
-        lines.append(f"{_SIGNS[finding.state]}{finding.name:<{width}}  {finding.found}")
-        indent = " " * (width + 4)
-        lines += [indent + text for text in (finding.meaning, finding.remedy) if text]
-    states = {finding.state for finding in findings}
-    if "missing" in states:
-        worst = ", ".join(finding.name for finding in findings if finding.state == "missing")
-        return [*lines, "", f"The course cannot run yet. First see to: {worst}."]
-    limits = " What is marked ! is a limit, not a fault." if "note" in states else ""
+        lines.append(f"{_SIGNS[finding.state]}{finding.name:<{width}}  {finding.text}")
+        lines += [" " * (width + 4) + text for text in finding.advice]
+    if missing := [finding.name for finding in findings if finding.state == "missing"]:
+        return [*lines, "", f"The course cannot run yet. First see to: {', '.join(missing)}."]
+    noted = any(finding.state == "note" for finding in findings)
+    limits = " What is marked ! is a limit, not a fault." if noted else ""
     return [*lines, "", f"The course can run here.{limits}"]
 
 
-def packages() -> tuple[str, ...]:
+def packages() -> Sequence[str]:
     """Check that torch is there with gloo, and what the notebooks are opened and drawn with."""
-    lacking = ", ".join(name for name in NEEDED if util.find_spec(name) is None)
-    remedy = "pip install -r requirements.txt"
-    if lacking:
+    if lacking := ", ".join(name for name in NEEDED if util.find_spec(name) is None):
+        remedy = "pip install -r requirements.txt"
         return f"not installed: {lacking}", "The lessons are notebooks of ranks.", remedy
     import torch.distributed as dist
 
-    versions = (f"{name} {metadata.version(name)}" for name in ("torch", "jupyterlab"))
+    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "jupyterlab")]
     if not dist.is_available() or not dist.is_gloo_available():
         remedy = "Install a build of torch with torch.distributed."
-        return f"torch {metadata.version('torch')}", "Every lesson talks through gloo.", remedy
-    return (", ".join(versions),)
+        return versions[0], "Every lesson talks through gloo.", remedy
+    return [", ".join(versions)]
 
 
-def two_ranks() -> tuple[str, ...]:
+def notebooks() -> Sequence[str]:
+    """Check that this is a clone of the repository, not an installed package."""
+    if problem := catalogue.without_clone():
+        return "none", problem
+    return [f"of {len(catalogue.find())} lessons, in {catalogue.ROOT}"]
+
+
+def two_ranks() -> Sequence[str]:
     """Start two real ranks and let them talk."""
     from labkit.ranks.launcher import launch
 
@@ -93,7 +96,7 @@ def two_ranks() -> tuple[str, ...]:
     seconds = time.perf_counter() - start
     if total != [1, 1]:
         return f"summed 0 + 1 to {total}", "gloo does not work."
-    return (f"started, summed and ended in {seconds * 1e3:.0f} ms",)
+    return [f"started, summed and ended in {seconds * 1e3:.0f} ms"]
 
 
 def _sum_of_ranks() -> int:
@@ -105,7 +108,7 @@ def _sum_of_ranks() -> int:
     return int(total)
 
 
-def cpus() -> tuple[str, ...]:
+def cpus() -> Sequence[str]:
     """Compare the CPUs that are shown with those that may be used."""
     shown, usable, quota = os.cpu_count() or 1, machine.usable_cpus(), machine.cpu_quota()
     count = f"{usable} usable" + (f" of {shown}" if usable != shown else "")
@@ -118,27 +121,27 @@ def cpus() -> tuple[str, ...]:
         )
     if usable < 2:
         return count, "All ranks take turns: the lessons run slowly; lesson 01 cannot place ranks."
-    return (count,)
+    return [count]
 
 
-def memory() -> tuple[str, ...]:
+def memory() -> Sequence[str]:
     """Compare the memory with what the lessons need."""
     total = machine.Machine.here().memory
     size = f"{total / GIB:.1f} GiB" if total else "not known"
     if not total or total >= 3.5 * GIB:
-        return (size,)
+        return [size]
     remedy = "Close other programs before you run them."
     return size, "Lessons 02 and 03 are made for 4 GiB.", remedy
 
 
-def fabric() -> tuple[str, ...]:
+def fabric() -> Sequence[str]:
     """Make two hosts joined by a shaped link, and take them away again."""
     from labkit.fabric.errors import FabricUnavailable
     from labkit.fabric.fabric import Fabric
 
     try:
         with Fabric.star(hosts=2, rate="100mbit"):
-            return ("hosts with shaped links can be made (user namespaces)",)
+            return ["hosts with shaped links can be made (user namespaces)"]
     except FabricUnavailable as error:
         meaning = "What is EMULATED on shaped links is shown as RECORDED runs."
         return f"no: {error.cause}", meaning, error.remedy
@@ -146,6 +149,7 @@ def fabric() -> tuple[str, ...]:
 
 CHECKS: dict[str, tuple] = {
     "packages": (packages, "missing"),
+    "notebooks": (notebooks, "missing"),
     "two ranks": (two_ranks, "missing"),
     "CPUs": (cpus,),
     "memory": (memory,),

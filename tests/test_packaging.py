@@ -4,13 +4,15 @@ import itertools
 import json
 import os
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
 import yaml
 
 import labkit
-from course import hosted, start
+from course import hosted
+from course.__main__ import COMMANDS, FROM_A_CLONE
 from tests.ranks.nodes import python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,10 +77,25 @@ def test_ranks_start_where_nothing_else_is_installed(tmp_path):
     assert done.returncode != 0, "it blocks"
 
 
-def test_a_course_without_its_notebooks_says_what_it_needs(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(start, "ROOT", tmp_path)
-    assert start.main(None) == 1
-    assert "clone" in capsys.readouterr().err
+COMMANDS_ALONE = """
+from course.__main__ import COMMANDS, main
+files = {"record": ["passport"], "report": ["no.log"], "class": ["no.json"], "run": ["none"]}
+for name in COMMANDS:
+    print("exit status of", name, main([name, *files.get(name, [])]))
+"""
+
+
+def test_without_notebooks_a_command_does_its_job_or_says_what_it_needs(tmp_path):
+    for name in ("labkit", "course"):  # what a wheel installs
+        shutil.copytree(ROOT / name, tmp_path / name)
+    paths = {"PYTHONPATH": str(tmp_path), "LABKIT_LEDGER": str(tmp_path / "ledger.jsonl")}
+    done = python("-c", COMMANDS_ALONE, cwd=tmp_path, **paths)
+    status = dict(re.findall(r"^exit status of (\S+) (\d)$", done.stdout, re.MULTILINE))
+    assert status.keys() == COMMANDS.keys(), done.stderr
+    assert re.findall(r"^course (\w+): there are no notebooks .* needs a clone", done.stderr,
+                      re.MULTILINE) == list(FROM_A_CLONE)  # fmt: skip
+    assert {name for name in status if status[name] == "0"} == {"progress", "case"}
+    assert "First see to: notebooks." in done.stdout
 
 
 def test_binder_installs_the_pinned_versions_and_no_test_packages():

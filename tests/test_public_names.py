@@ -27,7 +27,7 @@ INSTRUMENTS = {
 BY_NAME = {
     *("main", "configure", "serve"),  # by the command line, `python -m`, the fork server
     *("LESSON", "NAME", "TITLE", "run", "table", "draw"),  # by whoever finds a lesson
-    *("CAPTION", "pages"),
+    "pages",
 }
 """What is asked for by its name, whatever module has it."""
 

@@ -14,7 +14,7 @@ def test_this_machine_can_run_the_course(capsys):
 
 def test_a_missing_essential_is_told_with_its_remedy_and_fails():
     memory = Finding("memory", "ok", "8 GiB")
-    findings = [memory, Finding("torch", "missing", "none", "All.", "Install.")]
+    findings = [memory, Finding("torch", "missing", "none", ("All.", "Install."))]
     lines = doctor.lines_of(findings)
     assert lines[-1] == "The course cannot run yet. First see to: torch."
     assert any("Install." in line for line in lines)
@@ -31,10 +31,10 @@ def test_a_missing_essential_is_the_exit_status(monkeypatch, capsys):
 def test_a_cpu_quota_below_the_shown_cpus_is_noted(monkeypatch, quota, state):
     monkeypatch.setattr(doctor.machine, "cpu_quota", lambda: quota)
     monkeypatch.setattr(doctor.machine, "usable_cpus", lambda: 4)
-    found = doctor.examine("CPUs", *doctor.CHECKS["CPUs"])
-    assert found.state == state
+    finding = doctor.examine("CPUs", *doctor.CHECKS["CPUs"])
+    assert finding.state == state
     if quota:
-        assert "0.5 CPUs' worth" in found.found and "cpuset" in found.remedy
+        assert "0.5 CPUs' worth" in finding.text and "cpuset" in finding.advice[-1]
 
 
 def test_a_check_that_breaks_is_a_note_unless_it_is_essential():
@@ -42,5 +42,5 @@ def test_a_check_that_breaks_is_a_note_unless_it_is_essential():
         raise OSError("no such luck")
 
     assert doctor.examine("luck", broken).state == "note"
-    found = doctor.examine("luck", broken, "missing")
-    assert found.state == "missing" and "no such luck" in found.found
+    finding = doctor.examine("luck", broken, "missing")
+    assert finding.state == "missing" and "no such luck" in finding.text

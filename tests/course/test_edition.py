@@ -52,11 +52,9 @@ def test_questions_that_a_loop_asks_fold_their_answers():
 
 def test_every_question_of_the_real_lessons_is_found():
     for path in edition.lesson_files():
-        found = notebooks.read(path)
-        asked = {
-            verb_key[1] for one in found.cells for verb_key in edition._CALL.findall(one.source)
-        }
-        assert asked >= spine.questions(found).keys(), path.name
+        lesson = notebooks.read(path)
+        asked = {key for one in lesson.cells for _, key in edition._CALL.findall(one.source)}
+        assert asked >= spine.questions(lesson).keys(), path.name
 
 
 def test_pictures_stand_where_widgets_would():
@@ -82,7 +80,7 @@ def test_every_term_is_found():
     assert {"ring", "all_reduce", "bus bandwidth"} <= set(edition.terms())
 
 
-def test_sliders_become__small_multiples():
+def test_sliders_become_small_multiples():
     def draw(n, size):
         return plots.new_axes(f"{n} ranks, {size}")
 
@@ -93,25 +91,13 @@ def test_sliders_become__small_multiples():
     assert "n = 2" in page and "n = 10" in page and "size = 2" in page
 
 
-def test_exercises_come_without_their_solutions():
-    pages = edition._exercise_pages()
-    assert "NotImplementedError" in pages["exercises/06_equivalent_collectives.md"]
+def test_exercises_come_without_their_solutions(monkeypatch):
+    monkeypatch.setattr(edition.notebooks, "execute", lambda path, **_: notebooks.read(path))
+    pages = dict(edition.pages(len))
+    assert "NotImplementedError" in pages["exercises/06_equivalent_collectives.ipynb"]
     assert all("BEGIN SOLUTION" not in page for page in pages.values())
-    assert all(page.startswith("# ") for page in pages.values())
-
-
-def test_links_between_files_become_links_between_pages(monkeypatch):
-    text = "[a](../FIELD_GUIDE.md#top) ![p](../pictures/x.png) [w](https://x.org/y) [c](run.py)"
-    monkeypatch.setattr(edition.hosted, "address", lambda root: "")
-    assert edition._relinked(text, "docs", "") == (
-        "[a](field-guide.md#top) ![p](pictures/x.png) [w](https://x.org/y) c"
-    )
-    monkeypatch.setattr(edition.hosted, "address", lambda root: "https://github.com/a/b")
-    assert "[c](https://github.com/a/b/blob/HEAD/docs/run.py)" in edition._relinked(
-        text, "docs", ""
-    )
-    lesson = edition._relinked("[e](../exercises/01_x.ipynb)", "notebooks", "lessons")
-    assert lesson == "[e](../exercises/01_x.md)"
+    assert all(name in pages for name in edition.GUIDES)
+    assert "[`228-bytes`](/cases/228-bytes.md)" in pages["FIELD_GUIDE.md"]
 
 
 def test_the_cells_for_hosted_notebooks_are_not_on_the_page():
@@ -140,18 +126,17 @@ widgets.explore(draw, title="Try", n=(2, 64, 1, 33))
 def site(tmp_path_factory):
     pytest.importorskip("sphinx_book_theme")
     folder = tmp_path_factory.mktemp("edition")
-    chosen, executed = edition.lesson_files()[:2], folder / "executed"
+    chosen = edition.lesson_files()[:2]
     title = cell("title", "# A lesson", kind="markdown")
     asking = [cell("ask", ASK), cell("vote", VOTE), cell("see", SEE)]
     made = notebook(title, *asking, cell("decide", DECIDE), cell("slide", SLIDE))
-    notebooks.write(made, executed / "source.ipynb")
-    ran = notebooks.execute(executed / "source.ipynb", LABKIT_EDITION="1")
-    notebooks.write(ran, executed / chosen[0].name)
-    notebooks.write(notebooks.read(chosen[1]), executed / chosen[1].name)
-    printed = []
+    notebooks.write(made, folder / "source.ipynb")
+    ran = {chosen[0]: notebooks.execute(folder / "source.ipynb", LABKIT_EDITION="1")}
+    ran[chosen[1]] = notebooks.read(chosen[1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edition, "lesson_files", lambda: chosen)
-        edition.build(folder / "html", executed=executed, say=printed.append)
+        patch.setattr(edition.notebooks, "execute", lambda path, **_: ran[path])
+        edition.build(folder / "html", say=len)
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=folder / "html")
@@ -178,7 +163,7 @@ def test_a_reader_commits_and_the_result_unfolds(site):
             page.on("request", lambda request: asked.append(request.url))  # noqa: B023
             assert page.goto(f"{address}/index.html").ok
             page.screenshot(path=picture(f"front-{scheme}"))
-            page.goto(f"{address}/lessons/{lesson}.html")
+            page.goto(f"{address}/notebooks/{lesson}.html")
             read(page)
             page.screenshot(path=picture(f"lesson-{scheme}"), full_page=True)
             assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -163,9 +163,3 @@ def test_it_asks_four_numbers(monkeypatch, capsys):
     assert main(["triage"]) == 0
     printed = capsys.readouterr().out
     assert "no number" in printed and "Row 2" in printed and "case 228-bytes" in printed
-
-
-def test_without_a_clone_it_says_what_it_needs(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(triage, "ROOT", tmp_path)
-    assert main(["triage", "some.log"]) == 1
-    assert "triage needs a clone" in capsys.readouterr().err

@@ -7,7 +7,6 @@ from pathlib import Path
 from course.lessons.casebook.cases import CASES, REPORTED
 from course.lessons.casebook.ward import Case
 
-CAPTION = "Cases"
 STORIES = json.loads(Path(__file__).with_name("stories.json").read_text(encoding="utf-8"))
 """Slow jobs that cannot be played honestly here: title, figures, question, options, what is known.
 

@@ -65,7 +65,7 @@ def _write(files: Iterable[Path], out: Path, *, reload: bool = False) -> int:
 
 
 def page(hand_ins: Sequence[HandIn]) -> Page:
-    """Build the page: inventory, votes, predictions, games, and how far people came."""
+    """Build the page: inventory, votes, predictions, cases, and how far people came."""
     result = Page(f"A class of {len(hand_ins)}")
     _add_inventory(result, hand_ins)
     entries = [entry for hand_in in hand_ins for entry in hand_in.entries]

@@ -49,7 +49,7 @@ _RESULT_NAMES = {
 """Tier -> what a result of it is called."""
 _FIGURE = re.compile(
     r"([-+]?(?:[1-9]\d{0,2}(?:[,\u2009\u202f ]\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-    r"\s*([^\d,].*)?"
+    r"\s*([^\s\d,].*)?"
 )
 """A number, perhaps in groups of three digits, and perhaps a unit."""
 
@@ -71,8 +71,12 @@ class Quiz:
         return f"{lettered(self.options)[LETTERS[self.right]]}. {self.reason}"
 
     def answer(self, letter: str) -> bool:
-        """Note an answer in the learner's file; return whether it is right."""
-        right = letter == LETTERS[self.right]
+        """Note an answer in the learner's file; return whether it is right.
+
+        Raises:
+            ValueError: It is no letter of an option.
+        """
+        right = list(lettered(self.options)).index(letter) == self.right
         ledger_file.add("answered", self.key, letter=letter, right=right)
         return right
 
@@ -176,12 +180,12 @@ def _question_form(entry: Entry, kind: str, also: str, *, skippable: bool) -> An
             fields["reason"] = _text("because", "one line", value=entry.reason, width="40em")
         asked = list(fields.values())
     else:
-        fields = {"answer": _text("I expect", "a number", value=_number(entry.answer))}
+        fields = {"answer": _text("I expect", "a number", value=entry.answer)}
         unit = ipywidgets.HTML(html.escape(entry.unit), layout={"margin": "2px 1em 2px 2px"})
         asked = [fields["answer"], unit]
         if also:
-            fields["low"] = _text("at least", "80 % sure", value=_number(entry.low))
-            fields["high"] = _text("at most", "80 % sure", value=_number(entry.high))
+            fields["low"] = _text("at least", "80 % sure", value=entry.low)
+            fields["high"] = _text("at most", "80 % sure", value=entry.high)
             asked += [fields["low"], fields["high"]]
         asked = [ipywidgets.HBox(asked, layout={"flex_flow": "wrap"})]
     button = ipywidgets.Button(description="Commit", button_style="primary")
@@ -262,7 +266,6 @@ def _quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
     question = ipywidgets.HTML(f"<b>{heading}</b> {html.escape(quiz.question)}")
     choice, state = _choice(quiz.options, None), ipywidgets.HTML()
     button = ipywidgets.Button(description="Answer", button_style="primary")
-    button.tooltip = "Answer; then the reason unfolds"
 
     def on_click(_: Any) -> None:
         if choice.value is None:
@@ -285,17 +288,14 @@ def _choice(options: Sequence[str], chosen: str | None) -> Any:
     )
 
 
-def _text(label: str, placeholder: str, *, value: str, width: str = "14em") -> Any:
+def _text(label: str, placeholder: str, *, value: float | str | None, width: str = "14em") -> Any:
     import ipywidgets
 
+    text = f"{value:g}" if isinstance(value, int | float) else value or ""
     return ipywidgets.Text(
-        value=value, placeholder=placeholder, description=label,
+        value=text, placeholder=placeholder, description=label,
         style={"description_width": "5em"}, layout={"width": width},
     )  # fmt: skip
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:g}"
 
 
 def boxed(rows: list[Any], name: str) -> Any:

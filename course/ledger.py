@@ -59,8 +59,7 @@ def predict(
         >>> predict("00.latency", "How long does one all_reduce of 4 bytes take?", "µs", value=80)
         committed: 80 µs
     """
-    asks_range = low is not False
-    _ask(key, question, also="range" if asks_range else "", unit=unit)
+    _ask(key, question, also="" if low is False else "range", unit=unit)
     if value is None:
         _show(key)
     else:
@@ -207,12 +206,10 @@ def reconcile(
         measured = float(measured)
     elif entry.options and measured not in ledger_file.lettered(entry.options):
         raise ValueError(f"{measured!r} is none of the options of {key}: {entry.options}")
-    result = {
-        "measured": measured, "model": None if model is None else float(model), "tier": tiers,
-        "because": because, "others": others,
-    }  # fmt: skip
-    ledger_file.add("seen", key, **result)
-    forms.show_result(replace(ledger_file.entry(key), **result))
+    model = None if model is None else float(model)
+    result = {"model": model, "tier": tiers, "because": because, "others": others}
+    ledger_file.add("seen", key, measured=measured, **result)
+    forms.show_result(replace(ledger_file.entry(key), measured=measured, **result))
 
 
 def warmup(key: str, *, answer: str | None = None) -> None:

@@ -8,7 +8,6 @@ before sending it.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import statistics
 from collections.abc import Iterable
@@ -26,7 +25,8 @@ from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
 
 VERSION = 2
-"""Of hand-ins, as in their schema, `questions/hand_in.schema.json`."""
+"""Of hand-ins, as in their schema."""
+SCHEMA = Path(__file__).parent / "questions" / "hand_in.schema.json"
 MOST_BYTES = 8 * 2**20
 """Of a hand-in that is read."""
 DAYS = (1, 3, 7)
@@ -148,7 +148,8 @@ def load(path: Path) -> HandIn:
         if len(text) > MOST_BYTES:
             raise ValueError(f"at most {MOST_BYTES} bytes are read")
         document = json.loads(text.decode(), parse_constant=str)  # NaN is no figure
-        if wrong := exceptions.best_match(_schema().iter_errors(document)):
+        schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+        if wrong := exceptions.best_match(Draft202012Validator(schema).iter_errors(document)):
             raise ValueError(f"{wrong.json_path}: {wrong.message}")
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(one_line(f"{path} is no hand-in of this course: {error}")) from None
@@ -156,12 +157,6 @@ def load(path: Path) -> HandIn:
     entries = [Entry(**entry) for entry in document.pop("entries")]
     answers = [Answer(**answer) for answer in document.pop("answers")]
     return HandIn(**document, entries=entries, answers=answers)
-
-
-@functools.cache
-def _schema() -> Draft202012Validator:
-    path = Path(__file__).parent / "questions" / "hand_in.schema.json"
-    return Draft202012Validator(json.loads(path.read_text(encoding="utf-8")))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

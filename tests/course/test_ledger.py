@@ -210,7 +210,7 @@ def test_figures_are_read_as_people_type_them(typed, value):
     ("typed", "says"),
     [
         ("a lot", "not a number"), ("3 ms", "asked in µs"), ("", "not"), ("1,5", "decimal comma"),
-        ("0,125", "decimal comma"), ("1,0000", "decimal comma"),
+        ("0,125", "decimal comma"), ("1,0000", "decimal comma"), ("12 0000", "not a number"),
     ],
 )  # fmt: skip
 def test_what_is_no_figure_is_explained(typed, says):

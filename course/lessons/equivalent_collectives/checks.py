@@ -9,7 +9,7 @@ costs, in every run and on every rank.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
 
@@ -49,10 +49,15 @@ TRACES = {
     "E": ("ring all_reduce", [{1: 1.5}, {2: 1.5}, {3: 1.5}, {0: 1.5}]),
 }
 """What made each trace, and what each of 4 ranks sent to whom, in S; a test runs them."""
-WAYS = (
-    "ring all_reduce", "ring reduce_scatter", "recursive doubling", "whole tensors passed around",
-    "tree broadcast", "pipelined broadcast",
-)  # fmt: skip
+TRAITS = {
+    "ring all_reduce": "each rank sends 2(n-1)/n S, to one neighbour",
+    "ring reduce_scatter": "each rank sends (n-1)/n S, to one neighbour",
+    "recursive doubling": "each rank swaps S with log2(n) partners",
+    "whole tensors passed around": "each rank sends (n-1) S, to one neighbour",
+    "tree broadcast": "somebody sends S twice, and somebody nothing",
+    "pipelined broadcast": "each rank of a chain but the last sends S, once",
+}
+"""What can have made a trace, and what one of it would look like."""
 
 
 def _hint(case: Case) -> str:
@@ -189,11 +194,13 @@ def traces() -> Table:
 
 
 def check_traces(names: dict[str, str]) -> None:
-    """Judge exercise 6.5: one of `WAYS` for each of `TRACES`."""
-    _matched("6.5", names, {letter: name for letter, (name, _) in TRACES.items()}, WAYS)
+    """Judge exercise 6.5: one of `TRAITS` for each of `TRACES`."""
+    _matched("6.5", names, {letter: name for letter, (name, _) in TRACES.items()}, TRAITS)
 
 
-def _matched(number: str, got: dict[str, str], right: dict[str, str], options: tuple) -> None:
+def _matched(
+    number: str, got: dict[str, str], right: dict[str, str], options: Collection[str]
+) -> None:
     """Judge answers to several short questions; say what refutes a wrong one, not what is right."""
     with checking.exercise(number, par=PARS[number]) as verdict:
         checking.answer(got, dict, what="an answer for each letter")
@@ -210,16 +217,8 @@ def _matched(number: str, got: dict[str, str], right: dict[str, str], options: t
 
 def _refuted(letter: str, given: str) -> str:
     """Say by which figure or trait an answer falls."""
-    traits = {
-        "ring all_reduce": "each rank sends 2(n-1)/n S, to one neighbour",
-        "ring reduce_scatter": "each rank sends (n-1)/n S, to one neighbour",
-        "recursive doubling": "each rank swaps S with log2(n) partners",
-        "whole tensors passed around": "each rank sends (n-1) S, to one neighbour",
-        "tree broadcast": "somebody sends S twice, and somebody nothing",
-        "pipelined broadcast": "each rank of a chain but the last sends S, once",
-    }
     if letter in TRACES:
-        return f"{given}: {traits[given]}. Look at who sends how much, and to how many"
+        return f"{given}: {TRAITS[given]}. Look at who sends how much, and to how many"
     name, nbytes, n, seconds, link = CLAIMS[letter]
     if given == VERDICTS[1]:
         return "only an all_reduce whose busbw is above the link, and (n+1)/n S / t is not"

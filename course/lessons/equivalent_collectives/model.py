@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from course import published
 from labkit.measure.records import bus_factor
 
@@ -20,14 +22,14 @@ EVERYTHING = "everything"
 class Round:
     """Where the ring is after a round."""
 
-    holds: tuple[tuple[tuple[int, ...], ...], ...]
-    """``holds[rank][chunk][r]``: how often rank r's share is in that sum."""
+    holds: np.ndarray
+    """``holds[rank, chunk, r]``: how often rank r's share is in that sum."""
     sent: float
     """What each rank has sent so far, in S."""
 
     def complete(self, rank: int) -> bool:
         """Whether rank r holds the whole sum of chunk r, and nothing twice."""
-        return set(self.holds[rank][rank]) == {1}
+        return bool((self.holds[rank, rank] == 1).all())
 
 
 def play(offsets: Sequence[int | str], n: int = 4) -> list[Round]:
@@ -40,20 +42,13 @@ def play(offsets: Sequence[int | str], n: int = 4) -> list[Round]:
     Returns:
         The start, and what there is after each round.
     """
-    unit = [tuple(int(rank == r) for r in range(n)) for rank in range(n)]
-    holds = [[unit[rank]] * n for rank in range(n)]
-    rounds, sent = [Round(tuple(map(tuple, holds)), 0.0)], 0.0
+    rounds = [Round(np.repeat(np.eye(n, dtype=int)[:, None], n, axis=1), 0.0)]
     for offset in offsets:
-        before = [list(row) for row in holds]
+        before, holds = rounds[-1].holds, rounds[-1].holds.copy()
         for rank in range(n):
-            chunks = range(n) if offset == EVERYTHING else [(rank + offset) % n]
-            for chunk in chunks:
-                mine, right = before[rank][chunk], (rank + 1) % n
-                holds[right][chunk] = tuple(
-                    a + b for a, b in zip(before[right][chunk], mine, strict=True)
-                )
-        sent += 1 if offset == EVERYTHING else 1 / n
-        rounds.append(Round(tuple(map(tuple, holds)), sent))
+            chunks = slice(None) if offset == EVERYTHING else (rank + offset) % n
+            holds[(rank + 1) % n, chunks] += before[rank, chunks]
+        rounds.append(Round(holds, rounds[-1].sent + (1 if offset == EVERYTHING else 1 / n)))
     return rounds
 
 

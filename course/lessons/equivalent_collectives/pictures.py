@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from course.lessons.equivalent_collectives import model
 from course.lessons.equivalent_collectives.model import EVERYTHING, FIGURES
@@ -12,7 +13,7 @@ from labkit.measure import wire
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
 
-_RED, _DONE, _SOME = "#f4b8ae", "#bfe3c6", "#ffffff"
+_TWICE, _COMPLETE, _PARTIAL = "#f4b8ae", "#bfe3c6", "#ffffff"
 _LIMIT = FIGURES["NVLink"]
 WHY_480 = (
     "its source names NVLS: the switch adds, and (n+1)/n S cross each link each way, not 2(n-1)/n S"
@@ -102,18 +103,19 @@ def ring(first: str, second: str, third: str) -> Figure:
         plots.new_axes(f"{name}: {now.sent:g} S sent by each", x="Chunk", y="Rank", ax=ax)
         ax.grid(visible=False)
         ax.set(xticks=range(4), yticks=range(4), xlim=(-0.5, 3.5), ylim=(3.5, -0.5))
-        for rank, row in enumerate(now.holds):
-            for chunk, counts in enumerate(row):
-                shares = "".join(str(r) * min(c, 2) for r, c in enumerate(counts))
-                twice = max(counts) > 1
-                done = rank == chunk and now.complete(rank)
-                face = _RED if twice else _DONE if done else _SOME
-                ax.add_patch(
-                    _square(chunk, rank, face, edge=plots.INK if rank == chunk else plots.FAINT)
-                )
-                text = f"{shares[:8]}{' ✘' if twice else ' ✔' if done else ''}"
-                ax.text(chunk, rank, text, ha="center", va="center", fontsize=8.5, color=plots.INK)
-        twice = sum(max(counts) > 1 for row in now.holds for counts in row)
+        for rank, chunk in np.ndindex(4, 4):
+            counts, color, sign = now.holds[rank, chunk], _PARTIAL, ""
+            if max(counts) > 1:
+                color, sign = _TWICE, " ✘"
+            elif rank == chunk and now.complete(rank):
+                color, sign = _COMPLETE, " ✔"
+            edge = plots.INK if rank == chunk else plots.FAINT
+            corner = chunk - 0.47, rank - 0.44
+            ax.add_patch(Rectangle(corner, 0.94, 0.88, facecolor=color, edgecolor=edge))
+            shares = "".join(str(r) * min(count, 2) for r, count in enumerate(counts))[:8]
+            look = {"ha": "center", "va": "center", "fontsize": 8.5, "color": plots.INK}
+            ax.text(chunk, rank, shares + sign, **look)
+        twice = (now.holds.max(axis=2) > 1).sum()
         complete = sum(map(now.complete, range(4)))
         rounds.append(f"{name} {now.sent:g} S sent, {complete} of 4 complete, {twice} doubled")
     plots.stamp(panels[-1], Tier.MODELLED, note="played, not run")
@@ -129,12 +131,6 @@ OFFSETS = {
     EVERYTHING: EVERYTHING,
 }
 """What rank r can send in a round of `ring`, and that for `model.play`."""
-
-
-def _square(x: float, y: float, face: str, *, edge: str):
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, facecolor=face, edgecolor=edge)
 
 
 def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Axes:

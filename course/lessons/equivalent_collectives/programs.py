@@ -30,32 +30,32 @@ def reduce_then_broadcast(x: torch.Tensor) -> None:
     dist.broadcast(x, 0)
 
 
-def scatter_then_gather(x: torch.Tensor) -> None:
-    """Sum one part on each rank, then collect the parts; the length is a multiple of the ranks."""
+def reduce_scatter(x: torch.Tensor) -> torch.Tensor:
+    """Sum one part on each rank, and return it; the length is a multiple of the ranks."""
     part = x.new_empty(x.numel() // dist.get_world_size())
     reduce_scatter_single(part, x)
-    all_gather_single(x, part)
+    return part
+
+
+def ring_reduce_scatter(x: torch.Tensor) -> torch.Tensor:
+    """As `reduce_scatter`, but move no more than it must."""
+    part = x.new_empty(x.numel() // dist.get_world_size())
+    algorithms.ring_reduce_scatter(part, x)
+    return part
+
+
+def scatter_then_gather(x: torch.Tensor) -> None:
+    """Sum one part on each rank, then collect the parts."""
+    all_gather_single(x, reduce_scatter(x))
 
 
 def ring_then_gather(x: torch.Tensor) -> None:
-    """As `scatter_then_gather`, with a reduce_scatter that moves no more than it must."""
-    part = x.new_empty(x.numel() // dist.get_world_size())
-    algorithms.ring_reduce_scatter(part, x)
-    all_gather_single(x, part)
-
-
-def ring_reduce_scatter(x: torch.Tensor) -> None:
-    """A reduce_scatter that moves no more than it must."""
-    algorithms.ring_reduce_scatter(x.new_empty(x.numel() // dist.get_world_size()), x)
-
-
-def reduce_scatter(x: torch.Tensor) -> None:
-    """The first step of `scatter_then_gather`."""
-    reduce_scatter_single(x.new_empty(x.numel() // dist.get_world_size()), x)
+    """As `scatter_then_gather`, with the ring's reduce_scatter."""
+    all_gather_single(x, ring_reduce_scatter(x))
 
 
 def all_gather(x: torch.Tensor) -> None:
-    """The second step, of this rank's own part."""
+    """The second step of `scatter_then_gather`, of this rank's part."""
     all_gather_single(x, x.view(dist.get_world_size(), -1)[dist.get_rank()].clone())
 
 

@@ -37,15 +37,10 @@ def plan(tensors: Sequence, *, cap: int | None, reverse: bool = False) -> list[B
     Returns:
         Buckets in the order in which they fill. Tensors of different dtypes never share one.
 
-    Raises:
-        ValueError: a negative limit.
-
     >>> tensors = [torch.empty(4, 2), torch.empty(4), torch.empty(9)]
     >>> [bucket.members for bucket in plan(tensors, cap=64)]
     [(0, 1), (2,)]
     """
-    if cap is not None and cap < 0:
-        raise ValueError(f"cap={cap}: a bucket holds 0 bytes or more (None: no limit).")
     buckets: list[Bucket] = []
     filling: dict[torch.dtype, list[int]] = {}  # by dtype, in order of first appearance
     held: dict[torch.dtype, int] = {}

@@ -65,8 +65,7 @@ class AlphaBeta:
             )
         if not (times > 0).all():
             raise ValueError("a fit needs positive times.")
-        relative = np.column_stack([1 / times, sizes / times])
-        (alpha, beta), *_ = np.linalg.lstsq(relative, np.ones_like(times), rcond=None)
+        beta, alpha = np.polyfit(sizes, times, deg=1, w=1 / times)
         if alpha <= 0:  # the line would start below zero: let the smallest message say what it is
             alpha = float(times[sizes == sizes.min()].min())
             beta = float(

@@ -5,9 +5,10 @@ It starts when everything that it comes after has ended. Bytes flow like water: 
 flow gets its max-min fair share (Bertsekas and Gallager, Data Networks, section 6.5.2).
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +69,18 @@ def play(
     `after[a]` must have ended before a starts; `rates` are each link's bytes per second.
 
     Raises:
-        ValueError: Some activities wait for each other in a circle; they are named.
+        graphlib.CycleError: Some activities wait for each other in a circle; it names them.
     """
-    waiting = {name: len(set(after.get(name, ()))) for name in activities}
-    followers: dict[Hashable, list[Hashable]] = defaultdict(list)
-    for name in activities:
-        for before in set(after.get(name, ())):
-            followers[before].append(name)
-    ready = [name for name, count in waiting.items() if not count]
+    order = TopologicalSorter({name: after.get(name, ()) for name in activities})
+    order.prepare()
     fixed: dict[Hashable, float] = {}  # seconds left of those in their first part
     moving: dict[Hashable, float] = {}  # bytes left of those in their second, first come first
     begin: dict[Hashable, float] = {}
     end: dict[Hashable, float] = {}
     now = 0.0
-    while len(end) < len(activities):
-        for name in ready:
+    while order.is_active():
+        for name in order.get_ready():
             begin[name], fixed[name] = now, activities[name].seconds
-        ready = []
-        if not fixed and not moving:
-            stuck = ", ".join(str(name) for name, count in waiting.items() if count)
-            raise ValueError(f"these wait for each other: {stuck}")
         pace = {**dict.fromkeys(fixed, 1.0), **_paces(activities, moving=moving, rates=rates)}
         left = {**moving, **fixed}
         step = min(left[name] / pace[name] for name in pace)
@@ -100,10 +93,7 @@ def play(
         for name in [n for n, rest in moving.items() if rest <= 1e-9 * activities[n].nbytes]:
             del moving[name]
             end[name] = now
-            for follower in followers[name]:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    ready.append(follower)
+            order.done(name)
     return {name: Period(begin[name], end[name]) for name in activities}
 
 

@@ -23,11 +23,6 @@ def test_reverse_order():
     assert [bucket.members for bucket in plan] == [(5,), (4, 3), (2,), (1, 0)]
 
 
-def test_a_negative_cap_is_refused():
-    with pytest.raises(ValueError, match="cap=-1"):
-        buckets.plan([], cap=-1)
-
-
 def tensors_of_odd_shapes():
     generator = torch.Generator().manual_seed(0)
     return [torch.rand(shape, generator=generator) for shape in [(3, 5), (), (7,), (0,), (2, 1, 2)]]

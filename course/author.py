@@ -4,12 +4,10 @@ import argparse
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nbformat import NotebookNode
-
-from course import catalogue, exercises, hosted, notebooks
+from course import catalogue, edition, exercises, hosted, notebooks
 from course.catalogue import ROOT, Experiment
 from labkit.measure import records
 from labkit.measure.records import Tier
@@ -43,24 +41,18 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
             names the file.
     """
     wanted, repository = {}, hosted.address(root)
-
-    def add(path: Path, notebook: NotebookNode, *, front: bool = True) -> None:
-        if front:
-            inside = path.relative_to(root).as_posix()
-            notebook = hosted.fronted(notebook, repository, inside)
-        wanted[path] = notebooks.dumps(notebooks.canonical(notebook))
-
     for path in kept(root):
         notebook = notebooks.read(path)
-        if path.parent.name != SOLUTIONS:
-            add(path, notebook)
-            continue
-        notebook = exercises.with_grading(notebook)
-        add(path, notebook, front=False)
-        try:
-            add(root / EXERCISES / path.name, exercises.derive(notebook))
-        except ValueError as error:
-            raise ValueError(f"{path.name}: {error}") from error
+        if path.parent.name == SOLUTIONS:
+            graded = exercises.with_grading(notebook)
+            wanted[path] = notebooks.dumps(notebooks.canonical(graded))
+            try:
+                notebook = exercises.derive(graded)
+            except ValueError as error:
+                raise ValueError(f"{path.name}: {error}") from error
+            path = root / EXERCISES / path.name
+        notebook = hosted.fronted(notebook, repository, path.relative_to(root).as_posix())
+        wanted[path] = notebooks.dumps(notebooks.canonical(notebook))
     readme = root / "README.md"
     if readme.exists():
         text = readme.read_text(encoding="utf-8")
@@ -123,22 +115,18 @@ def pictures(folder: Path = ROOT / PICTURES) -> Iterator[Path]:
 def record(experiment: Experiment) -> Path:
     """Run an experiment on a calm machine and keep its records in its lesson.
 
-    Records of the lesson's other experiments stay in the file.
-
     Raises:
         RuntimeError: Other programs used more than `CALM` CPUs, or something could not run here;
             nothing is written. Wait until the machine is calm, and record again.
     """
+    print(f"{experiment.name}:")
     made = experiment.module.run(quick=False, progress=lambda text: print(f"  {text}"))
     if not made:
         raise RuntimeError(f"{experiment.name} is not recorded: nothing was measured here.")
     doubts = [doubt for record in made if (doubt := why_not_to_keep(record))]
     if doubts:
         raise RuntimeError("\n".join([f"{experiment.name} is not recorded:", *doubts]))
-    path = experiment.recording
-    kept_there = records.load(path) if path.exists() else []
-    others = [record for record in kept_there if record.experiment != experiment.name]
-    return records.save(others + made, path)
+    return records.save(made, experiment.recording)
 
 
 def why_not_to_keep(record: records.Record) -> str:
@@ -154,61 +142,41 @@ def why_not_to_keep(record: records.Record) -> str:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of one of the commands here."""
-    action = parser.prog.split()[-1]
-    parser.set_defaults(action=action)
-    if action == "record":
+    command = parser.prog.split()[-1]
+    if command == "record":
         names = catalogue.experiments()
         parser.add_argument("names", nargs="+", metavar="NAME", choices=names, help="as for run")
-    if action == "edition":
+    if command == "edition":
         site = Path("build/edition")
         parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Do what `configure`'s arguments ask; return the exit status."""
-    action = _ACTIONS[options.action]
+    """Do what the command says; return the exit status."""
     try:
-        return action(options)
+        match options.command:
+            case "sync":
+                _print_paths(sync())
+            case "pictures":
+                _print_paths(pictures())
+            case "record":
+                _print_paths(record(catalogue.experiment(name)) for name in options.names)
+            case "edition":
+                print(edition.build(options.out))
+            case "check":
+                objections = list(problems())
+                summary = f"{len(kept())} notebooks checked, {len(objections)} problems"
+                print(*objections, summary, sep="\n")
+                return int(bool(objections))
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
+    return 0
 
 
-def _print_changes(paths: Iterable[Path]) -> int:
+def _print_paths(paths: Iterable[Path]) -> None:
     for path in paths:
         print(f"{'written' if path.exists() else 'removed'}: {path.relative_to(ROOT)}")
-    return 0
-
-
-def _record(options: argparse.Namespace) -> int:
-    for name in options.names:
-        print(f"{name}:")
-        print(f"kept: {record(catalogue.experiment(name)).relative_to(ROOT)}")
-    return 0
-
-
-def _edition(options: argparse.Namespace) -> int:
-    from course import edition
-
-    print(edition.build(options.out))
-    return 0
-
-
-def _check(options: argparse.Namespace) -> int:
-    objections = list(problems())
-    for objection in objections:
-        print(objection)
-    print(f"{len(kept())} notebooks checked, {len(objections)} problems")
-    return 1 if objections else 0
-
-
-_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "sync": lambda options: _print_changes(sync()),
-    "pictures": lambda options: _print_changes(pictures()),
-    "record": _record,
-    "edition": _edition,
-    "check": _check,
-}
 
 
 def _text(path: Path) -> str | None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 """The course: the folder with `notebooks/`, `solutions/` and `exercises/`."""
-ORDER = ("00", "02", "03", "06", "04", "07", "01", "05", "05b", "08")
-"""Numbers of the lessons as we recommend to take them: one's own DDP job first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +33,8 @@ class Lesson:
     number: str
     """As its notebooks' names begin: ``"01"``."""
     title: str
-    experiments: tuple[str, ...] = ()
-    """What `labkit run` calls them. The first is the module ``experiment`` of the folder; each
-    further one has a module of its own name, with ``_`` for ``-``."""
+    experiment: str = ""
+    """What `course run` calls the folder's module ``experiment``; empty where there is none."""
 
     def notebook(self, folder: Path) -> Path | None:
         """Return the lesson's notebook in `notebooks/`, `exercises/` or `solutions/`, if any."""
@@ -51,18 +48,16 @@ class Experiment:
     name: str
     package: str
     """The lesson's package: ``"course.lessons.gloo_scaling"``."""
-    module_name: str
 
     @property
     def module(self) -> ModuleType:
         """The module with ``TITLE`` and ``run(*, quick, progress)``."""
-        return importlib.import_module(f"{self.package}.{self.module_name}")
+        return importlib.import_module(f"{self.package}.experiment")
 
     @property
     def recording(self) -> Path:
-        """Where the lesson keeps its recorded runs, whether there is one or not."""
-        folder = Path(importlib.import_module(self.package).__file__).parent
-        return folder / "recording.json"
+        """The file of the lesson's recorded runs, whether there is one or not."""
+        return ROOT.joinpath(*self.package.split("."), "recording.json")
 
     def recorded(self) -> list[Record]:
         """Load the recorded run; empty where none is kept."""
@@ -94,27 +89,18 @@ def without_clone() -> str:
 
 def find() -> dict[str, Lesson]:
     """Find all lessons, in the order of their numbers: package name -> lesson."""
-    folders = (
-        f"{lessons.__name__}.{module.name}"
-        for module in pkgutil.iter_modules(lessons.__path__)
-        if module.ispkg
-    )
-    by_folder = {folder: importlib.import_module(folder).LESSON for folder in folders}
-    return dict(sorted(by_folder.items(), key=lambda item: item[1].number))
-
-
-def recommended() -> list[Lesson]:
-    """List the lessons in the order in which we recommend them; others come last."""
-    places = {number: place for place, number in enumerate(ORDER)}
-    return sorted(find().values(), key=lambda one: (places.get(one.number, 99), one.number))
+    folders = pkgutil.iter_modules(lessons.__path__, prefix=f"{lessons.__name__}.")
+    packages = [module.name for module in folders if module.ispkg]
+    by_package = {package: importlib.import_module(package).LESSON for package in packages}
+    return dict(sorted(by_package.items(), key=lambda item: item[1].number))
 
 
 def experiments() -> dict[str, Experiment]:
     """Find the experiments of all lessons, by name, in the order of the lessons."""
     return {
-        name: Experiment(name, package, name.replace("-", "_") if i else "experiment")
+        lesson.experiment: Experiment(lesson.experiment, package)
         for package, lesson in find().items()
-        for i, name in enumerate(lesson.experiments)
+        if lesson.experiment
     }
 
 

@@ -22,6 +22,8 @@ from course import catalogue, hosted, notebooks
 from course.catalogue import ROOT
 
 SETTINGS, GLOSSARY = "edition", "edition/glossary.md"
+ORDER = ("00", "02", "03", "06", "04", "07", "01", "05", "05b", "08")
+"""Numbers of the lessons as we recommend to take them: one's own DDP job first."""
 GUIDES = (
     "FIELD_GUIDE.md",
     "docs/labkit.md",
@@ -119,9 +121,9 @@ def _name(path: Path) -> str:
 def lesson_files() -> list[Path]:
     """List the lessons' notebooks as we recommend them, then what goes deeper, then the others."""
     folder = ROOT / "notebooks"
-    lessons = [path for one in catalogue.recommended() if (path := one.notebook(folder))]
-    rest = [path for path in sorted(folder.glob("*.ipynb")) if path not in lessons]
-    return [*lessons, *sorted((folder / "deeper").glob("*.ipynb")), *rest]
+    others = {path.stem.partition("_")[0]: path for path in sorted(folder.glob("*.ipynb"))}
+    lessons = [others.pop(number) for number in ORDER]
+    return [*lessons, *sorted((folder / "deeper").glob("*.ipynb")), *others.values()]
 
 
 def terms() -> list[str]:

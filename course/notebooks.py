@@ -88,14 +88,12 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
     seen: set[str] = set()
     for index, cell in enumerate(notebook.cells):
         cell_id, first_line = cell.get("id", ""), cell.source.strip().split("\n")[0][:50]
-        where = f"cell {index} ({first_line!r})"
+        named = f"cell {index} ({first_line!r}) has the id {cell_id!r}"
         if not _STABLE_ID.fullmatch(cell_id) or _DRAWN_ID.fullmatch(cell_id):
-            yield (
-                f"{where} has the id {cell_id!r}; give it a short, meaningful one: lower-case "
-                "words joined by hyphens, like 'the-puzzle'"
-            )
+            wanted = "lower-case words joined by hyphens, like 'the-puzzle'"
+            yield f"{named}; give it a short, meaningful one: {wanted}"
         if cell_id in seen:
-            yield f"{where} has the id {cell_id!r}, which an earlier cell has too"
+            yield f"{named}, which an earlier cell has too"
         seen.add(cell_id)
 
 
@@ -116,7 +114,6 @@ def execute(path: Path, **variables: str) -> NotebookNode:
         notebook,
         timeout=300,  # seconds that one cell may take
         kernel_name="python3",
-        record_timing=True,
         resources={"metadata": {"path": str(path.parent)}},
     )
     try:

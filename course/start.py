@@ -10,13 +10,13 @@ import argparse
 import hashlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from course import notebooks
+from course import doctor, notebooks
 from course.catalogue import ROOT, environment
+from labkit.ranks import server
 
 FIRST = "notebooks/00_start_here.ipynb"
 FOLDERS = ("notebooks", "notebooks/deeper", "exercises", "solutions")
@@ -41,9 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it all; return JupyterLab's exit status, or 1 when the course cannot run here."""
-    from course import doctor
-    from labkit.ranks import server
-
     if doctor.main(options):
         return 1
     for line in refresh(ROOT, ROOT / "work") or ["work/ is up to date."]:
@@ -54,9 +51,8 @@ def main(options: argparse.Namespace) -> int:
     server.discard()  # it started the doctor's two ranks
     os.chdir(ROOT)
     kernels = environment(JUPYTER_PREFER_ENV_PATH="1")  # not a python3 of another environment
-    if os.name == "posix":  # become JupyterLab: Ctrl-C is its own, and nothing of ours stays behind
-        os.execve(sys.executable, jupyter(options), kernels)
-    return subprocess.run(jupyter(options), env=kernels, check=False).returncode
+    # Become JupyterLab: Ctrl-C is its own, and nothing of ours stays behind.
+    return os.execve(sys.executable, jupyter(options), kernels)
 
 
 def jupyter(options: argparse.Namespace) -> Sequence[str]:

@@ -103,16 +103,13 @@ def read_checkup(text: str) -> dict[str, float]:
     head = next((i for i, line in enumerate(lines) if line.startswith("rank  input")), None)
     if head is None:
         raise ValueError("no table of a checkup: no line begins with 'rank  input'")
-    names = [name.strip() for name in lines[head].split("  ") if name.strip()]
-    names = names[: names.index("queued for CPU") + 1]
-    rows = [line.split() for line in lines[head + 1 :]]
-    rows = [[float(x) for x in row] for row in rows if len(row) == len(names) and row[0].isdigit()]
+    names = re.split("  +", lines[head])
+    words = [line.split() for line in lines[head + 1 :]]
+    rows = [list(map(float, row)) for row in words if len(row) == len(names) and row[0].isdigit()]
     if not rows:
         raise ValueError("the table of the checkup has no rows")
-    column = {
-        name: statistics.median(column)
-        for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    medians = map(statistics.median, zip(*rows, strict=True))
+    column = dict(zip(names, medians, strict=True))
     without = column["input ms"] + column["compute ms"]
     step = without + column["exposed ms"]
     wait = min(column["wait ms"], column["exposed ms"])

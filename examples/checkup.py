@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from labkit import launch
 from labkit.measure import Kind, Timeline, Tracer, sched, wire
+from labkit.measure.tables import Table
 
 STEPS = 10
 
@@ -62,20 +63,21 @@ def show(results):
     table = timeline.time_by_rank()
     delays = timeline.straggler_delays()
     columns = [*table.columns, "delayed all by", "on CPU", "queued for CPU"]
-    print("  ".join(columns), f"    (ms per step, {STEPS} steps)")
-    for row, usage in zip(table.rows, usages, strict=True):
-        rank, *times = row
+    rows = []
+    for (rank, *times), usage in zip(table.rows, usages, strict=True):
         times += [1e3 * x for x in (delays[rank], usage.on_cpu, usage.waiting)]
-        cells = [str(rank), *(f"{ms / STEPS:.2f}" for ms in times)]
-        print("  ".join(cell.rjust(len(name)) for cell, name in zip(cells, columns, strict=True)))
+        rows.append([rank, *(ms / STEPS for ms in times)])
+    print(Table(columns, rows, title=f"ms per step, {STEPS} steps"))
     print(f"calls per step: {len(reports[0].calls)}")
     metered = Timeline(traces).steps(STEPS + 1).spans
     for report in reports:
         spans = [s for s in metered if s.rank == report.rank and s.kind is Kind.COLLECTIVE]
         untold = sum(c.nbytes for c in report.calls) - sum(s.nbytes or 0 for s in spans)
         if untold > 0:
-            print(f"rank {report.rank}: no span covers {untold / 1e6:.2f} MB of calls: whoever is "
-                  "waited for there is not in the table")  # fmt: skip
+            print(
+                f"rank {report.rank}: no span covers {untold / 1e6:.2f} MB of calls: whoever is "
+                "waited for there is not in the table"
+            )
     try:
         sent = wire.matrix(reports).sum(axis=1) / 1e6
         print("MB sent per step, by rank:", *(f"{x:.2f}" for x in sent))

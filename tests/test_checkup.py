@@ -20,13 +20,13 @@ def test_the_checkup_names_the_late_rank_and_counts_its_bytes(starter):
     assert done.returncode == 0, done.stderr
     lines = done.stdout[done.stdout.index("rank  input ms") :].splitlines()
     names = [name.strip() for name in lines[0].split("  ") if name.strip()]
-    rows = [dict(zip(names, map(float, line.split()), strict=False)) for line in lines[1:5]]
+    rows = [dict(zip(names, map(float, line.split()), strict=False)) for line in lines[2:6]]
     assert max(rows, key=lambda row: row["delayed all by"])["rank"] == 1
     assert min(rows, key=lambda row: row["wait ms"])["rank"] == 1, "the smallest timer is the late"
     assert all(row["exposed ms"] > 0 for row in rows)
     assert "no span covers" not in done.stdout
     if sys.platform == "linux":
-        sent = [float(word) for word in lines[6].partition(":")[2].split()]
+        sent = [float(word) for word in lines[7].partition(":")[2].split()]
         nbytes = 4 * 20 * (224 * 224 + 224)
         assert sent == approx([1.5 * nbytes / 1e6] * 4, rel=0.02), "a ring sends 1.5 S"
 

@@ -82,11 +82,11 @@ def experiment(path, *found):
     return types.SimpleNamespace(name="demo", module=module, recording=path)
 
 
-def test_recording_keeps_the_records_of_other_experiments(tmp_path):
+def test_a_recording_replaces_the_one_before(tmp_path):
     path = tmp_path / "recording.json"
-    records.save([replace(CALM, experiment="other"), replace(CALM, case="old")], path)
+    records.save([replace(CALM, case="old")], path)
     author.record(experiment(path, CALM))
-    assert [(r.experiment, r.case) for r in records.load(path)] == [("other", "a"), ("demo", "a")]
+    assert [record.case for record in records.load(path)] == ["a"]
 
 
 @mark.parametrize(

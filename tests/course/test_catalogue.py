@@ -22,7 +22,7 @@ TOY = {
         LESSON = Lesson(
             number="09",
             title="A toy",
-            experiments=("toy",),
+            experiment="toy",
         )
     ''',
     "programs.py": '''

@@ -72,7 +72,9 @@ def test_the_guide_has_eight_rows_and_every_case_is_in_them():
 
 
 CHECKUP = """\
-rank  input ms  compute ms  pack ms  wait ms  move ms  exposed ms  hidden ms  delayed all by  on CPU  queued for CPU     (ms per step, 10 steps)
+ms per step, 10 steps
+rank  input ms  compute ms  pack ms  wait ms  move ms  exposed ms  hidden ms  delayed all by  on CPU  queued for CPU
+----  --------  ----------  -------  -------  -------  ----------  ---------  --------------  ------  --------------
    0      3.06       10.80     0.00    17.84    14.12       31.96       4.42            0.00   15.38           6.90
    1     20.25       11.46     0.00     0.00    14.68       14.68       7.12           19.77   16.26           6.31
    2      2.89        8.84     0.00    19.72    14.41       34.13       4.27            0.00   14.99           6.25

@@ -5,5 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="03",
     title="One broadcast or three hundred?",
-    experiments=("coalesced-broadcast",),
+    experiment="coalesced-broadcast",
 )

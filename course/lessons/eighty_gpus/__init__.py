@@ -5,5 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="07",
     title="Eighty GPUs",
-    experiments=("rails",),
+    experiment="rails",
 )

@@ -5,5 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="06",
     title="Three ways to sum",
-    experiments=("equivalent-collectives",),
+    experiment="equivalent-collectives",
 )

@@ -5,5 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="01",
     title="Why does gloo slow down with every pair?",
-    experiments=("gloo-scaling",),
+    experiment="gloo-scaling",
 )

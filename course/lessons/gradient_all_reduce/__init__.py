@@ -5,5 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="02",
     title="280 ms or 60?",
-    experiments=("gradient-all-reduce",),
+    experiment="gradient-all-reduce",
 )

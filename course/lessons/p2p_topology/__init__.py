@@ -5,5 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="04",
     title="Three copies, three speeds",
-    experiments=("p2p-topology",),
+    experiment="p2p-topology",
 )

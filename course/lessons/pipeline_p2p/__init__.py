@@ -5,5 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="05",
     title="The idle GPU whose input lies ready",
-    experiments=("pipeline-p2p",),
+    experiment="pipeline-p2p",
 )

@@ -5,5 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="00",
     title="Start here",
-    experiments=("passport",),
+    experiment="passport",
 )

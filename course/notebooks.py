@@ -68,16 +68,13 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
     """
     notebook = copy.deepcopy(notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
-    notebook.metadata = nbformat.from_dict(
-        {"kernelspec": KERNEL, "language_info": {"name": "python"}}
-    )
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:
         cell.source = cell.source.strip("\n")
-        cell.metadata = nbformat.from_dict(
-            {key: cell.metadata[key] for key in KEPT_CELL_METADATA if cell.metadata.get(key)}
-        )
+        given = cell.metadata
+        cell.metadata = {key: given[key] for key in KEPT_CELL_METADATA if given.get(key)}
         if FOLDED in cell.metadata.get("tags", []):
-            cell.metadata["jupyter"] = nbformat.from_dict({"source_hidden": True})
+            cell.metadata["jupyter"] = {"source_hidden": True}
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     return notebook

@@ -64,11 +64,9 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
     ]  # fmt: skip
     if options.no_browser:
         command.append("--no-browser")
-    if options.port is not None:
-        command.append(f"--port={options.port}")
-    if options.ip is not None:
-        command.append(f"--ip={options.ip}")
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
+    given = {"port": options.port, "ip": options.ip}
+    command += [f"--{name}={value}" for name, value in given.items() if value is not None]
+    if os.geteuid() == 0:
         command.append("--allow-root")  # as in most containers
     return command
 

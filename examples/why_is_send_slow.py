@@ -27,21 +27,15 @@ import torch.distributed as dist
 NUMBERS, TIMES = 2**24, 10  # float32: 64 MB
 NO_P2P = {"NCCL_P2P_DISABLE": "1"}
 ENGINES = {"NCCL_SHM_USE_CUDA_MEMCPY": "1", "NCCL_SHM_MEMCPY_MODE": "3"}
+ONE_CHANNEL = {"NCCL_MAX_P2P_NCHANNELS": "1"}
+PIECES = {"NCCL_P2P_PCI_CHUNKSIZE": "524288"}
 ROWS = [
     ("as it is", {}, "what to explain"),
     ("P2P across CPUs", {"NCCL_P2P_LEVEL": "SYS"}, "faster than as it is: NCCL had not used P2P"),
     ("no P2P", NO_P2P, "as it is: P2P had not been used"),
     ("no P2P, copy engines", NO_P2P | ENGINES, "near the copy: the processors were to blame"),
-    (
-        "no P2P, 1 channel",
-        NO_P2P | {"NCCL_MAX_P2P_NCHANNELS": "1"},
-        "half of no P2P: channels count",
-    ),
-    (
-        "no P2P, 512 KiB",
-        NO_P2P | {"NCCL_P2P_PCI_CHUNKSIZE": "524288"},
-        "faster than no P2P: the pieces were too small",
-    ),
+    ("no P2P, 1 channel", NO_P2P | ONE_CHANNEL, "half of no P2P: channels count"),
+    ("no P2P, 512 KiB", NO_P2P | PIECES, "faster than no P2P: the pieces were too small"),
 ]
 """Name, settings, and what it means if the row comes out like this."""
 
@@ -107,9 +101,7 @@ def main(devices):
     src, dst = devices
     gigabytes = 4 * NUMBERS / 1e9
     peer = torch.cuda.can_device_access_peer(dst, src)
-    print(
-        f"GPU {src} to {dst}, NCCL {torch.cuda.nccl.version()}, P2P {'' if peer else 'not '}there"
-    )
+    print(f"GPU {src} to {dst}, NCCL {torch.cuda.nccl.version()}, {'P2P' if peer else 'no P2P'}")
     rows = [("copy", copies(src, dst), "P2P" if peer else "host memory", "what to compare with")]
     rows += [(name, *row(settings, devices), decides) for name, settings, decides in ROWS]
     for name, ms, path, decides in rows:

@@ -119,11 +119,11 @@ def cells():
 
 
 def named_in_data():
-    """What a lesson's data files name: `on_links.interface`, or a reading, `late`."""
+    """What a lesson's data files name: a program, `interface`, or a reading, `late`."""
     for path in (ROOT / "course" / "lessons").glob("*/*.json"):
-        for name in re.findall(r'"([a-z]\w*(?:\.\w+)?)"', path.read_text()):
-            place = name if "." in name else f"readings.{name}"
-            yield f"course.lessons.{path.parent.name}.{place}"
+        place = f"course.lessons.{path.parent.name}"
+        for name in re.findall(r'"([a-z]\w*)"', path.read_text()):
+            yield from (f"{place}.programs.{name}", f"{place}.readings.{name}")
 
 
 def test_what_is_public_is_used_outside_its_module():

@@ -35,7 +35,7 @@ def play(page, folder, address):
     notebook.wait_until_idle()
     panel, case = page.locator(".course-ward"), CASES["averages"]
     right = case.suspects[case.culprit].says
-    assert case.ending.found not in page.inner_text("body")
+    assert case.ending.cause not in page.inner_text("body")
 
     panel.get_by_role("button", name="Commit").click()
     panel.get_by_text("give a reason").wait_for(timeout=20_000)

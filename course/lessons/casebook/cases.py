@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from course import ledger_file, published
-from course.lessons.casebook import on_links, programs, readings
+from course.lessons.casebook import programs, readings
 from course.lessons.casebook.ward import Case, Ending, Suspect
 from labkit.fabric.fabric import Fabric
 
 REPORTED = published.load("casebook")
-_MODULES = {"programs": programs, "on_links": on_links}
 
 
-def load(name: str) -> dict[str, Any]:
+def load(name: str) -> Any:
     """Read a data file of the ward."""
     return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
@@ -30,29 +29,32 @@ def suspects(listed: Mapping[str, dict]) -> dict[str, Suspect]:
     return made
 
 
-def _function(name: str) -> Any:
-    module, _, function = name.partition(".")
-    return getattr(_MODULES[module], function)
-
-
 def _case(name: str, fields: dict[str, Any]) -> Case:
-    links = fields.pop("links", None)
-    functions = {
-        part: _function(fields[part])
-        for part in ("program", "fault", "cure", "costs")
+    """Make a case; what it mends is its slow `phase` unless it names another `cost`."""
+    links, phase = fields.pop("links", None), fields.pop("phase", None)
+    made = {
+        part: getattr(programs, fields[part])
+        for part in ("program", "fault", "cure", "cost")
         if part in fields
     }
-    made = {
-        "symptom": tuple(fields["symptom"]),
-        "suspects": suspects(fields["suspects"]),
-        "ending": Ending(**fields["ending"]),
-        "fabric": partial(Fabric.star, **links) if links else None,
-    }
-    return Case(name=name, **fields | functions | made)
+    if phase:
+        made["cost"] = partial(readings.slowest, phase=phase)
+        made["cost_name"] = f"{phase}, slowest rank (ms)"
+    made["suspects"] = suspects(fields["suspects"])
+    made["ending"] = Ending(**fields["ending"])
+    if links:
+        made["fabric"] = partial(Fabric.star, **links)
+    return Case(name=name, **fields | made)
 
 
 CASES: dict[str, Case] = {name: _case(name, fields) for name, fields in load("cases.json").items()}
 """By name."""
+STORIES: list[dict[str, Any]] = load("stories.json")
+"""Slow jobs that cannot be played honestly here: title, figures, question, options, what is known.
+
+The figures' names are of `published.json`; `right` is the place of the option that the source
+supports, `because` says how far.
+"""
 
 
 def dealt() -> list[Case]:

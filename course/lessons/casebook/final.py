@@ -19,26 +19,30 @@ _STORY = (
 )
 
 
-def _faults(rng: random.Random) -> dict[str, dict]:
-    return {
+def draw(seed: int | None = None) -> list[Ward]:
+    """Draw three jobs with different faults and the same suspects; a seed gives the same ones."""
+    rng = random.Random(seed)
+    faults = {
         "late": {"late": rng.uniform(0.01, 0.03), "rank": rng.randrange(RANKS)},
         "calls": {"calls": rng.choice((16, 24, 32))},
         "bytes": {"length": rng.choice((2, 3, 4)) * 1_000_000},
         "threads": {"threads": max(2, programs.cpus())},
     }
-
-
-SUSPECTS = suspects(load("final.json"))
-
-
-def draw(seed: int | None = None) -> list[Ward]:
-    """Draw three jobs with different faults and the same suspects; a seed gives the same ones."""
-    rng = random.Random(seed)
-    faults = _faults(rng)
-    return [
-        Ward(_case(number, culprit, _HEALTHY | faults[culprit]))
+    jobs = [
+        Case(
+            name=f"final-{number}",
+            title=f"Job {number}: slower than yesterday",
+            lesson="08",
+            story=_STORY,
+            program=programs.hidden,
+            fault=_HEALTHY | faults[culprit],
+            suspects=suspects(load("final.json")),
+            culprit=culprit,
+            world_size=RANKS,
+        )
         for number, culprit in enumerate(rng.sample(sorted(faults), 3), start=1)
     ]
+    return [Ward(job) for job in jobs]
 
 
 def late_rank(ward: Ward, rank: int) -> bool:
@@ -54,21 +58,3 @@ def score(wards: list[Ward]) -> str:
     asked = sum(len(ward.asked) for ward in wards)
     ledger.keep("final", {"right": right, "of": len(wards), "asked": asked})
     return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments."
-
-
-def _case(number: int, culprit: str, plan: dict) -> Case:
-    return Case(
-        name=f"final-{number}",
-        title=f"Job {number}: slower than yesterday",
-        lesson="08",
-        symptom=(),
-        story=_STORY,
-        program=programs.hidden,
-        fault=plan,
-        cure=None,
-        fix="",
-        suspects=SUSPECTS,
-        culprit=culprit,
-        phase="all_reduce",
-        world_size=RANKS,
-    )

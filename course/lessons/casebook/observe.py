@@ -1,13 +1,14 @@
 """What is noted on a rank while a case's program runs: its phases, and one instrument's readings.
 
-`Watch` runs on every rank, whatever is asked: it is what a careful author would have put into the
-program. The instruments are those of the earlier lessons.
+The phases are noted whatever is asked: a careful author would have put them into the program. The
+instruments are those of the earlier lessons.
 """
 
 import contextlib
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from labkit.measure import calls, sched, wire
-from labkit.measure.trace import Clock, Kind, Span, Tracer
+from labkit.measure.trace import Clock, Kind, Tracer
 
 INSTRUMENTS = (
     "timeline",
@@ -28,38 +29,17 @@ INSTRUMENTS = (
 _PREFIXES = ("GLOO_", "TORCH_GLOO_", "NCCL_", "OMP_")
 
 
-_KINDS = {"input": Kind.INPUT} | dict.fromkeys(
-    ("compute", "forward", "backward", "step"), Kind.COMPUTE
-)
-"""Of the phases in which a rank is not in a collective only."""
-
-
-class Watch:
-    """One rank's stopwatch: which phase, from when to when."""
-
-    def __init__(self) -> None:
-        self._tracer = Tracer(Clock(0.0, 0.0), dist.get_rank())
-
-    def phase(self, name: str) -> contextlib.AbstractContextManager:
-        """Note how long the block takes."""
-        return self._tracer.span(name, _KINDS.get(name, Kind.COLLECTIVE))
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """What was noted, in the order of its beginnings."""
-        return self._tracer.trace().spans
-
-
 def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any]:
     """Run a case's program on this rank under one instrument; runs on every rank."""
-    watch = Watch()
+    tracer = Tracer(Clock(0.0, 0.0), dist.get_rank())
+    phase = partial(tracer.span, kind=Kind.COMPUTE)  # only names and times are read
     seen: dict[str, Any] = {"rank": dist.get_rank()}
     dist.barrier()
     tools = {"wire meter": wire.meter, "scheduler": sched.watch, "call counts": calls.CallLog}
     before = _through()
     with tools.get(instrument, contextlib.nullcontext)() as tool:
-        seen["result"] = program(watch, fix)
-    seen |= {"spans": watch.spans, "cpus": sorted(os.sched_getaffinity(0))}
+        seen["result"] = program(phase, fix)
+    seen |= {"spans": tracer.trace().spans, "cpus": sorted(os.sched_getaffinity(0))}
     seen["threads"] = torch.get_num_threads()
     if instrument == "wire meter":
         seen["report"] = tool.report

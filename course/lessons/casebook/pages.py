@@ -1,18 +1,9 @@
-"""A page for each case in the reading edition, and what could not be played: stories."""
+"""A page for each case in the reading edition."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from course.lessons.casebook.cases import CASES, REPORTED
 from course.lessons.casebook.ward import Case
-
-STORIES = json.loads(Path(__file__).with_name("stories.json").read_text(encoding="utf-8"))
-"""Slow jobs that cannot be played honestly here: title, figures, question, options, what is known.
-
-The figures' names are of `published.json`; `right` is the place of the option that the source
-supports, `because` says how far.
-"""
 
 
 def pages() -> dict[str, str]:
@@ -32,11 +23,9 @@ def _page(case: Case) -> Iterator[str]:
     yield "## The suspects"
     yield "\n".join(f"- {suspect.says}" for suspect in sorted(case.suspects.values(), key=str))
     yield "## The end"
-    end, cited = case.ending, [REPORTED[name].source for name in case.symptom]
-    links = ", ".join(f"[{one.title}]({one.address}), {one.when}" for one in cited)
-    yield (
-        "<details><summary>Only when you have a diagnosis of your own</summary>\n\n"
-        f"**{case.suspects[case.culprit].says}** {end.found}\n\nNot known, or inferred: "
-        f"{end.inferred}\n\nIn production: {end.production}. It is not this when {end.not_when}."
-        f"\n\nSource: {links}\n\n</details>"
-    )
+    cited = [REPORTED[name].source for name in case.symptom]
+    yield "<details><summary>Only when you have a diagnosis of your own</summary>"
+    yield f"**{case.suspects[case.culprit].says}** {case.ending.cause}"
+    yield from case.ending.paragraphs
+    yield f"Source: {', '.join(f'[{one.title}]({one.address}), {one.when}' for one in cited)}"
+    yield "</details>"

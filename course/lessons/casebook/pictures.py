@@ -1,7 +1,8 @@
 """A case as a panel of buttons, in a notebook."""
 
 import html
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from course import forms
@@ -46,12 +47,13 @@ def panel(ward: Ward) -> None:
     commit.button_style = "primary"
     asks = [ipywidgets.Button(description=name, layout=whole) for name in INSTRUMENTS]
 
-    def busy(text: str, act: Callable[[], Any]) -> None:
+    @contextmanager
+    def busy(text: str) -> Iterator[None]:
         for one in (*asks, commit):
             one.disabled = True
         status.value = f"{html.escape(text)}: running ..."
         try:
-            act()
+            yield
         except Exception as error:
             status.value = html.escape(str(error))
         finally:
@@ -65,19 +67,15 @@ def panel(ward: Ward) -> None:
 
     def ask(button: ipywidgets.Button) -> None:
         name = button.description
-
-        def act() -> None:
+        with busy(name):
             add(name, ward.ask(name))
             status.value = f"Asked: {html.escape(', '.join(ward.asked))}."
-
-        busy(name, act)
 
     def diagnose(_: Any) -> None:
         if suspects.value is None or len(reason.value.strip()) < 3:
             status.value = "Choose a suspect and give a reason: what have you seen?"
             return
-
-        def act() -> None:
+        with busy("the deciding instrument"):
             verdict = ward.diagnose(suspects.value, reason.value.strip())
             add("confirmed" if verdict.right else "refuted", verdict.shown, verdict.text)
             status.value = "Confirmed: see below." if verdict.right else "Refuted: see below."
@@ -86,8 +84,6 @@ def panel(ward: Ward) -> None:
                 mend = "This is at fault. Mend it in a cell of yours, then "
                 fold = f"<p>{mend}<code>ward.treat(your_function)</code>.</p><pre>{source}</pre>"
                 shown.children = (ipywidgets.HTML(fold), *shown.children)
-
-        busy("the deciding instrument", act)
 
     for button in asks:
         button.on_click(ask)

@@ -41,27 +41,21 @@ def _play(ward: Ward) -> bool:
     print(f"\n{case.title}\n{case.story}")
     if case.symptom:
         print(f"Reported in {reported_in(case)}.")
-    keys = list(ward.suspects)
-    menu = [f"  {i}  ask: {name}" for i, name in enumerate(INSTRUMENTS, start=1)]
-    menu += [
-        f"  {letter}  diagnose: {ward.suspects[key].says}"
-        for letter, key in zip("abcdef", keys, strict=False)
-    ]
-    while True:
+    instruments = dict(zip("123456", INSTRUMENTS, strict=True))
+    suspects = dict(zip("abcdef", ward.suspects, strict=False))
+    menu = [f"  {digit}  ask: {name}" for digit, name in instruments.items()]
+    menu += [f"  {key}  diagnose: {ward.suspects[name].says}" for key, name in suspects.items()]
+    while not ward.solved:
         word = input("\n".join(["", *menu, "  q  leave", "> "])).strip().lower()
         if word in ("q", ""):
             return False
-        if word.isdigit() and 1 <= int(word) <= len(INSTRUMENTS):
-            name = INSTRUMENTS[int(word) - 1]
-            print(f"{name}: running ...")
-            print(ward.ask(name))
-        elif len(word) == 1 and 0 <= ord(word) - ord("a") < len(keys):
+        if word in instruments:
+            print(f"{instruments[word]}: running ...")
+            print(ward.ask(instruments[word]))
+        elif word in suspects:
             reason = input("because: ").strip()
             print("the deciding instrument: running ...")
-            verdict = ward.diagnose(keys[ord(word) - ord("a")], reason)
-            print(verdict)
-            if verdict.right:
-                break
+            print(ward.diagnose(suspects[word], reason))
         else:
             print("a number asks an instrument, a letter diagnoses, q leaves")
     if case.cure is not None:

@@ -1,10 +1,11 @@
 """The cases' programs, each with its fault inside, and what a fix replaces.
 
-Every program takes a `Watch`, tells it its phases, and returns what must stay the same when the
-fault is mended. Where a rank of the real job computes on a GPU of its own, it sleeps here: ranks
-of a lesson share a few CPUs. The fault itself never sleeps.
+Every program notes its phases, ``with phase("compute")``, and returns what must stay the same when
+the fault is mended. Where a rank of the real job computes on a GPU of its own, it sleeps here:
+ranks of a lesson share a few CPUs. The fault itself never sleeps.
 """
 
+import contextlib
 import gc
 import os
 import time
@@ -14,7 +15,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course.lessons.casebook.observe import Watch
+from course.lessons.casebook import readings
+
+Phase = Callable[[str], contextlib.AbstractContextManager]
+"""Notes how long its block takes, under a name."""
 
 # --- connections, one after the other
 
@@ -45,14 +49,14 @@ def by_xor(peers: list[int]) -> list[int]:
     return sorted(peers, key=lambda peer: me ^ peer)
 
 
-def connections(watch: Watch, order: Callable) -> float:
+def connections(phase: Phase, order: Callable) -> float:
     """Connect to both neighbours of a ring at first use, then sum once."""
     rank, n = dist.get_rank(), dist.get_world_size()
     for peer in order([(rank - 1) % n, (rank + 1) % n]):
-        with watch.phase("connect"):
+        with phase("connect"):
             connect(peer)
     total = torch.tensor(float(rank))
-    with watch.phase("all_reduce"):
+    with phase("all_reduce"):
         dist.all_reduce(total)
     return total.item()
 
@@ -75,14 +79,14 @@ def reduce_tensor(metrics: dict[str, float]) -> dict[str, float]:
     return dict(zip(names, (values / dist.get_world_size()).tolist(), strict=True))
 
 
-def metrics(watch: Watch, average: Callable) -> dict[str, float]:
+def metrics(phase: Phase, average: Callable) -> dict[str, float]:
     """Train three steps and average 3000 metrics after each."""
     rank = dist.get_rank()
     mine = {f"layer_{i // 30}/expert_{i % 30}/load": float(7919 * i + rank) for i in range(3000)}
     for _ in range(3):
-        with watch.phase("compute"):
+        with phase("compute"):
             time.sleep(0.005)
-        with watch.phase("metrics"):
+        with phase("metrics"):
             averaged = average(mine)
     return {name: averaged[name] for name in sorted(averaged)[::60]}
 
@@ -105,16 +109,16 @@ def shared_out(ranks: int) -> int:
     return max(1, cpus() // ranks)
 
 
-def threads(watch: Watch, count: Callable) -> float:
+def threads(phase: Phase, count: Callable) -> float:
     """Compute and sum in turns, with the threads that `count` gives each rank."""
     torch.set_num_threads(count(dist.get_world_size()))
     torch.manual_seed(0)
     matrix = torch.randn(256, 256)
     for _ in range(8):
-        with watch.phase("compute"):
+        with phase("compute"):
             for _ in range(6):
                 matrix = torch.nn.functional.normalize(matrix @ matrix)
-        with watch.phase("all_reduce"):
+        with phase("all_reduce"):
             dist.all_reduce(matrix)
     return round(matrix.abs().mean().item(), 3)
 
@@ -135,7 +139,7 @@ def together(step: int) -> bool:
     return step % 8 == 7
 
 
-def collector(watch: Watch, due: Callable) -> list[float]:
+def collector(phase: Phase, due: Callable) -> list[float]:
     """Train 24 short steps beside a large heap of Python objects, and collect where it is due."""
     heap = [[i] for i in range(OBJECTS)]
     total, passes = torch.zeros(1), 0
@@ -144,10 +148,10 @@ def collector(watch: Watch, due: Callable) -> list[float]:
     try:
         dist.barrier()
         for step in range(24):
-            with watch.phase("step"):
+            with phase("step"):
                 time.sleep(0.001)
                 one = torch.ones(1)
-                with watch.phase("all_reduce"):
+                with phase("all_reduce"):
                     dist.all_reduce(one)
                 total += one
             if due(step):
@@ -178,38 +182,163 @@ def by_length(lengths: list[int], ranks: int) -> list[list[int]]:
     return dealt
 
 
-def late_rank(watch: Watch, deal: Callable) -> list[float]:
+def late_rank(phase: Phase, deal: Callable) -> list[float]:
     """Train six steps on samples of unequal length; sum a gradient of 228 bytes after each."""
     total = torch.zeros(57)
     for _ in range(6):
         gradient = torch.zeros(57)
-        with watch.phase("compute"):
+        with phase("compute"):
             mine = deal(list(LENGTHS), dist.get_world_size())[dist.get_rank()]
             time.sleep(sum(LENGTHS[sample] for sample in mine) * 0.002)
             for sample in mine:
                 gradient[sample] += LENGTHS[sample]
-        with watch.phase("all_reduce"):
+        with phase("all_reduce"):
             dist.all_reduce(gradient)
         total += gradient
     return total.tolist()
 
 
+# --- gradients of every micro-batch
+
+MICRO_BATCHES = 4
+WIDTH = 180
+"""Rows and columns of the model's one matrix: 130 kB of gradient."""
+
+
+def every_time(model: Any, micro_batch: int) -> Any:
+    """Return the context in which a micro-batch runs forward and backward."""
+    return contextlib.nullcontext()
+
+
+def last_time(model: Any, micro_batch: int) -> Any:
+    """Let DDP sum the gradients after the last micro-batch only."""
+    last = micro_batch == MICRO_BATCHES - 1
+    return contextlib.nullcontext() if last else model.no_sync()
+
+
+def accumulation(phase: Phase, context: Callable) -> float:
+    """Train two batches of four micro-batches each, on two nodes."""
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(WIDTH, WIDTH))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(1 + dist.get_rank())
+    for _ in range(2):
+        for i in range(MICRO_BATCHES):
+            micro_batch = torch.randn(8, WIDTH)
+            with context(model, i):
+                with phase("forward"):
+                    loss = model(micro_batch).square().mean()
+                with phase("backward"):
+                    loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return round(sum(p.abs().sum().item() for p in model.parameters()), 2)
+
+
+# --- the wrong interface
+
+NAMED = "eth1"
+"""The interface that a host's name stands for, in its /etc/hosts."""
+
+
+def as_it_is() -> dict[str, str]:
+    """Set nothing, as the case did: gloo takes the interface that the host's name stands for."""
+    return {}
+
+
+def fast_interface() -> dict[str, str]:
+    """Name the interface."""
+    return {"GLOO_SOCKET_IFNAME": "eth0"}
+
+
+def interface(phase: Phase, environment: Callable) -> float:
+    """Exchange 96 KiB with every other rank, in a group made in the environment that a fix sets.
+
+    What the host's name stands for is looked up here, not by gloo: hosts of a fabric share the
+    machine's /etc/hosts.
+    """
+    rank, n = dist.get_rank(), dist.get_world_size()
+    os.environ.pop("GLOO_SOCKET_IFNAME", None)
+    chosen = environment()
+    os.environ.update({"GLOO_SOCKET_IFNAME": NAMED} | chosen)
+    group = dist.new_group()  # gloo reads the variable now
+    if "GLOO_SOCKET_IFNAME" not in chosen:
+        del os.environ["GLOO_SOCKET_IFNAME"]
+    mine = torch.arange(n * 24 * 1024, dtype=torch.float32) + rank
+    received = torch.empty_like(mine)
+    dist.barrier(group)
+    with phase("alltoall"):
+        dist.all_to_all_single(received, mine, group=group)
+    return received.double().sum().item()
+
+
+# --- four pairs on one wire
+
+WIRE = 400e6
+"""Bits per second of the wire that all pairs share."""
+PAIRS = 4
+ELEMENTS = 250_000
+"""Elements of a message: 1 MB."""
+
+
+def at_once() -> None:
+    """Do what comes between the warm-up and the clock, on each rank."""
+
+
+def all_ready() -> None:
+    """Start every clock when the last rank has warmed up."""
+    dist.barrier()
+
+
+def pairs(phase: Phase, before_clock: Callable) -> float:
+    """Send from each rank of one host to its partner on the other; warm up first, then time it.
+
+    A pair's warm-up has one message more than that of the pair before: some are ready sooner.
+    """
+    rank = dist.get_rank()
+    pair, sends = rank % PAIRS, rank < PAIRS
+    tensor = torch.full((ELEMENTS,), float(pair))
+
+    def move() -> None:
+        if sends:
+            dist.send(tensor, rank + PAIRS)
+        else:
+            dist.recv(tensor, rank - PAIRS)
+
+    for _ in range(1 + pair):
+        move()
+    before_clock()
+    with phase("timed"):
+        move()
+    dist.barrier()
+    return tensor.mean().item()
+
+
+def aggregate(seen: list) -> float:
+    """Return the sum of what the pairs call their bandwidth, as a multiple of the wire's.
+
+    A pair's time is its receiver's: a sender is done when the socket's buffer has the bytes.
+    """
+    receivers = [one for one in seen if one["rank"] >= PAIRS]
+    return sum(8 * 4 * ELEMENTS / readings.total(one, "timed") for one in receivers) / WIRE
+
+
 # --- the final: a step with one of four faults
 
 
-def hidden(watch: Watch, plan: dict[str, Any]) -> float:
+def hidden(phase: Phase, plan: dict[str, Any]) -> float:
     """Train ten steps as a plan says: its fault is one of four, and only the plan knows which."""
     rank = dist.get_rank()
     torch.set_num_threads(plan["threads"])
     matrix = torch.ones(128, 128)
     gradients = torch.ones(plan["length"]).chunk(plan["calls"])
     for _ in range(10):
-        with watch.phase("input"):
+        with phase("input"):
             time.sleep(0.002 + (plan["late"] if rank == plan["rank"] else 0.0))
-        with watch.phase("compute"):
+        with phase("compute"):
             for _ in range(4):
                 matrix = torch.nn.functional.normalize(matrix @ matrix)
-        with watch.phase("all_reduce"):
+        with phase("all_reduce"):
             for gradient in gradients:
                 dist.all_reduce(gradient)
     return float(dist.get_world_size())

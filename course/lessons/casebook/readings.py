@@ -6,14 +6,19 @@ from labkit.measure import wire
 from labkit.measure.trace import Span
 
 
-def of(one: dict, phase: str) -> list[Span]:
+def stretches(one: dict, phase: str) -> list[Span]:
     """Return a rank's stretches of a phase."""
-    return [stretch for stretch in one["spans"] if stretch.name == phase]
+    return [span for span in one["spans"] if span.name == phase]
 
 
 def total(one: dict, phase: str) -> float:
     """Return a rank's seconds in a phase."""
-    return sum(stretch.seconds for stretch in of(one, phase))
+    return sum(span.seconds for span in stretches(one, phase))
+
+
+def slowest(seen: list, phase: str) -> float:
+    """Timers: the milliseconds that the slowest rank spends in a phase."""
+    return 1e3 * max(total(one, phase) for one in seen)
 
 
 def bytes_sent(seen: list) -> float:
@@ -33,8 +38,8 @@ def rate(seen: list, phase: str, wire_rate: float) -> float:
     In percent of `wire_rate`, bits per second.
     """
     sent = wire.matrix([one["report"] for one in seen]).sum()
-    stretches = [stretch for one in seen for stretch in of(one, phase)]
-    seconds = max(s.end for s in stretches) - min(s.begin for s in stretches)
+    spans = [span for one in seen for span in stretches(one, phase)]
+    seconds = max(span.end for span in spans) - min(span.begin for span in spans)
     return float(100 * 8 * sent / seconds / wire_rate)
 
 
@@ -59,21 +64,19 @@ def late(seen: list, phase: str) -> float:
 
     Of all turns together, over the longest time that a rank spends in the phase.
     """
-    rounds = list(zip(*(of(one, phase) for one in seen), strict=True))
-    waits = sum(max(s.begin for s in turn) - min(s.begin for s in turn) for turn in rounds)
-    return 100 * waits / max(total(one, phase) for one in seen)
+    return 100 * sum(map(_delay, _turns(seen, phase))) / max(total(one, phase) for one in seen)
 
 
 def uneven(seen: list, phase: str) -> float:
     """Timers: how many times as long as the fastest rank the slowest one takes for a phase."""
-    times = [total(one, phase) for one in seen if of(one, phase)]
+    times = [total(one, phase) for one in seen if stretches(one, phase)]
     return max(times) / min(times)
 
 
 def finish(seen: list, phase: str) -> float:
     """Timers: how many times as late as the first rank the last one has ended a phase."""
-    start = min(of(one, phase)[0].begin for one in seen)
-    ends = [of(one, phase)[-1].end - start for one in seen]
+    start = min(stretches(one, phase)[0].begin for one in seen)
+    ends = [stretches(one, phase)[-1].end - start for one in seen]
     return max(ends) / min(ends)
 
 
@@ -85,11 +88,9 @@ def uneven_work(seen: list) -> float:
 
 def same_rank(seen: list, phase: str) -> float:
     """Timers: of the turns that somebody delays most, the share that one and the same rank does."""
-    rounds = list(zip(*(of(one, phase) for one in seen), strict=True))
-    gaps = [max(s.begin for s in turn) - min(s.begin for s in turn) for turn in rounds]
-    slow = sorted(range(len(rounds)), key=lambda i: -gaps[i])[: max(5, len(rounds) // 5)]
-    last = [max(range(len(seen)), key=lambda r: rounds[i][r].begin) for i in slow]
-    return 100 * max(last.count(rank) for rank in set(last)) / len(last)
+    turns = sorted(_turns(seen, phase), key=_delay, reverse=True)
+    last = [_last(turn).rank for turn in turns[: max(5, len(turns) // 5)]]
+    return 100 * last.count(statistics.mode(last)) / len(last)
 
 
 def scattered(seen: list, phase: str) -> float:
@@ -102,10 +103,9 @@ def scattered(seen: list, phase: str) -> float:
 
 def longest_is_last(seen: list, phase: str) -> float:
     """Timeline: in what share of calls the rank that stays longest is the one that comes last."""
-    rounds = list(zip(*(of(one, phase) for one in seen), strict=True))
-    longest = [max(spans, key=lambda span: span.seconds) for spans in rounds]
-    last = [max(spans, key=lambda span: span.begin) for spans in rounds]
-    return 100 * statistics.mean(a is b for a, b in zip(longest, last, strict=True))
+    turns = _turns(seen, phase)
+    late = [_last(turn).seconds == max(span.seconds for span in turn) for turn in turns]
+    return 100 * statistics.mean(late)
 
 
 def apart(seen: list, phase: str) -> float:
@@ -113,12 +113,26 @@ def apart(seen: list, phase: str) -> float:
 
     0 where all begin and end at once, 100 where none begins before another has ended.
     """
-    stretches = [stretch for one in seen for stretch in of(one, phase)]
-    whole = max(s.end for s in stretches) - min(s.begin for s in stretches)
-    lengths = [s.seconds for s in stretches]
+    spans = [span for one in seen for span in stretches(one, phase)]
+    whole = max(span.end for span in spans) - min(span.begin for span in spans)
+    lengths = [span.seconds for span in spans]
     return 100 * (whole - max(lengths)) / (sum(lengths) - max(lengths))
 
 
 def threads_per_cpu(seen: list) -> float:
     """Environment: threads that compute in all ranks, for each CPU that they may use."""
     return sum(one["threads"] for one in seen) / len(set().union(*(one["cpus"] for one in seen)))
+
+
+def _turns(seen: list, phase: str) -> list[tuple[Span, ...]]:
+    """Return the stretches of all ranks, turn by turn."""
+    return list(zip(*(stretches(one, phase) for one in seen), strict=True))
+
+
+def _last(turn: tuple[Span, ...]) -> Span:
+    return max(turn, key=lambda span: span.begin)
+
+
+def _delay(turn: tuple[Span, ...]) -> float:
+    """Return the seconds by which the last rank begins later than the first."""
+    return _last(turn).begin - min(span.begin for span in turn)

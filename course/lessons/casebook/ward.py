@@ -1,8 +1,9 @@
 """How a case is played: ask instruments, commit a diagnosis with a reason, measure a fix."""
 
+import contextlib
 import inspect
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,8 @@ class Suspect:
 class Ending:
     """What is told when a case is closed."""
 
-    found: str
-    """What the source found."""
+    cause: str
+    """What it was, by the source."""
     inferred: str
     """What is not known, or not from this source."""
     production: str
@@ -52,81 +53,69 @@ class Ending:
     not_when: str
     """When it is something else."""
 
+    @property
+    def paragraphs(self) -> list[str]:
+        """The ending in words, after its cause."""
+        return [
+            f"Not known, or inferred: {self.inferred}",
+            f"In production: {self.production}. It is not this when {self.not_when}.",
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One slow job."""
+    """One slow job. Those of the final have no source: no symptom, no cure, no ending."""
 
     name: str
     title: str
     lesson: str
     """The lesson after which the case is dealt out."""
-    symptom: tuple[str, ...]
-    """Names of the published figures that it begins with."""
     story: str
     program: Callable
-    fault: Callable
+    fault: Any
     """What the program does wrong: the function that a fix replaces."""
-    cure: Callable | None
-    fix: str
-    """How a fix is called, and what it returns."""
     suspects: Mapping[str, Suspect]
     culprit: str
     """The key of the right suspect."""
-    phase: str
-    """What is slow; its slowest rank's time is the cost, unless `costs` says otherwise."""
-    ending: Ending | None = None
+    world_size: int
+    symptom: Sequence[str] = ()
+    """Names of the published figures that it begins with."""
+    cure: Callable | None = None
+    fix: str = ""
+    """How a fix is called, and what it returns."""
+    cost: Callable[[list], float] | None = None
+    """What a fix must lower, from what every rank saw."""
+    cost_name: str = ""
+    """What `cost` returns, in words."""
     par: float = 1.0
     """How many times lower a fix must make the cost."""
-    world_size: int = 8
+    ending: Ending | None = None
     fabric: Callable[[], Fabric] | None = None
-    costs: Callable[[list], float] | None = None
-    """What a fix must lower, from what every rank saw, where that is not a phase's time."""
-    unit: str = ""
-    """What `costs` returns, in words."""
-
-    def cost(self, seen: list) -> float:
-        """Return what a fix must lower: by default the slow phase's milliseconds."""
-        if self.costs:
-            return self.costs(seen)
-        return 1e3 * max(read.total(one, self.phase) for one in seen)
-
-    @property
-    def cost_name(self) -> str:
-        """What `cost` returns, in words."""
-        return self.unit or f"{self.phase}, slowest rank (ms)"
 
 
 def play(case: Case, fix: Callable | None = None, *, instrument: str = "") -> list:
     """Run a case's program, with its fault or with a fix; return what every rank saw."""
     args = (observe.observed, case.program, case.fault if fix is None else fix, instrument)
-    if case.fabric is None:
-        return launch(*args, world_size=case.world_size, timeout=60)
-    with case.fabric() as fabric:
+    with case.fabric() if case.fabric else contextlib.nullcontext() as fabric:
         return launch(*args, world_size=case.world_size, timeout=60, fabric=fabric)
 
 
 @dataclass(slots=True)
 class Ward:
-    """A case that is being examined: counts the instruments asked, keeps diagnosis and reason.
-
-    The suspects are in an order of their own each time.
-    """
+    """A case that is being examined: counts the instruments asked, keeps diagnosis and reason."""
 
     case: Case
+    suspects: dict[str, Suspect] = field(init=False)
+    """By key, in another order each time."""
     asked: list[str] = field(default_factory=list)
     """Instruments, each once."""
     diagnosed: list[tuple[str, str]] = field(default_factory=list)
     """Suspects and reasons, in the order in which they were committed."""
     solved: bool = False
-    _order: list[str] = field(default_factory=list)
 
-    @property
-    def suspects(self) -> dict[str, Suspect]:
-        """The suspects, by key, shuffled."""
-        if not self._order:
-            self._order = random.sample(list(self.case.suspects), len(self.case.suspects))
-        return {key: self.case.suspects[key] for key in self._order}
+    def __post_init__(self) -> None:
+        keys = random.sample(list(self.case.suspects), len(self.case.suspects))
+        self.suspects = {key: self.case.suspects[key] for key in keys}
 
     def ask(self, instrument: str) -> "Table | Lanes":
         """Run the sick program under an instrument, and show what it saw.
@@ -149,9 +138,9 @@ class Ward:
             ValueError: There is no such suspect; the message lists those there are.
             RuntimeError: Three runs contradict what is known of the case: the machine is busy.
         """
-        if suspect not in self.case.suspects:
+        if suspect not in self.suspects:
             raise ValueError(f"no suspect {suspect!r}; there are: {', '.join(self.suspects)}.")
-        claim, right = self.case.suspects[suspect], suspect == self.case.culprit
+        claim, right = self.suspects[suspect], suspect == self.case.culprit
         for _ in range(3):  # another program may have disturbed the run
             seen = play(self.case, instrument=claim.instrument)
             reading = claim.reading(seen)
@@ -221,13 +210,11 @@ class Ward:
         """Tell how the case ended, and the cure of its source. Counts as given up if unsolved."""
         if not self.solved:
             self._keep(given_up=True)
-        end, case = self.case.ending, self.case
+        case = self.case
         lines = [
             f"It was: {case.suspects[case.culprit].says}",
-            f"Found there: {end.found}",
-            f"Not known, or inferred: {end.inferred}",
-            f"In production: {end.production}.",
-            f"It is not this when {end.not_when}.",
+            f"Found there: {case.ending.cause}",
+            *case.ending.paragraphs,
             f"A cure:\n{inspect.getsource(case.cure)}",
         ]
         return "\n".join(lines)
@@ -322,10 +309,9 @@ def _timers(seen: list) -> tuple[list, list]:
     for one in seen:
         row = [one["rank"]]
         for phase in phases:
-            spans = read.of(one, phase)
-            begins = min((span.begin - start for span in spans), default=None)
-            row.append(None if begins is None else round(1e3 * begins, 1))
-            row.append(round(1e3 * read.total(one, phase), 1) if spans else None)
+            spans = read.stretches(one, phase)
+            times = (spans[0].begin - start, read.total(one, phase)) if spans else ()
+            row += [round(1e3 * seconds, 1) for seconds in times] or [None, None]
         rows.append(row)
     return ["rank", *(c for p in phases for c in (f"{p}: begins (ms)", f"{p} (ms)"))], rows
 

@@ -8,9 +8,9 @@ import pytest
 
 from course import ledger_file
 from course.__main__ import main
-from course.lessons.casebook import final, pages, pictures
+from course.lessons.casebook import final, pictures
 from course.lessons.casebook import readings as read
-from course.lessons.casebook.cases import CASES, REPORTED, dealt
+from course.lessons.casebook.cases import CASES, REPORTED, STORIES, dealt
 from course.lessons.casebook.observe import INSTRUMENTS
 from course.lessons.casebook.ward import Lanes, Ward, play
 from labkit.measure.trace import Kind, Span
@@ -62,14 +62,14 @@ def test_the_final_draws_three_faults_and_instruments_tell_them(seed, ledger):
 
 def test_every_case_is_told_with_its_sources():
     used = {name for case in CASES.values() for name in case.symptom}
-    used |= {name for story in pages.STORIES for name in story["figures"]}
+    used |= {name for story in STORIES for name in story["figures"]}
     assert used <= set(REPORTED)
     for case in CASES.values():
-        assert case.ending.found and case.ending.inferred and len(case.story.split()) <= 60
+        assert case.ending.cause and case.ending.inferred and len(case.story.split()) <= 60
         assert {suspect.instrument for suspect in case.suspects.values()} <= set(INSTRUMENTS)
         assert case.suspects[case.culprit].says.lower() not in case.story.lower()
     assert 8 <= len(CASES) <= 10
-    for story in pages.STORIES:
+    for story in STORIES:
         assert len(story["options"]) == 4 and story["because"]
 
 
@@ -77,14 +77,13 @@ def test_a_lessons_card_names_the_cases_that_it_deals_out():
     for notebook in NOTEBOOK.parent.glob("0*.ipynb"):
         cards = [c for c in json.loads(notebook.read_text())["cells"] if c["id"] == "card"]
         named = {
-            name for name in CASES for card in cards if re.search(rf"[` ]{name}`", _source(card))
+            name
+            for name in CASES
+            for card in cards
+            if re.search(rf"[` ]{name}`", "".join(card["source"]))
         }
         lesson = notebook.name.partition("_")[0]
         assert named == {name for name, case in CASES.items() if case.lesson == lesson}, lesson
-
-
-def _source(cell):
-    return "".join(cell["source"])
 
 
 @pytest.fixture
@@ -137,9 +136,8 @@ def test_every_instrument_shows_every_rank(ledger, instrument):
 
 
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch, ledger):
-    ward = Ward(CASES["averages"])
     monkeypatch.setattr("random.sample", lambda keys, _: sorted(keys))
-    letter = "abc"[list(ward.suspects).index("names")]
+    letter = "abc"[list(Ward(CASES["averages"]).suspects).index("names")]
     words = iter(["nonsense", "4", letter, "too many bytes"])
     monkeypatch.setattr("builtins.input", lambda _: next(words))
     assert main(["case", "averages"]) == 0
@@ -150,8 +148,8 @@ def test_a_case_is_played_in_a_terminal(capsys, monkeypatch, ledger):
     assert "solved" in capsys.readouterr().out
 
 
-def stretch(phase, begin, end):
-    return Span(0, phase, Kind.COMPUTE, begin, end)
+def stretch(phase, begin, end, rank=0):
+    return Span(rank, phase, Kind.COMPUTE, begin, end)
 
 
 def test_a_timeline_in_text_shows_inner_phases_and_gaps():
@@ -172,7 +170,7 @@ def test_readings_of_windows_and_turns():
     assert read.apart(ranks((0, 1), (0, 1)), "x") == 0
     assert read.apart(ranks((0, 1), (1, 2)), "x") == 100
     turns = [[(i, i + 1), (i + (0.5 if i % 2 else 0), i + 1)] for i in range(10)]
-    one = [{"spans": [stretch("x", *turn[rank]) for turn in turns]} for rank in (0, 1)]
+    one = [{"spans": [stretch("x", *turn[rank], rank) for turn in turns]} for rank in (0, 1)]
     assert read.same_rank(one, "x") == 100 and read.late(one, "x") == pytest.approx(25)
 
 

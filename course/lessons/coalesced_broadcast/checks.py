@@ -92,11 +92,8 @@ def _coalesce_all(coalesce: Callable, src: int) -> dict:
                 ) from error
         if tensors and not log.calls:  # the others would wait for it until the time is over
             raise CheckFailed(f"rank {rank}, {which}, cap {cap}: broadcasts", "none", _NO_CALL)
-        calls = [
-            (c.kind, str(c.dtype), c.nbytes, c.peer, c.waited is None, c.touched) for c in log.calls
-        ]
         moved = [t.data_ptr() for t in tensors] != before
-        results[which, cap] = [t.clone() for t in tensors], calls, moved
+        results[which, cap] = [t.clone() for t in tensors], log.calls, moved
         dist.barrier()
     return results
 
@@ -109,7 +106,7 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
     tensors, calls, moved = result
     wanted = make(0)
     exact = Counter((str(b.dtype), b.nbytes) for b in plan(wanted, cap=cap))
-    if other := {call[0] for call in calls} - {"broadcast"}:
+    if other := {call.kind for call in calls} - {"broadcast"}:
         raise CheckFailed(
             f"{what}: broadcasts only", f"also {sorted(other)}",
             "nothing else has to be sent: shapes and dtypes are the same on every rank already",
@@ -125,17 +122,17 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
             f"{what}: the tensors stay where they are", "a tensor has new memory",
             "others may hold views of a tensor: copy_ into it, do not replace its data",
         )  # fmt: skip
-    if any(call[4] for call in calls):
+    if any(call.waited is None for call in calls):
         raise CheckFailed(
             f"{what}: every broadcast is waited for", "one is not",
             "that the values are right is luck: wait for each work before you unpack. (Functional "
             "collectives and _broadcast_coalesced wait where nobody sees it: use broadcast)",
         )  # fmt: skip
-    if touched := next((call[5] for call in calls if call[5]), None):
+    if touched := next((call.touched for call in calls if call.touched), None):
         raise CheckFailed(f"{what}: no buffer is used while it is on its way", touched, _TOO_EARLY)
-    made = Counter((dtype, nbytes) for _, dtype, nbytes, *_ in calls)
+    made = Counter((str(call.dtype), call.nbytes) for call in calls)
     if made == exact:
-        _judge_order([call[1] for call in calls], wanted, cap, what)
+        _judge_order([str(call.dtype) for call in calls], wanted, cap, what)
         return
 
     def with_cap(other: int) -> bool:
@@ -206,17 +203,17 @@ def _why_wrong(got, right, make: Callable, place: int, calls: Sequence, src: int
     olds = [make(number)[place] for number in (1, 2)]
     if not right.is_floating_point() and torch.equal(got, right.float().to(right.dtype)):
         return "integers that went through float32 lose their last bits: a bucket has one dtype"
-    if any(call[5] for call in calls):
+    if any(call.touched for call in calls):
         return _TOO_EARLY
-    if any("16" in call[1] for call in calls) and "16" not in str(right.dtype):
+    if any("16" in str(call.dtype) for call in calls) and "16" not in str(right.dtype):
         return "half precision on the wire loses bits: send the tensors as they are"
     if not right.is_contiguous():
         return (
             "this tensor is transposed: its memory is in another order than its elements. Pack "
             "and unpack in the order of the elements"
         )
-    if calls and {call[3] for call in calls} != {src}:
-        return f"it came from rank {calls[0][3]}: the source is rank {src}"
+    if calls and {call.peer for call in calls} != {src}:
+        return f"it came from rank {calls[0].peer}: the source is rank {src}"
     if any(_bits(got) == _bits(old) for old in olds):
         return (
             "the tensor still has its old values: copy the buffer back into it, whatever the "

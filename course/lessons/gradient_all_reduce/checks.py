@@ -98,20 +98,6 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
         verdict.reached = f"{step['seen'][-1]} of {len(step['nbytes'])} on their way"
 
 
-class _Marker(torch.autograd.Function):
-    """Does nothing, and notes how many calls were made when backward reaches the layer before."""
-
-    @staticmethod
-    def forward(ctx, x, log, seen):
-        ctx.log, ctx.seen = log, seen
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        ctx.seen.append(len(ctx.log.calls))
-        return gradient, None, None
-
-
 def _network() -> nn.Sequential:
     torch.manual_seed(5)
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 3))
@@ -132,8 +118,8 @@ def _train_overlapped(attach: Callable) -> list[dict] | str:
             hidden = x
             for layer in model:
                 hidden = layer(hidden)
-                if isinstance(layer, nn.Linear):
-                    hidden = _Marker.apply(hidden, log, seen)
+                if isinstance(layer, nn.Linear):  # how many calls before the layer's backward?
+                    hidden.register_hook(lambda _, log=log, seen=seen: seen.append(len(log.calls)))
             model.zero_grad()
             loss = hidden.square().sum()
             if dist.get_rank() == number % dist.get_world_size():
@@ -148,10 +134,7 @@ def _train_overlapped(attach: Callable) -> list[dict] | str:
             # at once: whoever has not waited has wrong values now
             gradients = [p.grad.clone() for p in model.parameters()]
         steps.append({
-            "again": len(log.waited_for & ended), "seen": seen, "waited": waited,
-            "kinds": [call.kind for call in calls],
-            "calls": [(call.nbytes, str(call.dtype), call.waited is None, call.touched)
-                      for call in calls],
+            "again": len(log.waited_for & ended), "seen": seen, "waited": waited, "calls": calls,
             "nbytes": [p.nbytes for p in model.parameters()],
             "errors": _distances(gradients, reference, x),
         })  # fmt: skip
@@ -190,26 +173,26 @@ def _distances(gradients: Sequence[torch.Tensor], reference: nn.Module, x: torch
     """
     reference.zero_grad()
     reference(x).square().sum().backward()
-    own = torch.cat([p.grad.flatten() for p in reference.parameters()])
-    ours, total = torch.cat([gradient.flatten() for gradient in gradients]), own.clone()
+    local = torch.cat([p.grad.flatten() for p in reference.parameters()])
+    ours, total = torch.cat([gradient.flatten() for gradient in gradients]), local.clone()
     dist.all_reduce(total)
     divisor = float(total @ total) / (float(total @ ours) or 1e-12)
-    wanted = total / dist.get_world_size(), own, total / divisor
+    wanted = total / dist.get_world_size(), local, total / divisor
     scale = float(total.abs().max())
     mean, alone, scaled = (float((ours - w).abs().max()) / scale for w in wanted)
     return mean, alone, divisor, scaled
 
 
 def _judge_step(step: dict, number: int, what: str) -> None:
-    nbytes, kinds, calls = step["nbytes"], step["kinds"], step["calls"]
-    if other := set(kinds) - {"all_reduce"}:
+    nbytes, calls = step["nbytes"], step["calls"]
+    if other := {call.kind for call in calls} - {"all_reduce"}:
         raise CheckFailed(
             f"{what}: all_reduces only", f"also {sorted(other)}",
             "nothing else has to be sent: each gradient needs one all_reduce",
         )  # fmt: skip
-    wanted = Counter((size, "torch.float32") for size in nbytes)
-    if Counter(call[:2] for call in calls) != wanted:
-        sent = Counter(f"{dtype} of {size} bytes" for size, dtype, *_ in calls)
+    wanted = Counter((size, torch.float32) for size in nbytes)
+    if Counter((call.nbytes, call.dtype) for call in calls) != wanted:
+        sent = Counter(f"{call.dtype} of {call.nbytes} bytes" for call in calls)
         meaning = (
             "no all_reduce was made: does each hook start one, and is it on every parameter?"
             if not calls
@@ -238,23 +221,23 @@ def _judge_step(step: dict, number: int, what: str) -> None:
             "a hook that waits, be it for the work before, stops backward; one that asks gets "
             "another answer on each rank. Start with async_op=True in the hook, wait in finish()",
         )
-    missing = sum(call[2] for call in calls)
+    missing = sum(call.waited is None for call in calls)
     if 0 < missing < len(calls):
         raise CheckFailed(
             f"{what}: finish() waits for every work", f"{missing} of {len(calls)} never waited for",
             "works can end in any order: that one has ended says nothing of the others",
         )  # fmt: skip
-    touched = [call[3] for call in calls if call[3]]
+    touched = next((call.touched for call in calls if call.touched), None)
     if touched and not missing:
         raise CheckFailed(
-            f"{what}: nobody touches a gradient that is under way", f"{touched[0]}",
+            f"{what}: nobody touches a gradient that is under way", touched,
             "between the start of its all_reduce and the end of the wait a gradient belongs to the "
             "library: divide before you start, or after you have waited"
             if number == 0
             else "the first step was right: does `finish` forget last step's works, or wait for "
             "them again and divide this step's gradients too early?",
         )  # fmt: skip
-    mean, own, divisor, scaled = step["errors"]
+    mean, alone, divisor, scaled = step["errors"]
     if mean < 1e-5:
         checking.at_most(
             step["again"], 0, what=f"{what}: waits for works of earlier steps", unit="waits",
@@ -265,7 +248,7 @@ def _judge_step(step: dict, number: int, what: str) -> None:
         "the first step was right: forget last step's works before the next one"
         if number and not missing
         else "these are the rank's own gradients: the sum is in another tensor than parameter.grad"
-        if own < 1e-5
+        if alone < 1e-5
         else f"the sum was divided by {divisor:.3g}: divide by the world size, once, whatever it is"
         if scaled < 1e-5
         else "finish() waits for no work: no sleep is long enough"
@@ -301,15 +284,15 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
             wanted = [gradients(case, rank)[0] for rank in range(case.world_size)]
             plan = buckets.plan(wanted[0], cap=64, reverse=True)
             for rank, ran in enumerate(ranks):
-                where = f"rank {rank} of {case.world_size}"
+                what = f"rank {rank} of {case.world_size}"
                 for place, got in enumerate(ran.given[0]):
-                    mean = sum(of[place] for of in wanted) / case.world_size
+                    mean = sum(tensors[place] for tensors in wanted) / case.world_size
                     meaning = _why_not_the_mean(got, wanted[rank][place], mean, ran.unwaited)
-                    checking.same_values(got, mean, what=f"{where}, gradient {place}",
+                    checking.same_values(got, mean, what=f"{what}, gradient {place}",
                                          meaning=meaning)  # fmt: skip
                 if other := {call.kind for call in ran.calls} - {"all_reduce"}:
                     raise CheckFailed(
-                        f"{where}: all_reduces, and nothing else", f"also {sorted(other)}",
+                        f"{what}: all_reduces, and nothing else", f"also {sorted(other)}",
                         "a barrier says that all ranks are here, not that a work is done: wait "
                         "for each work"
                         if other == {"barrier"}
@@ -318,19 +301,19 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                 made = Counter((str(call.dtype), call.nbytes) for call in ran.calls)
                 if made != (right := Counter((str(b.dtype), b.nbytes) for b in plan)):
                     raise CheckFailed(
-                        f"{where}: an all_reduce for each bucket of the plan: {dict(right)}",
+                        f"{what}: an all_reduce for each bucket of the plan: {dict(right)}",
                         f"{dict(made)}",
                         "keep the colleague's buckets and their dtype; only two lines are wrong",
                     )
                 if ran.unwaited:
                     raise CheckFailed(
-                        f"{where}: every work is waited for", f"{len(ran.unwaited)} are not",
+                        f"{what}: every work is waited for", f"{len(ran.unwaited)} are not",
                         "works can end in any order: that the last one has ended says nothing of "
                         "the others; here you were lucky",
                     )  # fmt: skip
                 if ran.overlaps < len(ran.calls) - 1:
                     raise CheckFailed(
-                        f"{where}: every call starts before the first wait",
+                        f"{what}: every call starts before the first wait",
                         f"{ran.overlaps + 1} of {len(ran.calls)} did",
                         "right, but each bucket waits for the one before: two lines are wrong, and "
                         "async_op=True is in neither",
@@ -338,9 +321,9 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
 
 
 def _why_not_the_mean(
-    got: torch.Tensor, own: torch.Tensor, mean: torch.Tensor, unwaited: Sequence
+    got: torch.Tensor, local: torch.Tensor, mean: torch.Tensor, unwaited: Sequence
 ) -> str:
-    if got.shape == own.shape and got.equal(own):
+    if got.shape == local.shape and got.equal(local):
         return (
             "this is the rank's own gradient: an assignment gives a name, or a place in a list, "
             "another tensor; copy into the one that is there"

@@ -5,7 +5,8 @@ apart: waiting for the last rank, and moving bytes.
 """
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).with_name("recording.json")
 HOSTS, RATE, THIN = 4, "2gbit", "430mbit"
 """The thread's two bus bandwidths are 4.7 times apart; so are these two rates."""
+SIZES = (256, 4096, 65536, 7_600_000)
+"""Bytes of the benchmark's all_reduces."""
 CASES: dict[str, tuple[Callable, tuple, str]] = {
     "late": (programs.train, (2,), RATE),
     "wide links": (programs.train, (None, 4), RATE),
@@ -84,23 +87,19 @@ def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> l
     """
     spans = timeline(record).split().of(rank, kinds=(Kind.WAIT, Kind.MOVE))
     steps = sorted({span.step for span in spans})[every]
-    by_name: dict[str, dict[int, dict[Kind, float]]] = {}
+    seconds: dict[tuple[str, Kind, int], float] = defaultdict(float)
     for span in spans:
-        parts = by_name.setdefault(span.name, {}).setdefault(span.step, {})
-        parts[span.kind] = parts.get(span.kind, 0.0) + span.seconds
+        seconds[span.name, span.kind, span.step] += span.seconds
 
-    def middle(by_step: dict[int, dict[Kind, float]], kind: Kind) -> float:
-        return statistics.median(by_step.get(step, {}).get(kind, 0.0) for step in steps)
+    def middle(name: str, kind: Kind) -> float:
+        return statistics.median(seconds[name, kind, step] for step in steps)
 
-    return [
-        Timer(name, middle(by_step, Kind.WAIT), middle(by_step, Kind.MOVE))
-        for name, by_step in by_name.items()
-        if not by_step.keys().isdisjoint(steps)
-    ]
+    names = dict.fromkeys(span.name for span in spans if span.step in steps)
+    return [Timer(name, middle(name, Kind.WAIT), middle(name, Kind.MOVE)) for name in names]
 
 
-def exposed(record: Record, *, warmup: int = 1) -> dict[str, list[float]]:
-    """Return, by rung, the seconds of moving bytes that nothing hides, in each round.
+def exposed(record: Record) -> dict[str, list[float]]:
+    """Return, by rung, the seconds of moving bytes that nothing hides, in each round but the first.
 
     The median over the ranks, without the waiting for late ones, which no rung can hide. The rungs
     take turns: compare them round by round, since what disturbs a machine lasts longer than one.
@@ -108,19 +107,19 @@ def exposed(record: Record, *, warmup: int = 1) -> dict[str, list[float]]:
     split, rungs = timeline(record).split(), list(programs.RUNGS)
     steps = 1 + max(span.step for span in split.spans)
     seconds: dict[str, list[float]] = {rung: [] for rung in rungs}
-    for step in range(warmup * len(rungs), steps):
+    for step in range(len(rungs), steps):
         one = split.steps(step, step)
         moving = statistics.median(one.seconds(rank, Kind.MOVE) for rank in one.ranks)
         seconds[rungs[step % len(rungs)]].append(moving)
     return seconds
 
 
-def benchmark(sizes: Sequence[int] = (256, 4096, 65536, 7_600_000), iters: int = 7) -> list[Record]:
+def benchmark() -> list[Record]:
     """Time all_reduce alone, as benchmarks do: a record for each size, here or as recorded."""
-    cases = {f"all_reduce of {nbytes} bytes": nbytes for nbytes in sizes}
+    cases = {f"all_reduce of {nbytes} bytes": nbytes for nbytes in SIZES}
 
     def measure(here: Place) -> list[Record]:
-        times = here.launch(programs.time_all_reduce, sizes, iters)
+        times = here.launch(programs.time_all_reduce, SIZES)
         fields = {"experiment": NAME, "collective": "all_reduce"}
         return [
             here.record(case, [rank[place] for rank in times], nbytes=nbytes, **fields)

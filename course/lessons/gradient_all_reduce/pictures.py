@@ -31,25 +31,15 @@ from labkit.show.timeline import Bar, draw_lanes
 
 CLASSIFIER = 16
 """The first call of the classifier: six of the 22 follow, this one included."""
-
-_LOOKS = {
-    Kind.INPUT: style(4),
-    Kind.COMPUTE: style(5),
-    Kind.PACK: style(3),
-    Kind.WAIT: style(1),
-    Kind.MOVE: style(0),
-    Kind.COLLECTIVE: style(0),
-}
-"""How the kinds of traced spans look: by colour and hatching, so that colours are not needed."""
+_LOOKS = {Kind.COMPUTE: style(5), Kind.PACK: style(3), Kind.WAIT: style(1), Kind.MOVE: style(0)}
+"""How the kinds of spans look: by colour and hatching, so that colours are not needed."""
 
 
-def puzzle(ax: Axes | None = None) -> Axes:
+def puzzle() -> Axes:
     """Draw what the thread measured: the training's all_reduces beside the benchmark's."""
     published = load("gradient_all_reduce")
     figures = {"in training": published["in_training"], "in a benchmark": published["benchmark"]}
-    ax = new_axes(
-        "As many bytes between the same 16 GPUs", x="Time", xunit="ms", ax=ax, size=(8, 2.4)
-    )
+    ax = new_axes("As many bytes between the same 16 GPUs", x="Time", xunit="ms", size=(8, 2.4))
     bars(ax, list(figures), [figure.value for figure in figures.values()], series=[1, 0])
     stamp_published(ax, *figures.values())
     describe(ax, "In training the classifier's six all_reduces take 280.7 ms; a benchmark of as "
@@ -92,12 +82,12 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     return ax
 
 
-def timers(record: Record, ax: Axes | None = None) -> Axes:
+def timers(record: Record) -> Axes:
     """Draw every rank's stopwatch around every call as a heat map."""
     ranks = problem.timeline(record).ranks
     values = [[1e3 * t.seconds for t in problem.timers(record, rank=rank)] for rank in ranks]
     calls = list(map(str, range(len(values[0]))))
-    ax = new_axes("What each rank's stopwatch shows, in ms", x="Call", ax=ax, size=(11, 2.8))
+    ax = new_axes("What each rank's stopwatch shows, in ms", x="Call", size=(11, 2.8))
     names = [f"rank {rank}" for rank in ranks]
     matrix(ax, values, rows=names, columns=calls, value_format="{:.0f}")
     _stamp(ax, record)
@@ -111,12 +101,11 @@ def arrivals(
     rank_1_ms: int = 0,
     rank_2_ms: int = 60,
     rank_3_ms: int = 20,
-    ax: Axes | None = None,
 ) -> Axes:
     """Draw what four stopwatches show when ranks arrive at these times and moving takes 20 ms."""
     move, come = 20, (rank_0_ms, rank_1_ms, rank_2_ms, rank_3_ms)
     last, shown = max(come), [max(come) - at + move for at in come]
-    ax = new_axes("One all_reduce, four stopwatches", x="Time", xunit="ms", ax=ax, size=(9, 3))
+    ax = new_axes("One all_reduce, four stopwatches", x="Time", xunit="ms", size=(9, 3))
     places = np.arange(4)
     look = {"height": 0.6, "edgecolor": style(1).color}
     ax.barh(places, [last - at for at in come], left=come, color="white", hatch="//////",
@@ -154,7 +143,7 @@ def rungs(record: Record) -> Figure:
     bars(ax, labels, shares, value_format="{:.0f}")
     ax.set_ylim(3.6, -1.1)  # room for the learner's mark
     shown = whole.steps(last - 3, last)
-    draw_traced(shown, title="One round: the four rungs in turn", ax=bottom)
+    _draw_round(shown, bottom)
     bottom.set_ylim(4.1, -0.6)
     for number, step in enumerate(range(last - 3, last + 1), 1):
         spans = whole.steps(step, step).spans
@@ -186,12 +175,8 @@ def _stamp(ax: Axes, record: Record) -> None:
     stamp(ax, record.tier, record.provenance, note="4 hosts", others=record.others)
 
 
-def draw_traced(timeline: Timeline, *, title: str, ax: Axes | None = None) -> Axes:
-    """Draw what ranks traced, each collective split into waiting and moving.
-
-    The upper bars of a lane are the rank's own thread, the thin ones below them the collectives
-    that run in the background. One or two steps are readable.
-    """
+def _draw_round(timeline: Timeline, ax: Axes) -> None:
+    """Draw each rank's own thread and, thin below it, the collectives in the background."""
     split, table = timeline.split(), timeline.time_by_rank()
     bars = [
         Bar(lane, span.kind, span.begin - split.begin, span.end - split.begin,
@@ -201,5 +186,6 @@ def draw_traced(timeline: Timeline, *, title: str, ax: Axes | None = None) -> Ax
     ]  # fmt: skip
     ranks, wait = [str(rank) for rank in split.ranks], table.columns.index("wait ms")
     waits = "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
-    return draw_lanes(ranks, bars, description=f"{title}. {waits}.", looks=_LOOKS, table=table,
-                      title=title, y="Rank", ax=ax)  # fmt: skip
+    title = "One round: the four rungs in turn"
+    draw_lanes(ranks, bars, description=f"{title}. {waits}.", looks=_LOOKS, table=table,
+               title=title, y="Rank", ax=ax)  # fmt: skip

@@ -1,10 +1,11 @@
-"""What the ranks of lesson 2 run: a small VGG11, the thread's loop, and ways to average gradients.
+"""What the ranks of lesson 2 run: a small VGG11, the thread's loop, a fault, ways to average.
 
 The network has VGG11's 22 tensors in VGG11's order: most bytes are in the classifier, most
 computing is in the convolutions. The loops stand in the lesson's cells, too, line by line, so that
 what is recorded is what is read there.
 """
 
+import random
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -26,24 +27,23 @@ Source: K. Simonyan, A. Zisserman, arXiv:1409.1556 (configuration A, with biases
 """
 
 
-def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:
+def vgg11() -> nn.Sequential:
     """Build the network, the same on every rank, with parameters named as in the forum thread.
 
-    Pooling in front of the classifier gives 7 x 7 features for any picture, so that the classifier
-    keeps its shape.
+    Layers have an eighth of the real ones' width, the last one ten classes. Pooling in front of the
+    classifier gives 7 x 7 features for any picture, so that the classifier keeps its shape.
     """
     torch.manual_seed(0)
     features: list[nn.Module] = []
-    inputs, hidden = 3, max(1, round(4096 * width))
+    inputs, hidden = 3, 4096 // 8
     for layer in VGG11_LAYERS:
         if layer == "M":
             features.append(nn.MaxPool2d(2))
             continue
-        outputs = max(1, round(layer * width))
-        features += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
-        inputs = outputs
+        features += [nn.Conv2d(inputs, layer // 8, 3, padding=1), nn.ReLU()]
+        inputs = layer // 8
     classifier = [nn.Linear(inputs * 49, hidden), nn.ReLU(), nn.Dropout(0)]
-    classifier += [nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0), nn.Linear(hidden, classes)]
+    classifier += [nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0), nn.Linear(hidden, 10)]
     return nn.Sequential(
         OrderedDict(
             features=nn.Sequential(*features),
@@ -74,6 +74,36 @@ def train(late, steps=8):
                 dist.all_reduce(parameter.grad)
         tracer.next_step()
     return tracer.trace()
+
+
+PAUSE = 0.06
+"""Seconds by which a `Fault` delays its rank, in every step."""
+
+
+class Fault:
+    """A secret, drawn at random: which rank of `world_size` pauses, and before which call.
+
+    Never before call 0, in which ranks that share CPUs wait for each other anyway.
+    """
+
+    def __init__(self, world_size: int, calls: int):
+        self._rank, self._call = random.randrange(world_size), random.randrange(1, calls)
+
+    def __repr__(self) -> str:
+        return "a fault on one rank, before one call; .reveal(rank, call) judges your answer"
+
+    def strike(self, call: int) -> None:
+        """Pause, if this rank is the one and this call is the one; before every call."""
+        if (dist.get_rank(), call) == (self._rank, self._call):
+            time.sleep(PAUSE)
+
+    def reveal(self, rank: int | None, call: int | None) -> str:
+        """Say whether an answer is right, and what is; without an answer, ask for one."""
+        if rank is None or call is None:
+            return "Still sealed. Put your answer into my_rank and my_call, and run this again."
+        hits = {"the rank": rank == self._rank, "the call": call == self._call}
+        verdict = ", ".join(f"{what} {'right' if hit else 'wrong'}" for what, hit in hits.items())
+        return f"It was rank {self._rank}, before call {self._call}. You had {verdict}."
 
 
 def after_backward(gradients, tracer, cap):
@@ -189,7 +219,7 @@ def _compare(right: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> None
         )
 
 
-def time_all_reduce(sizes: Sequence[int], iters: int) -> list[list[float]]:
+def time_all_reduce(sizes: Sequence[int]) -> list[list[float]]:
     """Time all_reduce of some bytes with nobody late: the "benchmark"."""
     tensors = [torch.ones(nbytes // 4) for nbytes in sizes]
-    return [time_calls(partial(dist.all_reduce, t), warmup=2, iters=iters) for t in tensors]
+    return [time_calls(partial(dist.all_reduce, t), warmup=2, iters=7) for t in tensors]

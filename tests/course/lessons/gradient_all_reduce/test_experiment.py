@@ -1,11 +1,12 @@
 import inspect
+import time
 
 import pytest
 import torch
 
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.lessons.gradient_all_reduce import pictures, programs
-from course.lessons.gradient_all_reduce.faults import SECONDS, Fault
+from course.lessons.gradient_all_reduce.programs import PAUSE, Fault
 from course.runs import by_case
 from labkit import launch
 from labkit.fabric.fabric import SWITCH
@@ -62,6 +63,37 @@ def test_a_late_rank_is_waited_for_in_the_first_call_and_nowhere_else():
     assert late[0].wait > late[0].move
 
 
+def fault_on(rank, call):
+    fault = Fault(4, 22)
+    fault._rank, fault._call = rank, call
+    return fault
+
+
+def test_one_rank_pauses_before_one_call():
+    def program(fault):
+        paused = []
+        for call in range(4):
+            begin = time.perf_counter()
+            fault.strike(call)
+            paused.append(time.perf_counter() - begin >= PAUSE)
+        return paused
+
+    calm, late = launch(program, fault_on(1, 2), world_size=2)
+    assert late == [False, False, True, False] and not any(calm)
+
+
+def test_a_fault_is_drawn_and_kept_secret():
+    drawn = {(fault._rank, fault._call) for fault in (Fault(4, 22) for _ in range(2000))}
+    assert len(drawn) == 84 and min(call for _, call in drawn) == 1
+    fault = fault_on(3, 17)
+    assert not set("37") & set(repr(fault))
+    assert "Still sealed" in fault.reveal(None, 17)
+    assert (
+        fault.reveal(3, 5)
+        == "It was rank 3, before call 17. You had the rank right, the call wrong."
+    )
+
+
 @pytest.mark.timed
 def test_the_hunt_shows_the_rank_and_the_call():
     def program(fault):
@@ -74,10 +106,10 @@ def test_the_hunt_shows_the_rank_and_the_call():
             tracer.next_step()
         return tracer.trace()
 
-    record = problem.on_hosts(program, Fault(3, 3, rank=1, call=2))
+    record = problem.on_hosts(program, fault_on(1, 2))
     by_rank = [problem.timers(record, rank=rank)[2].seconds for rank in range(3)]
     assert by_rank.index(min(by_rank)) == 1
-    assert max(by_rank) - min(by_rank) > 0.5 * SECONDS
+    assert max(by_rank) - min(by_rank) > 0.5 * PAUSE
     assert len(text_of(pictures.timers(record))) > 30
 
 
@@ -102,7 +134,7 @@ def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
     assert problem.on_hosts(programs.train, 2, case="late").tier is Tier.RECORDED
     assert "RECORDED" in capsys.readouterr().out
-    (alone,) = problem.benchmark([256])
+    alone = problem.benchmark()[0]
     assert alone.tier is Tier.RECORDED and alone.collective == "all_reduce"
     ones_own = problem.on_hosts(lambda: Tracer.aligned().trace(), case=None)
     assert ones_own.tier is Tier.MEASURED

@@ -12,12 +12,12 @@ from course.published import load
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.show import plots
-from labkit.show.plots import bars, describe, new_axes, new_figure, stamp, stamp_published
+from labkit.show.plots import bars, describe, new_axes, stamp, stamp_published
 
 
-def puzzle(ax: Axes | None = None) -> Axes:
+def puzzle() -> Axes:
     """Draw what the pull request's author measured."""
-    ax = new_axes("About 100 MB between two nodes", x="Time", xunit="ms", ax=ax, size=(8, 2.4))
+    ax = new_axes("About 100 MB between two nodes", x="Time", xunit="ms", size=(8, 2.4))
     published = load("coalesced_broadcast")
     figures = {"the original logic": published["original"], "one broadcast": published["coalesced"]}
     bars(ax, list(figures), [1e3 * figure.value for figure in figures.values()], series=[1, 0])
@@ -26,17 +26,16 @@ def puzzle(ax: Axes | None = None) -> Axes:
     return ax
 
 
-def side_by_side(records: Sequence[Record], title: str = "", ax: Axes | None = None) -> Axes:
+def side_by_side(records: Sequence[Record]) -> Axes:
     """Draw the time of one broadcast of the state, each way."""
-    megabytes = records[0].nbytes / MB
-    title = title or f"One broadcast of {megabytes:.0f} MB in 320 tensors"
-    return plots.ladder(records, title=title, value_format="{:.0f}", ax=ax)
+    title = f"One broadcast of {records[0].nbytes / MB:.0f} MB in 320 tensors"
+    return plots.ladder(records, title=title, value_format="{:.0f}")
 
 
-def memory(records: Sequence[Record], ax: Axes | None = None) -> Axes:
+def memory(records: Sequence[Record]) -> Axes:
     """Draw the buffers' memory beside the time of each way."""
     ax = new_axes(
-        "What a broadcast takes", x="Time", xunit="ms", ax=ax, y="New buffers, at most", yunit="MB"
+        "What a broadcast takes", x="Time", xunit="ms", y="New buffers, at most", yunit="MB"
     )
     rows = []
     for record in records:
@@ -55,7 +54,5 @@ def memory(records: Sequence[Record], ax: Axes | None = None) -> Axes:
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: the curve on loopback."""
-    figure, (panel,) = new_figure(size=(9, 3.8))
     curve = [r for r in records if r.case in programs.CURVE and r.params["rate"] != problem.LINK]
-    side_by_side(curve, title=problem.TITLE, ax=panel)
-    return figure
+    return side_by_side(curve).figure

@@ -63,10 +63,9 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         ax.bar(at, wait, bottom=move, label=f"{label}: waiting", **look)
         columns += [wait.round(1).tolist(), move.round(1).tolist()]
     names = [timer.name for timer in timers]
-    if len(names) > CLASSIFIER:
-        ax.axvspan(CLASSIFIER - 0.5, len(names) - 0.5, color=SOFT, alpha=0.12, linewidth=0)
-        ax.text(CLASSIFIER - 0.4, 0.87, "the classifier's six calls:\nthe thread's 280 ms",
-                transform=ax.get_xaxis_transform(), va="top", fontsize=9, color=INK)  # fmt: skip
+    ax.axvspan(CLASSIFIER - 0.5, len(names) - 0.5, color=SOFT, alpha=0.12, linewidth=0)
+    ax.text(CLASSIFIER - 0.4, 0.87, "the classifier's six calls:\nthe thread's 280 ms",
+            transform=ax.get_xaxis_transform(), va="top", fontsize=9, color=INK)  # fmt: skip
     ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))

@@ -27,23 +27,24 @@ Source: K. Simonyan, A. Zisserman, arXiv:1409.1556 (configuration A, with biases
 """
 
 
-def vgg11() -> nn.Sequential:
+def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:
     """Build the network, the same on every rank, with parameters named as in the forum thread.
 
-    Layers have an eighth of the real ones' width, the last one ten classes. Pooling in front of the
-    classifier gives 7 x 7 features for any picture, so that the classifier keeps its shape.
+    Pooling in front of the classifier gives 7 x 7 features for any picture, so that the classifier
+    keeps its shape.
     """
     torch.manual_seed(0)
     features: list[nn.Module] = []
-    inputs, hidden = 3, 4096 // 8
+    inputs, hidden = 3, round(4096 * width)
     for layer in VGG11_LAYERS:
         if layer == "M":
             features.append(nn.MaxPool2d(2))
             continue
-        features += [nn.Conv2d(inputs, layer // 8, 3, padding=1), nn.ReLU()]
-        inputs = layer // 8
+        outputs = round(layer * width)
+        features += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
+        inputs = outputs
     classifier = [nn.Linear(inputs * 49, hidden), nn.ReLU(), nn.Dropout(0)]
-    classifier += [nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0), nn.Linear(hidden, 10)]
+    classifier += [nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0), nn.Linear(hidden, classes)]
     return nn.Sequential(
         OrderedDict(
             features=nn.Sequential(*features),
@@ -127,27 +128,23 @@ class Buckets:
     """
 
     def __init__(self, model: nn.Module, tracer: Tracer, *, cap: int | None):
-        self.tracer, self.parameters = tracer, list(model.parameters())
-        self.plan = buckets.plan(self.parameters, cap=cap, reverse=True)
-        self.flats = []
+        parameters = list(model.parameters())
+        self.tracer, self.flats = tracer, []
+        self.plan = buckets.plan(parameters, cap=cap, reverse=True)
         for number, bucket in enumerate(self.plan):
-            members = [self.parameters[place] for place in bucket.members]
-            self.flats.append(torch.zeros(sum(p.numel() for p in members)))
-            for parameter, view in zip(
-                members, buckets.unflatten(self.flats[-1], members), strict=True
-            ):
-                parameter.grad = view
-                hook = partial(self._hook, number)
-                parameter.register_post_accumulate_grad_hook(hook)
+            members = [parameters[place] for place in bucket.members]
+            for parameter in members:
+                parameter.grad = torch.zeros_like(parameter)
+                parameter.register_post_accumulate_grad_hook(
+                    lambda _, number=number: self.gradient_is_ready(number)
+                )
+            self.flats.append(buckets.as_one_buffer([p.grad for p in members]))
         self.begin()
 
     def begin(self) -> None:
         """Forget the last step."""
         self.missing = [len(bucket.members) for bucket in self.plan]
         self.works = []
-
-    def _hook(self, number: int, parameter: nn.Parameter) -> None:
-        self.gradient_is_ready(number)
 
     def gradient_is_ready(self, number: int) -> None:
         """Take note that one more gradient of that bucket is complete."""

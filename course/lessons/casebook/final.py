@@ -6,7 +6,6 @@ that are drawn as well.
 
 import random
 
-from course import ledger
 from course.lessons.casebook import programs
 from course.lessons.casebook.cases import load, suspects
 from course.lessons.casebook.ward import Case, Ward
@@ -53,8 +52,7 @@ def late_rank(ward: Ward, rank: int) -> bool:
 
 
 def score(wards: list[Ward]) -> str:
-    """Say how the final went, and keep it."""
+    """Say how the final went."""
     right = sum(ward.solved and len(ward.diagnosed) == 1 for ward in wards)
     asked = sum(len(ward.asked) for ward in wards)
-    ledger.keep("final", {"right": right, "of": len(wards), "asked": asked})
     return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments."

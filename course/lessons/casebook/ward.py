@@ -193,8 +193,6 @@ class Ward:
             before, after = (min(column) for column in zip(*costs, strict=True))
             gain = before / after
         good = same and gain >= self.case.par
-        if good and fix is not self.case.cure:
-            self._keep(gain=gain)
         name = "the thread's own" if fix is self.case.cure else "yours"
         return Table(
             ["", self.case.cost_name, "times better", "results"],
@@ -207,9 +205,7 @@ class Ward:
         )
 
     def close(self) -> str:
-        """Tell how the case ended, and the cure of its source. Counts as given up if unsolved."""
-        if not self.solved:
-            self._keep(given_up=True)
+        """Tell how the case ended, and the cure of its source."""
         case = self.case
         lines = [
             f"It was: {case.suspects[case.culprit].says}",
@@ -219,10 +215,9 @@ class Ward:
         ]
         return "\n".join(lines)
 
-    def _keep(self, **fields: Any) -> None:
+    def _keep(self) -> None:
         values = {"asked": len(self.asked), "diagnosed": self.solved, "tries": self.diagnosed}
-        key = f"case.{self.case.name}"
-        ledger.keep(key, (ledger.recall(key) or {}) | values | fields)
+        ledger.keep(f"case.{self.case.name}", values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """The cases: `cases.json` says what was reported, which program shows it here, who is suspected."""
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,6 @@ def load(name: str) -> Any:
     return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-def suspects(listed: Mapping[str, dict]) -> dict[str, Suspect]:
-    """Make suspects: `reading` names a function of `readings`, `of` holds its arguments."""
-    made = {}
-    for key, one in listed.items():
-        fields = dict(one)
-        reading = getattr(readings, fields.pop("reading"))
-        made[key] = Suspect(**fields | {"reading": partial(reading, **fields.pop("of", {}))})
-    return made
-
-
 def _case(name: str, fields: dict[str, Any]) -> Case:
     """Make a case; what it mends is its slow `phase` unless it names another `cost`."""
     links, phase = fields.pop("links", None), fields.pop("phase", None)
@@ -40,7 +29,7 @@ def _case(name: str, fields: dict[str, Any]) -> Case:
     if phase:
         made["cost"] = partial(readings.slowest, phase=phase)
         made["cost_name"] = f"{phase}, slowest rank (ms)"
-    made["suspects"] = suspects(fields["suspects"])
+    made["suspects"] = {key: Suspect(**one) for key, one in fields["suspects"].items()}
     made["ending"] = Ending(**fields["ending"])
     if links:
         made["fabric"] = partial(Fabric.star, **links)

@@ -7,8 +7,8 @@ that are drawn as well.
 import random
 
 from course.lessons.casebook import programs
-from course.lessons.casebook.cases import load, suspects
-from course.lessons.casebook.ward import Case, Ward
+from course.lessons.casebook.cases import load
+from course.lessons.casebook.ward import Case, Suspect, Ward
 
 RANKS = 3
 _HEALTHY = {"late": 0.0, "rank": 0, "length": 16_384, "calls": 1, "threads": 1}
@@ -35,7 +35,7 @@ def draw(seed: int | None = None) -> list[Ward]:
             story=_STORY,
             program=programs.hidden,
             fault=_HEALTHY | faults[culprit],
-            suspects=suspects(load("final.json")),
+            suspects={key: Suspect(**one) for key, one in load("final.json").items()},
             culprit=culprit,
             world_size=RANKS,
         )

@@ -33,14 +33,20 @@ def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any
     """Run a case's program on this rank under one instrument; runs on every rank."""
     tracer = Tracer(Clock(0.0, 0.0), dist.get_rank())
     phase = partial(tracer.span, kind=Kind.COMPUTE)  # only names and times are read
-    seen: dict[str, Any] = {"rank": dist.get_rank()}
     dist.barrier()
     tools = {"wire meter": wire.meter, "scheduler": sched.watch, "call counts": calls.CallLog}
     before = _through()
     with tools.get(instrument, contextlib.nullcontext)() as tool:
-        seen["result"] = program(phase, fix)
-    seen |= {"spans": tracer.trace().spans, "cpus": sorted(os.sched_getaffinity(0))}
-    seen["threads"] = torch.get_num_threads()
+        result = program(phase, fix)
+    seen = {
+        "rank": dist.get_rank(),
+        "result": result,
+        "spans": tracer.trace().spans,
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "interfaces": [name for _, name in socket.if_nameindex()],
+        "variables": {k: v for k, v in os.environ.items() if k.startswith(_PREFIXES)},
+    }
     if instrument == "wire meter":
         seen["report"] = tool.report
         seen["through"] = {name: sent - before[name] for name, sent in _through().items()}
@@ -48,9 +54,6 @@ def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any
         seen["usage"] = tool
     elif instrument == "call counts":
         seen["calls"] = [call.kind for call in tool.calls]
-    elif instrument == "environment":
-        seen["interfaces"] = [name for _, name in socket.if_nameindex()]
-        seen["variables"] = {k: v for k, v in os.environ.items() if k.startswith(_PREFIXES)}
     return seen
 
 

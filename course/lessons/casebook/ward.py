@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from course import ledger
-from course.lessons.casebook import observe
-from course.lessons.casebook import readings as read
+from course.lessons.casebook import observe, readings
 from course.lessons.casebook.observe import INSTRUMENTS
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
@@ -32,12 +31,18 @@ class Suspect:
     says: str
     instrument: str
     """The instrument that decides it."""
-    reading: Callable[[list], float]
-    """What to take from what that instrument saw on every rank."""
+    reading: str
+    """The function of `readings` that takes one number from what that instrument saw."""
     limit: float
     """Were the suspect guilty, the reading would be above this."""
     look: str
     """What the reading is, in words; `{}` stands for its value."""
+    of: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the reading."""
+
+    def read(self, seen: list) -> float:
+        """Take the reading from what every rank saw."""
+        return getattr(readings, self.reading)(seen, **self.of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ class Ward:
         claim, right = self.suspects[suspect], suspect == self.case.culprit
         for _ in range(3):  # another program may have disturbed the run
             seen = play(self.case, instrument=claim.instrument)
-            reading = claim.reading(seen)
+            reading = claim.read(seen)
             if (reading > claim.limit) == right:
                 break
         else:
@@ -304,8 +309,8 @@ def _timers(seen: list) -> tuple[list, list]:
     for one in seen:
         row = [one["rank"]]
         for phase in phases:
-            spans = read.stretches(one, phase)
-            times = (spans[0].begin - start, read.total(one, phase)) if spans else ()
+            spans = readings.stretches(one, phase)
+            times = (spans[0].begin - start, readings.total(one, phase)) if spans else ()
             row += [round(1e3 * seconds, 1) for seconds in times] or [None, None]
         rows.append(row)
     return ["rank", *(c for p in phases for c in (f"{p}: begins (ms)", f"{p} (ms)"))], rows

@@ -89,10 +89,6 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
                 "itself, in the thread of backward, so that all ranks have one order",
             )  # fmt: skip
             for rank, steps in enumerate(ranks):
-                if isinstance(steps, str):
-                    raise CheckFailed(
-                        "attach returns a function", steps, "`return finish` is missing at the end"
-                    )
                 for number, step in enumerate(steps):
                     _judge_step(step, number, f"rank {rank} of {world_size}, step {number}")
         verdict.reached = f"{step['seen'][-1]} of {len(step['nbytes'])} on their way"
@@ -103,13 +99,14 @@ def _network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
-def _train_overlapped(attach: Callable) -> list[dict] | str:
+def _train_overlapped(attach: Callable) -> list[dict]:
     """Train three steps with a learner's hooks, and one rank late in each."""
     model, reference = _network(), _network()
     with checking.own_work():
         finish = attach(model)
     if not callable(finish):
-        return repr(finish)
+        missing = "`return finish` is missing at the end"
+        raise CheckFailed("attach returns a function", repr(finish), missing)
     steps, ended = [], weakref.WeakSet()
     for number in range(3):
         x = checking.rank_data(24, rank=dist.get_rank(), seed=number).view(4, 6) / 99

@@ -28,7 +28,7 @@ def decided(case, attempts=4):
     undecided = dict(case.suspects)
     for _ in range(attempts):  # what other programs disturbed is measured again
         for key, suspect in list(undecided.items()):
-            reading = suspect.reading(play(case, instrument=suspect.instrument))
+            reading = suspect.read(play(case, instrument=suspect.instrument))
             if (reading > suspect.limit) == (key == case.culprit):
                 del undecided[key]
     return undecided

@@ -9,9 +9,9 @@ from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
 
 CELLS = Cells("03_coalesced_broadcast", gate=lambda key: None, reconcile=lambda *_, **__: None)
-FOUND = load(problem.RECORDING, recorded=True)
-LOOPBACK = {record.case: record for record in FOUND if record.params["rate"] != problem.LINK}
-HOSTS = [record for record in FOUND if record.params["rate"] == problem.LINK]
+RECORDED = load(problem.RECORDING, recorded=True)
+LOOPBACK = {record.case: record for record in RECORDED if record.params["rate"] != problem.LINK}
+HOSTS = [record for record in RECORDED if record.params["rate"] == problem.LINK]
 CURVE_RUN = [LOOPBACK[name] for name in CURVE]
 
 

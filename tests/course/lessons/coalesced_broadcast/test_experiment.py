@@ -67,17 +67,17 @@ def test_kept_buffers_spare_page_faults_and_memory_is_counted():
 
 def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
-    found = problem.compare(programs.broadcast, CURVE, rate=problem.LINK)
-    assert [record.case for record in found] == list(CURVE)
-    assert {record.tier for record in found} == {Tier.RECORDED}
+    shown = problem.compare(programs.broadcast, CURVE, rate=problem.LINK)
+    assert [record.case for record in shown] == list(CURVE)
+    assert {record.tier for record in shown} == {Tier.RECORDED}
     assert "RECORDED" in capsys.readouterr().out
 
 
 def test_the_recording_has_what_is_shown_of_it_and_its_pictures_have_words():
-    found = load(problem.RECORDING, recorded=True)
-    recorded = {record.case for record in found}
-    assert recorded >= set(CURVE) | set(PAIRS["page faults"]), "pairs are always measured"
-    assert len(text_of(pictures.draw(found))) > 30 < len(text_of(pictures.puzzle()))
+    recorded = load(problem.RECORDING, recorded=True)
+    cases = {record.case for record in recorded}
+    assert cases >= set(CURVE) | set(PAIRS["page faults"]), "pairs are always measured"
+    assert len(text_of(pictures.draw(recorded))) > 30 < len(text_of(pictures.puzzle()))
 
 
 def test_a_state_is_the_ranks_own_and_may_lie_flat():

@@ -4,7 +4,7 @@ import contextlib
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
@@ -83,11 +83,19 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
     par = "all but the first layer's on their way when its backward begins"
     with checking.exercise("2.3", par=par) as verdict:
         for world_size in (2, 3):
-            ranks = checking.on_ranks(
-                _train_overlapped, attach, world_size=world_size, timeout=20.0, checks=False,
-                hang="ranks wait for each other in different all_reduces: start each in the hook "
-                "itself, in the thread of backward, so that all ranks have one order",
-            )  # fmt: skip
+            try:
+                ranks = checking.on_ranks(
+                    _train_overlapped, attach, world_size=world_size, timeout=20.0, checks=False,
+                    hang="ranks wait for each other in different all_reduces: start each in the "
+                    "hook itself, in the thread of backward, so that all ranks have one order",
+                )  # fmt: skip
+            except UnboundLocalError as error:
+                raise CheckFailed(
+                    "hooks and finish() that run", str(error),
+                    "a name that a function assigns is its own: `works = []` in finish() is "
+                    "another list than that of `attach`. Empty that one, works.clear(), or "
+                    "declare it `nonlocal`",
+                ) from error  # fmt: skip
             for rank, steps in enumerate(ranks):
                 for number, step in enumerate(steps):
                     _judge_step(step, number, f"rank {rank} of {world_size}, step {number}")
@@ -121,11 +129,10 @@ def _train_overlapped(attach: Callable) -> list[dict]:
             loss = hidden.square().sum()
             if dist.get_rank() == number % dist.get_world_size():
                 _be_late(number)  # as long as the others' all_reduces are under way
-            with _names_explained():
-                loss.backward()
+            loss.backward()
             waited = [call.kind for call in log.calls if call.waited is not None]
             dist.distributed_c10d._get_default_store().set(f"{number} {dist.get_rank()}", "")
-            with _names_explained(), checking.own_work():
+            with checking.own_work():
                 finish()
             calls = log.calls
             # at once: whoever has not waited has wrong values now
@@ -137,19 +144,6 @@ def _train_overlapped(attach: Callable) -> list[dict]:
         })  # fmt: skip
         ended |= log.waited_for
     return steps
-
-
-@contextlib.contextmanager
-def _names_explained() -> Iterator[None]:
-    """Say what an UnboundLocalError usually means in a function within a function."""
-    try:
-        yield
-    except UnboundLocalError as error:
-        raise CheckFailed(
-            "hooks and finish() that run", str(error),
-            "a name that a function assigns is its own: `works = []` in finish() is another list "
-            "than that of `attach`. Empty that one, works.clear(), or declare it `nonlocal`",
-        ) from error  # fmt: skip
 
 
 def _be_late(number: int) -> None:

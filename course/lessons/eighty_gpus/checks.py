@@ -31,13 +31,13 @@ def check_slow_pairs(slow_pairs: Callable[[dict], set]) -> None:
             slow = set(sorted(healthy)[:count])
             pairs = {pair: gbs * (0.6 if pair in slow else 1) for pair, gbs in healthy.items()}
             tables.append((pairs, slow))
-        many = {(a, b): 6.0 for a in range(20) for b in range(a)}
-        tables.append((many | {(1, 0): 20.0}, set(many) - {(1, 0)}))
+        many = {(a, b): 60.0 for a in range(20) for b in range(a)}
+        tables.append((many | {(1, 0): 200.0}, set(many) - {(1, 0)}))
         mixed = dict(zip(sorted(healthy), (12.0, 7.5, 4.8, 3.0, 1.9, 1.2), strict=False))
         tables.append((healthy | mixed, set(mixed)))
         for figures, expected in tables:
             got = checking.ask(slow_pairs, figures)
-            got = checking.answer(got, set, what="slow_pairs(figures)")
+            got = checking.answer(got, (set, frozenset), what="slow_pairs(figures)")
             if got != expected:
                 raise CheckFailed(
                     f"{len(expected)} slow pairs of {len(figures)}",
@@ -120,10 +120,16 @@ def check_placement(place: Callable[[list[int]], list]) -> None:
         for jobs, most in JOBS:
             where = f"place({jobs})"
             got = checking.answer(checking.ask(place, list(jobs)), list, what=where)
+            if any(not isinstance(each, (tuple, list)) or len(each) != 2 for each in got):
+                meaning = "each job gets two things: its hosts, and its slots on each of them"
+                raise CheckFailed(f"{where}: (hosts, slots) for each job", f"{got}", meaning)
             hosts = [host for chosen, _ in got for host in chosen]
             if [len(chosen) for chosen, _ in got] != jobs or len({*hosts} & ALL) < len(hosts):
                 meaning = "each job gets as many hosts as it asks for; no host serves two jobs"
                 raise CheckFailed(f"{where}: {jobs} of the hosts 1 to 17", f"{got}", meaning)
+            if unknown := {slot for _, slots in got for slot in slots} - SLOTS:
+                meaning = "a slot is named by its address, as in checks.SLOTS"
+                raise CheckFailed(f"{where}: slots of {sorted(SLOTS)}", f"{unknown}", meaning)
             across = [c for c, slots in got if "9d" in slots and 0 < len(NINE & {*c}) < len(c)]
             if across:
                 raise CheckFailed(

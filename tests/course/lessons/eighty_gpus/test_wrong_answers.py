@@ -184,6 +184,7 @@ SLOW_PAIRS = {
         figures, usual=lambda all_of: statistics.quantiles(all_of, n=10)[-1]
     ),
     "where some are far slower": lambda figures: halfway(figures.values(), figures),
+    "far slower": lambda figures: {pair for pair, gbs in figures.items() if gbs < 15},
     "without `return`": lambda figures: None,
 }
 
@@ -201,7 +202,7 @@ def by_the_largest_gap(figures):
 
 
 def test_right_slow_pairs():
-    checks.check_slow_pairs(lambda figures: colleagues(figures, usual=max))
+    checks.check_slow_pairs(lambda figures: frozenset(colleagues(figures, usual=max)))
     checks.check_slow_pairs(by_the_largest_gap)
 
 
@@ -221,6 +222,8 @@ PLACES = {
     "leaves slots out": lambda jobs: in_order(jobs, checks.SLOTS - {"9d"}),
     "as many hosts as it asks for": lambda jobs: in_order(jobs)[1:],
     "no host serves two jobs": lambda jobs: [([*NINE, *EIGHT][:n], ("1b",)) for n in jobs],
+    "its hosts, and its slots": lambda jobs: [hosts for hosts, _ in in_order(jobs)],
+    "named by its address": lambda jobs: in_order(jobs, range(8)),
     "without `return`": lambda jobs: None,
 }
 

@@ -24,23 +24,19 @@ import copy
 import math
 import os
 import re
-import signal
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from course import ledger
-from course.memory import BufferLog, Refused, WaitedTwice
-from labkit.measure import wire
 from labkit.ranks.errors import CaseFile, LaunchTimeout, RankDied
 from labkit.ranks.launcher import launch
 from labkit.ranks.machine import usable_cpus
@@ -77,20 +73,14 @@ class CheckFailed(AssertionError):
         return [str(self)]
 
 
-@dataclass(slots=True)
-class Verdict:
-    """What `exercise` yields: set `reached` to what the learner's answer reached."""
-
-    reached: str = ""
-
-
 @contextmanager
-def exercise(number: str, *, par: str) -> Iterator[Verdict]:
+def exercise(number: str, *, par: str) -> Iterator[SimpleNamespace]:
     """Judge an exercise, like `1.2`: name it in a failure; on success say so and note it.
 
-    `par` is the stated budget, as the statement words it.
+    `par` is the stated budget, as the statement words it. Set `reached` of what is yielded to what
+    the learner's answer reached.
     """
-    verdict = Verdict()
+    verdict = SimpleNamespace(reached="")
     try:
         yield verdict
     except CheckFailed as failure:
@@ -110,14 +100,14 @@ def on_ranks(
     world_size: int,
     timeout: float = 10.0,
     checks: bool = True,
-    hang: str = "{general}",
+    hang: str = "",
 ) -> list[Any]:
     """Run ``program(*args)`` on real ranks; return what each rank returned.
 
     An exception of the learner's code comes through as it is, with the rank named. With `checks`
     torch compares the ranks' calls, and even an asynchronous call returns only when all ranks have
     made it: not where it matters what overlaps what. `hang` is what it usually means here that
-    ranks do not finish; ``{general}`` stands for what it means anywhere.
+    ranks do not finish, where that is not what it means anywhere.
 
     Raises:
         CheckFailed: The ranks did not finish in `timeout` seconds of `patience` (shows which rank
@@ -128,9 +118,9 @@ def on_ranks(
         return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
     except LaunchTimeout as late:
         raise CheckFailed(
-            expected=f"all {world_size} ranks finish within {timeout:g} s",
+            expected=f"n={world_size}: all ranks finish within {timeout:.3g} s",
             got=f"ranks {late.case.running} did not:\n{late.case}",
-            meaning=hang.format(general=_why_it_hangs(late.case)),
+            meaning=hang or _why_it_hangs(late.case),
         ) from None
     except RankDied as death:
         sizes = re.search(r"op.preamble.length <= op.nbytes. (\d+) vs (\d+)", str(death))
@@ -150,35 +140,29 @@ def patience(seconds: float) -> float:
     return seconds * min(4.0, max(1.0, os.getloadavg()[0] / usable_cpus()))
 
 
-class _TooLong(BaseException):
-    """Raised in a learner's function when its time is over; no `except Exception` catches it."""
-
-
-def ask(function: Callable[..., T], *args: Any, limit: float = 10.0, **kwargs: Any) -> T:
-    """Call a learner's function that needs no ranks.
+def ask(function: Callable[..., Any], *args: Any, limit: float = 10.0) -> Any:
+    """Call a learner's function that needs no ranks, in a process that can be ended.
 
     Raises:
-        CheckFailed: It took longer than `limit` seconds, changed what it was given (plain data
-            only), or called labkit's own algorithms.
+        CheckFailed: It took longer than `limit` seconds of `patience`, changed what it was given
+            (plain data only), or called labkit's own algorithms.
 
     Example:
         >>> ask(sorted, [3, 1, 2])
         [1, 2, 3]
     """
-    given = copy.deepcopy((args, kwargs))
-    try:
-        with own_work(), _no_longer_than(limit):
-            got = function(*args, **kwargs)
-    except _TooLong as stop:
-        raise CheckFailed(
-            f"an answer within {limit:g} s",
-            f"none; the function was in {stop}",
-            "a loop that does not end, or one that tries far too many cases",
-        ) from None
-    if (args, kwargs) != given:
+    hang = "a loop that does not end, or one that tries far too many cases"
+    return on_ranks(_answer, function, args, world_size=1, timeout=limit, hang=hang)[0]
+
+
+def _answer(function: Callable[..., Any], args: tuple) -> Any:
+    given = copy.deepcopy(args)
+    with own_work():
+        got = function(*args)
+    if args != given:
         raise CheckFailed(
             "arguments as they were before the call",
-            f"{(*args, *kwargs.values())} instead of {(*given[0], *given[1].values())}"[:300],
+            f"{args} instead of {given}"[:300],
             "the function changes what it was given, and the caller still needs it: use a copy",
         )
     return got
@@ -214,66 +198,6 @@ def own_work() -> Iterator[None]:
             "labkit's functions are there to be read and compared with; the exercise is to write "
             "one yourself",
         )
-
-
-@contextmanager
-def by_hand() -> Iterator[BufferLog]:
-    """Log what a learner's algorithm calls on this rank: sends and receives of its own making.
-
-    Raises:
-        CheckFailed: A collective was called, or one of labkit's own algorithms; a work was waited
-            for twice, or never.
-    """
-    try:
-        with own_work(), BufferLog(only=("send", "recv")) as log:
-            yield log
-        lost = next((call for call in log.calls if call.waited is None), None)
-        if lost is not None:
-            raise CheckFailed(
-                "every isend and irecv is waited for before the function returns",
-                f"a {lost.kind} {'to' if lost.kind == 'send' else 'from'} rank {lost.peer} that "
-                "nobody waits for",
-                "the handle of an isend or irecv was dropped: keep it, and wait for it. Without "
-                "its handle a message may never arrive",
-            )
-    except Refused as call:
-        raise CheckFailed(
-            "sends and receives only",
-            f"a call of dist.{call.kind}",
-            "a collective does the work that this exercise is about, or waits for ranks that have "
-            "nothing to do with it: build it from sends and receives",
-        ) from None
-    except WaitedTwice:
-        raise CheckFailed(
-            "one wait() for each isend and irecv",
-            "a second one for the same handle",
-            "gloo's second wait() for a handle never returns: it waits for another message. Take "
-            "the handle off your list when you have waited for it",
-        ) from None
-
-
-@contextmanager
-def _no_longer_than(seconds: float) -> Iterator[None]:
-    """Stop the block when its time is over, where the system can: in the main thread, on Unix."""
-    main = threading.current_thread() is threading.main_thread()
-    if not main or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(signum: int, frame: Any) -> None:
-        if frame.f_code.co_filename == __file__:  # the alarm rang while `own_work` watched a call
-            frame = frame.f_back
-        raise _TooLong(f"`{frame.f_code.co_name}`, line {frame.f_lineno}")
-
-    handler = signal.signal(signal.SIGALRM, stop)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        passed = seconds - signal.setitimer(signal.ITIMER_REAL, 0)[0]
-        signal.signal(signal.SIGALRM, handler)
-        if left:  # somebody else's alarm goes on
-            signal.setitimer(signal.ITIMER_REAL, max(left - passed, 0.001))
 
 
 def rank_data(
@@ -340,25 +264,20 @@ def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
 def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 1e-9) -> str:
     """Name the mistake that gives just what was got; return `otherwise` where none does.
 
-    `mistakes`: what is usually meant -> the figure, figures, tensor or value which that gives.
-    `within` is a relative tolerance for figures.
+    `mistakes`: what is usually meant -> the figure or tensor which that gives. `within` is a
+    relative tolerance for figures.
 
     Example:
         >>> diagnose(8.0, {"bits were taken for bytes": 8.0}, otherwise="look at the units")
         'bits were taken for bytes'
     """
 
-    def fits(got: Any, wrong: Any) -> bool:
+    def fits(wrong: Any) -> bool:
         if isinstance(got, torch.Tensor):
             return got.dtype == wrong.dtype and torch.equal(got, wrong)
-        if isinstance(got, list) and isinstance(wrong, list):
-            return len(got) == len(wrong) and all(map(fits, got, wrong))
-        if isinstance(got, float) or isinstance(wrong, float):
-            both = isinstance(got, int | float) and isinstance(wrong, int | float)
-            return both and math.isclose(got, wrong, rel_tol=within)
-        return got == wrong
+        return math.isclose(got, wrong, rel_tol=within)
 
-    return next((meaning for meaning, wrong in mistakes.items() if fits(got, wrong)), otherwise)
+    return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
 
 
 def letter(vote: Callable[[], str], *, right: str, wrong: Mapping[str, str]) -> None:
@@ -367,7 +286,7 @@ def letter(vote: Callable[[], str], *, right: str, wrong: Mapping[str, str]) -> 
     Raises:
         CheckFailed: It is another letter; `wrong` says what each of them usually means.
     """
-    got = answer(ask(vote), (str, tuple, list), what="a letter")
+    got = answer(vote(), (str, tuple, list), what="a letter")
     first = str(got if isinstance(got, str) else got[0] if got else "")
     match = re.match(r"\W*([a-z])(?![\w'])", first.lower())  # "c: because ..." is c, "cat" is none
     if not match or match[1] != right:
@@ -416,29 +335,6 @@ def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> No
     """
     if not got <= par:
         raise CheckFailed(f"{what}: at most {par:.4g} {unit}", f"{got:.4g} {unit}", meaning)
-
-
-def sent(reports: Sequence[Any]) -> np.ndarray:
-    """Add up the payload of every rank's `labkit.measure.wire.meter` report.
-
-    Where the wire cannot be read, the bytes that the ranks *asked* to send are counted instead.
-
-    Returns:
-        int64, shape (world_size, world_size): row = sender, column = receiver.
-
-    Raises:
-        CheckFailed: The bytes on the wire are not those of the calls: something was not waited for.
-    """
-    try:
-        return wire.payload(reports)
-    except wire.WireUnavailable:
-        return wire.counted(reports)
-    except wire.WireMismatch as mismatch:
-        raise CheckFailed(
-            "every byte that was sent belongs to a call that has ended",
-            str(mismatch),
-            "an isend or irecv is not waited for before the function returns",
-        ) from None
 
 
 def _why_it_hangs(hang: CaseFile) -> str:

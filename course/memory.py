@@ -1,6 +1,6 @@
 """The memory of tensors: the most that a block's took, where they lie, and who uses it too early.
 
-    with memory.watch() as allocated:
+    with memory.Allocated() as allocated:
         y = x * 2 + 1        # two tensors of x's size, but never more than two at once
     allocated.peak           # bytes
 
@@ -13,15 +13,18 @@ what Python code makes: buffers inside the library (gloo's) do not show.
         sending.wait()
     log.calls[0].touched     # "aten.add_"
 
-It does not see buffers that are touched through numpy, by `tolist`, or from another thread.
+It does not see buffers that are touched through numpy, or by `tolist`. Both see the block's own
+thread and those that it starts.
 """
 
 import functools
+import threading
+import tracemalloc
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -30,27 +33,57 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.measure.calls import Call, CallLog, tensors_in
 
+_NOISE = 2**18
+"""Bytes that Python's memory may grow by without an array: not counted."""
+
 
 class Observer(TorchDispatchMode):
-    """A dispatch mode that costs nothing to start: a base for those that only look on.
+    """A dispatch mode that costs nothing to start, and sees threads: a base for those that look on.
 
-    torch 2.13 guards every mode against torch.compile, which at the first operator imports 800
-    modules: a second of CPU on every rank. Ranks compile nothing.
+    torch asks each thread for modes of its own: whatever thread the block starts enters this one.
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
+        # torch 2.13 guards every mode against torch.compile, which at the first operator imports
+        # 800 modules: a second of CPU on every rank. Ranks compile nothing.
         return False
+
+    def __enter__(self) -> Self:
+        start = self._start = threading.Thread.start
+
+        def start_observed(thread: threading.Thread) -> None:
+            thread.run = functools.partial(self._observe, thread.run)
+            start(thread)
+
+        threading.Thread.start = start_observed
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        threading.Thread.start = self._start
+
+    def _observe(self, run: Callable[[], None]) -> None:
+        super().__enter__()
+        try:
+            run()
+        finally:
+            super().__exit__(None, None, None)
 
 
 class Allocated(Observer):
     """Bytes of the storages that a block made, each counted once however many tensors view it.
 
     It sees every operator's results; a storage that no argument had is new.
+
+    Args:
+        arrays: Add to `peak`, when the block ends, the most that Python's own memory grew, NumPy's
+            arrays with it. It makes Python slower until the process ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, arrays: bool = False) -> None:
         super().__init__()
+        self._arrays = arrays
         self.now = 0
         """What is still alive."""
         self.peak = 0
@@ -58,6 +91,21 @@ class Allocated(Observer):
         self.made = 0
         """All together, alive or not."""
         self._seen: weakref.WeakSet = weakref.WeakSet()
+
+    def __enter__(self) -> Self:
+        if self._arrays:
+            # Never stopped: the end of the process ends it. CPython 3.11 may crash where one thread
+            # stops it while another, gloo's, asks for the GIL (its issue 128679 on GitHub).
+            tracemalloc.start()
+            tracemalloc.reset_peak()
+            self._before, _ = tracemalloc.get_traced_memory()
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        if self._arrays:
+            grown = tracemalloc.get_traced_memory()[1] - self._before
+            self.peak += grown if grown > _NOISE else 0
 
     def _add(self, nbytes: int) -> None:
         self.now += nbytes
@@ -74,11 +122,6 @@ class Allocated(Observer):
                 self._add(storage.nbytes())
                 weakref.finalize(storage, self._add, -storage.nbytes())
         return result
-
-
-def watch() -> Allocated:
-    """Count the memory of the tensors that this thread makes during a `with` block."""
-    return Allocated()
 
 
 def _storages(values: object) -> list[torch.UntypedStorage]:
@@ -125,37 +168,15 @@ class BufferCall(Call):
     collective its inputs count as sent and its outputs as received."""
 
 
-class Refused(RuntimeError):
-    """A call of a kind that the log's block may not make.
-
-    Attributes:
-        kind: Which, as in torch.distributed: "all_reduce".
-    """
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(kind)
-        self.kind = kind
-
-
-class WaitedTwice(RuntimeError):
-    """A second `wait` for the same work: gloo's would wait for another message, and never end."""
-
-
 class BufferLog(CallLog):
     """Call log that notices what touches a buffer that is under way.
 
     It makes *every* operator of torch slower, a step of many small ones several times: for checks
     of what a program does, never around what is timed.
-
-    Args:
-        only: Kinds that the block may call. Any other raises `Refused` instead of being made, so
-            that no other rank is left waiting in it, and a second `wait` for a work raises
-            `WaitedTwice`. None: all kinds, and no such help.
     """
 
-    def __init__(self, *, only: Collection[str] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._only = only
         self._observer = _BufferObserver(self)
         self._buffers: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
         """What each call reads and writes, in the order of `calls`."""
@@ -183,16 +204,12 @@ class BufferLog(CallLog):
         super().__exit__(*exception)
 
     def before_call(self, kind: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
-        """Refuse a call that may not be made; note whose buffers it touches."""
-        if self._only is not None and kind not in self._only:
-            raise Refused(kind)
+        """Note whose buffers a call touches."""
         self.touch(reads, writes, f"c10d.{kind}")
         self._buffers.append((memories(reads), memories(writes)))
 
     def before_wait(self, work: dist.Work) -> None:
-        """Refuse a second wait for a work, where only some calls may be made."""
-        if self._only is not None and work in self.waited_for:
-            raise WaitedTwice("this work was waited for before")
+        """Note that a work was waited for."""
         self.waited_for.add(work)
 
     def touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
@@ -208,7 +225,7 @@ class BufferLog(CallLog):
 
 
 class _BufferObserver(Observer):
-    """Notes for a log which memory this thread's operators read and write."""
+    """Notes for a log which memory operators read and write."""
 
     def __init__(self, log: BufferLog) -> None:
         super().__init__()

@@ -18,30 +18,24 @@ are dropped or waited for twice, buffers that are used while they are under way,
 
 import itertools
 import math
-import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
-from course import checking, memory
+from course import checking
 from course.checking import CheckFailed
+from course.memory import Allocated, BufferLog
 from labkit.measure import wire
 from labkit.measure.calls import Call
 
 WIDE = 2**31 + 1
 """What the data of 64-bit types are multiplied by: float32 cannot add them without rounding."""
-_HANG = (
-    "ranks wait for each other, or for a message that nobody sends. Read who stands where: two "
-    "ranks that both send first (gloo's blocking send returns when the receive is posted); a rank "
-    "that skips a message, or a loop that does not end"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +88,8 @@ class Ran:
     report: wire.Report
     peak: int
     """Bytes of scratch, torch's and numpy's, at most at one time."""
+    made: int
+    """Bytes of all new tensors together."""
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -117,11 +113,21 @@ class Ran:
         return [call for call in self.calls if call.kind == "send" and call.nbytes]
 
 
+def sent(ranks: Sequence[Ran]) -> np.ndarray:
+    """Return the payload that went over the wire, in bytes: row = sender, column = receiver.
+
+    Where the wire cannot be read, what the ranks *asked* to send is counted instead.
+    """
+    reports = [ran.report for ran in ranks]
+    try:
+        return wire.payload(reports)
+    except wire.WireUnavailable:
+        return wire.counted(reports)
+
+
 def sent_elements(case: Case, ranks: Sequence[Ran]) -> float:
     """Return the elements that the busiest rank sent."""
-    return (
-        float(checking.sent([ran.report for ran in ranks]).sum(axis=1).max()) / case.dtype.itemsize
-    )
+    return float(sent(ranks).sum(axis=1).max()) / case.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,6 @@ class Trial:
     """Whether it must be built from sends and receives, its own."""
     hint: Callable[[Case], str] = lambda case: f"the function does not cope with {case}"
     """What is special about a case, for somebody whose function raises in it."""
-    hang: str = _HANG
     timeout: float = 10.0
     checks: bool = True
     """Whether torch compares the ranks' calls (`checking.on_ranks`)."""
@@ -149,9 +154,8 @@ class Trial:
         for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
             chosen = list(group)
             by_rank = checking.on_ranks(
-                _play, self, chosen, first, world_size=n, timeout=self.timeout, checks=self.checks,
-                hang=self.hang,
-            )  # fmt: skip
+                _play, self, chosen, first, world_size=n, timeout=self.timeout, checks=self.checks
+            )
             for case, ranks in zip(chosen, zip(*by_rank, strict=True), strict=True):
                 if self.by_hand:
                     _hold_manners(case, ranks)
@@ -166,9 +170,10 @@ def _play(trial: Trial, cases: Sequence[Case], first: bool) -> list[Ran]:
     for case in cases:
         given = case.make(case, rank) if case.make else (case.data(rank),)
         time.sleep(case.late * (rank % 2))
-        by_hand = checking.by_hand() if trial.by_hand else nullcontext()
+        log = _HandLog() if trial.by_hand else BufferLog()
+        hands = checking.own_work() if trial.by_hand else nullcontext()
         try:
-            with wire.meter(memory.BufferLog()) as meter, _scratched() as peak, by_hand:
+            with wire.meter(log) as meter, Allocated(arrays=True) as usage, hands:
                 returned = trial.way(*given, **case.options)
         except (NotImplementedError, CheckFailed):
             raise
@@ -177,29 +182,42 @@ def _play(trial: Trial, cases: Sequence[Case], first: bool) -> list[Ran]:
                 raise  # with the learner's own traceback
             got = f"rank {rank}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise CheckFailed(f"{case}: no exception", got, trial.hint(case)) from error
-        played.append(Ran(returned, given, meter.report, peak()))
+        ran = Ran(returned, given, meter.report, usage.peak, usage.made)
+        if trial.by_hand and ran.unwaited:
+            lost = ran.unwaited[0]
+            raise CheckFailed(
+                "every isend and irecv is waited for before the function returns",
+                f"a {lost.kind} {'to' if lost.kind == 'send' else 'from'} rank {lost.peer} that "
+                "nobody waits for",
+                "the handle of an isend or irecv was dropped: keep it, and wait for it. Without "
+                "its handle a message may never arrive",
+            )
+        played.append(ran)
     return played
 
 
-@contextmanager
-def _scratched() -> Iterator[Callable[[], int]]:
-    """Count the scratch of a block: yields a function that returns the peak in bytes."""
-    # Never stopped: the end of the rank ends it. CPython 3.11 may crash where one thread
-    # stops it while another, gloo's, asks for the GIL (github.com/python/cpython/issues/128679).
-    peaks = []
-    tracemalloc.start()
-    tracemalloc.reset_peak()
-    before = tracemalloc.get_traced_memory()[0]
-    run = threading.Thread.run
+class _HandLog(BufferLog):
+    """Refuses calls before they are made, so that no other rank is left waiting in them."""
 
-    def watched(thread: threading.Thread) -> None:  # torch asks the modes of each thread
-        with usage:
-            run(thread)
+    def before_call(self, kind: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
+        if kind not in ("send", "recv"):
+            raise CheckFailed(
+                "sends and receives only",
+                f"a call of dist.{kind}",
+                "a collective does the work that this exercise is about, or waits for ranks that "
+                "have nothing to do with it: build it from sends and receives",
+            )
+        super().before_call(kind, reads, writes)
 
-    with memory.watch() as usage, mock.patch.object(threading.Thread, "run", watched):
-        yield lambda: usage.peak + sum(peaks)
-    traced = tracemalloc.get_traced_memory()[1] - before
-    peaks.append(traced if traced > 2**18 else 0)  # numpy's arrays; less is Python's own
+    def before_wait(self, work: dist.Work) -> None:
+        if work in self.waited_for:
+            raise CheckFailed(
+                "one wait() for each isend and irecv",
+                "a second one for the same handle",
+                "gloo's second wait() for a handle never returns: it waits for another message. "
+                "Take the handle off your list when you have waited for it",
+            )
+        super().before_wait(work)
 
 
 def _hold_manners(case: Case, ranks: Sequence[Ran]) -> None:

@@ -135,10 +135,13 @@ def swallows(n):
 
 @mark.parametrize("function", [grows, swallows])
 def test_an_endless_answer_is_stopped(function):
-    with raises(CheckFailed) as caught:
-        checking.ask(function, 60, limit=0.3)
-    assert "`grows`, line" in caught.value.got
-    assert "does not end" in caught.value.meaning
+    def judge(limit):
+        with raises(CheckFailed) as caught:
+            checking.ask(function, 60, limit=limit)
+        assert "return 1 if n == 0 else grows(n - 1)" in caught.value.got
+        assert "does not end" in caught.value.meaning
+
+    patiently(judge)
 
 
 def test_an_answer_must_leave_its_arguments_alone():
@@ -165,51 +168,3 @@ def test_labkits_own_functions_are_no_answer():
 def test_an_error_of_the_answer_comes_through():
     with raises(ZeroDivisionError):
         checking.ask(lambda n: 1 / n, 0)
-
-
-def passes_on(value):
-    """Hand a number around the ranks, by hand; return the log's calls."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    with checking.by_hand() as log:
-        value = torch.tensor([float(value + rank)])
-        sending = dist.isend(value.clone(), (rank + 1) % size)
-        dist.recv(value, (rank - 1) % size)
-        sending.wait()
-    return [call.kind for call in log.calls]
-
-
-def test_by_hand_means_sends_and_receives():
-    assert checking.on_ranks(passes_on, 5, world_size=3) == [["send", "recv"]] * 3
-
-
-def waits_twice():
-    with checking.by_hand():
-        if dist.get_rank() == 0:
-            sending = dist.isend(torch.ones(4), 1)
-            sending.wait()
-            sending.wait()
-        else:
-            receiving = dist.irecv(torch.ones(4), 0)
-            while not receiving.is_completed():
-                pass
-            receiving.wait()  # the first
-
-
-def test_a_second_wait_is_told_and_does_not_hang():
-    with raises(CheckFailed) as caught:
-        checking.on_ranks(waits_twice, world_size=2)
-    assert "gloo's second wait() for a handle never returns" in caught.value.meaning
-
-
-def drops_a_handle():
-    with checking.by_hand():
-        if dist.get_rank() == 0:
-            dist.isend(torch.ones(4), 1)
-        else:
-            dist.recv(torch.ones(4), 0)
-
-
-def test_a_dropped_handle_is_told_and_not_called_a_deadlock():
-    with raises(CheckFailed) as caught:
-        checking.on_ranks(drops_a_handle, world_size=2)
-    assert caught.value.got == "a send to rank 1 that nobody waits for"

@@ -1,7 +1,9 @@
 """How much memory tensors took, and who used a buffer that was under way."""
 
 import sys
+import threading
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -17,7 +19,7 @@ KIB = 1024
 
 def test_the_peak_is_what_was_alive_at_once():
     x = torch.ones(KIB)
-    with memory.watch() as usage:
+    with memory.Allocated() as usage:
         y = x * 2
         y = y + 1  # the product lives until the name moves on
         del y
@@ -28,9 +30,44 @@ def test_the_peak_is_what_was_alive_at_once():
     assert usage.now == 0
 
 
+class Doubler(threading.Thread):
+    """A thread of one's own kind."""
+
+    def __init__(self, x):
+        super().__init__()
+        self.x = x
+
+    def run(self):
+        self.x.double()
+
+
+@pytest.mark.parametrize("worker", [lambda x: threading.Thread(target=x.double), Doubler])
+def test_memory_made_in_a_thread_counts(worker):
+    start = threading.Thread.start
+    with memory.Allocated() as usage:
+        thread = worker(torch.ones(KIB))
+        thread.start()
+        thread.join()
+    assert usage.made == 4 * KIB + 8 * KIB
+    assert threading.Thread.start is start
+
+
+def test_arrays_count_where_they_are_asked_for():
+    def program():
+        with memory.Allocated() as tensors, memory.Allocated(arrays=True) as both:
+            copied = np.ones(128 * KIB)
+            y = torch.ones(KIB)
+            del copied, y
+        return tensors.peak, both.peak
+
+    ((tensors, both),) = launch(program, world_size=1)
+    assert tensors == 4 * KIB
+    assert both == pytest.approx(4 * KIB + 1024 * KIB, rel=0.1)
+
+
 def test_views_and_in_place_work_are_free():
     x = torch.ones(KIB)
-    with memory.watch() as usage:
+    with memory.Allocated() as usage:
         for part in x.tensor_split(7):
             part.add_(part.view(-1)[: part.numel()])
         x[::2].mul_(3)
@@ -39,7 +76,7 @@ def test_views_and_in_place_work_are_free():
 
 
 def test_a_storage_counts_once_while_any_view_lives():
-    with memory.watch() as usage:
+    with memory.Allocated() as usage:
         view = torch.ones(KIB)[:1]
         for _ in range(5):
             view = view.view(1)
@@ -63,6 +100,16 @@ def read_before_the_wait(rank, other):
     receiving.wait()
     sending.wait()
     return total
+
+
+def read_in_a_thread(rank, other):
+    x, y = torch.ones(8), torch.ones(8)
+    receiving, sending = dist.irecv(y, other), dist.isend(x, other)
+    thread = threading.Thread(target=y.sum)
+    thread.start()
+    thread.join()
+    receiving.wait()
+    sending.wait()
 
 
 def pass_on_before_the_wait(rank, other):
@@ -102,6 +149,7 @@ def test_the_root_of_a_broadcast_may_read_its_buffer():
     [
         (change_what_is_sent, [None, "aten.add_"]),
         (read_before_the_wait, ["aten.add", None]),
+        (read_in_a_thread, ["aten.sum", None]),
         (pass_on_before_the_wait, ["c10d.send", None, None, None]),
         (other_rows, [None, None]),
     ],
@@ -125,7 +173,7 @@ def test_strided_memory_meets_only_where_elements_are():
 def test_looking_on_imports_nothing_on_the_ranks():
     def program():
         before = set(sys.modules)
-        with wire.meter(BufferLog()), memory.watch():
+        with wire.meter(BufferLog()), memory.Allocated():
             dist.all_reduce(torch.ones(3))
         return sorted(set(sys.modules) - before)
 

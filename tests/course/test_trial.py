@@ -74,9 +74,27 @@ def second_fails(tensor):
     pass_on(tensor)
 
 
+def waits_twice(tensor):
+    if dist.get_rank() == 0:
+        sending = dist.isend(tensor, 1)
+        sending.wait()
+        sending.wait()
+    else:
+        receiving = dist.irecv(tensor, 0)
+        while not receiving.is_completed():
+            pass
+        receiving.wait()  # the first
+
+
+def drops_a_handle(tensor):
+    dist.recv(tensor, 0) if dist.get_rank() else dist.isend(tensor, 1)
+
+
 @mark.parametrize(
     ("way", "says"),
     [
+        (waits_twice, "gloo's second wait() for a handle never returns"),
+        (drops_a_handle, "a send to rank 1 that nobody waits for"),
         (reads_early, "wait for the send, too"),
         (wrong_type, "cut or order differently"),
         (second_fails, "IndexError: flat, please | hint for shape (2, 3)"),

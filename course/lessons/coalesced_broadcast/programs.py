@@ -108,7 +108,7 @@ def time_ways(
                 result["samples"].append(seconds)
                 result["faults"] += faults / iters
     for (tensors, given), result in zip(calls, results, strict=True):
-        with memory.watch() as usage:
+        with memory.Allocated() as usage:
             send(tensors, **given)
         result["peak"] = usage.peak
     return results

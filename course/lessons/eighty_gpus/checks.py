@@ -8,7 +8,7 @@ from course import checking
 from course.checking import CheckFailed
 from course.lessons.eighty_gpus import logs
 from course.lessons.eighty_gpus.experiment import carried
-from course.trial import Case, Ran, Trial
+from course.trial import Case, Ran, Trial, sent
 
 NINE = frozenset({1, 2, 3, 4, 6, 9, 12, 16, 17})
 ALL = frozenset(range(1, 18))
@@ -72,8 +72,7 @@ def check_rails(all_reduce: Callable[..., None]) -> None:
 
 def _hold_cards(case: Case, runs: Sequence[Ran]) -> float:
     n, cards = case.world_size, case.options["cards"]
-    sent = checking.sent([ran.report for ran in runs])
-    most = max(carried(sent, cards)) / case.nbytes
+    most = max(carried(sent(runs), cards)) / case.nbytes
     par, least = 2 * (n - 1) / n / cards, 2 * (n - cards) / n / cards
     one_ring = "one ring through all ranks leaves each server by one card: the others idle"
     checking.at_most(

@@ -5,6 +5,7 @@ they script the calls (`sick_calls`) and the meetings of the partners (`meetings
 usual mistake shows every time, on a busy machine too.
 """
 
+import math
 import statistics
 from collections.abc import Callable
 from functools import partial
@@ -62,7 +63,7 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
     mistakes = {
         "seconds are asked for, not milliseconds": 1e3 * truth,
         "the clock stands while a rank waits or sleeps: process_time and thread_time count the "
-        "CPU's time alone. Use time.perf_counter": got if got < truth / 20 else None,
+        "CPU's time alone. Use time.perf_counter": got if got < truth / 20 else math.nan,
     }
     otherwise = sick.if_long if got > truth else sick.if_short
     raise CheckFailed(

@@ -221,7 +221,7 @@ def _wanted(count: int) -> list[int]:
 
 
 def _like() -> torch.Tensor:
-    return torch.empty(2, 3000, dtype=torch.int32)
+    return torch.empty(2, 50_000, dtype=torch.int32)
 
 
 def _exchange(consume: Callable, patience: float) -> None:
@@ -245,7 +245,7 @@ def _exchange(consume: Callable, patience: float) -> None:
 def _judge_consumer(consume: Callable, wanted: list[int], credits: int, patience: float) -> None:
     """Run the learner's function in a thread, which may hang, and judge what it does."""
     seen: list[tuple[int, Any, tuple[Call, ...]]] = []  # tag, content, and the calls so far
-    log, made, errors = memory.BufferLog(), memory.watch(), []
+    log, made, errors = memory.BufferLog(), memory.Allocated(arrays=True), []
     where = f"{len(wanted)} messages, {credits} credits"
 
     def use(tag: int, tensor: torch.Tensor) -> None:

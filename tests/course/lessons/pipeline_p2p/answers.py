@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed import irecv
@@ -169,15 +170,33 @@ def one_left_over(wanted, use, *, src, like, credits):
     dist.irecv(torch.empty_like(like), src, tag=wanted[-1])
 
 
-def all_buffers_in_advance(wanted, use, *, src, like, credits):
+def all_buffers_in_advance(wanted, use, *, src, like, credits, make=torch.empty_like):
     """Post as many as there are credits, into buffers that were all made at the start."""
-    buffers = {tag: torch.empty_like(like) for tag in wanted}
+    buffers = {tag: make(like) for tag in wanted}
     works = {tag: dist.irecv(buffers[tag], src, tag=tag) for tag in wanted[:credits]}
     for place, tag in enumerate(wanted):
         works[tag].wait()
         use(tag, buffers[tag])
         for later in wanted[place + credits : place + credits + 1]:
             works[later] = dist.irecv(buffers[later], src, tag=later)
+
+
+def all_arrays_in_advance(*arguments, **named):
+    def make(like):
+        return torch.from_numpy(np.empty_like(like.numpy()))
+
+    all_buffers_in_advance(*arguments, **named, make=make)
+
+
+def copies_that_stay(wanted, use, *, src, like, credits):
+    """Copy what arrives, and keep it, where torch does not see it."""
+    kept = []
+
+    def copied(tag, tensor):
+        kept.append(tensor.numpy().copy())
+        use(tag, torch.from_numpy(kept[-1]))
+
+    one_after_each_use(wanted, copied, src=src, like=like, credits=credits)
 
 
 def posts_the_last_first(wanted, use, *, src, like, credits):

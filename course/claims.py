@@ -79,7 +79,7 @@ class _Watch:
         self.begin()
 
     def begin(self) -> None:
-        start, used = time.perf_counter(), other_programs.watch()
+        start, used = time.perf_counter(), other_programs.OtherPrograms()
 
         def note() -> None:
             if used.cpus is not None:

@@ -31,6 +31,7 @@ from course import notebooks
 
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
+_REGION = re.compile(rf"^( *){BEGIN}$.*?^ *{END}$", re.DOTALL | re.MULTILINE)
 
 _ID = re.compile(r"ex-(\d+[a-z]?)-(\d+)(?:-(answer|check)(?:-[a-z0-9-]+)?)?")
 _BESIDE = re.compile(r"ex-\d+[a-z]?-\d+-[a-z0-9-]+")
@@ -67,7 +68,7 @@ def stub(source: str, *, number: str) -> str:
     r"""Take the answers out of a cell's source.
 
     Raises:
-        ValueError: A region is nested, unclosed, or closed without having been opened.
+        ValueError: The markers do not pair, or are nested.
 
     Example:
         >>> answer = "def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION"
@@ -75,23 +76,11 @@ def stub(source: str, *, number: str) -> str:
         def f():
             raise NotImplementedError("exercise 1.1")
     """
-    kept: list[str] = []
-    opened: int | None = None
-    for at, line in enumerate(source.split("\n"), start=1):
-        if line.strip() == BEGIN:
-            if opened is not None:
-                raise ValueError(f"line {at}: {BEGIN} inside the region opened in line {opened}")
-            opened = at
-            kept.append(line.replace(BEGIN, f'raise NotImplementedError("exercise {number}")'))
-        elif line.strip() == END:
-            if opened is None:
-                raise ValueError(f"line {at}: {END} closes a region that was not opened")
-            opened = None
-        elif opened is None:
-            kept.append(line)
-    if opened is not None:
-        raise ValueError(f"line {opened}: {BEGIN} is never closed by {END}")
-    return "\n".join(kept)
+    instead = rf'\1raise NotImplementedError("exercise {number}")'
+    given, regions = _REGION.subn(instead, source)
+    if not regions == source.count(BEGIN) == source.count(END):
+        raise ValueError(f"exercise {number}: {BEGIN} and {END} do not pair, or are nested")
+    return given
 
 
 def derive(solutions: NotebookNode) -> NotebookNode:
@@ -102,20 +91,15 @@ def derive(solutions: NotebookNode) -> NotebookNode:
     """
     notebook = copy.deepcopy(solutions)
     for cell in notebook.cells:
-        if cell.cell_type != "code":
+        if cell.cell_type != "code" or (BEGIN not in cell.source and END not in cell.source):
             continue
         part = part_of(cell)
-        marked = BEGIN in cell.source or END in cell.source
-        if marked and (part is None or part.role != "answer"):
+        if part is None or part.role != "answer":
             raise ValueError(
                 f"cell {cell.get('id')!r} has a solution region; only cells named like "
                 "'ex-1-1-answer' may"
             )
-        if marked:
-            try:
-                cell.source = stub(cell.source, number=part.number)
-            except ValueError as error:
-                raise ValueError(f"cell {cell.id!r}: {error}") from error
+        cell.source = stub(cell.source, number=part.number)
     return notebook
 
 

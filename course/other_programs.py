@@ -17,10 +17,27 @@ from labkit.ranks import torchrun
 DISTURBED = 0.25
 """CPUs that others may use before a figure is not judged."""
 _PROC = Path("/proc")
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class OtherPrograms:
-    """What other programs used during a block."""
+    """Finds out how many CPUs other programs used during a `with` block.
+
+    Ours are this process and all that it started: the fork server and its ranks, a fabric's
+    helpers; under torchrun the agent on this node and its ranks. Kernel threads count for nobody:
+    some carry our own traffic. CPU time that a hypervisor gave to other machines ("steal") counts.
+
+    A program that starts and ends within the block shows when its parent has waited for it, in
+    ticks of 10 ms, as does stolen time: of both, what may be rounding is left out. In a container
+    the programs outside cannot be seen; there, what the machine's total has more than the programs
+    inside counts, as far as it exceeds the error of counting ticks.
+
+    Example:
+        >>> with OtherPrograms() as used:
+        ...     total = sum(range(1_000_000))
+        >>> used.cpus is None or used.cpus >= 0
+        True
+    """
 
     cpus: float | None
     """CPUs, on average; None where the system does not tell. There once the block has ended."""
@@ -33,27 +50,6 @@ class OtherPrograms:
         before, after = self._before, _Snapshot.take()
         known = before is not None and after is not None
         self.cpus = before.cpus_of_others(after, ours=_root()) if known else None
-
-
-def watch() -> OtherPrograms:
-    """Find out how many CPUs other programs used during a `with` block.
-
-    Ours are this process and all that it started: the fork server and its ranks, a fabric's
-    helpers; under torchrun the agent on this node and its ranks. Kernel threads count for nobody:
-    some carry our own traffic. CPU time that a hypervisor gave to other machines ("steal") counts.
-
-    A program that starts and ends within the block shows when its parent has waited for it, in
-    ticks of 10 ms, as does stolen time: of both, what may be rounding is left out. In a container
-    the programs outside cannot be seen; there, what the machine's total has more than the programs
-    inside counts, as far as it exceeds the error of counting ticks.
-
-    Example:
-        >>> with watch() as used:
-        ...     total = sum(range(1_000_000))
-        >>> used.cpus is None or used.cpus >= 0
-        True
-    """
-    return OtherPrograms()
 
 
 def _root() -> int:
@@ -81,7 +77,6 @@ class _Snapshot:
     stolen: float
     whole: bool
     """Whether all of the machine's processes can be seen: false in a container."""
-    tick: float = 0.01
 
     @classmethod
     def take(cls) -> _Snapshot | None:
@@ -90,21 +85,21 @@ class _Snapshot:
             lines = (_PROC / "stat").read_text().splitlines()
         except OSError:
             return None
-        tick, processes = 1 / os.sysconf("SC_CLK_TCK"), {}
+        processes = {}
         for entry in os.listdir(_PROC):  # noqa: PTH208 - a hot path of plain names
             if entry.isdigit():
                 with contextlib.suppress(OSError):  # it has just ended
-                    processes[int(entry)] = _process(int(entry), tick)
+                    processes[int(entry)] = _process(int(entry))
         try:
             whole = (_PROC / "2/comm").read_text() == "kthreadd\n"  # a container hides it
         except OSError:
             whole = False
         if whole:  # the kernel's own threads descend from it
             processes = {pid: p for pid, p in processes.items() if 2 not in (pid, p.parent)}
-        user, nice, system, _, _, _, _, stolen = (int(x) * tick for x in lines[0].split()[1:9])
+        user, nice, system, _, _, _, _, stolen = (int(x) * _TICK for x in lines[0].split()[1:9])
         cores = sum(line.startswith("cpu") for line in lines) - 1
         busy = user + nice + system
-        return cls(time.perf_counter(), processes, cores, busy, stolen, whole, tick)
+        return cls(time.perf_counter(), processes, cores, busy, stolen, whole)
 
     def cpus_of_others(self, after: _Snapshot, *, ours: int) -> float:
         """Return how many CPUs were used from here to `after` by what does not descend from us."""
@@ -119,20 +114,20 @@ class _Snapshot:
                 ended = now is nothing
                 seconds += 0.0 if ended else now.used - then.used
                 reaped += now.reaped - then.reaped - (then.used if ended else 0.0)
-        seconds += max(0.0, reaped - self.tick)
-        seconds += max(0.0, after.stolen - self.stolen - self.tick)
+        seconds += max(0.0, reaped - _TICK)
+        seconds += max(0.0, after.stolen - self.stolen - _TICK)
         if not after.whole:
             # Each tick sees one program, by chance: three standard deviations of their number.
-            error = 3 * self.tick * (wall * after.cores / self.tick) ** 0.5
+            error = 3 * _TICK * (wall * after.cores / _TICK) ** 0.5
             seconds += max(0.0, after.busy - self.busy - max(0.0, all_seen) - error)
         return seconds / wall
 
 
-def _process(pid: int, tick: float) -> _Process:
+def _process(pid: int) -> _Process:
     """Read one process's account. Source: clock_getcpuclockid(3), proc_pid_stat(5)."""
     used = time.clock_gettime((~pid << 3) | 2)
     fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    return _Process(int(fields[1]), used, (int(fields[13]) + int(fields[14])) * tick)
+    return _Process(int(fields[1]), used, (int(fields[13]) + int(fields[14])) * _TICK)
 
 
 def _descendants(processes: dict[int, _Process], root: int) -> set[int]:

@@ -60,16 +60,6 @@ class Place:
         on_loopback = self.rate is None or torchrun.is_here()
         return Tier.MEASURED if on_loopback else Tier.EMULATED
 
-    @property
-    def beta(self) -> float | None:
-        """Seconds per byte of payload between the first two hosts; None where nothing is shaped."""
-        if self.tier is Tier.MEASURED:
-            return None
-        return 1 / (self.fabric or self._star()).payload_rate(0, 1)
-
-    def _star(self) -> Fabric:
-        return Fabric.star(hosts=self.hosts, rate=self.rate, ranks_per_host=self.ranks_per_host)
-
     @contextmanager
     def up(self) -> Iterator["Place"]:
         """Yield this place with its links up.
@@ -79,9 +69,10 @@ class Place:
         """
         if self.tier is Tier.MEASURED:
             yield replace(self, fabric=None)
-        else:
-            with self.fabric or self._star() as fabric:
-                yield replace(self, fabric=fabric)
+            return
+        star = Fabric.star(hosts=self.hosts, rate=self.rate, ranks_per_host=self.ranks_per_host)
+        with self.fabric or star as fabric:
+            yield replace(self, fabric=fabric)
 
     def launch(self, program: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """Run ``program(*args)`` on all ranks of a place that is up; the options are `launch`'s.

@@ -50,14 +50,10 @@ def load(lesson: str) -> MappingProxyType[str, Published]:
     """
     entries = json.loads((_LESSONS / lesson / "published.json").read_text(encoding="utf-8"))
     shared = entries.pop("sources", {})
-    return MappingProxyType({name: _figure(entry, shared) for name, entry in entries.items()})
-
-
-def _figure(entry: dict, shared: dict) -> Published:
-    value, source = entry["value"], entry["source"]
-    return Published(
-        value=tuple(value) if isinstance(value, list) else value,
-        unit=entry["unit"],
-        quotation=entry["quotation"],
-        source=Source(**(shared[source] if isinstance(source, str) else source)),
-    )
+    figures = {}
+    for name, entry in entries.items():
+        value, source = entry["value"], entry["source"]
+        entry["value"] = tuple(value) if isinstance(value, list) else value
+        entry["source"] = Source(**(shared[source] if isinstance(source, str) else source))
+        figures[name] = Published(**entry)
+    return MappingProxyType(figures)

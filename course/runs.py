@@ -27,19 +27,14 @@ def watched(measure: Callable[[], list[Record]]) -> list[Record]:
     Watch one launch or a few, not an hour: the figure is an average. What was watched inside
     `measure` already, and what was not measured here and now, stays as it is.
     """
-    with other_programs.watch() as others:
+    with other_programs.OtherPrograms() as others:
         records = measure()
-    cpus = _most(others.cpus)
-    return [replace(record, others=cpus) if _unwatched(record) else record for record in records]
-
-
-def _unwatched(record: Record) -> bool:
-    return record.others is None and record.tier in (Tier.MEASURED, Tier.EMULATED)
-
-
-def _most(cpus: float | None) -> float | None:
-    """Return the most that any node saw under torchrun."""
-    if not torchrun.is_here():
-        return cpus
-    seen = [answer for answer in launch(lambda: cpus) if answer is not None]
-    return max(seen, default=None)
+    cpus = others.cpus
+    on_nodes = launch(lambda: cpus) if torchrun.is_here() else [cpus]
+    most = max((seen for seen in on_nodes if seen is not None), default=None)
+    return [
+        replace(record, others=most)
+        if record.others is None and record.tier in (Tier.MEASURED, Tier.EMULATED)
+        else record
+        for record in records
+    ]

@@ -50,7 +50,7 @@ class Observer(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Self:
-        start = self._start = threading.Thread.start
+        start = self._start_thread = threading.Thread.start
 
         def start_observed(thread: threading.Thread) -> None:
             thread.run = functools.partial(self._observe, thread.run)
@@ -61,7 +61,7 @@ class Observer(TorchDispatchMode):
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
-        threading.Thread.start = self._start
+        threading.Thread.start = self._start_thread
 
     def _observe(self, run: Callable[[], None]) -> None:
         super().__enter__()
@@ -168,7 +168,7 @@ class BufferCall(Call):
     collective its inputs count as sent and its outputs as received."""
 
 
-class BufferLog(CallLog):
+class BufferLog(CallLog, Observer):
     """Call log that notices what touches a buffer that is under way.
 
     It makes *every* operator of torch slower, a step of many small ones several times: for checks
@@ -176,8 +176,8 @@ class BufferLog(CallLog):
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._observer = _BufferObserver(self)
+        CallLog.__init__(self)
+        Observer.__init__(self)
         self._buffers: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
         """What each call reads and writes, in the order of `calls`."""
         self._touched: dict[int, str] = {}
@@ -188,58 +188,48 @@ class BufferLog(CallLog):
     @property
     def calls(self) -> list[BufferCall]:
         """The calls, in the order in which they were made."""
-        names = [field.name for field in fields(Call)]
         return [
-            BufferCall(*(getattr(call, name) for name in names), self._touched.get(number))
-            for number, call in enumerate(super().calls)
+            BufferCall(*(getattr(call, field.name) for field in fields(call)), self._touched.get(n))
+            for n, call in enumerate(super().calls)
         ]
 
-    def __enter__(self) -> "BufferLog":
-        super().__enter__()
-        self._observer.__enter__()
-        return self
+    def __enter__(self) -> Self:
+        CallLog.__enter__(self)
+        return Observer.__enter__(self)
 
     def __exit__(self, *exception: object) -> None:
-        self._observer.__exit__(*exception)
-        super().__exit__(*exception)
+        Observer.__exit__(self, *exception)
+        CallLog.__exit__(self, *exception)
 
     def before_call(self, kind: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
         """Note whose buffers a call touches."""
-        self.touch(reads, writes, f"c10d.{kind}")
+        self._touch(reads, writes, f"c10d.{kind}")
         self._buffers.append((memories(reads), memories(writes)))
 
     def before_wait(self, work: dist.Work) -> None:
         """Note that a work was waited for."""
         self.waited_for.add(work)
 
-    def touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
-        """Note what touches the buffer of a call that is under way."""
-        for number in self.under_way():
-            sent, received = self._buffers[number]
-            if overlap(writes, sent + received) or overlap(reads, received):
-                self._touched.setdefault(number, by)
-
-    def under_way(self) -> list[int]:
-        """Return the numbers of the calls that nobody has waited for."""
-        return [number for number, call in enumerate(super().calls) if call.waited is None]
-
-
-class _BufferObserver(Observer):
-    """Notes for a log which memory operators read and write."""
-
-    def __init__(self, log: BufferLog) -> None:
-        super().__init__()
-        self._log = log
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Note whose buffers an operator touches."""
         kwargs = kwargs or {}
-        if func.namespace == "aten" and self._log.under_way():
+        if func.namespace == "aten" and self._under_way():
             reads, writes = [], []
             for key, write in _uses(func):
                 value = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
                 (writes if write else reads).extend(tensors_in(value))
-            self._log.touch(reads, writes, str(func.overloadpacket))
+            self._touch(reads, writes, str(func.overloadpacket))
         return func(*args, **kwargs)
+
+    def _touch(self, reads: list[torch.Tensor], writes: list[torch.Tensor], by: str) -> None:
+        for number in self._under_way():
+            sent, received = self._buffers[number]
+            if overlap(writes, sent + received) or overlap(reads, received):
+                self._touched.setdefault(number, by)
+
+    def _under_way(self) -> list[int]:
+        """Return the numbers of the calls that nobody has waited for."""
+        return [number for number, call in enumerate(super().calls) if call.waited is None]
 
 
 @functools.cache

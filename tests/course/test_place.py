@@ -23,12 +23,12 @@ def measure(here):
 @fixture
 def recording(tmp_path):
     """What two places measured: two hosts, and three on loopback."""
-    found = [
+    made = [
         place.record(case, [[0.1]] * place.world_size, experiment=NAME)
         for place in (Place(2, "1gbit"), Place(3))
         for case in ("one", "other")
     ]
-    return records.save(found, tmp_path / "recording.json")
+    return records.save(made, tmp_path / "recording.json")
 
 
 def test_loopback_is_measured(recording):
@@ -54,12 +54,12 @@ def test_links_are_emulated(fabric, recording):
 
 def test_without_links_what_was_recorded_of_the_place_is_shown(recording, monkeypatch, capsys):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
-    where = {"recording": recording, "experiment": NAME}
-    found = Place(2, "1gbit").records(measure, **where, cases=["other", "third"])
-    assert [(r.case, r.tier, r.world_size) for r in found] == [("other", Tier.RECORDED, 2)]
+    kept = {"recording": recording, "experiment": NAME}
+    shown = Place(2, "1gbit").records(measure, **kept, cases=["other", "third"])
+    assert [(r.case, r.tier, r.world_size) for r in shown] == [("other", Tier.RECORDED, 2)]
     assert "Shown instead" in capsys.readouterr().out
     with raises(LookupError, match="nothing of Place"):
-        Place(3, "1gbit").records(measure, **where)
+        Place(3, "1gbit").records(measure, **kept)
 
 
 def test_under_torchrun_the_ranks_are_those_that_are_there(monkeypatch):

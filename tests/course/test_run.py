@@ -26,9 +26,9 @@ def sample_record():
 
 
 def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, tmp_path):
-    def draw(found):
+    def draw(records):
         ax = plots.new_axes("Sample")
-        plots.bars(ax, ["a"], [found[0].summary.median])
+        plots.bars(ax, ["a"], [records[0].summary.median])
         return ax.figure
 
     def measure(*, quick, progress):
@@ -51,7 +51,7 @@ def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, t
 
 @mark.parametrize("experiment", catalogue.experiments().values(), ids=lambda one: one.name)
 def test_each_record_has_a_row_with_its_time(experiment):
-    found = experiment.recorded()
-    rows = run.tabulate(found).rows
-    assert [row[0] for row in rows] == [record.case for record in found]
-    assert [row[4] for row in rows] == approx([1e3 * r.summary.median for r in found], rel=1e-3)
+    recorded = experiment.recorded()
+    rows = run.tabulate(recorded).rows
+    assert [row[0] for row in rows] == [record.case for record in recorded]
+    assert [row[4] for row in rows] == approx([1e3 * r.summary.median for r in recorded], rel=1e-3)

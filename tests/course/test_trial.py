@@ -25,15 +25,15 @@ def pass_on(tensor, times=1):
 
 def test_it_gathers_values_calls_bytes_and_memory():
     cases = [Case(2, (1000,)), Case(3, (2, 50), torch.int64, {"times": 2}), Case(1, ())]
-    found = list(Trial(pass_on, by_hand=True).runs(cases))
-    assert [case for case, _ in found] == cases
-    (pair, ranks), (three, more), (_, alone) = found
+    tried = list(Trial(pass_on, by_hand=True).runs(cases))
+    assert [case for case, _ in tried] == cases
+    (pair, ranks), (three, ranks_of_three), (_, alone) = tried
     assert [ran.returned for ran in ranks] == [0, 1]
     assert all(torch.equal(ran.given[0], pair.total()) for ran in ranks)
     assert all(len(ran.messages) == 1 and not ran.unwaited for ran in ranks)
     assert [ran.peak for ran in ranks] == [pair.nbytes] * 2
-    assert sent_elements(three, more) == 2 * three.numel or wire.unavailable()
-    assert [call.kind for call in more[0].calls] == ["recv", "send"] * 2
+    assert sent_elements(three, ranks_of_three) == 2 * three.numel or wire.unavailable()
+    assert [call.kind for call in ranks_of_three[0].calls] == ["recv", "send"] * 2
     assert not alone[0].calls and alone[0].given[0].shape == ()
 
 

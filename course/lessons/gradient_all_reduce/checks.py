@@ -326,6 +326,7 @@ def _why_not_the_mean(
     ratios = (got / mean)[mean != 0]
     if len(ratios) > 1 and torch.allclose(ratios, ratios[0]):
         return (
-            f"this is {ratios[0]:g} times the mean: divide by the world size, whatever it is, once"
+            f"this is {ratios[0]:g} times the mean: divide by the world size, whatever it is, "
+            "once. (What you put into the list is another tensor: copy into the one that is there)"
         )
     return "divide each bucket after its sum is there, and cut it in the order of packing"

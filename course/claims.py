@@ -79,14 +79,14 @@ class _Watch:
         self.begin()
 
     def begin(self) -> None:
-        start, used = time.perf_counter(), other_programs.OtherPrograms()
+        start = time.perf_counter()
 
         def note() -> None:
             if used.cpus is not None:
                 self.cells.append((time.perf_counter() - start, used.cpus))
 
         self.stack.callback(note)
-        self.stack.enter_context(used)
+        used = self.stack.enter_context(other_programs.watch())
 
     def end(self, _: object = None) -> None:
         self.stack.close()

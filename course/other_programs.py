@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from labkit.ranks import torchrun
 
@@ -20,8 +22,12 @@ _PROC = Path("/proc")
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
-class OtherPrograms:
-    """Finds out how many CPUs other programs used during a `with` block.
+@contextlib.contextmanager
+def watch() -> Iterator[SimpleNamespace]:
+    """Find out how many CPUs other programs used during a `with` block.
+
+    They are the `cpus` of what is yielded, on average, once the block has ended; None where the
+    system does not tell.
 
     Ours are this process and all that it started: the fork server and its ranks, a fabric's
     helpers; under torchrun the agent on this node and its ranks. Kernel threads count for nobody:
@@ -33,23 +39,16 @@ class OtherPrograms:
     inside counts, as far as it exceeds the error of counting ticks.
 
     Example:
-        >>> with OtherPrograms() as used:
+        >>> with watch() as used:
         ...     total = sum(range(1_000_000))
         >>> used.cpus is None or used.cpus >= 0
         True
     """
-
-    cpus: float | None
-    """CPUs, on average; None where the system does not tell. There once the block has ended."""
-
-    def __enter__(self) -> OtherPrograms:
-        self._before = _Snapshot.take()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        before, after = self._before, _Snapshot.take()
-        known = before is not None and after is not None
-        self.cpus = before.cpus_of_others(after, ours=_root()) if known else None
+    used, before = SimpleNamespace(cpus=None), _Snapshot.take()
+    yield used
+    after = _Snapshot.take()
+    if before is not None and after is not None:
+        used.cpus = before.cpus_of_others(after, ours=_root())
 
 
 def _root() -> int:

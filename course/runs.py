@@ -27,7 +27,7 @@ def watched(measure: Callable[[], list[Record]]) -> list[Record]:
     Watch one launch or a few, not an hour: the figure is an average. What was watched inside
     `measure` already, and what was not measured here and now, stays as it is.
     """
-    with other_programs.OtherPrograms() as others:
+    with other_programs.watch() as others:
         records = measure()
     cpus = others.cpus
     on_nodes = launch(lambda: cpus) if torchrun.is_here() else [cpus]

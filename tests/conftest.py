@@ -174,7 +174,7 @@ def pytest_pyfunc_call(pyfuncitem):
     """Do not judge a timed test that fails while others use the CPUs."""
     if pyfuncitem.get_closest_marker("timed") is None:
         return (yield)
-    with other_programs.OtherPrograms() as used:
+    with other_programs.watch() as used:
         try:
             return (yield)
         except AssertionError as error:

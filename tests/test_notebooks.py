@@ -134,7 +134,7 @@ def executed(tmp_path_factory):
 @mark.parametrize("path", list(kept()))
 def test_it_runs_and_gives_nothing_away(path, executed, notebook_seconds, record_property):
     start = time.perf_counter()
-    with other_programs.OtherPrograms() as used:
+    with other_programs.watch() as used:
         ran, variables = executed(path)
     notebook_seconds(name(path), time.perf_counter() - start)
     made = Path(variables["COURSE_CLAIMS"])

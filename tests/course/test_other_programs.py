@@ -44,7 +44,7 @@ needs_proc = mark.skipif(
 @mark.skipif(not shutil.which("setsid"), reason="needs a program that is not our child")
 def test_what_a_stranger_uses_is_told():
     start = time.perf_counter()
-    with other_programs.OtherPrograms() as used, stranger(0.5) as done:
+    with other_programs.watch() as used, stranger(0.5) as done:
         while not done.exists():
             time.sleep(0.01)
     wall = time.perf_counter() - start
@@ -108,7 +108,7 @@ def test_in_a_container_the_machines_total_tells():
 
 def test_where_nobody_tells_others_are_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(other_programs, "_PROC", tmp_path)
-    with other_programs.OtherPrograms() as used:
+    with other_programs.watch() as used:
         pass
     assert used.cpus is None
 

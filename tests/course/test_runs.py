@@ -21,7 +21,7 @@ def used(monkeypatch):
     def watch():
         yield SimpleNamespace(cpus=figures.pop(0) if figures else None)
 
-    monkeypatch.setattr(other_programs, "OtherPrograms", watch)
+    monkeypatch.setattr(other_programs, "watch", watch)
     return figures
 
 

@@ -2,7 +2,6 @@
 
 import time
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed import irecv
@@ -170,9 +169,9 @@ def one_left_over(wanted, use, *, src, like, credits):
     dist.irecv(torch.empty_like(like), src, tag=wanted[-1])
 
 
-def all_buffers_in_advance(wanted, use, *, src, like, credits, make=torch.empty_like):
+def all_buffers_in_advance(wanted, use, *, src, like, credits):
     """Post as many as there are credits, into buffers that were all made at the start."""
-    buffers = {tag: make(like) for tag in wanted}
+    buffers = {tag: torch.empty_like(like) for tag in wanted}
     works = {tag: dist.irecv(buffers[tag], src, tag=tag) for tag in wanted[:credits]}
     for place, tag in enumerate(wanted):
         works[tag].wait()
@@ -181,15 +180,8 @@ def all_buffers_in_advance(wanted, use, *, src, like, credits, make=torch.empty_
             works[later] = dist.irecv(buffers[later], src, tag=later)
 
 
-def all_arrays_in_advance(*arguments, **named):
-    def make(like):
-        return torch.from_numpy(np.empty_like(like.numpy()))
-
-    all_buffers_in_advance(*arguments, **named, make=make)
-
-
 def copies_that_stay(wanted, use, *, src, like, credits):
-    """Copy what arrives, and keep it, where torch does not see it."""
+    """Keep a copy of all that arrives, where torch does not see it."""
     kept = []
 
     def copied(tag, tensor):

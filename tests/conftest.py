@@ -40,7 +40,7 @@ SLOW = (
     "*::test_pictures_are_drawn*", "*::test_a_programs_own_classes*", "*::test_large_values_spill*",
     "*::test_a_group_that_is_destroyed_at_once*", "*::test_ranks_start_where_nothing_else*",
     "*::test_unsolved_exercises*", "*::test_hostile_json*", "*::test_a_script_needs_no_main_guard*",
-    "*::test_our_own_ranks_and_children*",
+    "*::test_our_own_ranks_and_children*", "*::test_without_notebooks_a_command*",
     "*::test_an_all_reduce_is_seen*[[]by_functional]", "*::test_the_page_shows_both_blocks*",
     "*::test_bad_hand_ins*", "*::test_results_come_by_rank[[][58]]", "*::test_a_whole_section",
     "*::test_what_ranks_import_loads*", "*::test_what_people_guess*Tracer*",

@@ -258,38 +258,38 @@ def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None
         ):
             wanted = given(case, 0)[0]
             for rank, ran in enumerate(ranks):
-                where = f"rank {rank} of {case.world_size}"
+                what = f"rank {rank} of {case.world_size}"
                 for place, (got, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
                     checking.same_values(
-                        got, right, what=f"{where}, tensor {place}",
+                        got, right, what=f"{what}, tensor {place}",
                         meaning="another bucket's values: its buffer was packed again, or received "
                         "into, while this one was still on its way",
                     )  # fmt: skip
-                _judge_repaired(ran, where)
+                _judge_repaired(ran, what)
 
 
-def _judge_repaired(ran: Ran, where: str) -> None:
+def _judge_repaired(ran: Ran, what: str) -> None:
     sizes = [(call.kind, call.nbytes) for call in ran.calls]
     if sizes != [("broadcast", 16_000)] * 6:
         raise CheckFailed(
-            f"{where}: 6 broadcasts of 16000 bytes", f"{dict(Counter(sizes))}",
+            f"{what}: 6 broadcasts of 16000 bytes", f"{dict(Counter(sizes))}",
             "keep the colleague's buckets, with the cap that is given, and one broadcast for each: "
             "it is the wait that comes too late",
         )  # fmt: skip
     checking.at_most(
-        len(ran.unwaited), 0, what=f"{where}: never waited for", unit="works",
+        len(ran.unwaited), 0, what=f"{what}: never waited for", unit="works",
         meaning="what flies when the loop is over has to be waited for, too",
     )  # fmt: skip
     if touched := next((call.touched for call in ran.calls if call.touched), None):
-        raise CheckFailed(f"{where}: no buffer is used while it is on its way", touched, _TOO_EARLY)
+        raise CheckFailed(f"{what}: no buffer is used while it is on its way", touched, _TOO_EARLY)
     if ran.overlaps < 3:
         raise CheckFailed(
-            f"{where}: buckets go out while others are on their way", f"{ran.overlaps} of 5 did",
+            f"{what}: buckets go out while others are on their way", f"{ran.overlaps} of 5 did",
             "with a wait after each start the race is gone, and the overlap with it: wait for a "
             "broadcast only when its buffer is needed again",
         )  # fmt: skip
     checking.at_most(
-        ran.made / 16_000, 2.5, what=f"{where}: buffers, made in all", unit="buckets",
+        ran.made / 16_000, 2.5, what=f"{what}: buffers, made in all", unit="buckets",
         meaning="two buffers, kept and used in turn, are enough: the later buckets need no new one",
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from course import runs
-from course.lessons.eighty_gpus.programs import program
+from course.lessons.eighty_gpus.programs import ALL, CASES, LEVELS, ONE, program
 from course.place import Place
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
@@ -21,13 +21,6 @@ SERVERS, CARDS = 3, (1, 2, 4)
 RATE, INSIDE = "40mbit", "800mbit"
 NBYTES = 12 * 8192 * 20
 """S: divides by all world sizes, rings and packets."""
-ONE, EACH, LEVELS, ALL = (
-    "one ring, one card",
-    "a ring over each card",
-    "inside, across, inside",
-    "all_to_all",
-)
-CASES = (ONE, EACH, LEVELS, ALL)
 
 
 def modelled(case: str, cards: int, *, card: float, inside: float) -> float:

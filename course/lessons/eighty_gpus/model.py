@@ -10,14 +10,9 @@ _NVLINK = {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)}
 _NETWORK = {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)}
 _NVLS_TREE = (25.0, 20.9)
 """Microseconds by algorithm and protocol: once per call, per step over NVLink, over a network."""
-_LL_MOST = (39.0, 20.4)
-_CHANNEL_MOST = {
-    "ring LL128": (36.7, 36.7),
-    "tree": (41.4, 36.0),
-    "tree LL128": (36.7, 29.0),
-    "nvls tree": (57.7, 45.5),
-}
-"""GB/s that NCCL thinks possible on Hopper, for two hosts and for more."""
+_LL_MOST = 20.4
+_CHANNEL_MOST = {"ring LL128": 36.7, "tree": 36.0, "tree LL128": 29.0, "nvls tree": 45.5}
+"""GB/s that NCCL thinks possible on Hopper between three hosts or more: in all, by channel."""
 _TREE_DIPS = (
     (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9),
     (1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9),
@@ -31,7 +26,7 @@ class Tuner:
     """NCCL's estimate of a collective on H100s: latency + bytes / bandwidth, by the tuner's rules.
 
     Source: src/graph/tuning.cc of NVIDIA/nccl, commit 5067397 (`ncclTopoTuneModel`,
-    `ncclTopoGetAlgoTime`). Ring, tree and NVLSTree between two hosts or more are here. Assumed:
+    `ncclTopoGetAlgoTime`). Ring, tree and NVLSTree between three hosts or more are here. Assumed:
     Intel CPUs, a network that adds no latency of its own, NVLink that does not limit NVLSTree.
     """
 
@@ -60,21 +55,16 @@ class Tuner:
         pairs = [(a, p) for a in ("ring", "tree") for p in PROTOCOLS]
         return [*pairs, ("nvls tree", "Simple")] if self.gpus_per_host > 1 else pairs
 
-    def best(self, nbytes: int) -> tuple[str, str]:
-        """Return the algorithm and protocol that NCCL would think fastest for an all_reduce."""
-        return min(self.choices(), key=lambda choice: self.microseconds(nbytes, *choice))
-
     def _bus_bandwidth(self, algorithm: str, protocol: str) -> float:
-        at, b = int(self.hosts > 2), self.bandwidth
-        most = {name: self.channels * each[at] for name, each in _CHANNEL_MOST.items()}
+        b, most = self.bandwidth, {name: self.channels * r for name, r in _CHANNEL_MOST.items()}
         if algorithm == "ring":
-            low = {"LL": min(_LL_MOST[at], b / 2), "LL128": min(0.92 * b, most["ring LL128"])}
+            low = {"LL": min(_LL_MOST, b / 2), "LL128": min(0.92 * b, most["ring LL128"])}
             return low.get(protocol, b)
         if algorithm == "tree":
             b = min(0.92 * b, most["tree"])
             fast = min(120 / 128 * b, most["tree LL128"])
-            return {"LL": min(b / 3.8, _LL_MOST[at]), "LL128": fast}.get(protocol, b)
-        return min(b * (2 if self.hosts == 2 else 1), most["nvls tree"])
+            return {"LL": min(b / 3.8, _LL_MOST), "LL128": fast}.get(protocol, b)
+        return min(b, most["nvls tree"])
 
     def _latency(self, algorithm: str, p: int, steps: int) -> float:
         hops = int(math.log2(self.hosts))

@@ -53,7 +53,7 @@ def rings(count: int, ax: Axes | None = None) -> Axes:
         ax.text(3 * server + 0.6, -1.42, f"server {server}", ha="center", va="top", fontsize=9)
     leaving = set()
     for ring in range(count):
-        order = ring_order(ring, servers=servers, cards=cards, rings=count)
+        order = sorted(place) if count == 1 else ring_order(ring, servers=servers, cards=cards)
         look = plots.style(ring)
         for src, dst in zip(order, [*order[1:], order[0]], strict=True):
             crosses = src // cards != dst // cards

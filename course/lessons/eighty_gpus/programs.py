@@ -9,24 +9,28 @@ import torch.distributed as dist
 from course.comm import algorithms
 from labkit.measure import timing, wire
 
+CASES = ONE, EACH, LEVELS, ALL = (
+    "one ring, one card",
+    "a ring over each card",
+    "inside, across, inside",
+    "all_to_all",
+)
 
-def ring_order(ring: int, *, servers: int, cards: int, rings: int) -> list[int]:
-    """Return the ranks of one ring in order: it leaves every server by the card number `ring`.
 
-    The only ring of one leaves by the last card and comes in by the first.
-    """
-    first = (ring + 1) % cards if rings > 1 else 0
+def ring_order(ring: int, *, servers: int, cards: int) -> list[int]:
+    """Return the ranks of one ring in order: it leaves every server by the card number `ring`."""
+    first = (ring + 1) % cards
     return [server * cards + (first + i) % cards for server in range(servers) for i in range(cards)]
 
 
-def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int, rings: int) -> None:
-    """Sum `tensor` over all ranks, in place: each ring sums its share, all rings at once.
+def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int) -> None:
+    """Sum `tensor` over all ranks, in place: a ring for each card sums a share, all at once.
 
-    Its shape is (S,), S a multiple of rings x world_size; there is one ring, or one for each card.
+    Its shape is (S,), S a multiple of cards x world_size.
     """
     rank, n = dist.get_rank(), dist.get_world_size()
-    orders = [ring_order(j, servers=n // cards, cards=cards, rings=rings) for j in range(rings)]
-    chunks = [share.tensor_split(n) for share in tensor.tensor_split(rings)]
+    orders = [ring_order(j, servers=n // cards, cards=cards) for j in range(cards)]
+    chunks = [share.tensor_split(n) for share in tensor.tensor_split(cards)]
     scratch = [torch.empty_like(share[0]) for share in chunks]
     for step in range(2 * (n - 1)):
         adding, works = step < n - 1, []
@@ -44,7 +48,7 @@ def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int, rings: int) -> N
 
 
 def program(case: str, nbytes: int, cards: int, iters: int) -> dict[str, Any]:
-    """Call one of `experiment.CASES` between servers with several cards, metered; then time it.
+    """Call one of `CASES` between servers with several cards, metered; then time it.
 
     Returns:
         ``samples``, this rank's seconds; ``report``, the wire meter's; ``right``, whether the sum
@@ -52,18 +56,19 @@ def program(case: str, nbytes: int, cards: int, iters: int) -> dict[str, Any]:
     """
     n, right = dist.get_world_size(), None
     tensor = torch.full([nbytes // 4], dist.get_rank() + 1.0)
-    if case == "all_to_all":
+    if case == ALL:
         output = torch.empty_like(tensor)
         call = partial(dist.all_to_all_single, output, tensor)
-    elif case == "inside, across, inside":
+    elif case == LEVELS:
         within, across = algorithms.two_levels(cards)
         call = partial(algorithms.hierarchical_all_reduce, tensor, within=within, across=across)
+    elif case == EACH:
+        call = partial(all_reduce_along_rings, tensor, cards=cards)
     else:
-        rings = cards if case == "a ring over each card" else 1
-        call = partial(all_reduce_along_rings, tensor, cards=cards, rings=rings)
+        call = partial(algorithms.ring_all_reduce, tensor)
     with wire.meter() as meter:
         call()
-    if case != "all_to_all":
+    if case != ALL:
         right = bool((tensor == n * (n + 1) / 2).all())
         tensor.zero_()
     samples = timing.time_calls(call, warmup=0, iters=iters)

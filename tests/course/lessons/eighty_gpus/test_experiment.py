@@ -32,7 +32,7 @@ def test_cards_multiply_what_can_be_summed_and_nothing_else():
 @pytest.mark.parametrize(("servers", "cards"), [(3, 2), (2, 4), (5, 3)])
 def test_each_ring_leaves_every_server_by_its_own_card(servers, cards):
     for ring in range(cards):
-        order = programs.ring_order(ring, servers=servers, cards=cards, rings=cards)
+        order = programs.ring_order(ring, servers=servers, cards=cards)
         assert sorted(order) == list(range(servers * cards))
         arrows = itertools.pairwise([*order, order[0]])
         leaving = [src for src, dst in arrows if src // cards != dst // cards]

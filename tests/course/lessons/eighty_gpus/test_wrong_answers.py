@@ -42,7 +42,7 @@ def rings_over_cards(tensor, cards):
 
 
 def lessons_own(tensor, cards):
-    all_reduce_along_rings(tensor, cards=cards, rings=cards)
+    all_reduce_along_rings(tensor, cards=cards)
 
 
 def library(tensor, cards):

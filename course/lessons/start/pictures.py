@@ -6,15 +6,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.comm.costs import AlphaBeta
-from course.lessons.start.experiment import passport
+from course.lessons.start.experiment import fitted
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.show import plots
 
 
-def clocks(seconds: Mapping[str, float], ax: Axes | None = None) -> Axes:
+def clocks(seconds: Mapping[str, float]) -> Axes:
     """Draw each colleague's figure as a point; an axis of powers of ten has no room for bars."""
-    ax = plots.new_axes("Five clocks, one all_reduce of 4 MiB", x="Time", xunit="ms", xscale="log",
-                        ax=ax, size=(9, 2.8))  # fmt: skip
+    title = "Five clocks, one all_reduce of 4 MiB"
+    ax = plots.new_axes(title, x="Time", xunit="ms", xscale="log", size=(9, 2.8))
     figures = [1e3 * value for value in seconds.values()]
     ax.plot(figures, range(len(figures)), "o", color=plots.style(0).color, markersize=9)
     for place, value in enumerate(figures):
@@ -31,15 +31,12 @@ def clocks(seconds: Mapping[str, float], ax: Axes | None = None) -> Axes:
     return ax
 
 
-def ping_pong(
-    records: Sequence[Record], link: AlphaBeta | None = None, *, ax: Axes | None = None
-) -> Axes:
-    """Draw the time of one message against its size, with the line fitted to the fastest."""
-    messages = [record for record in records if record.case == "ping-pong"]
+def ping_pong(messages: Sequence[Record], link: AlphaBeta | None = None) -> Axes:
+    """Draw the time of one message against its size, the fastest as well, and a model's line."""
     sizes = [record.nbytes for record in messages]
     axes = {"x": "Message", "xunit": "bytes", "y": "Time one way", "yunit": "µs"}
     axes |= {"xscale": "log", "yscale": "log"}
-    ax = plots.new_axes("One message between two ranks", **axes, ax=ax)
+    ax = plots.new_axes("One message between two ranks", **axes)
     medians, band = plots.spread(messages, "µs")
     plots.line(ax, sizes, medians, **band, label="median, 10th to 90th percentile")
     fastest = [min(record.seconds) * 1e6 for record in messages]
@@ -66,19 +63,5 @@ def ping_pong(
 
 
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw the picture that `labkit run passport` saves."""
-    return ping_pong(records, passport(records).link).figure
-
-
-class Fit:
-    """The messages of a run with a line of one's own: a function of alpha and bandwidth."""
-
-    def __init__(self, records: Sequence[Record]):
-        self._records = records
-
-    def __call__(self, *, alpha_in_µs: float, GB_per_s: float, ax: Axes | None = None) -> Axes:
-        """Draw the points and the line."""
-        link = AlphaBeta(1e-6 * alpha_in_µs, 1e-9 / GB_per_s)
-        ax = ping_pong(self._records, link, ax=ax)
-        ax.set_ylim(0.5, 1e6)  # fixed, so that nothing jumps while a slider moves
-        return ax
+    """Draw the picture that `course run passport` saves: the line is that of `fitted`."""
+    return ping_pong(records, fitted(records)).figure

@@ -6,7 +6,6 @@ usual mistake shows every time, on a busy machine too.
 """
 
 import math
-import statistics
 from collections.abc import Callable
 from functools import partial
 
@@ -54,7 +53,7 @@ def check_time_call(time_call: Callable[..., float]) -> None:
 
 def _error(time_call: Callable[..., float], sick: SickCall) -> float:
     """Return the relative error of what was measured."""
-    truth = statistics.median(sick.truth)
+    truth = sick.truth
     for _ in range(ATTEMPTS):
         got, _ = _examined(time_call, sick)
         error = abs(got / truth - 1)
@@ -325,19 +324,6 @@ def check_jobs(vote: Callable[[], str]) -> None:
 
 # 1.4: a sum through shared memory
 
-POLLED = (
-    "the partner's slot is polled: looking again and again takes a CPU, which on a busy machine is "
-    "the partner's, and here it never gets on. wait() sleeps"
-)
-OVERWRITTEN = (
-    "we read what the partner wrote for the *next* turn: it was faster and overwrote its slot "
-    "before we had read it. Two halves, used in turns, make that impossible"
-)
-UNWRITTEN = (
-    "we read a slot that the partner had not written in this turn: write first, then wake, then "
-    "wait, then read; and both partners must use the same half, told by `turn`"
-)
-
 
 def check_shared_sum(shared_sum: Callable[..., None]) -> None:
     """Judge 1.4: ``shared_sum(tensor, slots, me, turn, wake, wait)`` adds the partner's tensor.
@@ -345,7 +331,11 @@ def check_shared_sum(shared_sum: Callable[..., None]) -> None:
     In place; ``slots`` are float32, of shape (2, 2) and then the tensor's.
     """
     with checking.exercise("1.4", par="1 wake-up per sum, right in every meeting") as verdict:
-        checking.on_ranks(_hold_meetings, shared_sum, world_size=1, hang=POLLED)
+        polled = (
+            "the partner's slot is polled: looking again and again takes a CPU, which on a busy "
+            "machine is the partner's, and here it never gets on. wait() sleeps"
+        )
+        checking.on_ranks(_hold_meetings, shared_sum, world_size=1, hang=polled)
         ranks = launch(meetings.race, shared_sum, world_size=2)
         ours, gloo = (1e6 * max(times) for times in zip(*ranks, strict=True))
         verdict.reached = f"1 wake-up per sum, {ours:.0f} µs (gloo: {gloo:.0f} µs)"
@@ -409,12 +399,18 @@ def _why_the_sum(got: torch.Tensor, turn: int, rank: int, meeting: Meeting) -> s
     if not any(meeting.waits):
         return "wait() is never called: the partner's slot is read before the partner wrote it"
     if torch.isnan(got).any():
-        return UNWRITTEN
+        return (
+            "we read a slot that the partner had not written in this turn: write first, then wake, "
+            "then wait, then read; and both partners must use the same half, told by `turn`"
+        )
     mistakes = {
         "the tensor is as it was: `tensor = tensor + ...` makes a new one, so add in place (add_); "
         "or the partner's slot was cleared before we had read it": mine,
         "this is twice our own tensor: the partner's slot is the one at 1 - me": 2 * mine,
-        OVERWRITTEN: mine + meetings.data(turn + 1, 1 - rank),
+        "we read what the partner wrote for the *next* turn: it was faster and overwrote its slot "
+        "before we had read it. Two halves, used in turns, make that impossible": (
+            mine + meetings.data(turn + 1, 1 - rank)
+        ),
     }
     otherwise = "write slots[half, me], wake, wait, add slots[half, 1 - me]; half = turn % 2"
     return checking.diagnose(got, mistakes, otherwise=otherwise)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
         largest = min(largest, int(os.environ["WORLD_SIZE"]) // 2)
     pairs = [count for count in (1, 2, 3, 4, 6, 8) if count <= largest]
     if quick:
-        pairs = sorted({1, min(2, largest), largest})
+        pairs = sorted({*pairs[:2], pairs[-1]})
     calls = 50 if quick else 200
     placements = programs.PLACEMENTS if affinity.available() else ("free",)
     measured = sweep(pairs, placements, calls=calls, say=progress)
@@ -58,8 +59,11 @@ def can_measure() -> bool:
 
 def recorded(part: str, *, case: str | None = None) -> list[Record]:
     """Return what a part of `run` gave on the machine where it was recorded; or one case of it."""
-    kept = [r for r in records.load(RECORDING, recorded=True) if r.params["part"] == part]
-    return [record for record in kept if case in (None, record.case)]
+    return [
+        record
+        for record in records.load(RECORDING, recorded=True)
+        if record.params["part"] == part and case in (None, record.case)
+    ]
 
 
 def sweep(
@@ -84,7 +88,7 @@ def sweep(
         for placement in placements:  # in turns, so that a machine's drift meets all of them
             say(f"{count} pairs, {placement}")
             params = {"part": "sweep", "pairs": count, "placement": placement}
-            measured.append(_measured(placement, params, program, placement, calls))
+            measured.append(_measured(params, program, calls))
     return sorted(measured, key=lambda record: placements.index(record.case))
 
 
@@ -101,10 +105,9 @@ def cause(*, calls: int = 200, say: runs.Say = runs.quiet) -> list[Record]:
     for condition in CAUSES:
         say(f"1 pair apart, {condition}")
         params = {"part": "cause", "pairs": 1, "placement": "apart", "condition": condition}
-        batch = condition == "no preemption"
-        case = condition, params, programs.timed_calls
+        program = partial(programs.timed_calls, sched_batch=condition == "no preemption")
         with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
-            measured.append(_measured(*case, "apart", calls, sched_batch=batch))
+            measured.append(_measured(params, program, calls))
     return measured
 
 
@@ -127,28 +130,27 @@ def kept_awake() -> Iterator[None]:
             process.wait()
 
 
-def _measured(
-    case: str, params: dict[str, Any], program: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Record:
+def _measured(params: dict[str, Any], program: Callable[..., Any], calls: int) -> Record:
     """Run a program on pairs and make a record of the samples and values that its ranks return.
 
     Values are means over ranks, but for ``ours``, a sum. One pair of the sweep runs `ALONE` times.
     """
-    pairs = params["pairs"]
-    launches = ALONE if (params["part"], pairs) == ("sweep", 1) else 1
+    placement, ranks = params["placement"], 2 * params["pairs"]
+    case = params.get("condition", placement)
+    launches = ALONE if (params["part"], ranks) == ("sweep", 2) else 1
 
     def measure(here: Place) -> list[Record]:
-        options = kwargs | {"world_size": 2 * pairs}
-        launched = [here.launch(program, *args, **options) for _ in range(launches)]
+        options = {"world_size": ranks}
+        launched = [here.launch(program, placement, calls, **options) for _ in range(launches)]
         samples = [
             list(chain(*(r["samples"] for r in same))) for same in zip(*launched, strict=True)
         ]
         values = {}
         for key in launched[0][0].keys() - {"samples"}:
-            means = [statistics.fmean(rank[key] for rank in ranks) for ranks in launched]
-            values[key] = statistics.median(means) * (2 * pairs if key == "ours" else 1)
+            means = [statistics.fmean(rank[key] for rank in results) for results in launched]
+            values[key] = statistics.median(means) * (ranks if key == "ours" else 1)
         fields = {"nbytes": 400, "params": params, "values": values}
         return [here.record(case, samples, experiment=NAME, **fields)]
 
-    (record,) = Place(hosts=2 * pairs).records(measure, recording=RECORDING, experiment=NAME)
+    (record,) = Place(hosts=ranks).records(measure, recording=RECORDING, experiment=NAME)
     return record

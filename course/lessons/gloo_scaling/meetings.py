@@ -8,6 +8,7 @@ run, and a right answer is never held up.
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -45,7 +46,6 @@ class Meeting:
         self.got: list[list[torch.Tensor]] = [[], []]
         self.kept = True
         """Whether all sums are in the tensors' own memory."""
-        self._error: Exception | None = None
         self._pending, self._idle, self._done = [0, 0], [False, False], [False, False]
         self._go = [threading.Semaphore(1), threading.Semaphore(0)]
 
@@ -55,15 +55,10 @@ class Meeting:
         Raises:
             Exception: What the learner's function raises.
         """
-        threads = [threading.Thread(target=self._play, args=(me, shared_sum)) for me in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if self._error is not None:
-            raise self._error
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(partial(self._play, shared_sum), (0, 1)))
 
-    def _play(self, me: int, shared_sum: SharedSum) -> None:
+    def _play(self, shared_sum: SharedSum, me: int) -> None:
         self._go[me].acquire()
         try:
             for turn in range(TURNS):
@@ -75,11 +70,10 @@ class Meeting:
                 if self.stuck is not None:
                     break
                 self.got[me].append(tensor)
-                self.kept = self.kept and tensor.data_ptr() == place
-        except Exception as error:
-            self._error = error
-        self._done[me] = True
-        self._go[1 - me].release()
+                self.kept &= tensor.data_ptr() == place
+        finally:
+            self._done[me] = True
+            self._go[1 - me].release()
 
     def _wake(self, me: int) -> None:
         self.wakes[me] += 1

@@ -23,23 +23,19 @@ def per_call() -> dict[int, float]:
     return {p: 1e6 * s / calls for p, s in enumerate(figures["seconds"].value, start=1)}
 
 
-def thread(*, ax: Axes | None = None) -> Axes:
+def thread() -> Axes:
     """Draw the thread's own figures."""
-    ax = _axes("Independent pairs, and yet: time per call", ax)
-    times = per_call()
-    figures = load("gloo_scaling")
+    ax, times = _axes("Independent pairs, and yet: time per call"), per_call()
     plots.published(ax, list(times), list(times.values()), label="the thread: 48 logical CPUs")
     _from_zero(ax)
     plots.describe(ax, f"From {times[1]:.0f} µs with 1 pair to {times[8]:.0f} µs with 8.")
     note = "rank 0's seconds there, divided by 1024"
-    return plots.stamp_published(ax, figures["seconds"], note=note)
+    return plots.stamp_published(ax, load("gloo_scaling")["seconds"], note=note)
 
 
-def growth(
-    records: Sequence[Record], *, title: str = "Time per call", ax: Axes | None = None
-) -> Axes:
+def _growth(records: Sequence[Record], title: str, ax: Axes) -> Axes:
     """Draw time per call against the number of pairs, a line for each case."""
-    ax = _axes(title, ax)
+    _axes(title, ax)
     changes = []
     for series, case in enumerate(dict.fromkeys(record.case for record in records)):
         line = [record for record in records if record.case == case]
@@ -58,7 +54,7 @@ def on_cpus(records: Sequence[Record]) -> Figure:
     They are on a CPU, or ready and waiting for one, or asleep (not drawn).
     """
     figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 4.4))
-    growth(records, ax=left)
+    _growth(records, "Time per call", left)
     first = [record for record in records if record.case == records[0].case]
     name = LABELS.get(first[0].case, first[0].case)
     _axes(f"A rank's threads in a call, {name}", right, y="Time of all threads")
@@ -74,9 +70,7 @@ def on_cpus(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def saturated_server(
-    ranks: int, work: float, elsewhere: float, *, points: Sequence[Record] = ()
-) -> Figure:
+def saturated_server(ranks: int, work: float, elsewhere: float, points: Sequence[Record]) -> Figure:
     """Draw customers who share one CPU: whose turn it is, and how long a round takes.
 
     On the left the turns of `ranks` customers who each work `work` µs on the CPU and spend
@@ -85,7 +79,7 @@ def saturated_server(
     """
     figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 4.6))
     measured = {2 * r.params["pairs"]: 1e6 * r.summary.median for r in points}
-    top = max(4000.0, *(1.15 * time for time in measured.values())) if measured else 4000.0
+    top = max(4000.0, 1.15 * max(measured.values()))
     rounds = 3 + int(top / max(work + elsewhere, ranks * work))
     turns = queue(ranks, work=work, elsewhere=elsewhere, rounds=rounds)
     plots.new_axes("Whose turn is it?", x="time", xunit="µs", y="rank", ax=left)
@@ -98,13 +92,8 @@ def saturated_server(
     numbers = list(range(1, MOST + 1))
     curve = [round_time(queue(n, work=work, elsewhere=elsewhere)) for n in numbers]
     plots.new_axes("Time of a round", x="ranks on one CPU", y="time", yunit="µs", ax=right)
-    if measured:
-        plots.line(
-            right,
-            list(measured),
-            list(measured.values()),
-            label="your points" if points[0].tier == "MEASURED" else "recorded points",
-        )
+    label = "your points" if points[0].tier == "MEASURED" else "recorded points"
+    plots.line(right, list(measured), list(measured.values()), label=label)
     plots.model_line(right, numbers, curve, label="the queue on the left, played out")
     right.plot(ranks, curve[ranks - 1], "o", markersize=11, fillstyle="none", color=plots.INK)
     right.set(xlim=(0, MOST + 1), ylim=(0, top))
@@ -113,9 +102,8 @@ def saturated_server(
     result = f"a round takes {curve[ranks - 1]:.0f} µs, the CPU is idle {idle:.0%} of the time"
     plots.describe(left, f"Blocks: on the CPU; thin lines: waiting for it. {setting}.")
     plots.describe(right, f"{setting}: {result}.")
-    tiers = [str(points[0].tier), "MODELLED"] if points else ["MODELLED"]
     plots.stamp(left, "MODELLED", note=result)
-    plots.stamp(right, tiers, points[0].provenance if points else None)
+    plots.stamp(right, [points[0].tier, "MODELLED"], points[0].provenance)
     return figure
 
 
@@ -124,11 +112,12 @@ def draw(records: Sequence[Record]) -> Figure:
     figure, (panel,) = plots.new_figure(size=(9, 4.6))
     sweep = [record for record in records if record.params["part"] == "sweep"]
     title = "Why does gloo slow down with every pair?"
-    plots.published(growth(sweep, title=title, ax=panel), *zip(*per_call().items(), strict=True))
+    times = per_call()
+    plots.published(_growth(sweep, title, panel), list(times), list(times.values()))
     return figure
 
 
-def _axes(title: str, ax: Axes | None, *, y: str = "Time per call") -> Axes:
+def _axes(title: str, ax: Axes | None = None, *, y: str = "Time per call") -> Axes:
     return plots.new_axes(title, x="Pairs of ranks", y=y, yunit="µs", ax=ax)
 
 

@@ -8,8 +8,7 @@ import contextlib
 import math
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.measure import sched
+from labkit.measure import sched, timing
 from labkit.ranks import affinity
 
 SHAPE = (10, 10)
 PLACEMENTS = ("one core", "free", "together", "apart")
+BLOCKS = 3
 Way = Callable[[list[torch.Tensor], Any], None]
 
 
@@ -86,14 +86,17 @@ class SharedMemory:
     ) -> None:
         """Meet the partner, who calls this as well, and map memory for float32 tensors."""
         self.me, self.turn, self.add = dist.get_rank() % 2, 0, add
-        with _meeting_place(group, self.me) as folder:
+        with tempfile.TemporaryDirectory() as mine:
+            os.mkfifo(f"{mine}/wake")  # on which the partner wakes me
+            folders = [mine, mine]
+            dist.all_gather_object(folders, mine, group=group)
             count = 4 * math.prod(shape)
-            mapped = torch.from_file(str(folder / "slots"), shared=True, size=count)
+            mapped = torch.from_file(f"{folders[0]}/slots", shared=True, size=count)
             self.slots = mapped.view(2, 2, *shape)
-            ends = {}
+            ends = []
             for reader in (0, 1):  # the same order on both sides, or each would wait for the other
                 flags = os.O_RDONLY if reader == self.me else os.O_WRONLY
-                ends[reader] = os.open(folder / f"wake-{reader}", flags)
+                ends.append(os.open(f"{folders[reader]}/wake", flags))
             self.wake = partial(os.write, ends[1 - self.me], b"!")
             self.wait = partial(os.read, ends[self.me], 1)
             dist.barrier(group=group)  # both have opened everything: the names may go
@@ -103,19 +106,6 @@ class SharedMemory:
         for tensor in tensors:
             self.add(tensor, self.slots, self.me, self.turn, self.wake, self.wait)
             self.turn += 1
-
-
-@contextlib.contextmanager
-def _meeting_place(group: Any, me: int) -> Iterator[Path]:
-    """Yield a folder with two pipes; the first partner makes it."""
-    name: list[str | None] = [None]
-    with contextlib.ExitStack() as stack:
-        if me == 0:
-            name[0] = stack.enter_context(tempfile.TemporaryDirectory())
-            for reader in (0, 1):
-                os.mkfifo(Path(name[0]) / f"wake-{reader}")
-        dist.broadcast_object_list(name, src=dist.get_rank() - me, group=group)
-        yield Path(name[0])
 
 
 WAYS: dict[str, Way] = {"blocking": blocking, "async_op": asynchronous, "fused": fused}
@@ -158,10 +148,8 @@ def never_preempt() -> None:
             os.sched_setscheduler(int(thread.name), os.SCHED_BATCH, os.sched_param(0))
 
 
-def timed_calls(
-    placement: str, calls: int = 100, blocks: int = 3, *, sched_batch: bool = False
-) -> dict[str, Any]:
-    """Call all_reduce on the pair's group in blocks of calls, and account for the time.
+def timed_calls(placement: str, calls: int, *, sched_batch: bool = False) -> dict[str, Any]:
+    """Call all_reduce on the pair's group in `BLOCKS` of calls, and account for the time.
 
     Ranks meet before each block. With `sched_batch` no thread that wakes up may take the CPU from
     the one that runs.
@@ -176,16 +164,11 @@ def timed_calls(
     blocking(tensors[:20], group)
     if sched_batch:
         never_preempt()
-    samples = []
     with sched.watch() as usage:
-        for _ in range(blocks):
-            dist.barrier()
-            start = time.perf_counter()
-            blocking(tensors, group)
-            samples.append((time.perf_counter() - start) / calls)
-    total = calls * blocks
+        blocks = timing.time_calls(lambda: blocking(tensors, group), warmup=0, iters=BLOCKS)
+    total = calls * BLOCKS
     return {
-        "samples": samples,
+        "samples": [seconds / calls for seconds in blocks],
         "on_cpu": usage.on_cpu / total,
         "waiting": usage.waiting / total,
         "loop": loop_seconds(usage.threads) / total,

@@ -33,10 +33,10 @@ class SickCall:
         return script[min(call, len(script) - 1)] / 1e3
 
     @property
-    def truth(self) -> list[float]:
-        """Seconds of each counted call: the slowest rank's."""
+    def truth(self) -> float:
+        """The median over the counted calls of the slowest rank's seconds."""
         ranks, counted = range(len(self.script)), range(self.warmup, self.warmup + self.iters)
-        return [max(self.seconds(rank, call) for rank in ranks) for call in counted]
+        return statistics.median(max(self.seconds(r, call) for r in ranks) for call in counted)
 
 
 SICK_CALLS = (

@@ -8,6 +8,8 @@ from course.lessons.gloo_scaling import experiment, pictures
 from course.lessons.gloo_scaling.model import Saturation, growth, queue, round_time, used
 from labkit.show import alt_text
 
+ONE_CORE = experiment.recorded("sweep", case="one core")
+
 
 @mark.parametrize("customers", [1, 2, 4, 5, 6, 16])
 @mark.parametrize("elsewhere", [0, 300, 1000])
@@ -32,22 +34,19 @@ def test_the_knee_is_where_the_bounds_meet():
 
 
 def test_recorded_ranks_on_one_cpu_use_it_up():
-    found = [r for r in experiment.recorded("sweep") if r.case == "one core"]
-    assert all(0.9 < used(record) < 1.1 for record in found)
+    assert all(0.9 < used(record) < 1.1 for record in ONE_CORE)
 
 
 def test_the_saturated_server_s_axes_stay_while_a_slider_moves():
-    points = [r for r in experiment.recorded("sweep") if r.case == "one core"]
-
     def limits(*knobs):
-        figure = pictures.saturated_server(*knobs, points=points)
+        figure = pictures.saturated_server(*knobs, ONE_CORE)
         return [(ax.get_xlim(), ax.get_ylim()) for ax in figure.axes]
 
     assert limits(1, 20, 0) == limits(16, 600, 2000) == limits(5, 200, 1000)
 
 
 def test_the_saturated_server_says_what_it_shows():
-    figure = pictures.saturated_server(4, 200, 1000)
+    figure = pictures.saturated_server(4, 200, 1000, ONE_CORE)
     assert "a round takes 1200 µs, the CPU is idle 33% of the time" in alt_text.of(figure).text[1]
 
 

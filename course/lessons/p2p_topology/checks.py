@@ -82,13 +82,6 @@ def _given(case: Case, rank: int, *, way: list[int], chunk: int) -> tuple:
     return slots if rank in way[1:-1] else case.data(rank), list(way), chunk, case.numel
 
 
-def times(relay: Callable, way: list[int], nbytes: int, chunk: int, iters: int) -> list[float]:
-    """Relay over and over, on a rank; return the seconds of each time."""
-    length = nbytes // 4
-    tensor = torch.ones(2 * chunk if dist.get_rank() in way[1:-1] else length)
-    return timing.time_calls(lambda: relay(tensor, way, chunk, length), warmup=1, iters=iters)
-
-
 def _judge_relay(case: Case, ranks: Sequence[Ran]) -> None:
     way, chunk = case.make.keywords.values()
     itemsize = case.dtype.itemsize
@@ -158,15 +151,21 @@ def _judge_calls(calls: Sequence[Call], here: int, case: Case, setting: str) -> 
             )
 
 
-def _judge_speed(relay) -> float:
+def _times(relay: Callable[..., None]) -> list[float]:
+    """Relay from rank 0 over rank 1 to rank 2, on a rank; return the seconds of each time."""
+    length = NBYTES // 4
+    tensor = torch.ones(2 * CHUNK if dist.get_rank() == 1 else length)
+    return timing.time_calls(lambda: relay(tensor, [0, 1, 2], CHUNK, length), warmup=1, iters=2)
+
+
+def _judge_speed(relay: Callable[..., None]) -> float:
     """Time it on three hosts like GPUs 0, 5 and 2; the best of three tries counts."""
     rates = [[0, FAST, SLOW], [FAST, 0, FAST], [SLOW, FAST, 0]]
     with Fabric(rates) as fabric:
         direct, best = NBYTES / fabric.payload_rate(0, 2), float("inf")
         hops = [fabric.payload_rate(0, 1), fabric.payload_rate(1, 2)]
         for _ in range(3):
-            way = [0, 1, 2]
-            results = launch(times, relay, way, NBYTES, CHUNK, 2, world_size=3, fabric=fabric)
+            results = launch(_times, relay, world_size=3, fabric=fabric)
             best = min(best, *timing.slowest(results))
             if direct / best >= FASTER:
                 return direct / best

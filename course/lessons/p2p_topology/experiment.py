@@ -92,19 +92,24 @@ def modelled(case: str, fields: dict[str, Any]) -> Record:
     return Record(NAME, case, samples=[[fields["predicted"]]], **fields, **origin)
 
 
-def time_copies(
-    *, program: Callable = copies, iters: int = 2, nbytes: int = NBYTES, **options: Any
-) -> list[Record]:
+def time_copies(*, program: Callable = copies, iters: int = 2, **options: Any) -> list[Record]:
     """Time the puzzle's three simultaneous copies; one record for each."""
     cases = {
         named([[SRC, dst]]): {
-            "nbytes": nbytes,
+            "nbytes": NBYTES,
             "params": {"part": "copies", "ways": [[SRC, dst]], "link": PUZZLE.link(SRC, dst)},
-            "predicted": nbytes / rate(SRC, dst),
+            "predicted": NBYTES / rate(SRC, dst),
         }
         for dst in DSTS
     }
-    return on_links(cases, program, SRC, DSTS, nbytes, iters, **options)
+    return on_links(cases, program, SRC, DSTS, NBYTES, iters, **options)
+
+
+def _fields(part: str, ways: list[list[int]], chunk: int, **model: Any) -> dict[str, Any]:
+    """Return what a record of a transfer says beside its samples; the rest is for the model."""
+    predicted = flows.ways_time(rate, ways, nbytes=NBYTES, chunk=chunk, **model)
+    params = {"part": part, "ways": ways, "chunk": chunk}
+    return {"nbytes": NBYTES, "params": params, "predicted": predicted}
 
 
 def time_way(
@@ -112,7 +117,6 @@ def time_way(
     chunk: int = CHUNK,
     *,
     program: Callable = in_turns,
-    nbytes: int = NBYTES,
     iters: int = 3,
     **options: Any,
 ) -> Record:
@@ -121,11 +125,8 @@ def time_way(
     The record's `predicted` is that of chunks that cost nothing.
     """
     way = list(way)
-    predicted = flows.ways_time(rate, [way], nbytes=nbytes, chunk=chunk)
-    params = {"part": "way", "ways": [way], "chunk": chunk}
-    fields = {"nbytes": nbytes, "params": params, "predicted": predicted}
-    case = f"{named([way])}, {nbytes} B by {chunk}, in turns"
-    return on_links({case: fields}, program, way, nbytes, chunk, iters, **options)[0]
+    cases = {f"{named([way])}, {NBYTES} B by {chunk}, in turns": _fields("way", [way], chunk)}
+    return on_links(cases, program, way, NBYTES, chunk, iters, **options)[0]
 
 
 def time_ways(
@@ -134,17 +135,14 @@ def time_ways(
     shares: Sequence[float] | None = None,
     chunk: int = CHUNK,
     alpha: float = 0.0,
-    nbytes: int = NBYTES,
     iters: int = 3,
     **options: Any,
 ) -> Record:
     """Time a transfer along ways, with a part of the bytes on each (`programs.carry`)."""
     ways = [list(way) for way in ways]
-    params = {"part": "ways", "ways": ways, "chunk": chunk}
-    predicted = flows.ways_time(rate, ways, nbytes=nbytes, chunk=chunk, alpha=alpha, shares=shares)
-    fields = {"nbytes": nbytes, "params": params, "predicted": predicted}
-    case = f"{named(ways)}, {nbytes} B by {chunk}"
-    return on_links({case: fields}, relayed, ways, shares, nbytes, chunk, iters, **options)[0]
+    fields = _fields("ways", ways, chunk, alpha=alpha, shares=shares)
+    cases = {f"{named(ways)}, {NBYTES} B by {chunk}": fields}
+    return on_links(cases, relayed, ways, shares, NBYTES, chunk, iters, **options)[0]
 
 
 def time_every_way(**options: Any) -> Record:
@@ -160,19 +158,19 @@ def chunk_cost(whole: Record, cut: Record) -> float:
     return max(0.0, cut.summary.median - whole.summary.median) / (chunks - 1)
 
 
-def time_at_once(*, iters: int = 3, nbytes: int = NBYTES, **options: Any) -> list[Record]:
+def time_at_once(*, iters: int = 3, **options: Any) -> list[Record]:
     """Time a relayed copy and two direct ones that share its links; one record for each."""
-    fluid = flows.finish_times(PUZZLE, CONTEND, nbytes=nbytes)
+    fluid = flows.finish_times(PUZZLE, CONTEND, nbytes=NBYTES)
     slower = PUZZLE.bandwidth(0, 5) / rate(0, 5)
     cases = {
         f"together: {named([way])}": {
-            "nbytes": nbytes,
+            "nbytes": NBYTES,
             "params": {"part": "together", "ways": [way], "chunk": CHUNK},
             "predicted": seconds * slower,
         }
         for way, seconds in zip(CONTEND, fluid, strict=True)
     }
-    return on_links(cases, at_once, CONTEND, nbytes, CHUNK, iters, **options)
+    return on_links(cases, at_once, CONTEND, NBYTES, CHUNK, iters, **options)
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:

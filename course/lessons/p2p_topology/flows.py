@@ -72,17 +72,11 @@ def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
     for a, b in itertools.permutations(range(topology.gpus), 2):
         if nvlinks(topology.link(a, b)):
             network.add_edge(a, b, capacity=round(topology.bandwidth(a, b)), weight=1)
-    return _cut_into_paths(nx.max_flow_min_cost(network, src, dst), src, dst)
-
-
-def _cut_into_paths(flow: dict, src: int, dst: int) -> list[Path]:
-    import networkx as nx
-
-    left = nx.DiGraph()
-    for enter, row in flow.items():
+    left, paths = nx.DiGraph(), []
+    left.add_nodes_from((src, dst))
+    for enter, row in nx.max_flow_min_cost(network, src, dst).items():
         left.add_edges_from((enter, leave, {"rate": rate}) for leave, rate in row.items() if rate)
-    paths = []
-    while left.has_node(src) and left.has_node(dst) and nx.has_path(left, src, dst):
+    while nx.has_path(left, src, dst):
         nodes = nx.shortest_path(left, src, dst)
         edges = list(itertools.pairwise(nodes))
         rate = min(left.edges[edge]["rate"] for edge in edges)

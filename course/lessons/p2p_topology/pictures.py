@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from matplotlib.axes import Axes
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.flows import Path
-from course.lessons.p2p_topology.topology import Topology, nvlinks
+from course.lessons.p2p_topology.topology import PUZZLE, Topology, nvlinks
 from course.published import load
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
@@ -24,12 +24,17 @@ _LOOKS = (  # differ in colour, dash and width at once, the widest NVLinks first
     {"color": "#56b4e9", "linewidth": 1.6, "linestyle": (0, (3, 1.5))},
 )
 _PCIE_LOOK = {"color": "#9a9a9a", "linewidth": 1.0, "linestyle": (0, (1, 2.5))}
+ALPHA = 10e-6
+"""Seconds that a chunk costs on a hop in `router`."""
 
 
 def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = None) -> Axes:
     """Draw the GPUs on a circle and their links, wide ones thick; paths as numbered arrows."""
     ax = plots.new_axes("Who is linked to whom", ax=ax, size=(6.0, 6.4))
-    _clear(ax)
+    ax.set_aspect("equal")
+    ax.set(xlim=(-1.65, 1.65), ylim=(-1.4, 1.4), xticks=[], yticks=[])
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
     angles = [math.pi / 2 - 2 * math.pi * gpu / topology.gpus for gpu in range(topology.gpus)]
     places = [(math.cos(angle), math.sin(angle)) for angle in angles]
     pairs = list(itertools.combinations(range(topology.gpus), 2))
@@ -61,16 +66,13 @@ def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = N
     pairs_by_kind = Counter(kinds.values())
     counts = ", ".join(f"{count} pairs by {kind}" for kind, count in pairs_by_kind.items())
     ways = f" Ways: {'; '.join(map(str, paths))}." if paths else ""
-    plots.describe(ax, f"{topology.gpus} GPUs: {counts}.{ways}", table=_link_table(topology, paths))
-    return ax
-
-
-def _link_table(topology: Topology, paths: Sequence[Path]) -> Table:
+    columns = ["", *map(str, range(topology.gpus))]
+    table = Table(columns, [[src, *links] for src, links in enumerate(topology.classes)])
     if paths:
         rows = [[" -> ".join(map(str, way.gpus)), way.rate / 1e9] for way in paths]
-        return Table(["way", "GB/s"], rows)
-    rows = [[src, *links] for src, links in enumerate(topology.classes)]
-    return Table(["", *map(str, range(topology.gpus))], rows)
+        table = Table(["way", "GB/s"], rows)
+    plots.describe(ax, f"{topology.gpus} GPUs: {counts}.{ways}", table=table)
+    return ax
 
 
 def _arrows(ax: Axes, places: Sequence[tuple[float, float]], way: Path, number: int) -> None:
@@ -88,49 +90,30 @@ def _arrows(ax: Axes, places: Sequence[tuple[float, float]], way: Path, number: 
         ax.annotate("", places[dst], places[src], arrowprops=arrow, zorder=4)
 
 
-def _clear(ax: Axes) -> None:
-    ax.set_aspect("equal")
-    ax.set(xlim=(-1.65, 1.65), ylim=(-1.4, 1.4), xticks=[], yticks=[])
-    ax.grid(visible=False)
-    ax.spines[:].set_visible(False)
+def router(relays: Sequence[int | str | None], chunk: int) -> Figure:
+    """Draw the ways that a learner chose from 0 to 2, and when each hop works.
 
-
-def router(
-    topology: Topology,
-    relays: Sequence[int | str | None],
-    chunk: int,
-    *,
-    rate: Callable[[int, int], float],
-    src: int = 0,
-    dst: int = 2,
-    nbytes: int = 8_000_000,
-    alpha: float = 10e-6,
-) -> Figure:
-    """Draw the ways that a learner chose from src to dst, and when each hop works.
-
-    Each relay that is a GPU makes a way of its own, with an equal part of the bytes. `rate` is
-    that of a link in bytes per second, `chunk` in bytes, `alpha` what a chunk costs on a hop. The
-    time axis stays as it is, whatever is chosen.
+    Each relay that is a GPU makes a way of its own, with an equal part of the bytes; `chunk` is in
+    bytes. The time axis stays as it is, whatever is chosen.
     """
     figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 6.0))
-    chosen = sorted({relay for relay in relays if relay in range(topology.gpus)} - {src, dst})
+    src, dst, nbytes, rate = experiment.SRC, experiment.FAR, experiment.NBYTES, experiment.rate
+    chosen = sorted({relay for relay in relays if relay in range(PUZZLE.gpus)} - {src, dst})
     ways = [[src, relay, dst] for relay in chosen] or [[src, dst]]
     paths = [Path(tuple(way), min(map(rate, way, way[1:]))) for way in ways]
-    graph(topology, paths=paths, ax=left)
+    graph(PUZZLE, paths=paths, ax=left)
     part = nbytes / len(ways)
-    lanes, ends = [], []
+    lanes = []
     for number, way in enumerate(ways):
-        turns = [alpha + min(chunk, part) / rate(*hop) for hop in pairwise(way)]
+        turns = [ALPHA + min(chunk, part) / rate(*hop) for hop in pairwise(way)]
         chunks, begin = max(part / chunk, 1.0), 0.0
         for (here, there), turn in zip(pairwise(way), turns, strict=True):
-            busy = chunks * turn
-            end = begin + max(busy, turn + (chunks - 1) * max(turns))
-            lanes.append((f"{here} -> {there}", begin, end, busy / (end - begin), number))
-            ends.append(end)
+            end = begin + turn + (chunks - 1) * max(turns)
+            busy = chunks * turn / (end - begin)
+            lanes.append((f"{here} -> {there}", begin, end, busy, number))
             begin += turn
-    plots.new_axes(
-        f"{nbytes / 1e6:g} MB in chunks of {chunk / 1e3:g} kB", x="time", xunit="ms", ax=right
-    )
+    title = f"{nbytes / 1e6:g} MB in chunks of {chunk / 1e3:g} kB"
+    plots.new_axes(title, x="time", xunit="ms", ax=right)
     for lane, (_, begin, end, share, number) in enumerate(lanes):
         look = plots.style(number)
         right.barh(lane, 1e3 * (end - begin), left=1e3 * begin, color=look.color,
@@ -142,14 +125,15 @@ def router(
     right.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
     right.set(xlim=(0, 2300), ylim=(3.6, -0.6))
     right.grid(visible=False, axis="y")
-    total = f"the last byte arrives after {1e3 * max(ends):.0f} ms"
+    last = max(end for _, _, end, *_ in lanes)
+    total = f"the last byte arrives after {1e3 * last:.0f} ms"
     right.set_xlabel(f"time [ms]: {total}")
     hops = "; ".join(
         f"{name} from {1e3 * begin:.0f} to {1e3 * end:.0f} ms, busy {share:.0%}"
         for name, begin, end, share, _ in lanes
     )
     plots.describe(right, f"When each hop works: {hops}; {total}.")
-    note = f"links a thousand times slower than the server's, {alpha * 1e6:g} µs per chunk and hop"
+    note = f"links a thousand times slower than the server's, {ALPHA * 1e6:g} µs per chunk and hop"
     plots.stamp(left, "MODELLED")
     plots.stamp(right, "MODELLED", note=note)
     return figure

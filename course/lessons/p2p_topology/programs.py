@@ -3,6 +3,7 @@
 What is timed returns, on each destination, the seconds of each repetition; on other ranks None.
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ def carry(
         group: The group whose connections are used; the default group if not given.
     """
     rank, legs, leaving = dist.get_rank(), [], []
-    for tag, (part, way) in enumerate(zip(split(tensor, shares, ways), ways, strict=True)):
+    parts = split(tensor, shares or [1] * len(ways))
+    for tag, (part, way) in enumerate(zip(parts, ways, strict=True)):
         if rank in way:
             here, pieces = list(way).index(rank), part.split(chunk)
             after = way[here + 1] if rank != way[-1] else None
@@ -59,15 +61,10 @@ def carry(
         work.wait()
 
 
-def split(
-    tensor: torch.Tensor, shares: Sequence[float] | None, ways: Sequence[Sequence[int]]
-) -> list[torch.Tensor]:
-    """Cut a tensor into one part for each way, in proportion to the shares; nothing is lost."""
-    shares = [1.0] * len(ways) if shares is None else shares
-    ends = [
-        round(len(tensor) * sum(shares[: number + 1]) / sum(shares)) for number in range(len(ways))
-    ]
-    return [tensor[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+def split(tensor: torch.Tensor, shares: Sequence[float]) -> Sequence[torch.Tensor]:
+    """Cut a tensor into parts in proportion to the shares; nothing is lost."""
+    *cuts, whole = itertools.accumulate(shares)
+    return tensor.tensor_split([round(len(tensor) * cut / whole) for cut in cuts])
 
 
 def copies(src: int, dsts: Sequence[int], nbytes: int, iters: int) -> list[float] | None:

@@ -9,11 +9,6 @@ def nvlinks(link: str) -> int:
     return int(link[2:]) if link.startswith("NV") else 0
 
 
-PUZZLE_RATES = {"NV1": 93.3e9 / 4, "SYS": 7.5e9}
-"""Bytes per second of one NVLink, and of PCIe with the link between CPUs, as the puzzle's server
-achieves them (GPU Puzzlers 2023, puzzler 1: NV4 93.3, SYS 7.5 GB/s)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Topology:
     """The links between the GPUs of one machine.
@@ -93,5 +88,6 @@ GPU7    NV4     SYS     NV2     NV2     SYS     SYS     NV4      X      72-95,16
 """What the puzzle's server printed, but for the legend (GPU Puzzlers, comms_images)."""
 
 
-PUZZLE = Topology.parse(PUZZLE_TEXT, PUZZLE_RATES)
-"""The puzzle's server: a hybrid cube mesh, 12 NVLinks a GPU (GPU Puzzlers 2023, puzzler 1)."""
+PUZZLE = Topology.parse(PUZZLE_TEXT, {"NV1": 93.3e9 / 4, "SYS": 7.5e9})
+"""The puzzle's server: a hybrid cube mesh, 12 NVLinks a GPU, and the rates that it achieves (GPU
+Puzzlers 2023, puzzler 1: NV4 93.3, SYS 7.5 GB/s)."""

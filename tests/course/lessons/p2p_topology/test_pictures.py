@@ -7,10 +7,6 @@ from course.lessons.p2p_topology.topology import PUZZLE
 from labkit.show import alt_text
 
 
-def router(relays, chunk=8_000_000):
-    return pictures.router(PUZZLE, relays, chunk, rate=experiment.rate)
-
-
 def test_link_classes_are_not_told_by_colour_alone():
     lines = pictures.graph(PUZZLE).get_legend().get_lines()
     looks = {(str(line.get_linestyle()), line.get_linewidth()) for line in lines}
@@ -34,14 +30,14 @@ def test_paths_are_in_the_legend_and_in_the_alternative():
     ],
 )
 def test_the_router_says_what_the_model_says(relays, chunk, ways):
-    seconds = flows.ways_time(experiment.rate, ways, nbytes=8e6, chunk=chunk, alpha=10e-6)
-    text = alt_text.text_of(router(relays, chunk))
+    seconds = flows.ways_time(experiment.rate, ways, nbytes=8e6, chunk=chunk, alpha=pictures.ALPHA)
+    text = alt_text.text_of(pictures.router(relays, chunk))
     assert f"the last byte arrives after {1e3 * seconds:.0f} ms" in text
 
 
 def test_the_router_keeps_its_time_axis():
-    limits = {router(relays).axes[1].get_xlim() for relays in ([None, None], [5, 7], [3, 6])}
-    assert len(limits) == 1
+    chosen = [None, None], [5, 7], [3, 6]
+    assert len({pictures.router(relays, 8_000_000).axes[1].get_xlim() for relays in chosen}) == 1
 
 
 def test_transfers_that_start_together():

@@ -11,6 +11,8 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from labkit.measure import timing
+
 
 @dataclass(frozen=True, slots=True)
 class SickCall:
@@ -86,7 +88,7 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any]:
     Returns:
         What it ``got``, how many ``calls`` it made, and the seconds of a ``barrier``.
     """
-    made, barriers = itertools.count(), []
+    made = itertools.count()
 
     def call() -> None:
         if sick.meets:
@@ -95,10 +97,7 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any]:
         if seconds:
             time.sleep(seconds)
 
-    for _ in range(9):
-        start = time.perf_counter()
-        dist.barrier()
-        barriers.append(time.perf_counter() - start)
+    barriers = timing.time_calls(dist.barrier, warmup=0, iters=9)
     with mock.patch.object(time, "time", itertools.count(1e9, -3600).__next__):
         got = time_call(call, warmup=sick.warmup, iters=sick.iters)
     return {"got": got, "calls": next(made), "barrier": statistics.median(barriers)}

@@ -1,10 +1,11 @@
 """The checks of the hang clinic: does a diagnosis name the rank, the call and the cause?"""
 
+import inspect
 import os
 from dataclasses import dataclass
 
 from course import checking
-from course.lessons.hang_clinic.run_case import open_up
+from course.lessons.hang_clinic.programs import PATIENTS
 
 CAUSES = {
     "uneven work": "by their data the ranks have different numbers of calls to make",
@@ -42,12 +43,9 @@ class _Truth:
     calls: tuple[str, ...]
     """The call, and other names by which one may well call it."""
     cause: str
-    look: str
-    """For the cause."""
-    who: str
-    """For the rank."""
-    where: str
-    """For the call."""
+    cause_hint: str
+    rank_hint: str
+    call_hint: str
 
 
 _TRUTHS = {
@@ -98,7 +96,7 @@ def judge(name: str, diagnosis: Diagnosis) -> None:
     """
     parts = (diagnosis.rank, diagnosis.call, diagnosis.cause)
     if parts != (..., ..., ...) or os.environ.get("COURSE_GATES") == "open":
-        print(open_up(name))
+        print(inspect.getsource(PATIENTS[name].program))
     if ... in parts:
         print("Not judged yet: put rank, call and cause for the dots. The first opens the source.")
         return
@@ -122,12 +120,12 @@ def check_diagnosis(name: str, diagnosis: Diagnosis) -> None:
             )
         if given.cause != truth.cause:
             got = f"{given.cause!r}: {CAUSES[given.cause]}"
-            raise checking.CheckFailed("the cause, by program and case file", got, truth.look)
+            raise checking.CheckFailed("the cause, by program and case file", got, truth.cause_hint)
         if given.rank != truth.rank:
             raise checking.CheckFailed(
                 "the rank that departs from the others (None if all do the same)",
                 f"rank {given.rank}" if given.rank is not None else "None",
-                truth.who,
+                truth.rank_hint,
             )
         call = str(given.call).removeprefix("torch.distributed.").removeprefix("dist.")
         if call.removesuffix("()") not in truth.calls:
@@ -135,7 +133,7 @@ def check_diagnosis(name: str, diagnosis: Diagnosis) -> None:
                 "the call in which that rank departs from the others, named as in "
                 "torch.distributed",
                 repr(given.call),
-                truth.where,
+                truth.call_hint,
             )
         who = "all ranks" if truth.rank is None else f"rank {truth.rank}"
         verdict.reached = f"{truth.cause}, {' or '.join(truth.calls)} on {who}"

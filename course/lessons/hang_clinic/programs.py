@@ -111,13 +111,6 @@ PATIENTS = {
     "double buffer": Patient(
         double_buffer, lambda rank: [float(n) for n in range(10)] if rank == 1 else []
     ),
-    "own clock": Patient(
-        own_clock,
-        lambda rank: [3.0] * 10,
-    ),
-    "4097 items": Patient(
-        items_4097,
-        lambda rank: [1024.0] * 4 + [1.0],
-        world_size=4,
-    ),
+    "own clock": Patient(own_clock, lambda rank: [3.0] * 10),
+    "4097 items": Patient(items_4097, lambda rank: [1024.0] * 4 + [1.0], world_size=4),
 }

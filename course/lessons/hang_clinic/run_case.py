@@ -1,6 +1,5 @@
 """Run a sick program with a short timeout, and write down what came of it."""
 
-import inspect
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,11 +54,6 @@ def run_case(name: str, *, timeout: float = 1.5, checks: bool = False) -> CaseRe
         for rank, (got, right) in enumerate(zip(results, expected, strict=True))
     ]
     return CaseReport(name, "right" if results == expected else "wrong values", "\n".join(rows))
-
-
-def open_up(name: str) -> str:
-    """Return the source of a program."""
-    return inspect.getsource(PATIENTS[name].program)
 
 
 def _rows(rank: RankCase, case: CaseFile) -> list[str]:

@@ -160,15 +160,14 @@ def chunk_cost(whole: Record, cut: Record) -> float:
 
 def time_at_once(*, iters: int = 3, **options: Any) -> list[Record]:
     """Time a relayed copy and two direct ones that share its links; one record for each."""
-    fluid = flows.finish_times(PUZZLE, CONTEND, nbytes=NBYTES)
-    slower = PUZZLE.bandwidth(0, 5) / rate(0, 5)
+    predicted = flows.finish_times(rate, CONTEND, nbytes=NBYTES)
     cases = {
         f"together: {named([way])}": {
             "nbytes": NBYTES,
             "params": {"part": "together", "ways": [way], "chunk": CHUNK},
-            "predicted": seconds * slower,
+            "predicted": seconds,
         }
-        for way, seconds in zip(CONTEND, fluid, strict=True)
+        for way, seconds in zip(CONTEND, predicted, strict=True)
     }
     return on_links(cases, at_once, CONTEND, NBYTES, CHUNK, iters, **options)
 

@@ -89,21 +89,23 @@ def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
 
 
 def finish_times(
-    topology: Topology, ways: Sequence[Sequence[int]], *, nbytes: float
+    rate: Callable[[int, int], float], ways: Sequence[Sequence[int]], *, nbytes: float
 ) -> list[float]:
     """Return when each of the transfers that start together is done, in seconds.
 
-    Every ordered pair of GPUs has a link of its own, which transfers that meet on it share max-min
-    fairly (see `course.comm.sharing`); whenever one ends, the others share anew. TCP flows and
-    copies come close to it, not exactly. A way is the GPUs that a transfer visits.
+    `rate` is that of a link, in bytes per second. Every ordered pair of GPUs has a link of its own,
+    which transfers that meet on it share max-min fairly (see `course.comm.sharing`); whenever one
+    ends, the others share anew. TCP flows and copies come close to it, not exactly. A way is the
+    GPUs that a transfer visits.
 
     Example:
         >>> from course.lessons.p2p_topology.topology import PUZZLE
-        >>> [round(t, 2) for t in finish_times(PUZZLE, [[0, 5], [0, 5, 2]], nbytes=46.6e9)]
+        >>> times = finish_times(PUZZLE.bandwidth, [[0, 5], [0, 5, 2]], nbytes=46.6e9)
+        >>> [round(seconds, 2) for seconds in times]
         [2.0, 2.0]
     """
     crossed = [tuple(itertools.pairwise(way)) for way in ways]
-    rates = {hop: topology.bandwidth(*hop) for hops in crossed for hop in hops}
+    rates = {hop: rate(*hop) for hops in crossed for hop in hops}
     transfers = {
         number: sharing.Activity(nbytes=nbytes, links=links) for number, links in enumerate(crossed)
     }

@@ -51,9 +51,7 @@ def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = N
         ax.plot(*ends, label=None if kind in shown or paths else label, alpha=alpha, **look)
         shown.add(kind)
     for number, way in enumerate(paths):
-        _arrows(ax, places, way, number)
-        look = {"color": plots.style(number).color, "linestyle": plots.style(number).linestyle}
-        ax.plot([], [], linewidth=2.2, label=str(way), **look)
+        _draw_path(ax, places, way, number)
     for gpu, (x, y) in enumerate(places):
         on_path = any(gpu in way.gpus for way in paths)
         ax.plot(x, y, "o", markersize=25, color="#fff3c4" if on_path else "white",
@@ -75,19 +73,18 @@ def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = N
     return ax
 
 
-def _arrows(ax: Axes, places: Sequence[tuple[float, float]], way: Path, number: int) -> None:
-    look = plots.style(number)
-    arrow = {
+def _draw_path(ax: Axes, places: Sequence[tuple[float, float]], way: Path, number: int) -> None:
+    style = plots.style(number)
+    look = {"color": style.color, "linestyle": style.linestyle, "linewidth": 2.2}
+    arrow = look | {
         "arrowstyle": "-|>,head_width=0.35,head_length=0.7",
-        "color": look.color,
-        "linestyle": look.linestyle,
-        "linewidth": 2.2,
         "shrinkA": 14,
         "shrinkB": 14,
         "connectionstyle": f"arc3,rad={0.06 + 0.03 * number}",
     }
     for src, dst in way.hops:
         ax.annotate("", places[dst], places[src], arrowprops=arrow, zorder=4)
+    ax.plot([], [], label=str(way), **look)
 
 
 def router(relays: Sequence[int | str | None], chunk: int) -> Figure:

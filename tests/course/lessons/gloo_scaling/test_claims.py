@@ -25,9 +25,9 @@ def record(case, pairs, seconds, *, ours=1.0, **values):
 def runs(together=900, waiting=2000, ours=1.0):
     one = [record("one core", 1, 250, on_cpu=120, waiting=300)]
     one += [record("one core", 8, 2000, on_cpu=120, waiting=waiting, ours=ours)]
-    found = [*one, record("together", 8, together, on_cpu=120, waiting=900)]
+    swept = [*one, record("together", 8, together, on_cpu=120, waiting=900)]
     return {
-        "found": found,
+        "swept": swept,
         "one_cpu": one,
         "pairs": [1, 8],
         "cpus": [0, 1],

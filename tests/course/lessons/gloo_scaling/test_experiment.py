@@ -62,11 +62,11 @@ def test_where_a_call_s_time_went_adds_up(sweep):
 
 def test_without_accounts_the_recorded_points_stand_in(monkeypatch, capsys):
     monkeypatch.setattr(sched, "available", lambda: False)
-    found = experiment.sweep([1, 8], ["together", "one core"])
-    assert [(r.case, r.params["pairs"]) for r in found] == [
+    points = experiment.sweep([1, 8], ["together", "one core"])
+    assert [(r.case, r.params["pairs"]) for r in points] == [
         ("together", 1), ("together", 8), ("one core", 1), ("one core", 8)
     ]  # fmt: skip
-    assert {record.tier for record in found} == {Tier.RECORDED}
+    assert {record.tier for record in points} == {Tier.RECORDED}
     assert "a recorded run instead" in capsys.readouterr().out
 
 

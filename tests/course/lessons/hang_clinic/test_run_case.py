@@ -1,7 +1,7 @@
 import pytest
 
 from course.lessons.hang_clinic.programs import PATIENTS
-from course.lessons.hang_clinic.run_case import open_up, run_case
+from course.lessons.hang_clinic.run_case import run_case
 from tests.course.lessons.refusals import patiently
 
 EXPECTED = {
@@ -36,4 +36,3 @@ def test_the_case_file_names_who_is_missing_and_the_line():
 def test_an_unknown_patient_is_refused():
     with pytest.raises(ValueError, match="no patient 'nobody'; there are: two in a dict"):
         run_case("nobody")
-    assert "def pass_it_on" in open_up("pass it on")

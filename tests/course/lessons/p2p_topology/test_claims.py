@@ -12,11 +12,11 @@ CORE, DEEPER = Cells("04_p2p_topology"), Cells("deeper/04_p2p_topology")
 
 
 def record(way, chunk, seconds):
-    found = experiment.modelled("x", {
+    predicted = experiment.modelled("x", {
         "predicted": seconds, "nbytes": 8_000_000,
         "params": {"part": "way", "ways": [way], "chunk": chunk},
     })  # fmt: skip
-    return dataclasses.replace(found, others=0.0)
+    return dataclasses.replace(predicted, others=0.0)
 
 
 def timed(whole, pieces):
@@ -46,8 +46,8 @@ def swept(**seconds):
 
 def paths(one, two):
     names = ["directly", "one relay", "two relays", "every path"]
-    found = [record([0, 2], 1, time) for time in (1.0, one, two, two)]
-    return dict(zip(("direct", "way", "two", "every"), found, strict=True)) | {"names": names}
+    records = [record([0, 2], 1, time) for time in (1.0, one, two, two)]
+    return dict(zip(("direct", "way", "two", "every"), records, strict=True)) | {"names": names}
 
 
 CLAIMS = [

@@ -18,8 +18,8 @@ def no_hosts(monkeypatch):
 @needs_hosts
 def test_three_copies_take_times_as_their_links_say():
     for _ in range(3):
-        found = experiment.time_copies(iters=1)
-        first, far, middle = (record.summary.median for record in found)
+        copies = experiment.time_copies(iters=1)
+        first, far, middle = (record.summary.median for record in copies)
         if 0.9 < middle / first / 2 < 1.1 and 0.9 < far / first / 12.4 < 1.1:
             return
     pytest.fail(f"1 : {middle / first:.2f} : {far / first:.2f} instead of 1 : 2 : 12.4")
@@ -29,8 +29,8 @@ def test_three_copies_take_times_as_their_links_say():
 @needs_hosts
 def test_links_are_shared_as_the_model_says():
     for _ in range(3):
-        found = experiment.time_at_once(iters=2)
-        ratios = [min(record.seconds) / record.predicted for record in found]
+        together = experiment.time_at_once(iters=2)
+        ratios = [min(record.seconds) / record.predicted for record in together]
         if all(0.75 < ratio < 1.25 for ratio in ratios):
             return
     pytest.fail(f"measured over model: {ratios}")
@@ -54,14 +54,14 @@ def test_a_case_that_was_never_recorded_is_the_model_s_and_says_so(no_hosts):
 def test_under_torchrun_the_recording_is_shown(monkeypatch):
     monkeypatch.setattr(experiment.torchrun, "is_here", lambda: True)
     printed = []
-    found = experiment.time_copies(say=printed.append)
-    assert {record.tier for record in found} == {Tier.RECORDED}
+    copies = experiment.time_copies(say=printed.append)
+    assert {record.tier for record in copies} == {Tier.RECORDED}
     assert "torchrun" in printed[0]
 
 
 def test_the_whole_experiment_runs_without_links(no_hosts):
-    found = experiment.run(progress=lambda text: None)
-    assert {record.tier for record in found} <= {Tier.RECORDED, Tier.MODELLED}
+    records = experiment.run(progress=lambda text: None)
+    assert {record.tier for record in records} <= {Tier.RECORDED, Tier.MODELLED}
 
 
 def test_the_recording_holds_what_the_lesson_says_of_it(no_hosts):

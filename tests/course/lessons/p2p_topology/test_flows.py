@@ -39,15 +39,15 @@ def test_the_maximum_flow_fits_the_links_and_is_as_large_as_another_algorithm_sa
 
 
 def test_who_stays_takes_over_what_becomes_free():
-    together = flows.finish_times(PUZZLE, [[0, 5], [5, 2], [0, 5, 2]], nbytes=1e9)
-    alone = [flows.finish_times(PUZZLE, [way], nbytes=1e9)[0] for way in ([0, 5], [5, 2])]
+    together = flows.finish_times(PUZZLE.bandwidth, [[0, 5], [5, 2], [0, 5, 2]], nbytes=1e9)
+    alone = [1e9 / PUZZLE.bandwidth(*way) for way in ([0, 5], [5, 2])]
     assert together[0] == together[2] == pytest.approx(2 * alone[0])  # half of two NVLinks each
     assert alone[1] < together[1] < 2 * alone[1]
 
 
 def test_ways_share_what_they_both_cross():
-    def of(*ways, **more):
-        return flows.ways_time(PUZZLE.bandwidth, ways, nbytes=8e9, chunk=1e-3, **more)
+    def of(*ways, **options):
+        return flows.ways_time(PUZZLE.bandwidth, ways, nbytes=8e9, chunk=1e-3, **options)
 
     assert of([0, 5, 2]) == pytest.approx(8e9 / NV2)
     assert of([0, 5, 2], [0, 7, 2]) == pytest.approx(4e9 / NV2)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from labkit.measure.records import Record
 from labkit.measure.tables import Table
 
 STAYS = 1.25
@@ -47,19 +46,18 @@ def round_time(turns: list[Turn]) -> float:
 class Saturation:
     """The bounds on the time of a call that every rank repeats, when ranks share CPUs.
 
-    A call costs each rank ``cpu_per_call`` seconds on a CPU. A CPU that serves ``ranks / cpus``
-    ranks needs at least that many times as long for one call of each, and no call is faster than
-    it is alone:
+    A call costs each rank ``cpu_per_call`` seconds on a CPU. A CPU that serves n ranks needs at
+    least n times as long for one call of each, and no call is faster than it is alone:
 
-        T >= max(alone, ranks / cpus * cpu_per_call)
+        T >= max(alone, n * cpu_per_call)
 
     These are the asymptotic bounds of a closed queueing system with one bottleneck: the truth lies
     above them, most of all near the knee. Source: E. D. Lazowska et al., "Quantitative System
     Performance" (1984), chapter 5.
 
     Example:
-        >>> law = Saturation(alone=200e-6, cpu_per_call=100e-6, cpus=2)
-        >>> [round(law.time(ranks) * 1e6) for ranks in (2, 4, 8, 16)]
+        >>> law = Saturation(alone=200e-6, cpu_per_call=100e-6)
+        >>> [round(law.time(ranks) * 1e6) for ranks in (1, 2, 4, 8)]
         [200, 200, 400, 800]
     """
 
@@ -67,17 +65,15 @@ class Saturation:
     """Seconds of a call that never waits for a CPU."""
     cpu_per_call: float
     """Seconds on a CPU per call and rank, all threads together."""
-    cpus: float = 1
-    """CPUs that the ranks share."""
 
     def time(self, ranks: float) -> float:
-        """Return the seconds from call to call when ``ranks`` ranks call all the time."""
-        return max(self.alone, ranks / self.cpus * self.cpu_per_call)
+        """Return the seconds from call to call when so many ranks per CPU call all the time."""
+        return max(self.alone, ranks * self.cpu_per_call)
 
     @property
     def knee(self) -> float:
-        """The number of ranks from which the CPUs are full."""
-        return self.alone * self.cpus / self.cpu_per_call
+        """The number of ranks per CPU from which the CPUs are full."""
+        return self.alone / self.cpu_per_call
 
 
 def growth(what: str, names: Sequence, few: Sequence[float], many: Sequence[float]) -> Table:
@@ -101,13 +97,3 @@ def growth(what: str, names: Sequence, few: Sequence[float], many: Sequence[floa
     rows = zip(names, few, many, [f"{ratio:.1f} times" for ratio in grows], strict=True)
     columns = [what, "µs per call, 1 pair", "most pairs", "grows by"]
     return Table(columns, [list(row) for row in rows], title=verdict)
-
-
-def used(record: Record) -> float:
-    """Return the CPU time that the ranks used over that of the CPUs within their reach.
-
-    Near 1 they kept those CPUs busy: bookkeeping, not a model. What other programs took is missing.
-    """
-    pairs, cpus = record.params["pairs"], record.provenance.machine.cores
-    reach = {"one core": 1, "together": pairs}.get(record.params["placement"], 2 * pairs)
-    return record.values["ours"] / min(reach, cpus)

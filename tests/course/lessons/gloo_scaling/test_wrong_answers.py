@@ -140,8 +140,8 @@ def test_each_wrong_knee_is_named(got, meaning):
 
 
 def test_the_knee_follows_from_the_law(capsys):
-    law = Saturation(alone=200e-6, cpu_per_call=60e-6, cpus=1.5)
-    assert next(p for p in range(2, 99) if law.time(2 * p) > law.time(2)) == 3
+    law = Saturation(alone=200e-6, cpu_per_call=60e-6)
+    assert next(p for p in range(2, 99) if law.time(2 * p / 1.5) > law.time(2 / 1.5)) == 3
     checks.check_first_slower(lambda: "b")
     assert "Exercise 1.3 passed" in capsys.readouterr().out
 

@@ -4,9 +4,10 @@ What is timed returns, on each destination, the seconds of each repetition; on o
 """
 
 import itertools
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -136,18 +137,14 @@ def at_once(
     tensors = [torch.ones(nbytes // 4) for _ in ways]
     samples: list[list[float]] = [[] for _ in ways]
 
-    def transfer(number: int, begin: float) -> None:
+    def transfer(begin: float, number: int) -> None:
         carry(tensors[number], [ways[number]], chunk=chunk // 4, group=groups[number])
         if rank == ways[number][-1]:
             samples[number].append(time.perf_counter() - begin)
 
     mine = [number for number, way in enumerate(ways) if rank in way]
-    for _ in range(iters + 1):
-        dist.barrier()
-        begin = time.perf_counter()
-        threads = [threading.Thread(target=transfer, args=(number, begin)) for number in mine]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(len(ways)) as pool:
+        for _ in range(iters + 1):
+            dist.barrier()
+            list(pool.map(partial(transfer, time.perf_counter()), mine))
     return [row[1:] for row in samples]

@@ -37,6 +37,7 @@ _HINTS = {
     "leave init_process_group out, or say launch(..., init=False).",
     "Default process group has not been initialized": "With init=False, or once it is destroyed, "
     "the program makes the default group itself.",
+    "^ModuleNotFoundError": "Ranks import it from your sys.path: is its folder there?",
     r"^(bdb\.BdbQuit|EOFError)": "Ranks have no keyboard, so breakpoint() and input() end at once: "
     "print what you want to see.",
 }

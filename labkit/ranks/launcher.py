@@ -110,9 +110,8 @@ def launch(
     """
     __tracebackhide__ = True  # as in all that follows: a notebook leaves these frames out
     _check_program(program, args, kwargs)
-    _check_numbers(4 if world_size is None else world_size, timeout, threads)
+    _check_options(4 if world_size is None else world_size, timeout, threads, backend)
     if torchrun.is_here():
-        _check_backend(backend)
         options = {"timeout": timeout, "checks": checks, "threads": threads, "init": init}
         placed = {"world_size": world_size, "backend": backend, "fabric": fabric}
         return torchrun.run_on_ranks(partial(program, *args, **kwargs), **placed, **options)
@@ -137,6 +136,7 @@ def launch(
         ),
         environment=dict(os.environ),
         path=tuple(sys.path),
+        argv=tuple(sys.argv[:1] if "kernel_launcher" in sys.argv[0] else sys.argv),
         cwd=str(Path.cwd()),
         main=(
             getattr(main, "__file__", None),
@@ -465,7 +465,7 @@ def _check_program(program: object, args: tuple, kwargs: dict[str, Any]) -> None
         raise TypeError(f"launch({name}) with {count} argument(s): {error}.{hint}") from None
 
 
-def _check_numbers(world_size: object, timeout: object, threads: object) -> None:
+def _check_options(world_size: object, timeout: object, threads: object, backend: object) -> None:
     for name, value in (("world_size", world_size), ("threads", threads)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
@@ -474,15 +474,11 @@ def _check_numbers(world_size: object, timeout: object, threads: object) -> None
             f"timeout must be a number of seconds above 0, got {timeout!r}. "
             'No limit: timeout=float("inf").'
         )
-
-
-def _check_backend(backend: str | None) -> None:
     if backend not in {None, "gloo", "nccl", "cpu:gloo,cuda:nccl"}:
         raise ValueError(f'backend must be "gloo" or "nccl", got {backend!r}.')
 
 
 def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str:
-    _check_backend(backend)
     if fabric is not None and backend is None:
         return "gloo"
     if backend == "gloo":

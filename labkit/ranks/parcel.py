@@ -7,7 +7,8 @@ a larger one travels alone, without the rest.
 from __future__ import annotations
 
 import contextlib
-import dis
+import copyreg
+import functools
 import inspect
 import io
 import itertools
@@ -28,7 +29,6 @@ import cloudpickle
 _LARGE = 1 << 20
 """Bytes from which a buffer stands beside the pickle."""
 _ALIGNMENT = 64
-_LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that a rank cannot import: a script or notebook, and a script in a spawned process."""
 
@@ -115,7 +115,18 @@ class _Pickler(cloudpickle.Pickler):
             if storage.device.type == "cpu" and storage.nbytes():
                 array = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
                 return _storage, (pickle.PickleBuffer(array), value.dtype)
+        if type(value) is functools._lru_cache_wrapper and value.__module__ in _SCRIPTS:
+            return _cached, (value.__wrapped__, value.cache_parameters())
+        if type(value) is functools.cached_property:  # with a lock, before Python 3.12
+            return functools.cached_property, (value.func,), {"attrname": value.attrname}
+        plain = isinstance(value, Exception) and type(value).__reduce__ is Exception.__reduce__
+        if plain and isinstance(type(value).__init__, types.FunctionType):  # wants other arguments?
+            return copyreg.__newobj__, (type(value), *value.args), value.__dict__
         return super().reducer_override(value)
+
+
+def _cached(function: Callable, parameters: dict[str, Any]) -> Callable:
+    return functools.lru_cache(**parameters)(function)
 
 
 def _is_part(tensor: Any) -> bool:
@@ -169,17 +180,13 @@ def adopt(program: Any, file: str | None, spec: str | None) -> None:
     tracked = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", ())
     classes = [kind for kind in list(tracked) if kind.__module__ in _SCRIPTS]
     program = getattr(program, "func", program)
-    functions = [getattr(program, "__func__", program)]
-    for value in itertools.chain(functions, *(vars(kind).values() for kind in classes)):
+    program = getattr(program, "__func__", program)
+    for value in itertools.chain([program], *(vars(kind).values() for kind in classes)):
         if isinstance(value, types.FunctionType) and value.__module__ in _SCRIPTS:
             vars(main).update({k: v for k, v in value.__globals__.items() if k[:2] != "__"})
-    vars(main).update(
-        {
-            value.__qualname__: value
-            for value in (*functions, *classes)
-            if getattr(value, "__module__", None) in _SCRIPTS
-        }
-    )
+    for value in (program, *classes):
+        if hasattr(value, "__qualname__") and value.__module__ in _SCRIPTS:
+            setattr(main, value.__qualname__, value)
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main
 
 
@@ -193,9 +200,10 @@ def _culprits(function: Any, *, seen: set[int]) -> Iterator[str]:
         return
     seen.add(id(function))
     for role, name, value in _used(function):
+        looked_at = id(value) in seen
         if isinstance(value, types.FunctionType):
             yield from _culprits(value, seen=seen)  # the leaf says more than the function
-        elif _is_stuck(value):
+        if not looked_at and _is_stuck(value):
             yield f"the {role} {name!r} {_described(value)}, which {name_of(function)} uses,"
 
 
@@ -203,13 +211,9 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, str, object]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # not assigned yet
             yield "closed-over variable", name, cell.cell_contents
-    codes = [function.__code__]
-    for code in codes:
-        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        for instruction in dis.get_instructions(code):
-            name = instruction.argval
-            if instruction.opname in _LOADS and name in function.__globals__:
-                yield "global", name, function.__globals__[name]
+    for name in cloudpickle.cloudpickle._extract_code_globals(function.__code__):
+        if name in function.__globals__:
+            yield "global", name, function.__globals__[name]
 
 
 def _described(value: object) -> str:

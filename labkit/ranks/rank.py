@@ -42,8 +42,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from labkit.ranks.errors import Failure, Line, Raised
 from labkit.ranks.parcel import Parcel, adopt, kind_of
 
@@ -97,6 +95,7 @@ class Job:
     placements: tuple[Placement, ...]
     environment: dict[str, str]
     path: tuple[str, ...]
+    argv: tuple[str, ...]
     cwd: str
     main: tuple[str | None, str | None]
     """File and name of the launching process's ``__main__``."""
@@ -129,7 +128,7 @@ def main(directory: str, rank: int, control: int) -> None:
             go.wait()  # until all are connected: a program may destroy the group at once
         program, args, kwargs = Parcel.read(folder / "program", mapped=True).load()
         adopt(program, *job.main)
-        _packed(program(*args, **kwargs)).write(folder / f"result-{rank}")
+        _packed(call(program, *args, **kwargs)).write(folder / f"result-{rank}")
         if rank == 0:
             imported = [name for name in list(sys.modules)[there:] if name.startswith("torch.")]
             (folder / "imported").write_text(" ".join(imported))
@@ -144,6 +143,16 @@ def main(directory: str, rank: int, control: int) -> None:
         with contextlib.suppress(OSError):
             launcher.sendall(word)
     threading.Event().wait()  # until the launcher has heard everybody
+
+
+def call(program: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call the program; return its result, and None where it ended by ``sys.exit(0)``."""
+    try:
+        return program(*args, **kwargs)
+    except SystemExit as end:
+        if end.code:
+            raise
+        return None
 
 
 def _seed_anew() -> None:
@@ -200,10 +209,8 @@ def _prepare_process(job: Job, rank: int, directory: Path) -> None:
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "LABKIT_RANK": rank}
     ranks |= {"WORLD_SIZE": job.world_size, "LOCAL_WORLD_SIZE": job.world_size}
-    ranks |= {
-        "MASTER_ADDR": job.placements[0].address,
-        "MASTER_PORT": (directory / "port").read_text(),
-    }
+    port = (directory / "port").read_text()
+    ranks |= {"MASTER_ADDR": job.placements[0].address, "MASTER_PORT": port}
     ranks |= {"GLOO_SOCKET_IFNAME": job.placements[rank].interface}
     os.environ.clear()
     os.environ.update(job.environment | {name: str(value) for name, value in ranks.items()})
@@ -211,7 +218,7 @@ def _prepare_process(job: Job, rank: int, directory: Path) -> None:
     tempfile.tempdir = None  # the caller's, not the server's
     multiprocessing.process.current_process()._config["tempdir"] = str(directory)  # goes with it
     os.chdir(job.cwd)
-    sys.path[:] = job.path
+    sys.path[:], sys.argv = job.path, list(job.argv)
 
 
 def compare_calls(checks: bool) -> None:
@@ -280,6 +287,7 @@ def _failure(rank: int, error: BaseException) -> Failure:
         seen.add(id(error))
         direct = error.__cause__ is not None
         following = error.__cause__ if direct or error.__suppress_context__ else error.__context__
+        following = following or next(iter(getattr(error, "exceptions", ())), None)  # of a group
         frames = traceback.extract_tb(error.__traceback__)
         lines = tuple(
             Line(frame.filename, frame.lineno or 0, frame.name)
@@ -289,7 +297,7 @@ def _failure(rank: int, error: BaseException) -> Failure:
         travels = error if isinstance(error, Exception) else None  # SystemExit stays here
         try:
             text = str(error)
-            pickle.loads(cloudpickle.dumps(error.with_traceback(None)))
+            Parcel.of(error.with_traceback(None)).load()
         except Exception:
             travels = None
         chain.append(Raised(travels, kind_of(error), text, lines, direct))

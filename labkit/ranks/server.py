@@ -112,12 +112,6 @@ class Server:
         except BaseException:
             self.stop()
             raise
-        if start == "spawn":
-            print(
-                "labkit: each rank starts as a fresh interpreter here, not forked from a server. "
-                "A launch takes seconds instead of a tenth of one.",
-                file=sys.stderr,
-            )
 
     @property
     def pid(self) -> int:
@@ -252,9 +246,9 @@ class _Ranks:
             if what == "begin":
                 self.import_missed()
                 memory = "/dev/shm"
+                fits = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**18
                 self.directory = tempfile.mkdtemp(
-                    prefix=f"labkit-{os.getppid()}-",
-                    dir=memory if os.access(memory, os.W_OK) else None,
+                    prefix=f"labkit-{os.getppid()}-", dir=memory if fits else None
                 )
                 self.answer(what, self.directory)
             elif what == "start":
@@ -349,13 +343,19 @@ class _Ranks:
 def _prepare_to_fork() -> None:
     """Make what was imported cheap to fork, and its end cheap for a rank."""
     getattr(weakref.finalize, "_registry", {}).clear()  # torch's: 30 ms at each rank's end
+    importlib.invalidate_caches()  # folders of the path may come and go before the next launch
     gc.freeze()  # the collector would touch, and so copy, every shared page
     _use_huge_pages()
 
 
 def _interpreter(code: str) -> list[str]:
-    """Return the command of one with our path: its own would begin with the working directory."""
-    return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path}; {code}"]
+    """Return the command of one with our path, in which no namesake hides a module of Python."""
+    python, ours = str(Path(os.__file__).parent), str(Path(__file__).parents[2])
+    # A relative entry stands for the folder that this labkit came from.
+    entries = [entry for entry in sys.path if isinstance(entry, str)]
+    path = [entry if Path(entry).is_absolute() else ours for entry in entries]
+    path.sort(key=lambda entry: not entry.startswith(python) or "-packages" in entry)
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {path}; {code}"]
 
 
 def _prctl(option: int, value: int) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from labkit.ranks.errors import LaunchError
-from labkit.ranks.rank import compare_calls
+from labkit.ranks.rank import call, compare_calls
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -100,9 +100,12 @@ def run_on_ranks(
             compare_calls(checks)
             faulthandler.dump_traceback_later(limit, exit=True)
             if init:
-                group = dist.PrefixStore("group", store), rank, world_size
-                _make_group(*group, backend=backend or default_backend())
-            store.set(keys[rank], cloudpickle.dumps(("", program())))
+                backend, group = backend or default_backend(), dist.PrefixStore("group", store)
+                if "nccl" in backend:
+                    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
+                dist.init_process_group(backend, store=group, rank=rank, world_size=world_size)
+                _gather(group, rank, world_size)  # else one may destroy it while others still join
+            store.set(keys[rank], cloudpickle.dumps(("", call(program))))
             faulthandler.cancel_dump_traceback_later()
         store.wait(keys, timedelta(seconds=limit + _GRACE))
     except BaseException as error:
@@ -127,19 +130,9 @@ def run_on_ranks(
     return [value for _, value in results]
 
 
-def _make_group(store: Store, rank: int, world_size: int, *, backend: str) -> None:
-    import torch
-    import torch.distributed as dist
-
-    if "nccl" in backend:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
-    _gather(store, rank, world_size)  # a rank that destroys it at once would fail who still joins
-
-
-def _gather(store: Store, rank: int, world_size: int, about: str = "") -> list[str]:
-    """Wait for all ranks; return what each has to say about itself."""
-    store.set(f"here-{rank}", about)
+def _gather(store: Store, rank: int, world_size: int, value: str = "") -> list[str]:
+    """Wait for all ranks; return the value of each."""
+    store.set(f"here-{rank}", value)
     return [store.get(f"here-{other}").decode() for other in range(world_size)]
 
 

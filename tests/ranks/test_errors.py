@@ -48,10 +48,6 @@ def test_the_main_threads_stack_is_read_innermost_first():
     assert lines[1] == Line("/home/me/lesson.py", 12, "program")
 
 
-def test_an_empty_stack_is_no_stack():
-    assert stack_of("") == ()
-
-
 def test_whose_code_a_line_is():
     def own(path):
         return Line(path, 1, "f").of_program
@@ -131,13 +127,6 @@ def test_a_late_receive_is_not_a_missing_collective(stuck):
     case = CaseFile((*stuck.ranks[:3], RankCase(3, "running", (), (recv,))))
     assert case.missing(waiting) == [1, 3], "a p2p call of the same number is another sequence"
     assert str(case).splitlines()[-2] == "rank 3: running, waiting in recv #2 of group default"
-
-
-def test_without_a_recorded_call_the_stack_says_what_it_waits_in():
-    case = RankCase.read(0, "running", STACK)
-    assert case.inside == "recv"
-    assert RankCase(0, "finished", stack_of(STACK)).inside is None
-    assert str(CaseFile((case,))).startswith("rank 0: running, waiting in recv\n")
 
 
 def test_only_the_last_calls_are_told():

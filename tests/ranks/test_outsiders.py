@@ -1,5 +1,6 @@
 """Programs as the field writes them, in `launch` as they are."""
 
+import asyncio
 import atexit
 import logging
 import os
@@ -24,7 +25,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit import Launcher, launch
+from labkit import launch
 from tests.ranks.nodes import environment, python
 
 
@@ -38,7 +39,7 @@ def run(text, folder, **variables):
 
 
 OWN_CLASSES = """
-import multiprocessing, pickle, torch, torch.distributed as dist
+import functools, multiprocessing, pickle, torch, torch.distributed as dist
 import torch.multiprocessing as mp
 from dataclasses import dataclass
 from enum import Enum
@@ -64,6 +65,19 @@ class Items(Dataset):
         return 4
     def __getitem__(self, at):
         return at * at
+
+class Power:
+    def __init__(self, exponent):
+        self.exponent = exponent
+    def __call__(self, x):
+        return x ** self.exponent
+    @functools.cached_property
+    def half(self):
+        return self.exponent / 2
+
+@functools.cache
+def factorial(n):
+    return n * factorial(n - 1) if n else 1
 
 def square(x):
     return x * x
@@ -109,6 +123,8 @@ if __name__ == "__main__":
     assert launch(spawned_workers, world_size=1) == [14]
     assert launch(call_remotely, world_size=2, init=False) == [9, 9]
     assert launch(partial(square, 5), world_size=1) == [25]
+    assert launch(Power(3), 2, world_size=1) == [8]
+    assert launch(lambda: (factorial(4), Power(3).half), world_size=1) == [(24, 1.5)]
     results = multiprocessing.get_context("spawn").Queue()
     child = multiprocessing.get_context("spawn").Process(target=here, args=("x", results))
     child.start()
@@ -250,9 +266,24 @@ def test_the_whole_chain_of_causes_arrives():
     assert 'resume("/no/such/checkpoint")' in text and "FileNotFoundError" in text
 
 
+def test_the_first_error_of_a_group_comes_with_its_place():
+    async def fail():
+        raise LookupError("in a task")
+
+    async def run_tasks():
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
+
+    with pytest.raises(ExceptionGroup) as caught:
+        launch(lambda: asyncio.run(run_tasks()), world_size=1)
+    [error] = caught.value.exceptions
+    assert 'raise LookupError("in a task")' in str(error.__cause__)
+
+
 @pytest.mark.skipif(not Path("/dev/shm").exists(), reason="no folder in memory")
-def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left):
-    """A /dev/shm of 1 MB, mounted in namespaces of its own: as in a container, only smaller."""
+@pytest.mark.parametrize("size", ["1m", "4k"])
+def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left, size):
+    """A small /dev/shm, mounted in namespaces of its own: as in a container, only smaller."""
     script = """
         import torch
         from labkit import launch
@@ -263,7 +294,7 @@ def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left
         print(list(pathlib.Path(tempfile.gettempdir()).glob("labkit-*")))
     """
     (tmp_path / "small.py").write_text(textwrap.dedent(script))
-    mounted = f"mount -t tmpfs -o size=1m none /dev/shm && {sys.executable} small.py"
+    mounted = f"mount -t tmpfs -o size={size} none /dev/shm && {sys.executable} small.py"
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted],
         env=environment(TMPDIR=str(tmp_path)),
@@ -337,13 +368,6 @@ def test_a_progress_bar_moves_while_it_runs(monkeypatch):
 
 def train(rank, world_size, lr=0.1, **options):
     return rank, world_size, lr, options
-
-
-def test_keyword_arguments_and_settings():
-    assert launch(train, 0, 2, lr=1.0, steps=3, world_size=1) == [(0, 2, 1.0, {"steps": 3})]
-    on_one = Launcher(world_size=1, timeout=30, threads=2)
-    assert on_one(train, 0, 2, steps=3) == [(0, 2, 0.1, {"steps": 3})]
-    assert on_one(torch.get_num_threads) == [2]
 
 
 def test_habits_from_elsewhere_are_answered():

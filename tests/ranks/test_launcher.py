@@ -13,15 +13,9 @@ import torch.distributed as dist
 from labkit import launch
 from tests.ranks.nodes import python
 
-LOCK = threading.Lock()
-
 
 def rank_squared():
     return dist.get_rank() ** 2
-
-
-def uses_lock():
-    return LOCK.locked()
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])

@@ -121,9 +121,9 @@ def test_a_wrong_arrow_a_missing_module_and_a_circle_would_be_seen(tmp_path):
 
 
 LINES = {
-    "labkit": 6915,
+    "labkit": 6914,
     "labkit/logs": 1417,
-    "course": 14548,
+    "course": 13683,
     "tests": 14700,
 }
 """How long the folders may grow, docstrings included. These figures are lowered, never raised."""

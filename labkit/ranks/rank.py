@@ -294,11 +294,10 @@ def _failure(rank: int, error: BaseException) -> Failure:
             for frame in frames
             if Path(frame.filename).parent != Path(__file__).parent
         )
-        travels = error if isinstance(error, Exception) else None  # SystemExit stays here
-        try:
+        text, travels = "(its text cannot be had)", None
+        with contextlib.suppress(Exception):  # its own __str__ may raise
             text = str(error)
             Parcel.of(error.with_traceback(None)).load()
-        except Exception:
-            travels = None
+            travels = error if isinstance(error, Exception) else None  # SystemExit stays here
         chain.append(Raised(travels, kind_of(error), text, lines, direct))
     return Failure(rank, tuple(chain))

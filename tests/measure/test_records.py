@@ -88,11 +88,15 @@ def test_another_kind_of_file_is_refused(text, tmp_path):
         load(path)
 
 
-@mark.parametrize("change", [{"tier": "GUESSED"}, {"extra": 1}, {"provenance": {}}])
+OLD = {"nodes": [{"host": "a"}]}
+
+
+@mark.parametrize("change", [{"tier": "GUESSED"}, {"extra": 1}, {"provenance": {}}, OLD])
 def test_a_damaged_record_is_named(change, record, tmp_path):
     path = save([record], tmp_path / "r.json")
     document = json.loads(path.read_text())
-    document["records"][0].update(change)
+    changed = document["records"][0]
+    (changed["provenance"] if change == OLD else changed).update(change)
     path.write_text(json.dumps(document))
     with pytest.raises(ValueError, match=r"r\.json is no file of labkit records: records\[0\]"):
         load(path)

@@ -82,6 +82,18 @@ def test_an_exception_travels_with_what_it_holds_or_is_told_in_words():
         launch(program, threading.Lock, world_size=1)
 
 
+def test_an_exception_without_a_text_is_named():
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError("nothing to say")
+
+    def program():
+        raise Mute
+
+    with pytest.raises(RankError, match="its text cannot be had"):
+        launch(program, world_size=2)
+
+
 def test_sys_exit_does_not_end_the_caller():
     assert launch(lambda: sys.exit(0), world_size=2) == [None, None]
     with pytest.raises(RankError, match="SystemExit: 3"):
@@ -198,6 +210,14 @@ def test_ddp_is_built_and_trains_with_checks():
         else:
             dist.all_reduce(torch.ones(2))
         return model.module.weight.grad.tolist()
+
+    with pytest.raises(RuntimeError, match="Detected mismatch between collectives on ranks"):
+        launch(program, world_size=2, checks=True)
+
+
+def test_swapped_collectives_are_found_where_checks_are_asked_for():
+    def program():
+        (dist.barrier if dist.get_rank() else wait_for_all)()
 
     with pytest.raises(RuntimeError, match="Detected mismatch between collectives on ranks"):
         launch(program, world_size=2, checks=True)

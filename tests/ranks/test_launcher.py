@@ -95,6 +95,10 @@ def test_a_script_needs_no_main_guard_and_no_torch():
     assert run.stderr == ""
 
 
+def test_a_rank_has_as_many_threads_as_asked():
+    assert launch(torch.get_num_threads, threads=2, world_size=2) == [2, 2]
+
+
 def test_threads_may_launch_too():
     results = {}
     workers = [

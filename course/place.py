@@ -70,8 +70,10 @@ class Place:
         if self.tier is Tier.MEASURED:
             yield replace(self, fabric=None)
             return
-        star = Fabric.star(hosts=self.hosts, rate=self.rate, ranks_per_host=self.ranks_per_host)
-        with self.fabric or star as fabric:
+        fabric = self.fabric or Fabric.star(
+            hosts=self.hosts, rate=self.rate, ranks_per_host=self.ranks_per_host
+        )
+        with fabric:
             yield replace(self, fabric=fabric)
 
     def launch(self, program: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:

@@ -136,7 +136,7 @@ def launch(
         ),
         environment=dict(os.environ),
         path=tuple(sys.path),
-        argv=tuple(sys.argv[:1] if "kernel_launcher" in sys.argv[0] else sys.argv),
+        argv=tuple(sys.argv[:1] if "kernel_launcher" in str(sys.argv[:1]) else sys.argv),
         cwd=str(Path.cwd()),
         main=(
             getattr(main, "__file__", None),

@@ -47,12 +47,12 @@ def test_a_notebook_saved_by_a_person_is_told(course):
     assert "01_sample.ipynb: not up to date" in next(author.problems(course))
 
 
-def test_unclosed_markers_are_told_with_file_and_cell(course):
+def test_unclosed_markers_are_told_with_file_and_exercise(course):
     path = course / "solutions/01_sample.ipynb"
     broken = ANSWER.replace("### END SOLUTION", "")
     notebooks.write(solutions(answer=broken), path)
-    assert any("01_sample.ipynb: cell 'ex-1-1-answer'" in p for p in author.problems(course))
-    with raises(ValueError, match=r"01_sample\.ipynb: cell 'ex-1-1-answer': line 3"):
+    assert any("01_sample.ipynb: exercise 1.1: ###" in p for p in author.problems(course))
+    with raises(ValueError, match=r"01_sample\.ipynb: exercise 1\.1: ### BEGIN"):
         author.sync(course)
 
 

@@ -3,34 +3,44 @@
 Everything is imported when it is first used: `import labkit` takes neither torch nor matplotlib.
 """
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
+
+from labkit import _lazily
+
+if TYPE_CHECKING:
+    from labkit import fabric as fabric
+    from labkit import measure as measure
+    from labkit import ranks as ranks
+    from labkit import show as show
+    from labkit.fabric.fabric import Fabric, FabricUnavailable
+    from labkit.measure import sched, wire
+    from labkit.measure.calls import CallLog
+    from labkit.measure.records import Record
+    from labkit.measure.timeline import Timeline
+    from labkit.measure.timing import slowest, summarize, time_calls
+    from labkit.measure.trace import Tracer
+    from labkit.ranks.errors import LaunchError, LaunchTimeout, RankDied, RankError
+    from labkit.ranks.launcher import Launcher, launch
+else:
+    __getattr__, __dir__ = _lazily.exports(__name__)
 
 __version__ = "2.0.0"
-_HOMES = {
-    "ranks.launcher": ("Launcher", "launch"),
-    "ranks.errors": ("LaunchError", "LaunchTimeout", "RankDied", "RankError"),
-    "fabric.fabric": ("Fabric", "FabricUnavailable"),
-    "measure.calls": ("CallLog",),
-    "measure.records": ("Record",),
-    "measure.timeline": ("Timeline",),
-    "measure.timing": ("slowest", "summarize", "time_calls"),
-    "measure.trace": ("Tracer",),
-}
-_MODULES = {name: name for name in ("ranks", "fabric", "measure", "show", "logs")}
-_MODULES |= {"sched": "measure.sched", "wire": "measure.wire"}
-__all__ = sorted(["sched", "wire", *(name for names in _HOMES.values() for name in names)])
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: a name from its home, or a module."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"labkit.{home}"), name)
-    if name in _MODULES:
-        return importlib.import_module(f"labkit.{_MODULES[name]}")
-    raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__all__ = [
+    "CallLog",
+    "Fabric",
+    "FabricUnavailable",
+    "LaunchError",
+    "LaunchTimeout",
+    "Launcher",
+    "RankDied",
+    "RankError",
+    "Record",
+    "Timeline",
+    "Tracer",
+    "launch",
+    "sched",
+    "slowest",
+    "summarize",
+    "time_calls",
+    "wire",
+]

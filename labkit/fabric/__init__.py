@@ -1,11 +1,13 @@
 """A cluster on a laptop: hosts on one machine, joined by shaped links."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from labkit import _lazily
 
-def __getattr__(name: str) -> Any:
-    if name in ("Fabric", "FabricUnavailable"):  # built by a process that does not need them
-        from labkit.fabric import fabric
+if TYPE_CHECKING:
+    from labkit.fabric.errors import FabricUnavailable
+    from labkit.fabric.fabric import Fabric
+else:  # built by a process that does not need them
+    __getattr__, __dir__ = _lazily.exports(__name__)
 
-        return getattr(fabric, name)
-    raise AttributeError(f"module 'labkit.fabric' has no attribute {name!r}")
+__all__ = ["Fabric", "FabricUnavailable"]

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from typing import Any
 
 
 class FabricUnavailable(RuntimeError):
@@ -14,8 +15,8 @@ class FabricUnavailable(RuntimeError):
         self.remedy = remedy
         """What would allow it, as sentences."""
 
-    def __reduce__(self):  # an exception with two arguments must say so to be pickled
-        return type(self), (self.cause, self.remedy)
+    def __reduce__(self) -> tuple[Any, ...]:  # two arguments, where an exception has one
+        return type(self), (self.cause, self.remedy), self.__dict__
 
 
 _SYSCTLS = Path("/proc/sys")
@@ -37,7 +38,7 @@ _MODULES = {
 _FORBIDDEN = {errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS}
 
 
-def explain(answer: dict, stderr: str) -> FabricUnavailable:
+def explain(answer: dict[str, Any], stderr: str) -> FabricUnavailable:
     """Turn the holder's answer into an error that a caller can act on.
 
     The answer has what the holder was doing (`step`), the `errno` and text of the `error`; it is

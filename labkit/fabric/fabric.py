@@ -12,18 +12,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from numbers import Real
 from typing import Any
 
 from labkit.fabric.errors import FabricUnavailable, explain
-from labkit.fabric.plan import INTERFACE, MTU, Plan, address, parse_rate
-from labkit.ranks import torchrun
+from labkit.fabric.plan import INTERFACE, MTU, Plan, address, parse_rate, parse_rates
+from labkit.ranks import server, torchrun
 from labkit.ranks.rank import Placement
 
 __all__ = ["Fabric", "FabricUnavailable"]
 
 SWITCH = "LABKIT_NO_FABRIC"  # set to anything: behave as where namespaces are not allowed
+_HOLD = "from labkit.fabric.namespaces import main; sys.exit(main())"
 _ETHERNET_HEADER = 14  # bytes before each IP packet, counted by the kernel's shaper
 _TCP_IP_HEADERS = 52  # bytes of each packet that carry no payload: IPv4 20, TCP 20 + 12 timestamps
 _fastest_seen = 0.0
@@ -65,19 +67,21 @@ class Fabric:
         ranks_per_host: int = 1,
         management: str | float | None = None,
     ) -> None:
-        if ranks_per_host < 1:
-            raise ValueError(f"ranks_per_host={ranks_per_host} must be 1 or more.")
+        _check_counts(ranks_per_host=ranks_per_host)
+        _check_rows(pair_rates)
+        if not isinstance(servers, Iterable | None):
+            raise ValueError(f"servers must have a number for each host, got {servers!r}.")
         self.ranks_per_host = ranks_per_host
         self.plan = Plan(
             rates=tuple(
                 tuple(0.0 if src == dst else parse_rate(rate) for dst, rate in enumerate(row))
                 for src, row in enumerate(pair_rates)
             ),
-            nics=None if nics is None else tuple(map(parse_rate, nics)),
+            nics=None if nics is None else parse_rates("nics", nics),
             servers=None if servers is None else tuple(servers),
             management=None if management is None else parse_rate(management),
         )
-        self._holder: subprocess.Popen | None = None
+        self._holder: subprocess.Popen[str] | None = None
         self._namespaces: list[list[str]] = []
 
     @classmethod
@@ -88,10 +92,12 @@ class Fabric:
 
         Several rates are one for each host; the options are those of `Fabric`.
         """
-        nics = [rate] * hosts if isinstance(rate, str | int | float) else list(rate)
+        _check_counts(hosts=hosts)
+        one = isinstance(rate, str | Real)
+        nics = parse_rates("rate", [rate] * hosts if one else rate)
         if len(nics) != hosts:
             raise ValueError(f"hosts={hosts} but {len(nics)} rates were given; give one for each.")
-        fastest = max(map(parse_rate, nics), default=0.0)
+        fastest = max(nics, default=0.0)
         return cls([[fastest] * hosts for _ in range(hosts)], nics, **options)
 
     @classmethod
@@ -105,6 +111,7 @@ class Fabric:
         pass no card, like NVLink: `rate` is that of each card, in both directions, `inside` that of
         the link between any two ranks of one server.
         """
+        _check_counts(servers=servers, cards=cards)
         server_of = [card // cards for card in range(servers * cards)]
         pair_rates = [[inside if a == b else rate for b in server_of] for a in server_of]
         return cls(pair_rates, [rate] * len(server_of), servers=server_of, **options)
@@ -119,11 +126,13 @@ class Fabric:
 
         The headers of Ethernet, IP and TCP take the rest of the link's rate: 0.7 %.
         """
+        self.plan.check_host(src=src, dst=dst)
         share = (MTU - _TCP_IP_HEADERS) / (MTU + _ETHERNET_HEADER)
         return self.plan.wire_rate(src, dst) / 8 * share
 
     def address(self, host: int) -> str:
         """Return a host's IPv4 address, for a TCPStore or a server of one's own on it."""
+        self.plan.check_host(host=host)
         return address(host)
 
     def placement(self, rank: int, world_size: int) -> Placement:
@@ -190,14 +199,14 @@ class Fabric:
         """Take the hosts down, if they are up."""
         holder, self._holder = self._holder, None
         if holder is not None:
-            holder.stdin.close()  # the holder ends with its input
-            holder.stdout.close()
+            for pipe in filter(None, (holder.stdin, holder.stdout)):
+                pipe.close()  # the holder ends with its input
             holder.wait()
 
     def _start_holder(self) -> None:
         with tempfile.TemporaryFile("w+") as errors:
             holder = subprocess.Popen(
-                [sys.executable, "-m", "labkit.fabric.namespaces"],
+                server.interpreter(_HOLD),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -205,6 +214,7 @@ class Fabric:
                 start_new_session=True,
             )
             try:
+                assert holder.stdin is not None and holder.stdout is not None
                 holder.stdin.write(json.dumps(asdict(self.plan)) + "\n")
                 holder.stdin.flush()
                 answer = json.loads(holder.stdout.readline() or "{}")
@@ -218,6 +228,21 @@ class Fabric:
                 errors.seek(0)
                 raise explain(answer, errors.read())
         self._holder, self._namespaces = holder, answer["hosts"]
+
+
+def _check_counts(**counts: object) -> None:
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"{name}={count!r} must be a whole number, 1 or more.")
+
+
+def _check_rows(pair_rates: object) -> None:
+    rows = pair_rates if isinstance(pair_rates, Iterable) else [None]
+    if isinstance(rows, str) or not all(isinstance(row, Iterable) for row in rows):
+        raise ValueError(
+            f"pair_rates must be a row of rates for each host, got {pair_rates!r}. "
+            "Equal hosts: Fabric.star(hosts, rate)."
+        )
 
 
 def _loopback_rate(wanted: float = 0.0) -> float:

@@ -4,7 +4,9 @@ A plan is plain data: `labkit.fabric.fabric` writes it, `labkit.fabric.namespace
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 
 NETWORK = "10.77.0"  # private to the fabric
 INTERFACE = "eth0"
@@ -33,7 +35,8 @@ def parse_rate(rate: str | float) -> float:
         >>> parse_rate("200mbit")
         200000000.0
     """
-    bits = rate
+    if isinstance(rate, bool) or not isinstance(rate, str | Real):
+        raise ValueError(f'rate={rate!r} is not a rate: a number of bits per second, or "200mbit".')
     if isinstance(rate, str):
         match = _RATE.fullmatch(rate)
         if match is None or match[2].lower() not in _UNITS:
@@ -42,9 +45,22 @@ def parse_rate(rate: str | float) -> float:
                 f'{", ".join(_UNITS)}: rate="200mbit".'
             )
         bits = float(match[1]) * _UNITS[match[2].lower()]
+    else:
+        bits = float(rate)
     if not 0 < bits < float("inf"):
         raise ValueError(f"rate={rate!r} must be above 0 bits per second and finite.")
-    return float(bits)
+    return bits
+
+
+def parse_rates(name: str, rates: object) -> tuple[float, ...]:
+    """Return several rates in bits per second.
+
+    Raises:
+        ValueError: it is no list, or one of them is no rate; names the argument.
+    """
+    if not isinstance(rates, Iterable) or isinstance(rates, str):
+        raise ValueError(f"{name} must be a list of rates, got {rates!r}.")
+    return tuple(map(parse_rate, rates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,8 @@ class Plan:
     """What each host may send through a second interface; None: it has none."""
 
     def __post_init__(self) -> None:
+        if self.nics is not None and len(self.nics) != self.hosts:
+            raise ValueError(f"nics has {len(self.nics)} rates for {self.hosts} hosts.")
         lengths = [len(row) for row in self.rates]
         if set(lengths) - {self.hosts}:
             raise ValueError(f"rates must be a square matrix; {self.hosts} rows have {lengths}.")
@@ -83,6 +101,16 @@ class Plan:
         """The highest rate that one transfer may have, in bits per second."""
         everyone = range(self.hosts)
         return max(self.wire_rate(src, dst) for src in everyone for dst in everyone if src != dst)
+
+    def check_host(self, **numbers: int) -> None:
+        """Refuse what is no host's number, by the name of the argument.
+
+        Raises:
+            ValueError: it is not a whole number from 0 to the last host.
+        """
+        for name, number in numbers.items():
+            if not isinstance(number, int) or not 0 <= number < self.hosts:
+                raise ValueError(f"{name}={number!r} is no host: 0 to {self.hosts - 1}.")
 
     def wire_rate(self, src: int, dst: int) -> float:
         """Return what src can send to dst when nobody else sends, in bits per second."""

@@ -3,27 +3,40 @@
 Names and modules are loaded when they are asked for: ``from labkit.measure import Tracer, wire``.
 """
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-_HOMES = {
-    **dict.fromkeys(("CallLog",), "calls"),
-    **dict.fromkeys(("Provenance", "Record", "Tier"), "records"),
-    **dict.fromkeys(("Table",), "tables"),
-    **dict.fromkeys(("Timeline", "save_chrome"), "timeline"),
-    **dict.fromkeys(("time_calls", "summarize"), "timing"),
-    **dict.fromkeys(("Kind", "Tracer"), "trace"),
-}
-_MODULES = {*_HOMES.values(), "sched", "wire"}
-__all__ = sorted([*_HOMES, *_MODULES])
+from labkit import _lazily
 
+if TYPE_CHECKING:
+    from labkit.measure import calls, records, sched, tables, timeline, timing, trace, wire
+    from labkit.measure.calls import CallLog
+    from labkit.measure.records import Provenance, Record, Tier
+    from labkit.measure.tables import Table
+    from labkit.measure.timeline import Timeline, save_chrome
+    from labkit.measure.timing import slowest, summarize, time_calls
+    from labkit.measure.trace import Kind, Tracer
+else:
+    __getattr__, __dir__ = _lazily.exports(__name__)
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
-    return getattr(module, name) if name in _HOMES else module
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = [
+    "CallLog",
+    "Kind",
+    "Provenance",
+    "Record",
+    "Table",
+    "Tier",
+    "Timeline",
+    "Tracer",
+    "calls",
+    "records",
+    "save_chrome",
+    "sched",
+    "slowest",
+    "summarize",
+    "tables",
+    "time_calls",
+    "timeline",
+    "timing",
+    "trace",
+    "wire",
+]

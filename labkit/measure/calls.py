@@ -26,6 +26,7 @@ what was *asked*; what went over the network is `labkit.measure.wire`'s business
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import sys
 import threading
@@ -196,7 +197,7 @@ class _State:
 
 _state = _State()
 _BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-_TORCH_DISTRIBUTED = dist.send.__wrapped__.__code__.co_filename
+_TORCH_DISTRIBUTED = inspect.unwrap(dist.send).__code__.co_filename
 
 
 def _kernel(operator: Any) -> Callable[..., Any]:
@@ -220,14 +221,15 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(given["process_group"])))
     peer = next((given[key] for key in ("dst", "src", "root_rank") if key in given), None)
     tensors = {key: tensors_in(value) for key, value in given.items() if "barrier" not in name}
-    gives = name == "send" or (name == "broadcast_" and ranks[peer] == dist.get_rank())
+    root = None if peer is None else ranks[peer]
+    gives = name == "send" or (name == "broadcast_" and root == dist.get_rank())
     read = {key for key in tensors if gives or key.startswith("input")}
     reads = [tensor for key in read for tensor in tensors[key]]
     writes = [tensor for key in tensors.keys() - read for tensor in tensors[key]]
     log.before_call(_NAMES[name], reads, writes)
     call = Call(
         kind=_NAMES[name],
-        peer=ANY_SOURCE if peer is None else ranks[peer],
+        peer=ANY_SOURCE if root is None else root,
         nbytes=max((sum(x.nbytes for x in group) for group in tensors.values()), default=0),
         blocking=given.get("async_op") is False,
         tag=given.get("tag", 0),
@@ -260,7 +262,7 @@ def _wait_tensor(keyset: Any, tensor: torch.Tensor) -> torch.Tensor:
 # What replaces methods of torch's classes: each gets the original first.
 
 
-def _method(original: Callable, instead: Callable) -> Callable:
+def _method(original: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return instead(original, self, *args, **kwargs)
@@ -268,8 +270,8 @@ def _method(original: Callable, instead: Callable) -> Callable:
     return method
 
 
-def _reporting(by: str) -> Callable:
-    def report(original: Callable, self: dist.Work, *args: Any, **kwargs: Any) -> Any:
+def _reporting(by: str) -> Callable[..., Any]:
+    def report(original: Callable[..., Any], self: dist.Work, *args: Any, **kwargs: Any) -> Any:
         if by == "wait":
             for log in tuple(_state.logs):
                 log.before_wait(self)
@@ -282,21 +284,21 @@ def _reporting(by: str) -> Callable:
     return report
 
 
-def _get_future(original: Callable, self: dist.Work) -> Any:
+def _get_future(original: Callable[..., Any], self: dist.Work) -> Any:
     future = original(self)
     _state.futures[id(future)] = (future, self)
     return future
 
 
-def _ask_future(original: Callable, self: Any) -> Any:
+def _ask_future(original: Callable[..., Any], self: Any) -> Any:
     result = original(self)
     future, work = _state.futures.get(id(self), (None, None))
-    if future is self and result is not False:
+    if work is not None and future is self and result is not False:
         _state.ended(work, "future")
     return result
 
 
-_REPLACEMENTS: dict[type, dict[str, Callable]] = {
+_REPLACEMENTS: dict[type, dict[str, Callable[..., Any]]] = {
     dist.Work: {
         "wait": _reporting("wait"),
         "synchronize": _reporting("wait"),

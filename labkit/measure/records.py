@@ -121,9 +121,10 @@ class Record:
     @property
     def busbw(self) -> float | None:
         """``algbw`` times the bus factor (nccl-tests): comparable with the speed of a link."""
-        if self.nbytes is None or self.collective is None:
+        bandwidth = self.algbw
+        if bandwidth is None or self.collective is None:
             return None
-        return self.algbw * bus_factor(self.collective, self.world_size)
+        return bandwidth * bus_factor(self.collective, self.world_size)
 
 
 _FACTORS: dict[str, Callable[[int], float]] = {
@@ -170,11 +171,12 @@ def tiers_of(records: Iterable[Record]) -> str:
 
 
 def save(records: Sequence[Record], path: Path | str) -> Path:
-    """Write records as one JSON file, atomically; return its path."""
+    """Write records as one JSON file, a line each, atomically; return its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = {"version": VERSION, "records": [dataclasses.asdict(record) for record in records]}
-    text = json.dumps(document, indent=1)  # before there is a file: this may fail
+    # before there is a file: this may fail
+    lines = ",\n".join(json.dumps(dataclasses.asdict(record)) for record in records)
+    text = f'{{"version": {VERSION}, "records": [\n{lines}\n]}}\n'
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     return draft.replace(path)  # a whole file or the old one, never half

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from labkit.measure.tables import Table
 from labkit.measure.trace import MAIN, NETWORK, Clock, Kind, RankTrace, Span, covered
@@ -61,6 +62,11 @@ class Timeline:
     """
 
     def __init__(self, traces: Sequence[RankTrace]):
+        if not isinstance(traces, Sequence) or not all(isinstance(x, RankTrace) for x in traces):
+            raise TypeError(
+                "Timeline needs the traces of all ranks, which each returns as tracer.trace(), "
+                f"got {_briefly(traces)}."
+            )
         self._traces = tuple(sorted(traces, key=lambda trace: trace.rank))
         self.ranks = [trace.rank for trace in self._traces]
         if len(set(self.ranks)) != len(self.ranks):
@@ -87,11 +93,11 @@ class Timeline:
         """
         return list(self._matched().values())
 
-    def _matched(self) -> dict[tuple, Arrival]:
+    def _matched(self) -> dict[tuple[tuple[int, ...], int], Arrival]:
         """Return the arrivals by group and number."""
-        spans: dict[tuple, dict[int, Span]] = {}
+        spans: dict[tuple[tuple[int, ...], int], dict[int, Span]] = {}
         for span in self.spans:
-            if span.kind is Kind.COLLECTIVE:
+            if span.kind is Kind.COLLECTIVE and span.call is not None:
                 spans.setdefault((span.ranks, span.call), {})[span.rank] = span
         return {
             key: _arrival(key[1], spans[key], key[0] or tuple(self.ranks))
@@ -142,7 +148,9 @@ class Timeline:
         talking = _times(self.of(rank, kinds=other, channel=MAIN)) if other else []
         return covered(spans + talking) - covered(talking)
 
-    def of(self, rank: int, *, kinds: Iterable[Kind] = tuple(Kind), channel=None) -> list[Span]:
+    def of(
+        self, rank: int, *, kinds: Iterable[Kind] = tuple(Kind), channel: str | None = None
+    ) -> list[Span]:
         """Return one rank's spans of some kinds, on one channel or (None) on all."""
         return [
             s
@@ -150,7 +158,7 @@ class Timeline:
             if s.rank == rank and s.kind in kinds and channel in (None, s.channel)
         ]
 
-    def rows(self) -> list[list]:
+    def rows(self) -> list[list[Any]]:
         """Return the spans as rows of plain values, to be kept in a record."""
         start = self.begin
         return [
@@ -160,7 +168,7 @@ class Timeline:
         ]  # fmt: skip
 
     @classmethod
-    def from_rows(cls, rows: Iterable[Sequence], *, clock_error: float = 0.0) -> "Timeline":
+    def from_rows(cls, rows: Iterable[Sequence[Any]], *, clock_error: float = 0.0) -> "Timeline":
         """Make a timeline again from what `rows` returned."""
         spans: dict[int, list[Span]] = {}
         for rank, name, kind, *rest in rows:
@@ -219,6 +227,11 @@ def save_chrome(timeline: Timeline, path: str | Path) -> Path:
     return path
 
 
+def _briefly(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:57]}..."
+
+
 def _times(spans: Iterable[Span]) -> list[tuple[float, float]]:
     return [(span.begin, span.end) for span in spans]
 
@@ -234,7 +247,7 @@ def _arrival(call: int, spans: dict[int, Span], ranks: tuple[int, ...]) -> Arriv
     return Arrival(call, ranks, tuple(spans[rank].begin for rank in ranks))
 
 
-def _split(span: Span, complete: dict[tuple, float]) -> list[Span]:
+def _split(span: Span, complete: dict[tuple[tuple[int, ...], int], float]) -> list[Span]:
     number = span.ranks, span.call
     if number not in complete or span.kind not in (Kind.COLLECTIVE, Kind.WAIT):
         return [span]

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 
@@ -51,10 +52,11 @@ def time_calls(fn: Callable[[], Any], *, warmup: int = 5, iters: int = 20) -> li
     import torch
     import torch.distributed as dist
 
-    if iters < 1 or warmup < 0:
-        raise ValueError(
-            f"iters must be at least 1 and warmup at least 0, got {iters=}, {warmup=}."
-        )
+    if not callable(fn):
+        raise TypeError(f"time_calls needs a function without arguments to call, got {fn!r}.")
+    for name, value, least in (("iters", iters, 1), ("warmup", warmup, 0)):
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     meet = dist.barrier if dist.is_initialized() else _nothing
     for _ in range(warmup):
         meet()
@@ -82,8 +84,12 @@ def slowest(per_rank: Sequence[Sequence[float]]) -> list[float]:
         >>> slowest([[1.0, 5.0], [2.0, 4.0]])
         [2.0, 5.0]
     """
-    if len(per_rank) == 1:
-        return list(per_rank[0])
+    rows: Sequence[object] = per_rank if _is_row(per_rank) else [per_rank]
+    if stranger := next((f"{row!r}" for row in rows if not _is_row(row)), ""):
+        raise TypeError(f"slowest needs, of each rank, its list of seconds; got {stranger}.")
+    lengths = [len(times) for times in per_rank]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"slowest needs as many samples of each rank; they have {lengths}.")
     return [max(times) for times in zip(*per_rank, strict=True)]
 
 
@@ -94,11 +100,17 @@ def summarize(samples: Sequence[float]) -> Summary:
         >>> summarize([1.0, 2.0, 9.0]).median
         2.0
     """
-    if not samples:
+    if not _is_row(samples) or not all(isinstance(x, Real) for x in samples):
+        raise TypeError(f"summarize needs seconds, as slowest(...) returns them, got {samples!r}.")
+    if not len(samples):
         raise ValueError("summarize needs at least one sample, got none.")
     twice = samples if len(samples) > 1 else [*samples, *samples]
     tenths = statistics.quantiles(twice, n=10, method="inclusive")
     return Summary(statistics.median(samples), tenths[0], tenths[-1], len(samples))
+
+
+def _is_row(values: object) -> bool:
+    return hasattr(values, "__len__") and not isinstance(values, str | bytes | dict)
 
 
 def _wait(result: Any) -> None:

@@ -14,11 +14,12 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -94,9 +95,9 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
     Example:
         >>> covered([(3, 4), (0, 2), (1, 3)])
-        4
+        4.0
     """
-    total, reached = 0, float("-inf")
+    total, reached = 0.0, float("-inf")
     for begin, end in sorted(spans):
         total += max(0, end - max(begin, reached))
         reached = max(reached, end)
@@ -115,7 +116,7 @@ class RankTrace:
 class Launched:
     """A collective that runs in the background. ``wait`` records the time it costs to wait."""
 
-    def __init__(self, tracer: "Tracer", work: dist.Work, name: str, number: dict):
+    def __init__(self, tracer: "Tracer", work: dist.Work, name: str, number: dict[str, Any]):
         self.work, self._tracer, self._name, self.number = work, tracer, name, number
 
     def wait(self) -> None:
@@ -146,9 +147,11 @@ class Tracer:
     """
 
     def __init__(self, clock: Clock, rank: int, *, synchronize: Callable[[], None] | None = None):
+        if synchronize is not None and not callable(synchronize):
+            raise TypeError(f"synchronize must be a function, got {synchronize!r}.")
         self.clock, self.rank, self.step = clock, rank, 0
         self._synchronize = synchronize or _nothing
-        self._buckets: list[torch.futures.Future] = []
+        self._buckets: list[torch.futures.Future[Any]] = []
         self._spans: list[Span] = []
         self._calls: Counter[tuple[int, ...]] = Counter()
         self._running = 0
@@ -166,7 +169,7 @@ class Tracer:
         self.step += 1
 
     @contextmanager
-    def span(self, name: str, kind: Kind, **fields):
+    def span(self, name: str, kind: Kind, **fields: Any) -> Iterator[None]:
         """Record the block as one span on the main channel; the other fields as in `Span`."""
         begin = self._now()
         try:
@@ -174,14 +177,14 @@ class Tracer:
         finally:
             self.record(name, kind, begin, self._now(), **fields)
 
-    def record(self, name: str, kind: Kind, begin: float, end: float, **fields) -> None:
+    def record(self, name: str, kind: Kind, begin: float, end: float, **fields: Any) -> None:
         """Record a span from times that were read from ``clock.now()``; fields as in `Span`."""
         fields.setdefault("step", self.step)
         self._spans.append(Span(self.rank, name, kind, begin, end, **fields))
 
     def collective(
         self, name: str, *, nbytes: int | None = None, group: dist.ProcessGroup | None = None
-    ):
+    ) -> AbstractContextManager[None]:
         """Record a blocking collective.
 
         Every rank of the group (None: of the job) traces its collectives, in one order.
@@ -209,7 +212,7 @@ class Tracer:
         return Launched(self, work, name, number)
 
     def _record_at_end(
-        self, future: torch.futures.Future, name: str, kind: Kind, begin: float, **fields
+        self, future: torch.futures.Future[Any], name: str, kind: Kind, begin: float, **fields: Any
     ) -> None:
         with self._idle:
             self._running += 1
@@ -224,7 +227,9 @@ class Tracer:
         future.add_done_callback(done)
 
     def ddp_hook(
-        self, group: dist.ProcessGroup | None, bucket: dist.GradBucket
+        self,
+        group: dist.ProcessGroup | None,
+        bucket: dist.GradBucket,
     ) -> torch.futures.Future[torch.Tensor]:
         """Average a bucket of gradients over DDP's group, as DDP does by itself, and record it.
 
@@ -236,15 +241,15 @@ class Tracer:
         as the works of GPUs end in no order that a callback could tell (not run on GPUs).
         """
         buffer = bucket.buffer().div_(dist.get_world_size(group))
-        name, options = f"bucket {bucket.index()}", {"nbytes": buffer.nbytes, "group": group}
+        name, nbytes = f"bucket {bucket.index()}", buffer.nbytes
         if self._synchronize is not _nothing:
-            with self.collective(name, **options):
+            with self.collective(name, nbytes=nbytes, group=group):
                 dist.all_reduce(buffer, group=group)
-            done = torch.futures.Future()
+            done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
             done.set_result(buffer)
             return done
         start = functools.partial(dist.all_reduce, buffer, group=group, async_op=True)
-        launched = self.launch(name, start, **options)
+        launched = self.launch(name, start, nbytes=nbytes, group=group)
         future = launched.work.get_future()
         self._buckets.append(future)
         if bucket.is_last():
@@ -270,7 +275,7 @@ class Tracer:
         spans = sorted(self._spans, key=lambda span: (span.begin, span.end))
         return RankTrace(self.rank, self.clock, tuple(spans))
 
-    def _next_call(self, group: dist.ProcessGroup | None) -> dict:
+    def _next_call(self, group: dist.ProcessGroup | None) -> dict[str, Any]:
         """Number a collective among those of its group."""
         ranks = () if group is None else tuple(dist.get_process_group_ranks(group))
         self._calls[ranks] += 1
@@ -292,7 +297,7 @@ def _agree() -> Clock:
         This rank's clock. Under one kernel its error is the timer's resolution; over a network
         about the time of the fastest barrier.
     """
-    identities = [None] * dist.get_world_size()
+    identities: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(identities, _kernel_identity())
     if identities[0] is not None and len(set(identities)) == 1:
         return Clock(0.0, time.get_clock_info("perf_counter").resolution)

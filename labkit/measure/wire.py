@@ -38,6 +38,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -141,6 +142,8 @@ def meter(log: CallLog | None = None) -> Iterator[Meter]:
     says what is missing. Only calls of torch.distributed are intercepted, a few tens of
     microseconds each; `log` may be a `CallLog` of your own, which sees more.
     """
+    if log is not None and not isinstance(log, CallLog):
+        raise TypeError(f"log must be a CallLog, or left out, got {log!r}.")
     result, log, reason = Meter(), log or CallLog(), _unavailable_to_group()
     before = {} if reason else _counts()
     with log:
@@ -281,6 +284,11 @@ def _multiple(sent: int, src: int, dst: int) -> int:
 
 
 def _in_order(reports: Sequence[Report]) -> list[Report]:
+    if not isinstance(reports, Sequence) or not all(isinstance(x, Report) for x in reports):
+        raise TypeError(
+            "one report of every rank is needed, which each returns as meter.report, "
+            f"got a {type(reports).__name__}: {str(reports)[:40]}"
+        )
     ranks = sorted(report.rank for report in reports)
     if not reports or ranks != list(range(reports[0].world_size)):
         world = reports[0].world_size if reports else "?"
@@ -372,6 +380,6 @@ def _tcp_sockets() -> Iterator[socket.socket]:
                 yield sock
 
 
-def _address(name: tuple) -> tuple[str, int]:
+def _address(name: tuple[Any, ...]) -> tuple[str, int]:
     """Return (host, port), an IPv4 address inside IPv6 as IPv4: both ends must read the same."""
     return name[0].removeprefix("::ffff:").partition("%")[0], name[1]

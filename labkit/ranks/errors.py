@@ -8,23 +8,29 @@ The tree of exceptions::
     └── LaunchTimeout             ranks had not finished in time; carries a CaseFile
 
 A rank's *own* exception is not wrapped: ``launch`` raises it as it is, with its chain of causes and
-a note that names the rank. The rank's traceback is the cause at the end of the chain.
+a note that names the rank. The rank's traceback is the cause at the end of the chain. What the
+other ranks had returned by then is in the exception's ``results``, by rank.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import linecache
 import os
+import pickle
 import re
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _C10D = "torch/distributed/distributed_c10d.py"
 _THREAD = re.compile("^(?:Current t|T)hread ", re.MULTILINE)
 _STACK_LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)$')
-LIBRARIES = {str(Path(__file__).parents[1])}
+_OURS = str(Path(__file__).parents[1])
+LIBRARIES = {_OURS}
 """Folders of code that is not the program's own, beside what is installed: add to them."""
 _SIGNALS = {
     "SIGKILL": "Nobody but the system or a person sends it: often memory ran out (see dmesg).",
@@ -38,17 +44,55 @@ _HINTS = {
     "Default process group has not been initialized": "With init=False, or once it is destroyed, "
     "the program makes the default group itself.",
     "^ModuleNotFoundError": "Ranks import it from your sys.path: is its folder there?",
-    r"^(bdb\.BdbQuit|EOFError)": "Ranks have no keyboard, so breakpoint() and input() end at once: "
-    "print what you want to see.",
+    "^EOFError": "Ranks have no keyboard, so input() ends at once: pass what it would ask for.",
+    "Unable to find address for: lo": "This machine's loopback interface is down, and ranks talk "
+    "through it. Switch it on: ip link set lo up",
 }
+_DEBUGGER = (
+    "breakpoint() ends at once in a rank, which has no keyboard. Print what you want to see, or "
+    "call the program without launch, in a group of one rank."
+)
+_UNLIKE = (
+    "The ranks' calls may not fit together (shapes, dtypes, or which call): "
+    "launch(..., checks=True) compares them and names the ranks."
+)
 _FOLLOWS = re.compile(
     "Connection (closed|reset) by peer|reached monitoredBarrier, but received errors"
 )
 """What a rank raises because another one has failed."""
 
 
+class Results(dict[int, Any]):
+    """By rank, what was returned before a launch failed."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out what cannot be pickled: it must not keep the exception from travelling."""
+        return Results, ({rank: value for rank, value in self.items() if _is_plain(value)},)
+
+
+def _is_plain(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
 class LaunchError(RuntimeError):
-    """A launch failed."""
+    """A launch failed.
+
+    Attributes:
+        results: What the ranks had returned that had finished, by rank.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.results = Results()
+        self._made_of: tuple[Any, ...] = args
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be made anew as it was made, with what it has been given since."""
+        return type(self), self._made_of, self.__dict__
 
 
 class RankError(LaunchError):
@@ -63,17 +107,31 @@ class RankDied(LaunchError):
         signal: The signal's number, or None when the process exited by itself.
         exitcode: The exit status, or None when a signal ended it.
         stderr: The last lines that the rank wrote to its standard error.
+        later: What became of other ranks after that, a clause each.
     """
 
-    def __init__(self, rank: int, world_size: int, status: int, stderr: list[str]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        status: int,
+        stderr: list[str],
+        later: Iterable[str] = (),
+    ) -> None:
+        text = f"rank {rank} of {world_size} {_cause_of_death(status)}"
+        if later := list(later):
+            text += f"\nAfter that, {'; '.join(later)}."
+        if stderr:
+            text += "\nThe last lines of its stderr:" + "".join(f"\n    {line}" for line in stderr)
+        if any("gloo::EnforceNotMet" in line for line in stderr):
+            text += f"\n{_UNLIKE}"
+        super().__init__(text)
+        self._made_of = (rank, world_size, status, stderr, later)
         self.rank = rank
         self.signal = -status if status < 0 else None
         self.exitcode = status if status >= 0 else None
         self.stderr = stderr
-        text = f"rank {rank} of {world_size} {_cause_of_death(status)}"
-        if stderr:
-            text += "\nThe last lines of its stderr:" + "".join(f"\n    {line}" for line in stderr)
-        super().__init__(text)
+        self.later = later
 
 
 class LaunchTimeout(LaunchError, TimeoutError):
@@ -84,11 +142,13 @@ class LaunchTimeout(LaunchError, TimeoutError):
     """
 
     def __init__(self, timeout: float, case: CaseFile) -> None:
-        self.case = case
         late = len(case.running)
+        hint = f"\n{_UNLIKE}" if case.unlike else ""
         super().__init__(
-            f"{late} of {len(case.ranks)} ranks had not finished after {timeout:g} s.\n{case}"
+            f"{late} of {len(case.ranks)} ranks had not finished after {timeout:g} s.\n{case}{hint}"
         )
+        self._made_of = (timeout, case)
+        self.case = case
 
 
 class RankTraceback(Exception):
@@ -157,21 +217,29 @@ class Failure:
 
     @property
     def follows(self) -> bool:
-        """Whether it only says that another rank has failed."""
-        return bool(_FOLLOWS.search(self.chain[0].text))
+        """Whether it only says that another rank has failed, or began with that."""
+        return any(_FOLLOWS.search(one.text) for one in self.chain)
 
     @property
-    def signature(self) -> tuple:
+    def headline(self) -> str:
+        """Type and first line of the exception."""
+        first, (line, *_) = self.chain[0], self.chain[0].text.splitlines() or [""]
+        return f"{first.kind}: {line}" if line else first.kind
+
+    @property
+    def signature(self) -> tuple[object, ...]:
         """Equal for ranks that failed in the same way at the same place."""
         first = self.chain[0]
         return (first.kind, first.frames[-1] if first.frames else None, self.follows)
 
 
-def reraise(failures: list[Failure], world_size: int) -> None:
-    """Raise a rank's own exception, with its causes, naming every rank that failed likewise.
+def root_cause(
+    failures: list[Failure], world_size: int, results: Results, later: list[str]
+) -> BaseException:
+    """Return a rank's own exception, with its causes, naming every rank that failed likewise.
 
     The failures are in order of arrival; there is one at least. The first one counts that does not
-    follow from another.
+    follow from another. ``later`` tells, in a clause each, what became of ranks that died.
     """
     first = min(failures, key=lambda failure: failure.follows)
     alike = sorted(f.rank for f in failures if f.signature == first.signature)
@@ -183,7 +251,7 @@ def reraise(failures: list[Failure], world_size: int) -> None:
         note = f"raised on {len(alike)} of {world_size} ranks ({which}), here rank {first.rank}'s"
     if others:
         note += f"; rank(s) {_listed(others)} failed in another way"
-    chain = [one.exception or RankError(f"{one.kind}: {one.text}") for one in first.chain]
+    chain = [one.exception or RankError(_in_words(one)) for one in first.chain]
     text, *causes = map(str, first.chain)
     for one, cause in zip(first.chain, causes, strict=False):
         word = "cause" if one.direct else "handled meanwhile"
@@ -193,12 +261,37 @@ def reraise(failures: list[Failure], world_size: int) -> None:
         if one.direct:
             outer.__cause__ = inner
     chain[-1].__cause__ = RankTraceback(f"the traceback of rank {first.rank}:\n{text}")
+    if later:
+        note += f"; after that, {'; '.join(later)}"
     chain[0].add_note(f"[labkit] {note}")
     head = f"{first.chain[0].kind}: {first.chain[0].text}"
     for pattern, hint in _HINTS.items():
         if re.search(pattern, head):
             chain[0].add_note(f"[labkit] {hint}")
-    raise chain[0]
+    if not hasattr(chain[0], "results") or isinstance(chain[0], LaunchError):
+        with contextlib.suppress(Exception):  # a type of its own may refuse
+            chain[0].results = results  # type: ignore[attr-defined]
+    return chain[0]
+
+
+def _in_words(raised: Raised) -> str:
+    return _DEBUGGER if raised.kind == "bdb.BdbQuit" else f"{raised.kind}: {raised.text}"
+
+
+def together(clauses: Iterable[tuple[int, str]]) -> list[str]:
+    """Put what is true of several ranks into one clause, in order of the first of each.
+
+    Example:
+        >>> together([(0, "raised KeyError: 1"), (2, "hung"), (1, "raised KeyError: 1")])
+        ['ranks 0, 1 raised KeyError: 1', 'rank 2 hung']
+    """
+    ranks: dict[str, list[int]] = {}
+    for rank, what in clauses:
+        ranks.setdefault(what, []).append(rank)
+    return [
+        f"rank{'s' * (len(some) > 1)} {_listed(sorted(some))} {what}"
+        for what, some in ranks.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +312,7 @@ class CollectiveCall:
     finished: bool
 
     @classmethod
-    def from_record(cls, entry: dict, groups: dict[str, list[int]]) -> CollectiveCall:
+    def from_record(cls, entry: dict[str, Any], groups: dict[str, list[int]]) -> CollectiveCall:
         """Read an entry of torch's flight recorder; ``groups`` has each group's ranks by name."""
         name, description = entry["process_group"]
         members = tuple(groups.get(name, ()))
@@ -311,6 +404,15 @@ class CaseFile:
         }
         return [case.rank for case in self.ranks if case.rank in {*call.members} - there]
 
+    @property
+    def unlike(self) -> bool:
+        """Whether ranks wait in different collectives at the same place of a group's sequence."""
+        calls: dict[tuple[str, int], set[tuple[str, str]]] = {}
+        for call in (case.waiting_in for case in self.ranks):
+            if call is not None and not call.p2p:
+                calls.setdefault((call.group, call.number), set()).add((call.name, call.dtype))
+        return any(len(different) > 1 for different in calls.values())
+
     def __str__(self) -> str:
         return "\n".join(line for case in self.ranks for line in self._describe(case))
 
@@ -324,7 +426,9 @@ class CaseFile:
         elif case.inside:
             lines[0] += f", waiting in {case.inside}"
         if case.state != "finished":
-            shown = [line for line in case.stack if line.of_program] or case.stack[:3]
+            ours = (_OURS, "<string>")  # what a rank begins with
+            outside = [line for line in case.stack if not line.filename.startswith(ours)]
+            shown = [line for line in outside if line.of_program] or outside[:3]
             lines += [f"    {text}" for line in shown[:4] for text in line.lines()]
         if len(case.entered) > 4:
             lines.append(f"    entered {len(case.entered) - 4} earlier calls, then")
@@ -336,12 +440,18 @@ def _listed(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def _cause_of_death(status: int) -> str:
+def death(status: int) -> str:
+    """Return what became of a process, as a clause without its subject."""
     if status >= 0:
-        return (
-            f"exited with status {status} before its program returned "
-            "(os._exit, or a library that ends the process)."
-        )
-    number = -status
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    return f"was killed by {name} before its program returned. {_SIGNALS.get(name, '')}".rstrip()
+        return f"exited with status {status}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"was killed by {known.get(-status, f'signal {-status}')}"
+
+
+def _cause_of_death(status: int) -> str:
+    """Return what became of a process, and what that often means."""
+    often = "(os._exit, or a library that ends the process)"
+    if status >= 0:
+        return f"{death(status)} before its program returned {often}."
+    text = f"{death(status)} before its program returned."
+    return " ".join([text, *(hint for name, hint in _SIGNALS.items() if text.find(name) > 0)])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import pickle
-import re
 import selectors
 import signal
 import socket
@@ -14,20 +12,32 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from labkit.ranks import machine, server, torchrun
-from labkit.ranks.errors import CaseFile, Failure, LaunchTimeout, RankCase, RankDied, reraise
-from labkit.ranks.parcel import Parcel, name_of, pack
+from labkit.ranks.errors import (
+    CaseFile,
+    Failure,
+    LaunchTimeout,
+    RankCase,
+    RankDied,
+    Results,
+    death,
+    root_cause,
+    together,
+)
+from labkit.ranks.options import check_env, check_options, check_output, check_program
+from labkit.ranks.parcel import Parcel, pack
 from labkit.ranks.rank import (
     DUMP,
     DUMPED,
     END_OF_FAILED,
     ENDED,
+    FAILED,
     FINISHED,
     GO,
     JOINED,
@@ -39,17 +49,19 @@ from labkit.ranks.rank import (
 if TYPE_CHECKING:
     from labkit.fabric.fabric import Fabric
 
-_GRACE = 0.3  # seconds between the first failure and the verdict, at most: others may fail alike
+_GRACE = 0.4  # seconds between the first failure and the verdict, at most: others may fail alike
 _LONGER = 2.0  # seconds, where all that failed only follow from a failure of another rank
+_PATIENCE = 5.0  # seconds, until it is known of a rank that failed in what way it did
 _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
 _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
 _STDERR_LINES = 16
 _NOISE = ("/labkit/ranks/", 'File "<string>"', "Extension modules:")  # of faulthandler
 _one_at_a_time = threading.Lock()
+T = TypeVar("T")
 
 
 def launch(
-    program: Callable[..., Any],
+    program: Callable[..., T],
     /,
     *args: Any,
     world_size: int | None = None,
@@ -59,8 +71,10 @@ def launch(
     init: bool = True,
     checks: bool = False,
     threads: int = 1,
+    env: Mapping[str, str | None] | None = None,
+    output: Sequence[int] | str | os.PathLike[str] | None = None,
     **kwargs: Any,
-) -> list[Any]:
+) -> list[T]:
     """Run a program on ``world_size`` fresh processes; return what each rank returned.
 
     The program is plain ``torch.distributed`` code: when it starts, the default process group is up
@@ -85,6 +99,10 @@ def launch(
         checks: Let torch compare the ranks' calls, so that a wrong shape or a swapped collective
             is an immediate error that names the ranks. About 1.8 times slower per small call.
         threads: Intra-op threads of torch per rank.
+        env: Environment variables that the ranks have besides this process's; None takes one away.
+            Those that torch or a library of it reads at import count, too.
+        output: The ranks whose output appears here, ``[0]``; or a folder, where each rank's goes
+            into a file ``rank-R.log`` instead. All appear here if not given.
         **kwargs: More arguments of the program, by name.
 
     Returns:
@@ -95,7 +113,8 @@ def launch(
         ValueError: If an argument makes no sense on this machine.
         RankDied: If a rank's process ended before it returned.
         LaunchTimeout: If ranks had not finished; its ``case`` tells where each one stands.
-        Exception: A rank's own exception, with a note that names the rank.
+        Exception: A rank's own exception, with a note that names the rank. What other ranks had
+            returned is in the ``results`` of any of these three, by rank.
 
     Example:
         >>> import torch, torch.distributed as dist
@@ -109,18 +128,36 @@ def launch(
         Three ranks hold 0, 1 and 2; all_reduce leaves their sum, 3, on every one.
     """
     __tracebackhide__ = True  # as in all that follows: a notebook leaves these frames out
-    _check_program(program, args, kwargs)
-    _check_options(4 if world_size is None else world_size, timeout, threads, backend)
+    check_program(program, args, kwargs, [field.name for field in fields(Launcher)])
+    check_options(
+        4 if world_size is None else world_size, timeout, threads, backend, fabric, init, checks
+    )
+    check_env(env)
+    check_output(output, 4 if world_size is None else world_size)
     if torchrun.is_here():
-        options = {"timeout": timeout, "checks": checks, "threads": threads, "init": init}
-        placed = {"world_size": world_size, "backend": backend, "fabric": fabric}
-        return torchrun.run_on_ranks(partial(program, *args, **kwargs), **placed, **options)
+        for name, value in (("env", env), ("output", output)):
+            if value is not None:
+                raise ValueError(
+                    f"{name}= is for ranks that launch starts; these are torchrun's. Give it to "
+                    "torchrun: variables before the command, --log-dir and --local-ranks-filter."
+                )
+        return torchrun.run_on_ranks(
+            partial(program, *args, **kwargs),
+            world_size=world_size,
+            backend=backend,
+            fabric=fabric,
+            timeout=timeout,
+            init=init,
+            checks=checks,
+            threads=threads,
+        )
     if "LABKIT_RANK" in os.environ:
         raise RuntimeError(
             f"launch was called on rank {os.environ['LABKIT_RANK']} of a launch. "
             "Ranks cannot start ranks: call launch outside the program. In a script whose ranks "
             'start processes of their own by spawning, call it below `if __name__ == "__main__":`.'
         )
+    torchrun.note_what_is_ignored()
     world_size = 4 if world_size is None else world_size
     parcel = pack(program, args, kwargs)
     main = sys.modules["__main__"]
@@ -130,21 +167,26 @@ def launch(
         init=init,
         checks=checks,
         threads=threads,
-        placements=tuple(
-            fabric.placement(rank, world_size) if fabric else Placement()
-            for rank in range(world_size)
-        ),
-        environment=dict(os.environ),
+        placements=tuple(fabric.placement(rank, world_size) for rank in range(world_size))
+        if fabric is not None
+        else (Placement(),) * world_size,  # one, many times: each rank reads all of them
+        environment=_environment(env or {}),
         path=tuple(sys.path),
         argv=tuple(sys.argv[:1] if "kernel_launcher" in str(sys.argv[:1]) else sys.argv),
-        cwd=str(Path.cwd()),
+        cwd=_working_directory(),
         main=(
             getattr(main, "__file__", None),
             getattr(getattr(main, "__spec__", None), "name", None),
         ),
     )
-    with _one_at_a_time:
-        return _run(job, parcel, server.shared(), timeout)
+    try:
+        with _one_at_a_time:
+            outcome = _run(job, parcel, server.shared(job.environment), timeout, output)
+    except KeyboardInterrupt as interrupt:
+        raise interrupt.with_traceback(None)  # noqa: B904  (where it struck says nothing)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,11 +208,24 @@ class Launcher:
     init: bool = True
     checks: bool = False
     threads: int = 1
+    env: Mapping[str, str | None] | None = None
+    output: Sequence[int] | str | os.PathLike[str] | None = None
 
-    def __call__(self, program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[Any]:
-        """Run ``program(*args, **kwargs)`` as `launch` does."""
-        options = {field.name: getattr(self, field.name) for field in fields(self)}
-        return launch(program, *args, **options, **kwargs)
+    def __post_init__(self) -> None:
+        size = 4 if self.world_size is None else self.world_size
+        options = (self.timeout, self.threads, self.backend, self.fabric, self.init, self.checks)
+        check_options(size, *options)
+        check_env(self.env)
+        check_output(self.output, size)
+
+    def __call__(self, program: Callable[..., T], /, *args: Any, **kwargs: Any) -> list[T]:
+        """Run ``program(*args, **kwargs)`` as `launch` does.
+
+        An option that is given here, as ``timeout=5``, counts for this call.
+        """
+        __tracebackhide__ = True
+        options: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        return launch(program, *args, **options | kwargs)
 
 
 def default_backend(world_size: int) -> str:
@@ -180,9 +235,16 @@ def default_backend(world_size: int) -> str:
     return _choose_backend(None, world_size, None)
 
 
-def _run(job: Job, program: Parcel, link: server.Server, timeout: float) -> list[Any]:
-    __tracebackhide__ = True
-    supervisor = _Supervisor(link, job.world_size)
+def _run(
+    job: Job,
+    program: Parcel,
+    link: server.Server,
+    timeout: float,
+    output: Sequence[int] | str | os.PathLike[str] | None,
+) -> list[Any] | BaseException:
+    """Return what the ranks returned, or how they failed: a traceback shall not end in here."""
+    shown, folder = _where_to(output, job.world_size)
+    supervisor = _Supervisor(link, job.world_size, shown, folder)
     try:
         supervisor.start(job, program)
         return supervisor.watch(timeout)
@@ -196,6 +258,17 @@ def _run(job: Job, program: Parcel, link: server.Server, timeout: float) -> list
             supervisor.close()
 
 
+def _where_to(
+    output: Sequence[int] | str | os.PathLike[str] | None, world_size: int
+) -> tuple[Sequence[int], Path | None]:
+    """Return the ranks whose output is shown, and the folder that it goes to instead."""
+    if output is None:
+        return range(world_size), None
+    if isinstance(output, str | os.PathLike):
+        return (), Path(output)
+    return output, None
+
+
 @dataclass(slots=True)
 class _Stream:
     """One rank's stdout or stderr on its way to the cell, line by line."""
@@ -203,7 +276,11 @@ class _Stream:
     rank: int
     name: str
     descriptor: int
-    partial: bytes = b""
+    log: TextIO | None
+    """The file that its lines go to instead."""
+    shown: bool
+    begun: list[bytes] = field(default_factory=list)
+    """Parts of a line that has not ended: joined once, as it may be long."""
     drawn: bool = False
     """Whether its last line is on the screen and not ended."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_STDERR_LINES))
@@ -211,25 +288,33 @@ class _Stream:
     def pump(self) -> bool:
         """Pass on what is there; say whether there may be more."""
         data = os.read(self.descriptor, 65536)
-        *lines, self.partial = (self.partial + data).split(b"\n")
-        if not data and self.partial:
-            lines, self.partial = [self.partial], b""
-        for line in lines:
-            text = _last_state(line)
-            if text.startswith("[Gloo] Rank "):  # before torch 2.13, of every new group
-                continue
-            self.tail.append(text)
-            self._print(text, "\n")
-        if b"\r" in self.partial:  # a progress bar, which draws over its line
-            self.partial = b"\r" + _last_state(self.partial).encode()
-            self._print(self.partial[1:].decode(), "")
+        first, *more = data.split(b"\n")
+        self.begun.append(first)
+        if more or not data:
+            lines = [b"".join(self.begun), *more]
+            self.begun = [lines.pop()] if data else []
+            for line in lines if data else filter(None, lines):
+                self._pass_on(_last_state(line))
+        if self.shown and self.begun and (self.drawn or b"\r" in (more or [first])[-1]):
+            whole = b"".join(self.begun)  # a progress bar draws over its line
+            state = _last_state(whole)
+            self.begun = [state.encode(), b"\r" * whole.endswith(b"\r")]
+            self._print(state, "")
         return bool(data)
 
+    def _pass_on(self, text: str) -> None:
+        if text.startswith("[Gloo] Rank "):  # before torch 2.13, of every new group
+            return
+        self.tail.append(text)
+        if self.log is not None:
+            print(text, file=self.log, flush=True)
+        self._print(text, "\n")
+
     def _print(self, text: str, end: str) -> None:
-        start, self.drawn = "\r" * self.drawn, not end
-        print(
-            f"{start}[rank {self.rank}] {text}", end=end, file=getattr(sys, self.name), flush=True
-        )
+        if self.shown:
+            start, self.drawn = "\r" * self.drawn, not end
+            screen = getattr(sys, self.name)
+            print(f"{start}[rank {self.rank}] {text}", end=end, file=screen, flush=True)
 
 
 def _last_state(line: bytes) -> str:
@@ -248,17 +333,23 @@ class _Rank:
     joined: bool = False
     ended: bool = False
     dumped: bool = False
+    failure: Failure | None = None
 
 
 class _Supervisor:
     """The ranks of one launch: passes on what they print, and learns how each of them ends."""
 
-    def __init__(self, link: server.Server, world_size: int) -> None:
+    def __init__(
+        self, link: server.Server, world_size: int, shown: Sequence[int], folder: Path | None
+    ) -> None:
         self.link = link
+        self.shown, self.folder = shown, folder
+        self.logs = contextlib.ExitStack()
         self.world_size = world_size
         self.ranks: list[_Rank] = []
         self.port = socket.socket()
-        self.raised: list[int] = []  # ranks in order of arrival
+        self.fallen: list[_Rank] = []
+        """Ranks that raised or whose socket closed, in that order: epoll keeps it."""
         self.selector = selectors.DefaultSelector()
         self.selector.register(link, selectors.EVENT_READ)
 
@@ -275,7 +366,11 @@ class _Supervisor:
             control, theirs = socket.socketpair()
             out, their_out = os.pipe()
             err, their_err = os.pipe()
-            streams = (_Stream(number, "stdout", out), _Stream(number, "stderr", err))
+            log, shown = self._log(number), number in self.shown
+            streams = (
+                _Stream(number, "stdout", out, log, shown),
+                _Stream(number, "stderr", err, log, shown),
+            )
             rank = _Rank(number, control, streams)
             self.ranks.append(rank)
             for stream in streams:
@@ -289,24 +384,29 @@ class _Supervisor:
                 os.close(their_out)
                 os.close(their_err)
 
-    def watch(self, timeout: float) -> list[object]:
+    def _log(self, rank: int) -> TextIO | None:
+        if self.folder is None:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"rank-{rank}.log"
+        return self.logs.enter_context(path.open("w", encoding="utf-8"))
+
+    def watch(self, timeout: float) -> list[Any] | BaseException:
         """Wait until every rank has returned; return their results by rank.
 
-        Raises:
-            Exception: A rank's own exception.
-            RankDied: If a rank's process ended.
-            LaunchTimeout: If ranks had not finished after ``timeout`` seconds.
+        Or return a rank's own exception; `RankDied`, if a process ended; `LaunchTimeout`, if ranks
+        had not finished after ``timeout`` seconds.
         """
-        __tracebackhide__ = True
         deadline = time.monotonic() + timeout
         self._note_exits()  # while others were being started
         while self._running() and not self._failed():
             if (left := deadline - time.monotonic()) <= 0:
-                raise LaunchTimeout(timeout, self._case_file())
+                late = LaunchTimeout(timeout, self._case_file())
+                late.results = self._results()
+                return late
             self._step(left)
         if self._failed():
-            self._step_until(time.monotonic() + _GRACE, lambda: not self._running())
-            self._raise()
+            return self._verdict()
         return [self._result(rank) for rank in self.ranks]
 
     def close(self) -> None:
@@ -318,14 +418,16 @@ class _Supervisor:
                         pass
                 os.close(stream.descriptor)
             rank.control.close()
+        self.logs.close()
         self.port.close()
         self.selector.close()
 
     def _running(self) -> bool:
         return any(rank.state == "running" for rank in self.ranks)
 
-    def _failed(self) -> bool:
-        return any(rank.state in {"raised", "died"} for rank in self.ranks)
+    def _failed(self) -> list[_Rank]:
+        """Return the ranks of which it is known that they raised or died, in that order."""
+        return [rank for rank in self.fallen if rank.state in {"raised", "died"}]
 
     def _step(self, seconds: float) -> None:
         for key, _ in self.selector.select(min(seconds, 3600.0)):
@@ -349,6 +451,8 @@ class _Supervisor:
             words = b""
         if not words:
             self.selector.unregister(rank.control)
+        if (not words and rank.state == "running") or FAILED in words:
+            self._note_fall(rank)
         if JOINED in words:
             rank.joined = True
             if all(other.joined for other in self.ranks):
@@ -360,7 +464,6 @@ class _Supervisor:
             rank.state = "finished"
         elif RAISED in words:
             rank.state = "raised"
-            self.raised.append(rank.number)
         if DUMPED in words:
             rank.dumped = True
 
@@ -371,6 +474,11 @@ class _Supervisor:
                 rank.status = exits[rank.pid]
                 if rank.state == "running":
                     rank.state = "died"
+                    self._note_fall(rank)
+
+    def _note_fall(self, rank: _Rank) -> None:
+        if rank not in self.fallen:
+            self.fallen.append(rank)
 
     def _result(self, rank: _Rank) -> Any:
         parcel = Parcel.read(self.directory / f"result-{rank.number}")
@@ -382,29 +490,73 @@ class _Supervisor:
                 "Return plain data: numbers, strings, lists, tensors, a model's state_dict()."
             ) from error
 
-    def _raise(self) -> None:
-        died = next((rank for rank in self.ranks if rank.state == "died"), None)
-        if died is not None:  # what others raised is its consequence
-            tail = [
-                line
-                for line in died.streams[1].tail
-                if line.strip() and not any(noise in line for noise in _NOISE)
-            ]
-            raise RankDied(died.number, self.world_size, died.status, tail)
-        failures = self._failures()
-        if all(failure.follows for failure in failures):
-            known = len(self.raised)
-            deadline = time.monotonic() + _LONGER
-            self._step_until(deadline, lambda: len(self.raised) > known or not self._running())
-            failures = self._failures()
-        raised = [self.ranks[number] for number in self.raised]
+    def _results(self) -> Results:
+        """Return what the ranks returned that have finished, as far as it can be rebuilt."""
+        results = Results()
+        for rank in self.ranks:
+            if rank.state == "finished":
+                with contextlib.suppress(Exception):
+                    results[rank.number] = self._result(rank)
+        return results
+
+    def _verdict(self) -> BaseException:
+        """Return what failed first, as an exception that tells what else did."""
+        self._step_until(time.monotonic() + _GRACE, lambda: not self._running())
+        self._await_verdicts()
+        if all(rank.state == "raised" and self._failure(rank).follows for rank in self._failed()):
+            known = len(self.fallen)
+            self._step_until(
+                time.monotonic() + _LONGER,
+                lambda: len(self.fallen) > known or not self._running(),
+            )
+            self._await_verdicts()
+        fallen = self._failed()
+        first = next(
+            (rank for rank in fallen if rank.state == "died" or not self._failure(rank).follows),
+            fallen[0],
+        )
+        if first.state == "died":
+            others = ((rank.number, self._fate(rank)) for rank in fallen if rank is not first)
+            return self._death(first, together(others))
+        raised = [rank for rank in fallen if rank.state == "raised"]
         self._step_until(
             time.monotonic() + 2 * END_OF_FAILED, lambda: all(rank.ended for rank in raised)
         )
-        reraise(failures, self.world_size)
+        deaths = ((rank.number, self._fate(rank)) for rank in fallen if rank.state == "died")
+        failures = [self._failure(rank) for rank in raised]
+        return root_cause(failures, self.world_size, self._results(), together(deaths))
 
-    def _failures(self) -> list[Failure]:
-        return [self._result(self.ranks[number]) for number in self.raised]
+    def _await_verdicts(self) -> None:
+        """Wait until it is known of each that fell whether it died, or what it raised."""
+        self._step_until(
+            time.monotonic() + _PATIENCE,
+            lambda: all(rank.state != "running" for rank in self.fallen),
+        )
+
+    def _death(self, rank: _Rank, later: list[str]) -> RankDied:
+        stream = rank.streams[1]
+        with contextlib.suppress(BlockingIOError):  # a child of it still holds the other end
+            while stream.pump():
+                pass
+        tail = [
+            line
+            for line in stream.tail
+            if line.strip() and not any(noise in line for noise in _NOISE)
+        ]
+        died = RankDied(rank.number, self.world_size, rank.status or 0, tail, later)
+        died.results = self._results()
+        return died
+
+    def _failure(self, rank: _Rank) -> Failure:
+        rank.failure = rank.failure or self._result(rank)
+        return rank.failure
+
+    def _fate(self, rank: _Rank) -> str:
+        """Return what became of a rank that fell, as a clause without its subject."""
+        if rank.state == "died":
+            return death(rank.status or 0)
+        failure = self._failure(rank)
+        return "lost a connection to another" if failure.follows else f"raised {failure.headline}"
 
     def _case_file(self) -> CaseFile:
         states = [rank.state for rank in self.ranks]  # now: a signal may end what a rank waits for
@@ -418,6 +570,7 @@ class _Supervisor:
         )
         silent = [rank for rank in self.ranks if not rank.dumped]
         for rank in silent:  # native code holds the interpreter: a signal still gets the stack
+            assert rank.pid is not None, "it was started"
             with contextlib.suppress(OSError):
                 os.kill(rank.pid, signal.SIGUSR1)
         self._step_until(
@@ -440,42 +593,19 @@ class _Supervisor:
         return path.read_text() if path.exists() else ""
 
 
-def _check_program(program: object, args: tuple, kwargs: dict[str, Any]) -> None:
-    name = name_of(program)
-    if not callable(program):
-        raise TypeError(f"launch needs a function to run on the ranks, got {program!r}.")
-    if inspect.isgeneratorfunction(program) or inspect.iscoroutinefunction(program):
-        kind = "generator" if inspect.isgeneratorfunction(program) else "coroutine"
-        raise TypeError(
-            f"launch({name}): it is a {kind} function, so calling it would run nothing. "
-            "Write a plain function that returns its result."
-        )
+def _working_directory() -> str:
     try:
-        inspect.signature(program).bind(*args, **kwargs)
-    except ValueError:
-        return  # a builtin without a signature
-    except TypeError as error:
-        missing = re.search("missing a required .*argument: '(.*)'", str(error))
-        hint = ""
-        if missing and missing[1] in {field.name for field in fields(Launcher)}:
-            hint = f" launch keeps {missing[1]}= for itself: pass it by position, or in a partial."
-        elif missing:
-            hint = " launch passes no rank: a program asks dist.get_rank() and get_world_size()."
-        count = len(args) + len(kwargs)
-        raise TypeError(f"launch({name}) with {count} argument(s): {error}.{hint}") from None
+        return str(Path.cwd())
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            "the working directory, in which ranks would start, was deleted: os.chdir to another."
+        ) from None
 
 
-def _check_options(world_size: object, timeout: object, threads: object, backend: object) -> None:
-    for name, value in (("world_size", world_size), ("threads", threads)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise ValueError(
-            f"timeout must be a number of seconds above 0, got {timeout!r}. "
-            'No limit: timeout=float("inf").'
-        )
-    if backend not in {None, "gloo", "nccl", "cpu:gloo,cuda:nccl"}:
-        raise ValueError(f'backend must be "gloo" or "nccl", got {backend!r}.')
+def _environment(env: Mapping[str, str | None]) -> dict[str, str]:
+    """Return what ranks have: ours without what a torchrun has left, then what was asked for."""
+    ours = {name: text for name, text in os.environ.items() if not torchrun.is_leftover(name)}
+    return {name: text for name, text in (ours | dict(env)).items() if text is not None}
 
 
 def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str:

@@ -17,7 +17,7 @@ import pickle
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from mmap import ACCESS_COPY, mmap
@@ -29,6 +29,7 @@ import cloudpickle
 _LARGE = 1 << 20
 """Bytes from which a buffer stands beside the pickle."""
 _ALIGNMENT = 64
+_OF_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}  # bytes: a dtype that torch can pickle
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that a rank cannot import: a script or notebook, and a script in a spawned process."""
 
@@ -39,7 +40,7 @@ class Parcel:
 
     kind: str
     """Qualified name of its type."""
-    data: bytes
+    data: bytes | bytearray | memoryview
     buffers: tuple[Any, ...]
 
     @classmethod
@@ -87,12 +88,13 @@ class Parcel:
         with path.open("rb") as file:
             kind, lengths = json.loads(file.readline())
             pages = memoryview(mmap(file.fileno(), 0, access=ACCESS_COPY)) if mapped else None
-            parts = []
+            parts: list[bytearray | memoryview] = []
             for length in lengths:
                 start = file.seek(-file.tell() % _ALIGNMENT, io.SEEK_CUR)
                 if pages is None:
-                    parts.append(bytearray(length))
-                    file.readinto(parts[-1])
+                    room = bytearray(length)
+                    file.readinto(room)
+                    parts.append(room)
                 else:
                     parts.append(pages[start : start + length])
                     file.seek(length, io.SEEK_CUR)
@@ -108,6 +110,9 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         torch = sys.modules.get("torch")
+        if torch is not None and type(value) is torch.Tensor and _is_new(value):
+            numbers = value.detach().view(getattr(torch, _OF_SIZE[value.dtype.itemsize]))
+            return _viewed, (numbers, value.dtype, value.requires_grad)
         if torch is not None and type(value) is torch.Tensor and _is_part(value):
             return value.detach().clone().requires_grad_(value.requires_grad).__reduce_ex__(5)
         if torch is not None and type(value) is torch.storage.TypedStorage:
@@ -121,11 +126,12 @@ class _Pickler(cloudpickle.Pickler):
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
         plain = isinstance(value, Exception) and type(value).__reduce__ is Exception.__reduce__
         if plain and isinstance(type(value).__init__, types.FunctionType):  # wants other arguments?
-            return copyreg.__newobj__, (type(value), *value.args), value.__dict__
+            made_new = copyreg.__newobj__  # type: ignore[attr-defined]
+            return made_new, (type(value), *value.args), value.__dict__
         return super().reducer_override(value)
 
 
-def _cached(function: Callable, parameters: dict[str, Any]) -> Callable:
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
     return functools.lru_cache(**parameters)(function)
 
 
@@ -144,7 +150,21 @@ def _storage(buffer: Any, dtype: Any) -> Any:
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
-def pack(program: Callable, args: tuple, kwargs: dict[str, Any] | None = None) -> Parcel:
+def _is_new(tensor: Any) -> bool:
+    """Say whether torch's own pickle of it cannot be read (2.13): float8, uint16 and the like."""
+    import torch
+
+    new: Callable[[], Iterable[Any]] = getattr(torch.storage, "_new_dtypes", tuple)
+    return tensor.dtype in new() and tensor.device.type == "cpu" and not tensor.is_quantized
+
+
+def _viewed(whole: Any, dtype: Any, requires_grad: bool) -> Any:
+    return whole.view(dtype).requires_grad_(requires_grad)
+
+
+def pack(
+    program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> Parcel:
     """Pack ``(program, args, kwargs)`` so that another process can call it.
 
     Raises:

@@ -10,10 +10,12 @@ launch's private directory:
 - ``stack-R`` and ``calls-R``: the rank's Python stack and the calls that it entered, on demand;
 - ``signalled-R``: its stack, if a signal had to ask for it because nobody read the socket.
 
-On the socket the rank says ``J`` (it has joined the default group), ``F`` (finished), or ``R``
-(raised) and then ``E`` (and it has ended in order). It stays until it is killed, so that no peer
-ever sees a connection close before the launcher knows why. It hears ``G`` (go: all have joined),
-``D`` (dump) or, when the launching side is gone, the end of the stream.
+On the socket the rank says ``J`` (it has joined the default group), ``F`` (finished), or ``X`` (an
+exception came out of the program), ``R`` (and lies in its file) and then ``E`` (and it has ended in
+order). It stays until it is killed, so that no peer ever sees a connection close before the
+launcher knows why. It hears ``G`` (go: all have joined), ``D`` (dump) or, when the launching side
+is gone, the end of the stream. The launcher tells by the order of ``X`` and ends of streams who
+failed first, so a child of the program does not keep the socket open.
 
 The launching process imports this module too, and does not pay for torch: `main` imports it.
 """
@@ -21,6 +23,7 @@ The launching process imports this module too, and does not pay for torch: `main
 from __future__ import annotations
 
 import atexit
+import bdb
 import contextlib
 import ctypes
 import faulthandler
@@ -40,15 +43,27 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from labkit.ranks.errors import Failure, Line, Raised
 from labkit.ranks.parcel import Parcel, adopt, kind_of
 
-JOINED, GO, FINISHED, RAISED, ENDED, DUMP, DUMPED = b"J", b"G", b"F", b"R", b"E", b"D", b"K"
+JOINED, GO, FINISHED, DUMP, DUMPED = b"J", b"G", b"F", b"D", b"K"
+FAILED, RAISED, ENDED = b"X", b"R", b"E"
 END = 5.0
 """Seconds that a rank's threads and exit handlers get once its program has returned."""
 END_OF_FAILED = 1.0
+SET_BY_LAUNCH = (
+    "RANK",
+    "LOCAL_RANK",
+    "LABKIT_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "GLOO_SOCKET_IFNAME",
+)
+"""Environment variables of a rank that are its own."""
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)  # in this order: text is buffered
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -107,7 +122,9 @@ def main(directory: str, rank: int, control: int) -> None:
     job: Job = pickle.loads((folder / "job").read_bytes())
     job.placements[rank].enter()  # first of all: torch starts threads
     _prepare_process(job, rank, folder)
-    launcher, go = socket.socket(fileno=control), threading.Event()
+    launcher, go, pid = socket.socket(fileno=control), threading.Event(), os.getpid()
+    os.set_inheritable(control, False)
+    os.register_at_fork(after_in_child=launcher.close)
     threading.Thread(target=_listen, args=(rank, folder, launcher, go), daemon=True).start()
     try:
         import torch
@@ -122,19 +139,27 @@ def main(directory: str, rank: int, control: int) -> None:
         if job.init:
             # A FileStore: TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
             store = dist.FileStore(str(folder / "store"), job.world_size)
-            world = {"rank": rank, "world_size": job.world_size}
-            dist.init_process_group(job.backend, store=store, **world)
+            size = job.world_size
+            dist.init_process_group(job.backend, store=store, rank=rank, world_size=size)
             launcher.sendall(JOINED)
             go.wait()  # until all are connected: a program may destroy the group at once
         program, args, kwargs = Parcel.read(folder / "program", mapped=True).load()
         adopt(program, *job.main)
-        _packed(call(program, *args, **kwargs)).write(folder / f"result-{rank}")
+        result = call(program, *args, **kwargs)
+        if os.getpid() != pid:
+            _end_child(0)
+        _packed(result).write(folder / f"result-{rank}")
         if rank == 0:
             imported = [name for name in list(sys.modules)[there:] if name.startswith("torch.")]
             (folder / "imported").write_text(" ".join(imported))
         _end_in_order(END)
         words = [FINISHED]
     except BaseException as error:
+        if os.getpid() != pid:
+            traceback.print_exc()
+            _end_child(1)
+        with contextlib.suppress(OSError):
+            launcher.sendall(FAILED)
         Parcel.of(_failure(rank, error)).write(folder / f"result-{rank}")
         words = [RAISED, ENDED]
     for word in words:
@@ -153,6 +178,12 @@ def call(program: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if end.code:
             raise
         return None
+
+
+def _end_child(status: int) -> NoReturn:
+    """End a process that the program forked, and that came back from it beside the rank."""
+    _end_in_order(END_OF_FAILED)
+    os._exit(status)
 
 
 def _seed_anew() -> None:
@@ -207,16 +238,15 @@ def _prepare_process(job: Job, rank: int, directory: Path) -> None:
     faulthandler.enable(all_threads=False)
     stack = (directory / f"signalled-{rank}").open("w")  # open as long as the rank lives
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
-    ranks = {"RANK": rank, "LOCAL_RANK": rank, "LABKIT_RANK": rank}
-    ranks |= {"WORLD_SIZE": job.world_size, "LOCAL_WORLD_SIZE": job.world_size}
-    port = (directory / "port").read_text()
-    ranks |= {"MASTER_ADDR": job.placements[0].address, "MASTER_PORT": port}
-    ranks |= {"GLOO_SOCKET_IFNAME": job.placements[rank].interface}
+    port, here = (directory / "port").read_text(), job.placements[rank]
+    numbers = [str(number) for number in (rank, rank, rank, job.world_size, job.world_size)]
+    own = [*numbers, job.placements[0].address, port, here.interface]
     os.environ.clear()
-    os.environ.update(job.environment | {name: str(value) for name, value in ranks.items()})
+    os.environ.update(job.environment | dict(zip(SET_BY_LAUNCH, own, strict=True)))
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "256")  # calls that the flight recorder keeps
     tempfile.tempdir = None  # the caller's, not the server's
-    multiprocessing.process.current_process()._config["tempdir"] = str(directory)  # goes with it
+    process: Any = multiprocessing.process.current_process()
+    process._config["tempdir"] = str(directory)  # goes with it
     os.chdir(job.cwd)
     sys.path[:], sys.argv = job.path, list(job.argv)
 
@@ -233,7 +263,8 @@ def compare_calls(checks: bool) -> None:
         # At this level every backend is wrapped in one that compares calls. DDP's constructor casts
         # the wrapper to the gloo backend to note its number of threads, and dies of SIGSEGV
         # (torch/csrc/distributed/c10d/logger.cpp; 2.8 to 2.15). Nothing but those notes is lost.
-        dist.Logger.set_construction_data_and_log = lambda *_: None
+        logger: Any = dist.Logger
+        logger.set_construction_data_and_log = lambda *_: None
 
 
 def _listen(rank: int, directory: Path, launcher: socket.socket, go: threading.Event) -> None:
@@ -298,6 +329,8 @@ def _failure(rank: int, error: BaseException) -> Failure:
         with contextlib.suppress(Exception):  # its own __str__ may raise
             text = str(error)
             Parcel.of(error.with_traceback(None)).load()
-            travels = error if isinstance(error, Exception) else None  # SystemExit stays here
+            # SystemExit stays here, and so does what IPython would end a cell by, in silence.
+            if isinstance(error, Exception) and not isinstance(error, bdb.BdbQuit):
+                travels = error
         chain.append(Raised(travels, kind_of(error), text, lines, direct))
     return Failure(rank, tuple(chain))

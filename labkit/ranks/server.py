@@ -37,6 +37,7 @@ import tempfile
 import threading
 import traceback
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +49,34 @@ _SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fres
 _RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
+_AT_IMPORT = (
+    *("TORCH", "PYTORCH", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"),
+    *("OPENBLAS_", "LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES"),
+)
+"""How variables begin that count from a process's start, or from the import of torch."""
+_AT_USE = (
+    *("TORCHINDUCTOR_CACHE_DIR", "TORCH_DISTRIBUTED_DEBUG", "TORCH_FR_", "TORCH_NCCL_"),
+    "TORCHELASTIC_",
+)
+"""Those among them that a rank reads later: torch.compile sets the first one itself."""
+_told: set[str] = set()
 _lock = threading.Lock()
 _server: Server | None = None
 
 
-def shared() -> Server:
+def shared(environment: Mapping[str, str] | None = None) -> Server:
     """Return this process's server; the first call starts it, in a second or two.
+
+    So does a call with another environment, if torch would read the difference at import.
 
     Raises:
         ValueError: If LABKIT_START is neither ``fork`` nor ``spawn``.
         LaunchError: If the system cannot run a server.
     """
     global _server
-    start = os.environ.get("LABKIT_START", "fork")
-    if start not in {"fork", "spawn"}:
+    environment = dict(os.environ if environment is None else environment)
+    start = environment.get("LABKIT_START")
+    if start not in {None, "fork", "spawn"}:
         raise ValueError(f'LABKIT_START must be "fork" or "spawn", got {start!r}.')
     if sys.platform == "win32":
         raise LaunchError(
@@ -69,11 +84,36 @@ def shared() -> Server:
             "and install labkit inside of it: there it runs as on any Linux."
         )
     with _lock:
-        if _server is None or not _server.serves(start):
+        if _server is None or not _server.serves(environment):
             if _server is not None:
                 _server.stop()
-            _server = Server(start)
+                _note_what_changed(_server.environment, environment)
+            _server = Server(environment)
         return _server
+
+
+def _is_fresh(environment: Mapping[str, str]) -> bool:
+    return environment.get("LABKIT_START") == "spawn"
+
+
+def _read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that torch, what it loads, or the process itself reads but once."""
+    return {
+        name: text
+        for name, text in environment.items()
+        if name.startswith(_AT_IMPORT) and not name.startswith(_AT_USE)
+    }
+
+
+def _note_what_changed(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    differing = dict(_read_at_import(before).items() ^ _read_at_import(now).items())
+    if new := sorted(differing.keys() - _told):
+        _told.update(new)
+        print(
+            f"labkit: {', '.join(new)} changed, which is read at import: ranks come from a fresh "
+            "server, which takes a second or two.",
+            file=sys.stderr,
+        )
 
 
 @atexit.register
@@ -89,17 +129,18 @@ def discard() -> None:
 class Server:
     """A running server, seen from the launching process. Use `shared`."""
 
-    def __init__(self, start: str) -> None:
-        self.owner, self.start = os.getpid(), start
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.owner, self.environment = os.getpid(), environment
         self.directory: Path | None = None
         self._buffer = b""
         self._exits: dict[int, int] = {}
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the server lives)
         self._socket, theirs = socket.socketpair()
         with theirs:
-            command = _SERVE.format(descriptor=theirs.fileno(), fresh=start == "spawn")
+            command = _SERVE.format(descriptor=theirs.fileno(), fresh=_is_fresh(environment))
             self._process = subprocess.Popen(
-                _interpreter(command),
+                interpreter(command),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
@@ -122,10 +163,13 @@ class Server:
         """Return the descriptor that becomes readable when ranks have ended."""
         return self._socket.fileno()
 
-    def serves(self, start: str) -> bool:
-        """Say whether it is there for this process, and starts ranks in this way."""
-        alive = self.fileno() >= 0 and self._process.poll() is None
-        return alive and (self.owner, self.start) == (os.getpid(), start)
+    def serves(self, environment: Mapping[str, str]) -> bool:
+        """Say whether it is there for this process, and its ranks are as in this environment."""
+        if self.owner != os.getpid() or self.fileno() < 0 or self._process.poll() is not None:
+            return False
+        if _is_fresh(self.environment) != _is_fresh(environment):
+            return False
+        return _read_at_import(self.environment) == _read_at_import(environment)
 
     def begin_launch(self) -> Path:
         """Return a private directory, in memory where that is possible: ranks meet in it."""
@@ -291,8 +335,9 @@ class _Ranks:
         if self.fresh:
             os.set_inheritable(control, True)
             command = _RANK.format(directory=self.directory, rank=rank, control=control)
-            os.execv(sys.executable, _interpreter(command))
+            os.execv(sys.executable, interpreter(command))
         gc.enable()
+        assert self.directory is not None, "begin came first"
         rank_module.main(self.directory, rank, control)
 
     def reap(self, *, block: bool = False) -> None:
@@ -348,7 +393,7 @@ def _prepare_to_fork() -> None:
     _use_huge_pages()
 
 
-def _interpreter(code: str) -> list[str]:
+def interpreter(code: str) -> list[str]:
     """Return the command of one with our path, in which no namesake hides a module of Python."""
     python, ours = str(Path(os.__file__).parent), str(Path(__file__).parents[2])
     # A relative entry stands for the folder that this labkit came from.

@@ -9,6 +9,7 @@ import faulthandler
 import itertools
 import os
 import pickle
+import re
 import socket
 import sys
 import threading
@@ -29,7 +30,9 @@ _START = 300.0  # seconds in which all ranks must come
 _PATIENCE = 5.0  # seconds after which a rank says for whom it waits
 _GRACE = 10.0  # seconds that a rank which is done waits for late ones, which write their stacks
 _FOREVER = 1e8  # seconds
+_LEFTOVER = re.compile("TORCHELASTIC_|(GROUP|ROLE)_(RANK|WORLD_SIZE|NAME)$")
 _numbers = itertools.count(1)
+_noted = False
 _store: Store | None = None
 _nodes: tuple[tuple[int, ...], ...] = ()
 
@@ -42,6 +45,28 @@ def is_here() -> bool:
     ipython = sys.modules.get("IPython")
     notebook = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
     return os.environ.keys() >= set(_MARKS) and "LABKIT_RANK" not in os.environ and not notebook
+
+
+def is_leftover(name: str) -> bool:
+    """Say whether it is a variable of torchrun's that other ranks must not have.
+
+    TORCHELASTIC_USE_AGENT_STORE is one: with it every rank waits for a store that nobody serves.
+    """
+    return bool(_LEFTOVER.match(name))
+
+
+def note_what_is_ignored() -> None:
+    """Say once that some variables of a job are set, and others not: base images do that."""
+    global _noted
+    there = [name for name in _MARKS if name in os.environ]
+    if there and len(there) < len(_MARKS) and not _noted:
+        _noted = True
+        missing = " and ".join(name for name in _MARKS if name not in there)
+        print(
+            f"labkit: {', '.join(there)} of the environment is ignored: without {missing} it is no "
+            "job of torchrun's, so launch starts ranks of its own.",
+            file=sys.stderr,
+        )
 
 
 def default_backend() -> str:
@@ -91,6 +116,7 @@ def run_on_ranks(
     if world_size > there:
         raise ValueError(f"world_size={world_size}, but {there} ranks were started.")
     store = dist.PrefixStore(f"labkit-{next(_numbers)}", _shared_store(rank, there))
+    put: Any = store.set  # declared to take texts only; bytes are taken as well
     keys = [f"result-{other}" for other in range(world_size)]
     saved, limit = torch.get_num_threads(), min(timeout, _FOREVER)
     try:
@@ -105,12 +131,13 @@ def run_on_ranks(
                     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
                 dist.init_process_group(backend, store=group, rank=rank, world_size=world_size)
                 _gather(group, rank, world_size)  # else one may destroy it while others still join
-            store.set(keys[rank], cloudpickle.dumps(("", call(program))))
+            put(keys[rank], cloudpickle.dumps(("", call(program))))
             faulthandler.cancel_dump_traceback_later()
         store.wait(keys, timedelta(seconds=limit + _GRACE))
     except BaseException as error:
         if rank < world_size:
-            store.set(keys[rank], pickle.dumps((f"{type(error).__name__}: {error}", None)))
+            told = pickle.dumps((f"{type(error).__name__}: {error}", None))
+            put(keys[rank], told)
         raise
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -124,7 +151,7 @@ def run_on_ranks(
     for other, (failure, _) in enumerate(results):
         if failure:
             raise LaunchError(f"rank {other} of {world_size} raised {failure}")
-    store.set(f"read-{rank}", b"")
+    put(f"read-{rank}", b"")
     if rank == 0:  # the store may live in this process: outlast the others' reading
         store.wait([f"read-{other}" for other in range(there)])
     return [value for _, value in results]

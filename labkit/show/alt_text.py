@@ -24,7 +24,9 @@ _SHARPNESS = 2.0
 """Pixels drawn per pixel shown, for screens of high resolution."""
 _MOST_ROWS = 400
 _TEMPLATE = jinja2.Environment(autoescape=True).from_string(
-    '<figure style="margin:0"><img alt="{{ text }}" width="{{ width }}" '
+    '<style>[data-jp-theme-light="false"] .labkit-picture{filter:invert(.92) hue-rotate(180deg)}'
+    "</style>"  # drawn on white: in JupyterLab's dark theme it is turned over
+    '<figure style="margin:0"><img class="labkit-picture" alt="{{ text }}" width="{{ width }}" '
     'style="max-width:100%;height:auto" src="data:image/png;base64,{{ data }}">'
     '<details style="font-size:85%"><summary>Description and data</summary><p>{{ text }}</p>'
     "{% for table, rows in tables %}{{ table.html()|safe }}"
@@ -61,15 +63,12 @@ def describe(on: Axes | Figure, text: str, *, table: Table | None = None) -> Non
 
 def of(on: Axes | Figure) -> Alternative:
     """Return the alternative of a figure, to be added to. The figure itself carries it."""
-    figure = _figure(on)
-    if not hasattr(figure, "_labkit_alternative"):
-        figure._labkit_alternative = Alternative()
-    return figure._labkit_alternative
+    return vars(figure_of(on)).setdefault("_labkit_alternative", Alternative())
 
 
 def text_of(on: Axes | Figure) -> str:
     """Return a figure's text alternative: what `describe` got, else its titles and axes."""
-    figure = _figure(on)
+    figure = figure_of(on)
     if texts := of(figure).text:
         return " ".join(texts)
     panels = [
@@ -95,7 +94,7 @@ def tables_of(on: Axes | Figure) -> list[Table]:
 
 def to_html(on: Axes | Figure) -> str:
     """Return a figure as self-contained HTML: image, alt text, folded data."""
-    figure = _figure(on)
+    figure = figure_of(on)
     return _TEMPLATE.render(
         text=text_of(figure),
         width=round(figure.get_figwidth() * 96),
@@ -109,7 +108,7 @@ def save(on: Axes | Figure, path: Path | str, *, dpi: float = 150) -> Path:
     """Save a figure as PNG with its text alternative in the file's metadata; return the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_png(_figure(on), dpi=dpi))
+    path.write_bytes(_png(figure_of(on), dpi=dpi))
     return path
 
 
@@ -135,13 +134,21 @@ def _as_plain_text(figure: Figure) -> None:
         text.set_parse_math(text in theirs)
 
 
-def _figure(on: Axes | Figure) -> Figure:
-    return on if isinstance(on, Figure) else on.get_figure(root=True)
+def figure_of(on: Axes | Figure) -> Figure:
+    """Return the figure that axes belong to, a panel's as well; a figure is its own.
+
+    Raises:
+        ValueError: The axes were removed from their figure.
+    """
+    figure = on if isinstance(on, Figure) else on.get_figure(root=True)
+    if figure is None:
+        raise ValueError("these axes were removed from their figure: draw on others.")
+    return figure
 
 
 def _html_of_axes(ax: Axes) -> str | None:
     """Show axes by their figure, unless pyplot shows it by itself at the end of the cell."""
-    figure = _figure(ax)
+    figure = figure_of(ax)
     pyplot = sys.modules.get("matplotlib.pyplot")
     managed = pyplot is not None and any(
         pyplot.figure(number) is figure for number in pyplot.get_fignums()

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -109,7 +109,7 @@ def new_axes(
     ax.spines[["left", "bottom"]].set_color(SOFT)
     ax.tick_params(colors=SOFT, labelcolor=INK, labelsize=9, length=3)
     ax.grid(visible=True, axis="y", color=FAINT, linewidth=0.8)
-    characters = int(ax.get_position().width * ax.get_figure(root=True).get_figwidth() * 11.5)
+    characters = int(ax.get_position().width * alt_text.figure_of(ax).get_figwidth() * 11.5)
     heading = textwrap.fill(title, max(characters, 20))
     ax.set_title(heading, loc="left", fontsize=11.5, fontweight="bold", color=INK, pad=pad)
     _dress(ax.xaxis, x, unit=xunit, scale=xscale)
@@ -129,7 +129,7 @@ def stamp(
     parts = [" + ".join(map(str, tiers)), str(provenance) if provenance else "", note]
     if others and others > BUSY:
         parts.append(f"other programs used up to {others:.1f} CPUs")
-    figure = ax.get_figure(root=True)
+    figure = alt_text.figure_of(ax)
     stamps = alt_text.of(figure).stamps
     stamps[ax] = " · ".join(part for part in parts if part)
     panels: dict[str, list[str]] = {}
@@ -186,8 +186,8 @@ def published(
     ax: Axes, x: Sequence[float], y: Sequence[float], *, label: str = "published"
 ) -> Axes:
     """Draw somebody else's figures: hollow grey marks."""
-    look = {"marker": "o", "markerfacecolor": "none", "linestyle": ":", "linewidth": 1.2}
-    ax.plot(x, y, color=SOFT, label=label, **look)
+    look: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "linestyle": ":"}
+    ax.plot(x, y, color=SOFT, label=label, linewidth=1.2, **look)
     _note_data(ax, f"{label} (PUBLISHED)", x, y)
     return _legend(ax, label)
 
@@ -210,25 +210,28 @@ def bars(
     a bar, by the bar's number. `series` is the style of all bars, or one each. A figure is written
     like `{:.2f} S`, with three digits if no format is given. The data table's heading is `label`.
     """
-    values = np.asarray(values, dtype=float)
-    looks = [style(s) for s in np.broadcast_to(series, len(values))]
-    place = np.arange(len(values))
+    middles = np.asarray(values, dtype=float)
+    looks = [style(int(s)) for s in np.broadcast_to(series, len(middles))]
+    place = np.arange(len(middles))
     colors = [look.color for look in looks]
-    drawn = ax.barh(place, values, height=0.62, color=colors, label=label)
+    drawn = ax.barh(place, middles, height=0.62, color=colors, label=label)
     for bar, look in zip(drawn, looks, strict=True):
         bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
-    ends = values.copy()
+    ends = middles.copy()
     if low is not None and high is not None:
-        spread = np.clip([values - np.asarray(low), np.asarray(high) - values], 0, None)
+        spread = np.clip([middles - np.asarray(low), np.asarray(high) - middles], 0, None)
         ax.errorbar(values, place, xerr=spread, fmt="none", ecolor=INK, elinewidth=1.1, capsize=3)
         ends = np.array(high, dtype=float)
     if crosses:
-        look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none"}
-        ax.plot(list(crosses.values()), list(crosses), "X", color="black", **look)
+        cross_look: dict[str, Any] = {"markeredgecolor": "white", "linestyle": "none"}
+        ax.plot(
+            list(crosses.values()), list(crosses), "X", color="black", markersize=8, **cross_look
+        )
         room = 0.12 * max(*ends, *crosses.values())  # a figure stands by its bar if it fits there
-        for at, cross in crosses.items():
-            ends[at] = cross if ends[at] < cross < ends[at] + room else ends[at]
-    for at, end, value in zip(place, ends, values, strict=True):
+        for number, cross in crosses.items():
+            near = ends[number] < cross < ends[number] + room
+            ends[number] = cross if near else ends[number]
+    for at, end, value in zip(place, ends, middles, strict=True):
         ax.annotate(
             _written(value, value_format), (end, at), (7, 0), textcoords="offset points",
             va="center", fontsize=9, color=INK,
@@ -270,7 +273,8 @@ def ladder(
     medians, band = spread(records, unit)
     scale = _PER_SECOND[unit]
     predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
-    bars(ax, names, medians, **band, crosses=predicted, series=series, value_format=value_format)
+    marks: dict[str, Any] = {"crosses": predicted, "series": series, **band}
+    bars(ax, names, medians, value_format=value_format, **marks)
     others = max((record.others or 0.0 for record in records), default=0.0)
     in_words = [
         f"{name} {_written(median, value_format).strip()} {unit}"
@@ -303,8 +307,9 @@ def matrix(
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
             dark = highest > lowest and (value - lowest) > 0.55 * (highest - lowest)
-            look = {"ha": "center", "va": "center", "color": "white" if dark else INK}
-            ax.text(j, i, _written(value, value_format), fontsize=9, **look)
+            look: dict[str, Any] = {"ha": "center", "va": "center"}
+            text = _written(value, value_format)
+            ax.text(j, i, text, fontsize=9, color="white" if dark else INK, **look)
     ax.set_xticks(range(len(columns)), columns)
     ax.set_yticks(range(len(rows)), rows)
     ax.grid(visible=False)
@@ -349,7 +354,7 @@ def _legend(ax: Axes, label: str) -> Axes:
     if label:
         labels = ax.get_legend_handles_labels()[1]
         columns = 3 if max(map(len, labels)) < 30 else 1
-        below = {
+        below: dict[str, Any] = {
             "loc": "upper left",
             "bbox_to_anchor": (0, -0.16 if columns > 1 else -0.24),
             "ncols": columns,
@@ -362,7 +367,7 @@ def _legend(ax: Axes, label: str) -> Axes:
 def _dress(axis: Axis, name: str, *, unit: str, scale: str) -> None:
     """Give an axis its name, unit, scale and ticks."""
     axis.set_label_text(f"{name} [{unit}]" if unit and unit != "bytes" else name, fontsize=10)
-    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    set_scale = axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale
     in_bytes = unit == "bytes"
     if scale == "log":
         set_scale("log", base=2 if in_bytes else 10)

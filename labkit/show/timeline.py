@@ -13,6 +13,7 @@ Every timeline is drawn by `draw_lanes`, from plain figures::
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Patch
@@ -98,7 +99,7 @@ def draw_lanes(
         _draw_arrow(ax, arrow, looks[arrow.kind])
     ax.set_yticks(range(len(lanes)), lanes)
     ax.set_ylim(len(lanes) - 0.45, -0.55)
-    last = max((part.end for part in (*bars, *arrows)), default=0.0)
+    last = max([0.0, *(bar.end for bar in bars), *(arrow.end for arrow in arrows)])
     ax.set_xlim(0, 1e3 * (until or last) or None)
     if len(patches) > 1:
         ax.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(patches),
@@ -131,7 +132,7 @@ def _draw_arrow(ax: Axes, arrow: Arrow, look: Style) -> None:
 
 
 def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -> Table:
-    def row(lane: str, part: Bar | Arrow) -> list:
+    def row(lane: str, part: Bar | Arrow) -> list[Any]:
         return [lane, part.label or str(part.kind), 1e3 * part.begin, 1e3 * part.end]
 
     rows = [row(lanes[bar.lane], bar) for bar in bars]

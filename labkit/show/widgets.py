@@ -3,6 +3,8 @@
 A widget computes nothing. It calls a pure function that a test calls too, and shows what that
 returns. Sliders take the keyboard: Tab to reach one, arrows to move it. Where widgets are not
 rendered (a static page, a printed copy) the picture at the starting values stands in their place.
+With LABKIT_STATIC in the environment, for a page that no kernel will stand behind, it is a row of
+pictures instead: each control at its ends.
 """
 
 import html
@@ -13,7 +15,17 @@ from typing import Any
 
 from labkit.show import alt_text
 
-Control = tuple | list
+Control = tuple[Any, ...] | list[Any]
+_LIVE = "labkit-live"
+"""Class of what a kernel stands behind."""
+_ASLEEP = f"""\
+<style>.labkit-asleep{{display:none}}
+.jp-OutputArea:not(:has(.{_LIVE})) .labkit-asleep{{display:block}}
+.jp-OutputArea:has(.labkit-asleep) .jupyter-widgets:not(:has(*)){{display:none}}</style>
+<p class="labkit-asleep">What stood here belongs to a kernel that has ended. To bring it back, \
+run this cell again, after all cells above it (in the menu: <i>Run, Run All Above Selected \
+Cell</i>).</p>"""
+"""JupyterLab shows it where a notebook was opened again, instead of an error."""
 
 
 def log(low: float, high: float, start: float) -> Control:
@@ -46,8 +58,10 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     import ipywidgets
     from IPython import get_ipython
 
+    from labkit.show.named import Names
+
     fields = {name: _field(name, control) for name, control in controls.items()}
-    if os.environ.get("LABKIT_EDITION"):  # a page to read has no kernel behind its sliders
+    if os.environ.get("LABKIT_STATIC"):
         return display(None, static=_small_multiples(draw, title, fields), plain=title)
     picture = ipywidgets.HTML()
 
@@ -59,7 +73,7 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     for field in fields.values():
         field.observe(redraw, names="value")
     heading = ipywidgets.HTML(f"<b>{html.escape(title)}</b>" if title else "")
-    box = ipywidgets.VBox([heading, *fields.values(), picture])
+    box = ipywidgets.VBox([heading, *fields.values(), picture, Names()])
     box.add_class("labkit-explorer")
     if get_ipython() is None:
         return box
@@ -104,8 +118,10 @@ def display(box: Any, *, static: str, plain: str) -> None:
     """Display a widget, with HTML and text for whoever cannot show it; None: only these."""
     from IPython import display as ipython
 
-    bundle = (box._repr_mimebundle_() or {}) if box is not None else {}
+    bundle = (box.add_class(_LIVE)._repr_mimebundle_() or {}) if box is not None else {}
     ipython.display(bundle | {"text/html": static, "text/plain": plain}, raw=True)
+    if box is not None:
+        ipython.display({"text/html": _ASLEEP, "text/plain": ""}, raw=True)
 
 
 def _field(name: str, control: Control) -> Any:

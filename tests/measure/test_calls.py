@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labkit import launch
 from labkit.measure import calls
 from labkit.measure.calls import ANY_SOURCE, Call, CallLog
+from tests.marks import slow
 
 
 def logged(block, kind=CallLog):
@@ -49,7 +50,7 @@ def by_group_method(rank, other):
     dist.group.WORLD.allreduce([torch.ones(3, dtype=torch.float64)], options).wait()
 
 
-@pytest.mark.parametrize("block", [by_name, by_thread, by_functional, by_group_method])
+@pytest.mark.parametrize("block", [by_name, by_thread, slow(by_functional), by_group_method])
 def test_an_all_reduce_is_seen_however_it_is_called(block):
     for log in logged(block):
         (call,) = log
@@ -83,6 +84,7 @@ def test_collectives_have_torch_names_roots_and_the_largest_buffer():
     ]
 
 
+@pytest.mark.slow
 def test_ddp_is_seen_though_it_calls_from_cpp():
     def program():
         with CallLog() as log:
@@ -112,6 +114,7 @@ def batch(rank, other):
         work.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [exchange, batch])
 def test_posts_and_waits_are_in_order(block):
     for rank, log in enumerate(logged(block)):

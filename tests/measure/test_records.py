@@ -61,6 +61,7 @@ def test_an_unknown_collective_has_no_bus_factor():
 def test_a_file_keeps_everything(record, tmp_path):
     published = dataclasses.replace(record, tier=Tier.PUBLISHED, collective=None, nbytes=None)
     path = save([record, published], tmp_path / "new" / "folder" / "records.json")
+    assert len(path.read_text().splitlines()) == 4, "a record a line"
     assert load(path) == [record, published]
     assert load(str(path)) == [record, published]
 

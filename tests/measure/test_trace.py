@@ -101,6 +101,7 @@ def _sum(group):
     return dist.all_reduce(torch.ones(4), group=group, async_op=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timed
 @pytest.mark.parametrize("blocking", [False, True])
 def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does(blocking):

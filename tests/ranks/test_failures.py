@@ -177,6 +177,7 @@ def test_a_call_in_a_smaller_group_is_told_with_its_members():
     assert "group [0, 2]; not there yet: rank 2" in str(timeout)
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_lets_go_of_the_interpreter_still_shows_its_stack():
     def program():
         import ctypes
@@ -198,6 +199,7 @@ def test_a_blocked_receive_is_shown():
     assert "rank 0: running, waiting in recv" in str(timeout)
 
 
+@pytest.mark.slow
 def test_ddp_is_built_and_trains_with_checks():
     """Its constructor dies of SIGSEGV under torch's own checks (2.13): see `rank.join`."""
 
@@ -250,6 +252,7 @@ def test_a_daemon_that_a_rank_leaves_in_a_session_of_its_own_ends_too():
     assert not leftovers.alive(beside)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", ["time.sleep(60)", "dist.barrier() if dist.get_rank() else time.sleep(60)"]
 )
@@ -282,6 +285,7 @@ def test_nothing_outlives_a_killed_parent(body):
     assert leftovers.after([*ranks, int(server)], int(pid)) == []
 
 
+@pytest.mark.slow
 def test_a_parent_killed_while_the_server_starts_leaves_nothing():
     script = "from labkit import launch; print(flush=True); launch(int, world_size=2)"
     with subprocess.Popen(

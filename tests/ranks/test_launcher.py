@@ -1,6 +1,7 @@
 """The launcher at its best: results, circumstances, output, and input that it refuses."""
 
 import os
+import re
 import sys
 import textwrap
 import threading
@@ -10,7 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from labkit import launch
+from labkit import Launcher, RankDied, launch
+from tests.marks import slow
 from tests.ranks.nodes import python
 
 
@@ -18,7 +20,7 @@ def rank_squared():
     return dist.get_rank() ** 2
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("world_size", [1, 2, 3, slow(5), slow(8)])
 def test_results_come_by_rank(nothing_left, world_size):
     assert launch(rank_squared, world_size=world_size) == [r**2 for r in range(world_size)]
 
@@ -82,10 +84,11 @@ def test_much_output_does_not_block(capsys):
     assert capsys.readouterr().out.count("x") == 6_000_000
 
 
+@pytest.mark.slow
 def test_a_script_needs_no_main_guard_and_no_torch():
     script = """
         import sys
-        from labkit import launch
+        from labkit import Launcher, RankDied, launch
         print("script starts")
         print(launch(lambda: int(__import__("os").environ["RANK"]), world_size=2))
         assert "torch" not in sys.modules, "the launching process paid for torch"
@@ -155,3 +158,76 @@ def test_what_is_no_program_is_refused():
 def test_a_launch_inside_a_rank_is_refused():
     with pytest.raises(RuntimeError, match="Ranks cannot start ranks"):
         launch(lambda: launch(rank_squared), world_size=2)
+
+
+def speak():
+    print(f"said by {dist.get_rank()}")
+    print("to stderr", file=sys.stderr)
+    if dist.get_rank() == 1:
+        os._exit(3)
+    return dist.get_rank()
+
+
+def test_output_of_chosen_ranks(capsys):
+    launch(lambda: print("here"), world_size=3, output=[1])
+    assert capsys.readouterr().out == "[rank 1] here\n"
+    launch(print, "not shown", world_size=2, output=())
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(RankDied) as caught:
+        launch(speak, world_size=2, output=[0])
+    assert caught.value.stderr == ["to stderr"], "it is known though it was not shown"
+
+
+def test_output_into_files(capsys, tmp_path, nothing_left):
+    folder = tmp_path / "new" / "logs"
+    with pytest.raises(RankDied):
+        launch(speak, world_size=3, output=folder)
+    assert capsys.readouterr() == ("", "")
+    assert (folder / "rank-1.log").read_text() == "said by 1\nto stderr\n"
+    assert {path.name for path in folder.iterdir()} == {f"rank-{r}.log" for r in range(3)}
+    Launcher(world_size=1, output=str(folder))(print, "again")
+    assert (folder / "rank-0.log").read_text() == "again\n", "a launch begins anew"
+
+
+def test_a_setting_can_be_overridden_for_one_call():
+    on_two = Launcher(world_size=2, timeout=20)
+    assert on_two(rank_squared) == [0, 1]
+    assert on_two(rank_squared, world_size=3, timeout=30) == [0, 1, 4]
+    assert on_two(rank_squared) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "given, meant",
+    [
+        ({"wrld_size": 4}, "world_size=?"),
+        ({"nprocs": 4}, "world_size=?"),
+        ({"num_processes": 4}, "world_size=?"),
+        ({"time_out": 4}, "timeout=?"),
+        ({"check": True}, "checks=?"),
+    ],
+)
+def test_what_was_meant_is_guessed(given, meant):
+    with pytest.raises(TypeError, match=f"Did you mean {re.escape(meant)}"):
+        launch(rank_squared, **given)
+    with pytest.raises(TypeError, match="The number of ranks is world_size="):
+        launch(rank_squared, 4, 2)
+    with pytest.raises(TypeError, match=r"argument 'colour'\.$"):
+        launch(rank_squared, colour=1)
+
+
+def test_a_traceback_ends_in_launch():
+    with pytest.raises(LookupError) as caught:
+        launch(fail, world_size=2)
+    assert [frame.name for frame in caught.traceback][1:] == ["launch"]
+
+
+def fail():
+    raise LookupError
+
+
+def test_a_deleted_working_directory_is_named(monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError, match=r"working directory.* was deleted"):
+        launch(rank_squared, world_size=1)

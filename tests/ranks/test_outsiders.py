@@ -25,7 +25,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit import launch
+from labkit import LaunchTimeout, RankDied, RankError, launch
 from tests.ranks.nodes import environment, python
 
 
@@ -134,6 +134,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_programs_own_classes_are_there_by_name(tmp_path):
     assert run(OWN_CLASSES, tmp_path) == "all found\n"
 
@@ -152,6 +153,7 @@ def test_a_program_that_makes_its_own_group():
     assert "launch(..., init=False)" in "".join(caught.value.__notes__)
 
 
+@pytest.mark.slow
 def test_a_group_that_is_destroyed_at_once_has_been_joined_by_all():
     for _ in range(12):
         launch(dist.destroy_process_group, world_size=6)
@@ -234,6 +236,7 @@ def test_a_rank_ends_in_order(tmp_path, fails):
     }
 
 
+@pytest.mark.slow
 def test_a_thread_that_never_ends_is_named_and_does_not_hold_the_launch(capsys, monkeypatch):
     def program():
         threading.Thread(target=time.sleep, args=(60,), name="server").start()
@@ -280,6 +283,7 @@ def test_the_first_error_of_a_group_comes_with_its_place():
     assert 'raise LookupError("in a task")' in str(error.__cause__)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/shm").exists(), reason="no folder in memory")
 @pytest.mark.parametrize("size", ["1m", "4k"])
 def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left, size):
@@ -366,6 +370,17 @@ def test_a_progress_bar_moves_while_it_runs(monkeypatch):
     assert seen[-1][0] - seen[0][0] > 0.5, "it was there before the end"
 
 
+def test_a_bar_may_end_its_states_with_the_return(capsys):
+    def program():
+        for percent in (0, 50):
+            print(f"{percent}%", end="\r", flush=True)
+            time.sleep(0.2)
+        print("ended")
+
+    launch(program, world_size=1)
+    assert capsys.readouterr().out.split("\r")[-2:] == ["[rank 0] 50%", "[rank 0] ended\n"]
+
+
 def train(rank, world_size, lr=0.1, **options):
     return rank, world_size, lr, options
 
@@ -381,7 +396,7 @@ def test_habits_from_elsewhere_are_answered():
     for asks in (breakpoint, input):
         with pytest.raises(BaseException) as caught:
             launch(lambda asks=asks: asks(), world_size=1)
-        assert "have no keyboard" in "".join(caught.value.__notes__)
+        assert "no keyboard" in "".join([str(caught.value), *caught.value.__notes__])
 
 
 def test_a_method_of_what_cannot_travel_says_what_holds_it(tmp_path):
@@ -405,3 +420,77 @@ def test_a_leftover_address_is_not_used(monkeypatch):
         return dist.get_world_size()
 
     assert launch(main, world_size=3, init=False, timeout=30) == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "name", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"]
+)
+def test_tensors_of_young_dtypes_travel_there_and_back(name):
+    sent = torch.tensor([1, 2, 4, 8]).to(getattr(torch, name))
+    [[whole, part, turned]] = launch(
+        lambda: (sent, sent[1:3], sent.reshape(2, 2).t()), world_size=1
+    )
+    assert whole.dtype == part.dtype == sent.dtype
+    assert whole.double().tolist() == [1, 2, 4, 8] and part.double().tolist() == [2, 4]
+    assert turned.double().tolist() == [[1, 4], [2, 8]]
+
+
+def test_a_debugger_in_a_rank_is_an_error_that_says_what_to_do():
+    """As bdb.BdbQuit, which IPython swallows, a cell ended in silence."""
+    for stop in (breakpoint, lambda: __import__("pdb").set_trace()):
+        with pytest.raises(RankError, match=r"no keyboard\. Print what you want to see"):
+            launch(lambda stop=stop: stop(), world_size=2)
+
+
+def test_a_child_that_comes_back_from_the_program_is_not_the_rank(tmp_path, capsys):
+    def program():
+        if (pid := os.fork()) == 0:
+            (tmp_path / f"{dist.get_rank()}").write_text("was here")
+            if dist.get_rank() == 1:
+                raise LookupError("only in the child")
+            return "child"
+        return "parent", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    assert launch(program, world_size=2) == [("parent", 0), ("parent", 1)]
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
+    assert "[rank 1] LookupError: only in the child" in capsys.readouterr().err
+
+
+def test_a_long_line_takes_no_square_of_its_length(capsys):
+    start = time.monotonic()
+    launch(lambda: print("x" * 30_000_000), world_size=1)
+    assert time.monotonic() - start < 5
+    assert len(capsys.readouterr().out) == len("[rank 0] \n") + 30_000_000
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        lambda rank: torch.ones(900, dtype=[torch.half, torch.float][rank]),
+        lambda rank: torch.ones(900 + rank),
+    ],
+    ids=["dtypes", "shapes"],
+)
+def test_calls_that_do_not_fit_together_are_answered_with_checks(unlike):
+    with pytest.raises(RankDied, match=r"checks=True\) compares them"):
+        launch(lambda: dist.all_reduce(unlike(dist.get_rank())), world_size=2)
+
+
+def test_a_hang_in_unlike_calls_is_answered_with_checks():
+    def program():
+        dist.barrier() if dist.get_rank() else dist.all_reduce(torch.ones(3))
+
+    with pytest.raises(LaunchTimeout, match=r"checks=True\) compares them"):
+        launch(program, world_size=2, timeout=2)
+    with pytest.raises(LaunchTimeout) as caught:
+        launch(lambda: dist.get_rank() or dist.barrier(), world_size=2, timeout=2)
+    assert "checks" not in str(caught.value)
+
+
+def test_a_machine_without_loopback_is_told_to_switch_it_on():
+    script = "import torch; from labkit import launch; launch(int, world_size=2)"
+    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    if "unshare:" in done.stderr:
+        pytest.skip("no namespaces here")
+    assert "ip link set lo up" in done.stderr

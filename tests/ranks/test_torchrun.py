@@ -16,6 +16,8 @@ from labkit.measure import records
 from tests.fabric.test_fabric import needs_hosts
 from tests.ranks.nodes import ROOT, environment, free_port, python
 
+pytestmark = mark.slow
+
 MARKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
 
@@ -181,6 +183,7 @@ def agent(node, port, *command, place=None, master="127.0.0.1"):
     )  # fmt: skip
 
 
+@mark.exhaustive
 def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     port, out = free_port(), tmp_path / "records.json"
     command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
@@ -192,6 +195,7 @@ def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     assert records.load(out)
 
 
+@mark.exhaustive
 @mark.timed
 @needs_hosts
 def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
@@ -224,6 +228,7 @@ launch(program, timeout=40)
 """
 
 
+@mark.exhaustive
 def test_a_node_that_dies_in_the_middle_ends_the_other(tmp_path):
     script = tmp_path / "dies.py"
     script.write_text(DIES)

@@ -144,6 +144,7 @@ print(json.dumps([sorted(form(ax)[0]), sorted(form(ax.figure)[0]), sorted(form(m
 """
 
 
+@mark.slow
 def test_a_notebook_shows_axes_and_figures_as_html_but_not_pyplots_twice():
     done = subprocess.run([sys.executable, "-c", SHOWS], capture_output=True, text=True, check=True)
     ours, figure, pyplots = json.loads(done.stdout.splitlines()[-1])

@@ -14,7 +14,7 @@ def test_moving_a_slider_redraws_the_picture():
     box = widgets.explore(
         line_of, title="Try <it>", n=(2, 64, 1, 33), slope=widgets.log(1e-6, 1e-2, 1e-4)
     )
-    heading, ranks, slope, picture = box.children
+    heading, ranks, slope, picture, _ = box.children
     assert "Try &lt;it&gt;" in heading.value
     assert ranks.value == 33 and abs(slope.value - 1e-4) < 1e-9
     assert 'alt="33 ranks, slope 0.0001"' in picture.value

@@ -1,0 +1,127 @@
+"""Which environment ranks have: ours, what is asked for, and no leftovers of other launchers."""
+
+import os
+import sys
+import textwrap
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from labkit import Launcher, launch
+from labkit.ranks import server, torchrun
+from tests.ranks.nodes import python
+
+
+def variables(*names):
+    return [os.environ.get(name) for name in names]
+
+
+def test_env_adds_and_takes_away(monkeypatch):
+    monkeypatch.setenv("OURS", "1")
+    names = ("OURS", "MORE", "RANK")
+    assert launch(variables, *names, world_size=1, env={"MORE": "2"}) == [["1", "2", "0"]]
+    assert launch(variables, *names, world_size=1, env={"OURS": None}) == [[None, None, "0"]]
+    again = Launcher(world_size=1, env={"MORE": "3"})
+    assert again(variables, *names) == [["1", "3", "0"]]
+    assert again(variables, *names, env={}) == [["1", None, "0"]]
+    assert "MORE" not in os.environ
+
+
+@pytest.mark.slow
+def test_what_torch_reads_at_import_reaches_ranks_and_is_said_once(capsys):
+    def compiles():
+        import torch._dynamo.config
+        import torch._inductor.config
+
+        return torch._dynamo.config.disable, torch._inductor.config.force_disable_caches
+
+    off = {"TORCH_COMPILE_DISABLE": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    server._told.clear()
+    first = server.shared().pid
+    assert launch(compiles, world_size=1) == [(False, False)]
+    assert server.shared().pid == first, "what was not read at import needs no fresh server"
+    assert launch(compiles, world_size=1, env=off) == [(True, True)]
+    assert launch(compiles, world_size=1) == [(False, False)]
+    said = capsys.readouterr().err
+    assert said.count("is read at import") == 1
+    assert "TORCHINDUCTOR_FORCE_DISABLE_CACHES, TORCH_COMPILE_DISABLE changed" in said
+
+
+@pytest.mark.slow
+def test_what_a_process_reads_at_its_start_reaches_ranks():
+    def seed():
+        return hash("text"), sys.flags.hash_randomization
+
+    assert len({*launch(seed, world_size=2, env={"PYTHONHASHSEED": "5"})}) == 1
+    [five], [six] = (launch(seed, world_size=1, env={"PYTHONHASHSEED": str(n)}) for n in (5, 6))
+    assert five != six
+
+
+def test_what_ranks_read_later_costs_no_server():
+    first = server.shared().pid
+    for name in ("TORCH_DISTRIBUTED_DEBUG", "TORCHINDUCTOR_CACHE_DIR", "CUDA_VISIBLE_DEVICES"):
+        assert launch(variables, name, world_size=1, env={name: "INFO"}) == [["INFO"]]
+    assert server.shared().pid == first
+
+
+def main():
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    return dist.get_world_size(), dist.is_torchelastic_launched(), os.environ.get("GROUP_RANK")
+
+
+def test_leftovers_of_torchrun_do_not_hang(monkeypatch):
+    """With the agent's store each rank would wait for a store that nobody serves."""
+    for name in ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "GROUP_RANK"):
+        monkeypatch.setenv(name, "True")
+    assert launch(main, world_size=3, init=False, timeout=30) == [(3, False, None)] * 3
+    asked = launch(variables, "TORCHELASTIC_RUN_ID", world_size=1, env={"TORCHELASTIC_RUN_ID": "7"})
+    assert asked == [["7"]], "what is asked for is there"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "left, missing",
+    [
+        ({"MASTER_ADDR": "10.1.1.1", "WORLD_SIZE": "16"}, "RANK and MASTER_PORT"),
+        ({"MASTER_ADDR": "10.1.1.1", "WORLD_SIZE": "16", "MASTER_PORT": "1"}, "RANK"),
+    ],
+)
+def test_a_base_images_variables_are_ignored_in_one_line(left, missing, tmp_path):
+    script = """
+        from labkit import launch
+        for _ in range(2):
+            print(launch(int, world_size=2))
+    """
+    done = python("-c", textwrap.dedent(script), cwd=tmp_path, **left)
+    assert done.stdout == "[0, 0]\n[0, 0]\n"
+    [line] = done.stderr.splitlines()
+    assert line.startswith("labkit: WORLD_SIZE, MASTER_ADDR")
+    assert f"without {missing} it is no job of torchrun's" in line
+
+
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        ("A=1", "env must map names to texts"),
+        ({"A": 1}, r"env\['A'\] must be a text, or None for none, got 1"),
+        ({1: "A"}, "env must have names of variables as keys, got 1"),
+        ({"A=B": "1"}, "env must have names of variables as keys, got 'A=B'"),
+        ({"A": "\0"}, r"env\['A'\] must be a text"),
+        ({"RANK": "1"}, "launch sets RANK itself"),
+    ],
+)
+def test_another_env_is_refused(wrong, says):
+    with pytest.raises((TypeError, ValueError), match=says) as caught:
+        launch(int, env=wrong)
+    assert "\n" not in str(caught.value)
+    with pytest.raises((TypeError, ValueError), match=says):
+        Launcher(env=wrong)
+
+
+@pytest.mark.parametrize("option", [{"env": {"A": "1"}}, {"output": [0]}])
+def test_under_torchrun_options_of_a_start_are_refused(option, monkeypatch):
+    monkeypatch.setattr(torchrun, "is_here", lambda: True)
+    with pytest.raises(ValueError, match="these are torchrun's"):
+        launch(torch.ones, 1, **option)

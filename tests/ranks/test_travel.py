@@ -1,0 +1,95 @@
+"""Errors of labkit go from process to process with all that they say."""
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+import torch.distributed as dist
+
+from labkit import FabricUnavailable, LaunchError, LaunchTimeout, RankDied, RankError, launch
+from labkit.measure.sched import SchedUnavailable
+from labkit.measure.wire import WireMismatch, WireUnavailable
+from labkit.ranks.errors import CaseFile, RankCase
+from tests.ranks.nodes import ROOT, environment
+
+CASE = CaseFile((RankCase(0, "finished"), RankCase(1, "running")))
+ERRORS = (
+    LaunchError("it failed"),
+    RankError("a.Type: its text"),
+    RankDied(1, 3, -9, ["last words"], ["rank 2 exited with status 1"]),
+    RankDied(0, 2, 7, []),
+    LaunchTimeout(2.5, CASE),
+    FabricUnavailable("no namespaces", "Allow them."),
+    WireMismatch("they do not add up"),
+    WireUnavailable("no counts"),
+    SchedUnavailable("no counters"),
+)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_each_is_the_same_afterwards(error):
+    error.add_note("[labkit] a note")
+    if isinstance(error, LaunchError):
+        error.results[0] = [1, 2]
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error) and again.args == error.args
+    assert vars(again) == vars(error) and again.__notes__ == ["[labkit] a note"]
+
+
+def test_a_result_that_cannot_travel_does_not_hold_its_error_back():
+    error = RankDied(1, 3, -9, [])
+    error.results |= {0: lambda: 0, 2: "two"}
+    assert pickle.loads(pickle.dumps(error)).results == {2: "two"}
+
+
+def die():
+    if dist.get_rank() == 1:
+        time.sleep(0.3)
+        os._exit(3)
+    return lambda: "cannot be pickled by others"
+
+
+def hang():
+    time.sleep(60)
+
+
+def in_a_worker(program, timeout):
+    return launch(program, world_size=2, timeout=timeout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_they_come_out_of_a_pool_of_processes(start):
+    context = multiprocessing.get_context(start)
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        with pytest.raises(RankDied, match="rank 1 of 2 exited with status 3") as died:
+            pool.submit(in_a_worker, die, 60).result(timeout=60)
+        with pytest.raises(LaunchTimeout, match="2 of 2 ranks had not finished") as late:
+            pool.submit(in_a_worker, hang, 0.5).result(timeout=60)
+        assert pool.submit(abs, -1).result(timeout=60) == 1, "the pool has not broken"
+    assert (died.value.rank, died.value.exitcode) == (1, 3)
+    assert late.value.case.running == [0, 1]
+
+
+@pytest.mark.slow
+def test_they_are_told_by_tests_in_several_processes(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent("""
+        import os
+        from labkit import launch
+        def test_dies():
+            launch(lambda: os._exit(3), world_size=2)
+    """)
+    )
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100
+    )
+    assert "exited with status 3 before its program returned" in done.stdout, done.stdout
+    assert str(ROOT / "labkit/ranks/launcher.py") not in done.stdout, "frames of ours are left out"

@@ -1,0 +1,85 @@
+"""Type checkers and editors see what labkit exports: right uses pass, wrong ones are refused."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.ranks.nodes import ROOT, environment
+
+RIGHT = """
+import labkit
+from labkit import CallLog, Fabric, Launcher, LaunchTimeout, RankDied, Record, Timeline, Tracer
+from labkit import launch, sched, slowest, summarize, time_calls, wire
+from labkit.measure import Kind
+
+def total(scale: int, shift: int = 0) -> float:
+    return scale + shift
+
+a: list[float] = launch(total, 10, shift=1, world_size=4, fabric=Fabric.star(2, "1gbit"))
+b: list[float] = labkit.launch(total, 10, env={"TORCH_LOGS": "dynamo", "OLD": None}, output=[0])
+c: list[float] = Launcher(world_size=2, output="logs")(total, 1, timeout=5)
+d: float = summarize(slowest([time_calls(lambda: None)])).median
+with wire.meter() as meter, sched.watch() as usage, CallLog() as log:
+    e: float = usage.waiting + len(log.calls) + Tracer.aligned().trace().rank
+try:
+    launch(total, 1)
+except RankDied as died:
+    rank: int = died.rank
+except LaunchTimeout as late:
+    ranks: list[int] = late.case.running
+"""
+WRONG = """
+import labkit
+from labkit import Fabric, Launcher, launch, summarize
+launch(len, "abc", world_size="4")
+launch(len, "abc", timeout="soon")
+launch(len, "abc", env={"A": 1})
+launch(len, "abc", output=3)
+launch(4)
+launch()
+Launcher(wrld_size=2)
+labkit.lunch
+summarize("abc")
+Fabric.star(hosts="2", rate="1gbit")
+x: list[str] = launch(len, "abc")
+"""
+LINES = [*range(3, len(WRONG.strip().splitlines()) + 1)]
+
+
+def run(*command, cwd):
+    options = {"capture_output": True, "text": True, "timeout": 110, "cwd": cwd}
+    return subprocess.run(command, env=environment(MYPYPATH=str(ROOT)), **options).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source, lines", [(RIGHT, []), (WRONG, LINES)], ids=["right", "wrong"])
+def test_mypy_agrees(source, lines, tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "uses.py").write_text(source.strip())
+    config = ("--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tmp_path))
+    said = run(sys.executable, "-m", "mypy", *config, "uses.py", cwd=tmp_path)
+    assert [int(line) for line in re.findall(r"^uses.py:(\d+): error", said, re.M)] == lines, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source, lines", [(RIGHT, []), (WRONG, LINES)], ids=["right", "wrong"])
+def test_pyright_agrees(source, lines, tmp_path):
+    if (pyright := shutil.which("pyright", path=environment()["PATH"])) is None:
+        pytest.skip("pyright is not installed")
+    (tmp_path / "uses.py").write_text(source.strip())
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT)]}))
+    options = ("--outputjson", "--pythonpath", sys.executable)
+    said = json.loads(run(pyright, *options, "uses.py", cwd=tmp_path))["generalDiagnostics"]
+    errors = [one for one in said if one["severity"] == "error"]
+    assert [1 + one["range"]["start"]["line"] for one in errors] == lines, said
+
+
+@pytest.mark.slow
+def test_labkit_passes_mypy(tmp_path):
+    pytest.importorskip("mypy")
+    said = run(sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path), cwd=ROOT)
+    assert said.startswith("Success"), said

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from labkit.measure.records import Provenance
@@ -44,22 +45,20 @@ class Layout:
     def hosts(self) -> list[str]:
         """The hosts' names, in the order of their ranks, without domains; an address is no name."""
         names = dict.fromkeys(place.host for place in self.places)
-        return [
-            f"host {i}" if NETWORK_ADDRESS.search(name) else one_line(name.partition(".")[0], 60)
-            for i, name in enumerate(names)
-        ]
+        return [_host_name(name) or f"host {i}" for i, name in enumerate(names)]
 
     @property
     def slots(self) -> list[str]:
         """The PCI addresses in use, each once, in the order of the ranks."""
-        return list(dict.fromkeys(one_line(place.pci, 20) for place in self.places if place.pci))
+        return [_short(pci, 20) for pci in dict.fromkeys(p.pci for p in self.places) if pci]
 
     def params(self) -> dict[str, int | None]:
         """Return `hosts`, `gpus_per_host` (None if they differ) and `world_size`."""
-        counts = set(Counter(place.host for place in self.places).values())
+        counted = Counter(place.host for place in self.places)
+        counts = set(counted.values())
         known = self.complete and self.places
         return {
-            "hosts": len(self.hosts) if known else None,
+            "hosts": len(counted) if known else None,
             "gpus_per_host": counts.pop() if known and len(counts) == 1 else None,
             "world_size": self.world_size,
         }
@@ -71,9 +70,26 @@ class Layout:
             by_host.setdefault(place.host, []).append(rank)
         nodes = tuple(map(tuple, by_host.values()))
         gpus = [self.places[rank].gpu for rank in nodes[0]] if nodes else []
-        named = tuple(one_line(gpu, 80) for gpu in gpus if gpu)
-        machine = Machine("", 0, None, 0, named, "", "", "", virtual=False)
-        return Provenance(machine, one_line(library, 60), date, command, nodes)
+        named = tuple(_short(gpu, 80) for gpu in gpus if gpu)
+        return _provenance(named, _short(library, 60), date, command, nodes)
+
+
+@cache
+def _provenance(gpus: tuple[str, ...], library: str, date: str, command: str, nodes: tuple):
+    """Tests of one cluster share it: a thousand hosts have half a million pairs."""
+    machine = Machine("", 0, None, 0, gpus, "", "", "", virtual=False)
+    return Provenance(machine, library, date, command, nodes)
+
+
+@cache
+def _short(text: str, most: int) -> str:
+    return one_line(text, most)
+
+
+@cache
+def _host_name(name: str) -> str:
+    """Return a host's name without its domain; nothing for an address."""
+    return "" if NETWORK_ADDRESS.search(name) else one_line(name.partition(".")[0], 60)
 
 
 def case_name(collective: str, nbytes: int, params: dict[str, Any]) -> str:

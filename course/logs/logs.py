@@ -8,15 +8,19 @@ a host) and neither users nor addresses. Where a file is damaged, what could be 
 `problems` says what is lost, with the number of the line.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from labkit.logs import nccl_debug, nccl_tests
-from labkit.logs.nccl_debug import DebugLines, Statement
-from labkit.logs.nccl_tests import Failure
+from course.logs import nccl_debug, nccl_tests
+from course.logs.layout import Problem
+from course.logs.nccl_debug import DebugLines, Job, Statement
+from course.logs.nccl_tests import Failure
 from labkit.measure.records import Record
 from labkit.measure.untrusted import one_line
+
+_JSON = "JSON"
 
 
 class UnknownLog(ValueError):
@@ -32,6 +36,8 @@ class Log:
     records: list[Record] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     """What NCCL itself says, under NCCL_DEBUG=INFO."""
+    job: Job = field(default_factory=Job)
+    """What these lines say of the job as a whole; of one file."""
     failures: list[Failure] = field(default_factory=list)
     """Tests of nccl-tests that printed no figures."""
     problems: list[str] = field(default_factory=list)
@@ -53,18 +59,35 @@ def _read(path: Path) -> Log:
     log = Log(tool, [path])
 
     def problem(line: int | None, text: str) -> None:
-        place = path.name if line is None else f"{path.name}, line {line}"
+        place = f"{path.name}, line {line}" if line else path.name
         log.problems.append(one_line(f"{place}: {text}"))
 
     lines = _lines_of(path, debug)
-    if tool == nccl_debug.TOOL:
+    if tool == _JSON:
+        log.tool = nccl_tests.EXPERIMENT
+        _read_json(path, log, problem)
+    elif tool == nccl_debug.TOOL:
         for _ in lines:
             pass  # each has passed `debug`
     else:
         log.records, failed = nccl_tests.parse(lines, problem, name=path.name)
         log.failures = [replace(one, file=path.name) for one in failed]
-    log.statements = debug.statements()
+    log.statements, log.job = debug.statements(), debug.job
     return log
+
+
+def _read_json(path: Path, log: Log, problem: Problem) -> None:
+    """Read what nccl-tests wrote under -J.
+
+    Raises:
+        UnknownLog: It is another JSON, or one that was cut short.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        log.records, failed = nccl_tests.parse_json(document, problem, name=path.name)
+    except (RecursionError, ValueError) as error:
+        raise UnknownLog(one_line(f"{path} is no log that can be read: {error}")) from None
+    log.failures = [replace(one, file=path.name) for one in failed]
 
 
 def _lines_of(path: Path, debug: DebugLines) -> Iterator[str]:
@@ -83,6 +106,9 @@ def _recognize(path: Path) -> str:
     """
     speaks, first = False, ""
     with path.open(encoding="utf-8", errors="replace") as file:
+        if file.read(4096).lstrip().startswith("{"):
+            return _JSON
+        file.seek(0)
         for line in file:
             if nccl_tests.recognized(line):
                 return nccl_tests.EXPERIMENT
@@ -93,6 +119,6 @@ def _recognize(path: Path) -> str:
     if not first:
         raise UnknownLog(f"{path} is empty.")
     raise UnknownLog(
-        f"{path} is no log that labkit reads (nccl-tests' output, NCCL_DEBUG=INFO). "
+        f"{path} is no log that can be read (nccl-tests' output, NCCL_DEBUG=INFO). "
         f"It begins: {one_line(first, 60)!r}"
     )

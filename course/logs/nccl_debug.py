@@ -9,20 +9,27 @@ Source: github.com/NVIDIA/nccl, src/init.cc, src/transport/net*.cc, src/enqueue.
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from labkit.logs.layout import NETWORK_ADDRESS
+from course.logs.layout import NETWORK_ADDRESS
 from labkit.measure.untrusted import one_line
 
 TOOL = "NCCL_DEBUG"
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
 """By the numbers that NCCL prints. Source: nccl, src/include/nccl_common.h and device.h."""
+_NARROW = 0.8
+"""A slot that carries less than this share of its card's link is narrow."""
 _MOST = 2000
 """Different statements that are kept of one file."""
 _OWN = re.compile(r"NCCL (INFO|WARN) +(.*\S)")
+_SPEAKER = re.compile(r"([^\s:\[\]<>()]+):(\d+):\d+ \[(-?\d+)\]")
+"""Before what NCCL says: the host, the process, the thread and the GPU."""
+_GIVES_UP = re.compile(r"^\S+:\d+ -> [1-6]\b")
+"""An error on its way up through NCCL; 7 is ncclInProgress (source: nccl.h, ncclResult_t)."""
 _VERSION = re.compile(r"\b([NR]CCL) version (\d+\.[\d.]*\d)")
 _SETTING = re.compile(r"\b([NR]CCL_[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)")
+_PROXY = ", by way of another GPU (PXN)"
 _TALK = re.compile(r".CCL_(?:DEBUG|HOSTID)")
 _PATTERNS = [
     (name, re.compile(pattern))
@@ -33,23 +40,58 @@ _PATTERNS = [
         ("cards", r"^NET/OFI (Selected [Pp]rovider is [^,]*)"),
         ("interfaces", r"^NET/Socket ?: Using ((?:\[\d+\]\S+ ?)+)"),
         ("plug-in", r"^NET/(?:Plugin|OFI) ?:? ((?:Loaded|No plugin|Could not find|Using aws).*)"),
-        ("path", r"^(?:Channel|Ring) \d+(?:/\d+)? : .*-> .*\bvia (\S.*)"),
+        (
+            "path",
+            r"^(?:Channel|Ring) \d+(?:/\d+)? : .*-> .*\bvia ((?:P2P|SHM|NET|COLLNET)/\S.*|SHM)",
+        ),
         ("GPUDirect RDMA", r"GPU Direct RDMA (Enabled|Disabled)"),
         ("rings", r"^Connected all (rings.*|trees)"),
         ("channels", r"^(\d+ coll channels.*)"),
         ("ring", r"^Channel (\d+/\d+ : (?: *\d+)+)$"),
         ("tree", r"^Trees (\[0\].*)"),
         ("NVLink SHARP", r"^(NVLS (?:multicast support is (?:not )?\w+|comm .*nHeads \d+))"),
+        ("PCI Express", r"^\+ PCI\[([\d.]+\] - (?:NIC|GPU))/"),
+        ("network link", r"^\+ NET\[([\d.]+)\] - NET/"),
         ("communicator", r"^(?:ncclCommInit\w* )?comm \w+ rank \d+ (n[Rr]anks \d+)"),
     )
 ]
+_NODES = re.compile(r"\bnNodes (\d+)(?: localRanks (\d+))?")
+_CARDS = re.compile(r"^NET/g?IB\w* ?: Using ((?:\[\d+\] ?\S+ ?)+)")
+_BETWEEN = re.compile(r"\bvia NET/[^/]+/(\d+)(\(\d+\))?")
+_RINGS = re.compile(r"^(?:Channel \d+/)?(\d+)(?: : +\d+(?: +\d+)+$| coll channels)")
+_SLOT = re.compile(r"^\+ PCI\[([\d.]+)\] - ((?:NIC|GPU)/\S+)")
+_LINK = re.compile(r"^\+ NET\[([\d.]+)\] - NET/")
 _CHOICE = re.compile(r"^(?:(\w+): *)?(\d+) Bytes *-> *Algo (\w+) proto (\w+)")
 ORDER = ("version", "network", "cards", "interfaces", "plug-in", "GPUDirect RDMA", "path",
-         "communicator", "channels", "rings", "ring", "tree", "NVLink SHARP", "algorithm",
-         "setting", "warning")  # fmt: skip
+         "PCI Express", "network link", "communicator", "channels", "rings", "ring", "tree",
+         "NVLink SHARP", "algorithm", "setting", "warning")  # fmt: skip
 """In which statements are shown."""
 _MANY = {"algorithm": 40, "setting": 40, "warning": 20, "ring": 2, "tree": 2}
 """How many different statements of a kind are shown; of the others eight."""
+
+
+# fmt: off
+FATAL = {
+    r"status=(?:IBV_WC_RETRY_EXC_ERR\()?12\b|error 12\b": "the other side did not answer, in spite "
+    "of retries: packets are lost, or its port, path or process is gone",
+    r"status=(?:\w+\()?13\b|error 13\b": "the receiver was not ready, in spite of retries",
+    r"status=(?:\w+\()?5\b|error 5\b": "flushed: a consequence, look for the first error",
+    r"status=(?:\w+\()?4\b|error 4\b": "the card may not use this memory: GPUDirect, its module",
+    r"Got completion .*(?:status|error)": "a transfer of the card failed",
+    r"Connection closed by remote peer": "a peer ended: look for the first error, in its log",
+    r"Mismatched NCCL version": "the ranks run different versions of NCCL",
+    r"mixed local Net device counts": "hosts with different numbers of network cards",
+    r"Duplicate GPU detected|using the same GPU": "two ranks of the communicator have one GPU",
+    r"Cuda failure|CUDA error": "CUDA failed: look for an XID in dmesg",
+    r"creating shared memory segment": "no room in /dev/shm",
+    r"ibv_modify_qp failed|[Cc]onnect.* (?:failed|timed out|refused)": "two hosts do not reach "
+    "each other, over this interface or with this GID",
+    r"collective mismatch": "ranks are in different calls, or call with different sizes",
+}
+# fmt: on
+"""Warnings that end a job, by what they say -> what that means. Numbers are those of ibv_wc_status.
+Source: nccl, src/transport/net_ib/p2p.cc, src/init.cc, src/misc/socket.cc, ibvcore.h."""
+_FATAL = [(re.compile(pattern), meaning) for pattern, meaning in FATAL.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +105,85 @@ class Statement:
     count: int
 
 
+@dataclass(slots=True)
+class Warned:
+    """A warning of NCCL's, said by any number of processes."""
+
+    says: str
+    row: str
+    """The first line that says so: ``"job.log, line 12"``."""
+    count: int = 0
+    ended: bool = False
+    """Whether a process that said so then gave up: its call returned an error."""
+
+    @property
+    def meaning(self) -> str:
+        """What it means, if it is known to end a job; else nothing."""
+        return next((text for pattern, text in _FATAL if pattern.search(self.says)), "")
+
+    @property
+    def fatal(self) -> bool:
+        """Whether it is known to end a job, or did."""
+        return self.ended or bool(self.meaning)
+
+
+@dataclass(slots=True)
+class Job:
+    """What lines say of the job as a whole, and which do, as ``"job.log, line 12"``."""
+
+    speakers: set[str] = field(default_factory=set)
+    """Hosts that speak; more may take part."""
+    nodes: int = 0
+    """Hosts of the largest communicator; 0 if no line says it (before NCCL 2.19)."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """By host: how many of the largest communicator's are on it (since NCCL 2.19)."""
+    devices: dict[str, set[str]] = field(default_factory=dict)
+    """By host: the numbers of the GPUs that speak."""
+    cards: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """By host: the cards that NCCL names, and the line."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """With the line of each."""
+    channels: dict[int, str] = field(default_factory=dict)
+    """Number of channels -> the line."""
+    used: set[str] = field(default_factory=set)
+    """Numbers of the cards that paths between hosts use."""
+    slots: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """GB/s of the PCI Express link of cards and GPUs, by name, and the line (NCCL_DEBUG_SUBSYS with
+    GRAPH)."""
+    narrow: dict[str, tuple[float, float, str]] = field(default_factory=dict)
+    """Cards whose slot carries less than their link: GB/s of both, and the line."""
+    warnings: dict[str, Warned] = field(default_factory=dict)
+
+    def add(self, other: "Job") -> None:
+        """Take what other lines of the same job say: of another host, or another process."""
+        self.speakers |= other.speakers
+        self.used |= other.used
+        self.nodes = max(self.nodes, other.nodes)
+        for host, devices in other.devices.items():
+            self.devices[host] = self.devices.get(host, set()) | devices
+        for host, count in other.ranks.items():
+            self.ranks[host] = max(self.ranks.get(host, 0), count)
+        for name in ("cards", "versions", "channels", "slots", "narrow"):
+            mine = getattr(self, name)
+            for key, value in getattr(other, name).items():
+                mine.setdefault(key, value)
+        for says, theirs in other.warnings.items():
+            mine = self.warnings.setdefault(says, replace(theirs, count=0))
+            mine.count, mine.ended = mine.count + theirs.count, mine.ended or theirs.ended
+
+    @property
+    def several(self) -> bool | None:
+        """Whether the job has several hosts; None where the lines do not say."""
+        if self.nodes > 1 or len(self.speakers) > 1 or self.used:
+            return True
+        return False if self.nodes == 1 else None
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """GPUs that each host has in the job, as far as its lines say."""
+        return {host: self.ranks.get(host) or len(used) for host, used in self.devices.items()}
+
+
 class DebugLines:
     """Collects what NCCL says in one file, line by line."""
 
@@ -70,13 +191,22 @@ class DebugLines:
         self._name = one_line(name, 80)
         self._first: dict[tuple[str, str], int] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
+        self.job = Job()
+        self._warned: dict[tuple[str, str], Warned] = {}
+        """By process: the last warning that it gave."""
+        self._unnamed: dict[str, str] = {}
+        """Hosts whose name is an address, and what they are called instead."""
+        self._card: dict[tuple[str, str], str] = {}
+        """By process: the card of the topology that it named last."""
 
     def add(self, number: int, line: str) -> None:
         """Take a line of the file, NCCL's or not."""
         if "CCL" not in line:
             return
         if match := _VERSION.search(line):
-            self._keep("version", " ".join(match.groups()), number)
+            says = " ".join(match.groups())
+            self.job.versions.setdefault(says, f"{self._name}, line {number}")
+            self._keep("version", says, number)
         if not (prefix := _OWN.search(line)):
             return
         level, text = prefix.groups()
@@ -89,6 +219,43 @@ class DebugLines:
         for topic, pattern in _PATTERNS:
             if match := pattern.search(text):
                 self._keep(topic, _tidy(topic, match[1]), number)
+        if speaker := _SPEAKER.search(line, 0, prefix.start()):
+            self._of_the_job(number, level, text, *speaker.groups())
+
+    def _of_the_job(
+        self, number: int, level: str, text: str, host: str, process: str, device: str
+    ) -> None:
+        """Learn from a line what it says of the job as a whole."""
+        job, row = self.job, f"{self._name}, line {number}"
+        if NETWORK_ADDRESS.search(host):
+            host = self._unnamed.setdefault(host, f"host {len(self._unnamed) + 1}")
+        host = one_line(host, 60)
+        job.speakers.add(host)
+        job.devices.setdefault(host, set()).add(device)
+        if level == "WARN":
+            says = one_line(_without_addresses(text), 160)
+            if says in job.warnings or len(job.warnings) < _MOST:
+                warned = job.warnings.setdefault(says, Warned(says, row))
+                warned.count += 1
+                self._warned[host, process] = warned
+        elif "->" in text and (host, process) in self._warned and _GIVES_UP.match(text):
+            self._warned.pop((host, process)).ended = True
+        elif match := _NODES.search(text):
+            job.nodes = max(job.nodes, int(match[1]))
+            job.ranks[host] = max(job.ranks.get(host, 0), int(match[2] or 0))
+        elif text.startswith("NET/") and (match := _CARDS.match(text)):
+            job.cards.setdefault(host, (tuple(re.findall(r"\[\d+\] ?([^\s;]+)", match[1])), row))
+        elif match := _BETWEEN.search(text):
+            job.used.add(match[1])
+        elif match := _RINGS.match(text):
+            job.channels.setdefault(int(match[1]), row)
+        elif match := _SLOT.match(text):
+            name = self._card[host, process] = f"{host}: {match[2]}"
+            job.slots.setdefault(name, (float(match[1]), row))
+        elif (match := _LINK.match(text)) and (name := self._card.get((host, process))):
+            slot, link = job.slots[name][0], float(match[1])
+            if "NIC/" in name and slot < _NARROW * link:
+                job.narrow.setdefault(name, (slot, link, row))
 
     def _keep(self, topic: str, says: str, number: int) -> None:
         key = topic, one_line(_without_addresses(says), 160)
@@ -119,21 +286,39 @@ def merge(statements: list[Statement]) -> list[Statement]:
     return sorted(first.values(), key=lambda one: ORDER.index(one.topic))
 
 
-def conclusions(statements: list[Statement]) -> Iterator[tuple[str, str]]:
-    """Yield what follows for the speed between hosts, each with the row that it follows from."""
+def conclusions(statements: list[Statement], job: Job | None = None) -> Iterator[tuple[str, str]]:
+    """Yield what follows for the speed, each with the row that it follows from.
+
+    What is said of the network is passed over where the job has one host.
+    """
     by_kind: dict[str, list[Statement]] = {}
     for one in statements:
         by_kind.setdefault(one.topic, []).append(one)
     paths = by_kind.get("path", [])
     between = [one for one in paths if one.says.startswith("NET/")]
-    networks = between or by_kind.get("network", [])
-    for one in networks:
+    several = job.several if job else None
+    if several is not False or between:
+        yield from _of_the_network(by_kind, between, known=several is not None)
+    for one in paths:
+        if one.says.startswith("SHM"):
+            yield "some GPUs of a host talk through its memory (SHM), not from GPU to GPU", one.row
+            break
+
+
+def _of_the_network(
+    by_kind: dict[str, list[Statement]], between: list[Statement], *, known: bool
+) -> Iterator[tuple[str, str]]:
+    if_several = "" if known or between else ", if it has other hosts: these lines do not say"
+    for one in between or by_kind.get("network", []):
         if "Socket" in one.says:
-            yield "bytes between hosts go through TCP sockets, not through RDMA", one.row
+            yield (
+                f"bytes between hosts go through TCP sockets, not through RDMA{if_several}",
+                one.row,
+            )
             break
     for one in by_kind.get("network", []):
         if one.says.startswith("No device"):
-            yield "NCCL found no InfiniBand or RoCE card that it may use", one.row
+            yield f"NCCL found no InfiniBand or RoCE card that it may use{if_several}", one.row
     fast = [one for one in between if "Socket" not in one.says]
     direct = [one for one in fast if "GDRDMA" in one.says]
     if direct:
@@ -141,9 +326,9 @@ def conclusions(statements: list[Statement]) -> Iterator[tuple[str, str]]:
     if set(fast) - set(direct):
         row = next(one.row for one in fast if one not in direct)
         yield "GPUDirect RDMA is off on these paths: bytes are staged in the host's memory", row
-    for one in paths:
-        if one.says.startswith("SHM"):
-            yield "some GPUs of a host talk through its memory (SHM), not from GPU to GPU", one.row
+    for one in between:
+        if one.says.endswith(_PROXY):
+            yield "PXN: some GPUs send by way of the card beside another GPU of their host", one.row
             break
 
 
@@ -178,7 +363,9 @@ def _choice(collective: str | None, nbytes: str, algorithm: str, protocol: str) 
 
 def _tidy(topic: str, text: str) -> str:
     if topic == "path":  # the same transport on another card is the same statement
-        return re.sub(r"/\d+(?=/|$)", "", text).removesuffix("/Shared")
+        by_way = re.search(r"/\d+\(\d+\)", text)  # the number of the card, and of the other rank
+        text = re.sub(r"/\d+(?:\(\d+\))?(?=/|$)", "", text).removesuffix("/Shared")
+        return text + (_PROXY if by_way and text.startswith("NET/") else "")
     if topic == "communicator":
         return text.lower()
     if topic == "interfaces":

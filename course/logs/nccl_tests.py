@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.logs.layout import Layout, Place, Problem, case_name
-from labkit.logs.nccl_debug import settings, version
+from course.logs.layout import Layout, Place, Problem, case_name
+from course.logs.nccl_debug import settings, version
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.untrusted import one_line
 
@@ -36,6 +36,10 @@ COLLECTIVES = {
     "scatter": "scatter",
 }
 """nccl-tests' name -> torch.distributed's. A name that contains another stands before it."""
+MAKING = "while communicators were made"
+MOVING = "after that, before the first size was done"
+"""Phases of a test: nccl-tests prints the header of its table once the communicators are made
+(source: common.cu, run, all versions; with -p it prints the header first)."""
 _TYPES = r"u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2"
 _OPERATIONS = r"sum|prod|min|max|avg|mulsum|none"
 _COLUMNS = ["size", "count", "type", "redop", "root"] + 2 * ["time", "algbw", "busbw", "#wrong"]
@@ -59,6 +63,7 @@ _TESTS = re.compile(r"nccl-tests version (\S+) .*nccl-library=(\d+)")
 _LIBRARY = re.compile(r"\b([NR]CCL) version (\d+\.[\d.]*\d)")
 _SETTINGS = re.compile(r"nThread .*warmup iters: (\d+)\s+iters: (\d+)")
 _NETWORK = re.compile(r"Using network (\S.*\S|\S)")
+_EMPTY = {"\n", "#\n", "# \n"}
 _INTEGER = re.compile(r"-?\d{1,9}")
 _FOREVER = 1e15
 """Microseconds; whatever lasts longer is no time."""
@@ -75,7 +80,11 @@ class Failure:
     line: int
     text: str
     """What it printed, in short."""
+    phase: str = ""
+    """How far it had come: see `MAKING` and `MOVING`."""
     file: str = ""
+    slots: tuple[str, ...] = ()
+    """PCI addresses of the GPUs that took part."""
 
 
 @dataclass(slots=True)
@@ -172,7 +181,11 @@ class _Test:
             return None
         line, text = self.failures[0] if self.failures else (number, "no figures")
         collective = COLLECTIVES.get(self.name or "")
-        return Failure(collective, self.layout.params(), self.layout.hosts, line, text)
+        phase = MOVING if self.columns else MAKING
+        if self.rows:
+            phase = f"after {max(int(key[0]) for key in self.rows)} bytes were done"
+        layout, slots = self.layout, tuple(self.layout.slots)
+        return Failure(collective, layout.params(), layout.hosts, line, text, phase, slots=slots)
 
     def finish(self, number: int) -> None:
         """Say what is missing, and infer what can be inferred."""
@@ -236,11 +249,14 @@ class _Test:
         }
         command = f"{self.name}_perf" if self.name else ""
         provenance = self.layout.provenance(library=self.library, command=command)
-        origin = _Origin(COLLECTIVES.get(self.name or ""), params, provenance, self.layout)
+        hosts, slots = self.layout.hosts, self.layout.slots
+        collective = COLLECTIVES.get(self.name or "")
+        origin = _Origin(collective, params, provenance, hosts, slots)
         records = [origin.record(key, row.seconds, row.busbw * 1e9, row.wrong)
                    for key, row in self.rows.items()]  # fmt: skip
         for record, row in zip(records, self.rows.values(), strict=True):
-            record.values["row"] = f"{self.file}, line {row.number}"
+            at = f", line {row.number}" if row.number else ""
+            record.values["row"] = f"{self.file}{at}"
             ours = (record.busbw or 0.0) / 1e9
             if ours and len(row.seconds) == 1 and abs(row.busbw - ours) > 0.02 * ours + 0.011:
                 self.problem(
@@ -261,7 +277,8 @@ class _Origin:
     params: dict[str, Any]
     """The test's settings."""
     provenance: Provenance
-    layout: Layout
+    hosts: list[str]
+    slots: list[str]
 
     def record(self, key: tuple, seconds: list[float], busbw: float, wrong: float | None) -> Record:
         """Make the record of a row: `key` is size, type, operation, root (-1: none), in place."""
@@ -272,8 +289,7 @@ class _Origin:
             params["root"] = root
         case = case_name(self.collective or "unknown", nbytes, params)
         known = "world_size" in params  # without the number of ranks there is no bus bandwidth
-        layout = self.layout
-        values = {"busbw": busbw, "wrong": wrong, "hosts": layout.hosts, "slots": layout.slots}
+        values = {"busbw": busbw, "wrong": wrong, "hosts": self.hosts, "slots": self.slots}
         return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, self.provenance,
                       collective=self.collective if known else None, nbytes=nbytes,
                       values=values)  # fmt: skip
@@ -319,6 +335,8 @@ def parse(
             first.add(test)
 
     for number, line in enumerate(lines, 1):
+        if line in _EMPTY:
+            continue
         if "NCCL " in line and (prefix := _OWN.search(line)):
             at = prefix.start()
             if match := _NETWORK.search(line, at):
@@ -329,7 +347,7 @@ def parse(
                 test(line).settings |= settings(line)
             elif match := _BEGUN.search(line, 0, at):
                 test(line).begun = match[1]
-        elif match := _ROW.search(line):
+        elif line[:1] != "#" and (match := _ROW.search(line)):
             mine = None if ":" in line else current.get("")  # nobody's name stands before it
             (mine or test(line)).row(number, match)
         elif not _remark(line, number, test) and (mine := test(line)).begun:
@@ -340,6 +358,54 @@ def parse(
     for one in current.values():
         finish(one)
     return [record for one in finished.values() for record in one.records()], failed
+
+
+def parse_json(
+    document: dict[str, Any], problem: Problem, *, name: str = ""
+) -> tuple[list[Record], list[Failure]]:
+    """Read the document that nccl-tests writes under ``-J``, of versions 1 to 3.
+
+    Of its environment, which is the user's whole one, NCCL's variables are taken and nothing else.
+    Source: github.com/NVIDIA/nccl-tests, src/util.cu, JSON_FILE_VERSION 1 (v2.17.6) to 3.
+
+    Returns:
+        As `parse`.
+
+    Raises:
+        ValueError: It is no such document.
+    """
+    try:
+        words, config = list(map(str, document["args"])), document["config"]
+        match = _NAME.search(words[0].rpartition("/")[2]) or _NAME.search(name)
+        test = _Test(problem, match[1] if match else None, one_line(name, 80))
+        test.library = f"NCCL {version(int(document['nccl_version']))}"
+        test.iters = int(config["warmup_iters"]), int(config["iterations"])
+        for one in config.get("devices", ()):
+            place = Place(str(one["hostname"]), str(one["device_info"]), str(one["device_hex"]))
+            test.layout.places.append(place)
+        test.settings = settings("\n".join(map(str, document.get("env", ()))))
+        test.failures = [(0, one_line(error, 120)) for error in document.get("errors", ())]
+        test.ended = bool(document.get("end_time"))
+        results = document.get("results")
+        test.columns, test.width = ([] if results is None else ["#wrong"]), 4
+        for row in results or ():
+            key = int(row["size"]), str(row["type"]), str(row["redop"]), str(row["root"]).strip()
+            for place in ("out_of_place", "in_place"):
+                if key[0] and (one := row.get(place)):
+                    seconds, wrong = one.get("time", one.get("cpu_time")), one.get("nwrong")
+                    words = [
+                        seconds,
+                        one["alg_bw"],
+                        one["bus_bw"],
+                        "N/A" if wrong is None else wrong,
+                    ]
+                    test._figures(0, (*key, place == "in_place"), list(map(str, words)), 0)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"no JSON of nccl-tests as its -J writes it: {reason}") from None
+    test.finish(0)
+    failure = test.failure(0)
+    return test.records(), [failure] if failure else []
 
 
 def recognized(line: str) -> bool:

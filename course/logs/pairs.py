@@ -8,7 +8,7 @@ of them (two groups that do not match: rails, switches or settings that differ),
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +19,9 @@ GAP = 1.25
 WRONG = 0.2
 """A rule is named if it is wrong for at most this many pairs, as a share of the rarer speed's."""
 _FEWEST = 3
-_RULES: dict[str, Callable[[int], bool]] = {
-    "either": lambda members: members > 0,
-    "exactly one": lambda members: members == 1,
-    "both": lambda members: members == 2,
-}
-"""Which pairs are slow, by how many of the two hosts are in the set."""
+_RULES = {"either": (1, -1), "exactly one": (1, -2), "both": (0, 1)}
+"""Which pairs are slow: one * (x + y) + two * x * y of them, x and y telling whether the first and
+the second host is in the set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +34,15 @@ class Rule:
     """How many pairs it is right for."""
     of: int
 
+    def calls_slow(self, pair: Pair) -> bool:
+        """Whether the rule calls a pair slow."""
+        members, (one, two) = len(pair & set(self.hosts)), _RULES[self.which]
+        return one * members + two * (members == 2) > 0
+
     def __str__(self) -> str:
-        names = ", ".join(self.hosts)
+        most = 12
+        names = ", ".join(self.hosts[:most])
+        names += f" and {len(self.hosts) - most} more" if self.hosts[most:] else ""
         words = {
             "either": f"slow where {names} take part",
             "exactly one": f"slow where exactly one of the two hosts is of {names}: two groups",
@@ -71,40 +75,59 @@ def divide(values: Iterable[float]) -> float | None:
 def explain(slow: Mapping[Pair, bool]) -> Rule | None:
     """Return the rule that is right for most pairs, of equal ones the one with fewest hosts.
 
-    None if none is good enough (`WRONG`), or if all pairs are alike.
+    None if none is good enough (`WRONG`), or if all pairs are alike. It takes memory and, for each
+    host that moves, time in proportion to the square of the hosts.
     """
     hosts = sorted(set().union(*slow))
     index = {host: i for i, host in enumerate(hosts)}
-    pairs = np.array([[index[host] for host in sorted(pair)] for pair in slow]).reshape(-1, 2)
-    truth = np.array(list(slow.values()), dtype=bool)
-    if truth.all() or not truth.any():
+    weights = np.zeros((len(hosts), len(hosts)), dtype=np.float32)
+    for pair, truth in slow.items():
+        a, b = (index[host] for host in pair)
+        weights[a, b] = weights[b, a] = 1 if truth else -1
+    ours = sum(slow.values())
+    if ours in (0, len(slow)):
         return None
     rules = []
-    for which, member in _RULES.items():
-        table = np.array([member(n) for n in range(3)])
-        for start in range(-1, len(hosts)):
-            chosen = _climb(np.arange(len(hosts)) == start, pairs, truth, table)
-            if which == "exactly one" and 2 * chosen.sum() > len(hosts):
-                chosen = ~chosen  # the same rule
-            right = int((table[chosen[pairs].sum(axis=1)] == truth).sum())
-            names = tuple(itertools.compress(hosts, chosen))
-            rules.append((right, -len(names), Rule(which, names, right, len(pairs))))
-    best = max(rules, key=lambda one: one[:2])[2]
-    rarer = min(truth.sum(), len(truth) - truth.sum())
-    return best if best.hosts and best.of - best.right <= WRONG * rarer else None
+    for which in _RULES:
+        chosen, right = _climb(weights, which)
+        right += len(slow) - ours  # a set of no hosts calls all pairs fast
+        if which == "exactly one":  # a set and the others are the same rule
+            chosen[:, 2 * chosen.sum(axis=0) > len(hosts)] ^= True
+        sizes = chosen.sum(axis=0)
+        at = int(np.lexsort((sizes, -right))[0])
+        names = tuple(itertools.compress(hosts, chosen[:, at]))
+        rules.append((int(right[at]), -len(names), which, names))
+    best = max(rules, key=lambda one: one[:2])
+    rule = Rule(best[2], best[3], best[0], len(slow))
+    rarer = min(ours, len(slow) - ours)
+    return rule if rule.hosts and rule.of - rule.right <= WRONG * rarer else None
 
 
-def _climb(chosen: np.ndarray, pairs: np.ndarray, truth: np.ndarray, table: np.ndarray):
-    """Move one host in or out of the set, whichever helps most, until none helps."""
+def _climb(weights: np.ndarray, which: str) -> tuple[np.ndarray, np.ndarray]:
+    """Move one host in or out of a set, whichever helps most, until none helps; from many starts.
 
-    def right(candidate: np.ndarray) -> int:
-        return int((table[candidate[pairs].sum(axis=1)] == truth).sum())
+    `weights` is 1 for a slow pair, -1 for a fast one, 0 for one that was not tested. What a set x
+    gains over no hosts is the sum of the weights of the pairs that its rule calls slow,
+    ``one * w.x + two / 2 * x.W.x`` with w the sums of W's rows: so moving a host changes it by
+    ``one * w + two * W.x``, and only W.x has to be kept.
 
-    best = right(chosen)
-    while True:
-        flips = [chosen ^ (np.arange(len(chosen)) == host) for host in range(len(chosen))]
-        scores = [right(flip) for flip in flips]
-        if max(scores) <= best:
-            return chosen
-        best = max(scores)
-        chosen = flips[scores.index(best)]
+    Returns:
+        A column for each start (no hosts, and each host alone), and what each gains.
+    """
+    one, two = _RULES[which]
+    n = len(weights)
+    chosen = np.concatenate([np.zeros((n, 1), dtype=bool), np.eye(n, dtype=bool)], axis=1)
+    sums = weights.sum(axis=1)
+    inside = np.concatenate([np.zeros((n, 1), dtype=np.float32), weights], axis=1)  # W.x
+    moving = np.arange(n + 1)
+    while len(moving):
+        mine = chosen[:, moving]
+        gains = np.where(mine, -1, 1) * (one * sums[:, None] + two * inside[:, moving])
+        host = gains.argmax(axis=0)
+        better = gains[host, np.arange(len(moving))] > 0
+        moving, host = moving[better], host[better]
+        step = np.where(chosen[host, moving], -1, 1)
+        inside[:, moving] += weights[:, host] * step
+        chosen[host, moving] ^= True
+    inner = (chosen * inside).sum(axis=0) / 2
+    return chosen, (one * (sums @ chosen) + two * inner).round().astype(int)

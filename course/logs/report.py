@@ -10,16 +10,17 @@ and so can a stopwatch that stops early. The doubts name which of these would do
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from labkit.logs import pairs
-from labkit.logs.logs import Log
-from labkit.logs.nccl_debug import conclusions, merge
-from labkit.logs.page import Page
+from course.logs import failures, pairs
+from course.logs.logs import Log
+from course.logs.nccl_debug import conclusions, merge
+from course.logs.page import Page
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
 from labkit.measure.timing import summarize
@@ -40,6 +41,9 @@ SLOW = 0.8
 _RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _MOST_ROWS, _MOST_CURVES = 400, 7
 
+_MOST_WRITTEN, _MOST_DRAWN = 40, 1024
+"""Hosts whose figures are written into a matrix, and hosts that are drawn at all."""
+
 Series = dict[str, dict[int, list[Record]]]
 """By name what is the same but for its size; by size, what was measured, perhaps on many hosts."""
 
@@ -52,32 +56,37 @@ def together(logs: Sequence[Log]) -> list[Log]:
         for name in ("paths", "records", "failures", "problems"):
             getattr(whole, name).extend(getattr(log, name))
         whole.statements = merge([*whole.statements, *log.statements])
+        whole.job.add(log.job)
     return list(by_tool.values())
 
 
-def add(page: Page, log: Log, *, card: float | None = None) -> None:
+def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
     """Add a section for one log.
 
-    `card`: bytes per second of one network card; inferred from the log if not given.
+    `cards`: what one network card carries; inferred from the log if not given.
     """
     files = f"{len(log.paths)} files" if len(log.paths) > 1 else log.paths[0].name
     page.heading(f"{log.tool}: {files}")
     timed = [record for record in log.records if record.samples]
     known = [r for r in timed if r.busbw and not r.params.get("in_place")]
-    card = card or one_card(known)
-    page.table(Table(["", ""], _facts(log, card)))
-    for table in (_conclusions(log), _statements(log), _failures(log)):
+    cards = cards or Cards.inferred(known)
+    page.table(Table(["", ""], _facts(log, cards)))
+    whole = _series(known)
+    tested = _pairs(whole, log)
+    failed = _failures(log, tested), _failing_pairs(log)
+    for table in (_conclusions(log), _statements(log), *failed):
         if table.rows:
             page.table(table)
-    tested = _pairs(known, log)
     if tested:
         page.table(_speeds(tested))
         divided = sorted((one for one in tested if one.divided), key=lambda one: -len(one.slow))
         for one in divided[:_MOST_CURVES]:
-            page.picture(_host_matrix(one))
-    for part in _pictures(known):
-        page.picture(_curves(part, card))
-    for table in (_doubts(known, card), _hosts_alone(known), _figures(timed)):
+            if len(one.hosts) <= _MOST_DRAWN:
+                page.picture(_host_matrix(one))
+    series = _divided(whole)
+    for part in _pictures(series):
+        page.picture(_curves(part, cards))
+    for table in (_doubts(series, cards), _hosts_alone(series), _figures(timed, series)):
         if table.rows:
             page.table(table)
     if log.problems:
@@ -86,7 +95,18 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
         page.table(Table(["line"], rows), folded=title)
 
 
-def _facts(log: Log, card: float | None) -> list[list[str]]:
+def rules(log: Log) -> list[str]:
+    """Say which pairs of hosts are slow, a line for each series of tests that has two speeds."""
+    known = [r for r in log.records if r.busbw and not r.params.get("in_place")]
+    return [
+        f"{one.name}: {len(one.slow)} of {len(one.busbw)} pairs are slow; "
+        f"{one.rule or 'no rule of hosts alone explains them'}"
+        for one in _pairs(_series(known), log)
+        if one.divided
+    ]
+
+
+def _facts(log: Log, cards: "Cards") -> list[list[str]]:
     def listed(values: Iterable[object], most: int = 8) -> str:
         known = list(dict.fromkeys(str(value) for value in values if value))
         rest = f" and {len(known) - most} more" if len(known) > most else ""
@@ -109,35 +129,90 @@ def _facts(log: Log, card: float | None) -> list[list[str]]:
         facts["WRONG SUMS"] = f"{len(wrong)} of {len(records)} results; the first: {wrong[0]}"
     for each, used in sorted(slots.items(), key=str):
         facts[f"GPUs used, {each or '?'} per host"] = listed(sorted(used), most=16)
-    if card and any((record.params.get("hosts") or 0) > 1 for record in records):
-        seen = [r.values["row"] for r in _one_gpu_a_host(records) if r.busbw == card]
-        source = f"the most that one GPU per host reached ({seen[0]})" if seen else "given"
-        facts["one network card"] = f"{card / 1e9:.3g} GB/s: {source}"
+    facts |= cards.facts(records)
     return [[name, text] for name, text in facts.items() if text]
 
 
-def _wire(record: Record, card: float | None) -> float | None:
-    """Return what one rank can send, in bytes per second: NVLink inside a host, a card between."""
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """What one network card carries between hosts: given, or inferred for each kind of machine.
+
+    An inferred figure is the most that runs with one GPU per host reached, and holds for the same
+    model of GPU on the same hosts only: what one cluster's cards reach says nothing of another's.
+    """
+
+    given: float | None = None
+    """Bytes per second."""
+    best: Mapping[tuple[str, str], Record] = field(default_factory=dict)
+    """By model of GPU and host."""
+
+    @classmethod
+    def inferred(cls, records: Iterable[Record]) -> "Cards":
+        """Infer it from the runs with one GPU per host that are among these records."""
+        best: dict[tuple[str, str], Record] = {}
+        speeds: dict[tuple[str, str], float] = {}
+        for record in records:
+            if not _one_gpu_a_host(record):
+                continue
+            speed = record.busbw
+            for host in record.values.get("hosts", ()):
+                key = _model(record), host
+                if speed and speed > speeds.get(key, 0.0):
+                    best[key], speeds[key] = record, speed
+        return cls(best=best)
+
+    def of(self, record: Record) -> tuple[float | None, str]:
+        """Return what a card carries on the machines of a record, and which row says so.
+
+        Of the hosts' figures it is the largest: a sick card is no wire. None where no run with one
+        GPU per host had any of these hosts, or GPUs of this model.
+        """
+        if self.given:
+            return self.given, "given"
+        model = _model(record)
+        found = [self.best.get((model, host)) for host in record.values.get("hosts", ())]
+        best = max((one for one in found if one), key=lambda one: one.busbw, default=None)
+        if best is None:
+            return None, ""
+        return best.busbw, best.values["row"]
+
+    def facts(self, records: Iterable[Record]) -> dict[str, str]:
+        """Say what is assumed, a line for each figure."""
+        if self.given:
+            between = any((record.params.get("hosts") or 0) > 1 for record in records)
+            return {"one network card": f"{self.given / 1e9:.3g} GB/s: given"} if between else {}
+        top: dict[str, Record] = {}
+        for (model, _), one in self.best.items():
+            if model not in top or one.busbw > top[model].busbw:
+                top[model] = one
+        return {
+            f"one network card beside {model or 'a GPU'}": f"{one.busbw / 1e9:.3g} GB/s: the most "
+            f"that one GPU per host reached ({one.values['row']})"
+            for model, one in list(top.items())[:8]
+        }
+
+
+def _model(record: Record) -> str:
+    names = record.provenance.machine.gpus
+    return names[0] if names else ""
+
+
+def _one_gpu_a_host(record: Record) -> bool:
+    params = record.params
+    several, each = (params.get("hosts") or 1) > 1, params.get("gpus_per_host")
+    return several and each == 1 and not params.get("in_place")
+
+
+def _wire(record: Record, cards: Cards) -> tuple[float | None, str]:
+    """Return what one rank can send, in bytes per second, and how that is known.
+
+    Inside a host it is NVLink, between hosts a card.
+    """
     if record.params.get("hosts") == 1:
-        names = record.provenance.machine.gpus
-        return next((x for part, x in NVLINK.items() if names and part in names[0]), None)
-    return card if record.params.get("hosts") else None
-
-
-def one_card(records: Iterable[Record]) -> float | None:
-    """Return the most that any run with one GPU per host reached between hosts: about one card."""
-    return max((record.busbw for record in _one_gpu_a_host(records)), default=None)
-
-
-def _one_gpu_a_host(records: Iterable[Record]) -> list[Record]:
-    return [
-        record
-        for record in records
-        if (record.params.get("hosts") or 1) > 1
-        and record.params.get("gpus_per_host") == 1
-        and not record.params.get("in_place")
-        and record.busbw
-    ]
+        model = _model(record)
+        known = (speed for part, speed in NVLINK.items() if part in model)
+        return next(known, None), "NVLink by the data sheet"
+    return cards.of(record) if record.params.get("hosts") else (None, "")
 
 
 def _explain(record: Record, wire: float) -> str | None:
@@ -152,15 +227,23 @@ def _explain(record: Record, wire: float) -> str | None:
         return None
     n, hosts = record.world_size, record.params.get("hosts") or 1
     each, adds = record.params.get("gpus_per_host") or 1, record.collective == "all_reduce"
+    cards = each if hosts > 1 else 1
+    rails = f"rails: {each} cards per host, each with a ring of its own"
+    tree = "a tree: between two hosts it sends S each way, a ring almost 2 S"
+    switch = "a switch that adds: (n+1)/n S cross a link, not 2(n-1)/n S"
+    saved = 2 * (n - 1) / (n + 1)
+    """What a switch that adds can save alone: less than half of the bytes."""
     reasons = []
     if hosts > 1 and record.collective == "all_to_all" and ratio <= 1.05 * (n - 1) / (n - each):
         reasons.append(f"only {n - each} of {n - 1} parts of each rank's bytes leave its host")
-    if hosts > 1 and each > 1 and record.collective in _RINGS and ratio <= 1.05 * each:
-        reasons.append(f"rails: {each} cards per host, each with a ring of its own")
-    if hosts == 2 and adds and ratio <= 2.1 * each:
-        reasons.append("a tree: between two hosts it sends S each way, a ring almost 2 S")
-    if adds and ratio <= 1.05 * 2 * (n - 1) / (n + 1) * (each if hosts > 1 else 1):
-        reasons.append("a switch that adds: (n+1)/n S cross a link, not 2(n-1)/n S")
+    if cards > 1 and record.collective in _RINGS and ratio <= 1.05 * each:
+        reasons.append(rails)
+    if adds and hosts == 2 and ratio <= 2.1 * cards:
+        reasons.append(tree if ratio <= 2.1 else f"{rails}, together with {tree}")
+    if adds and ratio <= 1.05 * saved * cards:
+        reasons.append(switch if ratio <= 1.05 * saved else f"{rails}, together with {switch}")
+    if len(reasons) > 1:  # what rails explain alone needs no second cause beside them
+        reasons = [one for one in reasons if "together with" not in one] or reasons
     reasons = reasons or [
         "a stopwatch that stops before the work is done; another collective than the name says; "
         "sizes per rank in one place and in total in another; or a faster wire than assumed"
@@ -168,22 +251,21 @@ def _explain(record: Record, wire: float) -> str | None:
     return "; or ".join(reasons)
 
 
-def _doubts(records: Sequence[Record], card: float | None) -> Table:
+def _doubts(series: Series, cards: Cards) -> Table:
     """List the highest figure of each series that is above its wire, and what would explain it."""
     rows = []
-    for name, sizes in _series(records).items():
+    for name, sizes in series.items():
         best = max((r for part in sizes.values() for r in part), key=lambda record: record.busbw)
-        speed = _wire(best, card)
+        speed, source = _wire(best, cards)
         if speed is not None and (explanation := _explain(best, speed)):
             highest = best.busbw / 1e9, speed / 1e9, best.busbw / speed
             highest = (round(x, 2) for x in highest)
-            rows.append([name, best.nbytes, *highest, explanation, best.values.get("row", "")])
-    columns = ["above the wire", "bytes", "busbw GB/s", "wire GB/s", "times", "would explain it"]
-    columns += ["row"]
-    return Table(columns, rows)
+            rows.append([name, best.nbytes, *highest, source, explanation, best.values["row"]])
+    columns = ["above the wire", "bytes", "busbw GB/s", "wire GB/s", "times", "the wire is from"]
+    return Table([*columns, "would explain it", "row"], rows)
 
 
-def _curves(records: Sequence[Record], card: float | None) -> Axes:
+def _curves(series: Series, cards: Cards) -> Axes:
     """Draw bus bandwidth over size beside the wire, a line per collective and set of ranks.
 
     Where there are several records of a size (of several hosts, say) the line is their median, with
@@ -193,7 +275,7 @@ def _curves(records: Sequence[Record], card: float | None) -> Axes:
         "Bus bandwidth by size", x="S, the largest buffer of a rank", xunit="bytes",
         y="busbw", yunit="GB/s", xscale="log",
     )  # fmt: skip
-    best, series = {}, _series(records)
+    best, records = {}, [r for sizes in series.values() for part in sizes.values() for r in part]
     for number, (name, sizes) in enumerate(series.items()):
         spread = [summarize([r.busbw / 1e9 for r in part]) for part in sizes.values()]
         band = {"low": [s.p10 for s in spread], "high": [s.p90 for s in spread]}
@@ -202,7 +284,8 @@ def _curves(records: Sequence[Record], card: float | None) -> Axes:
         plots.line(ax, list(sizes), middle, label=name, series=number, **several)
         best[name] = max(middle)
     span = [min(r.nbytes for r in records), max(r.nbytes for r in records)]
-    for speed in sorted({_wire(record, card) for record in records} - {None}):
+    firsts = [next(iter(sizes.values()))[0] for sizes in series.values()]
+    for speed in sorted({_wire(record, cards)[0] for record in firsts} - {None}):
         plots.model_line(ax, span, [speed / 1e9] * 2, label=f"one rank's wire, {speed / 1e9:.4g}")
     places = [(r.provenance.machine.gpus[:1], r.provenance.backend) for r in records]
     known = dict.fromkeys(word for gpu, library in places for word in (*gpu, library))
@@ -213,22 +296,23 @@ def _curves(records: Sequence[Record], card: float | None) -> Axes:
     return ax
 
 
-def _figures(records: Sequence[Record]) -> Table:
+def _figures(timed: Sequence[Record], series: Series) -> Table:
     """Lay out medians of times and bus bandwidths, out of place and in place side by side."""
     rows: dict[tuple, list] = {}
-    for in_place in (False, True):
-        chosen = [record for record in records if bool(record.params.get("in_place")) == in_place]
-        for name, sizes in _series(chosen).items():
+    in_place = _divided(_series(record for record in timed if record.params.get("in_place")))
+    unknown = _series(r for r in timed if not r.busbw and not r.params.get("in_place"))
+    for there, chosen in ((False, series), (False, unknown), (True, in_place)):
+        for name, sizes in chosen.items():
             for nbytes, part in sizes.items():
                 row = rows.setdefault((name, nbytes), [name, nbytes, *[None] * 7])
-                at = 7 if in_place else 2
-                row[at] = 1e6 * statistics.median(r.summary.median for r in part)
+                at = 7 if there else 2
+                row[at] = 1e6 * statistics.median(statistics.median(r.seconds) for r in part)
                 known = [record.busbw / 1e9 for record in part if record.busbw is not None]
                 row[at + 1] = round(statistics.median(known), 2) if known else None
-                if known and not in_place:
+                if known and not there:
                     row[4:6] = round(min(known), 2), round(max(known), 2)
-                if not in_place:
-                    row[6] = sum(record.summary.count for record in part)
+                if not there:
+                    row[6] = sum(len(record.seconds) for record in part)
     columns = ["case", "bytes", "µs", "busbw GB/s", "lowest", "highest", "samples"]
     columns += ["in place: µs", "busbw GB/s"]
     shown = list(rows.values())
@@ -236,11 +320,11 @@ def _figures(records: Sequence[Record]) -> Table:
     return Table(columns, shown[:_MOST_ROWS], title)
 
 
-def _hosts_alone(records: Sequence[Record]) -> Table:
+def _hosts_alone(series: Series) -> Table:
     """Compare hosts that were measured one at a time; empty where none is slow."""
     rows = []
-    for name, sizes in _series(r for r in records if len(r.values.get("hosts", ())) == 1).items():
-        part = sizes[max(sizes)]
+    for name, sizes in series.items():
+        part = [r for r in sizes[max(sizes)] if len(r.values.get("hosts", ())) == 1]
         speeds = {record.values["hosts"][0]: record.busbw for record in part}
         if len(speeds) < 3:
             continue  # fewer than three: nothing is usual
@@ -250,15 +334,17 @@ def _hosts_alone(records: Sequence[Record]) -> Table:
     return Table(["slow alone", "host", "busbw GB/s", "slow below"], rows)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Pairs:
     """One series of tests of pairs of hosts, at its largest size."""
 
     name: str
+    kind: tuple
+    """Its collective, and how many GPUs of each host take part."""
     nbytes: int
     busbw: dict[pairs.Pair, float]
     """GB/s."""
-    slots: dict[pairs.Pair, set[str]]
+    slots: dict[pairs.Pair, frozenset[str]]
     """PCI addresses of the GPUs that took part."""
     failed: frozenset[pairs.Pair]
     slowest: str
@@ -266,18 +352,18 @@ class _Pairs:
     divided: float | None
     """What lies between two speeds; None where there is one."""
 
-    @property
-    def slow(self) -> list[pairs.Pair]:
+    @cached_property
+    def slow(self) -> set[pairs.Pair]:
         """The pairs of the lower speed."""
-        return [pair for pair, speed in self.busbw.items() if speed < (self.divided or 0.0)]
+        return {pair for pair, speed in self.busbw.items() if speed < (self.divided or 0.0)}
 
-    @property
+    @cached_property
     def rule(self) -> pairs.Rule | None:
         """Which hosts the slow pairs have in common, or not in common."""
-        slow = set(self.slow)
+        slow = self.slow
         return pairs.explain({pair: pair in slow for pair in self.busbw}) if slow else None
 
-    @property
+    @cached_property
     def hosts(self) -> list[str]:
         """All hosts, those that the rule names first."""
         first = self.rule.hosts if self.rule else ()
@@ -286,32 +372,34 @@ class _Pairs:
     def in_every_slow_test(self) -> str:
         """Name the slots that all slow tests use and not all others: ``"0000:9d:00 (...)"``."""
         slow = self.slow
-        common = set.intersection(*(self.slots[pair] for pair in slow)) if slow else set()
-        others = [slots for pair, slots in self.slots.items() if pair not in slow]
-        users = [(slot, sum(slot in slots for slots in others)) for slot in sorted(common)]
-        return ", ".join(
-            f"{slot} (and {n} of {len(others)} others)" for slot, n in users if n < len(others)
-        )
+        common = set.intersection(*(set(self.slots[pair]) for pair in slow)) if slow else set()
+        others = Counter(slots for pair, slots in self.slots.items() if pair not in slow)
+        total = others.total()
+        users = [(x, sum(n for slots, n in others.items() if x in slots)) for x in sorted(common)]
+        return ", ".join(f"{slot} (and {n} of {total} others)" for slot, n in users if n < total)
 
 
-def _pairs(records: Sequence[Record], log: Log) -> list[_Pairs]:
+def _pairs(series: Series, log: Log) -> list[_Pairs]:
     """Put together the tests of two hosts each: those of one kind, at their largest size."""
-    series = []
-    for name, sizes in _series((r for r in records if _pair(r)), divided=False).items():
-        part = sizes[max(sizes)]
-        kind = part[0].collective, part[0].params["gpus_per_host"]
+    found = []
+    failed: dict[tuple, set[pairs.Pair]] = defaultdict(set)
+    for one in log.failures:
+        if len(one.hosts) == 2:
+            failed[one.collective, one.params["gpus_per_host"]].add(frozenset(one.hosts))
+    for name, sizes in series.items():
+        if not (part := [record for record in sizes[max(sizes)] if _pair(record)]):
+            continue
+        kind = part[0].collective, part[0].params.get("gpus_per_host")
         busbw = {_pair(record): record.busbw / 1e9 for record in part}
-        failed = frozenset(
-            frozenset(one.hosts)
-            for one in log.failures
-            if len(one.hosts) == 2 and (one.collective, one.params["gpus_per_host"]) == kind
-        )
         if len(set().union(*busbw)) > 2:
-            slots = {_pair(record): set(record.values.get("slots", ())) for record in part}
+            slots = {_pair(record): frozenset(record.values.get("slots", ())) for record in part}
             divided = pairs.divide(busbw.values())
             slowest = min(part, key=lambda record: record.busbw).values.get("row", "")
-            series.append(_Pairs(name, max(sizes), busbw, slots, failed, slowest, divided))
-    return series
+            found.append(
+                _Pairs(name, kind, max(sizes), busbw, slots, frozenset(failed[kind]), slowest,
+                       divided)
+            )  # fmt: skip
+    return found
 
 
 def _pair(record: Record) -> pairs.Pair | None:
@@ -345,47 +433,75 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _host_matrix(one: _Pairs) -> Axes:
-    """Draw the speed of every pair of hosts; a cross for what failed."""
+    """Draw the speed of every pair of hosts; a cross for what failed.
+
+    Of many hosts the figures are left to the shades, and to a table of the slowest pairs.
+    """
     hosts, n = one.hosts, len(one.hosts)
     stems = {host.rstrip("0123456789") for host in hosts}
     prefix = stems.pop() if len(stems) == 1 else ""  # cnode2-001 is 001 in a small field
-    names = [host.removeprefix(prefix) for host in hosts]
+    names, place = (
+        [host.removeprefix(prefix) for host in hosts],
+        {h: i for i, h in enumerate(hosts)},
+    )
     values = np.full((n, n), np.nan)
     for pair, speed in one.busbw.items():
-        i, j = (hosts.index(host) for host in pair)
+        i, j = (place[host] for host in pair)
         values[i, j] = values[j, i] = speed
-    size = 2.6 + 0.42 * n
+    size = min(2.6 + 0.42 * n, 11)
     title = f"{one.name}: {len(one.slow)} of {len(one.busbw)} pairs are slow [GB/s]"
     host = f"Host {prefix}…" if prefix else "Host"
     ax = plots.new_axes(title, x=host, y=host, size=(size + 0.4, size))
-    plots.matrix(ax, values, rows=names, columns=names, value_format="{:.3g}")
-    for pair in one.failed:
-        i, j = (hosts.index(host) for host in pair)
-        for x, y in ((i, j), (j, i)):
-            ax.text(x, y, "×", ha="center", va="center", color=plots.STYLES[1].color)
+    slowest = None
+    if n <= _MOST_WRITTEN:
+        plots.matrix(ax, values, rows=names, columns=names, value_format="{:.3g}")
+    else:
+        ax.imshow(
+            np.ma.masked_invalid(values), cmap="Blues", aspect="auto", interpolation="nearest"
+        )
+        every = range(0, n, -(-n // 25))
+        ax.set_xticks(every, [names[i] for i in every], rotation=90)
+        ax.set_yticks(every, [names[i] for i in every])
+        ax.grid(visible=False)
+        rows = sorted((speed, *sorted(pair)) for pair, speed in one.busbw.items())[:_MOST_CURVES]
+        slowest = Table(["GB/s", "host", "host"], rows, "The slowest pairs")
+    crosses = [[place[host] for host in pair] for pair in one.failed]
+    if crosses:
+        x, y = zip(*crosses, strict=True)
+        look = {"linewidths": 1, "s": min(40, (4e3 / n) ** 1.3), "color": plots.STYLES[1].color}
+        ax.scatter([*x, *y], [*y, *x], marker="x", **look)
     if one.rule and n > len(one.rule.hosts):
         ax.axhline(len(one.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
         ax.axvline(len(one.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
     plots.stamp(ax, Tier.RECORDED, note=f"busbw at {one.nbytes} bytes; ×: the test failed")
     text = f"{title}; {len(one.failed)} failed."
-    plots.describe(ax, f"{text} {one.rule or 'No rule of hosts alone explains them'}.")
+    rule = one.rule or "No rule of hosts alone explains them"
+    plots.describe(ax, f"{text} {rule}.", table=slowest)
     return ax
 
 
-def _failures(log: Log) -> Table:
-    """Count the tests that failed, by kind, with the hosts that take part in most of them."""
-    kinds: dict[str, list] = defaultdict(list)
-    for one in log.failures:
-        ranks = (one.params[key] for key in ("hosts", "gpus_per_host", "world_size"))
-        kinds[_name(one.collective or "a test", *ranks)].append(one)
+def _failures(log: Log, tested: Sequence[_Pairs]) -> Table:
+    """Put the tests together that failed in the same way, with what those have in common."""
+    rules = {one.kind: one.rule for one in tested if one.rule}
     rows = []
-    for name, failed in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
-        hosts = Counter(host for one in failed for host in one.hosts).most_common(3)
-        most = ", ".join(f"{host} ({count})" for host, count in hosts)
-        first = failed[0]
-        rows.append([name, len(failed), most, f"{first.file}, line {first.line}: {first.text}"])
-    columns = [f"failed: {len(log.failures)} tests", "tests", "hosts in most of them", "the first"]
-    return Table(columns, rows)
+    for kind in failures.kinds(log.failures, log.records):
+        first, called = kind.tests[0], failures.called_slow(kind.tests, rules)
+        rows.append([
+            kind.phase, kind.text, len(kind.tests), kind.collectives, kind.shared, called,
+            f"{first.file}, line {first.line}" if first.line else first.file,
+        ])  # fmt: skip
+    columns = [f"failed: {len(log.failures)} tests", "it printed", "tests", "collectives"]
+    columns += ["hosts", "slow by the rule of the others", "the first"]
+    title = "Tests that fail in other phases may have another cause: each row is one to explain."
+    return Table(columns, rows, title if len(rows) > 1 else "")
+
+
+def _failing_pairs(log: Log) -> Table:
+    """List the pairs of hosts that failed more than once; which hosts are in each of them."""
+    rows = failures.often(log.failures, log.records)
+    hosts = failures.in_each(row[0] for row in rows) if len(rows) > 1 else ""
+    title = f"One of {hosts} is in each of these pairs: look at them first." if hosts else ""
+    return Table(["failed more than once", "failed", "completed"], rows[:_MOST_ROWS], title)
 
 
 def _conclusions(log: Log) -> Table:
@@ -409,53 +525,64 @@ def _name(
     return f"{collective}, {ranks}" + (f", {settings[:60]}" if settings else "")
 
 
-def _series(records: Iterable[Record], *, divided: bool = True) -> Series:
-    """Put together what differs in size only, in rising order; pairs of two speeds apart.
+def _series(records: Iterable[Record]) -> Series:
+    """Put together what differs in size only, in rising order.
 
     A name holds those settings in which the records differ.
     """
     by_setting: dict[tuple, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
     ordered = sorted(records, key=lambda record: record.nbytes or 0)
-    variables = [(record.params.get("settings") or "").split() for record in ordered]
-    common = set(variables[0]).intersection(*variables) if variables else set()
-    for record, settings in zip(ordered, variables, strict=True):
-        ranks = (record.params.get(key) for key in ("hosts", "gpus_per_host", "world_size"))
+    written = {record.params.get("settings") or "" for record in ordered}
+    common = set.intersection(*(set(one.split()) for one in written)) if written else set()
+    for record in ordered:
+        settings = record.params.get("settings") or ""
+        params = record.params
+        ranks = tuple(params.get(key) for key in ("hosts", "gpus_per_host", "world_size"))
         collective = record.collective or record.case.partition(",")[0]
-        name = _name(collective, *ranks, " ".join(word for word in settings if word not in common))
-        key = name, tuple(settings), record.params.get("dtype"), record.params.get("redop")
+        key = collective, ranks, settings, params.get("dtype"), params.get("redop")
         by_setting[key][record.nbytes].append(record)
     named: Series = {}
-    for (name, *_), sizes in by_setting.items():
-        last = {_pair(r): r.busbw for r in sizes[max(sizes)] if _pair(r) and r.busbw}
-        limit = pairs.divide(last.values()) if divided else None
-        parts = {"": sizes}
-        if limit:
-            slow = {pair for pair, speed in last.items() if speed < limit}
-            parts = {
-                f", {label} pairs": {
-                    nbytes: kind
-                    for nbytes, part in sizes.items()
-                    if (kind := [r for r in part if (_pair(r) in slow) == (label == "slow")])
-                }
-                for label in ("fast", "slow")
-            }
-        for label, part in parts.items():
-            while name + label in named:  # the same of another data type
-                label += "'"
-            named[name + label] = part
+    for (collective, ranks, settings, *_), sizes in by_setting.items():
+        differs = " ".join(word for word in settings.split() if word not in common)
+        _add(named, _name(collective, *ranks, differs), sizes)
     return named
 
 
-def _pictures(records: Sequence[Record]) -> list[list[Record]]:
+def _divided(series: Series) -> Series:
+    """Return the series with pairs of hosts of two speeds apart."""
+    named: Series = {}
+    for name, sizes in series.items():
+        last = {_pair(r): r.busbw for r in sizes[max(sizes)] if _pair(r) and r.busbw}
+        if not (limit := pairs.divide(last.values())):
+            _add(named, name, sizes)
+            continue
+        slow = {pair for pair, speed in last.items() if speed < limit}
+        for label in ("fast", "slow"):
+            kind = {
+                nbytes: [r for r in part if (_pair(r) in slow) == (label == "slow")]
+                for nbytes, part in sizes.items()
+            }
+            _add(named, f"{name}, {label} pairs", {n: part for n, part in kind.items() if part})
+    return named
+
+
+def _add(named: Series, name: str, sizes: dict[int, list[Record]]) -> None:
+    while name in named:  # the same of another data type
+        name += "'"
+    named[name] = sizes
+
+
+def _pictures(series: Series) -> list[Series]:
     """Divide what is drawn into pictures that can be read: all in one, or by collective."""
-    series = [[r for part in sizes.values() for r in part] for sizes in _series(records).values()]
     if len(series) <= _MOST_CURVES:
-        return [list(records)] if records else []
-    names = sorted({one[0].collective for one in series})
+        return [series] if series else []
+    by_collective: dict[str, Series] = defaultdict(dict)
+    for name, sizes in series.items():
+        by_collective[next(iter(sizes.values()))[0].collective][name] = sizes
     pictures = []
-    for name in names:
-        lines = [one for one in series if one[0].collective == name]
-        lines.sort(key=lambda one: one[0].world_size or 0)  # settings of as many ranks side by side
-        for at in range(0, len(lines), _MOST_CURVES):
-            pictures.append([r for one in lines[at : at + _MOST_CURVES] for r in one])
+    for _, mine in sorted(by_collective.items()):
+        # settings of as many ranks side by side
+        names = sorted(mine, key=lambda name: next(iter(mine[name].values()))[0].world_size or 0)
+        for at in range(0, len(names), _MOST_CURVES):
+            pictures.append({name: mine[name] for name in names[at : at + _MOST_CURVES]})
     return pictures[:12]

@@ -1,6 +1,7 @@
 """Importers: what nccl-tests of many versions prints, whole and damaged, and what others log."""
 
 import contextlib
+import json
 import random
 import re
 import time
@@ -8,7 +9,8 @@ import time
 import pytest
 from pytest import approx
 
-from labkit.logs import logs
+from course.logs import logs
+from course.logs.nccl_tests import MAKING, MOVING
 from labkit.measure.records import Tier
 
 # An excerpt (the first two and the last size of each test) of a real log: alltoall and sendrecv
@@ -280,6 +282,7 @@ def test_no_damage_makes_it_fail(tmp_path):
             read(tmp_path, text[:begin] + junk + text[begin + length :])
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_in_proportion_to_its_size(tmp_path):
     noise = "box:21:27 [0] NCCL INFO Channel 07/0 : 3[3] -> 2[2] via P2P/CUMEM/read\n" * 60
     block = noise + REAL
@@ -302,3 +305,66 @@ def test_a_file_that_is_none_of_these_is_refused(tmp_path):
     (tmp_path / "empty.log").write_text("")
     with pytest.raises(logs.UnknownLog, match="is empty"):
         logs.read([tmp_path / "empty.log"])
+
+
+# As nccl-tests' src/util.cu writes it, JSON_FILE_VERSION 3; figures of V2_13 above.
+def as_json(**changes):
+    devices = [
+        {"rank": i, "group": 0, "pid": 4242, "hostname": "gpu-box.lan", "device": i,
+         "device_hex": f"0000:{i:02x}:00", "device_info": "NVIDIA A100-SXM4-40GB"}
+        for i in range(4)
+    ]  # fmt: skip
+    place = {"time": 64.0, "alg_bw": 16.38, "bus_bw": 24.58, "nwrong": 0.0}
+    slower = {"time": 65.54, "alg_bw": 16.0, "bus_bw": 24.0, "nwrong": None}
+    row = {"size": 2**20, "count": 2**18, "type": "float", "redop": "sum", "root": "    -1",
+           "out_of_place": place, "in_place": slower,
+           "actual_iterations": 20, "experiment_name": "AllReduce"}  # fmt: skip
+    document = {
+        "version": 3, "start_time": "2026-06-11 12:00:00", "args": ["./build/all_reduce_perf"],
+        "env": ["HOME=/home/me", "SECRET_TOKEN=abc", "NCCL_ALGO=Ring"], "nccl_version": 22902,
+        "config": {"warmup_iters": 1, "iterations": 20, "devices": devices}, "results": [row],
+        "errors": [], "end_time": "2026-06-11 12:01:00",
+    }  # fmt: skip
+    return json.dumps(document | changes)
+
+
+def test_nccl_tests_own_json_is_read_without_the_users_environment(tmp_path):
+    log = read(tmp_path, as_json(), "out.json")
+    assert (log.tool, log.problems) == ("nccl-tests", [])
+    assert facts(log) == [
+        ("all_reduce", 2**20, False, [64e-6]), ("all_reduce", 2**20, True, [65.54e-6])
+    ]  # fmt: skip
+    first, second = log.records
+    assert first.params["settings"] == "NCCL_ALGO=Ring" and first.params["iters"] == 20
+    assert first.values["hosts"] == ["gpu-box"] and first.values["row"] == "out.json"
+    assert first.provenance.backend == "NCCL 2.29.2"
+    assert (first.values["wrong"], second.values["wrong"]) == (0.0, None)
+    assert "SECRET" not in repr(log) and "/home" not in repr(log)
+
+
+def test_a_json_of_a_test_that_failed_is_a_failure(tmp_path):
+    log = read(tmp_path, as_json(results=[], errors=["remote process exited"]), "out.json")
+    (failure,) = log.failures
+    assert (log.records, failure.phase, failure.line) == ([], MOVING, 0)
+    assert log.problems == ["out.json: all_reduce_perf failed: remote process exited"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", '{"a": 1}', as_json()[:-200], as_json(results=[3]), as_json(args=[]),
+     as_json(nccl_version="x"), as_json(config=None), "{" * 100_000, as_json(env=7)],
+)  # fmt: skip
+def test_another_json_or_one_that_is_cut_is_refused_in_one_line(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(logs.UnknownLog) as caught:
+        logs.read([tmp_path / "x.json"])
+    assert "x.json is no log that can be read" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failure_says_how_far_the_test_had_come(tmp_path):
+    devices, header = V2_13[: V2_13.index("#\n#    ")], V2_13[: V2_13.index("           0  ")]
+    died = "box: Test NCCL failure common.cu:401 'remote process exited'\n"
+    rows = V2_13[: V2_13.index("     1048576  ")]
+    phases = [read(tmp_path, text + died).failures[0].phase for text in (devices, header, rows)]
+    assert phases == [MAKING, MOVING, "after 1024 bytes were done"]

@@ -2,7 +2,7 @@
 
 from pytest import mark
 
-from labkit.logs import logs, nccl_debug, report
+from course.logs import logs, nccl_debug, report
 
 # Single lines, their host names shortened, from github.com/NVIDIA/nccl issues 952, 302, 1412, 1453,
 # 687, from github.com/argonne-lcf/alcf-nccl-tests (commit 385be33, pytests/VAE/results), and from
@@ -81,7 +81,7 @@ def read(tmp_path, text):
         (POLARIS, "tree", "[0] 6/-1/-1->5->1", 7),
         (SNELLIUS, "cards", "[0]mlx5_0:1/RoCE [1]mlx5_2:1/IB", 2),
         (SNELLIUS, "NVLink SHARP", "NVLS multicast support is not available", 3),
-        (SNELLIUS, "path", "NET/IB/2(4)/GDRDMA", 4),
+        (SNELLIUS, "path", "NET/IB/GDRDMA, by way of another GPU (PXN)", 4),
         (MADE, "version", "NCCL 2.27.5", 2),
         (MADE, "interfaces", "enp6s0 br0", 3),
         (MADE, "rings", "PXN 0 GDR 0", 4),

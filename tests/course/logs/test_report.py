@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from course.lessons.eighty_gpus import logs as clusters
-from labkit.logs import nccl_tests, report
-from labkit.logs.layout import Layout, Place
-from labkit.logs.logs import Log
-from labkit.logs.nccl_debug import Statement
-from labkit.logs.page import Page
+from course.logs import nccl_tests, report
+from course.logs.layout import Layout, Place
+from course.logs.logs import Log
+from course.logs.nccl_debug import Statement
+from course.logs.page import Page
 from labkit.show.alt_text import text_of
 
 
@@ -20,7 +20,7 @@ def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HB
     where = layout.provenance(library="NCCL 2.29.2")
     collective = nccl_tests.COLLECTIVES[collective]
     key = nbytes, "float", "sum", -1, False
-    origin = nccl_tests._Origin(collective, layout.params(), where, layout)
+    origin = nccl_tests._Origin(collective, layout.params(), where, layout.hosts, layout.slots)
     made = origin.record(key, [seconds], busbw=0.0, wrong=None)
     made.values["row"] = "a.log, line 7"
     return made
@@ -37,9 +37,9 @@ def cluster():
 
 
 def test_what_is_above_the_wire_is_explained(cluster):
-    card = report.one_card(cluster)
-    assert card == pytest.approx(48.9e9, rel=0.01)
-    doubts = {row[0]: row for row in report._doubts(cluster, card).rows}
+    cards = report.Cards.inferred(cluster)
+    doubts = report._doubts(report._divided(report._series(cluster)), cards)
+    doubts = {row[0]: [*row[:5], row[6]] for row in doubts.rows}
     assert doubts["all_gather, 10 x 8"][5] == "rails: 8 cards per host, each with a ring of its own"
     assert doubts["all_gather, 10 x 8"][3] == pytest.approx(48.89)
     assert "72 of 79 parts" in doubts["all_to_all, 10 x 8"][5]
@@ -62,6 +62,10 @@ def test_what_is_above_the_wire_is_explained(cluster):
         ("all_gather", 2, 4, 230, "a stopwatch that stops before"),
         ("sendrecv", 2, 4, 60, "a stopwatch that stops before"),
         ("all_reduce", 2, 4, 51, None),
+        ("all_reduce", 4, 8, 352, "rails: 8 cards per host, each with a ring of its own$"),
+        ("all_reduce", 4, 8, 700, "rails: 8 cards .*, together with a switch that adds"),
+        ("all_reduce", 1, 8, 201, "a stopwatch that stops before"),
+        ("all_reduce", 1, 8, 80, "a switch that adds: [^;]*$"),
     ],
 )
 def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
@@ -74,12 +78,14 @@ def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
 def test_the_wire_is_nvlink_inside_a_host_and_a_card_between(cluster):
     inside = next(r for r in cluster if r.params["hosts"] == 1)
     between = next(r for r in cluster if r.params["hosts"] == 10)
-    assert (report._wire(inside, 50e9), report._wire(between, 50e9)) == (450e9, 50e9)
-    assert report._wire(between, None) is None
+    cards = report.Cards(50e9)
+    assert (report._wire(inside, cards)[0], report._wire(between, cards)[0]) == (450e9, 50e9)
+    assert report._wire(between, report.Cards())[0] is None
     unknown = record("all_reduce", 2**20, 1e-3, 1, 4, gpu="NVIDIA T4")
-    assert report._wire(unknown, 50e9) is None
+    assert report._wire(unknown, cards)[0] is None
 
 
+@pytest.mark.slow
 def test_a_whole_section(cluster, tmp_path):
     log = Log("nccl-tests", [tmp_path / "a.log"], cluster, problems=["a.log, line 3: cut short"])
     page = Page("A cluster")
@@ -100,7 +106,7 @@ def test_many_logs_of_one_tool_become_one_section(tmp_path):
     ]
     (whole,) = report.together(logs)
     assert (len(whole.paths), len(whole.records)) == (6, 6)
-    picture = report._curves(whole.records, None)
+    picture = report._curves(report._series(whole.records), report.Cards())
     assert text_of(picture).startswith("Bus bandwidth of 1 series; the highest, all_reduce, 1 x 8")
 
 
@@ -118,7 +124,7 @@ def test_runs_with_other_settings_are_series_of_their_own(tmp_path, differ):
         == ["all_reduce, 2 x 4", "all_reduce, 2 x 4, NCCL_WORK_FIFO_DEPTH=4194304"][: 1 + differ]
     )
     made[1].values["wrong"] = 3232.0
-    facts = dict(report._facts(Log("nccl-tests", [tmp_path / "a.log"], made), None))
+    facts = dict(report._facts(Log("nccl-tests", [tmp_path / "a.log"], made), report.Cards()))
     assert facts["WRONG SUMS"] == "1 of 2 results; the first: a.log, line 7"
 
 
@@ -136,3 +142,25 @@ def test_what_several_files_say_stands_there_once(tmp_path):
         ("NCCL 2.22.3", "b.log, line 12", 1),
         ("mlx5_1:1/IB", "a.log, line 15", 8),
     ]
+
+
+def test_the_wire_of_one_cluster_is_not_anothers(tmp_path):
+    """46 GB/s of a pair of H100s says nothing of A100s, nor of other H100s."""
+    fast = record("sendrecv", 2**30, 2**30 / 46.3e9, 2, 1, names=["h1", "h2"])
+    sick = record("sendrecv", 2**30, 2**30 / 5e9, 2, 1, names=["h2", "h3"])
+    a100 = record("all_reduce", 2**30, 0.1, 2, 4, names=["a1", "a2"], gpu="NVIDIA A100-SXM4-40GB")
+    other = record("all_reduce", 2**30, 0.1, 2, 8, names=["p5-1", "p5-2"])
+    own = record("all_reduce", 2**30, 0.1, 2, 8, names=["h2", "h9"])
+    cards = report.Cards.inferred([fast, sick, a100, other, own])
+    assert cards.of(a100) == cards.of(other) == (None, "")
+    assert cards.of(own)[0] == pytest.approx(46.3e9), "the best of a host: a sick pair is no wire"
+    assert report.Cards(25e9).of(a100) == (25e9, "given")
+
+
+def test_two_hosts_with_unlike_numbers_of_gpus_are_a_page_all_the_same(tmp_path):
+    made = [record("alltoall", 2**20, 1e-3, 2, 4, names=[f"h{i}", f"h{i + 1}"]) for i in range(3)]
+    for one in made:
+        del one.params["gpus_per_host"]
+    page = Page("Uneven")
+    report.add(page, Log("nccl-tests", [tmp_path / "a.log"], made))
+    assert "all_to_all" in str(page) and report.rules(Log("x", [], made)) == []

@@ -1,0 +1,129 @@
+"""Tests that failed: which of them failed alike, and what those have in common."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from course.logs.nccl_tests import Failure
+from course.logs.pairs import Pair, Rule
+from labkit.measure.records import Record
+
+_PLACE = re.compile(r"(\w+\.cu:\d+)(?: '([^']*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Tests that failed in the same phase and at the same line of nccl-tests, if they say so."""
+
+    phase: str
+    text: str
+    tests: list[Failure]
+    collectives: str
+    """``"all_to_all: 12, send: 9"``."""
+    shared: str
+    """What their hosts have in common, in words."""
+
+
+def kinds(failures: Iterable[Failure], records: Iterable[Record]) -> list[Kind]:
+    """Put failed tests together that failed alike, the most frequent first.
+
+    `records` are the tests that succeeded: a pair of hosts is said never to have completed a kind
+    of test only if there is none of it among them.
+    """
+    grouped: dict[tuple[str, str], list[Failure]] = defaultdict(list)
+    for one in failures:
+        grouped[one.phase, _place(one.text)].append(one)
+    completed = {
+        (frozenset(record.values.get("hosts", ())), record.params.get("gpus_per_host"))
+        for record in records
+    } if grouped else set()  # fmt: skip
+    made = []
+    for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1])):
+        each = Counter(_asked(one) for one in tests).most_common(6)
+        collectives = ", ".join(f"{name}: {count}" for name, count in each)
+        made.append(Kind(phase, text, tests, collectives, _shared(tests, completed)))
+    return made
+
+
+def called_slow(tests: Sequence[Failure], rules: Mapping[tuple, Rule]) -> str:
+    """Say how many failed tests a rule of the completed ones calls slow: ``"13 of 13"``.
+
+    `rules` are by collective and GPUs per host. Where the slow ones are half of all, and all that
+    failed are slow ones, what makes them slow may be what makes them fail.
+    """
+    judged = []
+    for one in tests:
+        rule = rules.get((one.collective, one.params["gpus_per_host"]))
+        if rule and len(one.hosts) == 2:
+            judged.append(rule.calls_slow(frozenset(one.hosts)))
+    return f"{sum(judged)} of {len(judged)}" if judged else ""
+
+
+def _asked(one: Failure) -> str:
+    gpus = one.params["gpus_per_host"]
+    return f"{one.collective or 'a test'}{f' with {gpus} GPUs a host' if gpus else ''}"
+
+
+def _place(text: str) -> str:
+    """Name the line of nccl-tests and the error: ``"common.cu:401: remote process exited"``."""
+    if not (match := _PLACE.search(text)):
+        return "nothing: its text ends" if text == "no figures" else text
+    place, error = match.groups()
+    return f"{place}: {error.strip(' /')}" if error else place
+
+
+def often(failures: Iterable[Failure], records: Iterable[Record]) -> list[tuple[str, int, int]]:
+    """Return the pairs of hosts that failed more than once, with how many failed and completed.
+
+    They stand in the order of the failures, and whatever the phase: what fails in several ways
+    between the same two hosts may be one fault.
+    """
+    failed = Counter(frozenset(one.hosts) for one in failures if len(one.hosts) == 2)
+    failed = {pair: count for pair, count in failed.most_common() if count > 1}
+    completed: dict[Pair, set] = defaultdict(set)
+    for record in records if failed else ():
+        if (pair := frozenset(record.values.get("hosts", ()))) in failed:
+            completed[pair].add((record.collective, record.params.get("gpus_per_host")))
+    return [(_written(pair), count, len(completed[pair])) for pair, count in failed.items()]
+
+
+def in_each(pairs: Iterable[str]) -> str:
+    """Name one or two hosts of which one is in each pair; nothing if it takes more."""
+    cover = _cover(frozenset(pair.split(" - ")) for pair in pairs)
+    return " or ".join(cover) if len(cover) <= 2 else ""
+
+
+def _shared(tests: Sequence[Failure], completed: set[tuple]) -> str:
+    """Say what they share: hosts of which one is in each; pairs that never completed; a GPU."""
+    of_pairs = Counter(frozenset(one.hosts) for one in tests if len(one.hosts) == 2)
+    if not of_pairs:
+        hosts = Counter(host for one in tests for host in set(one.hosts)).most_common(4)
+        return ", ".join(f"{host} ({count})" for host, count in hosts)
+    names = [_written(pair) for pair in sorted(of_pairs, key=sorted)]
+    words = [f"{len(names)} pairs" + (f": {', '.join(names)}" if len(names) <= 8 else "")]
+    if len(names) > 1 and (hosts := in_each(names)):
+        words.append(f"in each {hosts}")
+    never = {(frozenset(one.hosts), one.params["gpus_per_host"]) for one in tests} - completed
+    if by_gpus := sorted(Counter(gpus for _, gpus in never).items(), key=str):
+        each = ", ".join(f"{n} with {gpus} GPUs a host" for gpus, n in by_gpus)
+        words.append(f"no test of these completed: {each}")
+    slots = [set(one.slots) for one in tests]
+    if len(tests) > 2 and (common := set.intersection(*slots)) and len(common) < 3:
+        words.append(f"GPU {' and '.join(sorted(common))} in each")
+    return "; ".join(words)
+
+
+def _written(pair: Pair) -> str:
+    return " - ".join(sorted(pair))
+
+
+def _cover(pairs: Iterable[Pair]) -> list[str]:
+    """Return few hosts of which one is in each pair: always the one that is in most."""
+    left, chosen = set(pairs), []
+    while left:
+        hosts = Counter(host for pair in left for host in pair)
+        host = min(hosts, key=lambda one: (-hosts[one], one))
+        chosen.append(host)
+        left = {pair for pair in left if host not in pair}
+    return chosen

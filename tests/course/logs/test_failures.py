@@ -1,0 +1,58 @@
+"""Tests that failed: told apart by their phase, and what those of one kind share."""
+
+from course.logs import failures, pairs
+from course.logs.nccl_tests import MAKING, MOVING, Failure
+from tests.course.logs.test_report import record
+
+LOST = "n1: Test NCCL failure common.cu:401 'remote process exited or there was a network error / '"
+BEFORE = LOST.replace("401", "1279")
+
+
+def failure(hosts, text=LOST, phase=MOVING, collective="all_to_all", gpus=4, slots=()):
+    params = {"hosts": len(hosts), "gpus_per_host": gpus, "world_size": gpus * len(hosts)}
+    return Failure(collective, params, list(hosts), 7, text, phase, "x.log", slots)
+
+
+FIVE = [("h2", "h8"), ("h3", "h8"), ("h8", "h9"), ("h5", "h16"), ("h7", "h16")]
+SICK = [failure((f"a{i}", f"b{i}"), slots=("9d:00", f"{i}:00")) for i in range(13)]
+FAILED = [
+    *SICK,
+    *(failure(pair, BEFORE, MAKING, one) for pair in FIVE for one in ("all_to_all", "send")),
+    *(failure(pair, "no figures", MAKING, gpus=8) for pair in FIVE[:2]),
+]
+
+
+def test_what_failed_in_another_phase_is_another_row():
+    kinds = failures.kinds(FAILED, [])
+    assert [(kind.phase, kind.text, len(kind.tests)) for kind in kinds] == [
+        (MOVING, "common.cu:401: remote process exited or there was a network error", 13),
+        (MAKING, "common.cu:1279: remote process exited or there was a network error", 10),
+        (MAKING, "nothing: its text ends", 2),
+    ]
+    assert kinds[1].collectives == "all_to_all with 4 GPUs a host: 5, send with 4 GPUs a host: 5"
+
+
+def test_what_they_share_is_said_and_nothing_where_they_share_nothing():
+    lost, making, _ = failures.kinds(FAILED, [])
+    assert (
+        lost.shared.startswith("13 pairs; no test of these completed")
+        and "in each h" not in lost.shared
+    )
+    assert lost.shared.endswith("GPU 9d:00 in each")
+    assert "in each h8 or h16" in making.shared and "GPU 9" not in making.shared
+    done = [record("alltoall", 8, 1e-3, 2, 4, names=list(pair)) for pair in FIVE]
+    assert "completed" not in failures.kinds(FAILED, done)[1].shared
+
+
+def test_pairs_that_fail_again_and_again_are_listed_with_what_completed():
+    done = [record("alltoall", 8, 1e-3, 2, 1, names=["h2", "h8"])]
+    often = failures.often(FAILED, done)
+    assert often[:2] == [("h2 - h8", 3, 1), ("h3 - h8", 3, 0)] and len(often) == 5
+    assert failures.in_each([row[0] for row in often]) == "h8 or h16"
+    assert failures.in_each(["a - b", "c - d", "e - f"]) == ""
+
+
+def test_failures_that_the_rule_of_the_completed_ones_calls_slow_are_counted():
+    rule = pairs.Rule("exactly one", ("a0", "a1", "a2", "b2"), 100, 100)
+    assert failures.called_slow(SICK, {("all_to_all", 4): rule}) == "2 of 13"
+    assert failures.called_slow(SICK, {("all_to_all", 8): rule}) == ""

@@ -1,19 +1,23 @@
 """The forms in which a learner commits, and how a result is shown beside what was committed.
 
 Every form has three shapes: widgets, where there are some; HTML, where a page is only read; and a
-line of code, which does the same. Each field has a label of its own; Enter commits.
+line of code, which does the same. Each field has a label of its own; Enter commits. Nothing here
+writes the learner's file: who shows a form says what to do with what is handed over.
 """
 
-import html
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from course import ledger_file
-from course.ledger_file import LETTERS, Entry, lettered
+from course.predictions import figures
+from course.predictions.figures import written
+from course.predictions.ledger_file import LETTERS, Entry, lettered
+
+if TYPE_CHECKING:
+    from course.predictions.form import Form
 
 _BOX = (
     "border-left:4px solid #0072b2;padding:.6em 1em;margin:.4em 0;max-width:46em;"
@@ -38,7 +42,6 @@ _RESULT = """\
 <tr style="background:none"><th scope="row" style="{{ cell }};font-weight:normal">{{ name }}</th>
 <td style="{{ cell }}"><b>{{ value }}</b></td><td style="{{ cell }}">{{ note }}</td></tr>
 {%- endfor %}</tbody></table><div>{{ verdict }}</div></div>"""
-_TALL = "display: flex; flex-flow: row-reverse; justify-content: left; height: auto"
 _RESULT_NAMES = {
     "MEASURED": "here and now",
     "EMULATED": "here and now",
@@ -47,11 +50,8 @@ _RESULT_NAMES = {
     "PUBLISHED": "the published figure",
 }
 """Tier -> what a result of it is called."""
-_FIGURE = re.compile(
-    r"([-+]?(?:[1-9]\d{0,2}(?:[,\u2009\u202f ]\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-    r"\s*([^\s\d,].*)?"
-)
-"""A number, perhaps in groups of three digits, and perhaps a unit."""
+_live: dict[str, "weakref.WeakSet[Form]"] = {}
+"""Key of a question -> the forms of it that are shown: they all say the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +70,28 @@ class Quiz:
         """The right option and why it is right."""
         return f"{lettered(self.options)[LETTERS[self.right]]}. {self.reason}"
 
-    def answer(self, letter: str) -> bool:
-        """Note an answer in the learner's file; return whether it is right.
+    def is_right(self, letter: str) -> bool:
+        """Tell whether an answer is right.
 
         Raises:
             ValueError: It is no letter of an option.
         """
-        right = list(lettered(self.options)).index(letter) == self.right
-        ledger_file.add("answered", self.key, letter=letter, right=right)
-        return right
+        return list(lettered(self.options)).index(letter) == self.right
 
 
-def show_question(entry: Entry, *, also: str, skippable: bool = False) -> None:
+def show_question(
+    entry: Entry,
+    commit: Callable[[dict[str, str]], Entry],
+    *,
+    skip: Callable[[], Entry] | None = None,
+) -> None:
     """Display the form of a prediction or a vote; outside a notebook print it.
 
     Args:
         entry: The question.
-        also: What to ask besides the answer: `range`, `reason` or nothing.
-        skippable: Whether a gate shows it: then there is a way past it.
+        commit: Gets what was typed, by field; returns the question as it is then. It raises
+            ValueError where that cannot be kept.
+        skip: The way past the question, where a gate shows it.
     """
     kind = "vote" if entry.options else "prediction"
     code = f'predict("{entry.key}", ..., value=...)'
@@ -97,12 +101,12 @@ def show_question(entry: Entry, *, also: str, skippable: bool = False) -> None:
     lines = [f"Your {kind}? {entry.question}{unit}"]
     lines += [f"  {option}" for option in lettered(entry.options).values()]
     lines += [f"In code: {code}"]
-    if skippable:
+    if skip is not None:
         lines.append(f'To see it without: gate("{entry.key}", skip=True)')
     _display(
         "\n".join(lines),
-        lambda: _page(_QUESTION, entry=entry, also=also, kind=kind, code=code),
-        lambda: _question_form(entry, kind, also, skippable=skippable),
+        lambda: _page(_QUESTION, entry=entry, also=entry.also, kind=kind, code=code),
+        lambda: _question_form(entry, kind, commit, skip),
     )
 
 
@@ -122,7 +126,7 @@ def show_quiz(
     _display(
         "\n".join([f"{heading} {quiz.question}", *options, f"In code: {code}"]),
         lambda: _page(_QUIZ, quiz=quiz, heading=heading, folded=folded),
-        lambda: _quiz_form(quiz, answered, heading),
+        lambda: quiz_form(quiz, answered, heading),
     )
 
 
@@ -158,153 +162,115 @@ def in_notebook() -> bool:
 
 
 def _reading() -> bool:
-    return bool(os.environ.get("LABKIT_EDITION"))  # a page to read has no kernel behind its forms
+    return bool(os.environ.get("LABKIT_STATIC"))  # a page to read has no kernel behind its forms
 
 
 def state_of(entry: Entry) -> str:
-    """Say whether something is committed."""
+    """Say whether something is committed, and whether it may still be changed."""
     if entry.after is not None:
         return f"noted, but the result has been seen: {entry.in_words('after')}"
     if entry.committed:
-        return f"committed: {entry.in_words()}"
+        text = f"committed: {entry.in_words().rstrip('.')}"
+        if entry.measured is not None:
+            return f"{text}. The result has been seen: another answer is noted beside it."
+        if entry.locked:
+            return f"{text}. It stays until you have seen the result."
+        return f"{text}. You may correct it until you see the result."
+    if entry.measured is not None:
+        return "The result has been seen. What you commit now is noted beside it."
+    if entry.locked:
+        return "You went on without an answer. After the result you may note what you think then."
     return "Commit before you run on: a guess in writing is worth ten in hindsight."
 
 
-def _question_form(entry: Entry, kind: str, also: str, *, skippable: bool) -> Any:
-    import ipywidgets
+def refresh(entry: Entry) -> None:
+    """Make all forms of a question that are shown say the same."""
+    for form in _live.get(entry.key, ()):
+        form.say(_reply(entry))
 
-    question = ipywidgets.HTML(f"<b>Your {kind}.</b> {html.escape(entry.question)}")
-    if entry.options:
-        fields = {"answer": _choice(entry.options, entry.answer)}
-        if also:
-            fields["reason"] = _text("because", "one line", value=entry.reason, width="40em")
-        asked = list(fields.values())
-    else:
-        fields = {"answer": _text("I expect", "a number", value=entry.answer)}
-        unit = ipywidgets.HTML(html.escape(entry.unit), layout={"margin": "2px 1em 2px 2px"})
-        asked = [fields["answer"], unit]
-        if also:
-            fields["low"] = _text("at least", "80 % sure", value=entry.low)
-            fields["high"] = _text("at most", "80 % sure", value=entry.high)
-            asked += [fields["low"], fields["high"]]
-        asked = [ipywidgets.HBox(asked, layout={"flex_flow": "wrap"})]
-    button = ipywidgets.Button(description="Commit", button_style="primary")
-    button.tooltip = "Write this answer down; it is locked until you have seen the result"
-    skip = ipywidgets.Button(description="Skip this question")
-    skip.tooltip = "See the result without an answer; the ledger notes that you skipped"
-    state = ipywidgets.HTML(html.escape(state_of(entry)))
-    state.add_class("course-state")
-    run_again = " Now run this cell again." if skippable else ""
 
-    def lock() -> None:
-        for widget in (*fields.values(), button, skip):
-            widget.disabled = True
+def _reply(entry: Entry, more: str = "") -> Any:
+    from course.predictions.form import Reply
 
-    def commit(*_: Any) -> None:
+    last, text = entry.answer if entry.after is None else entry.after, state_of(entry)
+    if entry.committed and entry.after is None:
+        text = f"✔ {text}"
+    values = None
+    if last is not None:
+        values = {"answer": _typed(last), "reason": entry.reason}
+        values |= {"low": _typed(entry.low), "high": _typed(entry.high)}
+    waits = entry.locked and entry.measured is None
+    return Reply(f"{text.rstrip('.')}.{more}", open=not waits, values=values)
+
+
+def _typed(value: float | str | None) -> str:
+    return "" if value is None else value if isinstance(value, str) else written(value, 12)
+
+
+def _question_form(
+    entry: Entry,
+    kind: str,
+    commit: Callable[[dict[str, str]], Entry],
+    skip: Callable[[], Entry] | None,
+) -> Any:
+    from course.predictions.form import Field, Form, Reply
+
+    rows: list[tuple[str, list[Field]]] = []
+    if not entry.options:
+        rows.append(("", [Field("answer", "I expect", entry.unit, "a number")]))
+        if entry.also:
+            ends = [Field("low", "at least"), Field("high", "at most", entry.unit)]
+            rows.append(("80 % sure that it lies between:", ends))
+    elif entry.also:
+        rows.append(("", [Field("reason", "because", hint="one line", size=44, figure=False)]))
+    again = " Now run this cell again (Shift+Enter)." if skip else ""
+
+    def act(button: str, values: dict[str, str]) -> Reply:
+        if button == "skip" and skip:
+            text = "Skipped." if not skip().committed else "Nothing to skip: it is committed."
+            return Reply(f"{text}{again}")
         try:
-            new = _commit(entry, {name: field.value or "" for name, field in fields.items()})
-        except ValueError as error:
-            state.value = f"Not committed: {html.escape(str(error))}"
-            return
-        state.value = f"✔ {html.escape(state_of(new).rstrip('.'))}.{run_again}"
-        lock()
+            return _reply(commit(values), again)
+        except (ValueError, OSError) as error:
+            return Reply(f"Not committed: {error}", error=True)
 
-    def skip_it(*_: Any) -> None:
-        ledger_file.add("skipped", entry.key)
-        state.value = f"Skipped.{run_again}"
-        lock()
-
-    if entry.committed and entry.measured is None:
-        lock()
-    button.on_click(commit)
-    skip.on_click(skip_it)
-    for field in fields.values():
-        if isinstance(field, ipywidgets.Text):
-            field.on_msg(lambda _, content, __: content.get("event") == "submit" and commit())
-    buttons = ipywidgets.HBox([button, skip] if skippable else [button])
-    return boxed([question, *asked, buttons, state], "course-question-form")
+    buttons = {"commit": "Commit"} | ({"skip": "Skip this question"} if skip else {})
+    form = Form(
+        "course-question-form", f"Your {kind}.", entry.question, options=lettered(entry.options),
+        rows=rows, buttons=buttons, act=act, first=_reply(entry),
+    )  # fmt: skip
+    _live.setdefault(entry.key, weakref.WeakSet()).add(form)
+    return form
 
 
-def _commit(entry: Entry, given: dict[str, str]) -> Entry:
-    """Commit what the fields hold.
+def answer_of(entry: Entry, given: dict[str, str]) -> dict[str, Any]:
+    """Return what the fields of a form say, as arguments of a commitment.
 
     Raises:
-        ValueError: It cannot be.
+        ValueError: A field holds no figure, or one in another unit.
     """
     if entry.options:
-        return ledger_file.commit(entry.key, given["answer"], reason=given.get("reason", ""))
+        return {"answer": given.get("answer", ""), "reason": given.get("reason", "").strip()}
     low, high = (
-        figure(given[end], entry.unit) if given.get(end, "").strip() else None
+        figures.read(given[end], entry.unit) if given.get(end, "").strip() else None
         for end in ("low", "high")
     )
-    return ledger_file.commit(entry.key, figure(given["answer"], entry.unit), low=low, high=high)
+    return {"answer": figures.read(given.get("answer", ""), entry.unit), "low": low, "high": high}
 
 
-def figure(text: str, unit: str) -> float:
-    """Read a figure as people type it: `250`, `2.5e2`, `1,000`, `250 µs`.
+def quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
+    """Return the form of a question that has a right answer, as `show_quiz` displays it."""
+    from course.predictions.form import Form, Reply
 
-    Raises:
-        ValueError: It is no number, or names another unit, or has a comma that may be a decimal
-            one.
-    """
-    match = _FIGURE.fullmatch(text.strip())
-    if match is None:
-        hint = " A decimal comma is a point here." if "," in text else ""
-        raise ValueError(f"'{text}' is not a number. Write it like 250 or 2.5e2 (in {unit}).{hint}")
-    if match[2] and _ascii(match[2]) != _ascii(unit):
-        raise ValueError(f"the answer is asked in {unit}, not in '{match[2]}'.")
-    return float(re.sub(r"[,\s]", "", match[1]))
+    def act(_: str, values: dict[str, str]) -> Reply:
+        if not values.get("answer"):
+            return Reply("Choose one first.", error=True)
+        return Reply(answered(values["answer"]), open=False)
 
-
-def _ascii(unit: str) -> str:
-    return unit.replace("μ", "u").replace("µ", "u").replace("×", "x").strip().lower()
-
-
-def _quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
-    import ipywidgets
-
-    question = ipywidgets.HTML(f"<b>{heading}</b> {html.escape(quiz.question)}")
-    choice, state = _choice(quiz.options, None), ipywidgets.HTML()
-    button = ipywidgets.Button(description="Answer", button_style="primary")
-
-    def on_click(_: Any) -> None:
-        if choice.value is None:
-            state.value = "Choose one first."
-            return
-        choice.disabled = button.disabled = True
-        state.value = html.escape(answered(choice.value))
-
-    button.on_click(on_click)
-    return boxed([question, choice, button, state], "course-quiz-form")
-
-
-def _choice(options: Sequence[str], chosen: str | None) -> Any:
-    import ipywidgets
-
-    return ipywidgets.RadioButtons(
-        options=[(text, letter) for letter, text in lettered(options).items()],
-        value=chosen,
-        layout={"width": "auto", "max_width": "46em"},
-    )
-
-
-def _text(label: str, placeholder: str, *, value: float | str | None, width: str = "14em") -> Any:
-    import ipywidgets
-
-    text = f"{value:g}" if isinstance(value, int | float) else value or ""
-    return ipywidgets.Text(
-        value=text, placeholder=placeholder, description=label,
-        style={"description_width": "5em"}, layout={"width": width},
+    return Form(
+        "course-quiz-form", heading, quiz.question, options=lettered(quiz.options),
+        buttons={"commit": "Answer"}, act=act, first=Reply(""),
     )  # fmt: skip
-
-
-def boxed(rows: list[Any], name: str) -> Any:
-    """Frame a form's rows."""
-    import ipywidgets
-
-    style = ipywidgets.HTML(f"<style>.widget-radio-box > label {{{_TALL}}}</style>")
-    layout = {"border_left": "4px solid #0072b2", "padding": "0.4em 1em"}
-    return ipywidgets.VBox([style, *rows], layout=layout).add_class(name)
 
 
 def _rows(entry: Entry) -> list[tuple[str, str, str]]:
@@ -313,7 +279,7 @@ def _rows(entry: Entry) -> list[tuple[str, str, str]]:
     def ratio(value: float | str | None) -> str:
         if value is None or isinstance(value, str) or not entry.measured:
             return ""
-        return f"{value / entry.measured:.2f} × {result}"
+        return f"{written(value / entry.measured, 3)} times the result"
 
     you = entry.reason if isinstance(entry.measured, str) else ratio(entry.answer)
     rows = [] if _reading() else [("you", entry.in_words(), you)]  # a reader's is put in there
@@ -352,13 +318,15 @@ def _judgement(entry: Entry) -> str:
     if miss < 1.1:
         text = "Within 10 %: well predicted."
     elif miss < 2:
-        text = f"{miss:.2f} times {side}: the right size."
+        text = f"{written(miss, 3)} times {side}: the right size."
     elif entry.inside:
-        text = f"{miss:.1f} times {side}."
+        text = f"{written(miss, 2)} times {side}."
     elif miss < 10:
-        text = f"{miss:.1f} times {side}: what did your reasoning leave out?"
+        text = f"{written(miss, 2)} times {side}: what did your reasoning leave out?"
     else:
-        text = f"{miss:.3g} times {side}: something essential is different from what you thought."
+        text = (
+            f"{written(miss, 3)} times {side}: something essential differs from what you thought."
+        )
     if entry.inside is not None:
         text = f"Inside your range. {text}" if entry.inside else f"{text} Outside your range."
     return text

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from course import forms, ledger_file
-from course.forms import Quiz
-from course.ledger_file import Answer
+from course.predictions import forms, ledger_file
+from course.predictions.forms import Quiz
+from course.predictions.ledger_file import Answer
 
 FORMS = ("before", "after")
 
@@ -44,7 +44,7 @@ def inventory(form: Literal["before", "after"], *, first: int = 12, answers: str
         def note(letter: str, quiz: Quiz = quiz) -> str:
             if any(answer.key == quiz.key for answer in ledger_file.load().answers):
                 return "Noted already: the first answer counts."
-            quiz.answer(letter)
+            ledger_file.answered(quiz.key, letter, right=quiz.is_right(letter))
             return "Noted."
 
         if answers:

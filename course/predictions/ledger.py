@@ -6,26 +6,33 @@
     gate("01.slope")  # first line of the cell that would show the answer
     ...
     reconcile("01.slope", 251.0, model=240.0, tier=Tier.MEASURED)
-    reconcile("01.cause", "c", records=runs, because="it goes away when each pair has its own CPU")
+    reconcile("01.cause", board)  # what the experiments left: see course.predictions.board
 
-What was committed is locked until its result has been seen; what is committed after that is kept
-beside it. A gate stops its cell until there is a commitment or an explicit skip.
+What was committed may be corrected until its gate is passed, and is locked from there until its
+result has been seen; what is committed after that is kept beside it. A gate stops its cell until
+there is a commitment or an explicit skip.
 """
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from course import forms, ledger_file
-from course.forms import Quiz
+from course.predictions import forms, ledger_file
+from course.predictions.board import Board, show_verdict
+from course.predictions.forms import Quiz
+from course.predictions.ledger_file import Entry
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, Tier
 
-_also: dict[str, str] = {}
-"""Key -> what its form asks besides the answer: `range`, `reason` or nothing."""
+_said = False
+"""Whether it was said that gates are open."""
+
+_complaints: set[str] = set()
+"""What has been said of the learner's file: each once."""
 
 
 class Stopped(Exception):
@@ -57,11 +64,11 @@ def predict(
 
     Example:
         >>> predict("00.latency", "How long does one all_reduce of 4 bytes take?", "µs", value=80)
-        committed: 80 µs
+        committed: 80 µs. You may correct it until you see the result.
     """
-    _ask(key, question, also="" if low is False else "range", unit=unit)
+    asked = ledger_file.ask(key, question, also="" if low is False else "range", unit=unit)
     if value is None:
-        _show(key)
+        _show(asked)
     else:
         _commit(key, float(value), low=None if isinstance(low, bool) else low, high=high)
 
@@ -87,11 +94,11 @@ def choose(
 
     Example:
         >>> choose("00.first", "Which clock is wrong?", ["the first", "none"], answer="b")
-        committed: b) none
+        committed: b) none. You may correct it until you see the result.
     """
-    _ask(key, question, also="reason" if why else "", options=list(options))
+    asked = ledger_file.ask(key, question, also="reason" if why else "", options=options)
     if answer is None:
-        _show(key)
+        _show(asked)
     else:
         _commit(key, answer, reason=reason)
 
@@ -99,22 +106,42 @@ def choose(
 def gate(key: str, *, skip: bool = False) -> None:
     """Stop the cell, with the form, until the question is answered or skipped.
 
-    With `skip` the question is skipped, and the ledger says so. Gates are open under tests and
-    where COURSE_GATES is `open`; `closed` closes them there, too.
+    With `skip` the question is skipped, and the ledger says so. Gates are open under tests, where
+    nobody can answer, and where COURSE_GATES is `open`; `closed` closes them there, too.
 
     Raises:
         Stopped: Nothing is committed yet. A notebook shows one line of it.
     """
-    given = "open" if "PYTEST_VERSION" in os.environ else "closed"
-    if os.environ.get("COURSE_GATES", given) == "open":
+    if gates_are_open():
         return
-    entry = ledger_file.entry(key)
-    if entry.committed or entry.skipped or entry.measured is not None:
-        return
-    if not skip:
-        _show(key, skippable=True)
+    entry = ledger_file.skip(key) if skip else ledger_file.entry(key)
+    if not (entry.committed or entry.skipped or entry.measured is not None):
+        _show(entry, gated=True)
         raise Stopped("First commit to an answer above. Then run this cell again.")
-    ledger_file.add("skipped", key)
+    forms.refresh(ledger_file.opened(key))
+
+
+def gates_are_open() -> bool:
+    """Tell whether gates let everything pass; say so where that is since nobody can answer."""
+    global _said
+    if (given := os.environ.get("COURSE_GATES")) is not None:
+        return given == "open"
+    if nobody_answers():
+        if not _said:
+            print("Nobody can answer here, as this run allows no input: all gates are open.")
+        _said = True
+        return True
+    return "PYTEST_VERSION" in os.environ
+
+
+def nobody_answers() -> bool:
+    """Tell whether a notebook runs without anybody in front of it, as under nbval or nbconvert.
+
+    Such programs allow a cell no input; JupyterLab and its like do.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    request = getattr(getattr(shell, "kernel", None), "get_parent", dict)()
+    return not request.get("content", {}).get("allow_stdin", True)
 
 
 def mark(
@@ -168,30 +195,38 @@ def mark(
 
 def reconcile(
     key: str,
-    measured: float | str,
+    measured: float | str | Board,
     *,
     tier: Tier | str | None = None,
     records: Iterable[Record] | None = None,
     model: float | None = None,
     others: float | None = None,
     because: str = "",
+    ours: Board | None = None,
 ) -> None:
     """Show what was committed beside the result, and keep the result: the first calm one counts.
 
     Args:
         key: The question.
-        measured: The result, in the unit of the question; of a vote, the letter that the evidence
-            supports.
+        measured: The result, in the unit of the question; of a vote on a cause, its board, which
+            says what still stands; of another vote, the letter that the evidence supports.
         tier: How the result came to be.
         records: Instead of the tier: those that the result was computed from.
         model: What a model says, in the same unit.
         others: CPUs that other programs used meanwhile, where no records tell: a figure that they
             disturbed is shown, and no prediction judged by it.
         because: Of a vote: which run decided it, in a sentence.
+        ours: With a board: the same board of a calm machine, which folds below.
 
     Raises:
         ValueError: Neither tier nor records are given, or both; or a letter that is no option.
     """
+    if isinstance(measured, Board):
+        if measured.tests:
+            left = " or ".join(measured.left) or "none"
+            ledger_file.add("judged", key, measured=left, fates=measured.fates)
+        show_verdict(measured, ours)
+        return
     if (tier is None) == (records is None):
         raise ValueError(f"reconcile({key!r}, ...) needs tier= or records=, one of both.")
     if records is None:
@@ -209,7 +244,9 @@ def reconcile(
     model = None if model is None else float(model)
     result = {"model": model, "tier": tiers, "because": because, "others": others}
     ledger_file.add("seen", key, measured=measured, **result)
-    forms.show_result(replace(ledger_file.entry(key), measured=measured, **result))
+    now = ledger_file.entry(key)
+    forms.refresh(now)
+    forms.show_result(replace(now, measured=measured, **result))
 
 
 def warmup(key: str, *, answer: str | None = None) -> None:
@@ -228,7 +265,9 @@ def warmup(key: str, *, answer: str | None = None) -> None:
     quiz = known[key]
 
     def answered(letter: str) -> str:
-        return f"{'✔ Right' if quiz.answer(letter) else '✘ No'}: {quiz.solution}"
+        right = quiz.is_right(letter)
+        ledger_file.answered(key, letter, right=right)
+        return f"{'✔ Right' if right else '✘ No'}: {quiz.solution}"
 
     if answer is not None:
         print(answered(answer))
@@ -239,7 +278,7 @@ def warmup(key: str, *, answer: str | None = None) -> None:
 
 def warmups() -> dict[str, Quiz]:
     """Load the warm-ups of all lessons, by key."""
-    files = sorted((Path(__file__).parent / "lessons").glob("*/warmups.json"))
+    files = sorted((Path(__file__).parents[1] / "lessons").glob("*/warmups.json"))
     items = [item for path in files for item in json.loads(path.read_text(encoding="utf-8"))]
     return {item["key"]: Quiz(**item) for item in items}
 
@@ -264,28 +303,30 @@ def finished(lesson: str) -> None:
     ledger_file.add("finished", lesson)
 
 
-def _ask(
-    key: str, question: str, *, also: str, unit: str = "", options: Sequence[str] = ()
-) -> None:
-    """Note the question, unless the file has it in these words."""
-    _also[key] = also
-    asked = {"question": question, "unit": unit, "options": list(options)}
-    old = ledger_file.load().entries.get(key)
-    if old is None or any(getattr(old, name) != value for name, value in asked.items()):
-        ledger_file.add("asked", key, **asked)
-
-
 def _commit(key: str, answer: float | str, **details: Any) -> None:
     """Commit; print what became of it."""
     try:
-        print(forms.state_of(ledger_file.commit(key, answer, **details)))
+        now = ledger_file.commit(key, answer, **details)
     except ValueError as error:
         print(f"not committed: {error}")
+        return
+    forms.refresh(now)
+    print(forms.state_of(now))
 
 
-def _show(key: str, *, skippable: bool = False) -> None:
-    entry = ledger_file.entry(key)
-    if entry.question == key and not entry.options:
+def _show(asked: Entry, *, gated: bool = False) -> None:
+    """Show the form of a question; with a way past it, where a gate asks."""
+    key, complaint = asked.key, ledger_file.load().complaint()
+    if complaint and complaint not in _complaints:
+        _complaints.add(complaint)
+        print(f"{ledger_file.location().name}: {complaint}")
+    if asked.question == key and not asked.options:
         print(f"Run the cell that asks question {key} first.")
         return
-    forms.show_question(entry, also=_also.get(key, ""), skippable=skippable)
+
+    def commit(given: dict[str, str]) -> Entry:
+        now = ledger_file.commit(key, **forms.answer_of(ledger_file.entry(key), given))
+        forms.refresh(now)
+        return now
+
+    forms.show_question(asked, commit, skip=(lambda: ledger_file.skip(key)) if gated else None)

@@ -1,17 +1,18 @@
 """The learner's file: what was asked, committed, seen, kept and passed; one JSON line for each.
 
-It lies in `work/ledger.jsonl`, or where LABKIT_LEDGER says. Lines are only ever added, each in one
-write, so that two notebooks may write at once and nothing is ever lost. A line that cannot be read
-is passed over.
+It lies in `work/ledger.jsonl`, or where LABKIT_LEDGER says. This module alone writes it. Lines are
+only ever added, each in one write, so that two notebooks may write at once and nothing is ever
+lost. A line that cannot be read is left out, and stays; `Book.left_out` says which and why.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +20,13 @@ from typing import Any
 
 from course.catalogue import ROOT
 from course.other_programs import DISTURBED
+from course.predictions.figures import RATIOS, written
 
 LETTERS = "abcdefgh"
+VERSION = 1
+"""Of a line. What a later version of the course wrote is left out."""
+STANDING = "still standing"
+"""What a board says of a suspect that was judged and has not fallen."""
 
 
 def lettered(options: Iterable[str]) -> dict[str, str]:
@@ -55,6 +61,23 @@ class Entry:
     because: str = ""
     others: float | None = None
     """CPUs that other programs used while the result was measured."""
+    fates: dict[str, str] | None = None
+    """Of a vote on a board: letter -> `still standing` or `fell, by A`, of those that were judged;
+    `measured` then says which are left: `c or d`."""
+    also: str = ""
+    """What its form asks besides the answer: `range`, `reason` or nothing."""
+    opened: bool = False
+    """Whether its gate has been passed, so that its result may have been seen."""
+
+    @property
+    def locked(self) -> bool:
+        """Whether the first answer stays as it is."""
+        return self.opened or self.measured is not None
+
+    @property
+    def fate(self) -> str:
+        """What became of the vote on the board; empty where nothing judged it."""
+        return (self.fates or {}).get(str(self.answer), "")
 
     @property
     def committed(self) -> bool:
@@ -63,7 +86,9 @@ class Entry:
 
     @property
     def right(self) -> bool | None:
-        """Whether the vote was right; None where there was none, or no result yet."""
+        """Whether the vote was right, or still stands; None where nothing has judged it yet."""
+        if self.fates is not None:
+            return self.fate == STANDING if self.fate else None
         known = self.options and self.committed and self.measured is not None
         return self.answer == self.measured if known else None
 
@@ -71,6 +96,8 @@ class Entry:
     def held(self) -> bool:
         """Whether the last vote is one that the result refutes."""
         last = self.after if self.after is not None else self.answer
+        if self.fates is not None:
+            return self.fates.get(str(last), STANDING) != STANDING
         return bool(self.options) and None not in (last, self.measured) and last != self.measured
 
     @property
@@ -104,9 +131,9 @@ class Entry:
             return "–"
         if isinstance(value, str):
             return lettered(self.options).get(value, value)
-        text = f"{value:.4g} {self.unit}".strip()
+        text = f"{written(value)} {self.unit}".strip()
         if which == "answer" and self.low is not None:
-            text += f" ({self.low:.4g} to {self.high:.4g})"
+            text += f" ({written(self.low)} to {written(self.high)})"
         return text
 
 
@@ -133,6 +160,8 @@ class Book:
     finished: dict[str, str] = field(default_factory=dict)
     """Lesson -> when it was run to its end first."""
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: dict[int, str] = field(default_factory=dict)
+    """Number of a line that could not be read -> why."""
 
     def take(self, line: dict[str, Any]) -> None:
         """Add what one line says.
@@ -140,37 +169,88 @@ class Book:
         Raises:
             KeyError, TypeError: It is none of ours.
         """
-        key, at = line["key"], line["at"]
+        key, at = _text(line["key"]), _text(line["at"])
         match line["what"]:
             case "answered":
-                self.answers.append(Answer(key, line["letter"], line["right"], at))
+                if not isinstance(line["right"], bool):
+                    raise TypeError
+                self.answers.append(Answer(key, _text(line["letter"]), line["right"], at))
             case "passed":
                 self.passed.add(key)
             case "finished":
                 self.finished.setdefault(key, at)
             case "kept":
-                self.kept[key] = line["values"]
-            case "asked" | "committed" | "skipped" | "seen":
+                self.kept[key] = dict(line["values"].items())
+            case "asked" | "committed" | "skipped" | "opened" | "seen" | "judged":
                 entry = self.entries.get(key, Entry(key, key))
                 self.entries[key] = replace(entry, **_changes(entry, line))
+            case _:
+                raise KeyError(line["what"])
+
+    def complaint(self) -> str:
+        """Say in a line what was left out; nothing where all could be read."""
+        if not self.left_out:
+            return ""
+        some = [f"line {number} {why}" for number, why in list(self.left_out.items())[:3]]
+        more = f" and {len(self.left_out) - 3} more" if len(self.left_out) > 3 else ""
+        return f"Left out: {'; '.join(some)}{more}. All other lines count."
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"no text: {value!r}")
+    return value
+
+
+def _figure(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | None):
+        raise TypeError(f"no figure: {value!r}")
+    return value
+
+
+def _figure_or_text(value: Any) -> float | str | None:
+    return value if isinstance(value, str) else _figure(value)
+
+
+def _options(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise TypeError(f"no list: {value!r}")
+    return [_text(one) for one in value]
+
+
+def _fates(value: Any) -> dict[str, str] | None:
+    return None if value is None else {_text(one): _text(fate) for one, fate in value.items()}
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "question": _text, "unit": _text, "options": _options, "also": _text,
+    "answer": _figure_or_text, "low": _figure, "high": _figure, "reason": _text,
+    "measured": _figure_or_text, "model": _figure, "tier": _text, "because": _text,
+    "others": _figure, "fates": _fates,
+}  # fmt: skip
+"""Field of an entry -> what reads it from a line."""
 
 
 def _changes(entry: Entry, line: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of an entry to which a line gives a new value."""
     match line["what"]:
         case "asked":
-            names = ("question", "unit", "options")
+            names = ("question", "unit", "options", "also")
         case "skipped":
             return {"skipped": True}
+        case "opened":
+            return {"opened": True}
         case "seen" if entry.measured is None or entry.disturbed:
             names = ("measured", "model", "tier", "because", "others")
+        case "judged":  # a board grows: its last verdict counts
+            names = ("measured", "fates")
         case "committed" if entry.measured is not None:
-            return {"after": line["answer"]}
-        case "committed" if not entry.committed:
+            return {"after": _figure_or_text(line["answer"])}
+        case "committed" if not entry.locked:
             names = ("answer", "low", "high", "reason")
         case _:
             return {}
-    return {name: line[name] for name in names if name in line}
+    return {name: _READ[name](line[name]) for name in names if name in line}
 
 
 def location() -> Path:
@@ -195,8 +275,14 @@ def add(what: str, key: str, **values: Any) -> None:
     path = location()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab", buffering=0) as file:
-            file.write(text.encode())
+        with path.open("a+b", buffering=0) as file:
+            with contextlib.suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            new = text.encode()
+            if _cut_off(file):
+                new = b"\n" + new  # else what is whole would end in what is not
+            if file.write(new) != len(new):
+                raise OSError("it was written in part")
     except OSError as error:
         raise OSError(
             f"{path} cannot be written ({error}). Set LABKIT_LEDGER to a file that can be, "
@@ -204,19 +290,49 @@ def add(what: str, key: str, **values: Any) -> None:
         ) from None
 
 
+def _cut_off(file: Any) -> bool:
+    """Tell whether the last line of a file has no end: its writer was stopped."""
+    if not file.seek(0, os.SEEK_END):
+        return False
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) != b"\n"
+
+
 def load(path: Path | None = None) -> Book:
     """Read the learner's file, or another; an empty book where there is none."""
     book, path = Book(), path or location()
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    for line in text.splitlines():
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            book.take(json.loads(line))
+    for number, line in enumerate(text.split("\n"), start=1):  # splitlines() knows other ends, too
+        if not line.strip():
+            continue
+        try:
+            read = json.loads(line)
+        except ValueError:
+            book.left_out[number] = "is cut off"
+            continue
+        try:
+            if read.get("version", VERSION) != VERSION:
+                raise KeyError("version")
+            book.take(read)
+        except (AttributeError, KeyError, TypeError):
+            book.left_out[number] = "is of another version of the course"
     return book
 
 
 def entry(key: str) -> Entry:
     """Return one question as the file has it; one without text where it was never asked."""
     return load().entries.get(key, Entry(key, key))
+
+
+def ask(
+    key: str, question: str, *, unit: str = "", options: Iterable[str] = (), also: str = ""
+) -> Entry:
+    """Note a question, unless the file has it in these words; return it."""
+    asked = {"question": question, "unit": unit, "options": list(options), "also": also}
+    old = load().entries.get(key)
+    if old is None or any(getattr(old, name) != value for name, value in asked.items()):
+        add("asked", key, **asked)
+    return entry(key)
 
 
 def commit(
@@ -229,8 +345,11 @@ def commit(
 ) -> Entry:
     """Write an answer down; its question must have been asked.
 
+    Until the gate of the question has been passed, a further answer takes the place of the first.
+
     Raises:
-        ValueError: It is no answer to this question, or another one is locked.
+        ValueError: It is no answer to this question, or the gate has been passed and the result
+            not been seen.
     """
     old = entry(key)
     if old.options:
@@ -239,13 +358,42 @@ def commit(
             raise ValueError(f"choose one of {', '.join(letters)}.")
     elif not math.isfinite(answer):
         raise ValueError(f"a prediction is a finite number, got {answer}.")
+    elif old.unit in RATIOS and answer <= 0:
+        raise ValueError(
+            f"{written(answer)} {old.unit} is no ratio: write how many times, above 0. Half as "
+            f"much is 0.5 {old.unit}; no change is 1 {old.unit}."
+        )
     elif (low is None) != (high is None):
         raise ValueError("a range has two ends: fill both, or none.")
     elif low is not None and not low <= answer <= high:
-        raise ValueError(f"your figure {answer:g} is not between {low:g} and {high:g}.")
-    if old.committed and old.measured is None:
+        raise ValueError(
+            f"your figure {written(answer)} is not between {written(low)} and {written(high)}."
+        )
+    given = {"answer": answer, "low": low, "high": high, "reason": reason}
+    if old.opened and old.measured is None:
         if answer == old.answer:
             return old
-        raise ValueError(f"locked until you have seen the result: {old.in_words()}.")
-    add("committed", key, answer=answer, low=low, high=high, reason=reason)
+        held = old.in_words() if old.committed else "you went on without an answer"
+        raise ValueError(f"locked until you have seen the result: {held}.")
+    if old.measured is not None or any(getattr(old, name) != given[name] for name in given):
+        add("committed", key, **given)
+    return entry(key)
+
+
+def answered(key: str, letter: str, *, right: bool) -> None:
+    """Note an answer to a question that has a right one."""
+    add("answered", key, letter=letter, right=right)
+
+
+def skip(key: str) -> Entry:
+    """Note that a question was skipped; return it."""
+    if not entry(key).committed:
+        add("skipped", key)
+    return entry(key)
+
+
+def opened(key: str) -> Entry:
+    """Note that the gate of a question has been passed; return it."""
+    if not entry(key).opened:
+        add("opened", key)
     return entry(key)

@@ -2,16 +2,17 @@
 
 from pytest import mark
 
-from course import notebooks
+from course.notebooks import files
 from tests.browser import lab
 from tests.course.samples import cell, lesson
 
 pytestmark = [
+    mark.slow,
     mark.timeout(300),
     mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
 ]
 ASK = """
-from course.ledger import choose, gate, mark, predict, reconcile
+from course.predictions.ledger import choose, gate, mark, predict, reconcile
 from labkit.show import plots, widgets
 
 choose("9.cause", "Rank 2 waits 40 ms in each all_reduce. What is the cause?", [
@@ -60,7 +61,7 @@ def stopped(notebook):
 def play(page, folder, address):
     made = lesson(ASK, SEE, SEE_SLOPE, RECONCILE, EXPLORE)
     made.cells.insert(0, cell("hint", HINT, kind="markdown"))
-    notebooks.write(notebooks.canonical(made), folder / "votes.ipynb")
+    files.write(files.canonical(made), folder / "votes.ipynb")
     notebook = lab.Notebook(page, address, "votes.ipynb")
     assert not page.get_by_text("Look here.").is_visible()
     page.locator("summary", has_text="nudge").click()
@@ -85,15 +86,15 @@ def play(page, folder, address):
     asked.get_by_label("at least").fill("500")
     asked.get_by_label("at most").fill("2000")
     asked.get_by_label("at most").press("Enter")
-    asked.get_by_text("committed: 1000 µs").wait_for(timeout=20_000)
+    asked.get_by_text("committed: 1,000 µs (500 to 2,000)").wait_for(timeout=20_000)
 
     notebook.run_from(3)
     assert notebook.errors() == []
     text = notebook.text()
     assert "Inside your range" in text and "Your vote stands" in text
-    assert "you: 1000 µs" in page.locator(".jp-OutputArea img").first.get_attribute("alt")
+    assert "you: 1,000 µs" in page.locator(".jp-OutputArea img").first.get_attribute("alt")
 
-    handle = page.locator(".labkit-explorer .noUi-handle")
+    handle = page.get_by_role("slider", name="n", exact=True)
     handle.focus()
     handle.press("ArrowRight")
     page.wait_for_selector('.labkit-explorer img[alt="34 ranks"]', timeout=20_000)
@@ -101,7 +102,7 @@ def play(page, folder, address):
 
 
 WARM_UP = """
-from course.ledger import gate, predict, reconcile, warmup
+from course.predictions.ledger import gate, predict, reconcile, warmup
 warmup("00.stopwatch")
 """
 SKIP = """
@@ -124,14 +125,14 @@ def press(page, button):
 def test_the_keyboard_alone_answers_a_warm_up_and_skips_a_prediction(tmp_path):
     with lab.opened(tmp_path, height=1400, picture="keyboard.png") as (page, address):
         made = lesson(WARM_UP, 'predict("9.guess", "How many calls?", "calls")', SKIP)
-        notebooks.write(notebooks.canonical(made), tmp_path / "course" / "keys.ipynb")
+        files.write(files.canonical(made), tmp_path / "course" / "keys.ipynb")
         notebook = lab.Notebook(page, address, "keys.ipynb")
         notebook.run_all()
         page.locator(".course-quiz-form").get_by_role("radio").first.focus()
         page.keyboard.press("Space")
         press(page, "Answer")
-        page.wait_for_function(
-            "document.querySelector('.course-quiz-form button').disabled", timeout=20_000
+        page.wait_for_function(  # the focus goes on to what was said
+            "document.activeElement.matches('.course-quiz-form .course-state')", timeout=20_000
         )
         gated = page.locator(".course-question-form").last
         gated.get_by_label("I expect").focus()
@@ -141,3 +142,77 @@ def test_the_keyboard_alone_answers_a_warm_up_and_skips_a_prediction(tmp_path):
         text = notebook.text()
         assert notebook.errors() == [] and "shown all the same" in text
         assert "You skipped this one." in text
+
+
+TWICE = """
+choose("9.cause", "What is the cause?", ["the queue", "the network", "a late rank"], why=True)
+"""
+
+
+def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_path):
+    with lab.opened(tmp_path, height=1400, picture="keys.png") as (page, address):
+        made = lesson(
+            "from course.predictions.ledger import choose, gate", TWICE, 'gate("9.cause")\n7 * 6',
+            EXPLORE.replace("\ndef draw", "\nfrom labkit.show import plots, widgets\ndef draw", 1),
+        )  # fmt: skip
+        files.write(files.canonical(made), tmp_path / "course" / "two.ipynb")
+        notebook = lab.Notebook(page, address, "two.ipynb")
+        notebook.run_all()
+        first, second = (page.locator(".course-question-form").nth(i) for i in (0, 1))
+        radios = first.get_by_role("radio")
+        radios.nth(0).focus()
+        page.keyboard.press("Space")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowDown")
+        assert radios.nth(2).is_checked(), "arrows choose"
+        cells = f"{lab.NOTEBOOK}.content.widgets.length"
+        before = page.evaluate(cells)
+        for letter in "abmy":
+            page.keyboard.press(letter)
+        assert page.evaluate(cells) == before, "letters are no commands of JupyterLab's"
+        page.keyboard.press("Enter")
+        first.get_by_text("committed: c)").wait_for(timeout=20_000)
+        assert page.evaluate("document.activeElement.className") == "course-state"
+        assert second.get_by_text("committed: c)").is_visible(), "one truth"
+        assert second.get_by_role("radio").nth(2).is_checked()
+
+        second.get_by_role("radio").nth(1).check()
+        second.get_by_role("button", name="Commit").click()
+        first.get_by_text("committed: b)").wait_for(timeout=20_000)
+        page.keyboard.press("Shift+Enter")  # as the form says: run this cell again
+        notebook.wait_until_idle()
+        assert "42" in notebook.text() and notebook.errors() == []
+        assert first.get_by_role("radio").first.is_disabled(), "its gate has been passed"
+
+        notebook.run_from(3)
+        handle = page.get_by_role("slider", name="n", exact=True)
+        before = page.evaluate(f"{lab.NOTEBOOK}.content.activeCellIndex")
+        handle.focus()
+        handle.press("ArrowUp")
+        page.wait_for_selector('.labkit-explorer img[alt="34 ranks"]', timeout=20_000)
+        assert page.evaluate(f"{lab.NOTEBOOK}.content.activeCellIndex") in (before, 3)
+
+        asleep = page.locator(".labkit-asleep")
+        assert asleep.count() == 2 and not any(one.is_visible() for one in asleep.all())
+        page.screenshot(path=lab.PICTURES / "awake.png")
+        page.set_viewport_size({"width": 390, "height": 1400})
+        page.wait_for_timeout(500)
+        for form in page.locator(".course-form").all():
+            box = form.bounding_box()
+            assert box["x"] + box["width"] <= 390, "a form fits a narrow screen"
+        page.screenshot(path=lab.PICTURES / "narrow.png")
+        page.set_viewport_size({"width": 1200, "height": 1400})
+        dark = "'apputils:change-theme', {theme: 'JupyterLab Dark'}"
+        page.evaluate(f"window.jupyterapp.commands.execute({dark})")
+        page.wait_for_timeout(1500)
+        page.screenshot(path=lab.PICTURES / "dark.png")
+        page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+        page.wait_for_timeout(1500)
+        page.evaluate(f"{lab.SESSION}.shutdown()")
+        page.wait_for_timeout(1000)
+        lab.Notebook(page, address, "two.ipynb")
+        asleep.first.wait_for(timeout=20_000)
+        page.wait_for_timeout(1000)
+        assert all(one.is_visible() for one in asleep.all()) and asleep.count() == 2
+        assert not page.get_by_text("model not found").first.is_visible()
+        page.screenshot(path=lab.PICTURES / "asleep.png")

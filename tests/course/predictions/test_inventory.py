@@ -1,9 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 from pytest import fixture
 
-from course import catalogue, inventory, ledger_file
+from course import catalogue
+from course.predictions import inventory, ledger, ledger_file
 
 
 @fixture(autouse=True)
@@ -47,3 +49,14 @@ def test_24_questions_for_a_room_are_none_of_the_inventorys():
     rights = [one["right"] for one in asked]
     assert {rights.count(place) for place in range(4)} == {6}
     assert longest <= 10, "who takes the longest option would pass"
+
+
+def test_no_question_of_the_first_form_stands_where_a_learner_has_read_before():
+    readme = (catalogue.ROOT / "README.md").read_text()
+    warmups = {quiz.question for quiz in ledger.warmups().values()}
+    seen = [set(re.findall(r"\d+", text)) for text in [readme.partition("\n## ")[0], *warmups]]
+    for both in inventory.questions().values():
+        for form in inventory.FORMS:
+            assert both[form].question not in warmups
+            figures = set(re.findall(r"\d{2,}", both[form].question))
+            assert len(figures) < 2 or not any(figures <= known for known in seen), both[form]

@@ -1,0 +1,1 @@
+"""Predictions and votes: forms, gates, the ledger that keeps them, and claims on one's own run."""

@@ -1,0 +1,462 @@
+"""The board: suspects against experiments, and a verdict that follows the evidence.
+
+In a notebook, below the vote (`choose("02.cause", ...)`), the board is set up and shown:
+
+    board = suspects("02.cause", {"a": "a late rank", "b": "many calls", "c": "less bandwidth"}, {
+        "A": Experiment("a late rank", asks="a"),
+        "B": Experiment("calls without bytes", asks="b"),
+        "C": Experiment("thinner links", asks="c"),
+    }, apart={"bc": "the timers of all ranks, call by call"})
+
+It grows in place. Each experiment ends with a test: what the suspect predicts, in words that would
+be false if another one were guilty; and of each round whether that came true.
+
+    grew = [outcome(share, stands=0.5, fell=0.25) for share in shares]     # one a round
+    board.test("a", "A", "a late rank lengthens the last six calls by half of its delay or more",
+               grew, found="call 0 by 107 ms, the six by -3", records=[late])
+
+A round is True (as predicted), False (not) or None (between the two limits: it says nothing). At
+least three rounds, which took turns within one run, decide by agreeing: the suspect *stands*, or
+*fell*. Where they disagree it is *not judged*; nor is a single measurement beside other programs
+(`course.predictions.judging`, for claims as well). `exact=True` is for what noise cannot have made:
+a count, arithmetic, a line of a log, a published figure. A test that is run again adds its rounds
+to those before, so that running until it agrees is no way out; only a run that was disturbed and
+decided nothing is replaced. Running the cell of `suspects` again clears the board.
+
+The last cell of the investigation shows the verdict and what became of the vote; `ours` is the same
+board from the lesson's recording, which folds below:
+
+    reconcile("02.cause", board, ours=evidence.recorded())
+
+A suspect fell if any test of it did. One left: it is a suspect, not a proof. Several: the planned
+experiment that has not been run, and what `apart` says of them. None: the learner's run differs
+from ours, and the verdict asks how. The ledger keeps *still standing* or *fell, by A*; a vote that
+nothing judged is not scored.
+
+Without a notebook or a vote (`triage`) a board is made directly, and printed:
+
+    board = Board("Why is it slow?", {"a": "TCP sockets"}, {"A": Experiment("the log", asks="a")},
+                  say=quiet)
+    board.test("a", "A", "the log names NET/Socket", found="NET/Socket 4 times", rounds=True,
+               exact=True)
+    print(board); print(board.verdict()); print(board.next())
+
+**Guilty runs.** A board that cannot find another culprit is a story, not a method. For each suspect
+a lesson records a run in which it *is* guilty: the same experiments in a changed world. A lesson
+keeps its tests in one place, a function from records to a board that its cells use, too, so that
+a test can hold it to every world:
+
+    @pytest.mark.parametrize("guilty", "abcd")
+    def test_the_board_points_at_whoever_is_guilty(guilty):
+        board = evidence.board_of(evidence.recorded(guilty))
+        assert board.left == [guilty]                  # and so the lesson's own is acquitted
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from course.predictions import judging, ledger_file
+from course.predictions.judging import Judged, Rounds, outcome
+from labkit.measure import records as measured_records
+from labkit.measure.records import Record
+
+__all__ = ["Board", "Experiment", "Test", "outcome", "suspects"]
+
+STANDS, FELL, NOT_JUDGED, NOT_ASKED = "stands", "fell", "not judged", "not asked"
+SIGNS = {STANDS: "●", FELL: "✘", NOT_JUDGED: "?", NOT_ASKED: "–"}
+
+
+class Experiment(NamedTuple):
+    """One column of a board."""
+
+    what: str
+    """What it changes or reads, in a few words: `a late rank`."""
+    asks: str = ""
+    """Letters of the suspects that it is made for."""
+    how: str = ""
+    """How to do it: a command, where the board is not in a lesson."""
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What a suspect predicts of an experiment, and what came out."""
+
+    __test__ = False  # pytest: this is none
+
+    suspect: str
+    experiment: str
+    predicts: str
+    """In words, with its limit: what would have been false if another one were guilty."""
+    found: str
+    judged: Judged
+    tiers: str = ""
+
+    @property
+    def state(self) -> str:
+        """`stands`, `fell` or `not judged`."""
+        return {True: STANDS, False: FELL, None: NOT_JUDGED}[self.judged.outcome]
+
+    @property
+    def weight(self) -> str:
+        """By how many rounds it was decided, or why it was not."""
+        if self.state == NOT_JUDGED:
+            return self.judged.why_not
+        rounds = len(self.judged.rounds)
+        return f"{rounds} of {rounds} rounds" if rounds > 1 else ""
+
+    def __str__(self) -> str:
+        weight = f" ({self.weight})" if self.weight else ""
+        return f"{SIGNS[self.state]} {self.state}: {self.found}{weight}"
+
+
+class Board:
+    """Suspects against experiments.
+
+    Args:
+        question: What they are suspected of, as a question.
+        suspects: Letter -> name, in a few words.
+        experiments: Name, like `A` -> `Experiment`, in the order in which they are best made.
+        apart: Letters of suspects, like `cd` -> what would tell them apart, where no experiment of
+            the board can.
+        key: Of the vote in the ledger; empty where there is none.
+        say: Told in two lines what each test asked and found; `course.runs.quiet` says nothing.
+
+    Raises:
+        ValueError: An experiment or `apart` names a suspect that there is not.
+    """
+
+    def __init__(
+        self,
+        question: str,
+        suspects: Mapping[str, str],
+        experiments: Mapping[str, Experiment],
+        *,
+        apart: Mapping[str, str] | None = None,
+        key: str = "",
+        say: Callable[[str], object] = print,
+    ) -> None:
+        self.question, self.key, self.say = question, key, say
+        self.suspects, self.experiments = dict(suspects), dict(experiments)
+        self.apart = {frozenset(letters): text for letters, text in (apart or {}).items()}
+        self.tests: dict[tuple[str, str], Test] = {}
+        """By suspect and experiment."""
+        self._handle: Any = None
+        named = {x for one in self.experiments.values() for x in one.asks}
+        for letter in sorted(named.union(*self.apart) - set(self.suspects)):
+            raise ValueError(f"there is no suspect {letter!r}; there are {self._letters()}.")
+
+    def test(
+        self,
+        suspect: str,
+        experiment: str,
+        predicts: str,
+        rounds: Rounds,
+        *,
+        found: str,
+        records: Iterable[Record] = (),
+        others: float | None = None,
+        exact: bool = False,
+    ) -> Test:
+        """Hold a suspect to what it predicts of an experiment, and say what became of it.
+
+        Args:
+            suspect: Its letter.
+            experiment: Its name.
+            predicts: What the suspect predicts, with its limit; false if another one were guilty.
+            rounds: Of each round: True as predicted, False not, None neither; or one of these.
+            found: What was found, in a few words with figures.
+            records: From which it was computed; they know what other programs used meanwhile.
+            others: CPUs that other programs used, where no records tell.
+            exact: Whether noise cannot have made it.
+
+        Raises:
+            ValueError: There is no such suspect or experiment, or no round.
+        """
+        records = list(records)
+        if not exact and others is None:
+            others = judging.others_in(records)
+        judged = judging.judge(rounds, others=None if exact else others)
+        tiers = measured_records.tiers_of(records)
+        return self.add(Test(suspect, experiment, predicts, found, judged, tiers))
+
+    def add(self, test: Test) -> Test:
+        """Add a test; if it was made before, its rounds count together with the earlier ones.
+
+        Raises:
+            ValueError: There is no such suspect or experiment.
+        """
+        if test.suspect not in self.suspects:
+            raise ValueError(f"no suspect {test.suspect!r}; there are {self._letters()}.")
+        if test.experiment not in self.experiments:
+            known = ", ".join(self.experiments)
+            raise ValueError(f"no experiment {test.experiment!r}; there are {known}.")
+        place = test.suspect, test.experiment
+        if (old := self.tests.get(place)) and not (
+            old.judged.outcome is None and old.judged.disturbed
+        ):
+            both = old.judged.rounds + test.judged.rounds
+            judged = judging.judge(both, others=test.judged.others)
+            test = Test(*place, test.predicts, test.found, judged, test.tiers)
+        self.tests[place] = test
+        who = f"{test.suspect}, {self.suspects[test.suspect]}"
+        self.say(f"{test.experiment} asks {who}: {test.predicts}.\n  {test}")
+        self._note(test)
+        if self._handle is not None:
+            self._handle.update(self._bundle(), raw=True)
+        return test
+
+    def of(self, suspect: str) -> list[Test]:
+        """Return the tests of a suspect, in the order of the experiments."""
+        return [self.tests[suspect, x] for x in self.experiments if (suspect, x) in self.tests]
+
+    def state(self, suspect: str) -> str:
+        """Return `fell` if one test says so; else `stands`, `not judged` or `not asked`."""
+        states = {test.state for test in self.of(suspect)}
+        return next((x for x in (FELL, STANDS, NOT_JUDGED) if x in states), NOT_ASKED)
+
+    @property
+    def left(self) -> list[str]:
+        """Letters of the suspects that have not fallen."""
+        return [letter for letter in self.suspects if self.state(letter) != FELL]
+
+    @property
+    def fates(self) -> dict[str, str]:
+        """Letter -> `still standing` or `fell, by A`, of those that were judged."""
+        fates = {}
+        for letter in self.suspects:
+            by = [test.experiment for test in self.of(letter) if test.state == FELL]
+            if by:
+                fates[letter] = f"fell, by {' and '.join(by)}"
+            elif self.state(letter) == STANDS:
+                fates[letter] = ledger_file.STANDING
+        return fates
+
+    def verdict(self, ours: Board | None = None) -> str:
+        """Say what the tests leave, and what would decide between those.
+
+        `ours` is the board of a calm machine: with it, a learner who is left with nobody is told
+        who was left there.
+        """
+        left = self.left
+        if not self.tests:
+            return "Nothing is decided: no experiment has been run."
+        if not left:
+            there = f" On our calm machine {_or(ours.left)} was left." if ours and ours.left else ""
+            return (
+                f"Your run refutes all {len(self.suspects)}.{there} What differs in yours? Or who "
+                "is missing on this list?"
+            )
+        if len(left) == 1:
+            only = left[0]
+            text = f"What is left is {only}, {self.suspects[only]}: a suspect, not a proof."
+            if self.state(only) != STANDS:
+                text += f" It is left because the others fell: itself it is {self.state(only)}."
+            return text
+        text = f"What your runs leave: {_or(left)}."
+        for state, why in ((NOT_JUDGED, "the evidence is not there"), (NOT_ASKED, "")):
+            if some := [letter for letter in left if self.state(letter) == state]:
+                text += f" {state.capitalize()}: {', '.join(some)}{f' ({why})' if why else ''}."
+        return f"{text} {self.next()}".rstrip()
+
+    def next(self) -> str:
+        """Say which experiment comes next, and what else would tell apart those that are left."""
+        left, made = self.left, {experiment for _, experiment in self.tests}
+        if not left or (len(left) == 1 and self.state(left[0]) == STANDS):
+            return ""
+        said = []
+        for name, one in self.experiments.items():
+            asked = [letter for letter in left if letter in one.asks]
+            if name not in made and asked:
+                how = f" ({one.how})" if one.how else ""
+                said = [f"Next: {name}, {one.what}{how}, which asks {' and '.join(asked)}."]
+                break
+        for letters, text in self.apart.items():
+            if letters <= set(left):
+                pair = " from ".join(sorted(letters))
+                said.append(f"What would separate {pair}: {text}.")
+        return " ".join(said)
+
+    def of_the_vote(self) -> str:
+        """Say what became of the learner's vote; empty where there is none."""
+        vote = self._vote()
+        if vote is None:
+            return ""
+        if fate := self.fates.get(vote):
+            verb = "is " if fate == ledger_file.STANDING else ""
+            return f"Your vote, {vote}, {verb}{fate}."
+        return f"Your vote, {vote}, is not scored: {self.state(vote)}."
+
+    def __str__(self) -> str:
+        """Lay the board out for a terminal."""
+        vote, lines = self._vote(), [self.question]
+        width = max(len(name) for name in self.suspects.values())
+        for letter, name in self.suspects.items():
+            state, yours = self.state(letter), "  ◂ your vote" if letter == vote else ""
+            fate = self.fates.get(letter, state) if state == FELL else state
+            lines.append(f"  {letter}  {name:<{width}}  {SIGNS[state]} {fate}{yours}")
+            lines += [f"       {test.experiment}  {test}" for test in self.of(letter)]
+        return "\n".join(lines)
+
+    def html(self) -> str:
+        """Return the board as an HTML table; in a narrow place each suspect is a block of its own.
+
+        The roles keep it a table for a screen reader where CSS lays it out as blocks.
+        """
+        cell, head = '<td role="cell"', '<th role="columnheader" scope="col">'
+        heads = "".join(
+            f"{head}{html.escape(name)}<br><small>{html.escape(one.what)}</small></th>"
+            for name, one in self.experiments.items()
+        )
+        vote, rows = self._vote(), []
+        for letter, name in self.suspects.items():
+            yours = ' <span class="vote">◂ your vote</span>' if letter == vote else ""
+            row = (
+                f'<th role="rowheader" scope="row"><b>{letter}</b> {html.escape(name)}{yours}</th>'
+            )
+            for experiment in self.experiments:
+                test = self.tests.get((letter, experiment))
+                if test is None:
+                    row += f'{cell} class="none">{_signed(NOT_ASKED, word="no test")}</td>'
+                    continue
+                weight = f"<br><small>{html.escape(test.weight)}</small>" if test.weight else ""
+                row += (
+                    f'{cell} class="{test.state.replace(" ", "-")}" '
+                    f'title="{html.escape(test.predicts)}">'
+                    f'<span class="by">{html.escape(experiment)} </span>{_signed(test.state)}: '
+                    f"{html.escape(test.found)}{weight}</td>"
+                )
+            state = self.state(letter)
+            row += f'{cell} class="now {state.replace(" ", "-")}">{_signed(state)}</td>'
+            rows.append(f'<tr role="row">{row}</tr>')
+        return (
+            f'{_STYLE}<div class="course-board" data-key="{html.escape(self.key)}">'
+            f'<table role="table"><caption>{html.escape(self.question)}</caption>'
+            f'<thead role="rowgroup"><tr role="row">{head}suspect</th>{heads}{head}now</th></tr>'
+            f'</thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'
+            f"{self._footnote()}</div>"
+        )
+
+    def _ipython_display_(self) -> None:
+        """Show the board; what is shown last follows every test that comes."""
+        from IPython import display
+
+        self._handle = display.DisplayHandle()
+        self._handle.display(self._bundle(), raw=True)
+
+    def _bundle(self) -> dict[str, str]:
+        return {"text/html": self.html(), "text/plain": str(self)}
+
+    def _footnote(self) -> str:
+        tiers = dict.fromkeys(test.tiers for test in self.tests.values() if test.tiers)
+        used = [t.judged.others for t in self.tests.values() if t.judged.others is not None]
+        said = [*tiers, *([f"other programs used up to {max(used):.1f} CPUs"] if used else [])]
+        return f"<small>{html.escape('; '.join(said))}</small>" if said else ""
+
+    def _vote(self) -> str | None:
+        if not self.key:
+            return None
+        entry = ledger_file.entry(self.key)
+        return entry.answer if entry.committed else None
+
+    def _letters(self) -> str:
+        return ", ".join(self.suspects)
+
+    def _note(self, test: Test) -> None:
+        """Add a line to the file that COURSE_BOARD names: that is how tests count."""
+        named = os.environ.get("COURSE_BOARD")
+        if named and self.key:  # one that was set up from a recording is nobody's run
+            line = {
+                "suspect": test.suspect, "experiment": test.experiment, "state": test.state,
+                "found": test.found, "rounds": test.judged.rounds, "others": test.judged.others,
+            }  # fmt: skip
+            with Path(named).open("ab", buffering=0) as file:
+                file.write(json.dumps(line).encode() + b"\n")
+
+
+def suspects(
+    key: str,
+    names: Mapping[str, str],
+    experiments: Mapping[str, Experiment],
+    *,
+    apart: Mapping[str, str] | None = None,
+) -> Board:
+    """Set up the board of a vote.
+
+    Args:
+        key: Of the vote, which was asked before: `02.cause`.
+        names: Letter -> the option in a few words: all of the vote's letters, in their order.
+        experiments: See `Board`.
+        apart: See `Board`.
+
+    Raises:
+        ValueError: The letters are not those of the vote; names both.
+    """
+    entry = ledger_file.entry(key)
+    options = list(ledger_file.lettered(entry.options))
+    if options and options != list(names):
+        raise ValueError(f"the options of {key} are {options}, the suspects {list(names)}.")
+    return Board(entry.question, names, experiments, apart=apart, key=key)
+
+
+def show_verdict(board: Board, ours: Board | None) -> None:
+    """Show a board, its verdict and the vote's fate, and below it, folded, our own board."""
+    said = " ".join(filter(None, [board.verdict(ours), board.of_the_vote()]))
+    plain = f"{board}\n\n{said}"
+    if not ("IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")):
+        print(plain)
+        return
+    from IPython import display
+
+    fold = (
+        "<details><summary>Our board, from a calm machine (RECORDED)</summary>"
+        f"{ours.html()}<p>{html.escape(ours.verdict())}</p></details>"
+        if ours
+        else ""
+    )
+    page = f"{board.html()}<p><b>{html.escape(said)}</b></p>{fold}"
+    display.display({"text/html": page, "text/plain": plain}, raw=True)
+
+
+def _signed(state: str, word: str = "") -> str:
+    return f'<span aria-hidden="true">{SIGNS[state]}</span> <b>{word or state}</b>'
+
+
+def _or(letters: Iterable[str]) -> str:
+    *most, last = letters
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+_STYLE = """<style>
+.course-board {container-type: inline-size; max-width: 62em; margin: .4em 0}
+.course-board table {border-collapse: collapse; border: none; width: 100%; margin: 0}
+.course-board caption {caption-side: top; text-align: left; font-weight: bold; padding: .3em 0}
+.course-board th, .course-board td {text-align: left !important; vertical-align: top; \
+padding: .45em .6em; white-space: normal; border: none; border-top: 1px solid rgba(128,128,128,.4);\
+ background: none; font-weight: normal; line-height: 1.35}
+.course-board th small, .course-board td small {opacity: .8}
+.course-board td.fell {background: rgba(213,94,0,.12)}
+.course-board td.stands {background: rgba(0,114,178,.13)}
+.course-board td.not-judged {background: repeating-linear-gradient(135deg, \
+rgba(128,128,128,.16) 0 6px, transparent 6px 12px)}
+.course-board td.none b {position: absolute; clip-path: inset(50%); width: 1px; height: 1px; \
+overflow: hidden}
+.course-board .vote {color: #a3009e; font-weight: bold; white-space: nowrap}
+.course-board .by {display: none; font-weight: bold}
+@container (max-width: 640px) {
+.course-board thead {position: absolute; clip-path: inset(50%); height: 1px; overflow: hidden}
+.course-board table, .course-board caption, .course-board tbody, .course-board tr {display: block}
+.course-board th, .course-board td {display: block; border: none; padding: .25em .5em}
+.course-board tr {border-top: 1px solid rgba(128,128,128,.5); padding: .3em 0}
+.course-board td.none {display: none}
+.course-board .by {display: inline}
+.course-board td.now::before {content: "now: "}
+}
+</style>"""

@@ -1,0 +1,62 @@
+"""What a lesson says of the learner's own run: held, not on this run, or not judged.
+
+    claim([late > 1.5 * calm for late, calm in rounds], "the late rank costs half as much again",
+          measured=..., records=[run])
+
+A claim never ends a lesson. It is judged as the board's tests are (`course.predictions.judging`):
+rounds decide by agreeing; a single figure only where the machine was calm, both ways.
+
+Where COURSE_CLAIMS names a file, each claim adds a JSON line to it: that is how tests count them.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from course.predictions import judging
+from course.predictions.figures import written
+from course.predictions.judging import Judged, Rounds
+from labkit.measure.records import Record
+
+HELD, NOT_HELD, NOT_JUDGED = "held", "not on this run", "not judged"
+
+
+def claim(
+    holds: Rounds,
+    expected: str,
+    *,
+    measured: object,
+    records: Iterable[Record] = (),
+    exact: bool = False,
+) -> None:
+    """Say in a line whether the learner's run shows what the lesson claims.
+
+    Args:
+        holds: Whether it does; or of each round whether it does, in a list.
+        expected: The claim, in words.
+        measured: What was measured.
+        records: From which it was computed; they know what other programs used meanwhile. Without,
+            what they used in the cells that ran since the last claims.
+        exact: Whether noise cannot have made it: a count, arithmetic, a published figure.
+
+    Example:
+        >>> rounds = [1.9, 2.0, 2.2]
+        >>> expected = "twice the pairs take over 1.5 times as long"
+        >>> claim([ratio > 1.5 for ratio in rounds], expected, measured=2.0)
+        ✔ held: twice the pairs take over 1.5 times as long (measured: 2)
+    """
+    judged = judging.judge(holds, others=None if exact else judging.others_in(records))
+    said = _said(judged)
+    sign = {HELD: "✔", NOT_HELD: "✘", NOT_JUDGED: "–"}[said]
+    figure = written(measured) if isinstance(measured, float) else str(measured)
+    why = f"; {judged.why_not}" if judged.why_not else ""
+    print(f"{sign} {said}: {expected} (measured: {figure}{why})")
+    if named := os.environ.get("COURSE_CLAIMS"):
+        line = {"verdict": said, "expected": expected, "measured": figure, "others": judged.others}
+        with Path(named).open("ab", buffering=0) as file:
+            file.write(json.dumps(line).encode() + b"\n")
+
+
+def _said(judged: Judged) -> str:
+    return {True: HELD, False: NOT_HELD, None: NOT_JUDGED}[judged.outcome]

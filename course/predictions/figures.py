@@ -1,0 +1,47 @@
+"""Figures as people write them, and as they type them."""
+
+import math
+import re
+
+RATIOS = ("x", "×", "times")
+"""Units of a ratio, which is above 0."""
+_FIGURE = re.compile(
+    r"([-+]?(?:[1-9]\d{0,2}(?:[,\u2009\u202f ]\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+    r"\s*([^\s\d,].*)?"
+)
+"""A number, perhaps in groups of three digits, and perhaps a unit."""
+
+
+def written(value: float, digits: int = 4) -> str:
+    """Write a figure with so many digits, or all those before the point: `123,456`, `0.0123`.
+
+    Example:
+        >>> written(123456.0), written(1250.0), written(0.012344), written(137.58, digits=3)
+        ('123,456', '1,250', '0.01234', '138')
+    """
+    size = abs(value)
+    if value == 0 or not 1e-9 <= size < 1e15:
+        return f"{value:g}"
+    places = max(digits - 1 - math.floor(math.log10(size)), 0)
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def read(text: str, unit: str) -> float:
+    """Read a figure as people type it: `250`, `2.5e2`, `1,000`, `250 µs`.
+
+    Raises:
+        ValueError: It is no number, or names another unit, or has a comma that may be a decimal
+            one.
+    """
+    match = _FIGURE.fullmatch(text.strip())
+    if match is None:
+        hint = " A decimal comma is a point here." if "," in text else ""
+        raise ValueError(f"'{text}' is not a number. Write it like 250 or 2.5e2 (in {unit}).{hint}")
+    if match[2] and _ascii(match[2]) != _ascii(unit):
+        raise ValueError(f"the answer is asked in {unit}, not in '{match[2]}'.")
+    return float(re.sub(r"[,\s]", "", match[1]))
+
+
+def _ascii(unit: str) -> str:
+    return unit.replace("μ", "u").replace("µ", "u").replace("×", "x").strip().lower()

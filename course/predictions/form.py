@@ -1,0 +1,129 @@
+"""A form in a notebook: what was typed comes in one message, when the learner hands it over.
+
+A form of separate widgets sends the state of each on its own way, and later than a click or Enter:
+far from its kernel, or beside a busy one, it commits the half of a figure. This one is drawn by
+`form.js`; its buttons send the values of all fields with their own message.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+WAITING = "On its way. The kernel is busy, or far away: it answers when it is free."
+_HERE = Path(__file__).parent
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A line to type into."""
+
+    name: str
+    label: str
+    unit: str = ""
+    hint: str = ""
+    size: int = 8
+    """Characters that it shows."""
+    figure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the kernel says to what was handed over."""
+
+    text: str
+    error: bool = False
+    """It was refused: what was typed stays as it is, and so does the focus."""
+    open: bool = True
+    """Whether something may still be handed over."""
+    values: Mapping[str, str] | None = None
+    """What the fields hold from now on; None leaves them."""
+    stay: bool = False
+    """Leave the focus on the button that was pressed."""
+    running: bool = False
+    """Not the last word: until that comes, nothing more can be handed over."""
+
+
+class Form(anywidget.AnyWidget):
+    """A question with its fields, options and buttons."""
+
+    _esm = (_HERE / "form.js").read_text(encoding="utf-8")
+    _css = (_HERE / "form.css").read_text(encoding="utf-8")
+    ask = traitlets.Dict().tag(sync=True)
+    reply = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        name: str,
+        heading: str,
+        text: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        rows: Sequence[tuple[str, Sequence[Field]]] = (),
+        buttons: Mapping[str, str],
+        act: Callable[[str, dict[str, str]], Reply],
+        first: Reply,
+    ):
+        """Make it.
+
+        Args:
+            name: Class of its element in the page.
+            heading: What stands in bold before the text.
+            text: The question.
+            options: Letter -> text, of which one is chosen; it comes as the value `answer`.
+            rows: Fields to type into, by lines, each with what stands before it.
+            buttons: Name -> what stands on it. Enter presses `commit`, where there is one.
+            act: Gets the name of the button that was pressed, and what was typed by field.
+            first: What it says before anything is handed over.
+        """
+        drawn = [
+            {"text": before, "fields": [_drawn(field) for field in fields]}
+            for before, fields in rows
+        ]
+        pressed = [
+            {"name": key, "label": label, "first": key == "commit"}
+            for key, label in buttons.items()
+        ]
+        asked = {
+            "name": name, "heading": heading, "text": text, "rows": drawn, "buttons": pressed,
+            "options": [[letter, option] for letter, option in (options or {}).items()],
+            "waiting": WAITING,
+        }  # fmt: skip
+        super().__init__(ask=asked)
+        self._act = act
+        self.say(first)
+        self.on_msg(self._take)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        made = super()._repr_mimebundle_(**options) or {}
+        return made[0] if isinstance(made, tuple) else made  # without metadata, as all widgets
+
+    def say(self, reply: Reply) -> None:
+        """Show a reply."""
+        self.reply = {
+            "number": next(_numbers),  # the same words once more are a change, too
+            "text": reply.text, "error": reply.error, "open": reply.open, "stay": reply.stay,
+            "running": reply.running,
+            "values": None if reply.values is None else dict(reply.values),
+        }  # fmt: skip
+
+    def hand_over(self, button: str, **values: str) -> None:
+        """Do what pressing a button does."""
+        self._take(self, {"do": button, "values": values}, [])
+
+    def _take(self, _: Any, content: Any, __: Any) -> None:
+        if isinstance(content, dict) and "do" in content:
+            given = {str(k): str(v) for k, v in dict(content.get("values") or {}).items()}
+            self.say(self._act(str(content["do"]), given))
+
+
+def _drawn(field: Field) -> dict[str, Any]:
+    return {
+        "name": field.name, "label": field.label, "unit": field.unit, "hint": field.hint,
+        "size": field.size, "figure": field.figure,
+    }  # fmt: skip

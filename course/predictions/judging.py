@@ -1,0 +1,153 @@
+"""When a measurement decides: its rounds agree, or it was made on a calm machine.
+
+Noise is judged both ways. A comparison is made within one run, in at least `LEAST` rounds that take
+turns with what they are compared with. Where all rounds agree they decide, whatever other programs
+did; where they disagree nothing is decided, however few there are that differ. Fewer rounds count
+as a single measurement: if other programs used more than `DISTURBED` CPUs meanwhile, it decides
+nothing, whether or not it came out as we like. Nothing is run again until it agrees.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from course import other_programs
+from course.other_programs import DISTURBED
+from labkit.measure.records import Record
+
+LEAST = 3
+"""Rounds that decide by agreeing."""
+SHORTEST = 0.3
+"""Seconds over which what others used can be told."""
+Rounds = bool | None | Iterable[bool | None]
+"""Of each round whether it came out so, or None where it says nothing; one value is one round."""
+
+
+class Judged(NamedTuple):
+    """What some rounds come to."""
+
+    outcome: bool | None
+    """None: not judged."""
+    rounds: tuple[bool | None, ...]
+    others: float | None
+    """CPUs that other programs used meanwhile, where that is known."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs used more than `DISTURBED` CPUs."""
+        return (self.others or 0.0) > DISTURBED
+
+    @property
+    def why_not(self) -> str:
+        """Say why nothing was decided; empty where something was."""
+        if self.outcome is not None:
+            return ""
+        used = f"other programs used {self.others:.1f} CPUs" if self.disturbed else ""
+        if len(set(self.rounds)) == 1 and self.rounds[0] is not None:
+            return used
+        yes, no = (sum(one is wanted for one in self.rounds) for wanted in (True, False))
+        split = f"{yes} of {len(self.rounds)} rounds say yes, {no} say no"
+        return f"{split}; {used}" if used else split
+
+
+def judge(rounds: Rounds, *, others: float | None = None) -> Judged:
+    """Decide by rounds.
+
+    Args:
+        rounds: Of each round, whether it came out so.
+        others: CPUs that other programs used meanwhile; None where nobody looked, or where noise
+            cannot have made the result: arithmetic, a log, somebody's published figure.
+
+    Raises:
+        ValueError: There is no round.
+
+    Example:
+        >>> judge([True, True, True], others=1.6).outcome
+        True
+        >>> judge([True, True, False]).why_not
+        '2 of 3 rounds say yes, 1 say no'
+        >>> judge(True, others=1.6).why_not
+        'other programs used 1.6 CPUs'
+    """
+    listed = [rounds] if rounds is None or not isinstance(rounds, Iterable) else list(rounds)
+    seen = tuple(None if one is None else bool(one) for one in listed)
+    if not seen:
+        raise ValueError("rounds is empty: give the outcome of each round, three at least.")
+    few = len(seen) < LEAST and (others or 0.0) > DISTURBED
+    return Judged(None if few or len(set(seen)) > 1 else seen[0], seen, others)
+
+
+def outcome(figure: float, *, stands: float, fell: float) -> bool | None:
+    """Judge the figure of one round by two limits: what lies between them says nothing.
+
+    Args:
+        figure: What the round gave.
+        stands: From here on the suspect stands ...
+        fell: ... and from here on it falls: the other side.
+
+    Example:
+        A late rank is guilty if the calls grow by half of its delay, innocent below a quarter:
+
+        >>> [outcome(share, stands=0.5, fell=0.25) for share in (0.9, 0.3, 0.02)]
+        [True, None, False]
+    """
+    if (figure - stands) * (stands - fell) >= 0:
+        return True
+    return False if (figure - fell) * (stands - fell) <= 0 else None
+
+
+def others_in(records: Iterable[Record]) -> float | None:
+    """Return the most CPUs that others used in any record; of this notebook's cells without one."""
+    watched = [record.others for record in records if record.others is not None]
+    return max(watched, default=None) if watched else _watch.others()
+
+
+class _Watch:
+    """What others used of the CPUs in each of this notebook's cells since somebody asked."""
+
+    def __init__(self) -> None:
+        self.cells: Sequence[tuple[float, float]] = []  # seconds, CPUs
+        self.asked = False
+        self.stack = contextlib.ExitStack()
+        if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+            shell.events.register("pre_run_cell", self.begin_cell)
+            shell.events.register("post_run_cell", self.end)
+        self.begin()
+
+    def begin_cell(self, _: object) -> None:
+        if self.asked:
+            self.cells = []
+        self.asked = False
+        self.begin()
+
+    def begin(self) -> None:
+        start = time.perf_counter()
+
+        def note() -> None:
+            if used.cpus is not None:
+                self.cells = [*self.cells, (time.perf_counter() - start, used.cpus)]
+
+        self.stack.callback(note)
+        used = self.stack.enter_context(other_programs.watch())
+
+    def end(self, _: object = None) -> None:
+        self.stack.close()
+
+    def others(self) -> float | None:
+        """Return the most that others used in a cell, this one so far among them.
+
+        Cells too short for such a figure count together.
+        """
+        self.end()
+        self.begin()
+        self.asked = True
+        long = [cpus for seconds, cpus in self.cells if seconds >= SHORTEST]
+        total = sum(seconds for seconds, _ in self.cells)
+        if long or total < SHORTEST:
+            return max(long, default=None)
+        return sum(seconds * cpus for seconds, cpus in self.cells) / total
+
+
+_watch = _Watch()

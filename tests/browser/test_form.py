@@ -1,0 +1,139 @@
+"""The form's own script in Chromium, without JupyterLab: keys, focus, and a kernel that is late."""
+
+import json
+
+from pytest import fixture, importorskip, mark
+
+from course.predictions import form as forms
+from course.predictions.form import Field, Form, Reply
+from labkit.show import widgets
+from tests.browser import lab
+
+pytestmark = [
+    mark.timeout(120),
+    mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
+]
+PAGE = """
+<!doctype html><title>form</title><style>{css}</style><body style="margin:8px">
+<script type="module">
+const traits = {traits};
+let changed = () => 0;
+window.handed = [];
+const model = {{ get: (name) => traits[name], on: (_, act) => {{ changed = act; }},
+                 send: (content) => window.handed.push(content) }};
+window.reply = (reply) => {{ traits.reply = reply; changed(); }};
+{script}
+document.addEventListener("keydown", (event) => {{  // as a notebook does
+  if (event.key !== "Tab" && event.key.length > 1) event.preventDefault();
+}}, true);
+form.render({{ model, el: document.body }});
+</script>"""
+LONG = "the network between rank 2 and the switch loses packets, and sends them once more"
+
+
+@fixture(scope="module")
+def browser():
+    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.FLAGS)
+        yield started
+        started.close()
+
+
+def shown(browser, made, *, width=390):
+    page = browser.new_page(viewport={"width": width, "height": 420})
+    script = forms.Form._esm if isinstance(forms.Form._esm, str) else str(forms.Form._esm)
+    script = script.replace("export default", "const form =")
+    traits = json.dumps({"ask": made.ask, "reply": made.reply})
+    page.set_content(PAGE.format(css=Form._css, traits=traits, script=script))
+    page.wait_for_selector(".course-form")
+    return page
+
+
+def vote():
+    return Form(
+        "course-question-form", "Your vote.", "What is the cause?",
+        options={"a": "a) the queue", "b": f"b) {LONG}", "c": "c) a late rank"},
+        rows=[("", [Field("reason", "because", hint="one line", size=44, figure=False)])],
+        buttons={"commit": "Commit", "skip": "Skip"}, act=lambda *_: Reply("?"),
+        first=Reply("Commit first."),
+    )  # fmt: skip
+
+
+def said(text, **how):
+    return {"text": text, "error": False, "open": True, "stay": False, "running": False, **how}
+
+
+def test_keys_choose_hand_over_once_and_the_focus_goes_on(browser):
+    page = shown(browser, vote())
+    page.get_by_role("radio").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.get_by_role("radio").first.is_checked(), "round and round"
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Tab")
+    page.keyboard.type("it waits")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    handed = page.evaluate("window.handed")
+    assert handed == [{"do": "commit", "values": {"answer": "c", "reason": "it waits"}}], "once"
+    page.get_by_text("The kernel is busy").wait_for(timeout=2000)
+    page.evaluate("window.reply", said("Not committed: why?", error=True))
+    assert page.evaluate("document.activeElement.name") == "reason", "the focus stays"
+    assert page.get_by_label("because").input_value() == "it waits", "and what was typed"
+    page.keyboard.press("Enter")
+    page.evaluate("window.reply", said("✔ committed", values={"answer": "c", "reason": "it waits"}))
+    assert page.evaluate("document.activeElement.className") == "course-state"
+    assert page.get_by_role("status").inner_text() == "✔ committed"
+    page.evaluate("window.reply", said("locked", open=False))
+    assert page.get_by_role("radio").first.is_disabled()
+    assert not page.get_by_role("button", name="Commit").is_visible()
+    page.close()
+
+
+@mark.parametrize("width", [1280, 390])
+def test_a_form_fits_its_page_and_each_field_has_a_name(browser, width):
+    page = shown(browser, vote(), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    inner, outer = (
+        page.locator(where).bounding_box() for where in ("input[name=reason]", ".course-form")
+    )
+    assert inner["x"] + inner["width"] < outer["x"] + outer["width"]
+    assert page.get_by_role("radio", name=LONG).count() == 1
+    assert page.get_by_role("textbox", name="because").count() == 1
+    assert page.get_by_role("group", name="What is the cause?").count() == 1
+    lab.PICTURES.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=lab.PICTURES / f"form-{width}.png")
+    page.close()
+    rows = [
+        ("", [Field("answer", "I expect", "µs", "a number")]),
+        (
+            "80 % sure that it lies between:",
+            [Field("low", "at least"), Field("high", "at most", "µs")],
+        ),
+    ]
+    asked = Form("x", "Your prediction.", "How long?", rows=rows, buttons={"commit": "Commit"},
+                 act=lambda *_: Reply("?"), first=Reply("Commit first."))  # fmt: skip
+    page = shown(browser, asked, width=width)
+    for name in ("I expect", "at least", "at most"):
+        assert page.get_by_role("textbox", name=name).count() == 1
+    page.screenshot(path=lab.PICTURES / f"figure-{width}.png")
+    page.close()
+
+
+AREA = """<div class="jp-OutputArea"><div class="jp-OutputArea-child">{output}</div>
+<div class="jp-OutputArea-child">{note}</div></div>"""
+
+
+def test_what_sleeps_says_so_and_what_lives_does_not(browser):
+    page = browser.new_page()
+    error = '<div class="jupyter-widgets">Error displaying widget: model not found</div>'
+    live = '<div class="jupyter-widgets labkit-live"><form>a form</form></div>'
+    parts = [AREA.format(output=one, note=widgets._ASLEEP) for one in (error, live)]
+    page.set_content("".join(parts))
+    notes = page.locator(".labkit-asleep")
+    assert notes.count() == 2 and notes.first.is_visible() and not notes.last.is_visible()
+    assert not page.get_by_text("model not found").is_visible()
+    assert page.get_by_text("a form").is_visible()
+    page.close()

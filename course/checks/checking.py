@@ -9,8 +9,8 @@ A check reads like this::
             verdict.reached = f"{got / 2.0:.2f} times"
 
 A check raises `CheckFailed`, which says what is wrong and what that usually means; no check's own
-docstring repeats it. What runs on several ranks is tried by `course.trial`, on data that differ
-from rank to rank. An exercise that was not attempted fails with its own `NotImplementedError`.
+docstring repeats it. What runs on several ranks is tried by `course.checks.trial`, on data that
+differ from rank to rank. An exercise that was not attempted fails with its `NotImplementedError`.
 """
 
 import copy
@@ -19,8 +19,9 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,13 +30,13 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from course import ledger
+from course.predictions import ledger
 from labkit.ranks.errors import CaseFile, LaunchTimeout, RankDied
 from labkit.ranks.launcher import launch
 from labkit.ranks.machine import usable_cpus
 
 T = TypeVar("T")
-_COURSE = Path(__file__).parent
+_COURSE = Path(__file__).parents[1]
 _ALGORITHMS = tuple(str(_COURSE / folder) for folder in ("comm", "lessons"))
 
 
@@ -71,7 +72,8 @@ def exercise(number: str, *, par: str) -> Iterator[SimpleNamespace]:
     """Judge an exercise, like `1.2`: name it in a failure; on success say so and note it.
 
     `par` is the stated budget, as the statement words it. Set `reached` of what is yielded to what
-    the learner's answer reached.
+    the learner's answer reached. It may be measured, so it is left out where nobody reads it:
+    there nbval compares the line with the stored one.
     """
     verdict = SimpleNamespace(reached="")
     try:
@@ -80,10 +82,12 @@ def exercise(number: str, *, par: str) -> Iterator[SimpleNamespace]:
         failure.number = number
         raise
     except NotImplementedError as untouched:
-        untouched._render_traceback_ = lambda: [f"exercise {number}: not attempted yet"]
+        says = f"exercise {number}: not attempted yet"
+        untouched.args, untouched._render_traceback_ = (says,), lambda: [says]
         raise
     ledger.passed(number)
-    reached = f"you reached {verdict.reached}; " if verdict.reached else ""
+    told = verdict.reached and not ledger.nobody_answers()
+    reached = f"you reached {verdict.reached}; " if told else ""
     print(f"✔ Exercise {number} passed: {reached}par is {par}.")
 
 
@@ -94,13 +98,15 @@ def on_ranks(
     timeout: float = 10.0,
     checks: bool = True,
     hang: str = "",
+    calls: bool = True,
 ) -> list[Any]:
     """Run ``program(*args)`` on real ranks; return what each rank returned.
 
     An exception of the learner's code comes through as it is, with the rank named. With `checks`
     torch compares the ranks' calls, and even an asynchronous call returns only when all ranks have
     made it: not where it matters what overlaps what. `hang` is what it usually means here that
-    ranks do not finish, where that is not what it means anywhere.
+    ranks do not finish, where that is not what it means anywhere. Without `calls`, a case file
+    leaves out the collectives that have ended: where a learner calls none, they are the check's.
 
     Raises:
         CheckFailed: The ranks did not finish in `timeout` seconds of `patience` (shows which rank
@@ -110,9 +116,10 @@ def on_ranks(
     try:
         return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
     except LaunchTimeout as late:
+        case = late.case if calls else _without_ended_calls(late.case)
         raise CheckFailed(
             expected=f"n={world_size}: all ranks finish within {timeout:.3g} s",
-            got=f"ranks {late.case.running} did not:\n{late.case}",
+            got=f"ranks {late.case.running} did not:\n{case}",
             meaning=hang or _why_it_hangs(late.case),
         ) from None
     except RankDied as death:
@@ -133,25 +140,29 @@ def patience(seconds: float) -> float:
     return seconds * min(4.0, max(1.0, os.getloadavg()[0] / usable_cpus()))
 
 
-def ask(function: Callable[..., Any], *args: Any, limit: float = 10.0) -> Any:
+def ask(function: Callable[..., Any], *args: Any, limit: float = 10.0, alone: bool = True) -> Any:
     """Call a learner's function that needs no ranks, in a process that can be ended.
+
+    What it yields comes back as a list. `alone`: it may not call the course's algorithms.
 
     Raises:
         CheckFailed: It took longer than `limit` seconds of `patience`, changed what it was given
-            (plain data only), or called labkit's own algorithms.
+            (plain data only), or called the course's own algorithms.
 
     Example:
         >>> ask(sorted, [3, 1, 2])
         [1, 2, 3]
     """
     hang = "a loop that does not end, or one that tries far too many cases"
-    return on_ranks(_answer, function, args, world_size=1, timeout=limit, hang=hang)[0]
+    return on_ranks(_answer, function, args, alone, world_size=1, timeout=limit, hang=hang)[0]
 
 
-def _answer(function: Callable[..., Any], args: tuple) -> Any:
+def _answer(function: Callable[..., Any], args: tuple, alone: bool) -> Any:
     given = copy.deepcopy(args)
-    with own_work():
+    with own_work() if alone else nullcontext():
         got = function(*args)
+        if isinstance(got, Iterator | KeysView | ValuesView):  # these cannot be sent; lists can
+            got = list(got)
     if args != given:
         raise CheckFailed(
             "arguments as they were before the call",
@@ -272,19 +283,125 @@ def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: f
     return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
 
 
-def letter(vote: Callable[[], str], *, right: str, wrong: Mapping[str, str]) -> None:
+def plain(got: Any) -> Any:
+    """Return what a learner's function returned in Python's own kinds.
+
+    Tensors and arrays become numbers or lists, also inside lists, tuples, sets and dicts. A
+    statement that asks for a sequence or a set takes what comes out.
+
+    Raises:
+        NotImplementedError: An `...` is left in it: not answered yet.
+
+    Example:
+        >>> plain((torch.tensor([1, 2]), np.float64(2.5), np.array(3)))
+        ([1, 2], 2.5, 3)
+    """
+    if got is ...:
+        raise NotImplementedError("an answer is left open: ...")
+    if isinstance(got, torch.Tensor | np.ndarray | np.generic):
+        return got.tolist()
+    if isinstance(got, Mapping):
+        return {key: plain(value) for key, value in got.items()}
+    if isinstance(got, tuple | list | set | frozenset):
+        kind = tuple if hasattr(got, "_fields") else type(got)
+        return kind(plain(one) for one in got)
+    return got
+
+
+def number(got: Any, *, what: str) -> float:
+    """Read a figure: a number, one in an array, or text as people write it: "123,456", "2.5 ms".
+
+    Raises:
+        CheckFailed: It is none.
+
+    Example:
+        >>> number("123,456 bytes", what="bytes")
+        123456.0
+    """
+    got = plain(got)
+    while isinstance(got, list | tuple) and len(got) == 1:
+        got = got[0]
+    if isinstance(got, str) and (match := _FIGURE.match(got.strip())):
+        got = float(re.sub(r"[,_\s]", "", match[0]))
+    return answer(got, Real, what=what)
+
+
+_FIGURE = re.compile(
+    r"[-+]?(\d{1,3}([,_\u2009\u202f ]\d{3})+(?!\d)(\.\d+)?|\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+    r"(?![\d,.])"
+)
+"""A number at the start of a text, perhaps in groups of three digits; "2,5" is none."""
+
+
+def word(got: Any, known: Sequence[str], *, what: str) -> str:
+    """Return the name of `known` that was meant, whatever its case, dots, dashes and blanks.
+
+    Raises:
+        CheckFailed: It is none of them; says which there are.
+        NotImplementedError: It is still `...`: not answered yet.
+
+    Example:
+        >>> word(" Ring reduce-scatter. ", ["possible", "ring_reduce_scatter"], what="the way")
+        'ring_reduce_scatter'
+    """
+    got = plain(got)
+    if isinstance(got, bool):
+        got = "yes" if got else "no"
+    meant = {_bare(name): name for name in known}
+    if isinstance(got, str) and _bare(got) in meant:
+        return meant[_bare(got)]
+    names = ", ".join(known)
+    raise CheckFailed(f"{what}: one of {names}", repr(got)[:200], f"there is {names}")
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).lower()
+
+
+def chosen(got: Any, letters: Sequence[str]) -> str:
+    """Return the letter that was chosen: "C", " c ", "c: because ...", "Answer: c", ("why", "c").
+
+    Raises:
+        CheckFailed: There is none, or more than one.
+        NotImplementedError: It is still `...`: not answered yet.
+
+    Example:
+        >>> [chosen(text, "abc") for text in ("B", "b) it waits", "Answer: b.", ("it waits", "b"))]
+        ['b', 'b', 'b', 'b']
+    """
+    got = plain(got)
+    parts = [got] if isinstance(got, str) else list(got) if isinstance(got, _SEVERAL) else []
+    texts = [part.strip().lower() for part in parts if isinstance(part, str)]
+    pattern = f"[{re.escape(''.join(letters))}]"
+    alone = [text.strip("().: ") for text in texts if re.fullmatch(rf"\W*{pattern}\W*", text)]
+    if len(texts) > 1 and len(alone) == 1:
+        return alone[0]
+    wanted = f"answer with one letter: {', '.join(letters)}"
+    first = texts[0] if texts else ""
+    match = re.match(
+        rf"\W*(?:(?:my\s+)?(?:answer|vote)(?:\s+is)?\W*)?({pattern})(?![\w'])(?P<rest>.*)",
+        first, re.DOTALL,
+    )  # fmt: skip
+    also = match and re.match(rf"\s*(?:or|and|/|,|\+)\s*{pattern}(?![\w'])", match["rest"])
+    if match is None or also or len(alone) > 1:
+        if got is None:
+            wanted = "the function ends without `return` on this path"
+        raise CheckFailed("a letter", repr(got)[:200], wanted)
+    return match[1]
+
+
+_SEVERAL = (tuple, list, set, frozenset)
+
+
+def letter(vote: Callable[[], Any], *, right: str, wrong: Mapping[str, str]) -> None:
     """Hold a learner's vote, a letter and perhaps a reason, to the right letter.
 
     Raises:
         CheckFailed: It is another letter; `wrong` says what each of them usually means.
     """
-    got = answer(vote(), (str, tuple, list), what="a letter")
-    first = str(got if isinstance(got, str) else got[0] if got else "")
-    match = re.match(r"\W*([a-z])(?![\w'])", first.lower())  # "c: because ..." is c, "cat" is none
-    if not match or match[1] != right:
-        letters = f"answer with one letter: {', '.join(sorted([*wrong, right]))}"
-        meaning = wrong.get(match[1], letters) if match else letters
-        raise CheckFailed("another letter", repr(first), meaning)
+    got = chosen(vote(), sorted([*wrong, right]))
+    if got != right:
+        raise CheckFailed("another letter", repr(got), wrong[got])
 
 
 Asked = tuple[str, float, Mapping[str, float], str]
@@ -297,13 +414,12 @@ def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
     Raises:
         CheckFailed: One is wrong by more than the relative tolerance `within`, or missing.
     """
-    names = ", ".join(what for what, *_ in asked)
-    got = got.tolist() if isinstance(got, torch.Tensor | np.ndarray) else got
+    names, got = ", ".join(what for what, *_ in asked), plain(got)
     if len(answer(got, (tuple, list), what=names)) != len(asked):
         raise CheckFailed(names, repr(got), f"{len(asked)} figures are asked, in this order")
-    for value, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
-        value = value.item() if getattr(value, "ndim", None) == 0 else value
-        if not math.isclose(answer(value, Real, what=what), right, rel_tol=within):
+    for one, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
+        value = number(one, what=what)
+        if not math.isclose(value, right, rel_tol=within):
             mistakes = {**mistakes, **{f"that is {other}": float(r) for other, r, *_ in asked}}
             otherwise = _another_unit(value, right) or otherwise
             meaning = diagnose(float(value), mistakes, otherwise=otherwise, within=within)
@@ -327,6 +443,14 @@ def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> No
     """
     if not got <= par:
         raise CheckFailed(f"{what}: at most {par:.4g} {unit}", f"{got:.4g} {unit}", meaning)
+
+
+def _without_ended_calls(hang: CaseFile) -> CaseFile:
+    """Return a case file whose ranks list only what they still wait in."""
+    return CaseFile(tuple(
+        replace(case, entered=tuple(call for call in case.entered if not call.finished))
+        for case in hang.ranks
+    ))  # fmt: skip
 
 
 def _why_it_hangs(hang: CaseFile) -> str:

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from course import checking
-from course.checking import CheckFailed
-from course.memory import Allocated, BufferLog
+from course.checks import checking
+from course.checks.checking import CheckFailed
+from course.checks.memory import Allocated, BufferLog
 from labkit.measure import wire
 from labkit.measure.calls import Call
 
@@ -154,8 +154,9 @@ class Trial:
         for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
             chosen = list(group)
             by_rank = checking.on_ranks(
-                _play, self, chosen, first, world_size=n, timeout=self.timeout, checks=self.checks
-            )
+                _play, self, chosen, first, world_size=n, timeout=self.timeout, checks=self.checks,
+                calls=not self.by_hand,
+            )  # fmt: skip
             for case, ranks in zip(chosen, zip(*by_rank, strict=True), strict=True):
                 if self.by_hand:
                     _hold_manners(case, ranks)

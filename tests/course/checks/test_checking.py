@@ -1,12 +1,14 @@
 import contextlib
 import time
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from pytest import fixture, mark, raises
 
-from course import checking, ledger_file
-from course.checking import CheckFailed
+from course.checks import checking
+from course.checks.checking import CheckFailed
+from course.predictions import ledger_file
 from tests.course.lessons.refusals import patiently
 
 
@@ -59,6 +61,7 @@ def both_wait_for_an_irecv():
     dist.irecv(torch.ones(1), 1 - dist.get_rank()).wait()
 
 
+@mark.slow
 @mark.parametrize(
     ("program", "call"), [(both_send_first, "send"), (both_wait_for_an_irecv, "irecv")]
 )
@@ -168,3 +171,65 @@ def test_labkits_own_functions_are_no_answer():
 def test_an_error_of_the_answer_comes_through():
     with raises(ZeroDivisionError):
         checking.ask(lambda n: 1 / n, 0)
+
+
+# Answers as people write them
+
+
+@mark.parametrize(
+    "got",
+    [
+        "c", "C", " c ", "c)", "(c)", "c: Rank 2", "c, it waits", "Answer: c", "my vote is c.",
+        ("c", "it waits"), ["it waits", "c"], {"c"},
+    ],
+)  # fmt: skip
+def test_a_letter_is_read_as_people_write_it(got):
+    assert checking.chosen(got, "abcd") == "c"
+
+
+@mark.parametrize(
+    "got", ["cat", "c or d", "c, d", ("c", "d"), "e", "", None, 3, ["c", "because", "b"]]
+)
+def test_what_is_no_letter_or_two_of_them_is_refused(got):
+    with raises(CheckFailed):
+        checking.chosen(got, "abcd")
+
+
+@mark.parametrize("got", ["Possible", "possible.", " POSSIBLE ", "'possible'"])
+def test_a_word_is_read_whatever_its_dress(got):
+    assert checking.word(got, ["possible", "impossible"], what="it is") == "possible"
+    assert checking.word("ring reduce-scatter", ["ring_reduce_scatter"], what="x")
+
+
+def test_another_word_is_told_which_there_are():
+    with raises(CheckFailed, match="there is possible, impossible"):
+        checking.word("perhaps", ["possible", "impossible"], what="it is")
+
+
+@mark.parametrize(
+    ("got", "value"),
+    [
+        (82, 82), (np.int64(82), 82), (torch.tensor(82.0), 82), ("82", 82), ("82 ms", 82),
+        ("123,456", 123456), ("1 234 567 bytes", 1234567), ("2.5e3", 2500), ([82], 82), (".5", 0.5),
+    ],
+)  # fmt: skip
+def test_a_figure_is_read_as_people_write_it(got, value):
+    assert checking.number(got, what="it") == value
+
+
+@mark.parametrize("got", ["2,5", "about ten", None, True, [1, 2], "1.2.3"])
+def test_what_is_no_figure_is_refused(got):
+    with raises(CheckFailed):
+        checking.number(got, what="it")
+
+
+@mark.parametrize("got", [..., {"a": ...}, (1, ...)])
+def test_an_open_answer_is_not_answered_yet_in_one_line(got):
+    with raises(NotImplementedError) as caught, checking.exercise("9.1", par="-"):
+        checking.plain(got)
+    assert caught.value._render_traceback_() == ["exercise 9.1: not attempted yet"]
+
+
+def test_sequences_and_sets_stay_what_they_are():
+    assert checking.plain(frozenset({1})) == frozenset({1})
+    assert checking.plain(np.array([[1, 2]])) == [[1, 2]]

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course import memory
-from course.memory import BufferLog
+from course.checks import memory
+from course.checks.memory import BufferLog
 from labkit import launch
 from labkit.measure import wire
 from tests.measure.test_calls import logged

@@ -5,9 +5,9 @@ import torch
 import torch.distributed as dist
 from pytest import mark, raises
 
-from course import checking
-from course.checking import CheckFailed
-from course.trial import WIDE, Case, Trial, sent_elements
+from course.checks import checking
+from course.checks.checking import CheckFailed
+from course.checks.trial import WIDE, Case, Trial, sent_elements
 from labkit.measure import wire
 
 
@@ -23,6 +23,7 @@ def pass_on(tensor, times=1):
     return rank
 
 
+@mark.slow
 def test_it_gathers_values_calls_bytes_and_memory():
     cases = [Case(2, (1000,)), Case(3, (2, 50), torch.int64, {"times": 2}), Case(1, ())]
     tried = list(Trial(pass_on, by_hand=True).runs(cases))

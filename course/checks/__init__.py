@@ -1,0 +1,1 @@
+"""How an exercise's function is run and judged."""

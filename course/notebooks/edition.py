@@ -13,17 +13,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from importlib import util
 from pathlib import Path
 
 from nbformat import NotebookNode, v4
 
-from course import catalogue, hosted, notebooks
+from course import catalogue
 from course.catalogue import ROOT
+from course.notebooks import files, hosted
 
-SETTINGS, GLOSSARY = "edition", "edition/glossary.md"
-ORDER = ("00", "02", "03", "06", "04", "07", "01", "05", "05b", "08")
-"""Numbers of the lessons as we recommend to take them: one's own DDP job first."""
+SETTINGS, GLOSSARY = "docs/edition", "docs/glossary.md"
 GUIDES = (
     "FIELD_GUIDE.md",
     "docs/labkit.md",
@@ -34,16 +34,23 @@ GUIDES = (
     "docs/rooms.md",
     "docs/pictures.md",
     "CONTRIBUTING.md",
-    "THANKS.md",
+    "docs/THANKS.md",
     "CHANGELOG.md",
 )
 """In the order of the site's table of contents."""
-FILES = ("pictures/*", "examples/*.py", "docs/*.py", "course/questions/*", "Dockerfile", "LICENSE*")
+FILES = (
+    "docs/pictures/*",
+    "examples/*.py",
+    "docs/*.py",
+    "course/predictions/questions/*",
+    "Dockerfile",
+    "LICENSE*",
+)
 """What pages link besides."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _CALL = re.compile(r'\b(predict|choose|reconcile)\(\s*"([^"]+)"')
 _SHOWN = re.compile(r'class="course-(question|result)"[^>]* data-key="([^"]+)"')
-_TERM = re.compile(r"^(\w[\w -]*)\n  ", re.MULTILINE)
+_TERM = re.compile(r"^## (\w[\w -]*)$", re.MULTILINE)
 _NOT_PROSE = re.compile(
     r"(```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|<[^>]+>|^#.*?$|^\|.*?$)",
     re.DOTALL | re.MULTILINE,
@@ -51,11 +58,14 @@ _NOT_PROSE = re.compile(
 """Code, links, formulas, tags, headings, tables: nothing in them is linked to the glossary."""
 
 
-def build(out: Path, *, say: Callable[[str], object] = print) -> Path:
+def build(out: Path, *, reuse: bool = False, say: Callable[[str], object] = print) -> Path:
     """Run the lessons, build the site in the folder `out`, whose content goes; return its front.
 
-    What Sphinx reads stays beside it, in `out`-source: `python -m sphinx -c edition SOURCE OUT`
-    builds it again without running anything.
+    Each executed lesson is kept, in `out`-runs. With `reuse` a lesson whose cells are still those
+    that were run is taken from there, and only the others run.
+
+    What Sphinx reads stays beside it, in `out`-source, and is built again without running anything
+    by `python -m sphinx -c docs/edition SOURCE OUT`.
 
     Raises:
         RuntimeError: Sphinx or what it needs is missing, a lesson did not run to its end, or
@@ -67,7 +77,10 @@ def build(out: Path, *, say: Callable[[str], object] = print) -> Path:
     for folder in (source, out):
         shutil.rmtree(folder, ignore_errors=True)
     beside = {_name(path): path.read_bytes() for one in FILES for path in ROOT.glob(one)}
-    for name, content in [*beside.items(), *pages(say)]:
+    for name, content in [
+        *beside.items(),
+        *pages(say, out.with_name(f"{out.name}-runs"), reuse=reuse),
+    ]:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -79,18 +92,18 @@ def build(out: Path, *, say: Callable[[str], object] = print) -> Path:
     return out / "index.html"
 
 
-def pages(say: Callable[[str], object]) -> Iterator[tuple[str, str]]:
-    """Run the lessons; yield what Sphinx reads, each file's path and its text."""
+def pages(
+    say: Callable[[str], object], runs: Path, *, reuse: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Run the lessons, or reuse their runs; yield what Sphinx reads: each path and its text."""
     lessons, exercises = lesson_files(), sorted((ROOT / "exercises").glob("*.ipynb"))
     for path in lessons:
-        say(f"running {path.name}")
-        page = prepared(notebooks.execute(path, LABKIT_EDITION="1"), terms())  # no sliders
-        yield _name(path), notebooks.dumps(page)
+        yield _name(path), files.dumps(prepared(_ran(path, runs, say, reuse=reuse), terms()))
     for path in exercises:
-        page = prepared(notebooks.read(path), [])
+        page = prepared(files.read(path), [])
         hint = f"*To run it: `python -m course start`, then `work/{_name(path)}`.*"
         page.cells.insert(1, v4.new_markdown_cell(hint, id="to-run-it"))
-        yield _name(path), notebooks.dumps(page)
+        yield _name(path), files.dumps(page)
     cases = importlib.import_module("course.lessons.casebook.pages").pages()
     for name, text in cases.items():
         yield f"cases/{name}.md", text
@@ -104,9 +117,10 @@ def pages(say: Callable[[str], object]) -> Iterator[tuple[str, str]]:
     opening = readme.partition("<!-- end of badges -->")[2].partition("## The lessons")[0]
     sets = [*map(_name, exercises), "cases/index.md"]
     front = (
-        f"# Why is my all-reduce slow?\n{opening}\n"
-        f"**Or read it here**: begin with [the first lesson]({_name(lessons[0])}). Results are "
-        "folded until you commit to an answer; what you commit stays in your browser.\n\n"
+        "# Why is my all-reduce slow?\n\n"
+        f"**Read it here**, without installing anything: begin with [the first lesson]"
+        f"({_name(lessons[0])}). Results are folded until you commit to an answer; what you commit "
+        f"stays in your browser. To run it on a machine of yours, read on.\n{opening}\n"
         f"{_toctree(map(_name, lessons), ':caption: Lessons')}\n"
         f"{_toctree(sets, ':caption: Exercises and cases', depth=2)}\n"
         f"{_toctree([*GUIDES, GLOSSARY], ':caption: Guides')}"
@@ -114,22 +128,49 @@ def pages(say: Callable[[str], object]) -> Iterator[tuple[str, str]]:
     yield "index.md", front
 
 
+def _ran(path: Path, runs: Path, say: Callable[[str], object], *, reuse: bool) -> NotebookNode:
+    """Run a lesson and keep it, or take the kept one where its cells have not changed."""
+    kept = runs / path.relative_to(ROOT)
+    if reuse and kept.exists():
+        before = files.read(kept)
+        if [one.source for one in before.cells] == [one.source for one in files.read(path).cells]:
+            made = datetime.fromtimestamp(kept.stat().st_mtime)
+            say(f"{path.name}: as it ran on {made:%Y-%m-%d at %H:%M}")
+            return before
+    say(f"running {path.name}")
+    ran = files.execute(path, LABKIT_STATIC="1")  # no sliders
+    files.write(ran, kept)
+    return ran
+
+
 def _name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
 def lesson_files() -> list[Path]:
-    """List the lessons' notebooks as we recommend them, then what goes deeper, then the others."""
+    """List the lessons' notebooks by number, then what goes deeper, then the others."""
     folder = ROOT / "notebooks"
-    others = {path.stem.partition("_")[0]: path for path in sorted(folder.glob("*.ipynb"))}
-    lessons = [others.pop(number) for number in ORDER]
-    return [*lessons, *sorted((folder / "deeper").glob("*.ipynb")), *others.values()]
+    lessons = [lesson.notebook(folder) for lesson in catalogue.find().values()]
+    others = [path for path in sorted(folder.glob("*.ipynb")) if path not in lessons]
+    return [*filter(None, lessons), *sorted((folder / "deeper").glob("*.ipynb")), *others]
 
 
 def terms() -> list[str]:
     """List the glossary's terms, the longest first."""
     text = (ROOT / GLOSSARY).read_text(encoding="utf-8")
-    return sorted(_TERM.findall(text.partition(":::{glossary}")[2]), key=len, reverse=True)
+    return sorted(_TERM.findall(text), key=len, reverse=True)
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor of a heading of the glossary, as JupyterLab makes it."""
+    return heading.replace(" ", "-")
+
+
+def slug(heading: str) -> str:
+    """Return the anchor of a heading of the site, for its settings."""
+    from myst_parser.mdit_to_docutils.base import default_slugify
+
+    return anchor(heading) if heading in terms() else default_slugify(heading)
 
 
 def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
@@ -167,7 +208,8 @@ def _linked(text: str, words: list[str]) -> str:
         pattern = re.compile(rf"(?<![\w*{{`-]){re.escape(word)}(?![\w*`-])", re.IGNORECASE)
         parts = _NOT_PROSE.split(text)
         for i in range(0, len(parts), 2):
-            parts[i], count = pattern.subn(rf"{{term}}`\g<0> <{word}>`", parts[i], 1)
+            link = rf"[\g<0>](/{GLOSSARY}#{anchor(word)})"
+            parts[i], count = pattern.subn(link, parts[i], 1)
             if count:
                 words.remove(word)
                 text = "".join(parts)

@@ -13,9 +13,11 @@ order, known by their ids (other cells may stand between them; `05b_clinic` hold
   nested). What stands outside is given to the learner. More answer cells: `ex-N-M-answer-two`.
 - `ex-N-M-check`, code: calls the `check_*` function. Further ones: `ex-N-M-check-speed`.
 
-In `exercises/` a region becomes `raise NotImplementedError("exercise N.M")` at the indent of its
-opening marker. The number of stars (one to three) is the number of points in nbgrader's metadata,
-which `course sync` writes.
+In `exercises/` a region becomes `raise NotImplementedError("exercise N.M: not attempted yet")` at
+the indent of its opening marker. A region that is not indented becomes a remark, so that only the
+check fails. The number of stars (one to three) is the number of points in nbgrader's metadata,
+which `course sync` writes. In `solutions/` check cells keep what they printed, and nbval compares
+it; `course sync --outputs` runs them.
 """
 
 import copy
@@ -27,7 +29,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course import notebooks
+from course.notebooks import files
 
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
@@ -60,7 +62,7 @@ def part_of(cell: NotebookNode) -> Part | None:
 
 def numbers(path: Path) -> tuple[str, ...]:
     """Return the numbers of the exercises in a notebook file."""
-    parts = (part_of(cell) for cell in notebooks.read(path).cells)
+    parts = (part_of(cell) for cell in files.read(path).cells)
     return tuple(part.number for part in parts if part and part.role == "statement")
 
 
@@ -74,9 +76,14 @@ def stub(source: str, *, number: str) -> str:
         >>> answer = "def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION"
         >>> print(stub(answer, number="1.1"))
         def f():
-            raise NotImplementedError("exercise 1.1")
+            raise NotImplementedError("exercise 1.1: not attempted yet")
     """
-    instead = rf'\1raise NotImplementedError("exercise {number}")'
+
+    def instead(region: re.Match[str]) -> str:
+        if not region[1]:
+            return f"# exercise {number}: your answer"
+        return f'{region[1]}raise NotImplementedError("exercise {number}: not attempted yet")'
+
     given, regions = _REGION.subn(instead, source)
     if not regions == source.count(BEGIN) == source.count(END):
         raise ValueError(f"exercise {number}: {BEGIN} and {END} do not pair, or are nested")
@@ -91,6 +98,8 @@ def derive(solutions: NotebookNode) -> NotebookNode:
     """
     notebook = copy.deepcopy(solutions)
     for cell in notebook.cells:
+        if files.COMPARED in cell.metadata.get("tags", []):
+            cell.metadata.tags.remove(files.COMPARED)
         if cell.cell_type != "code" or (BEGIN not in cell.source and END not in cell.source):
             continue
         part = part_of(cell)
@@ -104,7 +113,10 @@ def derive(solutions: NotebookNode) -> NotebookNode:
 
 
 def with_grading(notebook: NotebookNode) -> NotebookNode:
-    """Return the notebook with nbgrader's metadata on answer and check cells, from their ids."""
+    """Return the notebook with nbgrader's metadata on answer and check cells, from their ids.
+
+    Check cells are marked for comparison by nbval, too.
+    """
     notebook = copy.deepcopy(notebook)
     points = {
         part.number: len(match[1])
@@ -120,6 +132,8 @@ def with_grading(notebook: NotebookNode) -> NotebookNode:
         marks = {"grade": graded, "locked": graded, "solution": not graded, "task": False}
         if graded:
             marks["points"] = points.get(part.number, 1)
+            tags = cell.metadata.get("tags", [])
+            cell.metadata["tags"] = sorted({*tags, files.COMPARED})
         cell.metadata["nbgrader"] = nbformat.from_dict(
             marks | {"grade_id": cell.id, "schema_version": 3}
         )

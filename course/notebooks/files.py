@@ -5,7 +5,8 @@ A notebook in canonical form
 - names the kernel `python3` and nothing about the machine that saved it;
 - gives every cell a readable, unique id that never changes (`the-puzzle`, `ex-1-1-answer`);
 - keeps of a cell's metadata only `tags` and `nbgrader`;
-- keeps no outputs: a stored result would spoil the learner's prediction.
+- keeps no outputs: a stored result would spoil the learner's prediction. Only a cell that nbval is
+  to compare (tagged `nbval-check-output`: the checks of solutions) keeps the text that it printed.
 
 `canonical` is idempotent, so `course check` may ask whether a file equals its own canonical form.
 """
@@ -23,8 +24,10 @@ import nbformat.warnings
 from nbformat import NotebookNode
 
 from course.catalogue import environment
-from course.hosted import FOLDED
+from course.notebooks.hosted import FOLDED
 
+COMPARED = "nbval-check-output"
+"""The tag of a cell whose output nbval compares with the stored one."""
 KEPT_CELL_METADATA = ("nbgrader", "tags")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
@@ -76,7 +79,9 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
         if FOLDED in cell.metadata.get("tags", []):
             cell.metadata["jupyter"] = {"source_hidden": True}
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+            compared = COMPARED in cell.metadata.get("tags", [])
+            printed = [one for one in cell.outputs if compared and one.get("name") == "stdout"]
+            cell.outputs, cell.execution_count = printed, 1 if printed else None
     return notebook
 
 

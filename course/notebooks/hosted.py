@@ -22,8 +22,9 @@ FOLDED = "hide-cell"
 """The tag of a cell that JupyterLab and the reading edition show folded."""
 DISTRIBUTION = "labkit-distributed"
 
+# Colab and clusters' modules lack labkit: the cell installs it there, and never another torch.
 _INSTALL = """\
-# Where labkit is missing (Colab, a cluster's module) this installs it, and never another torch.
+# First this cell, then all others in their order; after a restart of the kernel again.
 import importlib.util
 
 if importlib.util.find_spec("labkit") is None:
@@ -37,7 +38,7 @@ if importlib.util.find_spec("labkit") is None:
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *asked], check=True)
     importlib.invalidate_caches()"""
 _NOWHERE = """\
-# Where labkit is missing this says so. A copy that knows its address would install it.
+# First this cell, then all others in their order; after a restart of the kernel again.
 import importlib.util
 
 if importlib.util.find_spec("labkit") is None:

@@ -19,10 +19,10 @@ nb_ipywidgets_js = {}  # sliders are drawn as small multiples; no script from el
 nb_merge_streams = True
 myst_enable_extensions = ["dollarmath", "colon_fence", "html_image", "attrs_inline"]
 myst_heading_anchors = 3
+myst_heading_slug_func = "course.notebooks.edition.slug"
 suppress_warnings = [
     "mystnb.unknown_mime_type",
     "myst.header",
-    "myst.xref_missing",  # it knows headings, not the glossary's terms
     "toc.not_included",
 ]
 

@@ -18,7 +18,10 @@ document.addEventListener("DOMContentLoaded", () => {
   const unfold = () => document.querySelectorAll(".cell").forEach((cell) => {
     const keys = waiting(cell);
     if (keys.length && keys.every((name) => document.body.dataset[name.replace(/\W/g, "")])) {
-      folds(cell).forEach((fold) => { fold.open = true; });
+      folds(cell).forEach((fold) => {
+        fold.open = true;
+        fold.querySelector("summary").textContent = "The result";
+      });
     }
   });
 
@@ -26,8 +29,10 @@ document.addEventListener("DOMContentLoaded", () => {
     const key = box.dataset.key;
     document.body.dataset[`tag_until-${key.replaceAll(".", "-")}`.replace(/\W/g, "")] = "yes";
     document.querySelectorAll(`.course-result[data-key="${key}"] .course-you`).forEach((place) => { place.textContent = `You said: ${given}`; });
+    const status = box.querySelector("[role=status]");
+    if (box.contains(document.activeElement)) status.focus(); // what has the focus is not disabled
     box.querySelectorAll("input, button").forEach((field) => { field.disabled = true; });
-    box.querySelector("[role=status]").textContent = `✔ Committed: ${given}. It is kept in this browser only.`;
+    box.querySelector("[role=status]").textContent = `✔ Committed: ${given.replace(/\.$/, "")}. It is kept in this browser only.`;
     unfold();
   };
 
@@ -40,14 +45,20 @@ document.addEventListener("DOMContentLoaded", () => {
       form.append(field, label, make("br", {}));
     });
     if (options.length) box.querySelector("ol").remove();
+    if (options.length && box.dataset.also.includes("reason")) {
+      const label = make("label", { className: "course-field" }, "because ");
+      label.append(make("input", { type: "text", name: "reason", size: 30 }));
+      form.append(label, make("br", {}));
+    }
     const asked = options.length ? [] : [["answer", "I expect"], ...(box.dataset.also.includes("range") ? [["low", "at least"], ["high", "at most"]] : [])];
     asked.forEach(([name, words]) => {
+      if (name === "low") form.append(make("p", { className: "course-range" }, "80 % sure that it lies between:"));
       const label = make("label", { className: "course-field" }, `${words} `);
       label.append(make("input", { type: "number", step: "any", name, size: 8, required: name === "answer" }), ` ${box.dataset.unit} `);
       form.append(label);
     });
     const button = make("button", { type: "submit" }, "Commit");
-    const state = make("p", {});
+    const state = make("p", { tabIndex: -1 });
     state.setAttribute("role", "status");
     form.append(button);
     box.querySelector(".course-code-form")?.remove();
@@ -56,13 +67,32 @@ document.addEventListener("DOMContentLoaded", () => {
       event.preventDefault();
       const data = new FormData(form);
       const letter = data.get(`question-${place}`);
-      const range = data.get("low") && data.get("high") ? ` (${data.get("low")} to ${data.get("high")})` : "";
-      const given = letter ? `${letter}) ${options["abcdefgh".indexOf(letter)].textContent}` : `${data.get("answer")} ${box.dataset.unit}${range}`;
+      const range = data.get("low") && data.get("high") ? ` (at least ${data.get("low")}, at most ${data.get("high")})` : "";
+      const because = data.get("reason")?.trim() ? `, because ${data.get("reason").trim()}` : "";
+      const given = letter ? `${letter}) ${options["abcdefgh".indexOf(letter)].textContent.replace(/\.$/, "")}${because}` : `${data.get("answer")} ${box.dataset.unit}${range}`;
       localStorage.setItem(`course:${box.dataset.key}`, JSON.stringify(given));
       committed(box, given);
     });
     const before = kept(box.dataset.key);
     if (before) committed(box, before);
+  });
+
+  // On a narrow screen a picture's letters are small: a tap shows it at its own size.
+  const large = make("dialog", { className: "course-large" });
+  large.setAttribute("aria-label", "The picture, enlarged");
+  const close = make("button", { type: "button" }, "Close");
+  close.addEventListener("click", () => large.close());
+  document.body.append(large);
+  document.querySelectorAll("article figure img").forEach((image) => {
+    const button = make("button", { type: "button", className: "course-enlarge", title: "Enlarge" });
+    image.replaceWith(button);
+    button.append(image);
+    button.addEventListener("click", () => {
+      const copy = image.cloneNode();
+      copy.style.cssText = "max-width:none;height:auto";
+      large.replaceChildren(close, copy);
+      large.showModal();
+    });
   });
 
   document.querySelectorAll(".small-multiples").forEach((row, place) => {

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import re
 import shutil
 import threading
 
@@ -9,11 +10,13 @@ import nbformat
 import pytest
 from pytest import mark
 
-from course import edition, notebooks
 from course.catalogue import ROOT
+from course.notebooks import edition, files
 from labkit.show import plots, widgets
 from tests import spine
 from tests.course.samples import cell
+
+pytestmark = pytest.mark.slow
 
 
 def notebook(*cells):
@@ -52,7 +55,7 @@ def test_questions_that_a_loop_asks_fold_their_answers():
 
 def test_every_question_of_the_real_lessons_is_found():
     for path in edition.lesson_files():
-        lesson = notebooks.read(path)
+        lesson = files.read(path)
         asked = {key for one in lesson.cells for _, key in edition._CALL.findall(one.source)}
         assert asked >= spine.questions(lesson).keys(), path.name
 
@@ -69,15 +72,38 @@ def test_a_term_is_linked_once_and_only_in_prose():
     text = "# The ring\n\n`ring` and [a ring](x.md): a ring, another ring."
     page = edition.prepared(notebook(cell("text", text, kind="markdown")), ["ring"])
     linked = page.cells[-1].source
-    assert linked.count("{term}") == 1
-    assert linked.endswith("a {term}`ring <ring>`, another ring.")
+    assert linked.count("glossary.md") == 1
+    assert linked.endswith("a [ring](/docs/glossary.md#ring), another ring.")
     formula = "$$T = \\alpha$$ is alpha"
     page = edition.prepared(notebook(cell("text", formula, kind="markdown")), ["alpha"])
-    assert page.cells[-1].source == "$$T = \\alpha$$ is {term}`alpha <alpha>`"
+    assert page.cells[-1].source == "$$T = \\alpha$$ is [alpha](/docs/glossary.md#alpha)"
 
 
 def test_every_term_is_found():
     assert {"ring", "all_reduce", "bus bandwidth"} <= set(edition.terms())
+
+
+def test_every_link_to_a_term_finds_its_heading_in_jupyterlab_and_here():
+    anchors = {edition.anchor(term) for term in edition.terms()}
+    texts = [path.read_text() for path in (ROOT / "notebooks").rglob("*.ipynb")]
+    linked = {name for text in texts for name in re.findall(r"glossary\.md#([\w-]+)", text)}
+    assert linked and linked <= anchors
+    assert ":::" not in (ROOT / edition.GLOSSARY).read_text(), "JupyterLab knows no directives"
+    pytest.importorskip("myst_parser")
+    assert edition.slug("CPU quota") == "CPU-quota" and edition.slug("A  page") == "a--page"
+
+
+def test_a_kept_run_is_used_until_its_lesson_changes(monkeypatch, tmp_path):
+    lesson = tmp_path / "notebooks" / "01_a.ipynb"
+    monkeypatch.setattr(edition, "ROOT", tmp_path)
+    ran = []
+    monkeypatch.setattr(
+        edition.files, "execute", lambda path, **_: ran.append(path) or files.read(path)
+    )
+    for source, reuse, runs in (("1", True, 1), ("1", True, 1), ("2", True, 2), ("2", False, 3)):
+        files.write(files.canonical(notebook(cell("a", source))), lesson)
+        made = edition._ran(lesson, tmp_path / "runs", len, reuse=reuse)
+        assert made.cells[0].source == source and len(ran) == runs
 
 
 def test_sliders_become_small_multiples():
@@ -91,9 +117,9 @@ def test_sliders_become_small_multiples():
     assert "n = 2" in page and "n = 10" in page and "size = 2" in page
 
 
-def test_exercises_come_without_their_solutions(monkeypatch):
-    monkeypatch.setattr(edition.notebooks, "execute", lambda path, **_: notebooks.read(path))
-    pages = dict(edition.pages(len))
+def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
+    monkeypatch.setattr(edition.files, "execute", lambda path, **_: files.read(path))
+    pages = dict(edition.pages(len, tmp_path))
     assert "NotImplementedError" in pages["exercises/06_equivalent_collectives.ipynb"]
     assert all("BEGIN SOLUTION" not in page for page in pages.values())
     assert all(name in pages for name in edition.GUIDES)
@@ -106,7 +132,7 @@ def test_the_cells_for_hosted_notebooks_are_not_on_the_page():
     assert [one.id for one in page.cells] == ["a"]
 
 
-ASK = "from course.ledger import choose, gate, predict, reconcile\n"
+ASK = "from course.predictions.ledger import choose, gate, predict, reconcile\n"
 ASK += 'predict("9.a", "How long?", "ms", low=True)'
 VOTE = 'choose("9.b", "Why?", ["the bytes", "a late rank"])'
 SEE = 'gate("9.a")\nprint("forty" + "-two")\nreconcile("9.a", 42.0, tier="RECORDED")'
@@ -130,12 +156,12 @@ def site(tmp_path_factory):
     title = cell("title", "# A lesson", kind="markdown")
     asking = [cell("ask", ASK), cell("vote", VOTE), cell("see", SEE)]
     made = notebook(title, *asking, cell("decide", DECIDE), cell("slide", SLIDE))
-    notebooks.write(made, folder / "source.ipynb")
-    ran = {chosen[0]: notebooks.execute(folder / "source.ipynb", LABKIT_EDITION="1")}
-    ran[chosen[1]] = notebooks.read(chosen[1])
+    files.write(made, folder / "source.ipynb")
+    ran = {chosen[0]: files.execute(folder / "source.ipynb", LABKIT_STATIC="1")}
+    ran[chosen[1]] = files.read(chosen[1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edition, "lesson_files", lambda: chosen)
-        patch.setattr(edition.notebooks, "execute", lambda path, **_: ran[path])
+        patch.setattr(edition.files, "execute", lambda path, **_: ran[path])
         edition.build(folder / "html", say=len)
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
     server = http.server.ThreadingHTTPServer(

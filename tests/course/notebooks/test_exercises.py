@@ -2,8 +2,8 @@ import re
 
 from pytest import mark, raises
 
-from course import exercises
 from course.catalogue import ROOT
+from course.notebooks import exercises
 from tests.course.samples import ANSWER, cell, solutions
 
 
@@ -15,15 +15,14 @@ def test_the_stub_keeps_signature_docstring_and_indent():
     assert exercises.stub(ANSWER, number="1.1").split("\n") == [
         "def double(number):",
         '    """Return twice the number."""',
-        '    raise NotImplementedError("exercise 1.1")',
+        '    raise NotImplementedError("exercise 1.1: not attempted yet")',
     ]
 
 
 def test_what_stands_around_a_region_is_given():
-    source = "a = 1\n### BEGIN SOLUTION\nb = 2\n### END SOLUTION\nc = 3"
-    assert exercises.stub(source, number="5b.2") == (
-        'a = 1\nraise NotImplementedError("exercise 5b.2")\nc = 3'
-    )
+    source = "a = ...\n### BEGIN SOLUTION\na = 2\n### END SOLUTION\nc = 3"
+    given = exercises.stub(source, number="5b.2")
+    assert given == "a = ...\n# exercise 5b.2: your answer\nc = 3", "only the check fails"
 
 
 @mark.parametrize(
@@ -43,8 +42,8 @@ def test_markers_that_do_not_pair_are_refused(source):
 
 def test_each_region_goes():
     region = "### BEGIN SOLUTION\nb = 2\n### END SOLUTION"
-    gone = 'raise NotImplementedError("exercise 1.1")'
-    assert exercises.stub(f"{region}\nc\n  {region}", number="1.1") == f"{gone}\nc\n  {gone}"
+    gone = '  raise NotImplementedError("exercise 1.1: not attempted yet")'
+    assert exercises.stub(f"  {region}\nc\n  {region}", number="1.1") == f"{gone}\nc\n{gone}"
 
 
 def test_a_solution_outside_an_answer_cell_is_refused():

@@ -1,7 +1,7 @@
 from nbformat.v4 import new_notebook, new_output
 from pytest import mark, raises
 
-from course import notebooks
+from course.notebooks import files
 from tests.course.samples import cell, lesson
 
 
@@ -18,7 +18,7 @@ def run_as_somebody(notebook):
 
 
 def test_outputs_and_noise_are_dropped_and_tags_stay():
-    result = notebooks.canonical(run_as_somebody(new_notebook(cells=[cell("a", "1", tags=["a"])])))
+    result = files.canonical(run_as_somebody(new_notebook(cells=[cell("a", "1", tags=["a"])])))
     assert result.metadata["kernelspec"]["name"] == "python3"
     assert result.cells[0].metadata == {"tags": ["a"]}
     assert (result.cells[0].outputs, result.cells[0].execution_count) == ([], None)
@@ -26,44 +26,45 @@ def test_outputs_and_noise_are_dropped_and_tags_stay():
 
 def test_canonical_changes_nothing_twice_and_leaves_its_argument_alone():
     notebook = run_as_somebody(new_notebook(cells=[cell("a", "1"), cell("b", "1")]))
-    before = notebooks.dumps(notebook)
-    once = notebooks.canonical(notebook)
-    assert notebooks.dumps(notebook) == before
-    assert notebooks.dumps(notebooks.canonical(once)) == notebooks.dumps(once)
+    before = files.dumps(notebook)
+    once = files.canonical(notebook)
+    assert files.dumps(notebook) == before
+    assert files.dumps(files.canonical(once)) == files.dumps(once)
 
 
 @mark.parametrize("cell_id", ["3f2a9c01", "Cell_1", "0b54b1b3-7a11-4d2e-9a55-1c8a9a2f0b11", "a--b"])
 def test_an_id_that_is_drawn_or_unreadable_is_named(cell_id):
-    found = list(notebooks.problems(new_notebook(cells=[cell(cell_id, "x = 1")])))
+    found = list(files.problems(new_notebook(cells=[cell(cell_id, "x = 1")])))
     assert len(found) == 1 and cell_id in found[0] and "'x = 1'" in found[0]
 
 
 def test_an_id_used_twice_is_named():
     notebook = new_notebook(cells=[cell("a-b", "1")])
     notebook.cells.append(cell("a-b", "2"))
-    assert list(notebooks.problems(notebook)) == [
+    assert list(files.problems(notebook)) == [
         "cell 1 ('2') has the id 'a-b', which an earlier cell has too"
     ]
 
 
 def test_a_file_with_an_id_twice_is_refused_not_repaired(tmp_path):
     path = tmp_path / "01.ipynb"
-    path.write_text(notebooks.dumps(lesson("1", "2")).replace("step-1", "step-0"))
+    path.write_text(files.dumps(lesson("1", "2")).replace("step-1", "step-0"))
     with raises(ValueError, match="step-0"):
-        notebooks.read(path)
+        files.read(path)
 
 
 def test_a_file_that_is_no_notebook_is_named(tmp_path):
     path = tmp_path / "notes.ipynb"
     path.write_text("not json")
     with raises(ValueError, match=r"notes\.ipynb is not a notebook"):
-        notebooks.read(path)
+        files.read(path)
 
 
+@mark.slow
 def test_a_run_keeps_everything_and_a_failing_cell_is_an_error(tmp_path):
     path = tmp_path / "notebooks/01_sample.ipynb"
-    notebooks.write(lesson("import os\nprint(os.environ['LABKIT_LEDGER'])"), path)
-    assert notebooks.execute(path).cells[0].outputs
-    notebooks.write(lesson("1 / 0"), path)
+    files.write(lesson("import os\nprint(os.environ['LABKIT_LEDGER'])"), path)
+    assert files.execute(path).cells[0].outputs
+    files.write(lesson("1 / 0"), path)
     with raises(RuntimeError, match="ZeroDivisionError"):
-        notebooks.execute(path)
+        files.execute(path)

@@ -6,8 +6,8 @@ import sys
 from nbformat.v4 import new_notebook
 from pytest import fixture, mark, raises
 
-from course import author, hosted, notebooks
-from tests.course.samples import cell, lesson, solutions
+from course.notebooks import files, hosted, tree
+from tests.course.samples import cell, lesson, printed, solutions
 
 ADDRESS = "https://github.com/somebody/why-slow"
 
@@ -15,8 +15,8 @@ ADDRESS = "https://github.com/somebody/why-slow"
 @fixture
 def course(tmp_path):
     """A course without an address."""
-    notebooks.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
-    notebooks.write(solutions(), tmp_path / "solutions/01_sample.ipynb")
+    files.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
+    files.write(printed(solutions()), tmp_path / "solutions/01_sample.ipynb")
     (tmp_path / "README.md").write_text("# Course\n<!-- badges -->\n<!-- end of badges -->\n")
     publish(tmp_path, "")
     return tmp_path
@@ -28,21 +28,21 @@ def publish(course, address):
 
 
 def texts(course):
-    lesson = notebooks.read(course / "notebooks/01_sample.ipynb")
+    lesson = files.read(course / "notebooks/01_sample.ipynb")
     return (course / "README.md").read_text(), {one.id: one.source for one in lesson.cells}
 
 
 def test_badges_come_and_go_with_the_address(course):
-    author.sync(course)
+    tree.sync(course)
     before = texts(course)
     assert "badge" not in before[0].replace("badges -->", "") and hosted.BADGES not in before[1]
     assert "no address" in before[1][hosted.CELL]
 
     publish(course, f"{ADDRESS}.git")
-    assert any("README.md: not up to date" in problem for problem in author.problems(course))
-    assert any("01_sample.ipynb: not up to date" in problem for problem in author.problems(course))
-    assert {path.name for path in author.sync(course)} == {"README.md", "01_sample.ipynb"}
-    assert author.sync(course) == [] and list(author.problems(course)) == []
+    assert any("README.md: not up to date" in problem for problem in tree.problems(course))
+    assert any("01_sample.ipynb: not up to date" in problem for problem in tree.problems(course))
+    assert {path.name for path in tree.sync(course)} == {"README.md", "01_sample.ipynb"}
+    assert tree.sync(course) == [] and list(tree.problems(course)) == []
     readme, cells = texts(course)
     for text, path in ((readme, "00_start_here"), (cells[hosted.BADGES], "01_sample")):
         assert (
@@ -53,24 +53,24 @@ def test_badges_come_and_go_with_the_address(course):
     assert f"@ git+{ADDRESS}" in cells[hosted.CELL]
 
     publish(course, "")
-    author.sync(course)
+    tree.sync(course)
     assert texts(course) == before
 
 
 def test_the_first_cell_is_folded_stands_before_all_code():
     code = cell("sum", "print(2)")
     notebook = new_notebook(cells=[cell("title", "# 01", kind="markdown"), code])
-    shown = notebooks.canonical(hosted.fronted(notebook, ADDRESS, "notebooks/01_x.ipynb"))
+    shown = files.canonical(hosted.fronted(notebook, ADDRESS, "notebooks/01_x.ipynb"))
     assert [one.id for one in shown.cells] == ["title", hosted.BADGES, hosted.CELL, "sum"]
     assert shown.cells[2].metadata["jupyter"]["source_hidden"] is True
-    assert notebooks.canonical(shown) == shown
+    assert files.canonical(shown) == shown
 
 
 @mark.parametrize("wrong", ['https://x.org/"; import os', "git@github.com:a/b", "https://a b"])
 def test_what_is_no_address_is_refused(course, wrong):
     publish(course, wrong.replace('"', '\\"'))
     with raises(ValueError, match="no address"):
-        author.derived(course)
+        tree.derived(course)
 
 
 def test_elsewhere_than_on_github_there_are_no_badges_but_an_address_to_install_from():

@@ -4,56 +4,79 @@ from dataclasses import replace
 from PIL import Image
 from pytest import fixture, mark, raises
 
-from course import author, catalogue, notebooks
+from course import catalogue
+from course.commands import pictures
+from course.commands import record as recorder
+from course.notebooks import files, tree
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
-from tests.course.samples import ANSWER, lesson, solutions
+from tests.course.samples import ANSWER, lesson, printed, solutions
 
 
 @fixture
 def course(tmp_path):
     """A course of one lesson and one solutions notebook, synced."""
-    notebooks.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
-    notebooks.write(solutions(), tmp_path / "solutions/01_sample.ipynb")
-    author.sync(tmp_path)
+    files.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
+    files.write(printed(solutions()), tmp_path / "solutions/01_sample.ipynb")
+    tree.sync(tmp_path)
     return tmp_path
 
 
+def test_a_check_whose_output_nobody_kept_is_told(course):
+    path = course / "solutions/01_sample.ipynb"
+    files.write(solutions(), path)
+    tree.sync(course)
+    assert tree.without_outputs(course) == [path]
+    assert "ex-1-1-check keeps no output" in next(tree.problems(course))
+
+
+def test_only_a_check_of_solutions_is_compared(course):
+    kept, derived = (
+        files.read(course / f"{folder}/01_sample.ipynb").cells
+        for folder in ("solutions", "exercises")
+    )
+    (output,) = kept[3].outputs
+    assert (output.text, kept[3].execution_count) == ("passed\n", 1)
+    assert files.COMPARED in kept[3].metadata.tags
+    assert not any(cell.get("outputs") for cell in derived)
+    assert not any(files.COMPARED in cell.metadata.get("tags", []) for cell in derived)
+
+
 def test_a_synced_course_has_no_problems_and_sync_is_done_once(course):
-    assert list(author.problems(course)) == []
-    assert author.sync(course) == []
+    assert list(tree.problems(course)) == []
+    assert tree.sync(course) == []
 
 
 def test_an_edited_exercise_is_told_and_mended(course):
     path = course / "exercises/01_sample.ipynb"
     path.write_text(path.read_text().replace("exercise 1.1", "exercise 9.9"))
-    assert "01_sample.ipynb: not up to date" in next(author.problems(course))
-    assert author.sync(course) == [path]
-    assert list(author.problems(course)) == []
+    assert "01_sample.ipynb: not up to date" in next(tree.problems(course))
+    assert tree.sync(course) == [path]
+    assert list(tree.problems(course)) == []
 
 
 def test_an_exercise_without_solution_is_told_and_removed(course):
     (course / "exercises/02_orphan.ipynb").write_text("{}")
-    assert "has no solutions notebook" in next(author.problems(course))
-    author.sync(course)
+    assert "has no solutions notebook" in next(tree.problems(course))
+    tree.sync(course)
     assert not (course / "exercises/02_orphan.ipynb").exists()
 
 
 def test_a_notebook_saved_by_a_person_is_told(course):
     path = course / "notebooks/01_sample.ipynb"
-    notebook = notebooks.read(path)
+    notebook = files.read(path)
     notebook.cells[0].metadata["scrolled"] = True
-    notebooks.write(notebook, path)
-    assert "01_sample.ipynb: not up to date" in next(author.problems(course))
+    files.write(notebook, path)
+    assert "01_sample.ipynb: not up to date" in next(tree.problems(course))
 
 
 def test_unclosed_markers_are_told_with_file_and_exercise(course):
     path = course / "solutions/01_sample.ipynb"
     broken = ANSWER.replace("### END SOLUTION", "")
-    notebooks.write(solutions(answer=broken), path)
-    assert any("01_sample.ipynb: exercise 1.1: ###" in p for p in author.problems(course))
+    files.write(solutions(answer=broken), path)
+    assert any("01_sample.ipynb: exercise 1.1: ###" in p for p in tree.problems(course))
     with raises(ValueError, match=r"01_sample\.ipynb: exercise 1\.1: ### BEGIN"):
-        author.sync(course)
+        tree.sync(course)
 
 
 RECORDED = [name for name, found in catalogue.experiments().items() if found.recorded()]
@@ -61,15 +84,16 @@ RECORDED = [name for name, found in catalogue.experiments().items() if found.rec
 
 @mark.parametrize("name", RECORDED)
 def test_a_page_shows_each_recorded_run(name):
-    path = author.ROOT / author.PICTURES / f"{name}.png"
-    assert f"(../{author.PICTURES}/{name}.png)" in (author.ROOT / "docs/pictures.md").read_text()
+    path = pictures.FOLDER / f"{name}.png"
+    assert f"(pictures/{name}.png)" in (catalogue.ROOT / "docs/pictures.md").read_text()
     with Image.open(path) as picture:
         assert picture.text["Software"] == "labkit"
         assert len(picture.text["Description"]) > 40
 
 
+@mark.slow
 def test_pictures_are_drawn_from_the_records(tmp_path):
-    drawn = list(author.pictures(tmp_path))
+    drawn = list(pictures.draw(tmp_path))
     assert [path.stem for path in drawn] == [*RECORDED, "one-step"]
     assert all(path.stat().st_size > 10_000 for path in drawn)
 
@@ -79,13 +103,15 @@ CALM = Record("demo", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others
 
 def experiment(path, *found):
     module = types.SimpleNamespace(run=lambda *, quick, progress: list(found))
-    return types.SimpleNamespace(name="demo", module=module, recording=path)
+    return types.SimpleNamespace(
+        name="demo", module=module, recording=path, guilty=lambda *, progress: []
+    )
 
 
 def test_a_recording_replaces_the_one_before(tmp_path):
     path = tmp_path / "recording.json"
     records.save([replace(CALM, case="old")], path)
-    author.record(experiment(path, CALM))
+    recorder.record(experiment(path, CALM))
     assert [record.case for record in records.load(path)] == ["a"]
 
 
@@ -100,5 +126,5 @@ def test_a_recording_replaces_the_one_before(tmp_path):
 def test_what_was_disturbed_unwatched_or_not_run_is_not_recorded(tmp_path, change, says):
     path = tmp_path / "recording.json"
     with raises(RuntimeError, match=says):
-        author.record(experiment(path, replace(CALM, case="fine"), replace(CALM, **change)))
+        recorder.record(experiment(path, replace(CALM, case="fine"), replace(CALM, **change)))
     assert not path.exists()

@@ -1,0 +1,1 @@
+"""Notebooks as files: canonical form, exercises from solutions, hosted copies, the edition."""

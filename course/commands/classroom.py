@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from course import inventory, ledger_file, progress
-from course.ledger_file import Entry
-from course.progress import HandIn
-from labkit.logs.page import Page
+from course.commands import progress
+from course.commands.progress import HandIn
+from course.logs.page import Page
+from course.predictions import inventory, ledger_file
+from course.predictions.ledger_file import Entry
 from labkit.measure.tables import Table
 
 EVERY = 3.0
@@ -127,12 +128,12 @@ def _add_inventory(result: Page, hand_ins: Sequence[HandIn]) -> None:
 
 def _votes(key: str, given: Sequence[Entry]) -> Table:
     options = next(entry.options for entry in given if entry.options)
-    supported = next((entry.measured for entry in given if entry.measured), "")
+    supported = next((entry.measured for entry in given if entry.measured), "").split(" or ")
     before = Counter(entry.answer for entry in given if entry.committed)
     after = Counter(entry.after or entry.answer for entry in given if entry.committed)
-    right = [(e.right, (e.after or e.answer) == e.measured) for e in given if e.right is not None]
+    right = [(e.right, not e.held) for e in given if e.right is not None]
     rows = [
-        [text, before[letter], after[letter], "the evidence" if letter == supported else ""]
+        [text, before[letter], after[letter], "the evidence" if letter in supported else ""]
         for letter, text in ledger_file.lettered(options).items()
     ]
     title = f"{key}: {given[0].question} Gain: {_gain(right)}."

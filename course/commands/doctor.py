@@ -15,7 +15,7 @@ from course import catalogue
 from labkit.ranks import machine
 
 GIB = 2**30
-NEEDED = ("torch", "jupyterlab", "ipywidgets", "matplotlib", "networkx", "cloudpickle")
+NEEDED = ("torch", "jupyterlab", "ipywidgets", "anywidget", "matplotlib", "networkx", "cloudpickle")
 _SIGNS = {"ok": "✔ ", "note": "! ", "missing": "✘ "}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,15 +19,17 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, exceptions
 
-from course import catalogue, exercises, inventory, ledger, ledger_file
+from course import catalogue
 from course.catalogue import ROOT, Lesson
-from course.ledger_file import Answer, Book, Entry
+from course.notebooks import exercises
+from course.predictions import inventory, ledger, ledger_file
+from course.predictions.ledger_file import Answer, Book, Entry
 from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
 
 VERSION = 2
 """Of hand-ins, as in their schema."""
-SCHEMA = Path(__file__).parent / "questions" / "hand_in.schema.json"
+SCHEMA = catalogue.ROOT / "course/predictions/questions/hand_in.schema.json"
 MOST_BYTES = 8 * 2**20
 """Of a hand-in that is read."""
 DAYS = (1, 3, 7)
@@ -40,12 +43,14 @@ def summary(course: Path = ROOT) -> str:
     lines = [_lesson_line(lesson, course, book) for lesson in catalogue.find().values()]
     if due := due_warmups(book, ledger.warmups(), now=datetime.now(UTC)):
         calls = ", ".join(f'warmup("{key}")' for key in due)
-        lines += ["", f"due, in any notebook after `from course.ledger import warmup`: {calls}"]
-    votes = [entry.right for entry in entries if entry.right is not None]
-    lines += ["", f"votes: {len(votes)} decided, {sum(votes)} right"]
-    made = sum(entry.committed for entry in entries if not entry.options)
+        lines += [
+            "",
+            f"due, in any notebook after `from course.predictions.ledger import warmup`: {calls}",
+        ]
+    lines += ["", _votes(entries)]
+    made = [entry for entry in entries if entry.committed and not entry.options]
     misses = [entry.miss for entry in entries if entry.counts]
-    lines.append(f"predictions: {made} made, {len(misses)} of them count")
+    lines.append(f"predictions: {len(made)} made, {len(misses)} of them count{_uncounted(made)}")
     if misses:
         lines.append(f"half of them are within a factor of {statistics.median(misses):.2f}")
     if ranges := [entry.inside for entry in entries if entry.inside is not None]:
@@ -62,6 +67,35 @@ def summary(course: Path = ROOT) -> str:
     if refuted:
         lines += ["", "your last answer and the evidence differ:", *refuted]
     return "\n".join(lines)
+
+
+def _votes(entries: Iterable[Entry]) -> str:
+    """Say what became of the votes: on boards they stand or fall, others are right or wrong."""
+    cast = [entry for entry in entries if entry.options and entry.committed]
+    judged = [entry for entry in cast if entry.right is not None]
+    boards = [entry.right for entry in judged if entry.fates is not None]
+    others = [entry.right for entry in judged if entry.fates is None]
+    lines = []
+    if boards:
+        stand = sum(boards)
+        lines.append(f"votes on boards: {stand} still standing, {len(boards) - stand} fell")
+    if others:
+        lines.append(f"other votes: {sum(others)} of {len(others)} right")
+    if waiting := len(cast) - len(judged):
+        lines.append(f"votes not judged yet: {waiting}")
+    return "\n".join(lines or ["votes: none yet"])
+
+
+def _uncounted(made: Iterable[Entry]) -> str:
+    """Say why predictions do not count, in brackets; nothing where all do."""
+    why = Counter(
+        "without a result yet" if entry.measured is None
+        else "measured while other programs used the CPUs" if entry.disturbed
+        else "where 0 or less has no ratio"
+        for entry in made if not entry.counts
+    )  # fmt: skip
+    reasons = ", ".join(f"{count} {reason}" for reason, count in why.items())
+    return f" ({reasons})" if reasons else ""
 
 
 def _lesson_line(lesson: Lesson, course: Path, book: Book) -> str:
@@ -162,8 +196,9 @@ def load(path: Path) -> HandIn:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "--hand-in", type=Path, metavar="FILE", help="write a small JSON file for your instructor"
-    )
+        "--hand-in", type=Path, metavar="FILE", nargs="?", const=Path("hand-in.json"),
+        help="write a small JSON file for your instructor (hand-in.json)",
+    )  # fmt: skip
     parser.add_argument("--name", default="", help="a name to hand in under (none if not given)")
 
 
@@ -171,6 +206,8 @@ def main(options: argparse.Namespace) -> int:
     """Print the learner's progress, and write the hand-in if it is asked for; return 0."""
     print(summary())
     print(f"\nkept in {ledger_file.location()}")
+    if complaint := ledger_file.load().complaint():
+        print(complaint)
     if options.hand_in:
         print(f"to hand in: {save(hand_in(options.name), options.hand_in)}")
     return 0

@@ -27,8 +27,9 @@ RUNS = Path("work") / "runs"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    known = f"experiments to run; all when none is named: {', '.join(catalogue.experiments())}"
+    known = f"experiments to run: {', '.join(catalogue.experiments())}"
     parser.add_argument("names", nargs="*", metavar="NAME", help=known)
+    parser.add_argument("--all", action="store_true", help="run all of them; takes minutes")
     parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the records here (one experiment only)"
@@ -36,8 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run what was named; return 0 when all of it ran."""
-    names = options.names or list(catalogue.experiments())
+    """Run what was named; return 0 when all of it ran, 2 where nothing can be run."""
+    names = list(catalogue.experiments()) if options.all else options.names
+    if not names:
+        print("course run: name one or more of these, or give --all, which takes minutes:")
+        for experiment in catalogue.experiments().values():
+            print(f"  {experiment.name:<24}{experiment.module.TITLE}")
+        return 2
     if options.out and len(names) > 1:
         print("course run: --out FILE takes one experiment's records; name one.", file=sys.stderr)
         return 2

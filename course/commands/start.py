@@ -14,14 +14,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from course import doctor, notebooks
 from course.catalogue import ROOT, environment
+from course.commands import doctor
+from course.notebooks import files
 from labkit.ranks import server
 
 FIRST = "notebooks/00_start_here.ipynb"
 FOLDERS = ("notebooks", "notebooks/deeper", "exercises", "solutions")
 PAGES = (
-    "FIELD_GUIDE.md", "INSTRUCTORS.md", "CHANGELOG.md", "edition/glossary.md",
+    "FIELD_GUIDE.md", "INSTRUCTORS.md", "CHANGELOG.md", "docs/glossary.md",
     "examples/why_is_send_slow.py",
 )  # fmt: skip
 """What notebooks link; copied too, so that a learner's click finds it."""
@@ -51,6 +52,7 @@ def main(options: argparse.Namespace) -> int:
     server.discard()  # it started the doctor's two ranks
     os.chdir(ROOT)
     kernels = environment(JUPYTER_PREFER_ENV_PATH="1")  # not a python3 of another environment
+    kernels.setdefault("PYTHONSTARTUP", str(ROOT / "course/notebooks/restarted.py"))
     # Become JupyterLab: Ctrl-C is its own, and nothing of ours stays behind.
     return os.execve(sys.executable, jupyter(options), kernels)
 
@@ -82,7 +84,7 @@ def refresh(course: Path, work: Path) -> list[str]:
     lines = [_copy(source, course, work, manifest) for source in sources]
     for page in filter(Path.exists, (course / name for name in PAGES)):
         copy = work / page.relative_to(course)
-        copy.parent.mkdir(exist_ok=True)
+        copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(page.read_bytes())
     (work / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return [line for line in lines if line]
@@ -100,16 +102,16 @@ def _copy(source: Path, course: Path, work: Path, manifest: dict[str, str]) -> s
         if copied == now:
             return ""
         beside = copy.with_suffix(".new.ipynb")
-        notebooks.write(notebooks.canonical(notebooks.read(source)), beside)
+        files.write(files.canonical(files.read(source)), beside)
         return f"work/{name}: yours, kept; the course's new version is beside it as {beside.name}"
-    notebooks.write(notebooks.canonical(notebooks.read(source)), copy)
+    files.write(files.canonical(files.read(source)), copy)
     return f"work/{name}: {'copied' if mine is None else 'brought up to date'}"
 
 
 def _fingerprint(path: Path) -> str:
     """Hash the cells' kinds and texts; a file that cannot be read as a notebook by its bytes."""
     try:
-        cells = [(cell.cell_type, cell.source) for cell in notebooks.read(path).cells]
+        cells = [(cell.cell_type, cell.source) for cell in files.read(path).cells]
     except ValueError:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()

@@ -3,8 +3,9 @@ import re
 
 from pytest import fixture
 
-from course import classroom, inventory, ledger, progress
 from course.__main__ import main
+from course.commands import classroom, progress
+from course.predictions import inventory, ledger
 
 
 @fixture(autouse=True)

@@ -1,8 +1,8 @@
 from pytest import mark
 
-from course import doctor
 from course.__main__ import main
-from course.doctor import Finding
+from course.commands import doctor
+from course.commands.doctor import Finding
 
 
 def test_this_machine_can_run_the_course(capsys):

@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from pytest import fixture, mark, raises
 
-from course import exercises, inventory, ledger, notebooks, progress
 from course.__main__ import main
-from course.ledger_file import Answer, Book
+from course.commands import progress
+from course.notebooks import exercises, files
+from course.predictions import inventory, ledger, ledger_file
+from course.predictions.ledger_file import Answer, Book
 from tests.course.samples import solutions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -15,7 +17,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 @fixture(autouse=True)
 def course(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
-    notebooks.write(exercises.derive(solutions()), tmp_path / "exercises/01_a.ipynb")
+    files.write(exercises.derive(solutions()), tmp_path / "exercises/01_a.ipynb")
     return tmp_path
 
 
@@ -41,13 +43,34 @@ def test_only_honest_predictions_count(course):
     ledger.reconcile("late", 5, tier="MEASURED")
     ledger.predict("late", "?", "µs", value=5)
     text = progress.summary(course)
-    assert "predictions: 3 made, 2 of them count" in text
+    counted = "predictions: 3 made, 2 of them count (1 where 0 or less has no ratio)"
+    assert counted in text
     assert "within a factor of 2.50" in text, "half-way between 2 and 3"
+
+
+def test_why_a_prediction_does_not_count_is_told(course):
+    for key, others in (("a", 1.5), ("b", 1.5), ("c", 0.0)):
+        ledger.predict(key, "?", "µs", value=10)
+        ledger.reconcile(key, 20, tier="MEASURED", others=others)
+    ledger.predict("d", "?", "µs", value=10)
+    why = "(2 measured while other programs used the CPUs, 1 without a result yet)"
+    assert f"4 made, 1 of them count {why}" in progress.summary(course)
+
+
+def test_a_hand_in_without_a_name_has_one_and_a_broken_ledger_is_told(course, monkeypatch, capsys):
+    monkeypatch.chdir(course)
+    ledger.passed("1.1")
+    with (course / "ledger.json").open("a") as file:
+        file.write('{"what": "pas')
+    assert main(["progress", "--hand-in"]) == 0
+    printed = capsys.readouterr().out
+    assert "to hand in: hand-in.json" in printed and "Left out: line 2 is cut off" in printed
+    assert progress.load(course / "hand-in.json").passed == ["1.1"]
 
 
 def test_every_lesson_says_that_it_was_run_to_its_end():
     for path in sorted((progress.ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        code = "\n".join(cell.source for cell in notebooks.read(path).cells)
+        code = "\n".join(cell.source for cell in files.read(path).cells)
         number, _ = path.stem.split("_", 1)
         assert f'finished("{number}")' in code, path.name
 
@@ -78,6 +101,21 @@ def test_what_the_evidence_refutes_is_held_until_a_vote_says_otherwise(course):
     assert "a) the network; the evidence: b) a late rank" in text
     ledger.choose("02.cause", "Why?", options, answer="b")
     assert "the evidence:" not in progress.summary(course)
+
+
+def test_votes_stand_or_fall_on_boards_and_are_right_or_wrong_elsewhere(course):
+    assert "votes: none yet" in progress.summary(course)
+    for key, fates in [
+        ("1", {"a": "still standing"}), ("2", {"a": "fell, by A"}), ("3", {"b": "fell, by A"}),
+    ]:  # fmt: skip
+        ledger.choose(key, "Why?", ["x", "y"], answer="a")
+        ledger_file.add("judged", key, measured="a", fates=fates)
+    ledger.choose("4", "Why?", ["x", "y"], answer="a")
+    ledger.reconcile("4", "a", tier="RECORDED")
+    told = progress.summary(course).splitlines()
+    assert "votes on boards: 1 still standing, 1 fell" in told
+    assert "other votes: 1 of 1 right" in told
+    assert "votes not judged yet: 1" in told
 
 
 def test_the_inventory_is_told_only_after_its_second_form(course):

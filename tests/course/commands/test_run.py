@@ -1,10 +1,11 @@
 import sys
 import types
 
-from pytest import approx, mark
+from pytest import approx, mark, raises
 
-from course import catalogue, run
+from course import catalogue
 from course.__main__ import main
+from course.commands import run
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.show import plots
@@ -14,6 +15,15 @@ def test_a_wrong_experiment_lists_the_right_ones(capsys):
     assert main(["run", "gloo-scalling"]) == 2
     printed = capsys.readouterr().err
     assert all(name in printed for name in catalogue.experiments())
+
+
+def test_without_a_name_nothing_runs_and_all_names_are_listed(monkeypatch, capsys):
+    monkeypatch.setattr(run, "_run", lambda *_, **__: 1 / 0)
+    assert main(["run"]) == 2
+    printed = capsys.readouterr().out
+    assert "--all" in printed and all(name in printed for name in catalogue.experiments())
+    with raises(ZeroDivisionError):
+        main(["run", "--all"])
 
 
 def test_out_takes_one_experiment(capsys, tmp_path):

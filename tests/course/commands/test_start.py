@@ -2,7 +2,8 @@ import argparse
 
 from pytest import fixture
 
-from course import notebooks, start
+from course.commands import start
+from course.notebooks import files
 from tests.course.samples import lesson
 
 BESIDE = (
@@ -35,11 +36,11 @@ def work(tmp_path):
 
 
 def write(path, *sources):
-    notebooks.write(lesson(*sources), path)
+    files.write(lesson(*sources), path)
 
 
 def source(path):
-    return notebooks.read(path).cells[0].source
+    return files.read(path).cells[0].source
 
 
 def test_copies_are_made_once(course, work):
@@ -59,10 +60,10 @@ def test_an_untouched_copy_follows_the_course(course, work):
 def test_running_and_saving_is_no_change(course, work):
     start.refresh(course, work)
     path = work / "notebooks/01_a.ipynb"
-    notebook = notebooks.read(path)
+    notebook = files.read(path)
     notebook.cells[0].execution_count = 7
     notebook.cells[0].metadata["scrolled"] = True
-    notebooks.write(notebook, path)
+    files.write(notebook, path)
     write(course / "notebooks/01_a.ipynb", "x = 2")
     assert start.refresh(course, work) == ["work/notebooks/01_a.ipynb: brought up to date"]
 

@@ -1,0 +1,1 @@
+"""What `python -m course` can do: one module a command."""

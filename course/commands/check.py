@@ -1,0 +1,39 @@
+"""`python -m course check`: say what is not as it should be in notebooks and derived files."""
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from course.catalogue import ROOT
+from course.notebooks import tree
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's argument."""
+    parser.add_argument(
+        "--sizes", action="store_true", help="print the lines of Python by folder instead"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print a line for each problem; return 1 where there is one."""
+    if options.sizes:
+        for folder, lines in sizes(ROOT).items():
+            print(f"{lines:7,}  {folder}")
+        return 0
+    objections = list(tree.problems())
+    summary = f"{len(tree.kept())} notebooks checked, {len(objections)} problems"
+    print(*objections, summary, sep="\n")
+    return int(bool(objections))
+
+
+def sizes(root: Path) -> dict[str, int]:
+    """Count lines of Python: folder -> those of its files and of its folders' files."""
+    found: Counter[str] = Counter()
+    for path in root.glob("*/**/*.py"):
+        if path.relative_to(root).parts[0] not in ("course", "labkit", "tests"):
+            continue
+        lines = path.read_text(encoding="utf-8").count("\n")
+        for folder in path.relative_to(root).parents[:-1]:
+            found[folder.as_posix()] += lines
+    return dict(sorted(found.items()))

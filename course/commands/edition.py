@@ -1,0 +1,27 @@
+"""`python -m course edition`: run the lessons and build the course as a web site."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from course.notebooks import edition
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    site = Path("build/edition")
+    parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
+    parser.add_argument(
+        "--reuse", action="store_true",
+        help="take lessons as they ran last, where their cells are the same; run only the others",
+    )  # fmt: skip
+
+
+def main(options: argparse.Namespace) -> int:
+    """Build the site, print its front page's path; return 1 where it cannot be built."""
+    try:
+        print(edition.build(options.out, reuse=options.reuse))
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0

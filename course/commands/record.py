@@ -1,0 +1,60 @@
+"""`python -m course record NAME ...`: run experiments on a calm machine, keep their records."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from course import catalogue
+from course.catalogue import ROOT, Experiment
+from labkit.measure import records
+from labkit.measure.records import Tier
+
+CALM = 0.1
+"""CPUs that other programs may use while a run is recorded."""
+
+
+def record(experiment: Experiment) -> Path:
+    """Run an experiment on a calm machine and keep its records in its lesson.
+
+    Raises:
+        RuntimeError: Other programs used more than `CALM` CPUs, or something could not run here;
+            nothing is written. Wait until the machine is calm, and record again.
+    """
+    print(f"{experiment.name}:")
+    made = experiment.module.run(quick=False, progress=lambda text: print(f"  {text}"))
+    made += experiment.guilty(progress=lambda text: print(f"  {text}"))
+    if not made:
+        raise RuntimeError(f"{experiment.name} is not recorded: nothing was measured here.")
+    doubts = [doubt for record in made if (doubt := why_not_to_keep(record))]
+    if doubts:
+        raise RuntimeError("\n".join([f"{experiment.name} is not recorded:", *doubts]))
+    return records.save(made, experiment.recording)
+
+
+def why_not_to_keep(record: records.Record) -> str:
+    """Say why a record cannot stand in a lesson's `recording.json`; empty where it can."""
+    if record.tier is Tier.RECORDED:
+        return f"  {record.case}: could not run here"
+    if record.samples and record.others is None:
+        return f"  {record.case}: nobody watched what other programs did meanwhile"
+    if record.samples and record.others > CALM:
+        return f"  {record.case}: other programs used {record.others:.2f} CPUs, {CALM} may be used"
+    return ""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    names = catalogue.experiments()
+    parser.add_argument("names", nargs="+", metavar="NAME", choices=names, help="as for run")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Record what was named; return 1 where one could not be."""
+    try:
+        for name in options.names:
+            path = record(catalogue.experiment(name))
+            print(f"written: {path.relative_to(ROOT)}")
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0

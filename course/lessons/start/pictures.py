@@ -8,26 +8,95 @@ from matplotlib.figure import Figure
 from course.comm.costs import AlphaBeta
 from course.lessons.start.experiment import fitted
 from labkit.measure.records import Provenance, Record, Tier
+from labkit.measure.timing import summarize
 from labkit.show import plots
+from labkit.show.timeline import Bar, draw_lanes
 
 
-def clocks(seconds: Mapping[str, float]) -> Axes:
-    """Draw each colleague's figure as a point; an axis of powers of ten has no room for bars."""
+def clocks(samples: Mapping[str, Sequence[float]]) -> Axes:
+    """Draw each colleague's samples, in seconds, and their median, on an axis of powers of ten."""
     title = "Five clocks, one all_reduce of 4 MiB"
     ax = plots.new_axes(title, x="Time", xunit="ms", xscale="log", size=(9, 2.8))
-    figures = [1e3 * value for value in seconds.values()]
-    ax.plot(figures, range(len(figures)), "o", color=plots.style(0).color, markersize=9)
-    for place, value in enumerate(figures):
-        ax.annotate(f"{value:.3g}", (value, place), (9, 0), textcoords="offset points", va="center")
-    ax.set_yticks(range(len(figures)), list(seconds))
-    ax.set_ylim(len(figures) - 0.5, -0.5)
+    look = plots.style(0)
+    medians = [1e3 * summarize(seconds).median for seconds in samples.values()]
+    for place, (seconds, median) in enumerate(zip(samples.values(), medians, strict=True)):
+        times = [1e3 * value for value in seconds]
+        ax.plot(times, [place] * len(times), "|", color=look.color, markersize=11, alpha=0.45)
+        ax.plot(median, place, "o", color=look.color, markersize=9)
+        text = f"{median:.3g}"
+        ax.annotate(text, (median, place), (0, 8), textcoords="offset points", ha="center")
+    ax.set_yticks(range(len(medians)), list(samples))
+    ax.set_ylim(len(medians) - 0.5, -0.7)
     ax.margins(x=0.12)
     ax.grid(visible=True, axis="x", color=plots.FAINT)
-    plots.stamp(ax, Tier.MEASURED, Provenance.here())
+    plots.stamp(ax, Tier.MEASURED, Provenance.here(), note="a stroke a sample, a dot their median")
     shown = "; ".join(
-        f"{name} {value:.3g} ms" for name, value in zip(seconds, figures, strict=True)
+        f"{name} {median:.3g} ms, {1e3 * min(samples[name]):.3g} to {1e3 * max(samples[name]):.3g}"
+        for name, median in zip(samples, medians, strict=True)
     )
-    plots.describe(ax, f"Times of the same call: {shown}.")
+    plots.describe(ax, f"Times of the same call, median and range: {shown}.")
+    return ax
+
+
+CLOCKS = {
+    "Ada": "first call",
+    "Ben": "only started",
+    "Cleo": "with a late rank",
+    "Eve": "aligned",
+}
+"""Whose clock -> the stretch of rank 0, in `programs.five_clocks`, that it times."""
+
+
+def stations(
+    ranks: Sequence[Mapping[str, tuple[float, float]]], began: float, ended: float
+) -> Axes:
+    """Draw two ranks on one time axis, and above them from where to where each clock runs.
+
+    Args:
+        ranks: What `programs.five_clocks` returned on each of two ranks.
+        began: ``time.perf_counter()`` before the launch: Dan's start.
+        ended: The same after it.
+    """
+    kinds = {"late": "late", "only started": "", "the call behind it": "all_reduce"}
+    bars = [
+        Bar(lane, kinds.get(name, "all_reduce"), begin - began, end - began)
+        for lane, rank in enumerate(ranks, start=1 + len(CLOCKS))
+        for name, (begin, end) in rank.items()
+        if kinds.get(name, "all_reduce")
+    ]
+    clocks = {"Dan": (0.0, ended - began)}
+    for name, stretch in CLOCKS.items():
+        clocks[name] = tuple(moment - began for moment in ranks[0][stretch])
+    waits = Bar(1 + len(CLOCKS), "waits for rank 1", clocks["Cleo"][0], ranks[1]["late"][1] - began)
+    bars += [waits, *(Bar(i, "a clock runs", *run) for i, run in enumerate(clocks.values()))]
+    looks = {
+        "a clock runs": plots.style(0), "all_reduce": plots.style(2),
+        "waits for rank 1": plots.style(1), "late": plots.style(3),
+    }  # fmt: skip
+    times = {name: 1e3 * (end - begin) for name, (begin, end) in clocks.items()}
+    said = ", ".join(f"{name}'s {value:.3g} ms" for name, value in times.items())
+    ax = plots.new_axes(size=(6, 3.6))
+    draw_lanes(
+        [*(f"{name}'s clock" for name in clocks), "rank 0", "rank 1"],
+        bars,
+        looks=looks,
+        title="One launch, five clocks",
+        description="Two ranks on one time axis, and how long each clock runs: "
+        f"{said}. Dan's covers all; Ada's the ranks' first call; Ben's only the start of a call; "
+        "Cleo's also the wait for rank 1, which is late; Eve's a call that both begin together.",
+        ax=ax,
+    )
+    for lane, (name, (_, end)) in enumerate(clocks.items()):
+        inside = name == "Dan"
+        ax.plot(
+            1e3 * end, lane, "|", color=looks["a clock runs"].color, markersize=14
+        )  # Ben's, too
+        ax.annotate(
+            f"{times[name]:.3g} ms", (1e3 * end, lane), (-4 if inside else 4, 0),
+            textcoords="offset points", ha="right" if inside else "left", va="center", fontsize=9,
+            color="white" if inside else plots.INK, fontweight="bold" if inside else None,
+        )  # fmt: skip
+    plots.stamp(ax, Tier.MEASURED, Provenance.here())
     return ax
 
 
@@ -47,16 +116,18 @@ def ping_pong(messages: Sequence[Record], link: AlphaBeta | None = None) -> Axes
         label = f"α + β S: α = {link.alpha * 1e6:.4g} µs, 1/β = {link.bandwidth / 1e9:.3g} GB/s"
         plots.model_line(ax, sizes, curve, label=label)
         half = link.half_nbytes
+        bend = f"{half / 1e3:,.3g} kB" if half >= 100 else f"{half:.3g} bytes"
         ax.axvline(half, color=plots.SOFT, linewidth=1, linestyle=":")
         ax.annotate(
-            f"α/β = {half / 1e3:,.4g} kB",
+            f"α/β = {bend}",
             (half, ax.get_ylim()[0]),
             xytext=(5, 6),
             textcoords="offset points",
             color=plots.SOFT,
             fontsize=9,
         )
-        text += f" The line α + β S bends at {half / 1e3:.0f} kB."
+        bends = f"bends at {bend}" if half >= 1 else "does not bend: these times fit no fixed cost"
+        text += f" The line α + β S {bends}."
     plots.stamp(ax, messages[0].tier, messages[0].provenance, others=messages[0].others)
     plots.describe(ax, text)
     return ax

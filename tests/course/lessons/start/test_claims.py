@@ -1,8 +1,10 @@
 """What lesson 00 claims holds for figures that bear it out, and fails for others."""
 
+import time
+
 from course.catalogue import ROOT
 from course.comm.costs import AlphaBeta
-from course.lessons.start import experiment, pictures
+from course.lessons.start import experiment, pictures, programs
 from labkit import launch
 from labkit.measure.records import load
 from labkit.show.alt_text import text_of
@@ -13,8 +15,11 @@ CELLS = Cells("00_start_here", gate=lambda key: None, reconcile=lambda *_, **__:
 
 
 def test_a_late_rank_makes_the_others_clocks_run_on():
-    CELLS.hold("meant", true={"five": {"Eve": 0.002, "Cleo": 0.052}},
-               false={"five": {"Eve": 0.002, "Cleo": 0.003}}, words="run on")  # fmt: skip
+    five = {"Ada": 0.005, "Ben": 1e-5, "Cleo": 0.052, "Dan": 0.1, "Eve": 0.002}
+    late = {"Cleo": [0.050, 0.052, 0.061]}
+    once = {"Cleo": [0.050, 0.003, 0.052]}  # one round of three, and the claim falls
+    CELLS.hold("meant", true={"five": five, "found": late}, false={"five": five, "found": once},
+               words="in each of seven rounds")  # fmt: skip
 
 
 def test_the_bytes_grow_more_than_the_time():
@@ -30,12 +35,23 @@ def test_every_claim_of_the_lesson_is_tried():
 
 def test_each_argument_moves_the_clock_as_the_lesson_says():
     clock = CELLS.run("clock")["clock"]
-    (waiting, _), (late, _) = launch(clock, True, True, 0.2, world_size=2)
+    (waiting, _), (late, _) = launch(clock, 5, True, 0.2, world_size=2)
     assert waiting > late and waiting > 0.1
-    (started, _), _ = launch(clock, True, False, 0.2, world_size=2)
+    (started, _), _ = launch(clock, 5, False, 0.2, world_size=2)
     assert started < waiting, "who does not wait does not see the late rank"
 
 
 def test_pictures_say_what_they_show():
-    assert "Ada 3 ms" in text_of(pictures.clocks({"Ada": 0.003, "Ben": 1e-5}))
+    drawn = text_of(pictures.clocks({"Ada": [0.002, 0.003, 0.009], "Ben": [1e-5]}))
+    assert "Ada 3 ms, 2 to 9; Ben 0.01 ms" in drawn
     assert "bends at 10 kB" in text_of(pictures.ping_pong(RECORDED, AlphaBeta(10e-6, 1e-9)))
+
+
+def test_the_timeline_shows_where_each_clock_starts_and_stops():
+    began = time.perf_counter()
+    ranks = launch(programs.five_clocks, world_size=2)
+    text = text_of(pictures.stations(ranks, began, time.perf_counter()))
+    assert all(f"{name}'s" in text for name in ("Dan", "Ada", "Ben", "Cleo", "Eve"))
+    on_time, late = ranks[0]["with a late rank"], ranks[1]["with a late rank"]
+    assert on_time[1] - on_time[0] > programs.LATE > late[1] - late[0]
+    assert late[0] >= ranks[1]["late"][1]

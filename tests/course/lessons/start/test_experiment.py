@@ -5,6 +5,8 @@ from pytest import approx, fixture, mark
 from course.lessons.start import experiment
 from labkit.measure.records import Provenance, Record, Tier
 
+pytestmark = mark.slow
+
 
 def message(nbytes, samples):
     origin = Tier.MEASURED, Provenance.here()

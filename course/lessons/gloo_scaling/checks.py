@@ -1,4 +1,4 @@
-"""The checks of lesson 01's exercises.
+"""The checks of lesson 01's exercises: a stopwatch, one call, a knee, shared memory, two readings.
 
 Two of these exercises are about time and races. Their checks do not hope that a mistake shows:
 they script the calls (`sick_calls`) and the meetings of the partners (`meetings`) so that each
@@ -11,12 +11,14 @@ from functools import partial
 
 import torch
 
-from course import checking
-from course.checking import CheckFailed
-from course.lessons.gloo_scaling import experiment, meetings, sick_calls
+from course.checks import boards, checking
+from course.checks.checking import CheckFailed
+from course.checks.trial import Case, Ran, Trial
+from course.lessons.gloo_scaling import confined, evidence, meetings, sick_calls
+from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
 from course.lessons.gloo_scaling.sick_calls import SickCall
-from course.trial import Case, Ran, Trial
+from course.predictions.board import Board
 from labkit.measure import calls
 from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
@@ -88,6 +90,13 @@ def _own_cost(time_call: Callable[..., float]) -> float:
 def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, float]:
     """Run a sick call under a stopwatch; return what all ranks got, and a barrier's seconds."""
     seen = checking.on_ranks(sick_calls.examine, time_call, sick, world_size=len(sick.script))
+    if any(one["borrowed"] for one in seen):
+        raise CheckFailed(
+            "a stopwatch of your own",
+            "labkit's time_calls",
+            "labkit's functions are there to be read and compared with; the exercise is to write "
+            "one yourself",
+        )
     for one in seen:
         if one["calls"] != sick.warmup + sick.iters:
             raise CheckFailed(
@@ -123,7 +132,7 @@ HUGE = 2**60
 """So large that neither float32 nor float64 can tell it from its neighbours; five fit an int64."""
 MOST = 1.05
 """Scratch that a rank may take at one time, in S: one copy. Judged in turn 4, of large tensors."""
-SUMS = {"all_reduce", "all_reduce_coalesced"}
+SUMS = {"all_reduce"}
 
 
 def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
@@ -202,6 +211,8 @@ def _judge_calls(ran: Ran, given: list[torch.Tensor]) -> None:
             "nothing is summed through torch.distributed: the ranks cannot know of each other": (
                 not made
             ),
+            "all_reduce_coalesced packs for you, where a backend has it: the exercise is to pack "
+            "yourself": any(call.kind == "all_reduce_coalesced" for call in made),
             "an all_reduce sums on the way; gathering everybody's tensors moves (n-1) S instead, "
             "and every further collective pays the latency of a call once more": not sums,
             "more than one call per dtype: each pays the latency and the CPU time of a call once "
@@ -279,7 +290,7 @@ def _short(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# 1.3 and 1.5: a prediction, and two jobs to read
+# 1.3: a prediction
 
 
 def check_first_slower(vote: Callable[[], str]) -> None:
@@ -290,35 +301,6 @@ def check_first_slower(vote: Callable[[], str]) -> None:
         "d": "these are all the CPUs that the machine shows: cpu.max allows fewer, quota / period",
     }
     with checking.exercise("1.3", par="the number"):
-        checking.letter(vote, right="b", wrong=wrong)
-
-
-JOBS = {"job 1": "apart", "job 2": "one core"}
-"""Two recorded sweeps, and what they are."""
-
-
-def tabulate_jobs() -> Table:
-    """Lay out two recorded jobs without their names."""
-    rows = []
-    for job, case in JOBS.items():
-        for record in experiment.recorded("sweep", case=case):
-            if record.params["pairs"] in (1, 2, 4, 8):
-                spent = record.summary.median, record.values["on_cpu"], record.values["waiting"]
-                times = [round(1e6 * seconds) for seconds in spent]
-                rows.append([job, record.params["pairs"], *times, round(record.values["ours"], 1)])
-    columns = ["", "pairs", "µs per call", "on a CPU", "waiting for a CPU", "CPUs busy in all"]
-    return Table(columns, rows, title="RECORDED on 2 CPUs; per call, all threads of a rank")
-
-
-def check_jobs(vote: Callable[[], str]) -> None:
-    """Judge 1.5: what is wrong with each of two jobs."""
-    wrong = {
-        "a": "a confined job keeps at most one CPU busy, and its CPU time per call hardly depends "
-        "on the number of pairs. Which job is that?",
-        "c": "who waits for a late rank is asleep, neither on a CPU nor waiting for one",
-        "d": "who waits for bytes is asleep, neither on a CPU nor waiting for one",
-    }
-    with checking.exercise("1.5", par="both jobs"):
         checking.letter(vote, right="b", wrong=wrong)
 
 
@@ -351,6 +333,13 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
                 except (RuntimeError, ValueError):
                     if not log.calls:
                         raise
+            if meeting.borrowed:
+                raise CheckFailed(
+                    "a sum of your own",
+                    "the course's shared_sum",
+                    "the course's functions are there to be read and compared with; the exercise "
+                    "is to write one yourself",
+                )
             if log.calls:
                 raise CheckFailed(
                     "a sum through `slots`, `wake` and `wait`",
@@ -400,8 +389,8 @@ def _why_the_sum(got: torch.Tensor, turn: int, rank: int, meeting: Meeting) -> s
         return "wait() is never called: the partner's slot is read before the partner wrote it"
     if torch.isnan(got).any():
         return (
-            "we read a slot that the partner had not written in this turn: write first, then wake, "
-            "then wait, then read; and both partners must use the same half, told by `turn`"
+            "we read a slot that the partner had not written in this turn. What does a wake-up "
+            "promise to who is woken? And do both partners mean the same half?"
         )
     mistakes = {
         "the tensor is as it was: `tensor = tensor + ...` makes a new one, so add in place (add_); "
@@ -412,5 +401,56 @@ def _why_the_sum(got: torch.Tensor, turn: int, rank: int, meeting: Meeting) -> s
             mine + meetings.data(turn + 1, 1 - rank)
         ),
     }
-    otherwise = "write slots[half, me], wake, wait, add slots[half, 1 - me]; half = turn % 2"
+    otherwise = (
+        "it is neither our tensor, nor twice our own, nor the next turn's: which slot was read, "
+        "and what was written there last?"
+    )
     return checking.diagnose(got, mistakes, otherwise=otherwise)
+
+
+# 1.5: two launches, one of them confined
+
+
+def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> None:
+    """Judge 1.5: ``confinement(reading)`` names what holds a rank back, and counts its CPUs.
+
+    On readings in the kernel's format, and on two launches that are made here and now.
+    """
+    with checking.exercise("1.5", par="every reading") as verdict:
+        live = confined.two_launches()
+        cases = [*confined.CASES, *(("a launch made just now", one, "") for one in live.values())]
+        for title, reading, hint in cases:
+            right = confined.answer(reading)
+            got = checking.plain(checking.ask(confinement, reading))
+            got = list(checking.answer(got, (tuple, list), what=f"{title}: a name and a number"))
+            if len(got) != 2:
+                raise CheckFailed("a name and a number", repr(got), "two things are asked")
+            name = checking.word(got[0], confined.NAMES, what=title)
+            cpus = checking.number(got[1], what=f"{title}: CPUs")
+            if name != right[0]:
+                raise CheckFailed(f"{title}: another name", name, hint or confined.OTHERWISE)
+            if not math.isclose(cpus, right[1], rel_tol=1e-6):
+                raise CheckFailed(
+                    f"{title}: another number of CPUs", f"{cpus:g}", confined.why(reading, cpus)
+                )
+        verdict.reached = f"{len(cases)} readings"
+
+
+# 1.6: two boards
+
+BOARDS = {"first": "c", "second": "a"}
+"""Which of the guilty runs each board of exercise 1.6 comes from."""
+
+
+def _recorded() -> dict[str, Board]:
+    return {name: evidence.recorded(world) for name, world in BOARDS.items()}
+
+
+def unnamed() -> dict[str, Table]:
+    """Return the two boards of exercise 1.6 without their verdicts: what was found, by suspect."""
+    return boards.tables(_recorded())
+
+
+def check_boards(who: Callable[[], dict[str, str]]) -> None:
+    """Judge exercise 1.6: who is guilty on two boards of other jobs."""
+    boards.check("1.6", who, _recorded())

@@ -2,8 +2,9 @@
 
 The question (``published.json``): 2p processes, every consecutive two a process group, every rank
 calls a blocking all_reduce of a 10 x 10 float32 tensor on its pair's group. Why does the time per
-call grow with p? `run` has two parts, named by ``params["part"]``: the ``sweep`` over pairs and
-placements, and the ``cause`` of what partners on different CPUs cost.
+call grow with p? `run` has parts, named by ``params["part"]``: the ``sweep`` over pairs and
+placements, the ``cause`` of what partners on different CPUs cost, and the experiments of the board,
+``A`` to ``D``, in the lesson's own world and in those where somebody else is guilty.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from course import runs
 from course.lessons.gloo_scaling import programs
@@ -24,7 +25,6 @@ from course.place import Place
 from labkit.measure import records, sched
 from labkit.measure.records import Record
 from labkit.ranks import affinity, torchrun
-from labkit.ranks.machine import Machine
 
 NAME = "gloo-scaling"
 TITLE = "Why does gloo slow down with every pair?"
@@ -34,11 +34,40 @@ ALONE = 3
 """How often one pair alone is launched: what it costs changes from launch to launch."""
 CAUSES = ("as it is", "CPUs kept awake", "no preemption")
 """Conditions under which one pair, its partners apart, is measured."""
+ROUNDS, MOST = 3, 8
+"""Of an experiment of the board; and its most pairs, on two CPUs."""
+
+
+class Arm(NamedTuple):
+    """One of the launches that take turns in an experiment."""
+
+    pairs: int
+    placement: str = "together"
+    threads: int = 1
+
+
+def arms(name: str, most: int = MOST, threads: int = 8) -> list[Arm]:
+    """Return what takes turns in an experiment of the board."""
+    return {
+        "A": [Arm(most)],
+        "B": [Arm(most, "one core"), Arm(most), Arm(most // 2, "one core")],
+        "C": [Arm(1), Arm(most)],
+        "D": [Arm(1, threads=threads), Arm(most, threads=threads), Arm(1), Arm(most)],
+    }[name]
+
+
+PROGRAMS = {
+    "A": programs.both_sizes,
+    "B": programs.one_clock,
+    "C": programs.both_clocks,
+    "D": programs.one_clock,
+}
+"""What each experiment runs on its ranks: ``program(placement)`` returns `programs.Series`."""
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Run both parts with sizes that suit this machine."""
-    largest = max(2, min(8, 4 * int(Machine.here().cores)))
+    largest = MOST
     if torchrun.is_here():  # the ranks that torchrun has started are all there are
         largest = min(largest, int(os.environ["WORLD_SIZE"]) // 2)
     pairs = [count for count in (1, 2, 3, 4, 6, 8) if count <= largest]
@@ -49,6 +78,9 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     measured = sweep(pairs, placements, calls=calls, say=progress)
     if len(affinity.cpus()) > 1 and affinity.available() and not torchrun.is_here():
         measured += cause(calls=calls, say=progress)
+        for name, program in PROGRAMS.items():
+            progress(f"experiment {name}")
+            measured += ask(name, program)
     return measured
 
 
@@ -57,13 +89,86 @@ def can_measure() -> bool:
     return affinity.available() and sched.available()
 
 
-def recorded(part: str, *, case: str | None = None) -> list[Record]:
-    """Return what a part of `run` gave on the machine where it was recorded; or one case of it."""
+def recorded(part: str, *, case: str | None = None, world: str = "") -> list[Record]:
+    """Return what a part of `run` gave on the machine where it was recorded; or one case of it.
+
+    `world`: whose, if somebody else than in the lesson is guilty (`guilty.WORLDS`).
+    """
     return [
         record
         for record in records.load(RECORDING, recorded=True)
-        if record.params["part"] == part and case in (None, record.case)
+        if (record.params["part"], record.params.get("world", "")) == (part, world)
+        and case in (None, record.case)
     ]
+
+
+def ask(
+    name: str,
+    program: Callable[[str], programs.Series],
+    *,
+    rounds: int = ROUNDS,
+    most: int = MOST,
+    threads: int = 8,
+    rate: str | None = None,
+    world: str = "",
+) -> list[Record]:
+    """Make an experiment of the board: its arms take turns, `rounds` times.
+
+    Args:
+        name: Of the experiment: one of `PROGRAMS`.
+        program: Gets its arm's placement.
+        rounds: Of all arms.
+        most: The most pairs.
+        threads: Of torch per rank, where D does not take one.
+        rate: Of the one link between two hosts; None: all ranks on this machine's loopback.
+        world: Whose, if somebody else than in the lesson is guilty.
+
+    Returns:
+        A record for each arm and each of the program's series, round by round. ``values`` has the
+        program's other figures, means over ranks, one for each round.
+
+    Raises:
+        FabricUnavailable: A link was asked for, and none can be made here.
+    """
+    if not can_measure() or len(programs.two()) < 2:
+        print("This experiment needs Linux and two CPUs: a recorded run instead.")
+        return recorded(name)
+    chosen = arms(name, most, threads)
+
+    def measure() -> list[Record]:
+        with contextlib.ExitStack() as stack:
+            places = {
+                pairs: stack.enter_context(
+                    (Place(2, rate, pairs) if rate else Place(2 * pairs)).up()
+                )
+                for pairs in {arm.pairs for arm in chosen}
+            }
+            launched: dict[Arm, list] = {arm: [] for arm in chosen}
+            for _ in range(rounds):
+                for arm in chosen:  # in turns, so that a machine's drift meets all of them
+                    here, options = places[arm.pairs], {"threads": arm.threads, "timeout": 120}
+                    launched[arm].append(here.launch(program, arm.placement, **options))
+            return [
+                _of_rounds(places[arm.pairs], name, arm, series, launched[arm], world)
+                for arm in chosen
+                for series in launched[arm][0][0]
+            ]
+
+    return runs.watched(measure)
+
+
+def _of_rounds(here: Place, name: str, arm: Arm, series: str, launched: list, world: str) -> Record:
+    """Make a record of one series of an arm, from what its ranks returned in each round."""
+    mine = [[rank[series] for rank in ranks] for ranks in launched]
+    samples = [list(chain(*(r["samples"] for r in same))) for same in zip(*mine, strict=True)]
+    values = {
+        key: [statistics.fmean(rank[key] for rank in ranks) for ranks in mine]
+        for key in mine[0][0].keys() - {"samples"}
+    }
+    params = {"part": name, **arm._asdict(), "rounds": len(launched)}
+    if world:
+        params["world"] = world
+    return here.record(series, samples, experiment=NAME, params=params, values=values)
 
 
 def sweep(

@@ -1,14 +1,8 @@
 """What a blocking call should cost when ranks share CPUs: a queue played out, and its bounds."""
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from labkit.measure.tables import Table
-
-STAYS = 1.25
-"""By which factor a time must grow for `growth` to say that it does."""
 
 
 class Turn(NamedTuple):
@@ -74,26 +68,3 @@ class Saturation:
     def knee(self) -> float:
         """The number of ranks per CPU from which the CPUs are full."""
         return self.alone / self.cpu_per_call
-
-
-def growth(what: str, names: Sequence, few: Sequence[float], many: Sequence[float]) -> Table:
-    """Lay out how a call's time grows with and without a suspect, and say what that tells.
-
-    Args:
-        what: What the names are of.
-        names: First with the suspect, then without.
-        few: µs per call of one pair, for each name.
-        many: The same with the most pairs.
-    """
-    grows = [last / first for first, last in zip(few, many, strict=True)]
-    if grows[1] > STAYS and grows[1] > grows[0] / 2:
-        verdict = "The growth stays without the suspect: innocent"
-    elif grows[1] > STAYS:
-        verdict = "Much of the growth goes with the suspect, and some stays: run it again"
-    elif grows[0] > STAYS:
-        verdict = "Little growth is left without it: suspicious, or a disturbed run"
-    else:
-        verdict = "Nothing grows here, with it or without: this run does not tell"
-    rows = zip(names, few, many, [f"{ratio:.1f} times" for ratio in grows], strict=True)
-    columns = [what, "µs per call, 1 pair", "most pairs", "grows by"]
-    return Table(columns, [list(row) for row in rows], title=verdict)

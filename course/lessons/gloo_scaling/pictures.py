@@ -10,7 +10,7 @@ from course.published import load
 from labkit.measure.records import Record
 from labkit.show import plots
 
-LABELS = {"one core": "all ranks on 1 CPU", "together": "pairs spread over all CPUs"}
+LABELS = {"one core": "all ranks on 1 CPU", "together": "pairs spread over 2 CPUs"}
 """How the cases of the sweep are called in pictures, where their names do not say it."""
 MOST = 16
 """Customers of the saturated server."""

@@ -8,7 +8,9 @@ import contextlib
 import math
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.measure import sched, timing
+from labkit.measure import sched, timing, wire
 from labkit.ranks import affinity
 
 SHAPE = (10, 10)
@@ -25,8 +27,11 @@ BLOCKS = 3
 Way = Callable[[list[torch.Tensor], Any], None]
 
 
-def pair_group() -> Any:
-    """Make a process group for each two consecutive ranks; return this rank's. All ranks call it.
+def pair_group(*, across: bool = False) -> Any:
+    """Make a process group for each pair of ranks; return this rank's. All ranks call it.
+
+    Partners are consecutive ranks; with `across` each rank of the first half has its partner in the
+    second half.
 
     Raises:
         ValueError: The number of ranks is odd: somebody would have no partner.
@@ -34,7 +39,10 @@ def pair_group() -> Any:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if world_size % 2:
         raise ValueError(f"pairs need an even world_size, got {world_size}.")
-    return [dist.new_group([first, first + 1]) for first in range(0, world_size, 2)][rank // 2]
+    half = world_size // 2
+    pairs = [(k, k + half) if across else (2 * k, 2 * k + 1) for k in range(half)]
+    groups = [dist.new_group(list(pair)) for pair in pairs]
+    return groups[rank % half if across else rank // 2]
 
 
 def blocking(tensors: list[torch.Tensor], group: Any) -> None:
@@ -131,10 +139,15 @@ def cpus_for(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
     return [cpus[numbers[placement] % len(cpus)]]
 
 
+def two() -> list[int]:
+    """Return the CPUs on which the lesson's pairs are pinned: the first two that there are."""
+    return affinity.cpus()[:2]
+
+
 def move(placement: str) -> None:
-    """Move this rank, with all its threads, to the CPUs of a placement."""
+    """Move this rank, with all its threads, to the CPUs of a placement, among `two`."""
     if placement != "free":
-        affinity.pin(cpus_for(placement, dist.get_rank(), affinity.cpus()))
+        affinity.pin(cpus_for(placement, dist.get_rank(), two()))
 
 
 def never_preempt() -> None:
@@ -185,3 +198,95 @@ def loop_seconds(threads: Sequence[sched.ThreadUsage]) -> float:
     named = [thread.on_cpu for thread in threads if thread.name == "gloo_tcp_loop"]
     others = [thread.on_cpu for thread in threads[1:]]  # none where the kernel keeps no accounts
     return sum(named) if named else max(others, default=0.0)
+
+
+# What the experiments of the board run
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What each rank does besides its calls, and how: the lesson's own does nothing else."""
+
+    numel: int = 100
+    """Elements of the tensor that a call sums."""
+    large: int = 2**18
+    """Elements of a tensor that keeps the network busy."""
+    elsewhere: float = 0.0
+    """Seconds off the CPU before each call, as if an accelerator worked."""
+    small_sums: int = 0
+    """Additions of 40,000 elements before each call, which torch spreads over its threads."""
+    across: bool = False
+    """Whether partners are on different hosts (`pair_group`)."""
+    early_clock: bool = False
+    """Whether the job's own clock starts before the groups are made."""
+
+    def calls(self, group: Any, count: int) -> Callable[[], None]:
+        """Return a function that makes so many calls, with all that comes before each."""
+        x, wide = torch.zeros(self.numel), torch.ones(40_000)
+
+        def go() -> None:
+            for _ in range(count):
+                for _ in range(self.small_sums):
+                    wide.add_(1)
+                if self.elsewhere:
+                    time.sleep(self.elsewhere)
+                dist.all_reduce(x, group=group)
+
+        return go
+
+
+Series = dict[str, dict[str, Any]]
+"""What was timed -> ``samples``, seconds per call, one for each block; and other figures."""
+
+
+def both_sizes(placement: str, job: Job = Job(), calls: int = 50, few: int = 2) -> Series:
+    """Time the job's calls, and calls that carry as much as the network takes.
+
+    ``sent``: bytes that this rank sent in a call.
+    """
+    move(placement)
+    group = pair_group(across=job.across)
+    large = Job(job.large)
+    found: Series = {}
+    for name, does, count in (("the job", job, calls), ("large", large, few)):
+        samples = timing.time_calls(does.calls(group, count), warmup=1, iters=BLOCKS)
+        one = does.calls(group, 1)
+        with wire.meter() as meter:
+            one()
+        sent = sum(traffic.sent for traffic in meter.report.flows.values())
+        found[name] = {"samples": [seconds / count for seconds in samples], "sent": sent}
+    return found
+
+
+def both_clocks(placement: str, job: Job = Job(), theirs: int = 1024, calls: int = 50) -> Series:
+    """Time the same calls by the thread's clock (at once, cold) and by lesson 00's."""
+    move(placement)
+    start = time.perf_counter()
+    group = pair_group(across=job.across)
+    if not job.early_clock:
+        start = time.perf_counter()
+    job.calls(group, theirs)()
+    first = (time.perf_counter() - start) / theirs
+    samples = timing.time_calls(job.calls(group, calls), warmup=1, iters=BLOCKS)
+    return {
+        "their clock": {"samples": [first]},
+        "lesson 00's clock": {"samples": [seconds / calls for seconds in samples]},
+    }
+
+
+def one_clock(placement: str, job: Job = Job(), calls: int = 50) -> Series:
+    """Time calls by lesson 00's clock, and keep accounts.
+
+    Per call: ``on_cpu`` and ``waiting``, seconds of all threads of this rank; ``ours``: how many
+    CPUs' worth of time it used.
+    """
+    move(placement)
+    group = pair_group(across=job.across)
+    go = job.calls(group, calls)
+    go()
+    with sched.watch() as usage:
+        samples = timing.time_calls(go, warmup=0, iters=BLOCKS)
+    per_call = {"on_cpu": usage.on_cpu, "waiting": usage.waiting}
+    figures = {name: seconds / calls / BLOCKS for name, seconds in per_call.items()}
+    figures |= {"ours": usage.on_cpu / usage.wall}
+    return {"calls": {"samples": [seconds / calls for seconds in samples], **figures}}

@@ -2,6 +2,7 @@
 
 import itertools
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,11 +87,14 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any]:
     Meanwhile the wall clock is set back by an hour whenever somebody reads it.
 
     Returns:
-        What it ``got``, how many ``calls`` it made, and the seconds of a ``barrier``.
+        What it ``got``, how many ``calls`` it made, the seconds of a ``barrier``, and whether
+        labkit's own stopwatch made a call (``borrowed``).
     """
-    made = itertools.count()
+    made, borrowed = itertools.count(), False
 
     def call() -> None:
+        nonlocal borrowed
+        borrowed = borrowed or timing.__file__ in callers()
         if sick.meets:
             dist.all_reduce(torch.ones(10, 10))
         seconds = sick.seconds(dist.get_rank(), next(made))
@@ -100,7 +104,17 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any]:
     barriers = timing.time_calls(dist.barrier, warmup=0, iters=9)
     with mock.patch.object(time, "time", itertools.count(1e9, -3600).__next__):
         got = time_call(call, warmup=sick.warmup, iters=sick.iters)
-    return {"got": got, "calls": next(made), "barrier": statistics.median(barriers)}
+    barrier = statistics.median(barriers)
+    return {"got": got, "calls": next(made), "barrier": barrier, "borrowed": borrowed}
+
+
+def callers() -> set[str]:
+    """Return the files of all functions that are being called, in this thread."""
+    files, frame = set(), sys._getframe(1)
+    while frame is not None:
+        files.add(frame.f_code.co_filename)
+        frame = frame.f_back
+    return files
 
 
 def comes_through(time_call: Callable[..., float]) -> bool:

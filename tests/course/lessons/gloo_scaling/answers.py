@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp, all_gather_object, all_reduce
 
 from course.lessons.gloo_scaling import programs
+from labkit.measure import timing
 
 # 1.1: the stopwatch
 
@@ -170,6 +171,10 @@ def milliseconds(call, **options):
     return 1e3 * right_timer(call, **options)
 
 
+def labkits_stopwatch(call, *, warmup, iters):
+    return reduced(timing.time_calls(call, warmup=warmup, iters=iters)).median().item()
+
+
 def quietly(call):
     def swallowing():
         try:
@@ -223,6 +228,15 @@ def fused_by_name(tensors):
 
 def labkits_own(tensors):
     programs.fused(tensors, None)
+
+
+def coalesced(tensors):
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+        copies = [tensor.contiguous() for tensor in alike]
+        dist.all_reduce_coalesced(copies)
+        for tensor, copy in zip(alike, copies, strict=True):
+            tensor.copy_(copy)
 
 
 def waits_too_late(tensors):
@@ -348,6 +362,10 @@ def right_shared(tensor, slots, me, turn, wake, wait):
     wake()
     wait()
     tensor.add_(half[1 - me])
+
+
+def the_courses_own(tensor, slots, me, turn, wake, wait):
+    programs.shared_sum(tensor, slots, me, turn, wake, wait)
 
 
 def shared_by_numpy(tensor, slots, me, turn, wake, wait):

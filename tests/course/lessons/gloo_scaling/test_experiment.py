@@ -14,6 +14,8 @@ from labkit.measure.records import Tier
 from labkit.measure.timing import time_calls
 from labkit.ranks import affinity
 
+pytestmark = pytest.mark.slow
+
 needs_accounts = mark.skipif(not experiment.can_measure(), reason="no CPU accounts here")
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pytest import approx, mark
 
 from course.lessons.gloo_scaling import experiment, pictures
-from course.lessons.gloo_scaling.model import Saturation, growth, queue, round_time
+from course.lessons.gloo_scaling.model import Saturation, queue, round_time
 from labkit.show import alt_text
 
 ONE_CORE = experiment.recorded("sweep", case="one core")
@@ -62,16 +62,3 @@ def test_each_picture_is_described_and_stamped(picture):
     shown = alt_text.of(PICTURES[picture]())
     assert all(len(text) > 40 for text in shown.text)
     assert shown.stamps
-
-
-@mark.parametrize(
-    ("many", "says"),
-    [
-        ((800, 700), "innocent"),
-        ((800, 210), "suspicious"),
-        ((210, 190), "tell"),
-        ((1600, 480), "again"),
-    ],
-)
-def test_growth_that_stays_without_a_suspect_acquits_it(many, says):
-    assert says in growth("threads", [8, 1], (200, 200), many).title

@@ -15,6 +15,8 @@ from course.lessons.gloo_scaling import programs
 from course.lessons.gloo_scaling.programs import SharedMemory, pair_group
 from labkit import launch
 
+pytestmark = pytest.mark.slow
+
 SHAPES = [(10, 10), (1,), (3, 5, 7), (), (129,)]
 
 

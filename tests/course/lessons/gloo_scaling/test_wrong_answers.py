@@ -1,14 +1,17 @@
 """The usual mistakes in lesson 01's exercises: each is caught, and told apart from the others."""
 
+import dataclasses
 from unittest import mock
 
 from pytest import mark, raises
 
 from course.catalogue import ROOT
-from course.checking import CheckFailed
-from course.lessons.gloo_scaling import checks
+from course.checks.checking import CheckFailed
+from course.lessons.gloo_scaling import checks, confined
 from course.lessons.gloo_scaling.model import Saturation
 from tests.course.lessons.gloo_scaling import answers
+
+pytestmark = mark.slow
 
 
 def caught(check, *given):
@@ -42,6 +45,7 @@ TIMERS = {
     answers.every_second_barrier: "meet before *every* call",
     answers.cost_subtracted: "a negative time",
     answers.swallows: "a call that fails must not be timed",
+    answers.labkits_stopwatch: "the exercise is to write one yourself",
 }
 
 
@@ -53,6 +57,7 @@ def test_a_right_stopwatch_passes(answer, capsys):
 
 
 @mark.timed
+@mark.exhaustive
 @mark.parametrize("answer", TIMERS, ids=TIMERS.get)
 def test_each_wrong_stopwatch_is_named(answer, monkeypatch):
     monkeypatch.setattr(checks, "ATTEMPTS", 2)  # patience is for right answers; this saves time
@@ -78,6 +83,7 @@ FUSED = {
     answers.remembering: "keeps something between calls",
     answers.cannot_do_none: "for an empty list there is nothing to do",
     answers.means: "these are means",
+    answers.coalesced: "all_reduce_coalesced packs for you",
     answers.labkits_own: "the exercise is to write one yourself",
     answers.nothing_is_sent: "nothing is summed through torch.distributed",
 }
@@ -88,18 +94,19 @@ FUSED = {
 
 SHARED = {
     answers.one_half: "overwrote its slot before we had read it",
-    answers.half_by_partner: "both partners must use the same half",
+    answers.half_by_partner: "do both partners mean the same half",
     answers.no_wait: "wait() is never called",
     answers.no_wake: "nobody calls wake()",
     answers.wait_first: "each waits before it wakes the other",
-    answers.wake_before_writing: "write first, then wake",
+    answers.wake_before_writing: "What does a wake-up promise",
     answers.own_slot: "twice our own tensor",
     answers.new_tensor: "add in place",
     answers.meets_twice: "the partners meet twice",
     answers.library_instead: "torch.distributed does the sum here",
     answers.polls: "polled",
     answers.swaps_memory: "swap the memory under a tensor",
-    answers.half_precision: "write slots[half, me]",
+    answers.half_precision: "which slot was read",
+    answers.the_courses_own: "the exercise is to write one yourself",
     answers.one_sided_half: "overwrote its slot before we had read it",
     answers.clears_too_early: "cleared before we had read it",
 }
@@ -134,7 +141,16 @@ def test_each_wrong_sum_is_named(check, answer, says):
 # 1.3 and 1.5: the short forms
 
 
-@mark.parametrize(("got", "meaning"), [("a", "160 µs"), ("c", "two ranks"), ("d", "cpu.max")])
+@mark.parametrize(
+    ("got", "meaning"),
+    [
+        ("a", "160 µs"),
+        ("c", "two ranks"),
+        ("d", "cpu.max"),
+        ("b or c", "one letter"),
+        ("e", "letter"),
+    ],
+)
 def test_each_wrong_knee_is_named(got, meaning):
     assert meaning in caught(checks.check_first_slower, lambda: got)
 
@@ -146,20 +162,142 @@ def test_the_knee_follows_from_the_law(capsys):
     assert "Exercise 1.3 passed" in capsys.readouterr().out
 
 
-@mark.parametrize(("got", "meaning"), [("a", "Which job is"), ("c", "asleep"), ("d", "asleep")])
-def test_each_wrong_diagnosis_is_refused(got, meaning):
-    assert meaning in caught(checks.check_jobs, lambda: got)
+# 1.5: two launches
 
 
-def test_the_recorded_jobs_show_what_their_diagnoses_say():
-    jobs = {job: [] for job in checks.JOBS}
-    for job, _, _, on_cpu, _, busy in checks.tabulate_jobs().rows:
-        jobs[job].append((on_cpu, busy))
-    (spin, alone), *_, (full, _) = jobs["job 1"]
-    assert spin > 3 * full
-    assert alone > 1.1
-    assert all(busy < 1.1 for _, busy in jobs["job 2"])
-    checks.check_jobs(lambda: ("b", "spinning"))
+RULES = {
+    "quota": lambda r: (confined.throttled(r) >= 0.1, "quota"),
+    "none": lambda r: (confined.spent(r)[1] < confined.spent(r)[0] / 2, "none"),
+    "mask": lambda r: (confined.allowed(r.allowed) < r.cpus, "mask"),
+}
+
+
+def cpus_of(reading):
+    return min(confined.allowed(reading.allowed), confined.quota(reading))
+
+
+def in_order(*names, number=cpus_of):
+    """The rules in another order, or some of them."""
+
+    def confinement(reading):
+        for name in names:
+            holds, says = RULES[name](reading)
+            if holds:
+                return says, number(reading)
+        return "neighbours", number(reading)
+
+    return confinement
+
+
+def numbered(number):
+    """The right name, and another number."""
+    return in_order("quota", "none", "mask", number=number)
+
+
+def since_the_beginning(reading):
+    """Counters as they are."""
+    return confined.answer(dataclasses.replace(
+        reading, before={}, stat_before=reading.stat_before and confined._stat(0, 0)
+    ))  # fmt: skip
+
+
+def main_thread_only(reading):
+    first = dict([next(iter(reading.after.items()))])
+    return confined.answer(dataclasses.replace(reading, after=first))
+
+
+def old_threads_only(reading):
+    after = {thread: text for thread, text in reading.after.items() if thread in reading.before}
+    return confined.answer(dataclasses.replace(reading, after=after))
+
+
+def any_throttling(reading):
+    name, cpus = confined.answer(reading)
+    return ("quota" if confined.throttled(reading) else name), cpus
+
+
+def by_cpu_max(reading):
+    name, cpus = confined.answer(reading)
+    return ("quota" if confined.quota(reading) < reading.cpus else name), cpus
+
+
+def by_total_waiting(reading):
+    """The third column for the second."""
+
+    def swapped(texts):
+        return {k: "{0} {2} {1}".format(*t.split()) for k, t in texts.items()}
+
+    return confined.answer(dataclasses.replace(
+        reading, before=swapped(reading.before), after=swapped(reading.after)
+    ))  # fmt: skip
+
+
+CONFINEMENTS = {
+    "mask before quota": in_order("mask", "quota", "none"),
+    "none before quota": in_order("none", "quota", "mask"),
+    "no quota": in_order("none", "mask"),
+    "no none": in_order("quota", "mask"),
+    "no mask": in_order("quota", "none"),
+    "cpus of the mask": numbered(lambda r: confined.allowed(r.allowed)),
+    "cpus of the quota": numbered(confined.quota),
+    "cpus of the machine": numbered(lambda r: r.cpus),
+    "the quota as it stands": numbered(
+        lambda r: int((r.cpu_max or "1 1").split()[0].replace("max", "1"))
+    ),
+    "a list without ranges": numbered(lambda r: min(len(r.allowed.split(",")), confined.quota(r))
+    ),
+    "ranges without their end": numbered(
+        lambda r: min(confined.allowed(r.allowed) - 1, confined.quota(r))
+    ),
+    "since the beginning": since_the_beginning,
+    "main thread": main_thread_only,
+    "old threads": old_threads_only,
+    "any throttling": any_throttling,
+    "by cpu.max": by_cpu_max,
+    "slices for waiting": by_total_waiting,
+    "always quota": lambda reading: ("quota", cpus_of(reading)),
+    "always none": lambda reading: ("none", cpus_of(reading)),
+    "a name alone": lambda reading: "mask",
+    "an unknown name": lambda reading: ("confined", 1),
+    "none at all": lambda reading: None,
+}  # fmt: skip
+"""What people return who did not see our answer."""
+
+
+def judge_confinement(answer):
+    """Without the ban on the course's own functions, from which these answers are made."""
+    with mock.patch.object(checks.checking, "ask", lambda function, *given: function(*given)):
+        checks.check_confinement(answer)
+
+
+@mark.parametrize("wrong", CONFINEMENTS)
+def test_each_wrong_reading_is_refused_with_a_reason(wrong):
+    assert len(caught(judge_confinement, CONFINEMENTS[wrong])) > 20
+
+
+def test_a_right_reading_passes(capsys):
+    judge_confinement(lambda reading: [confined.answer(reading)[0].upper(), cpus_of(reading)])
+    assert "Exercise 1.5 passed" in capsys.readouterr().out
+
+
+@mark.parametrize("text", ["0", "0-3,8", "0-1,24-25"])
+def test_a_list_of_cpus_is_counted(text):
+    assert confined.allowed(text) == {"0": 1, "0-3,8": 5, "0-1,24-25": 4}[text]
+
+
+# 1.6: two boards
+
+
+def test_who_was_it(capsys):
+    checks.check_boards(lambda: dict(checks.BOARDS))
+    assert "Exercise 1.6 passed" in capsys.readouterr().out
+
+
+@mark.parametrize("first", "abcd")
+@mark.parametrize("second", "abcd")
+def test_each_wrong_culprit_is_refused_by_the_row_that_clears_it(first, second):
+    if [first, second] != list(checks.BOARDS.values()):
+        assert "hold each row" in caught(checks.check_boards, lambda: [first, second])
 
 
 # What a statement says and what its check says
@@ -178,7 +316,7 @@ def test_a_par_stands_once():
         "1.2": checks.check_fused_all_reduce,
         "1.3": checks.check_first_slower,
         "1.4": checks.check_shared_sum,
-        "1.5": checks.check_jobs,
+        "1.5": checks.check_confinement,
     }.items():
         with mock.patch.object(checks.checking, "exercise", noted), raises(StopIteration):
             check(None)

@@ -1,4 +1,4 @@
-"""Checks of lesson 2: a trace to read, a vote, hooks that overlap, a program to repair."""
+"""Checks of lesson 2: a trace, a cap, hooks that overlap, a program to repair, two boards."""
 
 import contextlib
 import time
@@ -11,11 +11,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course import checking
-from course.checking import CheckFailed
+from course.checks import boards, checking
+from course.checks.checking import CheckFailed
+from course.checks.memory import BufferLog
+from course.checks.trial import Case, Trial
 from course.comm import buckets
-from course.memory import BufferLog
-from course.trial import Case, Trial
+from course.lessons.gradient_all_reduce import guilty
+from course.predictions.board import Board
+from labkit.measure.tables import Table
 
 TRACE = (
     (31, 12, 9, 40, 6, 5),
@@ -48,6 +51,8 @@ _READING = (
         {
             "no rank is last in every call: take the smallest timer of each call": 82,
             "averaging over ranks mixes the waiting back in": 93,
+            "those are the straggler's own timers, with its waiting in the calls where another "
+            "one was late": 83,
             "the largest timers have all the waiting in them": 140,
         },
         "moving begins when the last rank arrives: the smallest timer of each call, summed",
@@ -64,18 +69,87 @@ _READING = (
 )
 
 
-def check_vote(vote: Callable[[], str]) -> None:
-    """Judge exercise 2.2: in which bucket a late rank shows when DDP sends."""
-    wrong = {
-        "a": "that is the thread's loop, which begins with the features; in which order does "
-        "backward finish the gradients?",
-        "c": "the wait is paid once: after the first call all ranks go on together",
-        "d": "overlap hides moving behind computing; the last rank has not computed yet, so the "
-        "others' first bucket stands on the wire until it does",
-    }
-    with checking.exercise("2.2", par="the bucket") as done:
-        checking.letter(vote, right="b", wrong=wrong)
-        done.reached = "it; compare your reason with ours below"
+LAYERS = (
+    (6, 12), (2, 20), (1, 32), (1, 44), (1, 56), (1, 68), (1, 80), (1, 90), (0.5, 100),
+)  # fmt: skip
+"""MB of each layer's gradients, and ms after the begin of backward at which they are complete."""
+ALPHA, BETA = 8, 5
+"""An all_reduce of S MB takes ALPHA + BETA * S ms; the wire carries one after the other."""
+CAPS = (1, 2, 3, 4, 8, None)
+"""MB; None: one bucket for all."""
+
+
+def exposed(cap: float | None) -> float:
+    """Return the ms by which the last bucket of exercise 2.2 ends after backward."""
+    buckets_, held = [], []
+    for layer in LAYERS:
+        if held and cap is not None and sum(mb for mb, _ in held) + layer[0] > cap:
+            buckets_.append(held)
+            held = []
+        held = [*held, layer]
+    free = 0.0
+    for bucket in [*buckets_, held]:
+        free = max(free, bucket[-1][1]) + ALPHA + BETA * sum(mb for mb, _ in bucket)
+    return free - LAYERS[-1][1]
+
+
+def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
+    """Judge exercise 2.2: which cap leaves least to move when backward ends, and how much."""
+    with checking.exercise("2.2", par="the cap, and the ms that stay exposed") as done:
+        got = checking.plain(checking.ask(best))
+        if len(checking.answer(got, (tuple, list), what="(cap, ms)")) != 2:
+            raise CheckFailed("(cap, ms)", repr(got), "two figures are asked, in this order")
+        none = got[0] is None or str(got[0]).strip().lower() in ("none", "no cap")
+        cap = None if none else checking.number(got[0], what="the cap, in MB")
+        if cap not in CAPS:
+            raise CheckFailed(f"one of {CAPS}", f"{cap:g}", "the caps to choose from are in MB")
+        if cap != 3:
+            why = {
+                None: "one bucket leaves when backward is over: nothing is hidden",
+                1: "nine calls pay alpha nine times, which is longer than backward: the wire is "
+                "the bottleneck, and a queue stands before it when backward ends",
+                2: "six calls: follow the wire to the end, it is still busy with earlier buckets "
+                "when the last one is ready",
+                4: "the last bucket holds more than needs be: what leaves last can hide least",
+                8: "the last bucket holds more than needs be: what leaves last can hide least",
+            }
+            raise CheckFailed(
+                "the cap that leaves least exposed",
+                f"{got[0]} MB: {exposed(cap):g} ms are left; another cap leaves less",
+                why[cap],
+            )  # fmt: skip
+        mistakes = {
+            "the wire is still busy with the bucket before when the last one is ready": 15.5,
+            "that is all the time on the wire; what backward hides does not count": 104.5,
+            "that is when the last bucket ends; backward ended at 100 ms": 120.5,
+            "alpha is missing: every bucket pays it": 7.5,
+        }
+        asked = (
+            "ms exposed",
+            20.5,
+            mistakes,
+            "bucket by bucket: when is the wire free?",
+        )
+        checking.figures(got[1:], [asked])
+        done.reached = "both"
+
+
+BOARDS = {"first": "d", "second": "a"}
+"""Which of the guilty runs each board of exercise 2.5 comes from."""
+
+
+def _recorded() -> dict[str, Board]:
+    return {name: guilty.recorded(world) for name, world in BOARDS.items()}
+
+
+def unnamed() -> dict[str, Table]:
+    """Return the two boards of exercise 2.5 without their verdicts: what was found, by suspect."""
+    return boards.tables(_recorded())
+
+
+def check_boards(who: Callable[[], dict[str, str]]) -> None:
+    """Judge exercise 2.5: who is guilty on two boards of other jobs."""
+    boards.check("2.5", who, _recorded())
 
 
 def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
@@ -256,8 +330,9 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
     shapes = ((3, 5), (7,), (), (2, 2, 2), (40,))
 
     def gradients(case: Case, rank: int) -> tuple[tuple[torch.Tensor, ...], int]:
-        data = (checking.rank_data(torch.Size(s).numel(), rank=rank).view(s) for s in shapes)
-        return tuple(data), 64
+        data = [checking.rank_data(torch.Size(s).numel(), rank=rank).view(s) for s in shapes]
+        turned = checking.rank_data(12, rank=rank, seed=1).view(3, 4).t()  # not contiguous
+        return (*data, turned), 64
 
     def in_place(given: tuple[torch.Tensor, ...], cap: int) -> None:
         before = [gradient.data_ptr() for gradient in given]
@@ -278,7 +353,9 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                 what = f"rank {rank} of {case.world_size}"
                 for place, got in enumerate(ran.given[0]):
                     mean = sum(tensors[place] for tensors in wanted) / case.world_size
-                    meaning = _why_not_the_mean(got, wanted[rank][place], mean, ran.unwaited)
+                    meaning = _why_not_the_mean(
+                        got, wanted[rank][place], mean, ran.unwaited, case.world_size
+                    )
                     checking.same_values(got, mean, what=f"{what}, gradient {place}",
                                          meaning=meaning)  # fmt: skip
                 if other := {call.kind for call in ran.calls} - {"all_reduce"}:
@@ -312,12 +389,18 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
 
 
 def _why_not_the_mean(
-    got: torch.Tensor, local: torch.Tensor, mean: torch.Tensor, unwaited: Sequence
+    got: torch.Tensor, local: torch.Tensor, mean: torch.Tensor, unwaited: Sequence, ranks: int
 ) -> str:
     if got.shape == local.shape and got.equal(local):
         return (
             "this is the rank's own gradient: an assignment gives a name, or a place in a list, "
-            "another tensor; copy into the one that is there"
+            "another tensor, and reshape copies what is not contiguous; copy into the one that is "
+            "there"
+        )
+    if torch.allclose(got.float(), local.float() / ranks):
+        return (
+            "this is the rank's own gradient, divided: it was copied out before its bucket was "
+            "summed. Wait for a bucket before you read it"
         )
     if unwaited:
         return (

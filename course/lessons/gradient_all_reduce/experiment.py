@@ -14,6 +14,7 @@ from typing import Any
 from course.lessons.gradient_all_reduce import programs
 from course.place import Place
 from course.runs import Say, quiet
+from labkit.fabric.fabric import Fabric
 from labkit.measure.records import Record
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import Kind
@@ -23,15 +24,14 @@ TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).with_name("recording.json")
 HOSTS, RATE, THIN = 4, "2gbit", "430mbit"
 """The thread's two bus bandwidths are 4.7 times apart; so are these two rates."""
-SIZES = (256, 4096, 65536, 7_600_000)
-"""Bytes of the benchmark's all_reduces."""
-CASES: dict[str, tuple[Callable, tuple, str]] = {
-    "late": (programs.train, (2,), RATE),
-    "wide links": (programs.train, (None, 4), RATE),
-    "thin links": (programs.train, (None, 4), THIN),
-    "rungs": (programs.climb, (), RATE),
+SMALL = 256
+"""Bytes of a call that carries next to nothing. (gloo treats a single element in another way.)"""
+CASES: dict[str, tuple[Callable, tuple]] = {
+    "late": (programs.train, (2,)),
+    "thin card": (programs.train, (None, True)),
+    "rungs": (programs.climb, ()),
 }
-"""What is recorded for machines on which no links can be made: program, arguments, rate."""
+"""What is recorded for machines on which no links can be made: program, arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,12 @@ class Timer:
         return self.wait + self.move
 
 
-def on_hosts(program: Callable, *args: Any, case: str | None = None, rate: str = RATE) -> Record:
+def hosts() -> Place:
+    """Return four hosts with two network cards each: one of `RATE`, and a second one of `THIN`."""
+    return Place(HOSTS, RATE, fabric=Fabric.star(hosts=HOSTS, rate=RATE, management=THIN))
+
+
+def on_hosts(program: Callable, *args: Any, case: str | None = None) -> Record:
     """Run a program that returns ``tracer.trace()`` on four hosts; return a record with its spans.
 
     Where no links can be made, the record is what another machine measured in that `case`; without
@@ -65,7 +70,7 @@ def on_hosts(program: Callable, *args: Any, case: str | None = None, rate: str =
 
     kept = {"recording": RECORDING, "experiment": NAME, "cases": {case}}
     try:
-        (record,) = Place(HOSTS, rate).records(measure, say=print if case else quiet, **kept)
+        (record,) = hosts().records(measure, say=print if case else quiet, **kept)
     except LookupError:
         print("No links can be made here; this runs on loopback.")
         (record,) = Place(HOSTS).records(measure, **kept)
@@ -98,6 +103,21 @@ def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> l
     return [Timer(name, middle(name, Kind.WAIT), middle(name, Kind.MOVE)) for name in names]
 
 
+def pairs(record: Record) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Return, for each pair of steps but the first, the seconds of each call by its name.
+
+    Of a step in which nothing was different, and of the next, in which one thing was. The median
+    over the ranks' own timers, waiting included: what the team could have seen.
+    """
+    whole = timeline(record)
+    by_step: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for rank in whole.ranks:
+        for span in whole.of(rank, kinds=(Kind.COLLECTIVE,)):
+            by_step[span.step][span.name].append(span.seconds)
+    steps = [{name: statistics.median(x) for name, x in by_step[k].items()} for k in by_step]
+    return list(zip(steps[2::2], steps[3::2], strict=True))
+
+
 def exposed(record: Record) -> dict[str, list[float]]:
     """Return, by rung, the seconds of moving bytes that nothing hides, in each round but the first.
 
@@ -114,26 +134,27 @@ def exposed(record: Record) -> dict[str, list[float]]:
     return seconds
 
 
-def benchmark() -> list[Record]:
-    """Time all_reduce alone, as benchmarks do: a record for each size, here or as recorded."""
-    cases = {f"all_reduce of {nbytes} bytes": nbytes for nbytes in SIZES}
+def small_calls() -> Record:
+    """Time all_reduces of `SMALL` bytes in a row, with nobody late: here, or as recorded.
+
+    ``samples[r]`` of the record holds what one call took on rank r, in each round.
+    """
+    case = f"all_reduce of {SMALL} bytes"
 
     def measure(here: Place) -> list[Record]:
-        times = here.launch(programs.time_all_reduce, SIZES)
-        fields = {"experiment": NAME, "collective": "all_reduce"}
-        return [
-            here.record(case, [rank[place] for rank in times], nbytes=nbytes, **fields)
-            for place, (case, nbytes) in enumerate(cases.items())
-        ]
+        ranks = here.launch(programs.time_in_a_row, SMALL)
+        fields = {"experiment": NAME, "collective": "all_reduce", "nbytes": SMALL}
+        return [here.record(case, ranks, **fields)]
 
-    return Place(HOSTS, RATE).records(measure, recording=RECORDING, experiment=NAME, cases=cases)
+    (record,) = hosts().records(measure, recording=RECORDING, experiment=NAME, cases={case})
+    return record
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
-    """Run the benchmark and each of `CASES`, which are short: `quick` changes nothing."""
-    progress("all_reduce alone")
-    measured = benchmark()
-    for case, (program, args, rate) in CASES.items():
+    """Run the small calls and each of `CASES`, all short: `quick` is ignored."""
+    progress("calls that carry next to nothing")
+    measured = [small_calls()]
+    for case, (program, args) in CASES.items():
         progress(case)
-        measured.append(on_hosts(program, *args, case=case, rate=rate))
+        measured.append(on_hosts(program, *args, case=case))
     return measured

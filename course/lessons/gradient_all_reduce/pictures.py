@@ -13,11 +13,11 @@ from course.published import load
 from course.runs import by_case
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
-from labkit.measure.timeline import Timeline
 from labkit.measure.trace import MAIN, Kind
 from labkit.show.plots import (
     INK,
     SOFT,
+    Style,
     bars,
     describe,
     matrix,
@@ -31,16 +31,14 @@ from labkit.show.timeline import Bar, draw_lanes
 
 CLASSIFIER = 16
 """The first call of the classifier: six of the 22 follow, this one included."""
-_LOOKS = {Kind.COMPUTE: style(5), Kind.PACK: style(3), Kind.WAIT: style(1), Kind.MOVE: style(0)}
-"""How the kinds of spans look: by colour and hatching, so that colours are not needed."""
 
 
 def puzzle() -> Axes:
     """Draw what the thread measured: the training's all_reduces beside the benchmark's."""
     published = load("gradient_all_reduce")
     figures = {"in training": published["in_training"], "in a benchmark": published["benchmark"]}
-    ax = new_axes("As many bytes between the same 16 GPUs", x="Time", xunit="ms", size=(8, 2.4))
-    bars(ax, list(figures), [figure.value for figure in figures.values()], series=[1, 0])
+    ax = new_axes("As many bytes, summed twice", x="Time", xunit="ms", size=(8, 2.4))
+    bars(ax, list(figures), [figure.value for figure in figures.values()], series=[2, 4])
     stamp_published(ax, *figures.values())
     describe(ax, "In training the classifier's six all_reduces take 280.7 ms; a benchmark of as "
              "many bytes takes about 60.")  # fmt: skip
@@ -129,31 +127,73 @@ def arrivals(
 
 
 def rungs(record: Record) -> Figure:
-    """Draw the moving that each rung leaves exposed, and the last round as a timeline."""
-    exposed, whole = problem.exposed(record), problem.timeline(record)
-    third, last = list(exposed.values())[2], max(span.step for span in whole.spans)
+    """Draw the moving that each rung leaves exposed, and what leaves when on the last two rungs."""
+    exposed = problem.exposed(record)
+    control = exposed[AFTER]
     shares = [
-        100 * median(here / there for here, there in zip(seconds, third, strict=True))
+        100 * median(here / there for here, there in zip(seconds, control, strict=True))
         for seconds in exposed.values()
     ]
-    figure, (top, bottom) = new_figure(2, 1, size=(10, 6.4))
-    ax = new_axes("Moving that nothing hides", x="Of rung 3 in the same round", xunit="%", ax=top)
-    labels = [f"{rung}  ({1e3 * median(seconds):.0f} ms)" for rung, seconds in exposed.items()]
+    figure, axes = new_figure(3, 1, size=(6.6, 8.6))
+    ax = new_axes("Moving that nothing hides", x="Of rung 3b in the same round", xunit="%",
+                  ax=axes[0])  # fmt: skip
+    labels = [f"{rung}\n({1e3 * median(seconds):.0f} ms)" for rung, seconds in exposed.items()]
     bars(ax, labels, shares, value_format="{:.0f}")
-    ax.set_ylim(3.6, -1.1)  # room for the learner's mark
-    shown = whole.steps(last - 3, last)
-    _draw_round(shown, bottom)
-    bottom.set_ylim(4.1, -0.6)
-    for number, step in enumerate(range(last - 3, last + 1), 1):
-        spans = whole.steps(step, step).spans
-        begin, end = min(s.begin for s in spans), max(s.end for s in spans)
-        bottom.axvline(1e3 * (begin - shown.begin), color=SOFT, linestyle=":", linewidth=1)
-        bottom.text(1e3 * ((begin + end) / 2 - shown.begin), 3.95, f"rung {number}", ha="center",
-                    fontsize=9, color=INK)  # fmt: skip
-    for panel in (top, bottom):
-        _stamp(panel, record)
-    describe(ax, f"Moving that nothing hides, per step: {'; '.join(labels)}.")
+    ax.set_ylim(len(labels) - 0.4, -1.1)  # room for the learner's mark
+    _stamp(ax, record)
+    said = "; ".join(label.replace("\n", " ") for label in labels)
+    describe(ax, f"Moving that nothing hides, per step: {said}.")
+    for place, rung in enumerate((AFTER, DURING), 1):
+        leaving(record, rung, ax=axes[place])
+    right = max(panel.get_xlim()[1] for panel in axes[1:])
+    for panel in axes[1:]:
+        panel.set_xlim(0, right)  # one scale for both
     return figure
+
+
+AFTER, DURING = list(problem.programs.RUNGS)[3:]
+
+
+def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
+    """Draw when each bucket leaves on one rung, and what is still to move when backward ends.
+
+    One step of rank 0: of the rounds the one whose exposed moving is the median.
+    """
+    whole, order = problem.timeline(record).split(), list(problem.programs.RUNGS)
+    seconds = problem.exposed(record)[rung]
+    middle = seconds.index(sorted(seconds)[len(seconds) // 2])
+    step = (middle + 1) * len(order) + order.index(rung)
+    spans = whole.steps(step, step).of(0)
+    begin = min(span.begin for span in spans)
+    over = max(span.end for span in spans if span.kind is Kind.COMPUTE)
+    sent = sorted({s.name for s in spans if s.kind is Kind.MOVE and s.channel != MAIN})
+    bars_, rows, left = [], [], 0.0
+    for lane, name in enumerate(sent, 1):
+        mine = [s for s in spans if s.name == name and s.channel != MAIN]
+        leaves = min(s.begin for s in mine)
+        for span in mine:
+            parts = [(span.begin, min(span.end, over), "hidden"),
+                     (max(span.begin, over), span.end, "exposed")]  # fmt: skip
+            for start, end, kind in parts:
+                kind = "waits for others" if span.kind is Kind.WAIT else kind
+                if end > start:
+                    bars_.append(Bar(lane, kind, start - begin, end - begin))
+        ends = max(s.end for s in mine)
+        left = max(left, ends - over)
+        rows.append([name, *(round(1e3 * (x - begin)) for x in (leaves, ends))])
+    bars_.insert(0, Bar(0, "backward", 0.0, over - begin))
+    looks = {"backward": style(5), "waits for others": Style("#888888", "o", "-", "////"),
+             "hidden": style(0), "exposed": style(1)}  # fmt: skip
+    when = "; ".join(f"{name} leaves after {start} ms, arrives after {end}"
+                     for name, start, end in rows)  # fmt: skip
+    said = (f"{rung}, rank 0: backward ends after {1e3 * (over - begin):.0f} ms; {when}. After "
+            f"backward {1e3 * max(0.0, left):.0f} ms are left.")  # fmt: skip
+    ax = draw_lanes(["backward", *sent], bars_, description=said, looks=looks, ax=ax,
+                    title=f"Rung {rung}",
+                    table=Table(["", "leaves, ms", "has arrived, ms"], rows))  # fmt: skip
+    ax.axvline(1e3 * (over - begin), color=INK, linestyle="--", linewidth=1)
+    _stamp(ax, record)
+    return ax
 
 
 def draw(records: Sequence[Record]) -> Figure:
@@ -166,25 +206,15 @@ def draw(records: Sequence[Record]) -> Figure:
 
 def late_and_calm(record: Record) -> dict[str, list[Timer]]:
     """Return rank 0's timers of the steps with nobody late, and of those with rank 2 late."""
-    steps = {"nobody late": slice(2, None, 2), "rank 2 late by 100 ms": slice(3, None, 2)}
+    steps = {"nobody late": slice(2, None, 2), "rank 2 late by 300 ms": slice(3, None, 2)}
+    return {label: problem.timers(record, every=every) for label, every in steps.items()}
+
+
+def both_cards(record: Record) -> dict[str, list[Timer]]:
+    """Return rank 0's timers of the steps through the usual card, and through the thin one."""
+    steps = {"the usual card": slice(2, None, 2), "the thin card": slice(3, None, 2)}
     return {label: problem.timers(record, every=every) for label, every in steps.items()}
 
 
 def _stamp(ax: Axes, record: Record) -> None:
     stamp(ax, record.tier, record.provenance, note="4 hosts", others=record.others)
-
-
-def _draw_round(timeline: Timeline, ax: Axes) -> None:
-    """Draw each rank's own thread and, thin below it, the collectives in the background."""
-    split, table = timeline.split(), timeline.time_by_rank()
-    bars = [
-        Bar(lane, span.kind, span.begin - split.begin, span.end - split.begin,
-            behind=span.channel != MAIN)
-        for lane, rank in enumerate(split.ranks)
-        for span in split.of(rank)
-    ]  # fmt: skip
-    ranks, wait = [str(rank) for rank in split.ranks], table.columns.index("wait ms")
-    waits = "; ".join(f"rank {row[0]} waits {row[wait]:.0f} ms" for row in table.rows)
-    title = "One round: the four rungs in turn"
-    draw_lanes(ranks, bars, description=f"{title}. {waits}.", looks=_LOOKS, table=table,
-               title=title, y="Rank", ax=ax)  # fmt: skip

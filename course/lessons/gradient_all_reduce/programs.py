@@ -5,6 +5,7 @@ computing is in the convolutions. The loops stand in the lesson's cells, too, li
 what is recorded is what is read there.
 """
 
+import os
 import random
 import time
 from collections import OrderedDict
@@ -17,7 +18,6 @@ from torch import nn
 
 from course.comm import buckets
 from course.comm.buckets import MB
-from labkit.measure.timing import time_calls
 from labkit.measure.trace import Kind, Tracer
 
 VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
@@ -63,16 +63,39 @@ def loss_of(model: nn.Module, step: int, *, picture: int = 32, batch: int = 2) -
     return nn.functional.cross_entropy(model(samples), torch.arange(batch) % 10)
 
 
-def train(late, steps=8):
-    """Time each call of the thread's loop, with one rank late in every second step."""
-    model, tracer = vgg11(), Tracer.aligned()
+CARD = "eth1"
+"""The second network card of each host, whose link is thinner."""
+
+
+def second_card(wanted: bool = True, ranks: list[int] | None = None) -> dist.ProcessGroup | None:
+    """Return a group whose bytes go through the hosts' second card; all ranks call this together.
+
+    It has all ranks or those that are given. None, torch's word for the usual group, if it is not
+    wanted.
+    """
+    if not wanted:
+        return None
+    usual = os.environ.get("GLOO_SOCKET_IFNAME")
+    os.environ["GLOO_SOCKET_IFNAME"] = CARD  # gloo reads it when a group is made
+    try:
+        return dist.new_group(ranks)
+    finally:
+        if usual is None:
+            del os.environ["GLOO_SOCKET_IFNAME"]
+        else:
+            os.environ["GLOO_SOCKET_IFNAME"] = usual
+
+
+def train(late=None, thin=False, steps=10):
+    """Time each call of the thread's loop; in every second step one thing is different."""
+    model, tracer, thin_card = vgg11(), Tracer.aligned(), second_card(thin)
     for step in range(steps):
         loss_of(model, step).backward()
-        if dist.get_rank() == late and step % 2:
-            time.sleep(0.1)  # late after backward
+        if step % 2 and dist.get_rank() == late:
+            time.sleep(0.3)  # late after backward
         for name, parameter in model.named_parameters():
             with tracer.collective(name):
-                dist.all_reduce(parameter.grad)
+                dist.all_reduce(parameter.grad, group=thin_card if step % 2 else None)
         tracer.next_step()
     return tracer.trace()
 
@@ -89,6 +112,7 @@ class Fault:
 
     def __init__(self, world_size: int, calls: int):
         self._rank, self._call = random.randrange(world_size), random.randrange(1, calls)
+        self._tries = 0
 
     def __repr__(self) -> str:
         return "a fault on one rank, before one call; .reveal(rank, call) judges your answer"
@@ -99,12 +123,16 @@ class Fault:
             time.sleep(PAUSE)
 
     def reveal(self, rank: int | None, call: int | None) -> str:
-        """Say whether an answer is right, and what is; without an answer, ask for one."""
+        """Say what is right in an answer, and tell nothing of the rest; none asks for one."""
         if rank is None or call is None:
             return "Still sealed. Put your answer into my_rank and my_call, and run this again."
-        hits = {"the rank": rank == self._rank, "the call": call == self._call}
-        verdict = ", ".join(f"{what} {'right' if hit else 'wrong'}" for what, hit in hits.items())
-        return f"It was rank {self._rank}, before call {self._call}. You had {verdict}."
+        self._tries += 1
+        hits = {f"the rank, {rank}": rank == self._rank, f"the call, {call}": call == self._call}
+        if all(hits.values()):
+            tries = "at the first try" if self._tries == 1 else f"at try {self._tries}"
+            return f"It was rank {rank}, before call {call}. You found it {tries}."
+        says = "; ".join(f"{what}: {'right' if hit else 'no'}" for what, hit in hits.items())
+        return f"{says[:1].upper()}{says[1:]}. The rest stays sealed: look again and correct it."
 
 
 def after_backward(gradients, tracer, cap):
@@ -169,34 +197,51 @@ class DuringBackward(Buckets):
         self.begin()
 
 
+class AllAtOnce(DuringBackward):
+    """The same buckets, views and works; but nothing starts before backward is over."""
+
+    def gradient_is_ready(self, number):
+        """Wait for `finish`."""
+
+    def finish(self):
+        """Start all buckets at once, then wait for them and divide."""
+        for number in range(len(self.flats)):
+            for _ in range(self.missing[number]):
+                super().gradient_is_ready(number)
+        super().finish()
+
+
 CAP = 2 * MB
 """Bytes per bucket: the largest tensor has 6.4 MB, all others together 1.6 MB."""
 RUNGS = {
     "1: a call per tensor": 0,
     "2: one flat tensor": None,
-    "3: buckets after backward": CAP,
-    "4: buckets during backward": CAP,
+    "3: buckets, after backward": CAP,
+    "3b: all at once, after backward": CAP,
+    "4: during backward": CAP,
 }
 """Ways to average, and their bytes per bucket."""
 
 
-def climb(overlapped=DuringBackward, cap=CAP, rounds=4, picture=64, batch=8):
-    """Take the four rungs in turn, a step each, `rounds` times; compare the gradients."""
-    model, during_model, tracer = vgg11(), vgg11(), Tracer.aligned()
+def climb(overlapped=DuringBackward, cap=CAP, rounds=5, picture=64, batch=48):
+    """Take the five rungs in turn, a step each, `rounds` times; compare the gradients."""
+    models, tracer = [vgg11() for _ in range(3)], Tracer.aligned()
     size = {"picture": picture, "batch": batch}
-    during = overlapped(during_model, tracer, cap=cap)
+    kinds = zip((AllAtOnce, overlapped), models[1:], strict=True)
+    in_buckets = [kind(model, tracer, cap=cap) for kind, model in kinds]
     for step in range(rounds):
         for rung, limit in list(RUNGS.items())[:3]:
             with tracer.span("backward", Kind.COMPUTE):
-                loss_of(model, step, **size).backward()
-            gradients = [parameter.grad for parameter in model.parameters()]
+                loss_of(models[0], step, **size).backward()
+            gradients = [parameter.grad for parameter in models[0].parameters()]
             after_backward(gradients, tracer, cap if rung.startswith("3") else limit)
             tracer.next_step()
-        with tracer.span("backward", Kind.COMPUTE):
-            loss_of(during_model, step, **size).backward()
-        during.finish()
-        tracer.next_step()
-        _compare(gradients, [parameter.grad for parameter in during_model.parameters()])
+        for model, averaged in zip(models[1:], in_buckets, strict=True):
+            with tracer.span("backward", Kind.COMPUTE):
+                loss_of(model, step, **size).backward()
+            averaged.finish()
+            tracer.next_step()
+            _compare(gradients, [parameter.grad for parameter in model.parameters()])
     return tracer.trace()
 
 
@@ -216,7 +261,17 @@ def _compare(right: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> None
         )
 
 
-def time_all_reduce(sizes: Sequence[int]) -> list[list[float]]:
-    """Time all_reduce of some bytes with nobody late: the "benchmark"."""
-    tensors = [torch.ones(nbytes // 4) for nbytes in sizes]
-    return [time_calls(partial(dist.all_reduce, t), warmup=2, iters=7) for t in tensors]
+def time_in_a_row(nbytes: int, group: dist.ProcessGroup | None = None, rounds: int = 5,
+                  calls: int = 20) -> list[float]:  # fmt: skip
+    """Return the seconds of one of `calls` all_reduces in a row, as the loop makes them; by round.
+
+    Nobody is late, and the first calls warm up.
+    """
+    tensor, seconds = torch.ones(nbytes // 4), []
+    for _ in range(1 + rounds):
+        dist.barrier()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            dist.all_reduce(tensor, group=group)
+        seconds.append((time.perf_counter() - begin) / calls)
+    return seconds[1:]

@@ -12,20 +12,21 @@ from course.comm import buckets
 from course.lessons.gradient_all_reduce import checks
 from tests.course.lessons.refusals import refusal
 
+pytestmark = pytest.mark.slow
+
 
 def caught(check, answer, words):
     assert words in refusal(check, answer)
 
 
-# Exercises 2.1 and 2.2
+# Exercises 2.1, 2.2 and 2.5
 
 
-def test_a_right_reading_and_a_right_vote_pass(capsys):
+def test_a_right_reading_passes(capsys):
     checks.check_reading(lambda: (1, 20, 37.0))
-    checks.check_vote(lambda: ("b", "the classifier's bucket is sent first"))
     checks.check_reading(lambda: [np.int64(1), torch.tensor(20), 37])
     printed = capsys.readouterr().out
-    assert "2.1 passed" in printed and "2.2 passed" in printed
+    assert printed.count("2.1 passed") == 2
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ def test_a_right_reading_and_a_right_vote_pass(capsys):
         ((3, 20, 37), "weigh each call"),
         ((0, 20, 37), "the smallest timer"),
         ((1, 82, 37), "no rank is last in every call"),
+        ((1, 83, 37), "the straggler's own timers"),
         ((1, 93.0, 37), "averaging over ranks"),
         ((1, 21, 37), "moving begins when the last rank arrives"),
         ((1, 20, 51), "the next to last decides"),
@@ -47,16 +49,57 @@ def test_wrong_readings(reading, words):
     caught(checks.check_reading, lambda: reading, words)
 
 
+@pytest.mark.parametrize("cap", [3, 3.0, "3", np.int64(3), "3 MB"])
+def test_the_best_cap_passes(cap, capsys):
+    checks.check_cap(lambda: (cap, 20.5))
+    assert "2.2 passed" in capsys.readouterr().out
+
+
+def test_the_best_cap_is_one_alone():
+    left = {cap: checks.exposed(cap) for cap in checks.CAPS}
+    assert left == {1: 56.5, 2: 32.5, 3: 20.5, 4: 28.5, 8: 40.5, None: 80.5}
+
+
 @pytest.mark.parametrize(
-    ("vote", "words"),
+    ("answer", "words"),
     [
-        (("a", ""), "that is the thread's loop"),
-        (("c", ""), "paid once"),
-        (("d", ""), "has not computed yet"),
+        ((1, 56.5), "nine times"),
+        ((2, 32.5), "follow the wire to the end"),
+        ((4, 28.5), "what leaves last can hide least"),
+        ((None, 80.5), "nothing is hidden"),
+        (("None", 80.5), "nothing is hidden"),
+        ((3, 15.5), "still busy with the bucket before"),
+        ((3, 120.5), "backward ended at 100 ms"),
+        ((3, 104.5), "what backward hides does not count"),
+        ((3_000_000, 20.5), "in MB"),
+        (3, "tuple"),
+        (None, "ends without `return`"),
     ],
 )
-def test_wrong_votes(vote, words):
-    caught(checks.check_vote, lambda: vote, words)
+def test_wrong_caps(answer, words):
+    caught(checks.check_cap, lambda: answer, words)
+
+
+def test_both_culprits_pass_and_the_boards_do_not_tell(capsys):
+    checks.check_boards(lambda: {"first": "D", "second": "a: it comes late"})
+    checks.check_boards(lambda: ("d", "a"))
+    assert capsys.readouterr().out.count("2.5 passed") == 2
+    for table in checks.unnamed().values():
+        assert not {"fell", "stands", "guilty"} & set(table.html().replace(":", " ").split())
+        assert {row[0][0] for row in table.rows} == set("abcde")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (("c", "a"), "speaks against c"),
+        (("d", "e"), "speaks against e"),
+        ({"first": "d"}, "it is missing"),
+        (("d or a", "a"), "one letter"),
+    ],
+)
+def test_wrong_culprits(answer, words):
+    caught(checks.check_boards, lambda: answer, words)
 
 
 # Exercise 2.3
@@ -356,6 +399,31 @@ def one_after_the_other(gradients, cap):
         buckets.unpack(flat / dist.get_world_size(), members)
 
 
+def reshaped(gradients, cap):
+    works = []
+    for bucket in buckets.plan(gradients, cap=cap, reverse=True):
+        members = [gradients[place] for place in bucket.members]
+        flat = buckets.flatten(members)
+        works.append((dist.all_reduce(flat, async_op=True), flat, members))
+    for work, flat, members in works:
+        work.wait()
+        flat /= dist.get_world_size()
+        for gradient, piece in zip(members, buckets.unflatten(flat, members), strict=True):
+            gradient.reshape(-1).copy_(piece.reshape(-1))
+
+
+def unpacked_before_it_waits(gradients, cap):
+    works = []
+    for bucket in buckets.plan(gradients, cap=cap, reverse=True):
+        members = [gradients[place] for place in bucket.members]
+        flat = torch.cat([member.flatten() for member in members])
+        before = flat / dist.get_world_size()
+        works.append(dist.all_reduce(flat, async_op=True))
+        buckets.unpack(before, members)
+    for work in works:
+        work.wait()
+
+
 def test_right_averages(capsys):
     checks.check_average(averaging())
     assert "2.4 passed" in capsys.readouterr().out
@@ -366,9 +434,11 @@ def test_right_averages(capsys):
     [
         (averaging(copy=False), "copy into the one that is there"),
         (averaging(wait="last"), "the last one has ended says nothing"),
-        (averaging(wait="none"), "the last one has ended says nothing"),
+        (averaging(wait="none"), "gradient 0"),
         (averaging(divide=False), "2 times the mean: divide by the world size"),
         (into_the_list, "copy into the one that is there"),
+        (reshaped, "reshape copies what is not contiguous"),
+        (unpacked_before_it_waits, "copied out before its bucket was summed"),
         (with_new_memory, "do not replace its data"),
         (cut_in_another_order, "cut it in the order of packing"),
         (averaging(cap=0), "keep the colleague's buckets"),

@@ -1,4 +1,5 @@
 import inspect
+import re
 import time
 
 import pytest
@@ -15,6 +16,8 @@ from labkit.measure.timeline import Timeline
 from labkit.measure.trace import Tracer
 from labkit.show.alt_text import text_of
 from tests.course.lessons.cells import Cells
+
+pytestmark = pytest.mark.slow
 
 CELLS = Cells("02_gradient_all_reduce")
 RECORDED = by_case(load(problem.RECORDING, recorded=True))
@@ -88,10 +91,14 @@ def test_a_fault_is_drawn_and_kept_secret():
     fault = fault_on(3, 17)
     assert not set("37") & set(repr(fault))
     assert "Still sealed" in fault.reveal(None, 17)
-    assert (
-        fault.reveal(3, 5)
-        == "It was rank 3, before call 17. You had the rank right, the call wrong."
-    )
+    for rank, call, right in ((3, 5, "The rank, 3: right; the call, 5: no."),
+                              (0, 17, "The rank, 0: no; the call, 17: right."),
+                              (0, 5, "The rank, 0: no; the call, 5: no.")):  # fmt: skip
+        said = fault.reveal(rank, call)
+        assert right in said and "stays sealed" in said
+        told = set(re.findall(r"\d+", said))
+        assert told == {str(rank), str(call)}, "a wrong guess tells no figure but its own"
+    assert fault.reveal(3, 17) == "It was rank 3, before call 17. You found it at try 4."
 
 
 @pytest.mark.timed
@@ -134,11 +141,22 @@ def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
     assert problem.on_hosts(programs.train, 2, case="late").tier is Tier.RECORDED
     assert "RECORDED" in capsys.readouterr().out
-    alone = problem.benchmark()[0]
+    alone = problem.small_calls()
     assert alone.tier is Tier.RECORDED and alone.collective == "all_reduce"
     ones_own = problem.on_hosts(lambda: Tracer.aligned().trace(), case=None)
     assert ones_own.tier is Tier.MEASURED
     assert "loopback" in capsys.readouterr().out
+
+
+def test_nothing_leaves_before_backward_is_over_on_rung_3b():
+    whole = problem.timeline(RECORDED["rungs"])
+    order = list(problem.programs.RUNGS)
+    for rung, before in ((pictures.AFTER, False), (pictures.DURING, True)):
+        for step in range(order.index(rung), 25, 5):
+            spans = whole.steps(step, step).of(0)
+            over = max(span.end for span in spans if span.kind == "compute")
+            sent = [span.begin for span in spans if span.channel == "network"]
+            assert len(sent) == 3 and (min(sent) < over) == before
 
 
 def test_the_late_rank_of_the_arrivals_has_the_smallest_timer():
@@ -150,6 +168,7 @@ def test_the_recording_has_every_case_and_its_pictures_have_words():
     assert set(problem.CASES) <= set(RECORDED)
     drawn = (
         pictures.puzzle(),
+        pictures.leaving(RECORDED["rungs"], pictures.DURING),
         pictures.draw([*RECORDED.values()]),
         pictures.rungs(RECORDED["rungs"]),
     )

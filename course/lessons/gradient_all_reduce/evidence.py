@@ -1,0 +1,221 @@
+"""The board of lesson 2: who could make the classifier's calls take 280 ms instead of 60?
+
+Each function takes what an experiment measured and adds its test to a board. The lesson's cells use
+them, the guilty runs (`guilty`) use them too: a board that could not point at another culprit would
+be a story.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from course import published
+from course.lessons.gradient_all_reduce import experiment as problem
+from course.predictions.board import Board, Experiment, outcome, suspects
+from course.runs import by_case, quiet
+from labkit.measure import records as measured_records
+from labkit.measure.records import Record, bus_factor
+
+SUSPECTS = {
+    "a": "a late rank",
+    "b": "many calls",
+    "c": "less bandwidth",
+    "d": "arithmetic",
+    "e": "a pause",
+}
+EXPERIMENTS = {
+    "A": Experiment("one rank late", asks="a"),
+    "B": Experiment("calls without bytes", asks="b"),
+    "C": Experiment("a thinner card", asks="c"),
+    "D": Experiment("what a link carries", asks="cd"),
+    "E": Experiment("every rank's timers, call by call", asks="e", how="only the team has them"),
+}
+APART = {
+    "cd": "on how many GPUs the benchmark ran, in which hosts, and with which network devices",
+}
+DELAY = 0.3
+"""Seconds by which the late rank is late."""
+PART = "classifier"
+"""Calls whose names begin so are those that take too long."""
+NODES = 16
+_FIGURES = published.load("gradient_all_reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is known of a slow job before anybody experiments."""
+
+    in_training: float
+    """Seconds that the classifier's calls take in training."""
+    benchmark: float
+    """Seconds that a benchmark takes for as many bytes."""
+    nbytes: int
+    """Of the classifier's gradients."""
+    calls: int
+    """In which they are summed."""
+    link: float
+    """Bytes per second that a rank's link carries at best."""
+    ranks: int
+
+    @property
+    def lost(self) -> float:
+        """Seconds to be explained."""
+        return self.in_training - self.benchmark
+
+    def of_the_link(self, seconds: float) -> float:
+        """Return which share of its link each rank of a ring would use."""
+        return bus_factor("all_reduce", self.ranks) * self.nbytes / seconds / self.link
+
+
+THREAD = Case(
+    in_training=_FIGURES["in_training"].value / 1e3,
+    benchmark=_FIGURES["benchmark"].value / 1e3,
+    nbytes=4 * (25089 * 4096 + 4097 * 4096 + 4097 * 1000),  # weights and biases: 471 MiB
+    calls=6,
+    link=_FIGURES["pcie"].value * 1e9,
+    ranks=NODES,
+)
+
+
+def late_rank(
+    board: Board, record: Record, pairs: Sequence[tuple] = (), delay: float = DELAY
+) -> None:
+    """A: does a rank that is late after backward lengthen the classifier's calls?
+
+    `pairs` are those of the record, where it does not hold the spans to compute them from.
+    """
+    pairs = pairs or problem.pairs(record)
+    rounds = [(part(after) - part(before)) / delay for before, after in pairs]
+    all_calls = [sum(y.values()) - sum(x.values()) for x, y in pairs]
+    first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
+    board.test(
+        "a", "A", f"a rank that is {1e3 * delay:.0f} ms late lengthens the classifier's calls by "
+        f"{500 * delay:.0f} ms or more (it falls if they grow by {250 * delay:.0f} ms at most)",
+        [outcome(share, stands=0.5, fell=0.25) for share in rounds],
+        found=f"all calls grew by {_ms(all_calls)} ms, the first by {_ms(first)}, the classifier's "
+        f"by {_ms([share * delay for share in rounds])}",
+        records=[record],
+    )  # fmt: skip
+
+
+def small_calls(board: Board, record: Record, case: Case = THREAD) -> None:
+    """B: do so many calls without bytes cost what was lost? The benchmark pays for one, too."""
+    more = case.calls - 1
+    rounds = [more * seconds for seconds in record.seconds]
+    board.test(
+        "b", "B", f"{more} calls more than the benchmark's take half of the "
+        f"{1e3 * case.lost:.0f} ms that were lost, though they carry next to nothing (it falls "
+        "with a quarter at most)",
+        [outcome(paid / case.lost, stands=0.5, fell=0.25) for paid in rounds],
+        found=f"{more} calls take {_ms(rounds)} of the {1e3 * case.lost:.0f} ms",
+        records=[record],
+    )  # fmt: skip
+
+
+def thin_card(board: Board, record: Record) -> None:
+    """C: does a thinner card lengthen the calls where the bytes are?"""
+    grew = [
+        {name: seconds - before[name] for name, seconds in after.items()}
+        for before, after in problem.pairs(record)
+    ]
+    _where_the_bytes_are(board, grew, [record])
+
+
+def call_by_call(
+    board: Board, timers: Sequence[Mapping[str, float]], case: Case, sizes: Mapping[str, int],
+    benchmark: Sequence[float], records: Sequence[Record],
+) -> None:  # fmt: skip
+    """C, where the timers of the slow job are known: is the time lost where the bytes are?"""
+    grew = [
+        {name: seconds - sizes[name] / case.nbytes * alone for name, seconds in timer.items()}
+        for timer, alone in zip(timers, benchmark, strict=True)
+    ]
+    _where_the_bytes_are(board, grew, records)
+
+
+def _where_the_bytes_are(
+    board: Board, grew: Sequence[Mapping[str, float]], records: Sequence[Record]
+) -> None:
+    shares = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
+    board.test(
+        "c", "C", "the classifier's calls grow where the bytes are: its largest tensor, with 5 of "
+        "6 bytes, has two thirds of the growth or more (it falls with 40 % at most)",
+        [outcome(share, stands=2 / 3, fell=0.4) for share in shares],
+        found=f"they grew by {_ms([part(one) for one in grew])} ms, {median(shares):.0%} of it in "
+        "the largest tensor",
+        records=records,
+    )  # fmt: skip
+
+
+LARGEST = "classifier.0.weight"
+"""The call with most bytes, 83 % of the classifier's."""
+
+
+def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]] = (),
+         records: Sequence[Record] = ()) -> None:  # fmt: skip
+    """D: could a link carry the benchmark, and does training use what it carries?
+
+    `rounds` holds what was measured in training and in the benchmark, in seconds; without, the
+    case's own figures count, which somebody published.
+    """
+    measured = rounds or [(case.in_training, case.benchmark)]
+    training, alone = ([case.of_the_link(pair[k]) for pair in measured] for k in (0, 1))
+    common = {"records": records, "exact": not rounds}
+    board.test(
+        "c", "D", "in training the link carries half of what it could at most (c falls from 80 %)",
+        [outcome(share, stands=0.5, fell=0.8) for share in training],
+        found=f"{median(training):.0%} of the link in training", **common,
+    )  # fmt: skip
+    board.test(
+        "d", "D", f"for {case.ranks} ranks that add, the benchmark needs 1.25 times what the link "
+        "carries or more (d falls if 1.1 times would do)",
+        [outcome(share, stands=1.25, fell=1.1) for share in alone],
+        found=f"{median(alone):.0%} of the link in the benchmark", **common,
+    )  # fmt: skip
+
+
+def every_timer(
+    board: Board, spreads: Sequence[float], case: Case, records: Sequence[Record]
+) -> None:
+    """E: in the classifier's calls, is one rank's timer short where the others' are long?
+
+    `spreads` holds for each round the longest minus the shortest timer, of the call in which it is
+    largest; without the loop's first one, in which a rank that is late from backward shows.
+    """
+    board.test(
+        "e", "E", "in one of the classifier's calls a rank's timer is shorter than the others', by "
+        f"half of the {1e3 * case.lost:.0f} ms that were lost (it falls with a quarter at most)",
+        [outcome(spread / case.lost, stands=0.5, fell=0.25) for spread in spreads],
+        found=f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call",
+        records=records,
+    )  # fmt: skip
+
+
+def part(calls: Mapping[str, float]) -> float:
+    """Add up the classifier's calls."""
+    return sum(seconds for name, seconds in calls.items() if name.startswith(PART))
+
+
+def board_of(key: str) -> Board:
+    """Set up the board of the lesson's vote."""
+    return suspects(key, SUSPECTS, EXPERIMENTS, apart=APART)
+
+
+def empty(say=quiet) -> Board:
+    """Return the lesson's board without a vote and before any experiment."""
+    return Board("Where do the other 220 ms go?", SUSPECTS, EXPERIMENTS, apart=APART, say=say)
+
+
+def recorded() -> Board:
+    """Return the lesson's board as our own calm run has it."""
+    runs = by_case(measured_records.load(problem.RECORDING, recorded=True))
+    board = empty()
+    late_rank(board, runs["late"])
+    small_calls(board, runs[f"all_reduce of {problem.SMALL} bytes"])
+    thin_card(board, runs["thin card"])
+    link(board)
+    return board
+
+
+def _ms(rounds: Sequence[float]) -> str:
+    return f"{1e3 * median(rounds):.0f}"

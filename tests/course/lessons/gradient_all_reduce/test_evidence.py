@@ -1,0 +1,67 @@
+"""The board of lesson 02 points at whoever is guilty, and acquits the lesson's own."""
+
+import dataclasses
+
+from pytest import approx, mark
+
+from course.commands.record import CALM
+from course.lessons.gradient_all_reduce import evidence, guilty, programs
+from course.lessons.gradient_all_reduce import experiment as problem
+from course.predictions.board import STANDS
+from course.predictions.ledger_file import STANDING
+from course.runs import by_case
+from labkit.measure.records import load
+
+RUNS = by_case(load(problem.RECORDING, recorded=True))
+
+
+def test_our_own_calm_run_leaves_less_bandwidth_or_arithmetic_and_what_nobody_asked():
+    board = evidence.recorded()
+    assert board.left == ["c", "d", "e"]
+    assert board.fates == {"a": "fell, by A", "b": "fell, by B", "c": "still standing",
+                           "d": "still standing"}  # fmt: skip
+    assert "how many GPUs the benchmark ran" in board.verdict()
+
+
+@mark.parametrize("name", guilty.WORLDS)
+def test_the_board_points_at_whoever_is_guilty_and_acquits_all_others(name):
+    """Beside other programs some may not be judged; on a calm machine all others fall."""
+    board = guilty.recorded(name)
+    assert board.fates[name] == STANDING, str(board)
+    assert [x for x in board.suspects if board.state(x) == STANDS] == [name]
+    if RUNS[f"guilty: {name}"].others <= CALM:
+        assert board.left == [name], str(board)
+        assert "a suspect, not a proof" in board.verdict()
+
+
+def test_what_is_known_of_the_thread_is_what_it_says():
+    thread = evidence.THREAD
+    assert thread.nbytes / 2**20 == approx(471.6, abs=0.1), "471MB, as the thread says"
+    assert thread.of_the_link(thread.benchmark) == approx(1.288, abs=0.001)
+    assert thread.of_the_link(thread.in_training) == approx(0.275, abs=0.001)
+    two = dataclasses.replace(thread, ranks=2)
+    assert two.of_the_link(two.benchmark) == approx(0.687, abs=0.001)
+
+
+def test_a_run_in_which_the_six_grow_with_the_late_rank_speaks_against_us():
+    late = RUNS["late"]
+    board = evidence.empty()
+    pairs = [
+        (before, {name: x + 0.05 * name.startswith("classifier") for name, x in after.items()})
+        for before, after in problem.pairs(late)
+    ]
+    evidence.late_rank(board, late, pairs)
+    assert board.state("a") == STANDS
+
+
+def test_pairs_are_a_usual_step_and_the_changed_one_after_it():
+    pairs = problem.pairs(RUNS["thin card"])
+    assert len(pairs) == 4
+    for usual, thin in pairs:
+        assert thin[evidence.LARGEST] > 2 * usual[evidence.LARGEST]
+
+
+def test_a_world_with_tiny_layers_has_two_hundred_tensors_more():
+    names = [name for name, _ in guilty.model_of(guilty.WORLDS["b"]).named_parameters()]
+    assert sum(name.startswith("classifier") for name in names) == 206
+    assert programs.CARD == "eth1"

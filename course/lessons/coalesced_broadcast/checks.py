@@ -1,18 +1,22 @@
-"""Checks of lesson 3: the coalesced broadcast, a vote on order, a race, figures to read."""
+"""Checks of lesson 3: the coalesced broadcast, two boards, a race, a bucket to choose."""
 
 import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from course import checking
-from course.checking import CheckFailed
-from course.comm.buckets import plan
-from course.memory import BufferLog
-from course.trial import Case, Ran, Trial
+from course.checks import boards, checking
+from course.checks.checking import CheckFailed
+from course.checks.memory import BufferLog
+from course.checks.trial import Case, Ran, Trial
+from course.comm.buckets import MB, plan
+from course.lessons.coalesced_broadcast import evidence
+from course.predictions.board import Board
+from labkit.measure.tables import Table
 
 CAPS = (0, 24, 96, 120, 4000, 1_000_000)
 SECONDS = 30.0
@@ -234,45 +238,72 @@ def _few(tensor: torch.Tensor) -> str:
     return f"{tensor.flatten()[:4].tolist()}"
 
 
-def check_order(vote: Callable[[], str]) -> None:
-    """Judge exercise 3.2: what becomes of two broadcasts in another order on one rank."""
-    wrong = {
-        "a": "a hang needs a rank that waits for a message that nobody sends; both are sent",
-        "b": "gloo sees bytes, and both tensors have as many; torch's checks compare shapes",
-        "d": "the first call of one rank meets the first call of the others, whatever it holds",
-    }
-    with checking.exercise("3.2", par="what happens") as done:
-        checking.letter(vote, right="c", wrong=wrong)
-        done.reached = "it; compare your reason with ours below"
+BOARDS = {"first": "b", "second": "d"}
+"""Which of the guilty runs each board of exercise 3.2 comes from."""
+
+
+def _recorded() -> dict[str, Board]:
+    return {name: evidence.recorded(world) for name, world in BOARDS.items()}
+
+
+def unnamed() -> dict[str, Table]:
+    """Return the two boards of exercise 3.2 without their verdicts: what was found, by suspect."""
+    return boards.tables(_recorded())
+
+
+def check_boards(who: Callable[[], dict[str, str]]) -> None:
+    """Judge exercise 3.2: who is guilty on two boards of other programs."""
+    boards.check("3.2", who, _recorded())
+
+
+def _alike(count: int) -> Callable[[int], list[torch.Tensor]]:
+    return lambda rank: [torch.full((2000,), 10.0 * rank + place) for place in range(count)]
+
+
+def _odd(rank: int) -> list[torch.Tensor]:
+    """Buckets of several sizes, the last of one small tensor; two are no plain piece of memory."""
+    shapes = [(40, 50), (7, 11), (1900,), (60, 30), (30, 60), (3999,), (4000,), (2, 3, 5), (1,)]
+    tensors = [torch.full(shape, 10.0 * rank + place) for place, shape in enumerate(shapes)]
+    return [t.t() if t.shape == (60, 30) else t[:, ::2] if t.ndim == 3 else t for t in tensors]
+
+
+_LISTS = {
+    "six buckets": _alike(12), "five buckets": _alike(10), "one bucket": _alike(1),
+    "odd shapes": _odd, "nothing": _alike(0),
+}  # fmt: skip
+"""What the two buffers of exercise 3.3 have to carry; the cap is 16,000 bytes."""
 
 
 def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None:
     """Judge exercise 3.3: buckets with few kept buffers, where a race shows."""
-
-    def given(case: Case, rank: int) -> tuple[list[torch.Tensor], int]:
-        return [torch.full((2000,), 10.0 * rank + place) for place in range(12)], 16_000
-
     with checking.exercise("3.3", par="rank 0's values, and no more than two buffers"):
-        for case, ranks in Trial(broadcast, checks=False).runs(
-            [Case(n, make=given, late=0.1) for n in (2, 3)]
-        ):
-            wanted = given(case, 0)[0]
+        tried = [*((2, name) for name in _LISTS), (3, "six buckets"), (3, "five buckets")]
+        cases = [Case(n, make=_given(_LISTS[name]), late=0.1) for n, name in tried]
+        results = Trial(broadcast, checks=False).runs(cases)
+        for (n, name), (_, ranks) in zip(tried, results, strict=True):
             for rank, ran in enumerate(ranks):
-                what = f"rank {rank} of {case.world_size}"
-                for place, (got, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
-                    checking.same_values(
-                        got, right, what=f"{what}, tensor {place}",
-                        meaning="another bucket's values: its buffer was packed again, or received "
-                        "into, while this one was still on its way",
-                    )  # fmt: skip
-                _judge_repaired(ran, what)
+                _judge_repaired(ran, _LISTS[name], f"rank {rank} of {n}, {name}")
 
 
-def _judge_repaired(ran: Ran, what: str) -> None:
+def _given(make: Callable[[int], list[torch.Tensor]]) -> Callable[[Case, int], tuple]:
+    return lambda _, rank: (make(rank), 16_000)
+
+
+def _judge_repaired(ran: Ran, make: Callable[[int], list[torch.Tensor]], what: str) -> None:
+    wanted, olds = make(0), make(1)
+    planned = plan(wanted, cap=16_000)
+    for place, (got, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
+        kept_its_own = torch.equal(got, olds[place])
+        checking.same_values(
+            got, right, what=f"{what}, tensor {place}",
+            meaning="the tensor has its old values: what has arrived lies in the buffer and was "
+            "never unpacked" if kept_its_own else "another bucket's values: its buffer was packed "
+            "again, or received into, while this one was still on its way",
+        )  # fmt: skip
     sizes = [(call.kind, call.nbytes) for call in ran.calls]
-    if sizes != [("broadcast", 16_000)] * 6:
+    if sizes != [("broadcast", bucket.nbytes) for bucket in planned]:
         raise CheckFailed(
-            f"{what}: 6 broadcasts of 16000 bytes", f"{dict(Counter(sizes))}",
+            f"{what}: broadcasts of {[bucket.nbytes for bucket in planned]} bytes", f"{sizes}",
             "keep the colleague's buckets, with the cap that is given, and one broadcast for each: "
             "it is the wait that comes too late",
         )  # fmt: skip
@@ -282,40 +313,97 @@ def _judge_repaired(ran: Ran, what: str) -> None:
     )  # fmt: skip
     if touched := next((call.touched for call in ran.calls if call.touched), None):
         raise CheckFailed(f"{what}: no buffer is used while it is on its way", touched, _TOO_EARLY)
-    if ran.overlaps < 3:
+    most = len(planned) - 1
+    if ran.overlaps < most:
         raise CheckFailed(
-            f"{what}: buckets go out while others are on their way", f"{ran.overlaps} of 5 did",
-            "with a wait after each start the race is gone, and the overlap with it: wait for a "
-            "broadcast only when its buffer is needed again",
+            f"{what}: each bucket goes out while the one before is on its way",
+            f"{ran.overlaps} of {most} did",
+            "with a wait after each start, or for whole pairs, the race is gone, and overlap with "
+            "it: wait for a broadcast only when its buffer is needed again",
         )  # fmt: skip
-    checking.at_most(
-        ran.made / 16_000, 2.5, what=f"{what}: buffers, made in all", unit="buckets",
-        meaning="two buffers, kept and used in turn, are enough: the later buckets need no new one",
-    )  # fmt: skip
+    if make is not _odd:  # what is no plain piece of memory is copied before it is packed
+        checking.at_most(
+            ran.made / 16_000, 2.5, what=f"{what}: buffers, made in all", unit="buckets",
+            meaning="two buffers, kept and used in turn, are enough: the later buckets need no new "
+            "one",
+        )  # fmt: skip
 
 
-REPORT = {"tensors": 161, "nbytes": 200e6, "one_by_one": 0.112, "in_one": 0.080}
-"""A made-up report in the pull request's form; seconds, bytes."""
+PAGE, NEW = 4096, 32 * 2**20
+"""Bytes of a page; of a buffer from which on it is new memory every time."""
+ALIVE = 3
+"""Buckets that the lesson's loop has at one time."""
 
 
-def check_figures(figures: Callable[[], tuple[float, float, float]]) -> None:
-    """Judge exercise 3.4: bandwidth, the price of a call, and what 20 calls would take."""
-    calls, nbytes, apart, together = REPORT.values()
-    alpha = (apart - together) / (calls - 1)
-    otherwise = "one call pays alpha + S beta; each further call one alpha more"
-    bandwidth = {"that is the bandwidth with all the calls in it": nbytes / apart / 1e9}
-    price = {
-        "that is the time of a call with its bytes": 1e6 * apart / calls,
-        "161 calls instead of one: 160 more": 1e6 * (apart - together) / calls,
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What exercise 3.4 is asked: sizes of tensors, and what a machine charges."""
+
+    nbytes: tuple[int, ...]
+    budget: int
+    alpha: float
+    fault: float
+    caps: tuple[int | None, ...] = (1 * MB, 4 * MB, 10 * MB, 25 * MB, 40 * MB, 100 * MB, None)
+
+    def plan(self, cap: int | None) -> list[int]:
+        """Return the buckets' bytes."""
+        sized = [torch.empty(nbytes, dtype=torch.uint8, device="meta") for nbytes in self.nbytes]
+        return [bucket.nbytes for bucket in plan(sized, cap=cap)]
+
+    def seconds(self, cap: int | None, *, faults: bool = True) -> float:
+        """Return what the calls and the new pages of a broadcast cost."""
+        planned = self.plan(cap)
+        pages = sum(math.ceil(nbytes / PAGE) for nbytes in planned if nbytes > NEW)
+        return len(planned) * self.alpha + (pages * self.fault if faults else 0.0)
+
+    def memory(self, cap: int | None, *, alive: int = ALIVE) -> int:
+        """Return the most bytes of buckets at a time."""
+        planned = self.plan(cap)
+        return max(sum(planned[start : start + alive]) for start in range(len(planned)))
+
+    def best(self, *, alive: int = ALIVE, faults: bool = True, budget: bool = True) -> int | None:
+        """Return the cap that costs least among those that fit; -1 where none does."""
+        fit = [c for c in self.caps if not budget or self.memory(c, alive=alive) <= self.budget]
+        return min(fit, key=lambda cap: self.seconds(cap, faults=faults), default=-1)
+
+
+def _networks() -> dict[str, Network]:
+    even = tuple([2 * MB] * 50)
+    wide = (300_000, 38 * MB, 2 * MB, 2 * MB, 17 * MB, 64, *[MB] * 40)
+    return {
+        "50 tensors of 2 MB, plenty of memory, faults cost": Network(even, 400 * MB, 1e-4, 1e-6),
+        "the same, 40 MB to spend": Network(even, 40 * MB, 1e-4, 1e-6),
+        "the same, 60 MB to spend": Network(even, 60 * MB, 1e-4, 1e-6),
+        "faults cost nothing": Network(even, 400 * MB, 1e-4, 0.0),
+        "calls cost nothing much": Network(even, 75 * MB, 1e-7, 1e-6),
+        "one tensor is larger than most caps": Network(wide, 60 * MB, 1e-4, 1e-6),
+        "a dear call": Network(wide, 130 * MB, 5e-2, 1e-6),
+        "three tensors": Network((5 * MB, 5 * MB, 90 * MB), 100 * MB, 1e-4, 1e-6),
     }
-    twenty = {
-        "the bytes do not shrink with the calls": 1e3 * 20 * alpha,
-        "the one call's price is in its time already: 19 more": 1e3 * (together + 20 * alpha),
-    }
-    asked = (
-        ("the bandwidth of one call, in GB/s", nbytes / together / 1e9, bandwidth, otherwise),
-        ("the price of a call, in µs", 1e6 * alpha, price, otherwise),
-        ("20 calls, in ms", 1e3 * (together + 19 * alpha), twenty, otherwise),
-    )
-    with checking.exercise("3.4", par="three figures within 0.1 %"):
-        checking.figures(checking.ask(figures), asked, within=1e-3)
+
+
+def check_cap(best_cap: Callable[..., int | None]) -> None:
+    """Judge exercise 3.4: the bucket by time and memory."""
+    with checking.exercise("3.4", par="the cheapest cap that fits") as done:
+        networks = _networks()
+        for name, one in networks.items():
+            right = one.best()
+            asked = list(one.nbytes), list(one.caps), one.budget, one.alpha, one.fault
+            got = checking.plain(checking.ask(best_cap, *asked, alone=False))
+            fits = got in one.caps and one.memory(got) <= one.budget
+            if fits and math.isclose(one.seconds(got), one.seconds(right), rel_tol=1e-9):
+                continue
+            wrong = {
+                one.best(budget=False): "it does not fit: three buckets in a row are there at once",
+                one.best(alive=1): "one bucket fits, and the loop has three at a time",
+                one.best(alive=2): "two buckets fit, and the loop has a third: act 2",
+                one.best(faults=False): "buffers above 32 MiB pay for their pages every time",
+            }
+            rule = "calls x alpha + new pages x fault"
+            meaning = wrong.get(got) or (
+                f"it fits, and another one costs less: {rule}"
+                if fits
+                else "return one of the caps, of which None means: all in one"
+            )
+            raise CheckFailed(f"{name}: another cap", repr(got)[:100], meaning)
+        done.reached = f"it for {len(networks)} networks"

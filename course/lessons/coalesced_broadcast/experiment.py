@@ -18,6 +18,8 @@ from labkit.measure.records import Record
 NAME = "coalesced-broadcast"
 TITLE = "One broadcast or three hundred?"
 RECORDING = Path(__file__).with_name("recording.json")
+ROUNDS, IN_A_ROUND = 4, 3
+"""Of an experiment; and how often each way is timed in one."""
 LINK, NARROW = "2gbit", 0.4
 """Between hosts the network is narrower: bytes go with the square of the width."""
 
@@ -28,6 +30,8 @@ def compare(
     *,
     rate: str | None = None,
     iters: int = 5,
+    width: float | None = None,
+    params: Mapping[str, str] | None = None,
 ) -> list[Record]:
     """Time ways to broadcast the state between two ranks, in turn; return a record for each.
 
@@ -37,8 +41,10 @@ def compare(
         rate: Of two hosts' links, for a narrower state; None: loopback. Where no links can be made
             the records are those of another machine.
         iters: Broadcasts of each way.
+        width: Of the network; narrow between hosts and 1 on loopback, if not given.
+        params: More settings for the records.
     """
-    width = NARROW if rate else 1.0
+    width = width or (NARROW if rate else 1.0)
     nbytes = sum(tensor.nbytes for tensor in shapes.resnet50(width=width))
 
     def measure(here: Place) -> list[Record]:
@@ -48,6 +54,7 @@ def compare(
                 name,
                 [result["samples"] for result in results],
                 experiment=NAME,
+                params=dict(params or {}),
                 values={key: max(r[key] for r in results) for key in ("faults", "peak")},
                 collective="broadcast",
                 nbytes=nbytes,
@@ -55,14 +62,29 @@ def compare(
             for name, results in zip(ways, zip(*ranks, strict=True), strict=True)
         ]
 
-    return Place(2, rate).records(measure, recording=RECORDING, experiment=NAME, cases=ways)
+    made = Place(2, rate).records(measure, recording=RECORDING, experiment=NAME, cases=ways)
+    return [one for one in made if of_experiment(one) == dict(params or {})]
+
+
+def of_experiment(record: Record) -> dict[str, str]:
+    """Return which experiment a record is of, and in which world; nothing for the others."""
+    return {key: record.params[key] for key in ("asks", "world") if key in record.params}
+
+
+def ask(send: Callable, name: str, *, rounds: int = ROUNDS) -> list[Record]:
+    """Make an experiment of the board: its pair and the gap, in turn; a round is three of each."""
+    ways = programs.GAP | programs.EXPERIMENTS[name]
+    return compare(send, ways, iters=IN_A_ROUND * rounds, params={"asks": name})
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
-    """Time the curve on loopback and between hosts, and the pairs on loopback."""
-    local = []
-    for name, ways in {"the curve": programs.CURVE, **programs.PAIRS}.items():
+    """Time the curve, what calls cost and the board's experiments; then the curve between hosts."""
+    local, send, iters = [], programs.broadcast, 3 if quick else 9
+    for name, ways in (("the curve", programs.CURVE), ("calls", programs.CALLS)):
         progress(name)
-        local += compare(programs.broadcast, ways, iters=3 if quick else 9)
+        local += compare(send, ways, iters=iters)
+    for name in programs.EXPERIMENTS:
+        progress(f"experiment {name}")
+        local += ask(send, name, rounds=3 if quick else ROUNDS)
     progress("the curve between two hosts")
-    return local + compare(programs.broadcast, programs.CURVE, rate=LINK, iters=3 if quick else 9)
+    return local + compare(send, programs.CURVE, rate=LINK, iters=iters)

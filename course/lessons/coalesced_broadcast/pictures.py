@@ -1,6 +1,6 @@
 """Pictures of lesson 3: the pull request's figures, ways side by side, time beside memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,10 +9,11 @@ from course.comm.buckets import MB
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import programs
 from course.published import load
-from labkit.measure.records import Record
+from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.show import plots
 from labkit.show.plots import bars, describe, new_axes, stamp, stamp_published
+from labkit.show.timeline import Bar, draw_lanes
 
 
 def puzzle() -> Axes:
@@ -30,6 +31,46 @@ def side_by_side(records: Sequence[Record]) -> Axes:
     """Draw the time of one broadcast of the state, each way."""
     title = f"One broadcast of {records[0].nbytes / MB:.0f} MB in 320 tensors"
     return plots.ladder(records, title=title, value_format="{:.0f}")
+
+
+LOOKS = {"packing": 3, "on its way": 0, "waiting": 1, "unpacking": 2}
+"""What `programs.watch` notes -> the series whose look it has."""
+
+
+def in_time(seen: Mapping[str, Sequence[Sequence[tuple[str, int, float, float]]]]) -> Figure:
+    """Draw, way by way on one time axis, what became of each bucket on two ranks.
+
+    `seen` holds what `programs.watch` returned on each rank, by the name of the way.
+    """
+    until = max(end for ranks in seen.values() for rank in ranks for *_, end in rank)
+    size = (6.4, 1.9 * len(seen) + 0.6)
+    figure, axes = plots.new_figure(rows=len(seen), size=size)
+    for ax, (name, ranks) in zip(axes, seen.items(), strict=True):
+        bars = [
+            Bar(lane, what, begin, end, behind=what == "on its way")
+            for lane, rank in enumerate(ranks)
+            for what, _, begin, end in rank
+        ]
+        sums = [
+            f"rank {lane} {', '.join(f'{what} {_total(rank, what):.0f} ms' for what in LOOKS)}"
+            for lane, rank in enumerate(ranks)
+        ]
+        count = len({number for _, number, *_ in ranks[0]})
+        draw_lanes(
+            ["rank 0", "rank 1"],
+            bars,
+            description=f"{name}, {count} buckets: {'; '.join(sums)}.",
+            looks={what: plots.style(series) for what, series in LOOKS.items()},
+            title=name,
+            until=until,
+            ax=ax,
+        )
+        stamp(ax, Tier.MEASURED, Provenance.here())
+    return figure
+
+
+def _total(rank: Sequence[tuple[str, int, float, float]], what: str) -> float:
+    return 1e3 * sum(end - begin for name, _, begin, end in rank if name == what)
 
 
 def memory(records: Sequence[Record]) -> Axes:
@@ -54,5 +95,6 @@ def memory(records: Sequence[Record]) -> Axes:
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: the curve on loopback."""
-    curve = [r for r in records if r.case in programs.CURVE and r.params["rate"] != problem.LINK]
+    on_loopback = (r for r in records if r.params["rate"] != problem.LINK)
+    curve = [r for r in on_loopback if r.case in programs.CURVE and "asks" not in r.params]
     return side_by_side(curve).figure

@@ -1,14 +1,16 @@
 """Send ResNet50's state in different ways and time them in turn: the programs that ranks run."""
 
 import resource
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from course import memory
+from course.checks import memory
 from course.comm import buckets, shapes
 from course.comm.buckets import MB
 from labkit.measure.timing import time_calls
@@ -21,25 +23,32 @@ CURVE: dict[str, dict[str, Any]] = {
     "all in one": {"cap": None},
 }
 """Ways by name: arguments of `broadcast`; ``flat`` and ``kept`` are explained at `time_ways`."""
-PAIRS: dict[str, dict[str, dict[str, Any]]] = {
-    "calls": {
-        "flat state, 320 calls": {"cap": 0, "in_flight": 1, "flat": True},
-        "flat state, 2 calls": {"cap": None, "in_flight": 1, "flat": True},
+GAP: dict[str, dict[str, Any]] = {name: CURVE[name] for name in ("all in one", "25 MB")}
+"""What is to be explained: the first takes longer. Both pack every byte."""
+EXPERIMENTS: dict[str, dict[str, dict[str, Any]]] = {
+    "A": {
+        "all in one, kept": {"cap": None, "in_flight": 1, "kept": True},
+        "25 MB, kept, in turn": {"cap": 25 * MB, "in_flight": 1, "kept": True},
     },
-    "packing": {
-        "packed into kept buffers": {"cap": None, "in_flight": 1, "kept": True},
-        "flat state, nothing packed": {"cap": None, "in_flight": 1, "flat": True},
+    "B": {
+        "25 MB, in turn": {"cap": 25 * MB, "in_flight": 1},
+        "25 MB": CURVE["25 MB"],
     },
-    "overlap": {
-        "kept 25 MB, in turn": {"cap": 25 * MB, "in_flight": 1, "kept": True},
-        "kept 25 MB, two on their way": {"cap": 25 * MB, "kept": True},
+    "C": {
+        "all in one": CURVE["all in one"],
+        "all in one, kept": {"cap": None, "in_flight": 1, "kept": True},
     },
-    "page faults": {
-        "all in one, new buffers": {"cap": None},
-        "all in one, kept buffers": {"cap": None, "kept": True},
+    "D": {
+        "flat state, all in one": {"cap": None, "in_flight": 1, "flat": True},
+        "flat state, 25 MB": {"cap": 25 * MB, "in_flight": 1, "flat": True},
     },
 }
-"""Each pair changes one thing."""
+"""Pairs by the experiment's name; how much of the gap is left, or goes, is asked of each."""
+CALLS: dict[str, dict[str, Any]] = {
+    "flat state, 320 calls": {"cap": 0, "in_flight": 1, "flat": True},
+    "flat state, 2 calls": {"cap": None, "in_flight": 1, "flat": True},
+}
+"""What calls cost: nothing is packed."""
 
 
 def broadcast(tensors, cap, in_flight=2, kept=None):
@@ -65,7 +74,10 @@ def state(width: float, *, flat: bool = False) -> list[torch.Tensor]:
 
 
 def time_ways(
-    send: Callable, ways: Mapping[str, Mapping[str, Any]], width: float, iters: int
+    send: Callable,
+    ways: Mapping[str, Mapping[str, Any]],
+    width: float,
+    iters: int,
 ) -> list[dict[str, Any]]:
     """Time ways to broadcast the state in turn, so that a disturbance meets all of them.
 
@@ -112,3 +124,69 @@ def time_ways(
             send(tensors, **given)
         result["peak"] = usage.peak
     return results
+
+
+def _given(way: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a way's arguments, with buffers where it keeps them."""
+    return dict(way) | ({"kept": buckets.Kept()} if way.get("kept") else {})
+
+
+def count_faults(send: Callable, way: Mapping[str, Any]) -> int:
+    """Broadcast the state three times; return this rank's page faults in the third."""
+    given = _given(way)
+    tensors = state(1.0)
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        send(tensors, **given)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def watch(send: Callable, way: Mapping[str, Any]) -> list[tuple[str, int, float, float]]:
+    """Broadcast the state twice, and note what the second one's time went to, on this rank.
+
+    What is noted is what the loop calls: packing, the way of each bucket from its start to the end
+    of its wait, unpacking.
+
+    Returns:
+        ``(what, bucket, begin, end)`` in seconds since the ranks met: *packing*, *on its
+        way*, *waiting* and *unpacking*; the clock is that of ``time.perf_counter``, which on Linux
+        is one for all processes.
+    """
+    spans: list[tuple[str, int, float, float]] = []
+    clock, flying, started = time.perf_counter, {}, []
+    plain = buckets.flatten, buckets.unpack, dist.broadcast
+
+    def noted(what: str, number: Callable[..., int], call: Callable) -> Callable:
+        def timed(*args: Any, **options: Any) -> Any:
+            begin, result = clock(), call(*args, **options)
+            spans.append((what, number(*args), begin, clock()))
+            return result
+
+        return timed
+
+    def start(flat: torch.Tensor, *args: Any, **options: Any) -> Any:
+        work, number, begin = plain[2](flat, *args, **options), len(started), clock()
+        started.append(work)
+        flying[flat.data_ptr()] = number  # a later bucket may lie where an earlier one lay
+
+        def wait() -> None:
+            waits = clock()
+            work.wait()
+            spans.append(("waiting", number, waits, clock()))
+            spans.append(("on its way", number, begin, clock()))
+
+        return SimpleNamespace(wait=wait)
+
+    given = _given(way)
+    tensors = state(1.0)
+    send(tensors, **given)
+    dist.barrier()
+    met = clock()
+    try:
+        buckets.flatten = noted("packing", lambda *_: len(started), plain[0])
+        buckets.unpack = noted("unpacking", lambda flat, *_: flying[flat.data_ptr()], plain[1])
+        dist.broadcast = start
+        send(tensors, **given)
+    finally:
+        buckets.flatten, buckets.unpack, dist.broadcast = plain
+    return [(what, number, begin - met, end - met) for what, number, begin, end in spans]

@@ -7,15 +7,18 @@ import torch.distributed as dist
 
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import pictures, programs
-from course.lessons.coalesced_broadcast.programs import CURVE, PAIRS
+from course.lessons.coalesced_broadcast.programs import CALLS, CURVE, EXPERIMENTS
 from labkit import launch
 from labkit.fabric.fabric import SWITCH
 from labkit.measure.records import Tier, load
 from labkit.show.alt_text import text_of
 from tests.course.lessons.cells import Cells
 
+pytestmark = pytest.mark.slow
+
 CELLS = Cells("03_coalesced_broadcast")
-WAYS = CURVE | {name: way for pair in PAIRS.values() for name, way in pair.items()}
+PAIRS = [*EXPERIMENTS.values(), CALLS]
+WAYS = CURVE | {name: way for pair in PAIRS for name, way in pair.items()}
 
 
 def test_what_is_measured_is_what_the_cell_shows():
@@ -45,19 +48,9 @@ def test_two_on_their_way_in_one_buffer_are_seen():
         launch(programs.time_ways, hasty, way, 1 / 16, 1, world_size=2)
 
 
-def test_pairs_differ_in_one_argument():
-    for name, pair in PAIRS.items():
-        first, second = ({"in_flight": 2} | way for way in pair.values())
-        differ = {key for key in {*first, *second} if first.get(key) != second.get(key)}
-        assert differ == {
-            "calls": {"cap"}, "packing": {"kept", "flat"}, "overlap": {"in_flight"},
-            "page faults": {"kept"},
-        }[name]  # fmt: skip
-
-
 @pytest.mark.timed
 def test_kept_buffers_spare_page_faults_and_memory_is_counted():
-    new, kept = problem.compare(programs.broadcast, PAIRS["page faults"], iters=1)
+    new, kept = problem.compare(programs.broadcast, EXPERIMENTS["C"], iters=1)
     assert new.tier is Tier.MEASURED and new.others is not None
     assert kept.values["faults"] < 0.1 * new.nbytes / mmap.PAGESIZE
     assert new.values["peak"] == pytest.approx(new.nbytes, rel=0.01)
@@ -76,7 +69,7 @@ def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys
 def test_the_recording_has_what_is_shown_of_it_and_its_pictures_have_words():
     recorded = load(problem.RECORDING, recorded=True)
     cases = {record.case for record in recorded}
-    assert cases >= set(CURVE) | set(PAIRS["page faults"]), "pairs are always measured"
+    assert cases >= set(WAYS)
     assert len(text_of(pictures.draw(recorded))) > 30 < len(text_of(pictures.puzzle()))
 
 

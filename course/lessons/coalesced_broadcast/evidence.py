@@ -1,0 +1,127 @@
+"""The board of lesson 3: why does one bucket for everything take longer than buckets of 25 MB?
+
+Each experiment takes something away from *both* sides, or from one, and asks how much of the
+difference between them is left, or goes. Both sides send every byte and pack every byte.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from course.lessons.coalesced_broadcast import experiment as problem
+from course.lessons.coalesced_broadcast import programs
+from course.predictions.board import Board, Experiment, outcome
+from course.runs import Say, by_case, quiet
+from labkit.measure import records as measured_records
+from labkit.measure.records import Record
+
+QUESTION = "Why does 'all in one' take longer than buckets of 25 MB?"
+SUSPECTS = {"a": "packing", "b": "overlap", "c": "new memory", "d": "long messages"}
+EXPERIMENTS = {
+    "A": Experiment("kept buffers, one at a time", asks="abcd"),
+    "B": Experiment("two on their way, or one", asks="b"),
+    "C": Experiment("new buffers, or kept", asks="c"),
+    "D": Experiment("nothing to pack", asks="ad"),
+}
+MUCH, LITTLE = 0.6, 0.4
+"""Shares of the difference: from here on it is most of it; up to here it is not."""
+ALIKE = 1.15
+"""Times the fastest way: where no way takes longer, they do not differ."""
+LEAST = 0.1
+"""Of the time of 'all in one': a smaller difference is none that could be explained."""
+
+
+class Round(NamedTuple):
+    """What one round of an experiment found; seconds, medians of three broadcasts."""
+
+    gap: float
+    """By which 'all in one' takes longer than buckets of 25 MB."""
+    change: float
+    """By which the first of the pair takes longer than the second."""
+    whole: float
+    """That 'all in one' takes."""
+
+    @property
+    def share(self) -> float | None:
+        """The change as a share of the gap; None where there is no gap."""
+        return self.change / self.gap if self.gap > LEAST * self.whole else None
+
+
+def rounds(records: Sequence[Record]) -> list[Round]:
+    """Return the rounds of an experiment, from the records of `experiment.ask`."""
+    of, each = by_case(records), problem.IN_A_ROUND
+    first, second = (of[name].seconds for name in programs.EXPERIMENTS[asked(records)])
+    whole, buckets = (of[name].seconds for name in programs.GAP)
+    return [
+        Round(one - many, a - b, one)
+        for start in range(0, len(whole) - each + 1, each)
+        for one, many, a, b in [
+            [median(times[start : start + each]) for times in (whole, buckets, first, second)]
+        ]
+    ]
+
+
+def asked(records: Sequence[Record]) -> str:
+    """Return the name of the experiment that records are of."""
+    return records[0].params["asks"]
+
+
+def medians(first: Record, second: Record) -> list[tuple[float, float]]:
+    """Return two records' medians of each round: three broadcasts that took turns; seconds."""
+    each, pairs = problem.IN_A_ROUND, list(zip(first.seconds, second.seconds, strict=True))
+    parts = [pairs[start : start + each] for start in range(0, len(pairs) - each + 1, each)]
+    return [(median(a for a, _ in part), median(b for _, b in part)) for part in parts]
+
+
+def fastest(curve: Sequence[Record]) -> list[str]:
+    """Return the letter of the vote on the fastest bucket that each round of the curve supports."""
+    of = by_case(curve)
+    letters = []
+    for times in zip(*(medians(record, of["one by one"]) for record in curve), strict=True):
+        ms = dict(zip(of, (mine for mine, _ in times), strict=True))
+        best = min(ms, key=ms.get)
+        alike = max(ms.values()) < ALIKE * min(ms.values())
+        letters.append("d" if alike else {"one by one": "a", "all in one": "c"}.get(best, "b"))
+    return letters
+
+
+PREDICTIONS = {
+    ("A", "a"): ("packed into kept buffers, one at a time, most of the difference is left", True),
+    ("A", "d"): ("in kept buffers, one at a time, most of the difference is left", True),
+    ("A", "b"): ("where nothing overlaps on either side, little of the difference is left", False),
+    ("A", "c"): ("where nobody needs new memory, little of the difference is left", False),
+    ("B", "b"): ("without its overlap, 25 MB loses most of the difference", True),
+    ("C", "c"): ("with its buffer kept, 'all in one' gains most of the difference", True),
+    ("D", "a"): ("where nothing is packed, little of the difference is left", False),
+    ("D", "d"): ("without any packing, most of the difference is left", True),
+}
+"""Experiment and suspect -> what it predicts, and whether that is a large share or a small one."""
+
+
+def hold(board: Board, records: Sequence[Record]) -> None:
+    """Hold each suspect that an experiment asks to its prediction."""
+    name, found = asked(records), rounds(records)
+    shares = [one.share for one in found]
+    text = f"{1e3 * median(one.change for one in found):+.0f} of "
+    text += f"{1e3 * median(one.gap for one in found):.0f} ms"
+    for (experiment, suspect), (predicts, large) in PREDICTIONS.items():
+        if experiment != name:
+            continue
+        most, least = (MUCH, LITTLE) if large else (LITTLE, MUCH)
+        limit = f"at least {MUCH:.0%}" if large else f"at most {LITTLE:.0%}"
+        came = [None if s is None else outcome(s, stands=most, fell=least) for s in shares]
+        board.test(suspect, name, f"{predicts}: {limit}", came, found=text, records=records)
+
+
+def empty(say: Say = quiet) -> Board:
+    """Return the board without a vote and before any experiment."""
+    return Board(QUESTION, SUSPECTS, EXPERIMENTS, say=say)
+
+
+def recorded(world: str = "") -> Board:
+    """Return the board of our calm run, or of the recorded world in which a suspect is guilty."""
+    board, kept = empty(), measured_records.load(problem.RECORDING, recorded=True)
+    for name in EXPERIMENTS:
+        asks = {"asks": name} | ({"world": world} if world else {})
+        hold(board, [r for r in kept if problem.of_experiment(r) == asks])
+    return board

@@ -1,0 +1,111 @@
+"""Three other worlds, in each of which another suspect of lesson 3 is guilty; run for real.
+
+The experiments and their tests are the lesson's. What differs is the program or its surroundings:
+
+    a   the packer checks all that it has packed so far, again after every third tensor
+    b   the packer takes a fingerprint of each tensor, and the wire between two hosts is slow
+    d   the library sends messages above 32 MB in pieces of 64 kB, each waited for
+
+(New memory, c, is guilty in the lesson's own world.)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course.comm import buckets
+from course.comm.buckets import MB
+from course.lessons.coalesced_broadcast import experiment as problem
+from course.lessons.coalesced_broadcast import programs
+from labkit.measure.records import Record
+
+LONG, PIECE = 32 * MB, 2**16
+"""Bytes from which on world d cuts a message, and the pieces."""
+
+
+def _with_packer(work: Callable[[torch.Tensor, list[torch.Tensor]], object]) -> Callable:
+    """Return the lesson's broadcast with a packer that does more with what it has packed."""
+
+    def send(tensors: list[torch.Tensor], cap: int | None, **options: Any) -> None:
+        def flatten(members: list[torch.Tensor], *, out: torch.Tensor | None = None) -> Any:
+            flat = plain(members, out=out)
+            if flat.data_ptr() != members[0].data_ptr():  # it was packed
+                work(flat, members)
+            return flat
+
+        plain = buckets.flatten
+        buckets.flatten = flatten
+        try:
+            programs.broadcast(tensors, cap, **options)
+        finally:
+            buckets.flatten = plain
+
+    return send
+
+
+def check_again(flat: torch.Tensor, members: list[torch.Tensor]) -> None:
+    """Read all that was packed so far, after every third tensor: work by the bucket's square."""
+    for end in torch.tensor([member.numel() for member in members]).cumsum(0)[::3].tolist():
+        flat[:end].max()
+
+
+def fingerprint(flat: torch.Tensor, members: list[torch.Tensor]) -> None:
+    """Compute figures of each tensor: work by the bytes, whatever the buckets."""
+    for member in members:
+        for power in (2, 3, 4):
+            member.double().pow(power).mean()
+
+
+def in_pieces(tensors: list[torch.Tensor], cap: int | None, **options: Any) -> None:
+    """Broadcast as the lesson does, through a library that cuts long messages."""
+
+    def broadcast(flat: torch.Tensor, src: int, async_op: bool = False) -> Any:
+        if flat.nbytes <= LONG:
+            return plain(flat, src, async_op=async_op)
+        for piece in flat.split(PIECE // flat.element_size()):
+            plain(piece, src)
+        return SimpleNamespace(wait=lambda: None)
+
+    plain = dist.broadcast
+    dist.broadcast = broadcast
+    try:
+        programs.broadcast(tensors, cap, **options)
+    finally:
+        dist.broadcast = plain
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A program and its surroundings."""
+
+    send: Callable = programs.broadcast
+    rate: str | None = None
+
+
+WORLDS = {
+    "a": World(send=_with_packer(check_again)),
+    "b": World(send=_with_packer(fingerprint), rate=problem.LINK),
+    "d": World(send=in_pieces),
+}
+"""By the letter of who is guilty."""
+
+
+def measure(letter: str) -> list[Record]:
+    """Make all experiments in a world; return their records."""
+    world = WORLDS[letter]
+    return [
+        record
+        for name, pair in programs.EXPERIMENTS.items()
+        for record in problem.compare(
+            world.send,
+            programs.GAP | pair,
+            rate=world.rate,
+            iters=problem.IN_A_ROUND * problem.ROUNDS,
+            width=1.0,
+            params={"asks": name, "world": letter},
+        )
+    ]

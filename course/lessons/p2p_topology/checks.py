@@ -1,17 +1,20 @@
-"""Checks of lesson 04: the relay without room, and three short forms."""
+"""Checks of lesson 04: the relay without room, and four short forms."""
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from course import checking
-from course.checking import CheckFailed
+from course.checks import checking
+from course.checks.checking import CheckFailed
+from course.checks.trial import Case, Ran, Trial
 from course.lessons.p2p_topology import flows
-from course.lessons.p2p_topology.topology import PUZZLE
+from course.lessons.p2p_topology.topology import PUZZLE, Topology
 from course.published import load
-from course.trial import Case, Ran, Trial
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import timing
@@ -22,25 +25,49 @@ from labkit.ranks.launcher import launch
 
 MACHINE = """\
         GPU0    GPU1    GPU2    GPU3    NIC0    CPU Affinity    NUMA Affinity
-GPU0     X      NV2     PHB     NV4     SYS     0-31            0
-GPU1    NV2      X      NV2     SYS     PXB     0-31            0
-GPU2    PHB     NV2      X      NV1     PHB     0-31            0
-GPU3    NV4     SYS     NV1      X      SYS     32-63           1
+GPU0     X      NV3     PHB     NV8     SYS     0-31            0
+GPU1    NV3      X      NV3     SYS     PXB     0-31            0
+GPU2    PHB     NV3      X      NV2     PHB     0-31            0
+GPU3    NV8     SYS     NV2      X      SYS     32-63           1
 NIC0    SYS     PXB     PHB     SYS      X
 """
 """Made up, so that it cannot be looked up."""
+MACHINE_RATES = {"NV1": 10e9, "PHB": 8e9, "PXB": 13e9, "SYS": 6e9}
+"""Bytes per second of one NVLink and of the other classes on it."""
+SENT = 120e6
+"""Bytes that go from GPU 0 to GPU 2 in 4.1."""
 
 
-def check_best_way(vote: Callable[[], str]) -> None:
-    """Judge 4.1: the fastest way from 0 to 2 in small chunks, and its milliseconds."""
-    slowest = "a way is as fast as its slowest hop: write the smaller rate of each two hops down"
-    wrong = {
-        "a": slowest,
-        "b": "NV2 is two NVLinks, side by side; in small chunks the hops overlap",
-        "d": slowest,
-    }
-    with checking.exercise("4.1", par="the way and its time"):
-        checking.letter(vote, right="c", wrong=wrong)
+def check_best_ways(answer: Callable[[], Sequence[float]]) -> None:
+    """Judge 4.1: relay and milliseconds in one piece, then relay and milliseconds in chunks."""
+    with checking.exercise("4.1", par="both relays, both times"):
+        got = _given_by(answer)
+        machine = Topology.parse(MACHINE, MACHINE_RATES)
+        whole, small = (
+            {gpu: 1e3 * flows.relay_time(_hops(machine, gpu), nbytes=SENT, chunk=chunk)
+             for gpu in (1, 3)} for chunk in (SENT, 1.0)
+        )  # fmt: skip
+        slower = "the slower of the two rates alone decides, and the fast hop does not help"
+        both = "in one piece the second hop starts when the first has ended: add their times"
+        relay = "write down the time of both relays: the best one need not be the same twice"
+        asked: list[checking.Asked] = [
+            ("the relay in one piece", 3, {slower: 1}, relay),
+            ("its ms in one piece", whole[3], {both: small[3], "that is the other relay":
+             whole[1], "that is the first hop alone": 1e3 * SENT / 80e9}, both),
+            ("the relay in small chunks", 1, {f"{both}; in chunks they overlap": 3}, relay),
+            ("its ms in small chunks", small[1], {f"in small chunks the hops overlap: {slower}":
+             whole[1], "that is the other relay": small[3]}, slower),
+        ]  # fmt: skip
+        checking.figures(got, asked, within=5e-3)
+
+
+def _hops(machine: Topology, relay: int) -> list[float]:
+    return [machine.bandwidth(0, relay), machine.bandwidth(relay, 2)]
+
+
+def _given_by(answer: Any) -> Any:
+    """Call a learner's function; a value that was given in its place stays as it is."""
+    return answer() if callable(answer) else answer
 
 
 # 4.2: the relay that has no room
@@ -68,12 +95,46 @@ def check_relay(relay: Callable[..., None]) -> None:
         for length, chunk, way, dtype in WAYS:
             make = partial(_given, way=way, chunk=chunk)
             cases.append(Case(5, (length,), dtype, make=make, late=0.3 * (length > 1000)))
-        for case, ranks in Trial(relay, by_hand=True).runs(cases):
-            _judge_relay(case, ranks)
+        for case in cases:  # each in a launch of its own: what one leaves cannot meet the next
+            _judge_relay(case, _ran(relay, case))
         try:
             verdict.reached = f"{_judge_speed(relay):.1f} times the direct link"
         except FabricUnavailable as refusal:
             verdict.reached = f"all values; the speed was not judged: {refusal.cause}"
+
+
+def _setting(case: Case) -> str:
+    way, chunk = case.make.keywords.values()
+    return f"{case.numel} elements in chunks of {chunk} along {way}"
+
+
+def _ran(relay: Callable[..., None], case: Case) -> list[Ran]:
+    """Run one case; what goes wrong in it names the way and the chunks."""
+    chunk = case.make.keywords["chunk"]
+    full, itemsize = chunk * case.dtype.itemsize, case.dtype.itemsize
+    last = ((case.numel - 1) % chunk + 1) * itemsize
+    try:
+        [(_, ranks)] = Trial(relay, by_hand=True, timeout=6.0).runs([case])
+        return ranks
+    except CheckFailed as failure:
+        failure.expected = f"{_setting(case)}: {failure.expected}"
+        if met := re.search(r"a message of (\d+) bytes met a receive of (\d+)", failure.got):
+            sent, room = map(int, met.groups())
+            if last < full and {sent, room} == {last, full}:
+                which = "is sent whole" if sent == full else "is received whole"
+                failure.meaning = (
+                    f"the last chunk {which}: only {last // itemsize} of its {chunk} elements are "
+                    f"left of {case.numel}. Cut with min(chunk, length - start) on every rank"
+                )
+            elif full in (sent, room) or last in (sent, room):
+                failure.meaning = (
+                    f"a chunk here has {full} bytes, and the last one {last}. Either a rank cuts "
+                    "the tensor in another way than its neighbour, or a chunk was left out"
+                )
+        raise
+    except Exception as error:
+        error.add_note(f"in the case: {_setting(case)}")
+        raise
 
 
 def _given(case: Case, rank: int, *, way: list[int], chunk: int) -> tuple:
@@ -85,7 +146,7 @@ def _given(case: Case, rank: int, *, way: list[int], chunk: int) -> tuple:
 def _judge_relay(case: Case, ranks: Sequence[Ran]) -> None:
     way, chunk = case.make.keywords.values()
     itemsize = case.dtype.itemsize
-    setting = f"{case.numel} elements in chunks of {chunk} along {way}"
+    setting = _setting(case)
     for rank, ran in enumerate(ranks):
         if rank in way:
             _judge_calls(ran.calls, way.index(rank), case, f"{setting}: rank {rank}")
@@ -203,31 +264,58 @@ def earliest(nbytes: float) -> float:
     return best
 
 
-def check_shares(design: dict[str, Sequence[float]]) -> None:
-    """Judge 4.3: size -> the bytes for each way."""
-    with checking.exercise("4.3", par="within 3 % of the earliest finish") as verdict:
-        design = checking.answer(design, dict, what="size -> shares")
+def check_shares(design: Any) -> None:
+    """Judge 4.3: a function that returns size -> the bytes for each way, or what it returned."""
+    with checking.exercise("4.3", par="within 1 % of the earliest finish") as verdict:
+        given = checking.answer(_given_by(design), dict, what="size -> shares")
+        keys = f"the keys are {', '.join(map(repr, DESIGNS))}; each has the bytes of 3 ways"
         worst = 0.0
         for name, nbytes in DESIGNS.items():
-            shares = list(design.get(name) or ())
-            whole = len(shares) == 3 and abs(sum(shares) / nbytes - 1) <= 1e-3  # no NaN is
-            if not whole or min(shares) < 0:
-                raise CheckFailed(
-                    f"{name!r}: three shares of {nbytes:.3g} bytes, none below 0",
-                    f"{shares} in {design}",
-                    f"the keys are {', '.join(map(repr, DESIGNS))}; each has the bytes of 3 ways",
-                )
+            expected = f"{name!r}: three shares of {nbytes:.3g} bytes in all, none below 0"
+            if name not in given:
+                raise CheckFailed(expected, f"the keys {list(given)}", keys)
+            shares = _floats(given[name], expected, keys)
+            if len(shares) != 3 or not all(map(math.isfinite, shares)):
+                raise CheckFailed(expected, f"{shares}", keys)
+            if min(shares) < 0:
+                raise CheckFailed(expected, f"{shares}", (
+                    "a share below 0 is a way that would have to end before it starts: with so few "
+                    "bytes all are there before its first byte could be. Leave that way out, and "
+                    "divide anew among the others"))  # fmt: skip
+            if not math.isclose(sum(shares), nbytes, rel_tol=1e-6):
+                raise CheckFailed(expected, f"{shares}: {sum(shares):.7g} in all", (
+                    "that is MB: shares are in bytes" if math.isclose(sum(shares) * 1e6, nbytes)
+                    else "all bytes must go, and none twice: the shares' sum is the size"
+                ))  # fmt: skip
             late = finish(shares) / earliest(nbytes) - 1
             worst = max(worst, late)
-            if late > 0.03:
+            if late > 0.01:
                 raise CheckFailed(
-                    f"{name}: the last byte after {1e3 * earliest(nbytes):.3g} ms",
-                    f"after {1e3 * finish(shares):.3g} ms",
-                    "a relay that starts after the direct link could be done is of no use"
-                    if nbytes < 1e7
-                    else "one way ends before another: what could it have carried meanwhile?",
+                    f"{name}: the last byte after {1e3 * earliest(nbytes):.4g} ms, or 1 % later",
+                    f"after {1e3 * finish(shares):.4g} ms",
+                    _why_late(shares, nbytes),
                 )
         verdict.reached = f"{worst:.1%} above the earliest at worst"
+
+
+def _floats(given: Any, expected: str, keys: str) -> list[float]:
+    """Return a sequence, an array or a tensor of numbers as floats."""
+    try:
+        return [float(share) for share in given]
+    except (TypeError, ValueError):
+        raise CheckFailed(expected, repr(given)[:200], keys) from None
+
+
+def _why_late(shares: Sequence[float], nbytes: float) -> str:
+    if nbytes / WAY_RATES[-1] < DELAYS[0]:
+        return "a relay that starts after the direct link could be done is of no use"
+    by_rate = [nbytes * rate / sum(WAY_RATES) for rate in WAY_RATES]
+    if all(math.isclose(a, b, rel_tol=0.01) for a, b in zip(shares, by_rate, strict=True)):
+        return (
+            "shares in proportion to the rates: the relays start 1 ms later than the direct link, "
+            "and end later. Let all ways end at the same T, with the delay in it"
+        )
+    return "one way ends before another: what could it have carried meanwhile?"
 
 
 # 4.4: read a matrix
@@ -248,22 +336,95 @@ def print_matrix() -> None:
         print(f"{i:2} " + "".join(cells))
 
 
-def check_reading(neighbours: Sequence[Sequence[int]], p2p: bool) -> None:
-    """Judge 4.4: the pairs on one NUMA node, and whether P2P was on."""
+def check_reading(answer: Any, p2p: Any = None) -> None:
+    """Judge 4.4: a function that returns the pairs on one NUMA node and whether P2P was on."""
     place = {gpu: i for i, gpu in enumerate(ORDER)}
     right = {frozenset((place[gpu], place[gpu + 1])) for gpu in range(0, 8, 2)}
     with checking.exercise("4.4", par="four pairs, and the switch"):
-        kinds = (list, tuple, set, frozenset)
-        got = {frozenset(pair) for pair in checking.answer(neighbours, kinds, what="pairs")}
-        if got != right:
+        if callable(answer):
+            given = answer()
+            if not isinstance(given, tuple | list) or len(given) != 2:
+                raise CheckFailed("two things: the pairs, and whether P2P was on",
+                                  repr(given)[:200], "return pairs, p2p")  # fmt: skip
+            answer, p2p = given
+        got = _pairs(answer)
+        if len(got) != len(set(got)):
+            twice = next(pair for pair in got if got.count(pair) > 1)
+            raise CheckFailed("each pair once", f"{sorted(twice)} twice", "four pairs are asked")
+        if set(got) != right:
             raise CheckFailed(
                 "the four pairs that share a NUMA node",
                 f"{sorted(map(sorted, got))}",
-                "each GPU has exactly one other to which, and from which, all figures are lower",
+                _why_not(set(got), right),
             )
-        if p2p is not False:
+        if (on := _switch(p2p)) is None:
+            raise CheckFailed("P2P: True or False", repr(p2p), "`True` is on, `False` is off")
+        if on:
             raise CheckFailed(
                 "whether P2P was on",
                 f"{p2p}",
                 "with P2P this server's pairs differ twelvefold; here all are nearly alike",
             )
+
+
+def _pairs(given: Any) -> list[frozenset[int]]:
+    """Return pairs of GPUs from any sequence, set or array of them."""
+    try:
+        pairs = [frozenset(int(gpu) for gpu in pair) for pair in given]
+    except (TypeError, ValueError):
+        raise CheckFailed(
+            "four pairs of GPUs", repr(given)[:200], "for instance [(0, 1), (2, 3), ...]"
+        ) from None
+    for pair in pairs:
+        if len(pair) != 2 or not pair <= set(range(8)):
+            raise CheckFailed(
+                "four pairs of GPUs", f"{sorted(pair)}", "a pair is two GPUs, from 0 to 7"
+            )
+    return pairs
+
+
+def _why_not(got: set[frozenset[int]], right: set[frozenset[int]]) -> str:
+    named = [gpu for pair in got for gpu in pair]
+    if len(named) != len(set(named)):
+        gpu = next(gpu for gpu in named if named.count(gpu) > 1)
+        return f"GPU {gpu} stands in two pairs; each has exactly one neighbour on its node"
+    if got < right:
+        return "all of these are right, and some are missing: every GPU is in a pair"
+    wrong = sorted(min(map(sorted, got - right)))
+    return (
+        f"{wrong[0]} and {wrong[1]} have an ordinary rate. Each GPU has exactly one other to "
+        "which, and from which, all figures are lower"
+    )
+
+
+def _switch(given: Any) -> bool | None:
+    """Return whether P2P was on, of a truth value or a word; None if it is neither."""
+    if isinstance(given, str):
+        words = {"on": True, "true": True, "off": False, "false": False}
+        return words.get(given.strip().lower().rstrip("."))
+    return bool(given) if given in (0, 1) else None
+
+
+# 4.5: contention
+
+TRANSFERS = {"P": ([0, 1], 60e6), "Q": ([0, 1, 2], 180e6), "R": ([1, 2], 150e6)}
+"""Which way each of three transfers goes over `MACHINE` in small chunks, and its bytes."""
+
+
+def check_contention(answer: Callable[[], Sequence[float]]) -> None:
+    """Judge 4.5: when P, Q and R are done, in ms, when they start together."""
+    with checking.exercise("4.5", par="three times within 1 %"):
+        machine = Topology.parse(MACHINE, MACHINE_RATES)
+        ways, sizes = zip(*TRANSFERS.values(), strict=True)
+        ends = [1e3 * s for s in flows.finish_times(machine.bandwidth, ways, nbytes=sizes)]
+        rate = machine.bandwidth(0, 1)
+        alone = [1e3 * size / rate for size in sizes]
+        halves = [2 * ms for ms in alone]
+        regrow = "when a transfer ends, those that met it on a link share anew: they get faster"
+        asked: list[checking.Asked] = []
+        for name, end, one, half in zip(TRANSFERS, ends, alone, halves, strict=True):
+            mistakes = {"that is its time alone; here two transfers share each link": one}
+            if not math.isclose(half, end):
+                mistakes[f"half a link from beginning to end? {regrow}"] = half
+            asked.append((f"{name}'s end in ms", end, mistakes, regrow))
+        checking.figures(_given_by(answer), asked, within=0.01)

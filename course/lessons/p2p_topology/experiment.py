@@ -12,7 +12,14 @@ from typing import Any
 
 from course import runs
 from course.lessons.p2p_topology import flows
-from course.lessons.p2p_topology.programs import at_once, copies, in_turns, relayed
+from course.lessons.p2p_topology.programs import (
+    at_once,
+    by_turns,
+    copies,
+    every_pair,
+    in_turns,
+    relayed,
+)
 from course.lessons.p2p_topology.topology import PUZZLE
 from course.place import Place
 from labkit.fabric.errors import FabricUnavailable
@@ -30,6 +37,15 @@ CHUNKS = (8_000_000, 2_000_000, 500_000, 125_000, 32_000, 8_000)
 SRC, DSTS, FAR = 0, (1, 2, 4), 2
 RELAYED = [[[0, 5, 2]], [[0, 7, 2]], [[0, 5, 2], [0, 7, 2]]]
 CONTEND = [[0, 5], [5, 2], [0, 5, 2]]
+WORLDS = {
+    "a": "one cable each, which all copies of a host share",
+    "b": "the puzzle's links",
+    "c": "one host receives slowly",
+    "d": "slow between NUMA nodes, whatever the link",
+}
+"""Servers in which another suspect of the vote is guilty, for the board of `evidence`."""
+FULL, POOR, PAIR_NBYTES = 46e6, 7.5e6, 2_000_000
+"""Bytes per second of those servers' links, and what a copy between two of their hosts carries."""
 once = functools.cache(print)
 """Print a text the first time only: why nothing runs here need not be said for every case."""
 
@@ -129,6 +145,26 @@ def time_way(
     return on_links(cases, program, way, NBYTES, chunk, iters, **options)[0]
 
 
+def time_by_chunks(
+    way: Sequence[int],
+    chunks: Sequence[int],
+    *,
+    program: Callable = in_turns,
+    iters: int = 3,
+    **options: Any,
+) -> list[Record]:
+    """Time a program like `time_way`'s with chunks of several sizes, which take turns.
+
+    One record for each size; a busy moment then meets all of them alike.
+    """
+    way = list(way)
+    cases = {
+        f"{named([way])}, {NBYTES} B by {chunk}, in turns": _fields("way", [way], chunk)
+        for chunk in chunks
+    }
+    return on_links(cases, by_turns, program, way, NBYTES, chunks, iters, **options)
+
+
 def time_ways(
     ways: Sequence[Sequence[int]],
     *,
@@ -172,6 +208,40 @@ def time_at_once(*, iters: int = 3, **options: Any) -> list[Record]:
     return on_links(cases, at_once, CONTEND, NBYTES, CHUNK, iters, **options)
 
 
+def world(guilty: str) -> Fabric:
+    """Return eight hosts, not yet up, among which this suspect is guilty; see `WORLDS`."""
+    everyone = range(PUZZLE.gpus)
+    if guilty == "a":
+        return Fabric.star(hosts=PUZZLE.gpus, rate=8 * FULL)
+    if guilty == "b":
+        return links()
+
+    def rate(src: int, dst: int) -> float:
+        slow = dst == FAR if guilty == "c" else PUZZLE.numa[src] != PUZZLE.numa[dst]
+        return 8 * (POOR if slow else FULL)
+
+    return Fabric([[rate(src, dst) for dst in everyone] for src in everyone])
+
+
+def time_world(guilty: str, *, rounds: int = 3) -> list[Record]:
+    """Time each pair alone and the three copies together, round by round, in one of `WORLDS`.
+
+    Raises:
+        FabricUnavailable: No hosts can be made here.
+    """
+    with Place(hosts=8, rate=WORLDS[guilty], fabric=world(guilty)).up() as here:
+
+        def measure() -> list[Record]:
+            found = here.launch(every_pair, SRC, DSTS, PAIR_NBYTES, rounds, timeout=300.0)[0]
+            values = {"rounds": found}
+            samples = [[max(one["together"].values()) for one in found]]
+            params = {"part": "world", "guilty": guilty}
+            more = {"nbytes": PAIR_NBYTES, "values": values, "params": params}
+            return [here.record(f"world {guilty}", samples, experiment=NAME, **more)]
+
+        return runs.watched(measure)
+
+
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure everything that lesson 04 shows, on a fabric with the puzzle's links."""
     options: dict[str, Any] = {"iters": 2 if quick else 5, "say": functools.cache(progress)}
@@ -194,4 +264,9 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
             progress(f"over {relay}, in turns, in chunks of {chunk} bytes")
             measured.append(time_way([SRC, relay, FAR], chunk, **options))
     progress("three transfers that share links")
-    return measured + time_at_once(**options)
+    measured += time_at_once(**options)
+    if measured[0].tier is Tier.EMULATED and not quick:
+        for guilty, server in WORLDS.items():
+            progress(f"every pair, where {guilty} is guilty: {server}")
+            measured += time_world(guilty)
+    return measured

@@ -89,14 +89,17 @@ def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
 
 
 def finish_times(
-    rate: Callable[[int, int], float], ways: Sequence[Sequence[int]], *, nbytes: float
+    rate: Callable[[int, int], float],
+    ways: Sequence[Sequence[int]],
+    *,
+    nbytes: float | Sequence[float],
 ) -> list[float]:
     """Return when each of the transfers that start together is done, in seconds.
 
     `rate` is that of a link, in bytes per second. Every ordered pair of GPUs has a link of its own,
     which transfers that meet on it share max-min fairly (see `course.comm.sharing`); whenever one
     ends, the others share anew. TCP flows and copies come close to it, not exactly. A way is the
-    GPUs that a transfer visits.
+    GPUs that a transfer visits; `nbytes` is what each carries, or a list of it.
 
     Example:
         >>> from course.lessons.p2p_topology.topology import PUZZLE
@@ -106,8 +109,10 @@ def finish_times(
     """
     crossed = [tuple(itertools.pairwise(way)) for way in ways]
     rates = {hop: rate(*hop) for hops in crossed for hop in hops}
+    sizes = [nbytes] * len(ways) if isinstance(nbytes, int | float) else list(nbytes)
     transfers = {
-        number: sharing.Activity(nbytes=nbytes, links=links) for number, links in enumerate(crossed)
+        number: sharing.Activity(nbytes=size, links=links)
+        for number, (size, links) in enumerate(zip(sizes, crossed, strict=True))
     }
     spans = sharing.play(transfers, after={}, rates=rates)
     return [spans[number].end for number in transfers]

@@ -136,17 +136,23 @@ def router(relays: Sequence[int | str | None], chunk: int) -> Figure:
     return figure
 
 
-def together(milliseconds: dict[str, float]) -> Axes:
-    """Draw transfers that start together as bars on a time axis, a lane for each stream."""
-    times = ", ".join(f"{name} {value:.3g} ms" for name, value in milliseconds.items())
+def together(milliseconds: dict[str, float], starts: Sequence[float] = ()) -> Axes:
+    """Draw transfers as bars on a time axis, a lane for each stream; `starts` in milliseconds."""
+    starts = starts or [0.0] * len(milliseconds)
+    bars = [
+        Bar(lane, "copy", start / 1e3, (start + value) / 1e3, label=f"{value:.3g} ms")
+        for lane, (start, value) in enumerate(zip(starts, milliseconds.values(), strict=True))
+    ]
+    last = max(bar.end for bar in bars)
+    times = ", ".join(
+        f"{name} begins at {1e3 * bar.begin:.3g} ms and takes {bar.label}"
+        for name, bar in zip(milliseconds, bars, strict=True)
+    )
     return draw_lanes(
         list(milliseconds),
-        [
-            Bar(lane, "copy", 0.0, value / 1e3, label=f"{value:.3g} ms")
-            for lane, value in enumerate(milliseconds.values())
-        ],
-        description=f"Transfers that start together: {times}.",
-        title=f"They start together; the last ends after {max(milliseconds.values()):.3g} ms",
+        bars,
+        description=f"Copies from one GPU: {times}.",
+        title=f"All three are under way together; the last ends after {1e3 * last:.3g} ms",
     )
 
 

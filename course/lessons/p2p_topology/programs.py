@@ -5,7 +5,7 @@ What is timed returns, on each destination, the seconds of each repetition; on o
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -84,6 +84,44 @@ def copies(src: int, dsts: Sequence[int], nbytes: int, iters: int) -> list[float
     return samples[1:] if rank in dsts else None
 
 
+def every_pair(src: int, dsts: Sequence[int], nbytes: int, rounds: int) -> list[dict] | None:
+    """Time a copy of each ordered pair alone, then those from `src` to `dsts` together.
+
+    Returns:
+        On rank 0, for each round: ``alone[src][dst]``, bytes per second, and ``together[dst]``, the
+        seconds; both by the receiver's clock.
+    """
+    rank, n, tensor = dist.get_rank(), dist.get_world_size(), torch.ones(nbytes // 4)
+    found = []
+
+    def copies(pairs: Sequence[tuple[int, int]], message: torch.Tensor) -> float:
+        dist.barrier()
+        begin = time.perf_counter()
+        leaving = [dist.isend(message, b) for a, b in pairs if a == rank]
+        for a, b in pairs:
+            if b == rank:
+                dist.recv(message, a)
+        for work in leaving:
+            work.wait()
+        return time.perf_counter() - begin
+
+    everyone = list(itertools.permutations(range(n), 2))
+    for pair in everyone:
+        copies([pair], tensor[:1])  # opens the connection
+    for _ in range(rounds):
+        mine = {}
+        for a, b in everyone:
+            took = copies([(a, b)], tensor)
+            if b == rank:
+                mine[a] = nbytes / took
+        seconds = copies([(src, dst) for dst in dsts], tensor)
+        gathered: list = [None] * n
+        dist.all_gather_object(gathered, (mine, seconds))
+        alone = [[0.0 if a == b else gathered[b][0][a] for b in range(n)] for a in range(n)]
+        found.append({"alone": alone, "together": {str(dst): gathered[dst][1] for dst in dsts}})
+    return found if rank == 0 else None
+
+
 def in_turns(way: Sequence[int], nbytes: int, chunk: int, iters: int) -> list[float] | None:
     """Hand chunks along a way with plain send and recv."""
     rank, tensor = dist.get_rank(), torch.ones(nbytes // 4)
@@ -100,6 +138,22 @@ def in_turns(way: Sequence[int], nbytes: int, chunk: int, iters: int) -> list[fl
 
     samples = timing.time_calls(hand_on, warmup=1, iters=iters)
     return samples if rank == way[-1] else None
+
+
+def by_turns(
+    program: Callable[..., list[float] | None],
+    way: Sequence[int],
+    nbytes: int,
+    chunks: Sequence[int],
+    iters: int,
+) -> list[list[float]]:
+    """Run a program like `in_turns` with each size of chunk in turn; return samples by size."""
+    samples: list[list[float]] = [[] for _ in chunks]
+    program(way, nbytes, max(chunks), 1)  # opens the connections
+    for _ in range(iters):
+        for row, chunk in zip(samples, chunks, strict=True):
+            row += program(way, nbytes, chunk, 1) or []
+    return samples
 
 
 def relayed(

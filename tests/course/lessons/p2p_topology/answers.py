@@ -85,6 +85,31 @@ def forgets_the_rest(tensor, way, chunk, length):
     right_plain(tensor, way, chunk, length // chunk * chunk)
 
 
+def sends_the_last_chunk_whole(tensor, way, chunk, length):
+    """Forgets on the sender's side that the last chunk is shorter; the receiver remembers it."""
+    if dist.get_rank() == way[0] and length % chunk:
+        rest = chunk - length % chunk
+        padded = torch.cat([tensor, tensor.new_zeros(rest)])
+        right_plain(padded, way, chunk, length + rest)
+    else:
+        right_plain(tensor, way, chunk, length)
+
+
+def leaves_a_chunk_out(tensor, way, chunk, length):
+    """Skips the second chunk on the first rank."""
+    if dist.get_rank() == way[0]:
+        kept = torch.cat([tensor[:chunk], tensor[2 * chunk :]])
+        right_plain(kept, way, chunk, len(kept))
+    else:
+        right_plain(tensor, way, chunk, length)
+
+
+def ways_of_three_only(tensor, way, chunk, length):
+    """Takes way[1] for the relay and way[2] for the end."""
+    if dist.get_rank() in way[:3]:
+        right_plain(tensor, way[:3], chunk, length)
+
+
 def half_chunks(tensor, way, chunk, length):
     right_plain(tensor, way, max(1, chunk // 2), length)
 

@@ -3,17 +3,21 @@
 import math
 import re
 
+import numpy as np
 import pytest
+import torch
 
-from course import notebooks
 from course.catalogue import ROOT
 from course.lessons.p2p_topology import checks, flows
 from course.lessons.p2p_topology.topology import Topology
+from course.notebooks import files
 from tests.course.lessons.p2p_topology import answers
 from tests.course.lessons.refusals import refusal
 from tests.fabric.test_fabric import needs_hosts
 
-SOLUTIONS = notebooks.read(ROOT / "solutions" / "04_p2p_topology.ipynb")
+pytestmark = pytest.mark.slow
+
+SOLUTIONS = files.read(ROOT / "solutions" / "04_p2p_topology.ipynb")
 
 
 def par_of(number):
@@ -26,23 +30,40 @@ def caught(check, answer, words):
     assert re.search(words, refusal(check, answer))
 
 
-@pytest.mark.parametrize(("letter", "words"), [("a", "slowest hop"), ("b", "NV2 is two")])
-def test_wrong_ways(letter, words):
-    caught(checks.check_best_way, lambda: letter, words)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((1, 8.0, 1, 4.0), "the slower of the two rates alone decides"),
+        ((3, 7.5, 3, 6.0), "in chunks they overlap"),
+        ((3, 6.0, 1, 4.0), "add their times"),
+        ((3, 8.0, 1, 4.0), "that is the other relay"),
+        ((3, 1.5, 1, 4.0), "the first hop alone"),
+        ((3, 7.5, 1, 8.0), "in small chunks the hops overlap"),
+        ((3, 7.5, 1, 6.0), "that is the other relay"),
+        ((3, 7.5, 1, 1.5), "the slower of the two rates alone decides"),
+        ((2, 7.5, 1, 4.0), "write down the time of both relays"),
+        ((3, 7.5e-3, 1, 4e-3), "in another unit"),
+        ((1, 4.0, 3, 7.5), "the slower of the two rates alone decides"),
+        ((3, 7.5), "4 figures are asked"),
+        ("3, 7.5, 1, 4", "the ms in|relay"),
+        (None, "relay"),
+    ],
+)
+def test_wrong_ways(answer, words):
+    caught(checks.check_best_ways, lambda: answer, words)
 
 
-def test_the_right_way(capsys):
-    rates = {"NV1": 20e9, "PHB": 10e9, "PXB": 13e9, "SYS": 6e9}
-    machine = Topology.parse(checks.MACHINE, rates)
-    best, other = flows.relays(machine, 0, 2)
-    assert (best.gpus, 120e6 / best.rate) == ((0, 1, 2), 3e-3)
-    assert 120e6 / other.rate == 6e-3
-    assert 120e6 / machine.bandwidth(0, 2) == 12e-3
-    checks.check_best_way(lambda: "c")
+def test_the_right_ways(capsys):
+    machine = Topology.parse(checks.MACHINE, checks.MACHINE_RATES)
+    assert [way.gpus[1] for way in flows.relays(machine, 0, 2)] == [1, 3]
+    assert 120e6 / machine.bandwidth(0, 2) == 15e-3  # no way without a relay competes
+    for answer in ((3, 7.5, 1, 4.0), [3.0, 7.5, 1, 4], np.array([3, 7.5, 1, 4])):
+        checks.check_best_ways(lambda answer=answer: answer)
     assert f"par is {par_of('4.1')}" in capsys.readouterr().out
 
 
 LARGE = [181.5e6, 181.5e6, 37e6]
+BY_RATE = [400e6 * rate / sum(checks.WAY_RATES) for rate in checks.WAY_RATES]
 
 
 @pytest.mark.parametrize(
@@ -51,9 +72,17 @@ LARGE = [181.5e6, 181.5e6, 37e6]
         ([1.8e6, 1.8e6, 0.4e6], LARGE, "of no use"),
         ([0, 0, 4e6], [400e6 / 3] * 3, "what could it have carried"),
         ([0, 0, 4e6], [200e6, 200e6, 0], "what could it have carried"),
-        ([0, 0, 4e6], [150e6, 150e6, 37e6], "three shares"),
-        ([-1e6, 0, 5e6], LARGE, "none below 0"),
-        ([math.nan] * 3, LARGE, "three shares"),
+        ([0, 0, 4e6], [150e6, 150e6, 37e6], "all bytes must go"),
+        ([0, 0, 4e6], [181.5e6, 181.5e6, 36.6e6], "all bytes must go"),
+        ([0, 0, 4], [181.5, 181.5, 37], "that is MB"),
+        ([0, 0, 4e6], BY_RATE, "in proportion to the rates"),
+        ([-0.2e6, -0.2e6, 4.4e6], LARGE, "would have to end before it starts"),
+        ([-1e6, 0, 5e6], LARGE, "would have to end before it starts"),
+        ([math.nan] * 3, LARGE, "each has the bytes of 3 ways"),
+        ([0, 4e6], LARGE, "each has the bytes of 3 ways"),
+        (4e6, LARGE, "each has the bytes of 3 ways"),
+        (["0", "0", "all"], LARGE, "each has the bytes of 3 ways"),
+        (None, LARGE, "each has the bytes of 3 ways"),
     ],
 )
 def test_wrong_shares(small, large, words):
@@ -65,7 +94,9 @@ def test_shares_by_other_sizes_name_the_keys():
 
 
 def test_right_shares_need_not_be_exact(capsys):
-    checks.check_shares({"4 MB": [0, 0, 4e6], "400 MB": LARGE})
+    small = [0, 0, 4e6]
+    for kind in (list, tuple, np.array, torch.tensor):
+        checks.check_shares(lambda kind=kind: {"4 MB": kind(small), "400 MB": kind(LARGE)})
     assert f"par is {par_of('4.3')}" in capsys.readouterr().out
 
 
@@ -87,10 +118,84 @@ PAIRS = [(0, 4), (1, 6), (5, 2), (3, 7)]
 
 def test_a_matrix_read(capsys):
     checks.check_reading(PAIRS, False)
-    checks.check_reading({frozenset(pair) for pair in PAIRS}, False)
+    for pairs in (PAIRS, {frozenset(pair) for pair in PAIRS}, np.array(PAIRS), torch.tensor(PAIRS)):
+        for p2p in (False, "off", "False", 0, np.False_):
+            checks.check_reading(lambda pairs=pairs, p2p=p2p: (pairs, p2p))
     assert f"par is {par_of('4.4')}" in capsys.readouterr().out
-    caught(lambda p2p: checks.check_reading(PAIRS, p2p), True, "nearly alike")
-    caught(lambda pairs: checks.check_reading(pairs, False), [(0, 1), (2, 3)], "exactly one other")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "p2p", "words"),
+    [
+        (PAIRS, True, "nearly alike"),
+        (PAIRS, "on", "nearly alike"),
+        (PAIRS, "perhaps", "`True` is on"),
+        (PAIRS, None, "`True` is on"),
+        ([(0, 1), (2, 3), (4, 5), (6, 7)], False, "0 and 1 have an ordinary rate"),
+        ([(0, 4), (1, 6), (2, 5)], False, "some are missing"),
+        ([(0, 4), (1, 6), (2, 5), (2, 3)], False, "GPU 2 stands in two pairs"),
+        ([*PAIRS, (4, 0)], False, "twice"),
+        ([(0, 4, 1), (2, 5), (3, 7), (6, 6)], False, "a pair is two GPUs"),
+        ([(0, 8)], False, "from 0 to 7"),
+        ([0, 4, 1, 6], False, "for instance"),
+        (None, False, "for instance"),
+    ],
+)
+def test_a_matrix_read_wrongly(pairs, p2p, words):
+    caught(checks.check_reading, lambda: (pairs, p2p), words)
+
+
+@pytest.mark.parametrize("check", [
+    checks.check_best_ways, checks.check_shares, checks.check_reading, checks.check_contention,
+])  # fmt: skip
+def test_an_untouched_stub_is_told_in_a_line(check):
+    def untouched():
+        raise NotImplementedError("exercise")
+
+    with pytest.raises(NotImplementedError) as told:
+        check(untouched)
+    [line] = told.value._render_traceback_()
+    assert "not attempted yet" in line
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ((2, 6, 5), "its time alone"),
+        ((4, 12, 10), "half a link from beginning to end"),
+        ((4, 6, 10), "its time alone"),
+        ((4, 11, 5), "its time alone"),
+        ((4, 10, 11), "Q's end"),
+        ((4, 8, 10), "share anew"),
+        ((4, 9, 7), "share anew"),
+        ((2, 11, 10), "its time alone"),
+        ((0.004, 0.011, 0.010), "in another unit"),
+        ((4, 11), "3 figures are asked"),
+        (11, "P's end"),
+    ],
+)
+def test_wrong_ends(ends, words):
+    caught(checks.check_contention, lambda: ends, words)
+
+
+def test_right_ends(capsys):
+    checks.check_contention(lambda: np.array([4.0, 11.0, 10.0]))
+    assert f"par is {par_of('4.5')}" in capsys.readouterr().out
+
+
+SIZES = {
+    "the last chunk whole": (answers.sends_the_last_chunk_whole, "the last chunk is sent whole"),
+    "a chunk left out": (answers.leaves_a_chunk_out, "a chunk was left out|a message that nobody"),
+    "ways of three only": (answers.ways_of_three_only, r"along \[[0-9, ]+\]"),
+}
+
+
+@pytest.mark.parametrize(("answer", "words"), SIZES.values(), ids=SIZES)
+def test_what_goes_wrong_on_the_way_names_way_and_chunks(answer, words, monkeypatch):
+    monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
+    told = refusal(checks.check_relay, answer)
+    assert re.search(words, told)
+    assert re.search(r"\d+ elements in chunks of \d+ along \[", told)
 
 
 def test_the_printed_matrix_holds_what_is_asked(capsys):

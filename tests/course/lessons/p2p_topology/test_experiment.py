@@ -7,6 +7,8 @@ from course.lessons.p2p_topology import experiment
 from labkit.measure.records import Tier
 from tests.fabric.test_fabric import needs_hosts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def no_hosts(monkeypatch):

@@ -41,4 +41,7 @@ def test_the_router_keeps_its_time_axis():
 
 
 def test_transfers_that_start_together():
-    assert "0 -> 2 53.3 ms" in alt_text.text_of(pictures.together({"0 -> 1": 4.3, "0 -> 2": 53.3}))
+    copies = {"0 -> 1": 4.3, "0 -> 2": 53.3}
+    text = alt_text.text_of(pictures.together(copies, [0.0, 0.73]))
+    assert "0 -> 2 begins at 0.73 ms and takes 53.3 ms" in text
+    assert "0 -> 2 begins at 0 ms" in alt_text.text_of(pictures.together(copies))

@@ -1,8 +1,11 @@
 import torch
 import torch.distributed as dist
+from pytest import mark
 
 from course.lessons.p2p_topology.programs import carry, split
 from labkit import launch
+
+pytestmark = mark.slow
 
 CASES = [
     (1, [[0, 1]], None, 1),

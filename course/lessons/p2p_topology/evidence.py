@@ -1,0 +1,142 @@
+"""Lesson 04's board: what each suspect predicts of a server's copies, and whether it came true.
+
+The lesson holds the suspects to the authors' figures. `experiment.time_world` makes the
+same experiments on eight hosts here, in servers in which another suspect is guilty: a test holds
+that the board then finds that one.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from course.lessons.p2p_topology.topology import PUZZLE, Topology
+from course.predictions.board import Board, Experiment, outcome
+
+SUSPECTS = {
+    "a": "a queue at GPU 0",
+    "b": "the way: each pair's own links",
+    "c": "the receiver, GPU 2",
+    "d": "distance alone",
+}
+EXPERIMENTS = {
+    "A": Experiment("each copy alone", asks="a"),
+    "B": Experiment("all copies into GPU 2", asks="c"),
+    "C": Experiment("to other NUMA nodes", asks="d"),
+    "D": Experiment("half of the matrix predicts the other", asks="b"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What one round of the experiments found on a server with the puzzle's table of links."""
+
+    alone: Sequence[Sequence[float]]
+    """Bytes per second of a copy with no other one under way: `alone[src][dst]`."""
+    together: Mapping[int, float]
+    """Seconds of GPU 0's copies to these GPUs, when they start together."""
+    nbytes: float
+    """What each of them carries."""
+    table: Topology = PUZZLE
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """All ordered pairs of GPUs."""
+        everyone = range(self.table.gpus)
+        return [(src, dst) for src in everyone for dst in everyone if src != dst]
+
+    @property
+    def slowest(self) -> int:
+        """Where the longest of the copies together goes."""
+        return max(self.together, key=lambda dst: self.together[dst])
+
+    def shrinks(self) -> float:
+        """Return the slowest copy's time alone over its time together."""
+        return self.nbytes / self.alone[0][self.slowest] / self.together[self.slowest]
+
+    def received(self) -> float:
+        """Return the best rate into the slowest copy's GPU over the worst of the others' best."""
+        everyone = range(self.table.gpus)
+        best = {dst: max(self.alone[src][dst] for src in everyone if src != dst)
+                for dst in everyone}  # fmt: skip
+        return best.pop(self.slowest) / min(best.values())
+
+    def far(self) -> float:
+        """Return the best rate to another NUMA node over the median rate within one."""
+        numa = self.table.numa
+        near = [self.alone[a][b] for a, b in self.pairs if numa[a] == numa[b]]
+        return max(self.alone[a][b] for a, b in self.pairs if numa[a] != numa[b]) / (
+            statistics.median(near)
+        )
+
+    def by_class(self) -> dict[str, float]:
+        """Return the median rate of each link class, from the lower half of the matrix."""
+        rates: dict[str, list[float]] = {}
+        for src, dst in self.pairs:
+            if src > dst:
+                rates.setdefault(self.table.link(src, dst), []).append(self.alone[src][dst])
+        return {kind: statistics.median(some) for kind, some in rates.items()}
+
+    def follow(self) -> tuple[float, float]:
+        """Return the share of the upper half that the lower half's classes tell within 5 %.
+
+        And by how much they miss the copies that start together, at worst: 0.1 is a tenth.
+        """
+        by_class, upper = self.by_class(), [pair for pair in self.pairs if pair[0] < pair[1]]
+        told = [by_class[self.table.link(*p)] / self.alone[p[0]][p[1]] for p in upper]
+        misses = [
+            abs(self.nbytes / by_class[self.table.link(0, dst)] / seconds - 1)
+            for dst, seconds in self.together.items()
+        ]
+        return sum(abs(ratio - 1) < 0.05 for ratio in told) / len(told), max(misses)
+
+
+def published(alone: Sequence[Sequence[float]], milliseconds: Mapping[int, float]) -> list[Copies]:
+    """Return the authors' figures as the one round that they are."""
+    return [Copies(alone, {dst: ms / 1e3 for dst, ms in milliseconds.items()}, 400e6)]
+
+
+def queue(board: Board, rounds: Sequence[Copies], **how: object) -> None:
+    """Hold suspect a to experiment A."""
+    shares = [one.shrinks() for one in rounds]
+    board.test(
+        "a", "A", "alone, the slowest copy needs two thirds of its time together, or less",
+        [outcome(share, stands=0.67, fell=0.9) for share in shares],
+        found=f"alone {_all(shares)} of its time together", **how,
+    )  # fmt: skip
+
+
+def receiver(board: Board, rounds: Sequence[Copies], **how: object) -> None:
+    """Hold suspect c to experiment B."""
+    shares = [one.received() for one in rounds]
+    board.test(
+        "c", "B", "GPU 2's best copy in has half the rate of any other GPU's best, or less",
+        [outcome(share, stands=0.5, fell=0.8) for share in shares],
+        found=f"{_all(shares)} of the others' worst", **how,
+    )  # fmt: skip
+
+
+def distance(board: Board, rounds: Sequence[Copies], **how: object) -> None:
+    """Hold suspect d to experiment C."""
+    shares = [one.far() for one in rounds]
+    board.test(
+        "d", "C", "the best copy to another node has half the rate of those within one, or less",
+        [outcome(share, stands=0.5, fell=0.8) for share in shares],
+        found=f"far {_all(shares)} of near", **how,
+    )  # fmt: skip
+
+
+def way(board: Board, rounds: Sequence[Copies], **how: object) -> None:
+    """Hold suspect b to experiment D."""
+    told = [one.follow() for one in rounds]
+    board.test(
+        "b", "D", "rates by class from one half tell 9 of 10 pairs of the other within 5 %, and "
+        "the three durations within 10 %",
+        [True if share >= 0.9 and miss <= 0.1 else False if miss > 0.3 else None
+         for share, miss in told],
+        found="; ".join(f"{share:.0%} of the pairs, durations within {miss:.1%}"
+                        for share, miss in told[:1]), **how,
+    )  # fmt: skip
+
+
+def _all(shares: Sequence[float]) -> str:
+    return " ".join(f"{share:.0%}" for share in shares)

@@ -1,9 +1,18 @@
 """Lesson 05: the idle GPU whose input lies ready."""
 
-from course.catalogue import Lesson
+from course.catalogue import Lesson, Room
 
 LESSON = Lesson(
     number="05",
     title="The idle GPU whose input lies ready",
     experiment="pipeline-p2p",
+    words=1500,
+    cells=32,
+    room=Room(
+        minutes="38",
+        cell="too-far",
+        what="one receive too early",
+        vote="bandwidth",
+        reply="what does the step take if the same bytes are asked for earlier?",
+    ),
 )

@@ -1,18 +1,23 @@
 """The checks of lesson 05: a trace, programs that hang, receives posted early, credits."""
 
+import inspect
 import itertools
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
-from course import checking, memory
-from course.checking import CheckFailed
+from course.checks import checking, memory
+from course.checks.checking import CheckFailed
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.schedules import (
+    SCHEDULES,
     Batch,
     Channel,
     InvalidProgram,
@@ -171,8 +176,9 @@ def hanging_programs() -> tuple[Program, ...]:
 def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
     """Judge 5.3: which ranks receive first, so that blocking calls end; as few as possible."""
     with checking.exercise("5.3", par="two ranks"):
-        answer = checking.ask(receivers)
-        chosen = set(checking.answer(answer, (set, list, tuple), what="the ranks, like {0}"))
+        got, what = checking.ask(receivers), "the ranks, like {0}"
+        got = got.tolist() if isinstance(got, torch.Tensor | np.ndarray) else got
+        chosen = set(checking.answer(got, (set, frozenset, list, tuple, range), what=what))
         mended = receiving_first(hanging_programs(), chosen)
         if circle := find_deadlock(mended, channel=Channel.BLOCKING):
             raise CheckFailed(
@@ -211,7 +217,13 @@ def check_consume(consume: Callable) -> None:
     with checking.exercise("5.4", par=par):
         patience = checking.patience(PATIENCE)
         checking.on_ranks(
-            _exchange, consume, patience, world_size=3, timeout=6 * PATIENCE, checks=False
+            _exchange,
+            consume,
+            _lines_of(consume),
+            patience,
+            world_size=3,
+            timeout=6 * PATIENCE,
+            checks=False,
         )
 
 
@@ -224,13 +236,22 @@ def _like() -> torch.Tensor:
     return torch.empty(2, 50_000, dtype=torch.int32)
 
 
-def _exchange(consume: Callable, patience: float) -> None:
+def _lines_of(function: Callable) -> dict[int, str]:
+    """Return a function's lines by number: ranks do not know a notebook's cells."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return {}
+    return {first + place: line.strip() for place, line in enumerate(lines)}
+
+
+def _exchange(consume: Callable, lines: dict[int, str], patience: float) -> None:
     sign = {SENDER: 1, CONSUMER: 0}.get(dist.get_rank(), -1)
     for credits, count in ((1, 3), (2, 10), (3, 5), (4, 9), (3, 1), (2, 0)):
         tags = _wanted(count)
         dist.barrier()
         if not sign:
-            _judge_consumer(consume, tags, credits, patience)
+            _judge_consumer(consume, lines, tags, credits, patience)
             continue
         # The sender's order is not the receiver's: backwards, within what its credits allow. The
         # other rank sends with the same tags what nobody shall take.
@@ -242,10 +263,38 @@ def _exchange(consume: Callable, patience: float) -> None:
     dist.barrier()
 
 
-def _judge_consumer(consume: Callable, wanted: list[int], credits: int, patience: float) -> None:
+class _WaitsOnce(memory.BufferLog):
+    """Refuses a second wait for the same receive, which on gloo would never return."""
+
+    def before_wait(self, work: dist.Work) -> None:
+        if work in self.waited_for:
+            raise CheckFailed(
+                "one wait() for each irecv",
+                "a second one for the same handle",
+                "gloo's second wait() for a handle never returns: it waits for another message. "
+                "Take the handle off your list when you have waited for it",
+            )
+        super().before_wait(work)
+
+
+def _stands_on(thread: threading.Thread, function: Callable, lines: dict[int, str]) -> str:
+    """Say on which of its lines a function stands that does not end."""
+    frames = traceback.extract_stack(sys._current_frames()[thread.ident])
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    file = code.co_filename if code else ""
+    own = [frame for frame in frames if frame.filename == file]
+    if not own:
+        return ""
+    at = own[-1]
+    return f" on line {at.lineno}, in {at.name}: {lines.get(at.lineno) or at.line}"
+
+
+def _judge_consumer(
+    consume: Callable, lines: dict[int, str], wanted: list[int], credits: int, patience: float
+) -> None:
     """Run the learner's function in a thread, which may hang, and judge what it does."""
     seen: list[tuple[int, Any, tuple[Call, ...]]] = []  # tag, content, and the calls so far
-    log, made, errors = memory.BufferLog(), memory.Allocated(arrays=True), []
+    log, made, errors = _WaitsOnce(), memory.Allocated(arrays=True), []
     where = f"{len(wanted)} messages, {credits} credits"
 
     def use(tag: int, tensor: torch.Tensor) -> None:
@@ -277,7 +326,7 @@ def _judge_consumer(consume: Callable, wanted: list[int], credits: int, patience
     if thread.is_alive():
         raise CheckFailed(
             f"{where}: all messages used",
-            f"{len(used)} used; it waits for ever",
+            f"{len(used)} used; it waits for ever{_stands_on(thread, consume, lines)}",
             "before each wait, the message that you wait for must have its own posted buffer, and "
             "the sender only sends into buffers that are posted. Or you ask is_completed(): for a "
             "receive gloo says False until its wait() has returned. Wait, do not ask",
@@ -330,7 +379,15 @@ def _judge_use(
     calls: Sequence[Call], wanted: list[int], place: int, credits: int, case: str
 ) -> None:
     """Look at what was posted and waited for when a message is used."""
-    waited_at = next(call.waited for call in calls if call.tag == wanted[place])
+    waited = [call.waited for call in calls if call.tag == wanted[place]]
+    if not waited:
+        raise CheckFailed(
+            f"{case}a receive for it was posted",
+            f"{len(calls)} receives before, none with this tag",
+            "what is used did not come from the sender: post an irecv for each tag of `wanted`, "
+            "and hand its buffer to `use`",
+        )
+    waited_at = waited[0]
     if waited_at is None:
         raise CheckFailed(f"{case}it was waited for", "no wait", _UNWAITED)
     posted = [call for call in calls if call.at < waited_at]
@@ -358,3 +415,36 @@ def _judge_use(
             "you wait for messages that you do not need yet, and compute nothing meanwhile: wait "
             "for one, use it, then wait for the next",
         )
+
+
+# 5.5
+
+
+def check_activations(kept: Callable[[], Sequence[float]]) -> None:
+    """Judge 5.5: how many micro-batches' activations rank 0 keeps, by schedule."""
+    with checking.exercise("5.5", par="four figures"):
+        gpipe, plain, eager = (
+            _most_kept(build(stages=4, micro_batches=8)[0]) for build in SCHEDULES.values()
+        )
+        count = "count along rank 0's row: one more at each F, one less when a B has ended"
+        ahead = {"that is the warm-up alone: the F after it comes before the first B": eager - 1}
+        checking.figures(
+            checking.ask(kept),
+            [
+                ("GPipe's activations on rank 0", gpipe, {}, count),
+                ("1F1B's activations on rank 0", plain,
+                 {"that is the warm-up alone: one more F comes before the first B": plain - 1},
+                 count),
+                ("eager 1F1B's activations on rank 0", eager, ahead, count),
+                ("GB that eager 1F1B needs beyond 1F1B", (eager - plain) * 0.5,
+                 {"that is all of eager 1F1B, not what it needs beyond 1F1B": eager * 0.5,
+                  "that is a number of micro-batches, not GB": eager - plain},
+                 "the difference of the two figures, times 0.5 GB"),
+            ],
+        )  # fmt: skip
+
+
+def _most_kept(tasks: Sequence[Task]) -> int:
+    """Return how many forward passes at most wait for their backward pass at one time."""
+    steps = itertools.accumulate(1 if task.kind == "F" else -1 for task in tasks)
+    return max(steps)

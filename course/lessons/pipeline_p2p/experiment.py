@@ -5,12 +5,13 @@ transfers differently. A model, calibrated by one message between two of the hos
 step's time first.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from course import other_programs
 from course.comm.collectives import ping_pong
 from course.comm.sharing import Period
 from course.lessons.pipeline_p2p.programs import StepNotes, Workload, train
@@ -24,8 +25,9 @@ from course.lessons.pipeline_p2p.schedules import (
 )
 from course.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
 from course.place import Place
-from course.runs import Say, quiet, watched
+from course.runs import Say, by_case, quiet, watched
 from labkit.fabric.errors import FabricUnavailable
+from labkit.measure import records
 from labkit.measure.records import Record
 
 NAME = "pipeline-p2p"
@@ -47,6 +49,13 @@ class Case:
     """By how many tasks receives stand early: on all ranks, or on each."""
     rate: str = RATE
     """Of each host's link."""
+    slow: float = 1.0
+    """How many times as long rank 0's tasks take as the others'."""
+
+    @property
+    def work(self) -> Workload:
+        """Return what is trained."""
+        return Workload(slow=self.slow)
 
     @property
     def ranks(self) -> tuple[Program, ...]:
@@ -56,19 +65,37 @@ class Case:
 
     def __str__(self) -> str:
         early = f", receives {self.ahead} early" if self.ahead else ""
-        return f"{self.schedule}, {self.channel.value}{early}" + (
-            f", {self.rate}" if self.rate != RATE else ""
-        )
+        rate = f", {self.rate}" if self.rate != RATE else ""
+        slow = f", rank 0 {self.slow:g} times as slow" if self.slow != 1 else ""
+        return f"{self.schedule}, {self.channel.value}{early}{rate}{slow}"
 
 
-FASTER = Case("eager 1f1b", Channel.ORDERED, rate=FAST)
-EARLIER = Case("eager 1f1b", Channel.ORDERED, 1)
-UNNAMED = Case("eager 1f1b", Channel.ORDERED, (1, 1, 0))
+MYSTERY = Case("eager 1f1b", Channel.ORDERED)
+FASTER = replace(MYSTERY, rate=FAST)
+FREE = replace(MYSTERY, channel=Channel.TAGGED)
+EARLIER = replace(MYSTERY, ahead=1)
+UNNAMED = replace(MYSTERY, ahead=(1, 1, 0))
 """A fault to find: rank 2 posts its receives late."""
-EVERY = (
+
+
+def _world(base: Case, rate: str) -> tuple[Case, Case, Case]:
+    """Return a world's step, the same on other links, and the same with a tag for each message."""
+    return base, replace(base, rate=rate), replace(base, channel=Channel.TAGGED)
+
+
+_NO_QUEUE = replace(MYSTERY, channel=Channel.DIRECTION)
+WORLDS = {
+    "a": _world(replace(_NO_QUEUE, rate=FAST), "3200mbit"),
+    "b": _world(replace(_NO_QUEUE, rate="50mbit"), RATE),
+    "c": _world(replace(_NO_QUEUE, slow=4.0), FAST),
+    "d": (MYSTERY, FASTER, FREE),
+}
+"""For each suspect of the lesson's vote three cases in a world in which it is guilty."""
+EVERY = tuple(dict.fromkeys([
     *(Case(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING),
     EARLIER, Case("eager 1f1b", Channel.EDGE, 1), UNNAMED, FASTER,
-)  # fmt: skip
+    *(case for world in WORLDS.values() for case in world),
+]))  # fmt: skip
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
@@ -82,40 +109,45 @@ def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
         trusted on one node only, because nodes have clocks of their own, and predictions only
         where every link is as fast as the one between ranks 0 and 1, which is the one measured.
     """
-    return pipelines(*EVERY, steps=1 if quick else 3, say=progress)
+    return pipelines(*EVERY, rounds=1 if quick else 3, say=progress)
 
 
-def pipelines(*cases: Case, steps: int = 2, say: Say = quiet) -> list[Record]:
+def pipelines(*cases: Case, rounds: int = 3, say: Say = quiet) -> list[Record]:
     """Predict and measure some cases on three hosts, or return what was recorded.
 
     Args:
         *cases: What to measure.
-        steps: Training steps of each.
-        say: Told each case.
+        rounds: Training steps of each; the cases take turns.
+        say: Told each round.
     """
-    records = []
-    for rate, group in groupby(cases, key=lambda case: case.rate):
-        asked = list(group)
-        records += Place(STAGES, rate).records(
-            lambda here, asked=asked: _pipelines(asked, here, steps=steps, say=say),
-            recording=RECORDING, experiment=NAME, cases=[str(case) for case in asked], say=say,
-        )  # fmt: skip
-    return records
+    try:
+        with ExitStack() as links:
+            here = {
+                rate: links.enter_context(Place(STAGES, rate).up())
+                for rate in dict.fromkeys(case.rate for case in cases)
+            }
+            return _in_turns(cases, here, rounds=rounds, say=say)
+    except FabricUnavailable as reason:
+        tell = print if say is quiet else say
+        tell(f"{reason}\nShown instead: what another machine measured (RECORDED).")
+    recorded = by_case(records.load(RECORDING, recorded=True, experiment=NAME))
+    return [recorded[str(case)] for case in cases]
 
 
-def compare(*cases: Case, steps: int = 2, say: Say = print) -> list[Record]:
+def compare(*cases: Case, rounds: int = 3, say: Say = print) -> list[Record]:
     """Measure cases that nobody recorded: on links, or on loopback where none can be made."""
     try:
         with Place(STAGES, RATE).up() as here:
-            return _pipelines(cases, here, steps=steps)
+            return _in_turns(cases, {RATE: here}, rounds=rounds)
     except FabricUnavailable as reason:
         say(f"{reason}\nMeasured on loopback instead, where messages take next to no time.")
-        return _pipelines(cases, Place(STAGES), steps=steps)
+        return _in_turns(cases, {RATE: Place(STAGES)}, rounds=rounds)
 
 
 def modelled(case: Case, *, leg: float) -> StepTimeline:
     """Simulate a case. `leg`, the seconds of one message, is the model's only parameter."""
-    costs = Costs(Workload().forward, Workload().backward, leg)
+    work = case.work
+    costs = Costs(work.forward, work.backward, leg, slow=work.slow)
     return simulate(case.ranks, costs, channel=case.channel)
 
 
@@ -126,7 +158,12 @@ def step(record: Record) -> StepTimeline:
 
 def frame(record: Record) -> Period | None:
     """Return when rank 1 stands idle and F2's input lies ready and does not move; None: never."""
-    seen, input_of_f2 = step(record), activation(0, 2)
+    return frame_of(step(record))
+
+
+def frame_of(seen: StepTimeline) -> Period | None:
+    """Return the frame of a timeline."""
+    input_of_f2 = activation(0, 2)
     ran = {task: at for _, task, at in seen.tasks}
     starts = ran[input_of_f2.use].begin
     free = max((at.end for rank, _, at in seen.tasks if rank == 1 and at.end <= starts), default=0)
@@ -135,31 +172,70 @@ def frame(record: Record) -> Period | None:
     return idle if idle.seconds > 0 else None
 
 
-def _pipelines(cases: Sequence[Case], here: Place, *, steps: int, say: Say = quiet) -> list[Record]:
-    leg = median(here.launch(ping_pong, Workload().nbytes, world_size=2)[0])
-    records = []
-    for case in cases:
-        say(str(case))
-        records += watched(lambda case=case: [_pipeline(case, here, leg, steps)])
-    return records
+def idle_of(seen: StepTimeline, rank: int = 1) -> float:
+    """Return the seconds that a rank stands idle between its first task and its last."""
+    own = [at for r, _, at in seen.tasks if r == rank]
+    busy = sum(at.seconds for at in own)
+    return max(at.end for at in own) - min(at.begin for at in own) - busy
 
 
-def _pipeline(case: Case, here: Place, leg: float, steps: int) -> Record:
-    work, predicted = Workload(), modelled(case, leg=leg)
-    results = here.launch(train, case.ranks, case.channel, work, steps, world_size=STAGES)
-    samples = [[notes.seconds for notes in steps_of_rank] for steps_of_rank in results]
-    totals = [max(times) for times in zip(*samples, strict=True)]
-    by_time = sorted(range(steps), key=totals.__getitem__)
-    middle = by_time[(steps - 1) // 2]  # of two the one less disturbed
-    seen = side_by_side([steps_of_rank[middle] for steps_of_rank in results])
+def _in_turns(
+    cases: Sequence[Case], places: Mapping[str, Place], *, rounds: int, say: Say = quiet
+) -> list[Record]:
+    """Run a step of each case in turn, so many rounds; return a record for each case."""
+    one_way = {
+        rate: median(here.launch(ping_pong, Workload().nbytes, world_size=2)[0])
+        for rate, here in places.items()
+    }
+    steps: dict[Case, list] = {case: [] for case in cases}
+    others: dict[Case, list[float]] = {case: [] for case in cases}
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}, {len(cases)} cases")
+        for case in cases:
+            with other_programs.watch() as used:
+                ranks = places[case.rate].launch(
+                    train, case.ranks, case.channel, case.work, world_size=STAGES
+                )
+            steps[case].append([notes[0] for notes in ranks])
+            others[case] += [] if used.cpus is None else [used.cpus]
+    made = [_record(case, steps[case], places[case.rate], one_way[case.rate]) for case in cases]
+    watched_here = [
+        replace(record, others=max(others[case], default=None))
+        for case, record in zip(cases, made, strict=True)
+    ]
+    return watched(lambda: watched_here)
+
+
+def _record(case: Case, steps: Sequence[Sequence[StepNotes]], here: Place, leg: float) -> Record:
+    """Make a case's record of what all ranks noted in each step."""
+    work = case.work
+    samples = [[step[rank].seconds for step in steps] for rank in range(len(steps[0]))]
+    totals = [max(notes.seconds for notes in step) for step in steps]
+    by_time = sorted(range(len(steps)), key=totals.__getitem__)
+    middle = by_time[(len(steps) - 1) // 2]  # of two the one less disturbed
+    seen = [side_by_side(step) for step in steps]
     params = {"schedule": case.schedule, "channel": case.channel.value, "ahead": case.ahead}
-    params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES}
+    params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES, "slow": case.slow}
     params |= {"forward": work.forward, "backward": work.backward}
-    values = {"bubble": seen.bubble}
-    values["gradients"] = [steps_of_rank[middle].digest for steps_of_rank in results]
-    values["timeline"] = seen.as_lists()
-    fields = {"nbytes": work.nbytes, "values": values, "predicted": predicted.seconds}
+    values = {"bubble": seen[middle].bubble, "rounds": [_told(one) for one in seen]}
+    values["gradients"] = [notes.digest for notes in steps[middle]]
+    values["timeline"] = seen[middle].as_lists()
+    predicted = modelled(case, leg=leg).seconds
+    fields = {"nbytes": work.nbytes, "values": values, "predicted": predicted}
     return here.record(str(case), samples, experiment=NAME, params=params, **fields)
+
+
+def _told(seen: StepTimeline) -> dict:
+    """Return what the board asks of one round's step: seconds, and the idle share of all ranks."""
+    framed = frame_of(seen)
+    took = [[at.seconds for r, t, at in seen.tasks if (r, t.kind) == (rank, "F")]
+            for rank in range(seen.world_size)]  # fmt: skip
+    return {
+        "bubble": seen.bubble,
+        "idle": idle_of(seen),
+        "frame": framed.seconds if framed else 0.0,
+        "forward": [median(seconds) for seconds in took],
+    }
 
 
 def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:

@@ -25,7 +25,7 @@ QUEUE_LOOKS = {
     "sends": style(1),
     IN_CYCLE: replace(style(3), hatch="xxx", color="#d62728"),
 }
-LEG = 0.0085
+LEG = 0.0082
 """Seconds of a transfer in the queue editor: about what one takes on the lesson's links."""
 
 
@@ -146,10 +146,17 @@ def draw(records: Sequence[Record]) -> Figure:
     title = "The order of transfers decides the step time"
     figure, panels = new_figure(1, len(SCHEDULES), title=title, size=(15, 4.4))
     for panel, name in zip(panels, SCHEDULES, strict=True):
-        chosen = [record for record in records if record.params.get("schedule") == name]
+        chosen = [record for record in records if _is_drawn(record, name)]
         names = [record.case.removeprefix(f"{name}, ") for record in chosen]
         times(chosen, title=name, names=names, ax=panel)
     return figure
+
+
+def _is_drawn(record: Record, schedule: str) -> bool:
+    """Say whether a record is of a schedule, on links and ranks that all of the picture's share."""
+    params = record.params
+    same = params.get("rate") == experiment.RATE and params.get("slow", 1) == 1
+    return same and params.get("schedule") == schedule
 
 
 def mystery(records: Sequence[Record]) -> Figure:
@@ -177,3 +184,62 @@ def ten_copies(ax: Axes | None = None) -> Axes:
     described = ", ".join(f"{name} {value:.0f} ms" for name, value in ways.items())
     describe(ax, f"Ten transfers of 64 MB from one GPU: {described}.")
     return plots.stamp_published(ax, figures["send"], note="8x RTX 3090")
+
+
+def two_legs() -> Figure:
+    """Draw which legs of the thread's copies would run when, and what was measured.
+
+    A copy goes down into the host's memory, then up to the other GPU. A leg lasts what it would if
+    ten copies to one GPU were twenty legs in a row.
+    """
+    figures = load("pipeline_p2p")
+    leg = figures["memcpy"].value[0] / 20 / 1e3  # seconds
+    models = [
+        ("One leg after the other, to one GPU", "memcpy", _one_by_one([0] * 10)),
+        ("One leg after the other, to two GPUs in turn", "interleaved", _one_by_one([0, 1] * 5)),
+        ("The thread's model of two streams: three legs a pair", "overlapped", _in_pairs()),
+        ("The way down is never idle", "overlapped", _down_always()),
+    ]
+    lanes = ["down to the host", "up to one GPU", "up to the other"]
+    figure, panels = new_figure(len(models), 1, size=(10.5, 1.75 * len(models)))
+    for panel, (title, key, legs) in zip(panels, models, strict=True):
+        value = figures[key].value
+        measured = value if isinstance(value, float) else value[0]
+        bars_ = [
+            Bar(lane, "down" if lane == 0 else "up", leg * begin, leg * end, label=label)
+            for lane, begin, end, label in legs
+        ]
+        ends = 1e3 * leg * max(end for _, _, end, _ in legs)
+        text = f"{title}: {ends:.0f} ms by the model, {measured:.0f} ms measured."
+        look = {
+            "looks": {"down": replace(style(0), hatch=""), "up": replace(style(1), hatch="")},
+            "until": 0.14,
+        }
+        draw_lanes(lanes, bars_, description=text, title=text, ax=panel, **look)
+        panel.axvline(measured, color="#d62728", linestyle="--", linewidth=2)
+        plots.stamp_published(panel, figures[key], note="bars: MODELLED; dashed: measured")
+    return figure
+
+
+Leg = tuple[int, float, float, str]
+"""Lane (0 down, 1 and 2 up), begin and end in legs, and the copy's number."""
+
+
+def _one_by_one(to: Sequence[int]) -> list[Leg]:
+    downs = [(0, 2 * k, 2 * k + 1, f"{k}") for k in range(len(to))]
+    return downs + [(1 + gpu, 2 * k + 1, 2 * k + 2, f"{k}") for k, gpu in enumerate(to)]
+
+
+def _in_pairs() -> list[Leg]:
+    """Two copies share the way down for two legs, then go up at once."""
+    legs: list[Leg] = []
+    for pair in range(5):
+        names = f"{2 * pair}, {2 * pair + 1}"
+        legs.append((0, 3 * pair, 3 * pair + 2, names))
+        legs += [(1 + g, 3 * pair + 2, 3 * pair + 3, f"{2 * pair + g}") for g in (0, 1)]
+    return legs
+
+
+def _down_always() -> list[Leg]:
+    downs = [(0, k, k + 1, f"{k}") for k in range(10)]
+    return downs + [(1 + k % 2, k + 1, k + 2, f"{k}") for k in range(10)]

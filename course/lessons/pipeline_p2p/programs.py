@@ -30,7 +30,7 @@ from course.lessons.pipeline_p2p.schedules import (
 class Workload:
     """What is trained, and how long it takes."""
 
-    rows: int = 400
+    rows: int = 260
     """Rows of a micro-batch."""
     width: int = 192
     """Columns; every stage's weights are width x width."""
@@ -38,6 +38,8 @@ class Workload:
     """Seconds of a forward task."""
     backward: float = 0.025
     """Seconds of a backward task."""
+    slow: float = 1.0
+    """How many times as long rank 0's tasks take."""
 
     @property
     def nbytes(self) -> int:
@@ -84,7 +86,8 @@ class Stage:
     def compute(self, task: Task, arrived: torch.Tensor | None) -> torch.Tensor:
         """Run a task on what arrived: an activation for F, a gradient for B; None at an end."""
         until = time.perf_counter()
-        until += self._work.forward if task.kind == "F" else self._work.backward
+        seconds = self._work.forward if task.kind == "F" else self._work.backward
+        until += seconds * (self._work.slow if task.stage == 0 else 1.0)
         pass_through = self._forward if task.kind == "F" else self._backward
         made = pass_through(task.micro_batch, arrived)
         time.sleep(max(0.0, until - time.perf_counter()))

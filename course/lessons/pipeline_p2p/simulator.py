@@ -121,11 +121,14 @@ class Costs:
     """Seconds of one backward task."""
     leg: float = 0.0
     """Seconds of one transfer (an activation, or its gradient) that shares no network card."""
+    slow: float = 1.0
+    """How many times as long the tasks of rank 0 take."""
 
     def activity(self, part: Task | Transfer) -> Activity:
         """Return what a task or a transfer takes, with a transfer in units of a card's seconds."""
         if isinstance(part, Task):
-            return Activity(self.forward if part.kind == "F" else self.backward)
+            seconds = self.forward if part.kind == "F" else self.backward
+            return Activity(seconds * (self.slow if part.stage == 0 else 1.0))
         links = (("out", part.src), ("in", part.dst))
         return Activity(nbytes=self.leg, links=links, queue=(part.src, part.dst))
 

@@ -287,3 +287,18 @@ def in_order_of_tags(wanted, use, *, src, like, credits):
 def with_a_barrier(wanted, use, *, src, like, credits):
     dist.barrier()
     one_after_each_use(wanted, use, src=src, like=like, credits=credits)
+
+
+def waits_twice(wanted, use, *, src, like, credits):
+    for tag in wanted:
+        buffer = torch.empty_like(like)
+        work = dist.irecv(buffer, src, tag=tag)
+        work.wait()
+        work.wait()
+        use(tag, buffer)
+
+
+def made_up(wanted, use, *, src, like, credits):
+    """Use what the check is known to send, without a message."""
+    for tag in wanted:
+        use(tag, torch.full_like(like, tag))

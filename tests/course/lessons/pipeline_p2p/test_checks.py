@@ -1,8 +1,10 @@
 """The checks of lesson 05: right answers in every style pass, each usual mistake is named."""
 
 import pytest
+import torch
 
 from course.lessons.pipeline_p2p.checks import (
+    check_activations,
     check_consume,
     check_inference_program,
     check_repair,
@@ -12,10 +14,17 @@ from course.lessons.pipeline_p2p.checks import (
 from tests.course.lessons.pipeline_p2p import answers
 from tests.course.lessons.refusals import refusal
 
+pytestmark = pytest.mark.slow
+
 RIGHT = [
     (check_inference_program, answers.forward_program),
     (check_inference_program, answers.as_a_generator),
     (check_repair, lambda: [3, 1]),
+    (check_repair, lambda: frozenset({1, 3})),
+    (check_repair, lambda: (rank for rank in (1, 3))),
+    (check_repair, lambda: torch.tensor([1, 3])),
+    (check_activations, lambda: (8, 4, 7, 1.5)),
+    (check_activations, lambda: torch.tensor([8, 4, 7, 1.5])),
     (check_consume, answers.one_after_each_use),
     (check_consume, answers.by_name_into_reused_buffers),
     (check_consume, answers.the_next_before_each_use),
@@ -38,7 +47,9 @@ WRONG = [
     (check_repair, set, "exactly one must receive first"),
     (check_repair, lambda: {1}, "exactly one must receive first"),
     (check_repair, lambda: {1, "3"}, "exactly one must receive first"),
-    (check_repair, lambda: range(5), "another type was returned"),
+    (check_repair, lambda: range(5), "exactly one must receive first"),
+    (check_repair, lambda: {1: True, 3: True}, "another type was returned"),
+    (check_repair, lambda: "1, 3", "another type was returned"),
     (check_repair, lambda: [0, 1, 2, 3, 4], "exactly one must receive first"),
     (check_repair, lambda: {0, 2, 4}, "may go on sending first"),
     (check_repair, lambda: None, "without `return`"),
@@ -59,7 +70,15 @@ WRONG = [
     (check_consume, answers.one_left_over, "every irecv waited for"),
     (check_consume, answers.in_order_of_tags, "in the order of `wanted`"),
     (check_consume, answers.with_a_barrier, "make no other call"),
-    (check_consume, answers.never_ends, "it waits for ever"),
+    (check_consume, answers.never_ends, "in never_ends: time.sleep(0.01)"),
+    (check_consume, answers.waits_twice, "a second one for the same handle"),
+    (check_consume, answers.made_up, "a receive for it was posted"),
+    (check_activations, lambda: (8, 3, 7, 2.0), "one more F comes before the first B"),
+    (check_activations, lambda: (8, 4, 6, 1.0), "that is the warm-up alone"),
+    (check_activations, lambda: (8, 4, 7, 3), "not GB"),
+    (check_activations, lambda: (8, 4, 7, 3.5), "not what it needs beyond"),
+    (check_activations, lambda: (8, 4, 7), "4 figures are asked"),
+    (check_activations, lambda: None, "without `return`"),
 ]
 
 
@@ -89,7 +108,7 @@ def test_the_trace_names_who_posts_late(vote):
         ("b", "it is idle longest"),
         ("d", "stand elsewhere"),
         ("rank 2", "answer with one letter"),
-        (2, "another type was returned"),
+        (2, "answer with one letter"),
         (None, "without `return`"),
     ],
 )

@@ -11,6 +11,8 @@ from course.lessons.pipeline_p2p.exchange import Queues
 from labkit import LaunchTimeout, launch
 from tests.course.lessons.refusals import patiently
 
+pytestmark = pytest.mark.slow
+
 
 class Note(NamedTuple):
     number: int

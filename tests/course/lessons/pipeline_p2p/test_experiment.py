@@ -11,6 +11,9 @@ from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Task, acti
 from course.lessons.pipeline_p2p.simulator import StepTimeline
 from labkit import launch
 from labkit.fabric.fabric import Fabric, FabricUnavailable
+from tests.course.lessons.pipeline_p2p.worlds import needs_worlds
+
+pytestmark = pytest.mark.slow
 
 ORDERED, TAGGED = (Case("eager 1f1b", c) for c in (Channel.ORDERED, Channel.TAGGED))
 FAST = Workload(rows=8, width=16, forward=0.0, backward=0.0)
@@ -79,7 +82,7 @@ def test_receives_one_task_earlier_bring_eager_1f1b_to_no_order_at_all():
 @pytest.mark.timed
 def test_order_costs_what_the_model_says_and_earlier_receives_win_it_back(fabric):
     del fabric  # only: are there fabrics here
-    late, early, free = experiment.pipelines(ORDERED, EARLIER, TAGGED, steps=1)
+    late, early, free = experiment.pipelines(ORDERED, EARLIER, TAGGED, rounds=1)
     assert late.summary.median > 1.5 * early.summary.median
     cost = late.summary.median / free.summary.median
     assert cost == pytest.approx(late.predicted / free.predicted, rel=0.25)
@@ -107,15 +110,35 @@ def test_an_input_that_lies_ready_is_found_only_where_its_rank_is_idle():
     assert frame(3.5) is None
 
 
+def test_a_slow_first_rank_makes_the_step_longer_and_changes_no_gradient():
+    slow = Workload(rows=8, width=16, forward=0.01, backward=0.01, slow=4.0)
+    ranks = programs(SCHEDULES["1f1b"](stages=2, micro_batches=3))
+
+    def forward_times():
+        (notes,) = train(ranks, Channel.TAGGED, slow)
+        return [end - begin for task, begin, end in notes.tasks if task.kind == "F"]
+
+    first, second = launch(forward_times, world_size=2)
+    assert min(first) > 0.039 and min(second) > 0.009
+    assert sorted(first)[1] > 2 * sorted(second)[1]
+
+
+def test_idle_time_is_what_lies_between_a_ranks_tasks():
+    tasks = ((1, Task("F", 1, 0), Period(1.0, 2.0)), (1, Task("F", 1, 1), Period(5.0, 6.0)),
+             (0, Task("F", 0, 0), Period(0.0, 1.0)))  # fmt: skip
+    assert experiment.idle_of(StepTimeline(2, tasks, ())) == 3.0
+
+
 def test_what_nobody_recorded_runs_on_loopback_where_there_are_no_links(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     lines = []
     mine = Case("eager 1f1b", Channel.ORDERED, (0, 1, 1))
-    before, after = experiment.compare(ORDERED, mine, steps=1, say=lines.append)
+    before, after = experiment.compare(ORDERED, mine, rounds=1, say=lines.append)
     assert {before.tier, after.tier} == {"MEASURED"} and "on loopback instead" in lines[0]
     assert after.case == "eager 1f1b, ordered, receives (0, 1, 1) early"
 
 
+@needs_worlds
 def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     lines = []

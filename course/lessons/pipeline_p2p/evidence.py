@@ -1,0 +1,112 @@
+"""The board of lesson 05: what each suspect predicts of its experiment, and what a run says of it.
+
+`idle` is what rank 1 stands idle in a step, between its first task and its last.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from course.lessons.pipeline_p2p import experiment
+from course.lessons.pipeline_p2p.schedules import ideal_bubble
+from course.predictions.board import Board, Experiment, outcome, suspects
+from course.runs import by_case, quiet
+from labkit.measure import records
+from labkit.measure.records import Record
+
+SUSPECTS = {
+    "a": "the bubble of every pipeline",
+    "b": "the moving of earlier messages",
+    "c": "a slow task of rank 0",
+    "d": "a backward pass on rank 2",
+}
+EXPERIMENTS = {
+    "A": Experiment("the bubble by the formula", asks="a"),
+    "B": Experiment("links four times as fast", asks="b"),
+    "C": Experiment("how long each rank computes", asks="c"),
+    "D": Experiment("a tag for each message", asks="d"),
+}
+
+
+def board() -> Board:
+    """Set up the lesson's board, below its vote."""
+    return suspects("05.cause", SUSPECTS, EXPERIMENTS)
+
+
+def _each(record: Record, what: str) -> list:
+    return [one[what] for one in record.values["rounds"]]
+
+
+def bubble(on: Board, queued: Record) -> None:
+    """A: every pipeline's bubble is as large as the formula says."""
+    stages, micro_batches = queued.params["stages"], queued.params["micro_batches"]
+    ideal = ideal_bubble(stages=stages, micro_batches=micro_batches)
+    shares = [share / ideal for share in _each(queued, "bubble")]
+    found = f"idle {100 * ideal * median(shares):.0f} %, by the formula {100 * ideal:.0f} %"
+    rounds = [outcome(share, stands=1.25, fell=1.5) for share in shares]
+    predicts = "the ranks idle at most a quarter more than the formula says"
+    on.test("a", "A", predicts, rounds, found=found, records=[queued])
+
+
+def links(on: Board, slow: Record, fast: Record) -> None:
+    """B: faster links move earlier messages sooner."""
+    kept = _kept(slow, fast)
+    before, after = (1e3 * record.params["leg"] for record in (slow, fast))
+    took = f"a message takes {before:.1f}, then {after:.1f} ms"
+    found = f"{took}; {median(kept):.0%} of rank 1's idle time stay"
+    rounds = [outcome(share, stands=0.4, fell=0.55) for share in kept]
+    predicts = "on links four times as fast at most 40 % of rank 1's idle time stay"
+    on.test("b", "B", predicts, rounds, found=found, records=[slow, fast])
+
+
+def stages(on: Board, queued: Record) -> None:
+    """C: a rank that sends late because it is slow takes longer than the others."""
+    took = _each(queued, "forward")
+    ratios = [first / max(others) for first, *others in took]
+    found = f"rank 0 takes {median(ratios):.2f} times as long as the others"
+    rounds = [outcome(ratio, stands=1.5, fell=1.2) for ratio in ratios]
+    predicts = "a forward pass on rank 0 takes one and a half times as long as elsewhere, or more"
+    on.test("c", "C", predicts, rounds, found=found, records=[queued])
+
+
+def tags(on: Board, queued: Record, free: Record) -> None:
+    """D: what holds a message up in a queue does not, where the message stands in none."""
+    kept = _kept(queued, free)
+    found = f"{median(kept):.0%} of rank 1's idle time stay"
+    rounds = [outcome(share, stands=0.4, fell=0.6) for share in kept]
+    predicts = "with a tag for each message at most 40 % of rank 1's idle time stay"
+    on.test("d", "D", predicts, rounds, found=found, records=[queued, free])
+
+
+def _kept(before: Record, after: Record) -> list[float]:
+    """Return, round by round, which share of rank 1's idle time is left."""
+    pairs = zip(_each(before, "idle"), _each(after, "idle"), strict=True)
+    return [left / had for had, left in pairs]
+
+
+def board_of(world: Sequence[Record]) -> Board:
+    """Ask all four of a world's three records: its step, on faster links, and with tags."""
+    base, fast, free = world
+    whole = Board("What has to end before F2's input may move?", SUSPECTS, EXPERIMENTS, say=quiet)
+    bubble(whole, base)
+    links(whole, base, fast)
+    stages(whole, base)
+    tags(whole, base, free)
+    return whole
+
+
+def recorded(guilty: str = "d") -> list[Record]:
+    """Load the recorded world in which a suspect is guilty; "d" is the lesson's own.
+
+    Raises:
+        KeyError: It is not in the recording: `python -m course record pipeline-p2p`.
+    """
+    known = by_case(records.load(experiment.RECORDING, recorded=True, experiment=experiment.NAME))
+    return [known[str(case)] for case in experiment.WORLDS[guilty]]
+
+
+def ours() -> Board | None:
+    """Return the board of the calm machine that was recorded; None where none is kept."""
+    try:
+        return board_of(recorded())
+    except KeyError:
+        return None

@@ -1,19 +1,25 @@
-"""The checks of the hang clinic: does a diagnosis name the rank, the call and the cause?"""
+"""The clinic's judgements: does a diagnosis name rank, call and cause, and does a cure cure?"""
 
 import inspect
 import os
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from course import checking
+from course.checks import checking, memory
+from course.checks.checking import CheckFailed
 from course.lessons.hang_clinic.programs import PATIENTS
+from course.lessons.hang_clinic.run_case import POINT_TO_POINT, CaseReport, World, run_case
+from course.predictions import ledger
+from labkit.measure.calls import Call
 
 CAUSES = {
-    "uneven work": "by their data the ranks have different numbers of calls to make",
+    "uneven work": "the ranks have different amounts of data, so they make different "
+    "numbers of calls",
     "other order": "the same calls, in different orders",
     "other shape": "tensors of different shapes in one call",
     "circle of sends": "every rank sends first and waits for a receiver",
-    "branch": "a call that all must make stands under an `if` that asks for the rank itself",
-    "local decision": "all ask the same `if`, of something that each has for itself: a clock, "
+    "branch": "a call that all must make stands under an `if` that asks for the rank",
+    "local decision": "an `if` asks something that each rank has for itself: a clock, "
     "a loss, a file",
     "wrong group": "a rank makes its call on another group than its partner",
     "swallowed exception": "an exception was caught, and with it a call was skipped",
@@ -49,38 +55,38 @@ class _Truth:
 
 
 _TRUTHS = {
-    "two in a dict": _Truth(
+    1: _Truth(
         1, ("all_reduce",), "other order",
         "each value is a sum, but of what? 12 = 1 + 10 + 1: add up which tensors met",
         "nobody waits here: two ranks return the same pair, one returns it the other way round",
         "only one kind of call is in the program",
     ),
-    "pass it on": _Truth(
+    2: _Truth(
         None, ("send",), "circle of sends",
         "every rank stands on the same line; who would have to move first?",
         "all three do the same: there is no odd one out",
         "on which line do they stand?",
     ),
-    "best effort": _Truth(
+    3: _Truth(
         1, ("all_reduce",), "swallowed exception",
-        "all ranks have three batches; who finished with fewer calls, without complaint? open it "
-        "up and look for `except`",
+        "all ranks have three batches; who finished with fewer calls, without complaint? What "
+        "lets a rank go on after something failed?",
         "two ranks wait for a third that has finished: that one skipped a call",
         "which call did it skip?",
     ),
-    "double buffer": _Truth(
-        0, ("isend",), "early reuse",
+    4: _Truth(
+        0, ("isend", "send"), "early reuse",
         "all numbers are the last one: what was in the buffer when it was really sent?",
         "nobody waits here, and the receiver does as it should: who fills the buffer?",
         "which call borrows the buffer?",
     ),
-    "own clock": _Truth(
+    5: _Truth(
         1, ("barrier", "all_reduce"), "local decision",
         "all ranks run the same `if`. On what does it depend, and is that the same on all of them?",
         "two ranks wait in the same call, one in another",
         "name the call that two ranks made and the third did not",
     ),
-    "4097 items": _Truth(
+    6: _Truth(
         0, ("all_reduce",), "uneven work",
         "4097 = 4 x 1024 + 1, in batches of 256: how many batches does each rank have?",
         "three ranks are at the end of the epoch; who has a batch left?",
@@ -89,51 +95,261 @@ _TRUTHS = {
 }  # fmt: skip
 
 
-def judge(name: str, diagnosis: Diagnosis) -> None:
+TRIES = "05b.tries"
+"""Where the ledger keeps every diagnosis that was judged: patient -> [rank, call, cause], ..."""
+
+
+def judge(number: int, diagnosis: Diagnosis) -> None:
     """Judge a diagnosis in the lesson: print what `check_diagnosis` says, and go on.
 
-    A part that is still ``...`` is not judged yet; with any other the program's source is shown.
+    A part that is still ``...`` is not judged yet. When rank and call are given, which the case
+    file tells, the program's source is shown.
     """
-    parts = (diagnosis.rank, diagnosis.call, diagnosis.cause)
-    if parts != (..., ..., ...) or os.environ.get("COURSE_GATES") == "open":
-        print(inspect.getsource(PATIENTS[name].program))
-    if ... in parts:
-        print("Not judged yet: put rank, call and cause for the dots. The first opens the source.")
+    given = (diagnosis.rank, diagnosis.call)
+    if ... not in given or os.environ.get("COURSE_GATES") == "open":
+        print(inspect.getsource(PATIENTS[number].program))
+    if ... in given:
+        print("Not judged yet: put rank and call for the dots. Then the source opens.")
+        return
+    if diagnosis.cause is ...:
+        print("Not judged yet: now the cause.")
         return
     try:
-        check_diagnosis(name, diagnosis)
-    except checking.CheckFailed as failure:
+        check_diagnosis(number, diagnosis)
+    except CheckFailed as failure:
         print(failure)
 
 
-def check_diagnosis(name: str, diagnosis: Diagnosis) -> None:
-    """Judge the diagnosis of a patient: which of rank, call and cause is not right?"""
-    number = list(_TRUTHS).index(name) + 1
-    with checking.exercise(f"5b.{number}", par="rank, call and cause named") as verdict:
-        given = checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
-        truth = _TRUTHS[name]
-        if given.cause not in CAUSES:
-            raise checking.CheckFailed(
-                f"a cause out of {', '.join(CAUSES)}",
-                repr(given.cause),
-                "a cause is one of the words of CAUSES; print it",
+def check_diagnosis(number: int, diagnosis: Diagnosis) -> None:
+    """Judge the diagnosis of a patient: which of rank, call and cause is not right?
+
+    Every different diagnosis counts as a try, and the ledger keeps it.
+    """
+    given = checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
+    tries = _tried(number, given)
+    try:
+        _judge_diagnosis(given, _TRUTHS[number])
+    except CheckFailed as failure:
+        failure.number = f"(the diagnosis of patient {number})"
+        raise
+    truth = _TRUTHS[number]
+    who = "all ranks" if truth.rank is None else f"rank {truth.rank}"
+    many = "at the first try" if tries == 1 else f"after {tries} tries"
+    print(f"✔ Patient {number}, {many}: {truth.cause}, {' or '.join(truth.calls)} on {who}.")
+
+
+def _tried(number: int, given: Diagnosis) -> int:
+    """Keep a diagnosis in the ledger; return how many different ones there are."""
+    tries = ledger.recall(TRIES) or {}
+    mine = tries.setdefault(str(number), [])
+    if (now := [str(given.rank), str(given.call), str(given.cause)]) not in mine:
+        mine.append(now)
+        ledger.keep(TRIES, tries)
+    return mine.index(now) + 1
+
+
+def tally() -> list[list]:
+    """Return a row for each patient: number, what it is known as, how many diagnoses were tried."""
+    tries = ledger.recall(TRIES) or {}
+    return [[n, p.known_as, len(tries.get(str(n), [])) or "-"] for n, p in PATIENTS.items()]
+
+
+def _judge_diagnosis(given: Diagnosis, truth: _Truth) -> None:
+    if given.cause not in CAUSES:
+        raise CheckFailed(
+            f"a cause out of {', '.join(CAUSES)}",
+            repr(given.cause),
+            "a cause is one of these words; the lesson's table says what each of them means",
+        )
+    if given.cause != truth.cause:
+        got = f"{given.cause!r}: {CAUSES[given.cause]}"
+        raise CheckFailed("the cause, by program and case file", got, truth.cause_hint)
+    if isinstance(given.rank, str):
+        raise CheckFailed(
+            "a rank: a number, or None", repr(given.rank), "write it without quotation marks"
+        )
+    if given.rank != truth.rank:
+        raise CheckFailed(
+            "the rank that departs from the others (None if all do the same)",
+            f"rank {given.rank}" if given.rank is not None else "None",
+            truth.rank_hint,
+        )
+    call = str(given.call).removeprefix("torch.distributed.").removeprefix("dist.")
+    if call.partition("(")[0].partition(" ")[0] not in truth.calls:
+        raise CheckFailed(
+            "the call in which that rank departs from the others, named as in torch.distributed",
+            repr(given.call),
+            truth.call_hint,
+        )
+
+
+# Cures
+
+
+@dataclass(frozen=True, slots=True)
+class _Cure:
+    """What a cure may do, and in which worlds it is tried after the patient's own."""
+
+    kinds: Collection[str]
+    """The calls that it may make."""
+    most: Callable[[World], int]
+    """Calls of a rank, without barriers."""
+    worlds: tuple[World, ...]
+    barriers: tuple[int, int] = (0, 0)
+    """How many it makes, at least and at most."""
+    rule: str = ""
+    """What a cure of this patient rests on."""
+
+
+_DECIDING = ("broadcast", "all_gather", "all_gather_into_tensor", "all_reduce")
+CURES = {
+    1: _Cure(
+        ("all_reduce", "all_reduce_coalesced"), lambda world: 2, (World(2), World(3, late=1)),
+        rule="all ranks sum the same tensor in the same call: give the calls an order that does "
+        "not depend on the rank",
+    ),
+    2: _Cure(
+        POINT_TO_POINT, lambda world: 2, (World(4), World(2), World(3, late=2)),
+        rule="somebody must receive before it sends, or send and receive must be started "
+        "together; each rank sends one message and receives one",
+    ),
+    3: _Cure(
+        ("all_reduce",), lambda world: 3, (World(2), World(3, late=1)),
+        rule="a rank that has nothing to add takes part all the same, and adds zero",
+    ),
+    4: _Cure(
+        POINT_TO_POINT, lambda world: 10, (World(2), World(3, late=1), World(3, late=0)),
+        rule="a buffer is the send's until its wait: wait before you fill it anew, or give each "
+        "send a buffer of its own",
+    ),
+    5: _Cure(
+        (*_DECIDING, "barrier"), lambda world: 40,
+        (World(3, late=2), World(3, fast_clock=1), World(2, fast_clock=0)), barriers=(1, 5),
+        rule="a decision that all must take alike is made once and told, or rests on something "
+        "that all have alike, such as the number of the step",
+    ),
+    6: _Cure(
+        (*_DECIDING, "barrier"), lambda world: 4097 // (256 * world.world_size) + 5,
+        (World(3), World(2), World(4, late=3)), barriers=(0, 1),
+        rule="all ranks go through the same number of batches; a rank that has no items left "
+        "takes part with a count of zero",
+    ),
+}  # fmt: skip
+"""By patient."""
+PATIENCE = {5: 4.0}
+"""Seconds after which a cure hangs, where it is not 1.5; patient 5 trains for one to two."""
+
+
+def treat(number: int, program: Callable[[], list[float]]) -> None:
+    """Try a cure in the lesson: print what `check_cure` says, and go on."""
+    try:
+        check_cure(number, program)
+    except CheckFailed as failure:
+        print(failure)
+    except NotImplementedError:
+        print(f"Patient {number} is not treated yet.")
+
+
+def check_cure(number: int, program: Callable[[], list[float]]) -> None:
+    """Judge a cure: it ends with the right values, in several worlds, and with no call too many."""
+    par = "it ends, its values are right, and no call is made that is not needed"
+    with checking.exercise(f"5b.{number}", par=par):
+        cure = CURES[number]
+        for world in (World(PATIENTS[number].world_size), *cure.worlds):
+            report = run_case(
+                number, program, world=world, timeout=checking.patience(PATIENCE.get(number, 1.5)),
+                log=memory.BufferLog,
+            )  # fmt: skip
+            _judge_outcome(number, report, world, cure)
+            for rank, calls in enumerate(report.calls):
+                _judge_calls(calls, rank, world, cure)
+            _judge_alike(number, report, world, cure)
+
+
+def _judge_outcome(number: int, report: CaseReport, world: World, cure: _Cure) -> None:
+    if report.kind == "right":
+        return
+    if report.kind == "wrong values":
+        n = world.world_size
+        wrong = next(
+            (rank, got) for rank, got in enumerate(report.returned)
+            if got != PATIENTS[number].healthy(rank, n)
+        )  # fmt: skip
+        rank, got = wrong
+        if got is None:
+            raise CheckFailed(
+                f"{world}: a list from each rank", "None", "the function ends without `return`"
             )
-        if given.cause != truth.cause:
-            got = f"{given.cause!r}: {CAUSES[given.cause]}"
-            raise checking.CheckFailed("the cause, by program and case file", got, truth.cause_hint)
-        if given.rank != truth.rank:
-            raise checking.CheckFailed(
-                "the rank that departs from the others (None if all do the same)",
-                f"rank {given.rank}" if given.rank is not None else "None",
-                truth.rank_hint,
+        raise CheckFailed(
+            f"{world}: rank {rank} returns {PATIENTS[number].healthy(rank, n)}",
+            repr(got)[:200],
+            cure.rule,
+        )
+    said = {"hang": "it never ends", "error": "an error"}[report.kind]
+    raise CheckFailed(f"{world}: it ends", f"{said}\n{report.report}", cure.rule)
+
+
+def _judge_calls(calls: tuple[Call, ...], rank: int, world: World, cure: _Cure) -> None:
+    """Refuse calls that the cure does not need."""
+    barriers = [call for call in calls if call.kind == "barrier"]
+    least, most = cure.barriers
+    if len(barriers) > most:
+        raise CheckFailed(
+            f"{world}: {most} barriers of a rank at most" if most else f"{world}: no barrier",
+            f"{len(barriers)} on rank {rank}",
+            "a barrier makes ranks meet; it does not cure what keeps them apart, and everybody "
+            f"waits in it. What does: {cure.rule}",
+        )
+    if len(barriers) < least:
+        raise CheckFailed(
+            f"{world}: the program still does what it did",
+            f"rank {rank} makes no barrier: no checkpoint is ever written",
+            "the cure took away what the program is for",
+        )
+    if others := [call.kind for call in calls if call.kind not in (*cure.kinds, "barrier")]:
+        raise CheckFailed(
+            f"{world}: calls out of {', '.join(dict.fromkeys(cure.kinds))}",
+            f"{others[0]} on rank {rank}",
+            f"the job can be done with less. {cure.rule.capitalize()}",
+        )
+    made = len(calls) - len(barriers)
+    if made > cure.most(world):
+        raise CheckFailed(
+            f"{world}: {cure.most(world)} calls of a rank at most", f"{made} on rank {rank}",
+            f"more calls than the job needs. {cure.rule.capitalize()}",
+        )  # fmt: skip
+    for call in calls:
+        if touched := getattr(call, "touched", None):
+            raise CheckFailed(
+                f"{world}: no buffer is used while it is under way",
+                f"rank {rank}: {touched} uses the buffer of a {call.kind} before its wait",
+                f"the values were right by luck. {cure.rule.capitalize()}",
             )
-        call = str(given.call).removeprefix("torch.distributed.").removeprefix("dist.")
-        if call.removesuffix("()") not in truth.calls:
-            raise checking.CheckFailed(
-                "the call in which that rank departs from the others, named as in "
-                "torch.distributed",
-                repr(given.call),
-                truth.call_hint,
+    if lost := [call.kind for call in calls if call.waited is None]:
+        raise CheckFailed(
+            f"{world}: every call is waited for", f"a {lost[0]} on rank {rank} is not",
+            "keep the handle and wait for it: without, the message may never arrive",
+        )  # fmt: skip
+
+
+def _judge_alike(number: int, report: CaseReport, world: World, cure: _Cure) -> None:
+    """Hold the job to be done: the bytes were summed, or sent, and not made up."""
+    n = world.world_size
+    for rank, calls in enumerate(report.calls):
+        moved = sum(call.nbytes for call in calls if call.kind != "barrier")
+        sends = [call.peer for call in calls if call.kind == "send"]
+        right = {
+            1: moved == 32,
+            2: sends == [(rank + 1) % n],
+            3: moved == 12,
+            4: set(sends) == ({1} if rank == 0 else set()),
+            5: moved >= 40,
+            6: sum(call.kind == "all_reduce" for call in calls)
+            >= len(PATIENTS[6].healthy(rank, n)),
+        }[number]
+        if not right:
+            raise CheckFailed(
+                f"{world}: every rank still sums or sends its own numbers",
+                f"rank {rank}: " + (", ".join(c.kind for c in calls[:12]) or "no call"),
+                "the values must come from the other ranks, by the program's own calls",
             )
-        who = "all ranks" if truth.rank is None else f"rank {truth.rank}"
-        verdict.reached = f"{truth.cause}, {' or '.join(truth.calls)} on {who}"

@@ -1,7 +1,8 @@
 """Sick programs: plain torch.distributed code with one fault each, as people really write it.
 
 What a healthy version would return stands beside each, so that wrong values are found too. Nothing
-here can outlive its launch: `launch` ends what hangs.
+here can outlive its launch: `launch` ends what hangs. Patients have numbers: what a patient is
+`known_as` would give its fault away, and is told when it has been diagnosed.
 """
 
 import time
@@ -11,20 +12,20 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-WORLD_SIZE = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Patient:
     """A sick program and what a healthy one returns."""
 
     program: Callable[[], list[float]]
-    healthy: Callable[[int], list[float]]
-    """rank -> what the program should return there."""
-    world_size: int = WORLD_SIZE
+    healthy: Callable[[int, int], list[float]]
+    """(rank, world_size) -> what the program should return there."""
+    known_as: str
+    """Its name, for whoever knows the cause."""
+    world_size: int = 3
 
 
-def two_in_a_dict() -> list[float]:
+def sum_gradients() -> list[float]:
     """Sum gradients by name: the weight's are ones, the bias's are tens."""
     rank = dist.get_rank()
     names = ["weight", "bias"] if rank != 1 else ["bias", "weight"]
@@ -34,17 +35,18 @@ def two_in_a_dict() -> list[float]:
     return [gradients["weight"][0].item(), gradients["bias"][0].item()]
 
 
-def pass_it_on() -> list[float]:
+def pass_on() -> list[float]:
     """Pass a number around the ring."""
     rank = dist.get_rank()
+    world_size = dist.get_world_size()
     mine, theirs = torch.tensor([float(rank)]), torch.zeros(1)
-    dist.send(mine, (rank + 1) % WORLD_SIZE)
-    dist.recv(theirs, (rank - 1) % WORLD_SIZE)
+    dist.send(mine, (rank + 1) % world_size)
+    dist.recv(theirs, (rank - 1) % world_size)
     return [theirs.item()]
 
 
-def best_effort() -> list[float]:
-    """Sum a statistic per batch; a bad sample must not stop the training."""
+def sum_statistics() -> list[float]:
+    """Sum a statistic per batch; a rank whose sample is bad adds nothing to that batch."""
     totals = []
     for batch in range(3):
         try:
@@ -58,7 +60,7 @@ def best_effort() -> list[float]:
     return totals
 
 
-def double_buffer() -> list[float]:
+def send_ten() -> list[float]:
     """Send ten numbers from rank 0 to rank 1, preparing the next while the last one travels."""
     rank, got = dist.get_rank(), []
     box = torch.zeros(1)
@@ -77,7 +79,7 @@ def double_buffer() -> list[float]:
     return got
 
 
-def own_clock() -> list[float]:
+def train_and_save() -> list[float]:
     """Train; save a checkpoint, all together, whenever the last one is 0.4 seconds old."""
     time.sleep(0.25 if dist.get_rank() == 1 else 0.0)  # reads its data
     saved, seen = time.monotonic(), []
@@ -92,7 +94,7 @@ def own_clock() -> list[float]:
     return seen
 
 
-def items_4097() -> list[float]:
+def count_items() -> list[float]:
     """Count 4097 items in batches of 256, each rank its share, then meet at the epoch's end."""
     items = range(dist.get_rank(), 4097, dist.get_world_size())
     counts = []
@@ -104,13 +106,22 @@ def items_4097() -> list[float]:
     return counts
 
 
+def _counts(world_size: int) -> list[float]:
+    """Return how many items are in each batch, all ranks together."""
+    shares = [len(range(rank, 4097, world_size)) for rank in range(world_size)]
+    starts = range(0, max(shares), 256)
+    return [float(sum(min(256, max(0, n - start)) for n in shares)) for start in starts]
+
+
 PATIENTS = {
-    "two in a dict": Patient(two_in_a_dict, lambda rank: [3.0, 30.0]),
-    "pass it on": Patient(pass_it_on, lambda rank: [float((rank - 1) % WORLD_SIZE)]),
-    "best effort": Patient(best_effort, lambda rank: [3.0, 6.0, 9.0]),
-    "double buffer": Patient(
-        double_buffer, lambda rank: [float(n) for n in range(10)] if rank == 1 else []
+    1: Patient(sum_gradients, lambda rank, n: [1.0 * n, 10.0 * n], "two in a dict"),
+    2: Patient(pass_on, lambda rank, n: [float((rank - 1) % n)], "pass it on"),
+    3: Patient(sum_statistics, lambda rank, n: [n - 1.0, 2.0 * n, 3.0 * n], "best effort"),
+    4: Patient(
+        send_ten, lambda rank, n: [float(k) for k in range(10)] if rank == 1 else [],
+        "double buffer",
     ),
-    "own clock": Patient(own_clock, lambda rank: [3.0] * 10),
-    "4097 items": Patient(items_4097, lambda rank: [1024.0] * 4 + [1.0], world_size=4),
-}
+    5: Patient(train_and_save, lambda rank, n: [float(n)] * 10, "own clock"),
+    6: Patient(count_items, lambda rank, n: _counts(n), "4097 items", world_size=4),
+}  # fmt: skip
+"""By number."""

@@ -1,11 +1,28 @@
-"""Run a sick program with a short timeout, and write down what came of it."""
+"""Run a sick program, or somebody's cure of it, with a short timeout; write down what came of it.
 
+Every rank notes its calls in a file, while it makes them: so they are known, sends and receives
+among them, whether the program ends or hangs.
+"""
+
+import itertools
+import pickle
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import torch.distributed as dist
 
 from course.lessons.hang_clinic import programs
 from course.lessons.hang_clinic.programs import PATIENTS
-from labkit.ranks.errors import CaseFile, LaunchTimeout, RankCase
+from labkit.measure.calls import Call, CallLog
+from labkit.ranks.errors import LaunchTimeout, RankCase
 from labkit.ranks.launcher import launch
 
 OUTCOMES = {
@@ -14,6 +31,36 @@ OUTCOMES = {
     "error": "a rank raised or died, with a message",
     "hang": "some ranks had not finished when the time was up",
 }
+POINT_TO_POINT = ("send", "recv")
+SLOWER = 5.0
+SHOWN = 4
+"""The last lines of a rank's calls that a case file shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """In what circumstances a program runs."""
+
+    world_size: int = 3
+    late: int | None = None
+    """A rank that starts 0.25 s after the others, and makes each call 10 ms late."""
+    fast_clock: int | None = None
+    """A rank whose clocks run 1.4 times as fast."""
+
+    def __str__(self) -> str:
+        late = "" if self.late is None else f", rank {self.late} late"
+        fast = "" if self.fast_clock is None else f", rank {self.fast_clock}'s clock fast"
+        return f"{self.world_size} ranks{late}{fast}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A rank that waits, in which call, and for whom."""
+
+    rank: int
+    call: str
+    """With its number or its peer: ``"all_reduce #2"``, ``"send to rank 1"``."""
+    for_ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,45 +71,245 @@ class CaseReport:
     kind: str
     """One of OUTCOMES."""
     report: str
-    """The case file: the stacks and calls of a hang, an error's words, or the values."""
+    """The case file: what each rank returned or where it stood, and its calls; an error's words."""
+    calls: tuple[tuple[Call, ...], ...] = ()
+    """Of each rank, in the order in which it made them."""
+    running: tuple[int, ...] = ()
+    """The ranks that had not finished."""
+    returned: tuple[Any, ...] = ()
+    """What each rank returned; empty if any did not."""
 
     def __str__(self) -> str:
-        return f"Patient: {self.name}\nOutcome: {self.kind}: {OUTCOMES[self.kind]}\n\n{self.report}"
+        return f"{self.name}\nOutcome: {self.kind}: {OUTCOMES[self.kind]}\n\n{self.report}"
+
+    @property
+    def waits(self) -> list[Wait]:
+        """Return who waits for whom when the time was up; nobody where the program ended."""
+        found = []
+        for rank in self.running:
+            waiting = [call for call in self.calls[rank] if call.waited is None]
+            if waiting:
+                call = waiting[-1]
+                found.append(Wait(rank, name_of(call, self.calls[rank]), self._awaited(call, rank)))
+        return found
+
+    def _awaited(self, call: Call, rank: int) -> tuple[int, ...]:
+        """Name the ranks without which a call cannot end."""
+        if call.kind in POINT_TO_POINT:
+            return (call.peer,)
+        number = _number(call, self.calls[rank])
+
+        def there(other: int) -> bool:
+            its = _collectives(self.calls[other], call.ranks)
+            return len(its) >= number and its[number - 1].kind == call.kind
+
+        return tuple(other for other in call.ranks if not there(other))
 
 
-def run_case(name: str, *, timeout: float = 1.5, checks: bool = False) -> CaseReport:
+def run_case(
+    number: int,
+    program: Callable[[], list[float]] | None = None,
+    *,
+    world: World | None = None,
+    timeout: float = 1.5,
+    checks: bool = False,
+    log: Callable[[], CallLog] = CallLog,
+) -> CaseReport:
     """Run one of `PATIENTS`, which hangs if it takes longer than `timeout` seconds.
 
-    With `checks` torch compares the ranks' calls, as in `launch(..., checks=True)`.
+    Args:
+        number: Of the patient.
+        program: Somebody's own version of it; without, the sick one.
+        world: In what circumstances; by default the patient's own.
+        timeout: Seconds. Where a rank still computes then, on a busy machine, nothing hangs yet:
+            it runs once more, with `SLOWER` times as many.
+        checks: Whether torch compares the ranks' calls, as in `launch(..., checks=True)`.
+        log: What notes the calls.
+
+    Raises:
+        ValueError: There is no patient of that number.
+        NotImplementedError: The program is not written yet.
     """
-    if name not in PATIENTS:
-        raise ValueError(f"no patient {name!r}; there are: {', '.join(PATIENTS)}.")
-    patient = PATIENTS[name]
+    if number not in PATIENTS:
+        raise ValueError(f"no patient {number!r}; there are: {', '.join(map(str, PATIENTS))}.")
+    world = world or World(PATIENTS[number].world_size)
+    for limit in (timeout, SLOWER * timeout):
+        report = _run(number, program, world, limit, checks, log)
+        if len(report.waits) == len(report.running):  # whoever has not finished waits in a call
+            break
+    return report
+
+
+def _run(
+    number: int,
+    program: Callable[[], list[float]] | None,
+    world: World,
+    timeout: float,
+    checks: bool,
+    log: Callable[[], CallLog],
+) -> CaseReport:
+    patient = PATIENTS[number]
+    name = f"Patient {number}" + ("" if program is None else f", your version: {world}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            results = launch(
+                _noted, program or patient.program, folder, world, log,
+                world_size=world.world_size, timeout=timeout, checks=checks,
+            )  # fmt: skip
+        except LaunchTimeout as hang:
+            calls = _read(folder, world.world_size)
+            report = CaseReport(name, "hang", "", calls, tuple(hang.case.running))
+            text = "\n".join(row for rank in hang.case.ranks for row in _rows(rank, report))
+            return CaseReport(name, "hang", text, calls, report.running)
+        except NotImplementedError:
+            raise
+        except Exception as error:  # a rank's own, from torch, or RankDied
+            if program is not None and not isinstance(error, RuntimeError):
+                raise  # the learner's own traceback says more
+            return CaseReport(name, "error", _cut(str(error)), _read(folder, world.world_size))
+        calls = _read(folder, world.world_size)
+    expected = [patient.healthy(rank, world.world_size) for rank in range(world.world_size)]
+    kind, rows = "right" if results == expected else "wrong values", []
+    for rank, (got, right) in enumerate(zip(results, expected, strict=True)):
+        rows.append(f"rank {rank}: returned {got}" + ("" if got == right else f", not {right}"))
+        rows += _told(calls[rank])
+    return CaseReport(name, kind, "\n".join(rows), calls, returned=tuple(results))
+
+
+# On the ranks
+
+
+def _noted(program: Callable, folder: str, world: World, log: Callable[[], CallLog]) -> Any:
+    """Run a program on this rank, and keep its calls in a file while it makes them."""
+    rank, notes = dist.get_rank(), log()
+    dist.barrier()  # connects the ranks: none begins with that
+    if world.late == rank:
+        notes.before_call = _late(notes.before_call)
+        time.sleep(0.25)
+    with _clock(1.4 if world.fast_clock == rank else 1.0), notes, _kept(notes, Path(folder), rank):
+        return program()
+
+
+def _late(before_call: Callable) -> Callable:
+    def wait_first(*given: Any) -> None:
+        time.sleep(0.01)
+        before_call(*given)
+
+    return wait_first
+
+
+@contextmanager
+def _clock(factor: float):
+    """Let this process's clocks run faster."""
+    if factor == 1.0:
+        yield
+        return
+    names = ("time", "monotonic", "perf_counter")
+    real = {name: getattr(time, name) for name in names}
+    for name, clock in real.items():
+        setattr(time, name, partial(_faster, clock, clock(), factor))
     try:
-        results = launch(
-            patient.program, world_size=patient.world_size, timeout=timeout, checks=checks
-        )
-    except LaunchTimeout as hang:
-        rows = [row for rank in hang.case.ranks for row in _rows(rank, hang.case)]
-        return CaseReport(name, "hang", "\n".join(rows))
-    except RuntimeError as error:  # a rank's own, from torch, or RankDied
-        text = str(error)
-        return CaseReport(name, "error", text if len(text) <= 700 else f"{text[:700]} ...")
-    expected = [patient.healthy(rank) for rank in range(patient.world_size)]
-    rows = [
-        f"rank {rank}: returned {got}" + ("" if got == right else f", a healthy one {right}")
-        for rank, (got, right) in enumerate(zip(results, expected, strict=True))
-    ]
-    return CaseReport(name, "right" if results == expected else "wrong values", "\n".join(rows))
+        yield
+    finally:
+        for name, clock in real.items():
+            setattr(time, name, clock)
 
 
-def _rows(rank: RankCase, case: CaseFile) -> list[str]:
-    state = f"rank {rank.rank}: {rank.state}"
-    call = rank.waiting_in
-    if call is not None:
-        state += f", waiting in {call.name} #{call.number} of group {call.group}"
-        missing = [] if call.p2p else case.missing(call)
-        state += f"; not there yet: {missing}" if missing else ""
-    lines = [line for line in rank.stack if Path(line.filename) == Path(programs.__file__)]
-    rows = [state, *(f"    in {line.name}: {line.source}" for line in lines[:1])]
-    return rows + [f"    {entered}" for entered in rank.entered[-4:]]
+def _faster(clock: Callable[[], float], begin: float, factor: float) -> float:
+    return begin + factor * (clock() - begin)
+
+
+@contextmanager
+def _kept(notes: CallLog, folder: Path, rank: int):
+    """Write the calls so far to a file, again and again, and once at the end."""
+    ended = threading.Event()
+
+    def write() -> None:
+        while True:
+            last = ended.wait(0.05)
+            new = folder / f"{rank}.new"
+            new.write_bytes(pickle.dumps([*notes.calls]))
+            new.replace(folder / f"{rank}")
+            if last:
+                return
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
+
+
+def _read(folder: str, world_size: int) -> tuple[tuple[Call, ...], ...]:
+    files = [Path(folder, f"{rank}") for rank in range(world_size)]
+    return tuple(tuple(pickle.loads(f.read_bytes())) if f.exists() else () for f in files)
+
+
+# In words
+
+
+def _rows(case: RankCase, report: CaseReport) -> list[str]:
+    """Describe a rank of a hang: where it waits, on which line, after which calls."""
+    state = f"rank {case.rank}: {case.state}"
+    for wait in report.waits:
+        if wait.rank == case.rank:
+            whom = ", ".join(map(str, wait.for_ranks))
+            state += f", waiting in {wait.call}" + (f", for rank {whom}" if whom else "")
+    ours = Path(programs.__file__)
+    lines = [x for x in case.stack if x.of_program or Path(x.filename) == ours]
+    rows = [state, *(f"    in {x.name}, line {x.lineno}: {x.source}" for x in lines[:1])]
+    return rows + _told(report.calls[case.rank])
+
+
+def _told(calls: Sequence[Call]) -> list[str]:
+    """Say which calls a rank made, equal ones in a row once."""
+    said = [f"{_kind(call, calls)}{_state(call, calls)}" for call in calls]
+    runs = [(text, len(list(same))) for text, same in itertools.groupby(said)]
+    rows = [text if many == 1 else f"{many} times {text}" for text, many in runs]
+    before = [f"{len(rows) - SHOWN} earlier lines, then"] if len(rows) > SHOWN else []
+    return [f"    {text}" for text in [*before, *rows[-SHOWN:]]]
+
+
+def _kind(call: Call, calls: Sequence[Call]) -> str:
+    size = f", {call.nbytes} bytes" if call.nbytes else ""
+    blocks = call.blocking or (call.waited is None and call is calls[-1])
+    letter = "" if blocks or call.kind not in POINT_TO_POINT else "i"
+    return f"{letter}{name_of(call, calls)}{size}"
+
+
+def _state(call: Call, calls: Sequence[Call]) -> str:
+    if call.waited is None:
+        return ": not ended"
+    after = [other for other in calls if call.at < other.at < call.waited]
+    return ", waited for after a later call" if after else ""
+
+
+def name_of(call: Call, calls: Sequence[Call]) -> str:
+    """Name a call of a rank: a collective by its number in its group, a message by its peer."""
+    if call.kind in POINT_TO_POINT:
+        return f"{call.kind} {'to' if call.kind == 'send' else 'from'} rank {call.peer}"
+    return f"{call.kind} #{_number(call, calls)}"
+
+
+def _collectives(calls: Sequence[Call], ranks: tuple[int, ...]) -> list[Call]:
+    return [call for call in calls if call.ranks == ranks and call.kind not in POINT_TO_POINT]
+
+
+def _number(call: Call, calls: Sequence[Call]) -> int:
+    return 1 + [other.at for other in _collectives(calls, call.ranks)].index(call.at)
+
+
+def _cut(text: str, most: int = 700) -> str:
+    """Keep whole lines, so many letters at most; the last ones, which say what went wrong."""
+    lines, kept = text.splitlines(), []
+    while lines and len("\n".join([lines[-1], *kept])) <= most:
+        kept.insert(0, lines.pop())
+    return "\n".join([f"[{len(lines)} lines before]", *kept] if lines else kept) or text[:most]
+
+
+def circle(waits: Sequence[Wait]) -> list[int]:
+    """Return the ranks of a circle of who waits for whom; [] where there is none."""
+    graph = nx.DiGraph((wait.rank, other) for wait in waits for other in wait.for_ranks)
+    return min(nx.simple_cycles(graph), key=lambda ranks: (len(ranks), ranks), default=[])

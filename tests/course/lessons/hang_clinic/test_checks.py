@@ -1,19 +1,34 @@
+import json
+
 import pytest
 
 from course.catalogue import ROOT
-from course.lessons.hang_clinic.checks import CAUSES, Diagnosis, check_diagnosis, judge
+from course.lessons.hang_clinic.checks import (
+    CAUSES,
+    TRIES,
+    Diagnosis,
+    check_diagnosis,
+    judge,
+    tally,
+)
 from course.lessons.hang_clinic.programs import PATIENTS
+from course.predictions import ledger
 from tests.course.lessons import refusals
 
 RIGHT = {
-    "two in a dict": [Diagnosis(1, "all_reduce", "other order")],
-    "pass it on": [Diagnosis(None, "send", "circle of sends")],
-    "best effort": [Diagnosis(1, "all_reduce", "swallowed exception")],
-    "double buffer": [Diagnosis(0, "isend", "early reuse")],
-    "own clock": [Diagnosis(1, "barrier", "local decision"),
+    1: [Diagnosis(1, "all_reduce", "other order")],
+    2: [Diagnosis(None, "send", "circle of sends")],
+    3: [Diagnosis(1, "all_reduce", "swallowed exception")],
+    4: [Diagnosis(0, "isend", "early reuse"), Diagnosis(0, "send", "early reuse")],
+    5: [Diagnosis(1, "barrier", "local decision"),
                   Diagnosis(1, "all_reduce", "local decision")],
-    "4097 items": [Diagnosis(0, "all_reduce", "uneven work")],
+    6: [Diagnosis(0, "all_reduce", "uneven work")],
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_ledger(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
 
 
 def refusal(name, diagnosis):
@@ -43,40 +58,60 @@ def test_a_wrong_part_is_named_in_the_words_of_the_patient(name):
     for rank in {None, 0, 1, 2} - {right.rank}:
         text = refusal(name, Diagnosis(rank, right.call, right.cause))
         assert "the rank that departs" in text
-        if name in {"two in a dict", "double buffer"}:
+        if name in {1, 4}:
             assert "nobody waits here" in text
     assert "the call in which" in refusal(name, Diagnosis(right.rank, "gather", right.cause))
 
 
 def test_the_victim_is_not_the_culprit():
-    words = refusal("best effort", Diagnosis(0, "all_reduce", "swallowed exception"))
+    words = refusal(3, Diagnosis(0, "all_reduce", "swallowed exception"))
     assert "two ranks wait for a third that has finished" in words
 
 
 def test_a_decision_that_each_rank_makes_for_itself_is_no_branch_on_the_rank():
-    assert "the rank itself" in CAUSES["branch"] and "for itself" in CAUSES["local decision"]
-    words = refusal("own clock", Diagnosis(1, "barrier", "branch"))
+    assert "asks for the rank" in CAUSES["branch"] and "for itself" in CAUSES["local decision"]
+    words = refusal(5, Diagnosis(1, "barrier", "branch"))
     assert "all ranks run the same `if`" in words
 
 
 def test_what_is_no_diagnosis_is_refused():
-    assert "one of the words of CAUSES" in refusal("own clock", Diagnosis(1, "barrier", "magic"))
-    assert "without `return`" in refusal("own clock", None)
-    assert "another type was returned" in refusal("own clock", (1, "barrier", "branch"))
+    assert "a cause is one of these words" in refusal(5, Diagnosis(1, "barrier", "magic"))
+    assert "without `return`" in refusal(5, None)
+    assert "another type was returned" in refusal(5, (1, "barrier", "branch"))
 
 
-def test_the_lesson_prints_what_the_check_says(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
-    judge("pass it on", Diagnosis(rank=..., call=..., cause=...))
+def test_a_rank_in_quotation_marks_is_told():
+    assert "without quotation marks" in refusal(2, Diagnosis("None", "send", "circle of sends"))
+
+
+def test_the_lesson_prints_what_the_check_says(capsys):
+    judge(2, Diagnosis(rank=..., call=..., cause=...))
     text = capsys.readouterr().out
-    assert "Not judged yet" in text and "def pass_it_on" not in text
-    judge("pass it on", Diagnosis(rank=..., call="send", cause=...))
+    assert "Not judged yet" in text and "def pass_on" not in text
+    judge(2, Diagnosis(rank=..., call="send", cause=...))
+    assert "def pass_on" not in capsys.readouterr().out
+    judge(2, Diagnosis(rank=None, call="send", cause=...))
     text = capsys.readouterr().out
-    assert "Not judged yet" in text and "def pass_it_on" in text
-    judge("pass it on", Diagnosis(0, "send", "circle of sends"))
+    assert "now the cause" in text and "def pass_on" in text
+    judge(2, Diagnosis(0, "send", "circle of sends"))
     assert "the rank that departs" in capsys.readouterr().out
-    judge("pass it on", Diagnosis(None, "send", "circle of sends"))
-    assert "Exercise 5b.2 passed" in capsys.readouterr().out
+    judge(2, Diagnosis(None, "send", "circle of sends"))
+    assert "✔ Patient 2, after 2 tries" in capsys.readouterr().out
+
+
+def test_tries_are_counted_each_different_one_once(capsys):
+    for rank in (0, 0, None, None):
+        judge(2, Diagnosis(rank, "send", "circle of sends"))
+    assert len(ledger.recall(TRIES)["2"]) == 2
+    assert [row[2] for row in tally()] == ["-", 2, "-", "-", "-", "-"]
+
+
+def test_no_name_tells_the_cause_before_the_diagnosis():
+    lesson = json.loads((ROOT / "notebooks" / "05b_hang_clinic.ipynb").read_text())
+    text = "".join("".join(cell["source"]) for cell in lesson["cells"])
+    for patient in PATIENTS.values():
+        assert patient.known_as not in text
+        assert patient.known_as.replace(" ", "_") not in patient.program.__name__
 
 
 def test_the_lesson_tells_every_cause():

@@ -1,38 +1,91 @@
-import pytest
+import time
 
+import pytest
+import torch
+import torch.distributed as dist
+
+from course.lessons.hang_clinic import pictures
 from course.lessons.hang_clinic.programs import PATIENTS
-from course.lessons.hang_clinic.run_case import run_case
+from course.lessons.hang_clinic.run_case import CaseReport, Wait, circle, run_case
+from labkit.show import alt_text
 from tests.course.lessons.refusals import patiently
 
+pytestmark = pytest.mark.slow
 EXPECTED = {
-    "two in a dict": ("wrong values", "wrong values"),
-    "pass it on": ("hang", "hang"),
-    "best effort": ("hang", "hang"),
-    "double buffer": ("wrong values", "wrong values"),
-    "own clock": ("hang", "error"),
-    "4097 items": ("hang", "error"),
+    1: ("wrong values", "wrong values"),
+    2: ("hang", "hang"),
+    3: ("hang", "hang"),
+    4: ("wrong values", "wrong values"),
+    5: ("hang", "error"),
+    6: ("hang", "error"),
 }
 
 
-@pytest.mark.parametrize("name", PATIENTS)
+@pytest.mark.parametrize("number", PATIENTS)
 @pytest.mark.parametrize("checks", [False, True])
-def test_what_gloo_makes_of_it(name, checks):
-    expected = EXPECTED[name][checks]
-    seconds = {"hang": 1.5 if name == "own clock" else 0.5}  # only what hangs waits so long
-    assert run_case(name, timeout=seconds.get(expected, 20.0), checks=checks).kind == expected
+def test_what_gloo_makes_of_it(number, checks):
+    expected = EXPECTED[number][checks]
+    seconds = {"hang": 1.5 if number == 5 else 0.5}  # only what hangs waits so long
+    assert run_case(number, timeout=seconds.get(expected, 20.0), checks=checks).kind == expected
 
 
 def test_the_case_file_names_who_is_missing_and_the_line():
     def judge(limit):
-        report = run_case("best effort", timeout=limit).report
-        missing = "rank 0: running, waiting in all_reduce #3 of group default; not there yet: [1]"
-        assert missing in report
-        assert "in best_effort: dist.all_reduce(x)" in report
-        assert "rank 1: finished" in report
+        case = run_case(3, timeout=limit)
+        assert "rank 0: running, waiting in all_reduce #3, for rank 1" in case.report
+        assert "in sum_statistics, line" in case.report
+        assert "dist.all_reduce(x)" in case.report and "rank 1: finished" in case.report
+        assert case.waits == [Wait(0, "all_reduce #3", (1,)), Wait(2, "all_reduce #3", (1,))]
+        assert circle(case.waits) == []
 
     patiently(judge)
 
 
+def test_a_hang_between_two_ranks_names_both_and_the_circle():
+    def judge(limit):
+        case = run_case(2, timeout=limit)
+        assert [wait.for_ranks for wait in case.waits] == [(1,), (2,), (0,)]
+        assert "send to rank 1, 4 bytes: not ended" in case.report
+        assert sorted(circle(case.waits)) == [0, 1, 2]
+        words = alt_text.text_of(pictures.who_waits(case))
+        assert "Rank 2 waits in send to rank 0 for rank 0" in words and "A circle: 0" in words
+
+    patiently(judge)
+
+
+def test_wrong_values_come_with_their_calls():
+    sums = run_case(1, timeout=20.0).report
+    assert sums.count("all_reduce #2, 16 bytes") == 3
+    sends = run_case(4, timeout=20.0).report
+    assert "9 times isend to rank 1, 4 bytes, waited for after a later call" in sends
+    assert "10 times recv from rank 0" in sends
+
+
+def test_calls_of_other_kinds_under_one_number_wait_for_each_other():
+    def judge(limit):
+        waits = {wait.rank: wait for wait in run_case(6, timeout=limit).waits}
+        assert waits[0] == Wait(0, "all_reduce #5", (1, 2, 3))
+        assert waits[3] == Wait(3, "barrier #5", (0,))
+
+    patiently(judge)
+
+
+def test_a_program_that_is_only_slow_does_not_hang():
+    def slow():
+        time.sleep(1.2)
+        x = torch.ones(4), torch.full((4,), 10.0)
+        for tensor in x:
+            dist.all_reduce(tensor)
+        return [tensor[0].item() for tensor in x]
+
+    assert run_case(1, slow, timeout=1.0).kind == "right"
+
+
+def test_the_picture_tells_who_has_finished():
+    case = CaseReport("Patient 9", "hang", "", calls=((), ()), running=(0,))
+    assert "Finished: rank 1." in pictures.in_words(case)
+
+
 def test_an_unknown_patient_is_refused():
-    with pytest.raises(ValueError, match="no patient 'nobody'; there are: two in a dict"):
-        run_case("nobody")
+    with pytest.raises(ValueError, match="no patient 9; there are: 1, 2, 3"):
+        run_case(9)

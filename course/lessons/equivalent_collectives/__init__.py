@@ -1,9 +1,18 @@
 """Lesson 06: three ways to sum."""
 
-from course.catalogue import Lesson
+from course.catalogue import Lesson, Room
 
 LESSON = Lesson(
     number="06",
     title="Three ways to sum",
     experiment="equivalent-collectives",
+    words=1500,
+    cells=32,
+    room=Room(
+        minutes="39",
+        cell="bytes",
+        what="the meter",
+        vote="two calls, so it is the launch order",
+        reply="what does each step cost alone?",
+    ),
 )

@@ -9,16 +9,21 @@ costs, in every run and on every rank.
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from statistics import median
 
 import torch
 
-from course import checking
-from course.checking import CheckFailed
+from course.checks import checking
+from course.checks.checking import CheckFailed
+from course.checks.trial import Case, Ran, Trial, sent_elements
+from course.comm.costs import AlphaBeta
 from course.comm.rounds import count_rounds
-from course.trial import Case, Ran, Trial, sent_elements
+from course.lessons.equivalent_collectives import experiment
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
+from labkit.ranks.launcher import launch
 
 BIG = 2**18
 """Elements of a tensor whose messages do not fit into the kernel's buffers."""
@@ -26,10 +31,11 @@ LATE = 0.05
 """Seconds by which odd ranks start later with a big tensor."""
 PARS = {
     "6.1": "1.5 S sent per rank, 6 messages and 0.5 S of scratch on 4 ranks",
-    "6.2": "chunks + n - 2 rounds, S per link, 2 pieces of scratch",
+    "6.2": "chunks + n - 2 rounds, S per link, no scratch",
     "6.3": "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch",
     "6.4": "6 of 6 verdicts",
     "6.5": "5 of 5 traces",
+    "6.6": "five settings within 1 %",
 }
 VERDICTS = ("possible", "needs a switch that adds", "impossible")
 CLAIMS = {
@@ -65,7 +71,10 @@ def _hint(case: Case) -> str:
     if case.world_size == 1:
         return "one rank is alone: there is nobody to send to, and nothing to do"
     if case.dtype != torch.float32:
-        return "scratch must have the tensor's dtype: torch.empty_like, or tensor.new_empty"
+        return (
+            "scratch must have the tensor's dtype (torch.empty_like, or tensor.new_empty), and a "
+            "sum of whole numbers is whole: nothing is divided"
+        )
     if len(case.shape) != 1:
         return "a tensor may have any number of dimensions: cut a flat view of it, tensor.view(-1)"
     if case.world_size & (case.world_size - 1):
@@ -114,7 +123,11 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
             for n, shape, src, chunks in settings
         ]
         cases.insert(0, Case(4, (803,), torch.int64, options={"src": 0, "chunks": 8}))
-        for case, runs in _tried(pipelined_broadcast, cases, wrong=_wrong_copy):
+        for case, runs in _tried(
+            pipelined_broadcast, cases, wrong=_wrong_copy,
+            hang="In a chain the root receives nothing, and the last rank, the one before src, "
+            "sends to nobody: does somebody send to the root?",
+        ):  # fmt: skip
             n, src, chunks = case.world_size, case.options["src"], case.options["chunks"]
             for rank, run in enumerate(runs):
                 for call in run.messages:
@@ -146,7 +159,7 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
                 "first (store and forward), or waits for a send before it receives the next piece",
             )  # fmt: skip
             if case.numel == BIG:
-                _hold_scratch(case, runs, 2 / chunks, "a piece can be received where it belongs")
+                _hold_scratch(case, runs, 0.5 / chunks, "a piece can be received where it belongs")
                 verdict.reached = f"{took} rounds for {chunks} chunks on {case.world_size} ranks"
 
 
@@ -155,6 +168,7 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
     with checking.exercise("6.3", par=PARS["6.3"]) as verdict:
         cases = [Case(4, (64,)), Case(4, (64,), torch.int64), Case(4, (4 * BIG,), late=LATE)]
         cases += [Case(n, shape) for n in (2, 3, 6, 5, 7, 1) for shape in ((64,), (7,), (3, 5), ())]
+        cases += [Case(9, (64,))]  # whoever wrote the small ones by hand
         reached = {}
         for case, runs in _tried(recursive_doubling, cases, wrong=_wrong_sum):
             n = case.world_size
@@ -198,21 +212,140 @@ def check_traces(names: dict[str, str]) -> None:
     _matched("6.5", names, {letter: name for letter, (name, _) in TRACES.items()}, TRAITS)
 
 
+def ring_seconds(nbytes: float, n: int, link: AlphaBeta) -> float:
+    """Return what a ring all_reduce takes: 2(n-1) rounds of S/n."""
+    return 2 * (n - 1) * link.time(nbytes / n)
+
+
+def doubling_seconds(nbytes: float, n: int, link: AlphaBeta) -> float:
+    """Return what recursive doubling takes on a power of two: log2(n) rounds of S."""
+    return math.log2(n) * link.time(nbytes)
+
+
+def crossing_of(link: AlphaBeta, n: int) -> float:
+    """Return the bytes at which both take the same time; infinite where the ring never wins."""
+    rounds = 2 * (n - 1) - math.log2(n)  # more messages of the ring
+    tensors = math.log2(n) - 2 * (n - 1) / n  # more tensors of the doubling
+    return rounds * link.alpha / (tensors * link.beta) if tensors else math.inf
+
+
+SETTINGS = ((200e-6, 4e-8, 8), (200e-6, 4e-8, 4), (5e-6, 1e-10, 16), (1e-3, 1e-9, 64))
+"""Alpha, beta and ranks at which exercise 6.6 is judged; then two ranks, where nothing crosses."""
+
+
+def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
+    """Judge exercise 6.6: `crossing(alpha, beta, n)` returns bytes."""
+    with checking.exercise("6.6", par=PARS["6.6"]) as verdict:
+        for alpha, beta, n in SETTINGS:
+            link, logs = AlphaBeta(alpha, beta), math.log2(n)
+            right, tensors = crossing_of(link, n), logs - 2 * (n - 1) / n
+            once = (n - 1 - logs) * alpha / ((logs - (n - 1) / n) * beta)
+            mistakes = {
+                "that is the bytes of one of the ring's messages, S/n: S is asked": right / n,
+                "the ring goes around twice: 2(n-1) rounds": once,
+                "that is alpha / beta, where latency and bytes of *one* message cost the same":
+                    alpha / beta,
+                "the sign: the ring has more rounds, the doubling more bytes": -right,
+                "doubling needs log2(n) rounds, not n": (n - 2) * alpha / beta / (
+                    n - 2 * (n - 1) / n),
+                "the ring's messages have S/n bytes, not S": (2 * (n - 1) - logs) * alpha / (
+                    beta * (logs - 2 * (n - 1))),
+            }  # fmt: skip
+            got = checking.ask(crossing, alpha, beta, n)
+            asked = (f"S for alpha={alpha:g}, beta={beta:g}, n={n}", right, mistakes,
+                     f"at your S the ring takes {_ms(ring_seconds, got, n, link)} and doubling "
+                     f"{_ms(doubling_seconds, got, n, link)}: equate 2(n-1) (alpha + beta S/n) and "
+                     "log2(n) (alpha + beta S)")  # fmt: skip
+            checking.figures([got], [asked], within=0.01)
+            assert tensors > 0
+        got = checking.ask(crossing, 1e-4, 1e-8, 2)
+        if not (isinstance(got, int | float) and got == math.inf):
+            raise CheckFailed(
+                "math.inf on 2 ranks", repr(got),
+                "two ranks: one round of S against two of S/2. The bytes are equal, the rounds are "
+                "not, so the ring is never ahead: return math.inf",
+            )  # fmt: skip
+        verdict.reached = f"{len(SETTINGS) + 1} of {len(SETTINGS) + 1}"
+
+
+def _ms(seconds: Callable[..., float], nbytes: object, n: int, link: AlphaBeta) -> str:
+    if not isinstance(nbytes, int | float) or not 0 <= nbytes < math.inf:
+        return "no time"
+    return f"{1e3 * seconds(float(nbytes), n, link):.4g} ms"
+
+
+def my_link() -> AlphaBeta:
+    """Fit alpha and beta to swaps between pairs of four hosts, and say what they are."""
+    records = experiment.time_swaps()
+    link = AlphaBeta.fit([r.nbytes for r in records], [min(r.seconds) for r in records])
+    print(f"{records[0].tier}: alpha is {1e6 * link.alpha:.0f} µs, beta {1e9 * link.beta:.3g} ns a "
+          f"byte ({1e-6 / link.beta:.3g} MB/s)")  # fmt: skip
+    return link
+
+
+def race(
+    crossing: Callable[[float, float, int], float],
+    ring: Callable[[torch.Tensor], None],
+    doubling: Callable[[torch.Tensor], None],
+) -> Table | None:
+    """Predict the crossing by one's own link, and time both ways around it, in turn; four hosts.
+
+    Nothing is judged. Where the rounds of a size disagree, the crossing may lie there: no more can
+    be said. None, and why, while one of the three is not written yet.
+    """
+    for function, given in ((crossing, (1e-4, 1e-8, 4)), (ring, ()), (doubling, ())):
+        try:
+            if given:
+                function(*given)
+            else:
+                launch(function, torch.zeros(1), world_size=1)
+        except NotImplementedError:
+            print(f"{function.__name__} is not written yet: come back when it is.")
+            return None
+    link = my_link()
+    nbytes = crossing(link.alpha, link.beta, experiment.FOUR.hosts)
+    rows, wins = [], []
+    for size, ring_s, doubling_s in experiment.time_crossing(nbytes, ring, doubling):
+        won = [a < b for a, b in zip(ring_s, doubling_s, strict=True)]
+        wins.append((size, won))
+        mixed = f"ring {sum(won)} of {len(won)}"
+        who = "ring" if all(won) else mixed if any(won) else "doubling"
+        rows.append([size / 1e3, 1e3 * median(ring_s), 1e3 * median(doubling_s), who])
+    last = max((size for size, won in wins if not any(won)), default=None)
+    first = min((size for size, won in wins if all(won)), default=None)
+    low = f"above {last / 1e3:.0f} kB" if last else "somewhere below"
+    high = f"below {first / 1e3:.0f} kB" if first else "somewhere above"
+    print(f"predicted {nbytes / 1e3:.0f} kB; measured: the crossing is {low} and {high}")
+    return Table(["S (kB)", "ring (ms)", "doubling (ms)", "faster in all rounds"], rows)
+
+
 def _matched(
     number: str, got: dict[str, str], right: dict[str, str], options: Collection[str]
 ) -> None:
     """Judge answers to several short questions; say what refutes a wrong one, not what is right."""
     with checking.exercise(number, par=PARS[number]) as verdict:
         checking.answer(got, dict, what="an answer for each letter")
+        if all(got.get(letter) is ... for letter in right):
+            raise NotImplementedError(f"exercise {number}: not attempted yet")
+        known = {_plain(option): option for option in options}
         for letter, wanted in right.items():
             given = got.get(letter)
-            if given not in options:
+            if given is None or given is ...:
+                raise CheckFailed(f"{letter}: one of {', '.join(options)}", "nothing",
+                                  f"{letter} is not answered yet")  # fmt: skip
+            named = known.get(_plain(given))
+            if named is None:
                 raise CheckFailed(
                     f"{letter}: one of {', '.join(options)}", repr(given), "no such name"
                 )
-            if given != wanted:
-                raise CheckFailed(f"{letter}: another answer", repr(given), _refuted(letter, given))
+            if named != wanted:
+                raise CheckFailed(f"{letter}: another answer", repr(given), _refuted(letter, named))
         verdict.reached = f"{len(right)} of {len(right)}"
+
+
+def _plain(name: object) -> str:
+    """Return a name without what people write in different ways: case, hyphens, a full stop."""
+    return re.sub(r"[\W_]+", " ", str(name)).strip().lower()
 
 
 def _refuted(letter: str, given: str) -> str:
@@ -236,18 +369,51 @@ def _verdict(collective: str, nbytes: int, n: int, seconds: float, link: float) 
 
 
 def _tried(
-    way: Callable[..., None], cases: Sequence[Case], *, wrong: Callable[..., str]
+    way: Callable[..., None],
+    cases: Sequence[Case],
+    *,
+    wrong: Callable[..., str],
+    hang: str = "",
 ) -> Iterator[tuple[Case, list[Ran]]]:
-    """Try the cases and hold the values; `wrong` names the mistake behind a wrong tensor."""
-    for case, ranks in Trial(way, by_hand=True, hint=_hint).runs(cases):
-        src = case.options.get("src")
-        expected = case.total() if src is None else case.data(src)
-        for rank, ran in enumerate(ranks):
-            tensor = ran.given[0]
-            if not torch.equal(tensor, expected):
-                what, meaning = f"{case}, rank {rank}", wrong(tensor, case, rank)
-                checking.same_values(tensor, expected, what=what, meaning=meaning)
-        yield case, ranks
+    """Try the cases and hold the values; `wrong` names the mistake behind a wrong tensor.
+
+    `hang` is what it usually means in this exercise that ranks wait for ever.
+    """
+    ended: set[int] = set()
+    try:
+        for case, ranks in Trial(way, by_hand=True, hint=_hint, timeout=5.0).runs(cases):
+            ended.add(case.world_size)
+            src = case.options.get("src")
+            expected = case.total() if src is None else case.data(src)
+            for rank, ran in enumerate(ranks):
+                tensor = ran.given[0]
+                if not torch.equal(tensor, expected):
+                    what = f"{case}, rank {rank}"
+                    if isinstance(ran.returned, torch.Tensor) and torch.equal(
+                        ran.returned.view(-1), expected.view(-1)
+                    ):
+                        meaning = (
+                            "what is returned is right, but the tensor itself is asked: write the "
+                            "result into it, tensor.copy_(result), or work on views of it"
+                        )
+                    else:
+                        meaning = wrong(tensor, case, rank)
+                    checking.same_values(tensor, expected, what=what, meaning=meaning)
+            yield case, ranks
+    except CheckFailed as failure:
+        late = re.match(r"n=(\d+): all ranks finish", failure.expected)
+        if late and "no rank waits" not in failure.meaning:
+            n = int(late[1])
+            if ended and n not in ended:
+                failure.meaning = (
+                    f"it ended on {max(ended)} ranks, and waits for ever on {n}: is there a "
+                    f"{max(ended)} where n belongs? Or {failure.meaning}"
+                )
+            elif hang:
+                failure.meaning = f"{failure.meaning}. {hang}"
+        elif hang and failure.got.startswith("a message of"):
+            failure.meaning = f"{failure.meaning}. {hang}"
+        raise
 
 
 def _hold(case: Case, what: str, got: float, par: float, meaning: str) -> None:
@@ -277,6 +443,21 @@ def _wrong_ring(got: torch.Tensor, case: Case, rank: int) -> str:
                 f"{complete} of {case.world_size} chunks have every share, the others some: a "
                 "turn of the ring is missing, or a round. n-1 rounds sum the chunks, n-1 more "
                 "bring each sum to every rank"
+            )
+        if 0 < complete < case.world_size:
+            return (
+                f"{complete} of {case.world_size} chunks have every share, and others were "
+                "overwritten by sums that were not complete: the second turn begins with the wrong "
+                "chunk. Which chunk is complete on rank r after n-1 rounds? That one goes first"
+            )
+    if None not in inside and all(sum(counts) == 1 for counts in inside) and case.world_size > 1:
+        whose = {counts.index(1) for counts in inside}
+        if len(whose) > 1:  # no sum anywhere: each chunk is one rank's own
+            return (
+                "each chunk is one rank's own, and nothing was added up in the end. Either the "
+                "receive buffer is the tensor itself in the first turn: receive into a buffer of "
+                "its own, and add. Or the second turn begins with a chunk that is not complete: "
+                "which chunk has every share on rank r after n-1 rounds? That one goes first"
             )
     return _wrong_sum(got, case, rank)
 

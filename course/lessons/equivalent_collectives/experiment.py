@@ -7,22 +7,35 @@ The ways run in turn on four hosts whose links are shaped (EMULATED), so that th
 and not the scheduler's. Every answer is checked, and the same call's bytes are counted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+import torch.distributed as dist
 
 from course import runs
+from course.comm.collectives import pattern
 from course.lessons.equivalent_collectives import programs
+from course.lessons.equivalent_collectives.evidence import QUARTER, SUSPECTS
 from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, WAYS, Way
 from course.place import Place
-from labkit.measure import records, wire
-from labkit.measure.records import Record
+from labkit.fabric.errors import FabricUnavailable
+from labkit.measure import records, timing, wire
+from labkit.measure.records import Record, Tier
 
 NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
 RECORDING = Path(__file__).with_name("recording.json")
 FOUR = Place(hosts=4, rate="200mbit")
+FOUR_RATE = 200e6
+"""The same in bits per second."""
+BUSY = 80
+"""How often the CPU of a guilty world adds up."""
 NBYTES = 2 * 2**20
 """S. A multiple of 2 x 4096 x ranks, so that payload can be told from headers."""
 
@@ -31,11 +44,15 @@ def compare(
     ways: Mapping[str, Way],
     *,
     nbytes: int = NBYTES,
+    quarters: bool = False,
     place: Place = FOUR,
     iters: int = 3,
     say: runs.Say = print,
 ) -> dict[str, Record]:
     """Run ways to sum in turn on hosts with equal links; return a record of each, by its name.
+
+    With `quarters` each way gets a turn with a quarter of the tensor, too, whose record has
+    `evidence.QUARTER` behind its name: what is compared takes turns within one run.
 
     A record's `values` have `right`, whether every rank had the sum, and `matrix`, what each rank
     sent to each other in units of S; None where nobody could count.
@@ -43,25 +60,103 @@ def compare(
     Raises:
         LookupError: No links can be made here, and nothing of these names was recorded.
     """
+    shares = {name + QUARTER: 0.25 for name in ways} if quarters else {}
+    ways = {**ways, **{name + QUARTER: way for name, way in ways.items() if quarters}}
 
     def measure(here: Place) -> list[Record]:
-        ranks = here.launch(programs.measure, dict(ways), nbytes, iters, timeout=120.0)
-        made = []
-        for name in ways:
-            mine = [rank[name] for rank in ranks]
-            values = {"right": all(one["right"] for one in mine)}
-            values["matrix"] = _sent([one["report"] for one in mine], nbytes)
-            samples = [one["samples"] for one in mine]
-            made.append(here.record(name, samples, experiment=NAME, nbytes=nbytes, values=values))
-        return made
+        return _measured(here, ways, nbytes, iters, shares)
 
     options = {"recording": RECORDING, "experiment": NAME, "cases": ways}
     by_way = runs.by_case(
-        record for record in place.records(measure, **options, say=say) if record.nbytes == nbytes
+        record
+        for record in place.records(measure, **options, say=say)
+        if record.nbytes == nbytes * shares.get(record.case, 1)
     )
     if missing := ways.keys() - by_way.keys():
         raise LookupError(f"no links can be made here, and nobody recorded {sorted(missing)}.")
     return {name: by_way[name] for name in ways}
+
+
+def _measured(
+    here: Place, ways: Mapping[str, Way], nbytes: int, iters: int, shares: Mapping[str, float],
+    *, named: str = "", **values: Any,
+) -> list[Record]:  # fmt: skip
+    """Run the ways at a place that is up; `named` stands before their names in the records."""
+    ranks = here.launch(programs.measure, dict(ways), nbytes, iters, shares, timeout=120.0)
+    made = []
+    for name in ways:
+        mine, size = [rank[name] for rank in ranks], int(nbytes * shares.get(name, 1))
+        counted = _sent([one["report"] for one in mine], size)
+        found = {"right": all(one["right"] for one in mine), "matrix": counted, **values}
+        samples = [one["samples"] for one in mine]
+        made.append(here.record(named + name, samples, experiment=NAME, nbytes=size, values=found))
+    return made
+
+
+def without_a_wire(
+    work: Callable[[Sequence[torch.Tensor]], object] = programs.every_sum, *, times: int = 5
+) -> list[float]:
+    """Do in one process what the ranks' CPUs do for a sum of `NBYTES`; return seconds of CPU.
+
+    One thread, as a rank has, and CPU time: other programs do not lengthen it.
+    """
+    tensors, seconds = [pattern(rank, NBYTES // 4) for rank in range(FOUR.hosts)], []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for _ in range(times):
+        start = time.process_time()
+        work(tensors)
+        seconds.append(time.process_time() - start)
+    torch.set_num_threads(threads)
+    return seconds
+
+
+def world(guilty: str) -> tuple[dict[str, Way], Callable]:
+    """Return the ways of a world in which this suspect of the vote is guilty, and its sums.
+
+    The lesson's own world is `c`'s. In the others the first step is a ring, which sends no byte too
+    many, and what takes the time is a wait between the steps (`a`), a pause in each round (`b`), or
+    a CPU that adds up eighty times (`d`).
+    """
+    if guilty == "c":
+        return {**WAYS, **STEPS}, programs.every_sum
+    pause = NBYTES / (FOUR_RATE / 8) / 3  # three of them: two thirds of an all_reduce
+    first: Way = programs.ring_reduce_scatter
+    sums = programs.every_sum
+    if guilty == "b":
+        first = partial(programs.slow_rounds, pause=pause)
+    elif guilty == "d":
+        first = partial(programs.busy_sums, times=BUSY)
+
+        def sums(tensors: Sequence[torch.Tensor]) -> None:
+            programs.every_sum(tensors)
+            for x in tensors:  # what the ranks do, all in one process
+                programs.add_up(x, BUSY)
+
+    both: Way = partial(programs.then_gather, first=first)
+    if guilty == "a":
+        both = partial(programs.waiting_between, seconds_per_byte=3 * pause / NBYTES)
+    steps = {"reduce_scatter": first, "all_gather": programs.all_gather}
+    return {"all_reduce": dist.all_reduce, "reduce_scatter + all_gather": both, **steps}, sums
+
+
+def time_world(guilty: str, *, iters: int = 5) -> list[Record]:
+    """Make all the lesson's experiments in the world in which this suspect is guilty.
+
+    Raises:
+        FabricUnavailable: No hosts can be made here.
+    """
+    ways, sums = world(guilty)
+    shares = {name + QUARTER: 0.25 for name in WAYS.keys() & ways.keys()}
+    ways = ways | {name: ways[name.removesuffix(QUARTER)] for name in shares}
+    with FOUR.up() as here:
+
+        def measure() -> list[Record]:
+            seconds = without_a_wire(sums)
+            named = f"world {guilty}: "
+            return _measured(here, ways, NBYTES, iters, shares, named=named, sums=seconds)
+
+        return runs.watched(measure)
 
 
 def counted(reports: Sequence[wire.Report], nbytes: int, name: str) -> np.ndarray:
@@ -91,6 +186,54 @@ def rule(sends: Callable[[int, int, int], int]) -> Callable[[int, int, int], int
     return programs.ring_rule
 
 
+SWAPPED = (64, 1024, 2**20, 2**21)
+"""Bytes of the swaps to which a learner's alpha and beta are fitted: some that are all latency, and
+some so long that what a shaped link lets through at once hardly counts."""
+
+
+def time_swaps(*, iters: int = 9) -> list[Record]:
+    """Time swaps between pairs of four hosts, or on loopback; one record for each size."""
+    with _anywhere() as here:
+
+        def measure() -> list[Record]:
+            ranks = here.launch(programs.swaps, SWAPPED, iters, timeout=60.0)
+            return [
+                here.record(f"swap {size}", [one[size] for one in ranks], experiment=NAME,
+                            nbytes=size) for size in SWAPPED
+            ]  # fmt: skip
+
+        return runs.watched(measure)
+
+
+def time_crossing(
+    nbytes: float, ring: Way, doubling: Way, *, iters: int = 5
+) -> list[tuple[int, list[float], list[float]]]:
+    """Time two ways to sum at sizes around one, in turn, on four hosts or loopback.
+
+    Returns:
+        For each size in bytes: the size, and the seconds of each way, round by round.
+    """
+    sizes = [4 * max(1, round(nbytes * factor / 4)) for factor in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)]
+    with _anywhere() as here:
+        ranks = here.launch(programs.in_turn, [ring, doubling], sizes, iters, timeout=120.0)
+    return [
+        (size, *(timing.slowest([one[size][way] for one in ranks]) for way in (0, 1)))
+        for size in sizes
+    ]
+
+
+@contextmanager
+def _anywhere() -> Iterator[Place]:
+    """Yield the four hosts; where no links can be made, say so, and four ranks on loopback."""
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(FOUR.up())
+        except FabricUnavailable as reason:
+            print(f"{reason}\nMeasured instead: four ranks on this machine's loopback.")
+            place = Place(hosts=1, ranks_per_host=FOUR.hosts)
+        yield place
+
+
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Run the three ways, their steps and the control on four hosts; under torchrun, on its ranks.
 
@@ -100,9 +243,14 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     progress(f"on {FOUR.world_size} ranks, {FOUR.link}")
     ways = WAYS | STEPS | ({} if FOUR.link == "torchrun" else CONTROL)
     iters = 2 if quick else 7
-    whole = compare(ways, iters=iters, say=progress)
-    quarter = compare(WAYS, nbytes=NBYTES // 4, iters=iters, say=progress)
-    return [*whole.values(), *quarter.values()]
+    made = list(compare(ways, iters=iters, say=progress).values())
+    sizes = compare(WAYS, quarters=True, iters=iters, say=progress)
+    made += [record for name, record in sizes.items() if name.endswith(QUARTER)]
+    if made[0].tier is Tier.EMULATED and not quick:
+        for guilty in SUSPECTS:
+            progress(f"where {guilty} is guilty: {SUSPECTS[guilty]}")
+            made += time_world(guilty)
+    return made
 
 
 def fastest(records: Mapping[str, Record]) -> dict[str, float]:

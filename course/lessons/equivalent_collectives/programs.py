@@ -4,7 +4,8 @@ A way takes a rank's tensor and leaves the sum of all ranks' tensors in it. Equa
 what differs is what goes over the wires.
 """
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -80,27 +81,98 @@ CONTROL: dict[str, Way] = {
 """The ring, in two steps and in one."""
 
 
-def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[str, Any]]:
+def measure(
+    ways: Mapping[str, Way], nbytes: int, iters: int, shares: Mapping[str, float] | None = None
+) -> dict[str, dict[str, Any]]:
     """Check, meter and time each way, in turn within each iteration; runs on every rank.
+
+    `shares`: name -> what part of the tensor of `nbytes` that way gets, where it is not all.
 
     Returns:
         By name: `right`, whether the sum is; `report`, the wire meter's; `samples`, seconds.
     """
-    rank, n, numel = dist.get_rank(), dist.get_world_size(), nbytes // 4
-    results = {}
+    rank, n, results = dist.get_rank(), dist.get_world_size(), {}
+    numels = {name: int(nbytes * (shares or {}).get(name, 1)) // 4 for name in ways}
     with my_device():
         for name, way in ways.items():
             way(pattern(rank, n))  # opens connections
-            x = pattern(rank, numel)
+            x = pattern(rank, numels[name])
             with wire.meter() as meter:
                 way(x)
-            right = torch.equal(x, total(n, numel))
+            right = torch.equal(x, total(n, numels[name]))
             results[name] = {"right": right, "report": meter.report, "samples": []}
-        x = torch.zeros(numel)
+        x = torch.zeros(nbytes // 4)
         for _ in range(iters):
             for name, way in ways.items():
-                results[name]["samples"] += timing.time_calls(partial(way, x), warmup=0, iters=1)
+                call = partial(way, x[: numels[name]])
+                results[name]["samples"] += timing.time_calls(call, warmup=0, iters=1)
     return results
+
+
+def every_sum(tensors: Sequence[torch.Tensor]) -> None:
+    """Do what the ranks' CPUs do for a sum, in one process: add up all, and copy for each."""
+    summed = sum(tensors)
+    for _ in tensors:
+        summed.clone()
+
+
+def waiting_between(x: torch.Tensor, seconds_per_byte: float) -> None:
+    """Sum in two steps with a wait between them, as if the second could not be launched before.
+
+    Alone, each of the steps has no such wait.
+    """
+    part = ring_reduce_scatter(x)
+    time.sleep(seconds_per_byte * x.nbytes)
+    all_gather_single(x, part)
+
+
+def slow_rounds(x: torch.Tensor, pause: float) -> torch.Tensor:
+    """Do a ring's reduce_scatter, in which each round begins with a pause, as of a latency."""
+    n = dist.get_world_size()
+    time.sleep((n - 1) * pause)
+    return ring_reduce_scatter(x)
+
+
+def busy_sums(x: torch.Tensor, times: int) -> torch.Tensor:
+    """Do a ring's reduce_scatter by a CPU that adds up as many times as asked."""
+    add_up(x, times)
+    return ring_reduce_scatter(x)
+
+
+def add_up(x: torch.Tensor, times: int) -> None:
+    """Add a tensor to a new one, again and again."""
+    for _ in range(times):
+        extra = torch.zeros_like(x)
+        extra += x
+
+
+def then_gather(x: torch.Tensor, first: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Sum in two steps, the first of which is this one."""
+    all_gather_single(x, first(x))
+
+
+def swaps(sizes: Sequence[int], iters: int) -> dict[int, list[float]]:
+    """Time swaps of rank 0 with 1, and of 2 with 3, for each size in bytes, in turn."""
+    partner, times = dist.get_rank() ^ 1, {size: [] for size in sizes}
+    for number in range(iters + 1):
+        for size in sizes:
+            mine, theirs = (torch.zeros(size, dtype=torch.uint8) for _ in range(2))
+            call = partial(algorithms.exchange, mine, theirs, dst=partner, src=partner)
+            took = timing.time_calls(call, warmup=0, iters=1)
+            times[size] += took if number else []  # the first opens the connection
+    return times
+
+
+def in_turn(ways: Sequence[Way], sizes: Sequence[int], iters: int) -> dict[int, list[list[float]]]:
+    """Time ways to sum float32 tensors of each size in bytes, in turn; by size, then by way."""
+    times = {size: [[] for _ in ways] for size in sizes}
+    for number in range(iters + 1):
+        for size in sizes:
+            for way, mine in zip(ways, times[size], strict=True):
+                x = torch.zeros(max(1, size // 4))
+                took = timing.time_calls(partial(way, x), warmup=0, iters=1)
+                mine.extend(took if number else [])
+    return times
 
 
 def ring_rule(rank: int, step: int, n: int) -> int:

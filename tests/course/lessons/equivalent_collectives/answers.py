@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import irecv, isend, recv, send
 
-from course import checking
+from course.checks import checking
 
 
 def exchange(outgoing, incoming, *, dst, src):
@@ -23,7 +23,7 @@ def around():
 # 6.1, the ring
 
 
-def ring(tensor, *, cut=torch.Tensor.tensor_split, turns=2, add=True, swap=exchange,
+def ring(tensor, *, cut=torch.Tensor.tensor_split, turns=2, add=True, swap=exchange, later=0,
          scratch=lambda flat, chunks: torch.empty_like(chunks[0])):  # fmt: skip
     """A ring, with one thing wrong or one thing done in another style."""
     rank, n, right, left = around()
@@ -37,7 +37,7 @@ def ring(tensor, *, cut=torch.Tensor.tensor_split, turns=2, add=True, swap=excha
         if add:
             target += incoming
     for step in range(n - 1) if turns == 2 else ():
-        outgoing, target = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        outgoing, target = (chunks[(rank - step - later - k) % n] for k in (0, 1))
         swap(outgoing, target, dst=right, src=left)
 
 
@@ -114,7 +114,60 @@ def one_share_too_many(tensor):
         tensor += checking.rank_data(tensor.numel(), rank=2).view(tensor.shape)
 
 
+def returned(tensor):
+    """Returns the sum, and leaves the tensor as it was."""
+    whole = tensor.clone()
+    ring(whole)
+    return whole
+
+
+def made_for_four(tensor):
+    """A ring in which somebody wrote 4 for n."""
+    rank, n = dist.get_rank(), 4 if dist.get_world_size() >= 4 else dist.get_world_size()
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = tensor.view(-1).tensor_split(n)
+    for step in range(2 * (n - 1)):
+        target = chunks[(rank - 2 - step) % n]
+        incoming = torch.empty_like(target)
+        exchange(chunks[(rank - 1 - step) % n], incoming, dst=right, src=left)
+        target.copy_(target + incoming if step < n - 1 else incoming)
+
+
+def a_mean(tensor):
+    """Divides by the number of ranks, where it is a sum of whole numbers."""
+    ring(tensor)
+    if tensor.dtype == torch.int64:
+        tensor /= dist.get_world_size()
+
+
 # 6.2, the chain
+
+
+def the_last_sends_to_the_root(tensor, src, chunks):
+    """A chain that closes: the last rank passes on to the root, which receives nothing."""
+    rank, _, right, left = around()
+    works = []
+    for piece in tensor.view(-1).tensor_split(chunks):
+        if rank != src:
+            dist.recv(piece, left)
+        works.append(dist.isend(piece, right))
+    for work in works:
+        work.wait()
+
+
+def with_a_spare_piece(tensor, src, chunks):
+    """Receives into a piece of its own, and copies."""
+    rank, n, right, left = around()
+    works = []
+    for piece in tensor.view(-1).tensor_split(chunks):
+        if (rank - src) % n > 0:
+            spare = torch.empty_like(piece)
+            dist.recv(spare, left)
+            piece.copy_(spare)
+        if (rank - src) % n < n - 1:
+            works.append(dist.isend(piece, right))
+    for work in works:
+        work.wait()
 
 
 def chain(tensor, src, chunks, *, first=None, pieces=None, order=1, send=isend, flat=torch.flatten):
@@ -278,3 +331,22 @@ def in_float32(tensor, swap):
 
 def unflattened_ring(tensor):
     ring(tensor, cut=lambda flat, n: tensor.tensor_split(n))
+
+
+def up_to_seven(tensor):
+    """Right for the numbers of ranks that the statement names, and wrong for others."""
+    if dist.get_world_size() <= 7:
+        doubling(tensor)
+    else:
+        powers_of_two_only(tensor, skip=True)
+
+
+# 6.6, the crossing
+
+
+def crossing(alpha, beta, n, *, turns=2, rounds=math.log2, two=math.inf):
+    """Where ring and doubling take the same time; `two`: what is said of two ranks."""
+    if n == 2:
+        return two
+    more = turns * (n - 1) - rounds(n)
+    return more * alpha / ((rounds(n) - turns * (n - 1) / n) * beta)

@@ -7,11 +7,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course import notebooks
 from course.catalogue import ROOT
-from course.checking import CheckFailed
+from course.checks.checking import CheckFailed
 from course.lessons.equivalent_collectives import checks
+from course.notebooks import files
 from tests.course.lessons.equivalent_collectives import answers
+
+pytestmark = pytest.mark.slow
 
 
 def refused(check, answer):
@@ -54,6 +56,10 @@ RINGS = {
     "in two halves": (answers.in_two_halves, "more messages than rounds"),
     "send waited late": (answers.send_waited_late, "before you write into its buffer"),
     "reads too early": (answers.reads_too_early, "has not arrived yet is used"),
+    "second turn off by one": (partial(answers.ring, later=1), "the second turn begins with"),
+    "returned": (answers.returned, "the tensor itself is asked"),
+    "made for four": (answers.made_for_four, "is there a 4 where n belongs"),
+    "a mean": (answers.a_mean, "nothing is divided"),
     "twice": (answers.one_share_too_many, "rank 2's share is in the sum twice"),
     "does nothing": (lambda tensor: None, "no send and no receive"),
 }
@@ -62,6 +68,13 @@ RINGS = {
 @pytest.mark.parametrize("wrong, meaning", RINGS.values(), ids=RINGS)
 def test_ring(wrong, meaning):
     assert meaning in refused(checks.check_ring_all_reduce, wrong)
+
+
+def test_a_hang_shows_the_learners_line_and_no_call_of_the_checks():
+    said = refused(checks.check_ring_all_reduce, answers.blocking_circle)
+    assert "dist.send(tensor, right)" in said
+    assert "waiting in send" in said
+    assert "barrier" not in said and "all_gather" not in said
 
 
 def test_a_right_chain_passes(capsys):
@@ -83,6 +96,8 @@ def test_a_right_chain_passes(capsys):
         (answers.into_a_copy, "copies of the tensor"),
         (answers.passes_on_too_early, "wait for the receive first"),
         (answers.forgets_the_rest, "the end is missing"),
+        (answers.the_last_sends_to_the_root, "does somebody send to the root"),
+        (answers.with_a_spare_piece, "received where it belongs"),
         (
             lambda tensor, src, chunks: dist.broadcast(tensor, src),
             "build it from sends and receives",
@@ -110,6 +125,7 @@ DOUBLINGS = {
     "out of place": (answers.out_of_place, "tensor += x adds"),
     "skips partners": (partial(answers.powers_of_two_only, skip=True), "are missing"),
     "powers of two only": (answers.powers_of_two_only, "no power of two"),
+    "by hand up to seven": (answers.up_to_seven, "the shares of ranks [8] are missing"),
     "a ring": (answers.ring, "a ring or a tree in disguise"),
     "in turns": (partial(answers.doubling, swap=answers.two_exchanges), "two exchanges where"),
     "race through numpy": (answers.numpy_race, "still being sent"),
@@ -144,10 +160,13 @@ def test_right_short_answers_pass(form, capsys):
         ("audit", "d", "needs a switch that adds", "only an all_reduce"),
         ("audit", "e", "needs a switch that adds", "only an all_reduce whose busbw"),
         ("audit", "f", "impossible", "busbw is 1 GB/s, the link 1"),
-        ("audit", "a", ..., "no such name"),
+        ("audit", "a", ..., "not answered yet"),
+        ("audit", "a", "probable", "no such name"),
         ("traces", "A", "recursive doubling", "log2(n) partners"),
         ("traces", "D", "pipelined broadcast", "sends S, once"),
-        ("traces", "B", None, "no such name"),
+        ("traces", "B", None, "not answered yet"),
+        ("traces", "C", "ring all-reduce", "2(n-1)/n S"),
+        ("traces", "E", "Ring Reduce-Scatter.", "(n-1)/n S"),
     ],
 )
 def test_wrong_short_answers(form, letter, given, meaning):
@@ -155,8 +174,81 @@ def test_wrong_short_answers(form, letter, given, meaning):
     assert meaning in refused(SHORT[form], answer)
 
 
+def test_names_may_be_written_in_other_ways():
+    checks.check_audit({key: f" {name.capitalize()}. " for key, name in RIGHT["audit"].items()})
+    hyphens = {key: name.replace("_", "-").upper() for key, name in RIGHT["traces"].items()}
+    checks.check_traces(hyphens)
+
+
+@pytest.mark.parametrize("form", SHORT)
+def test_untouched_short_answers_are_not_attempted(form):
+    with pytest.raises(NotImplementedError):
+        SHORT[form](dict.fromkeys(RIGHT[form], ...))
+
+
+# 6.6, the crossing
+
+
+def test_a_right_crossing(capsys):
+    checks.check_crossing(answers.crossing)
+    assert "5 of 5" in capsys.readouterr().out
+
+
+CROSSINGS = {
+    "a message's bytes": (lambda a, b, n: answers.crossing(a, b, n) / n, "S is asked"),
+    "one turn": (partial(answers.crossing, turns=1), "goes around twice"),
+    "half size": (lambda a, b, n: a / b, "of .one. message"),
+    "the sign": (lambda a, b, n: -answers.crossing(a, b, n), "the sign"),
+    "n rounds": (partial(answers.crossing, rounds=lambda n: n), "rounds, not n"),
+    "upside down": (lambda a, b, n: 1 / answers.crossing(a, b, n), "inverse|equate"),
+    "never crosses": (lambda a, b, n: float("inf"), "equate"),
+    "two ranks cross": (partial(answers.crossing, two=0.0), "two ranks"),
+    "none on two": (partial(answers.crossing, two=None), "two ranks"),
+    "kilobytes": (lambda a, b, n: answers.crossing(a, b, n) / 1000, "another unit"),
+    "a text": (lambda a, b, n: "40 kB", "equate|S for alpha"),
+    "nothing": (lambda a, b, n: None, "S for alpha|return"),
+    "for 4 ranks only": (lambda a, b, n: answers.crossing(a, b, 4), "equate|S is asked"),
+}
+
+
+@pytest.mark.parametrize("wrong, meaning", CROSSINGS.values(), ids=CROSSINGS)
+def test_crossing(wrong, meaning):
+    with pytest.raises(CheckFailed, match=meaning):
+        checks.check_crossing(wrong)
+
+
+def test_the_crossing_is_where_both_take_as_long():
+    for alpha, beta, n in checks.SETTINGS:
+        link = checks.AlphaBeta(alpha, beta)
+        nbytes = checks.crossing_of(link, n)
+        ring, doubling = (
+            seconds(nbytes, n, link) for seconds in (checks.ring_seconds, checks.doubling_seconds)
+        )
+        assert ring == pytest.approx(doubling)
+        assert checks.ring_seconds(2 * nbytes, n, link) < checks.doubling_seconds(
+            2 * nbytes, n, link
+        )
+
+
+def test_the_race_waits_until_all_three_are_written(capsys):
+    def unwritten(tensor):
+        raise NotImplementedError("exercise 6.1")
+
+    assert checks.race(answers.crossing, unwritten, answers.doubling) is None
+    assert "unwritten is not written yet" in capsys.readouterr().out
+
+
+@pytest.mark.timed
+def test_the_race_says_between_which_sizes_they_cross(capsys):
+    table = checks.race(answers.crossing, answers.ring, answers.doubling)
+    assert len(table.rows) == 7
+    assert "measured: the crossing is" in capsys.readouterr().out
+
+
 def test_statements_and_checks_name_the_same_pars():
-    solutions = notebooks.read(ROOT / "solutions" / "06_equivalent_collectives.ipynb")
+    solutions = files.read(ROOT / "solutions" / "06_equivalent_collectives.ipynb")
     text = "\n".join(cell.source for cell in solutions.cells if cell.cell_type == "markdown")
-    stated = re.findall(r"## Exercise (6\.\d).*?\*\*Par:\*\* (.*?) · ", text, flags=re.S)
+    stated = re.findall(
+        r"## Exercise (6\.\d).*?\*\*Par(?::\*\*|\*\*[^:]*:) (.*?) · ", text, flags=re.S
+    )
     assert dict(stated) == checks.PARS

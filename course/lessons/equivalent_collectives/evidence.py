@@ -1,0 +1,132 @@
+"""Lesson 06's board: what each suspect predicts of the two-step sum, and whether it came true.
+
+The excess is what the two steps take beyond one all_reduce. Each experiment asks of it: is it gone
+when each step runs alone (launch order), does it stay with a quarter of the bytes (rounds), is it
+the CPU's time for the sums, or do the bytes tell it? `worlds` of the experiment are programs in
+which another suspect is guilty; a test holds that the board then finds that one.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from course.predictions.board import Board, Experiment, outcome
+from labkit.measure.records import Record
+
+ONE, TWO = "all_reduce", "reduce_scatter + all_gather"
+FIRST, SECOND = TWO.split(" + ")
+QUARTER = ", S/4"
+"""What the name of a way ends with that gets a quarter of the tensor."""
+SUSPECTS = {
+    "a": "launch order",
+    "b": "rounds, each with a latency",
+    "c": "bytes",
+    "d": "sums and copies by the CPU",
+}
+EXPERIMENTS = {
+    "A": Experiment("each step alone", asks="a"),
+    "B": Experiment("a quarter of the bytes", asks="b"),
+    "C": Experiment("the sums, without a wire", asks="d"),
+    "D": Experiment("the bytes, counted", asks="c"),
+}
+
+
+def _seconds(records: Mapping[str, Record], name: str) -> list[float]:
+    """Return the seconds of each round of a way."""
+    return list(records[name].seconds)
+
+
+def excess(records: Mapping[str, Record], part: str = "") -> list[float]:
+    """Return round by round by how many seconds the two steps exceed one all_reduce."""
+    pairs = zip(_seconds(records, TWO + part), _seconds(records, ONE + part), strict=True)
+    return [two - one for two, one in pairs]
+
+
+def order(board: Board, records: Mapping[str, Record]) -> list[float]:
+    """Hold suspect a to the steps alone; return the shares of the excess that launching makes."""
+    steps = zip(_seconds(records, FIRST), _seconds(records, SECOND), strict=True)
+    rows = zip(_seconds(records, TWO), steps, excess(records), strict=True)
+    shares = [(both - sum(alone)) / more for both, alone, more in rows]
+    board.test(
+        "a", "A", "half of the excess or more is gone when each step runs alone",
+        [outcome(share, stands=0.5, fell=0.25) for share in shares],
+        found=f"{_all(shares)} of the excess gone", records=records.values(),
+    )  # fmt: skip
+    return shares
+
+
+def rounds(board: Board, records: Mapping[str, Record]) -> list[float]:
+    """Hold suspect b to a quarter of the bytes; return what is left of the excess."""
+    left = [
+        few / whole for few, whole in zip(excess(records, QUARTER), excess(records), strict=True)
+    ]
+    board.test(
+        "b", "B", "with a quarter of the bytes in as many messages, two thirds of the excess stay",
+        [outcome(share, stands=0.67, fell=0.45) for share in left],
+        found=f"{_all(left)} of the excess left", records=records.values(),
+    )  # fmt: skip
+    return left
+
+
+def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) -> list[float]:
+    """Hold suspect d to the seconds of the sums without a wire; return their shares of the excess.
+
+    Each of the rounds of `seconds` is held against the smallest excess that was measured.
+    """
+    least = min(excess(records))
+    shares = [one / least for one in seconds]
+    board.test(
+        "d", "C", "all sums and copies of four ranks, in one process, take half of the excess",
+        [outcome(share, stands=0.5, fell=0.25) for share in shares],
+        found=f"{_all(shares)} of the excess", records=records.values(),
+    )  # fmt: skip
+    return shares
+
+
+def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record]) -> float:
+    """Hold suspect c to the bytes of the busiest rank, in S; return how many times as many.
+
+    If the two steps send as many as all_reduce, that refutes c whatever the clock says.
+    """
+    more = (by_way[FIRST] + by_way[SECOND]) / by_way[ONE]
+    pairs = zip(_seconds(records, TWO), _seconds(records, ONE), strict=True)
+    longer = [two / one for two, one in pairs]
+    explained = [outcome(abs(x / more - 1), stands=0.15, fell=0.3) for x in longer]
+    board.test(
+        "c", "D", "the two steps send as many times the bytes as they take the time, within 15 %",
+        explained if more > 1.05 else False,
+        found=f"{more:.3g} times the bytes; {' '.join(f'{x:.2f}' for x in longer)} the time",
+        records=records.values(), exact=more <= 1.05,
+    )  # fmt: skip
+    return more
+
+
+def board_of(
+    records: Mapping[str, Record], seconds: Sequence[float], by_way: Mapping[str, float]
+) -> Board:
+    """Return the board after all four experiments."""
+    board = Board("Why do two steps take longer?", SUSPECTS, EXPERIMENTS, say=lambda text: None)
+    order(board, records)
+    rounds(board, records)
+    sums(board, seconds, records)
+    sent(board, by_way, records)
+    return board
+
+
+def ours() -> Board | None:
+    """Return the lesson's own board, from its recording; None where nothing is kept."""
+    from course import catalogue
+
+    kept = catalogue.experiment("equivalent-collectives").recorded()
+    return recorded(kept, "c") if any(r.case.startswith("world c") for r in kept) else None
+
+
+def recorded(records: Sequence[Record], guilty: str) -> Board:
+    """Return the board of a recorded world of the experiment."""
+    prefix = f"world {guilty}: "
+    mine = {r.case.removeprefix(prefix): r for r in records if r.case.startswith(prefix)}
+    seconds = next(iter(mine.values())).values["sums"]
+    by_way = {name: max(map(sum, r.values["matrix"])) for name, r in mine.items()}
+    return board_of(mine, seconds, by_way)
+
+
+def _all(shares: Sequence[float]) -> str:
+    return " ".join(f"{share:.0%}" for share in shares)

@@ -1,0 +1,82 @@
+"""Lesson 06's board: in worlds in which another suspect is guilty it finds that one."""
+
+import dataclasses
+
+import pytest
+
+from course import catalogue
+from course.lessons.equivalent_collectives import evidence, experiment
+from course.place import Place
+from tests.fabric.test_fabric import needs_hosts
+
+KEPT = catalogue.experiment("equivalent-collectives").recorded()
+LOCAL = Place(hosts=1, ranks_per_host=4)
+SMALL = 4 * 2 * 4096 * 4 * 4  # a quarter of it divides, too
+
+
+@pytest.mark.timed
+@needs_hosts
+@pytest.mark.parametrize("guilty", "abcd")
+def test_the_board_points_at_whoever_is_guilty(guilty):
+    """In the recorded world; where none is kept yet, in the same world here and now."""
+    records = [r for r in KEPT if r.case.startswith(f"world {guilty}")]
+    board = evidence.recorded(records or experiment.time_world(guilty), guilty)
+    assert board.left == [guilty]
+    assert board.state(guilty) == "stands"
+
+
+def test_our_own_board_is_shown_where_it_was_recorded():
+    board = evidence.ours()
+    assert board is None or board.left == ["c"]
+
+
+def test_whole_and_quarter_take_turns_in_one_run():
+    ways = {
+        evidence.ONE: experiment.WAYS[evidence.ONE],
+        evidence.TWO: experiment.WAYS[evidence.TWO],
+    }
+    found = experiment.compare(ways, nbytes=SMALL, quarters=True, place=LOCAL, iters=3)
+    assert {name: r.nbytes for name, r in found.items()} == {
+        name + part: SMALL / (4 if part else 1) for part in ("", evidence.QUARTER) for name in ways
+    }
+    assert all(r.values["right"] and len(r.seconds) == 3 for r in found.values())
+
+
+def made_up(**seconds):
+    """Records of three rounds of each way, of these seconds."""
+    model = next(r for r in KEPT if r.case == evidence.ONE)
+    names = {"one": evidence.ONE, "two": evidence.TWO}
+    names |= {f"{k}_quarter": f"{name}{evidence.QUARTER}" for k, name in names.items()}
+    return {
+        names[k]: dataclasses.replace(model, samples=[list(times)] * 4)
+        for k, times in seconds.items()
+    }
+
+
+def board():
+    return evidence.Board("?", evidence.SUSPECTS, evidence.EXPERIMENTS, say=lambda text: None)
+
+
+def test_a_loaded_machine_does_not_read_as_rounds():
+    """A ratio of 1.9 in one round, between honest ones, is not judged; it is no latency."""
+    records = made_up(
+        one=(0.1, 0.1, 0.1), two=(0.16, 0.16, 0.16),
+        one_quarter=(0.025, 0.025, 0.025), two_quarter=(0.04, 0.085, 0.04),
+    )  # fmt: skip
+    asked = board()
+    evidence.rounds(asked, records)
+    assert asked.state("b") == "not judged"
+    records = made_up(
+        one=(0.1, 0.1, 0.1), two=(0.16, 0.16, 0.16),
+        one_quarter=(0.025, 0.025, 0.025), two_quarter=(0.085, 0.085, 0.085),
+    )  # fmt: skip
+    asked = board()
+    evidence.rounds(asked, records)
+    assert asked.state("b") == "stands"
+
+
+def test_equal_bytes_refute_bytes_whatever_the_clock_says():
+    asked = board()
+    by_way = {evidence.ONE: 1.5, evidence.FIRST: 0.75, evidence.SECOND: 0.75}
+    evidence.sent(asked, by_way, made_up(one=(0.1, 0.1, 0.1), two=(0.15, 0.1, 0.3)))
+    assert asked.state("c") == "fell"

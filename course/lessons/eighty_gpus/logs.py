@@ -5,6 +5,7 @@ medians where a case was run on several hosts.
 """
 
 import csv
+import itertools
 import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,13 @@ class PairTest:
     gpus: Slots
     busbw: dict[str, float]
     """GB/s at "32MiB", "1GiB" and "16GiB"; empty where the test failed."""
+    ended_at: str = ""
+    """Of a failed test: the line of nccl-tests' source that its error names, or `cut off`.
+
+    In nccl-tests 2.17.6 `common.cu:1279` is the end of ncclCommInitRank, before any message;
+    `alltoall.cu:274` the call of ncclAlltoAll; `common.cu:401` an error of NCCL met while waiting
+    for a call that was under way.
+    """
 
     @property
     def is_slow(self) -> bool:
@@ -55,13 +63,16 @@ def messages(first: int, second: int, gpus: Slots, collective: str) -> list[tupl
 
 @cache
 def seventeen_hosts() -> tuple[PairTest, ...]:
-    """Read all 810 tests of two of the seventeen hosts, the 34 failed ones too."""
+    """Read all 810 tests of two of the seventeen hosts that began, the 34 failed ones too."""
     results = []
     for row in _rows("seventeen.csv"):
         slots = tuple(tuple(row[f"{end}_slots"].split("-")) for end in ("first", "second"))
         busbw = {size: float(row[f"busbw_{size}"]) for size in _SIZES if row[f"busbw_{size}"]}
         ends = int(row["first"]), int(row["second"])
-        results.append(PairTest(row["collective"], int(row["gpus_per_host"]), *ends, slots, busbw))
+        gpus = int(row["gpus_per_host"])
+        results.append(
+            PairTest(row["collective"], gpus, *ends, slots, busbw, ended_at=row["ended_at"])
+        )
     return tuple(results)
 
 
@@ -117,6 +128,98 @@ def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
         rows.append([words, *counts, f"{failed} of {sum(not test.busbw for test in tests)}"])
     columns = ["tests", "fast, right", "slow, right", "missed", "false alarms", "failed: slow"]
     return Table(columns, rows, title="The rule and the logs (PUBLISHED)")
+
+
+def failures(
+    key: Callable[[PairTest], Iterable[object]], *, apart: Iterable[tuple[int, int]] = ()
+) -> Table:
+    """Count failed tests by what they have in common, the value with most of them first.
+
+    Args:
+        key: Gives the values that a test has: its two hosts, its pair, its collective.
+        apart: Pairs of hosts whose tests are left out of the count.
+    """
+    apart, counts = {tuple(sorted(pair)) for pair in apart}, {}
+    for test in seventeen_hosts():
+        if (test.first, test.second) not in apart:
+            for value in dict.fromkeys(key(test)):
+                failed, began = counts.get(value, (0, 0))
+                counts[value] = failed + (not test.busbw), began + 1
+    rows = [[str(value), *count] for value, count in counts.items() if count[0]]
+    rows.sort(key=lambda row: (-row[1], row[2]))
+    columns = ["in common", "failed", "tests that began"]
+    return Table(columns, rows, title="The failed tests (PUBLISHED)")
+
+
+def never_complete(tests: Iterable[PairTest] | None = None) -> dict[tuple[int, int], list[int]]:
+    """Return the pairs of hosts of which no test with 4 or 8 GPUs per host was completed.
+
+    Args:
+        tests: Of which; the seventeen hosts' own if not told.
+
+    Returns:
+        Pair -> how many of its six planned tests were completed, failed, and never began.
+    """
+    by_pair: dict[tuple[int, int], list[PairTest]] = {}
+    for test in seventeen_hosts() if tests is None else tests:
+        by_pair.setdefault((test.first, test.second), []).append(test)
+    found = {}
+    for pair, own in sorted(by_pair.items()):
+        if not any(test.busbw for test in own if test.gpus_per_host > 1):
+            done = sum(bool(test.busbw) for test in own)
+            found[pair] = [done, len(own) - done, 6 - len(own)]
+    return found
+
+
+def lost_by_size() -> Table:
+    """Lay out how far fast and slow tests stay below the best of their kind, by size."""
+    rows = []
+    for size in _SIZES:
+        lost: dict[bool, list[float]] = {True: [], False: []}
+        for collective, gpus in itertools.product(("sendrecv", "alltoall"), (1, 4, 8)):
+            tests = select(seventeen_hosts(), collective=collective, gpus_per_host=gpus)
+            most = max(test.busbw[size] for test in tests)
+            for test in tests:
+                lost[test.is_slow].append(100 * (1 - test.busbw[size] / most))
+        rows.append([size, *map(round, (max(lost[False]), min(lost[True]), max(lost[True])))])
+    columns = ["size", "a fast test loses at most", "a slow one at least", "at most"]
+    return Table(columns, rows, title="Against the best of its kind, in % (PUBLISHED)")
+
+
+def alone_into(slot: str) -> dict[int, list[int]]:
+    """Count, by host, sendrecv tests of which just one message goes into a slot: slow ones, all."""
+    count = {host: [0, 0] for host in range(1, 18)}
+    for test in select(seventeen_hosts(), collective="sendrecv"):
+        hit = [host for _, host, into in test.messages() if into == slot]
+        if len(hit) == 1:
+            count[hit[0]][0] += test.is_slow
+            count[hit[0]][1] += 1
+    return count
+
+
+def by_senders() -> Table:
+    """Lay out what went from the other host into one slot in the slow tests, by their senders."""
+    into: dict[tuple[str, int], list[float]] = {}
+    for test in seventeen_hosts():
+        if test.busbw and test.is_slow:
+            into.setdefault((test.collective, test.gpus_per_host), []).append(into_one_slot(test))
+    rows = []
+    for (collective, gpus), gbs in sorted(into.items(), reverse=True):
+        senders = 1 if collective == "sendrecv" else gpus
+        rows.append([collective, gpus, senders, len(gbs), round(min(gbs), 2), round(max(gbs), 2)])
+    columns = ["test", "GPUs per host", "senders", "slow tests", "into a slot: least GB/s", "most"]
+    return Table(columns, rows, title="The same slots, more senders, at 16 GiB (PUBLISHED)")
+
+
+def into_one_slot(test: PairTest) -> float:
+    """Return the GB/s that went from the other host into one slot, at 16 GiB.
+
+    With n = 2g ranks a test of t seconds and S bytes shows algbw = S/t. In sendrecv one message of
+    S goes into a slot, and bus bandwidth is algbw. In alltoall each of g ranks sends it S/n, and
+    bus bandwidth is algbw (n-1)/n, as nccl-tests' PERFORMANCE.md defines: g/(n-1) of it goes in.
+    """
+    flows = 1 if test.collective == "sendrecv" else test.gpus_per_host
+    return test.busbw["16GiB"] * flows / (2 * flows - 1)
 
 
 @cache

@@ -22,6 +22,7 @@ SIZES, POLARIS_SIZES = (2**25, 2**30, 2**34), (4, 2**30)
 
 _TEST = re.compile(r"Collective test starting: (\w+)_perf")
 _RANK = re.compile(r"Rank +(\d+) .* on \w+-(\d+) device +\d+ \[0000:(\w\w):")
+_ERROR = re.compile(r"Test NCCL failure (\w+\.cu:\d+) ")
 _ROW = re.compile(
     r"^ +(\d+) +\d+ +\w+ +\w+ +-?\d+ +([\d.e+]+) +[\d.]+ +([\d.]+) +\S+ +\S+ +\S+ +([\d.]+)", re.M
 )  # size; out of place: microseconds, busbw; in place: busbw
@@ -39,27 +40,33 @@ def files(clone: str, under: str, like: str) -> Iterator[tuple[tuple[str, ...], 
             yield match.groups(), git("show", f"{commit}:{path}")
 
 
-def tests(text: str) -> Iterator[tuple[str, dict[int, list[str]], dict[int, tuple]]]:
-    """Split a log: collective, slots by host in the order of ranks, size -> figures.
+def tests(text: str) -> Iterator[tuple[str, dict[int, list[str]], dict[int, tuple], str]]:
+    """Split a log: collective, slots by host in the order of ranks, size -> figures, its end.
 
-    A test that failed has no figures; some failed before they named any GPU.
+    A test that failed has no figures; some failed before they named any GPU. Its end is the line
+    of nccl-tests' source that its error names, `cut off` where there is neither an error nor an
+    end, and empty where the test was concluded.
     """
     for part in re.split(r"(?=^# nccl-tests version)", text, flags=re.M):
         if name := _TEST.search(part):
             slots: dict[int, list[str]] = {}
             for _, host, slot in sorted(_RANK.findall(part), key=lambda rank: int(rank[0])):
                 slots.setdefault(int(host), []).append(slot)
-            yield name[1], slots, {int(size): rest for size, *rest in _ROW.findall(part)}
+            figures = {int(size): rest for size, *rest in _ROW.findall(part)}
+            error = _ERROR.search(part)
+            concluded = "Collective test concluded" in part
+            end = "" if concluded else error[1] if error else "cut off"
+            yield name[1], slots, figures, end
 
 
 def seventeen_hosts(clone: str) -> Iterator[list]:
     """Return a row for each of the 810 tests of two hosts; a failed one has no figures."""
     like = r"_N2_G(\d)_\w+-(\d+)_\w+-(\d+)\.log"
     for names, text in files(clone, "benchmarks/example-cluster00", like):
-        for collective, slots, found in tests(text):
+        for collective, slots, found, end in tests(text):
             took_part = ["-".join(slots.get(int(host), [])) for host in names[1:]]
             busbw = [found[size][1] if size in found else "" for size in SIZES]
-            yield [collective, *map(int, names), *took_part, *busbw]
+            yield [collective, *map(int, names), *took_part, *busbw, end]
 
 
 def ten_hosts(clone: str) -> Iterator[list]:
@@ -67,7 +74,7 @@ def ten_hosts(clone: str) -> Iterator[list]:
     by_test: dict[tuple, list] = {}
     like = r"without-debug/logs/nccl_N(\d+)_G(\d)"
     for names, text in files(clone, "benchmarks/example-cluster01", like):
-        for collective, _, figures in tests(text):
+        for collective, _, figures, _ in tests(text):
             for size, values in figures.items():
                 by_test.setdefault((collective, *map(int, names), size), []).append(values)
     for key, logs in sorted(by_test.items()):
@@ -93,7 +100,8 @@ def write(name: str, columns: str, rows: Iterable[list]) -> None:
 if __name__ == "__main__":
     cluster, alcf = sys.argv[1:]
     key = "collective gpus_per_host first second first_slots second_slots"
-    write("seventeen.csv", f"{key} busbw_32MiB busbw_1GiB busbw_16GiB", seventeen_hosts(cluster))
+    sizes = "busbw_32MiB busbw_1GiB busbw_16GiB"
+    write("seventeen.csv", f"{key} {sizes} ended_at", seventeen_hosts(cluster))
     key = "collective hosts gpus_per_host bytes"
     write("h100.csv", f"{key} time_us busbw_gbs inplace_gbs runs", ten_hosts(cluster))
     write("polaris.csv", "nccl hosts setup bytes time_us busbw_gbs", sorted(polaris(alcf)))

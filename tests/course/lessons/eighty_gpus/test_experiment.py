@@ -8,9 +8,12 @@ from labkit.measure.records import Tier
 from labkit.show import alt_text
 from tests.fabric.test_fabric import needs_hosts
 
+pytestmark = pytest.mark.slow
+
 ONE, EACH, LEVELS, ALL = experiment.CASES
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timed
 @needs_hosts
 def test_cards_multiply_what_can_be_summed_and_nothing_else():

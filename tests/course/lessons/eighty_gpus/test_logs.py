@@ -1,16 +1,21 @@
 """Every figure that lesson 07 states, computed again from the data that are shipped."""
 
 import itertools
+import math
+import random
 import statistics
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from course import published
+from course import published, runs
 from course.comm.costs import AlphaBeta
-from course.lessons.eighty_gpus import checks, logs, make_data, model
+from course.lessons.eighty_gpus import checks, evidence, logs, make_data, model
 from course.lessons.eighty_gpus.logs import pick, select, seventeen_hosts
+from course.predictions.board import Board
 
 SOURCES = published.load("eighty_gpus")
 NINE = checks.NINE
@@ -41,8 +46,9 @@ def busbw(collective, hosts, gpus, column="busbw_gbs"):
 
 
 def test_the_script_reads_tests_slots_in_the_order_of_ranks_and_failures():
-    (first, slots, found), (second, nobody, nothing) = make_data.tests(RAW)
+    (first, slots, found, end), (second, nobody, nothing, error) = make_data.tests(RAW)
     assert (first, second) == ("alltoall", "sendrecv")
+    assert (end, error) == ("cut off", "common.cu:401")
     assert slots == {1: ["9d"], 2: ["43", "52"]}
     assert found[2**25] == ["1382.27", "22.76", "23.23"]
     assert found[2**34] == ["1.6e+07", "1.09", "1.03"]
@@ -54,6 +60,99 @@ def test_the_rule_classifies_all_completed_tests_and_24_of_34_failures():
     assert len(tests) == 810
     assert logs.confusion(rule, tests) == [649, 127, 0, 0, 24]
     assert sum(not test.busbw for test in tests) == SOURCES["pairs"].value == 34
+
+
+def test_34_failures_are_five_pairs_and_thirteen_of_one_kind():
+    tests = seventeen_hosts()
+    never, failed = logs.never_complete(), [test for test in tests if not test.busbw]
+    assert set(never) == checks.DEAD
+    assert [sum(column) for column in zip(*never.values(), strict=True)] == [3, 21, 6]
+    assert 17 * 16 // 2 * 2 * 3 == len(tests) + 6 == 816
+    inside = [t for t in failed if (t.first, t.second) in never]
+    rest = [t for t in failed if t not in inside]
+    assert Counter(t.ended_at for t in inside) == {
+        "common.cu:1279": 14, "cut off": 5, "alltoall.cu:274": 2,
+    }  # fmt: skip
+    assert Counter(t.ended_at for t in rest) == {"common.cu:401": 13}
+    assert {(t.collective, t.gpus_per_host) for t in rest} == {("alltoall", 4)}
+    assert all(len({*pair} & NINE) == 1 and {*pair} & {8, 16} for pair in never)
+    done = [t for t in tests if t.busbw and (t.first, t.second) in never]
+    assert {(t.collective, t.gpus_per_host) for t in done} == {("alltoall", 1)}
+    hit = [t for t in tests if (t.first, t.second) not in never]
+    called = {
+        kind: Counter((evidence.called_slow(t, NINE), bool(t.busbw)) for t in some)
+        for kind, some in itertools.groupby(
+            sorted(hit, key=lambda t: (t.collective, t.gpus_per_host)),
+            key=lambda t: (t.collective, t.gpus_per_host),
+        )
+    }
+    assert called["alltoall", 4] == {(False, True): 101, (True, True): 17, (True, False): 13}
+    assert called["alltoall", 8] == {(False, True): 64, (True, True): 67}
+    assert math.comb(30, 13) / math.comb(131, 13) < 1e-9
+
+
+def test_more_senders_bring_more_into_a_sick_slot():
+    into = {}
+    for test in seventeen_hosts():
+        if test.busbw and test.is_slow:
+            kind = test.collective, test.gpus_per_host
+            into.setdefault(kind, []).append(logs.into_one_slot(test))
+    ends = {kind: (round(min(gbs), 1), round(max(gbs), 1)) for kind, gbs in into.items()}
+    one = {("sendrecv", 1): (0.8, 1.0), ("sendrecv", 4): (0.9, 1.1), ("alltoall", 1): (0.8, 1.0)}
+    assert ends == one | {("alltoall", 4): (1.9, 2.6), ("alltoall", 8): (2.7, 3.9)}
+
+
+def test_host_8_is_far_from_its_own_group_at_every_size():
+    """In sendrecv with 8 GPUs, whose messages enter slot 1b alone; `near`: both of one group."""
+    tests = select(seventeen_hosts(), collective="sendrecv", gpus_per_host=8)
+    near = [t for t in tests if (t.first in NINE) == (t.second in NINE)]
+    for size in ("32MiB", "1GiB", "16GiB"):
+        with_8 = [t.busbw[size] for t in near if 8 in (t.first, t.second)]
+        others = [t.busbw[size] for t in near if 8 not in (t.first, t.second)]
+        assert (len(with_8), len(others)) == (7, 57)
+        assert max(with_8) < 0.98 * min(others)
+    assert {slot for t in tests for _, _, slot in t.messages()} == {"1b"}
+
+
+def world(guilty):
+    """Tests of seventeen hosts with another culprit."""
+    tests = [Test(t) for t in seventeen_hosts()]
+    deal = random.Random(11)
+    sick = [t for t in tests if evidence.called_slow(t.of, NINE)]
+    five = [t for t in tests if (t.of.first, t.of.second) in checks.DEAD]
+    dead = {
+        "a": dict.fromkeys(deal.sample(sick, 34), "common.cu:401"),
+        "b": dict.fromkeys([t for t in five if t.of.gpus_per_host > 1], "common.cu:1279"),
+        "c": {t: t.of.ended_at for t in tests if not t.of.busbw},
+        "d": dict.fromkeys(deal.sample(tests, 34), "common.cu:401"),
+    }[guilty]
+    fast = {"16GiB": 1.0}
+    return [
+        replace(t.of, busbw={}, ended_at=dead[t])
+        if t in dead
+        else replace(t.of, busbw=fast, ended_at="")
+        for t in tests
+    ]
+
+
+@dataclass(eq=False)
+class Test:
+    """A test of two hosts, as a key."""
+
+    __test__ = False
+    of: logs.PairTest
+
+
+@pytest.mark.parametrize("guilty", "abcd")
+def test_the_board_points_at_whoever_is_guilty(guilty):
+    board = Board("What killed them?", evidence.NAMES, evidence.EXPERIMENTS, say=runs.quiet)
+    assert evidence.judge(board, world(guilty), NINE).left == [guilty]
+
+
+def test_what_luck_does():
+    assert evidence.two_hosts_by_luck(5) == pytest.approx(0.05, abs=0.015)
+    assert evidence.two_hosts_by_luck(1) == 1.0
+    assert math.comb(72, 5) / math.comb(136, 5) == pytest.approx(0.039, abs=0.001)
 
 
 def test_nothing_lies_between_slow_and_fast():

@@ -1,18 +1,24 @@
 """The usual mistakes of lesson 07's exercises: each is refused, and told by its own name."""
 
+import functools
 import itertools
+import math
+import random
 import re
 import statistics
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, isend
 
-from course.checking import CheckFailed
+from course.checks.checking import CheckFailed
 from course.lessons.eighty_gpus import checks, logs
 from course.lessons.eighty_gpus.programs import all_reduce_along_rings
+
+pytestmark = pytest.mark.slow
 
 
 def rings(tensor, cards, *, count):
@@ -141,7 +147,7 @@ RAILS = {
     "leaves each server by one card": one_ring,
     "a call of dist.all_reduce": library,
     "add up inside a server what can be": everybody_to_everybody,
-    "a share is summed": partial(two_levels, exchange=by_name, skip_last=True),
+    "is summed, and the server's other": partial(two_levels, exchange=by_name, skip_last=True),
     "turn of the ring is missing": partial(two_levels, exchange=by_name, forget_own=True),
     "as it was: change it in place": lambda tensor, cards: rings_over_cards(tensor.clone(), cards),
     "this is the mean": averaged,
@@ -176,6 +182,10 @@ def halfway(values, figures):
     return {p for p, gbs in figures.items() if gbs < middle and min(values) < 0.8 * max(values)}
 
 
+def healthy_ones(figures):
+    return {*figures} - colleagues(figures, usual=max)
+
+
 SLOW_PAIRS = {
     "Not the median": colleagues,
     "that is no fault": lambda figures: colleagues(figures, usual=max, limit=0.97),
@@ -185,6 +195,11 @@ SLOW_PAIRS = {
     ),
     "where some are far slower": lambda figures: halfway(figures.values(), figures),
     "far slower": lambda figures: {pair for pair, gbs in figures.items() if gbs < 15},
+    "these are the healthy pairs": healthy_ones,
+    "these are hosts": lambda figures: {host for pair in colleagues(figures) for host in pair},
+    "is the limit a constant": lambda figures: {p for p, gbs in figures.items() if gbs < 39.2},
+    "these are bandwidths": lambda figures: [gbs for gbs in figures.values() if gbs < 15],
+    "a pair is asked": lambda figures: [str(pair) for pair in colleagues(figures, usual=max)],
     "without `return`": lambda figures: None,
 }
 
@@ -204,6 +219,14 @@ def by_the_largest_gap(figures):
 def test_right_slow_pairs():
     checks.check_slow_pairs(lambda figures: frozenset(colleagues(figures, usual=max)))
     checks.check_slow_pairs(by_the_largest_gap)
+    checks.check_slow_pairs(lambda figures: np.array(sorted(colleagues(figures, usual=max))))
+
+
+def test_a_generator_and_pairs_that_are_lists_are_right_too():
+    def one_by_one(figures):
+        yield from map(list, colleagues(figures, usual=max))
+
+    checks.check_slow_pairs(one_by_one)
 
 
 NINE, EIGHT = sorted(checks.NINE), sorted(checks.ALL - checks.NINE)
@@ -217,13 +240,76 @@ def in_order(jobs, slots=checks.SLOTS):
     return found
 
 
+def greedy(jobs, *, largest=True, heed=True):
+    """Fill groups with whole jobs, largest or first ones first; place the rest across."""
+    pools, found = [[*NINE], [*EIGHT]], {}
+    for job in sorted(range(len(jobs)), key=lambda job: -jobs[job] if largest else job):
+        for pool in pools:
+            if len(pool) >= jobs[job] and job not in found:
+                found[job] = [pool.pop(0) for _ in range(jobs[job])], checks.SLOTS
+    rest = [*pools[0], *pools[1]]
+    for job, count in enumerate(jobs):
+        if job not in found:
+            hosts = []
+            for host in [*rest]:
+                if len(hosts) < count and not (heed and clashes(host, hosts)):
+                    hosts.append(host)
+                    rest.remove(host)
+            found[job] = hosts, checks.SLOTS - {"9d"}
+    return [found[job] for job in range(len(jobs))]
+
+
+def clashes(host, hosts):
+    return any({host, other} == {*pair} for other in hosts for pair in checks.DEAD)
+
+
+def best_of_shuffles(jobs, *, tries=3000):
+    """A right answer in another style: the best of many random orders and cuts."""
+    dealt = random.Random(1)
+    found, most = None, -1
+    for _ in range(tries):
+        order = dealt.sample(range(len(jobs)), len(jobs))
+        hosts = dealt.sample([*NINE], 9), dealt.sample([*EIGHT], 8)
+        pools, placed = [[*hosts[0]], [*hosts[1]]], {}
+        for job in order:
+            some, count = [], jobs[job]
+            fits = [pool for pool in pools if len(pool) >= count]
+            if fits:
+                pool = dealt.choice(fits)
+                some = [pool.pop() for _ in range(count)]
+            else:
+                both = [host for pool in pools for host in pool]
+                for host in dealt.sample(both, len(both)):
+                    if len(some) < count and not clashes(host, some):
+                        some.append(host)
+                pools = [[host for host in pool if host not in some] for pool in pools]
+            inside = len({host in checks.NINE for host in some}) == 1
+            placed[job] = some, checks.SLOTS if inside else checks.SLOTS - {"9d"}
+        right = all(len(placed[job][0]) == count for job, count in enumerate(jobs))
+        gpus = sum(len(some) * len(slots) for some, slots in placed.values())
+        if right and gpus > most:
+            found, most = placed, gpus
+    return [found[job] for job in range(len(jobs))]
+
+
+def alone(jobs):
+    """Right on the days that the notebook shows, and by heart."""
+    return greedy(jobs) if list(jobs) in checks.DAYS else in_order(jobs)
+
+
 PLACES = {
     "is in both groups and uses slot 9d": in_order,
-    "leaves slots out": lambda jobs: in_order(jobs, checks.SLOTS - {"9d"}),
-    "as many hosts as it asks for": lambda jobs: in_order(jobs)[1:],
+    "can use all eight slots|at full speed": lambda jobs: in_order(jobs, checks.SLOTS - {"9d"}),
+    "these two hosts never completed": lambda jobs: greedy(jobs, heed=False),
+    "GPUs at full speed": lambda jobs: greedy(jobs, largest=False),
+    "a job is left out": lambda jobs: in_order(jobs)[1:],
+    "in another order than the jobs": lambda jobs: in_order(sorted(jobs)),
+    "as many hosts as it asks for": lambda jobs: [(h[:-1] or h, s) for h, s in in_order(jobs)],
     "no host serves two jobs": lambda jobs: [([*NINE, *EIGHT][:n], ("1b",)) for n in jobs],
+    "numbered from 1 to 17": lambda jobs: [([h - 1 for h in a], s) for a, s in in_order(jobs)],
     "its hosts, and its slots": lambda jobs: [hosts for hosts, _ in in_order(jobs)],
     "named by its address": lambda jobs: in_order(jobs, range(8)),
+    "asks for|by its address|hosts are a list": lambda jobs: [(h[0], s) for h, s in in_order(jobs)],
     "without `return`": lambda jobs: None,
 }
 
@@ -234,21 +320,41 @@ def test_wrong_places(words):
         checks.check_placement(PLACES[words])
 
 
-@pytest.mark.parametrize(("jobs", "most"), checks.JOBS, ids=str)
-def test_the_best_placement_is_the_best_of_all(jobs, most):
-    """A job within a group has 8 slots on each host, one across has 7: try every way."""
+def test_right_places_in_another_style():
+    checks.check_placement(best_of_shuffles)
 
-    def best(left, nine, eight):
-        if not left:
+
+@pytest.mark.parametrize("jobs", [d for d in checks.DAYS if len(d) <= 5], ids=str)
+def test_the_best_placement_is_the_best_of_all(jobs):
+    """Try hosts one by one, without the classes that `most_gpus` knows; jobs in turn."""
+    dead = [{*pair} for pair in checks.DEAD]
+
+    @functools.cache
+    def best(job, nine, eight):
+        if job == len(jobs):
             return 0
-        first, *rest = left
-        return max(
-            (8 if own in (0, first) else 7) * first + best(rest, nine - own, eight - first + own)
-            for own in range(first + 1)
-            if own <= nine and first - own <= eight
-        )
+        most = -1000
+        for own in range(jobs[job] + 1):
+            for some in itertools.combinations(nine, own):
+                if len(nine) - own > 5 and own not in (0, jobs[job]) and some[0] != nine[0]:
+                    continue
+                for more in itertools.combinations(eight, jobs[job] - own):
+                    hosts = {*some, *more}
+                    if any(pair <= hosts for pair in dead):
+                        continue
+                    gpus = (7 if some and more else 8) * jobs[job]
+                    left = tuple(h for h in nine if h not in some)
+                    most = max(most, gpus + best(job + 1, left, tuple({*eight} - hosts)))
+        return most
 
-    assert best(jobs, len(NINE), len(EIGHT)) == most
+    if math.prod(math.comb(17, count) for count in jobs) < 2e5:
+        assert best(0, tuple(NINE), tuple(EIGHT)) == checks.most_gpus(jobs)
+    assert checks.most_gpus(jobs) <= 8 * sum(jobs)
+
+
+def test_sixteen_hosts_hold_a_dead_pair_whichever_they_are():
+    assert checks.most_gpus([16]) < 0 and checks.most_gpus([17]) < 0
+    assert checks.most_gpus([15]) == 105
 
 
 def upper(first, second, gpus, *, alone=8, whose=True, enough=all):
@@ -260,12 +366,37 @@ def upper(first, second, gpus, *, alone=8, whose=True, enough=all):
     )
 
 
+BY_HEART = {
+    (t.first, t.second, t.gpus): kind
+    for gpus in (4, 8)
+    for t, kind in checks.quiet(gpus, shown=True)
+}
+ALL_BY_HEART = {
+    (t.first, t.second, t.gpus): kind for gpus in (4, 8) for t, kind in checks.quiet(gpus)
+}
+EXCEPT = {
+    (t.first, t.second)
+    for t, kind in checks.quiet(4)
+    if kind != upper(t.first, t.second, t.gpus, whose=False)
+}
 UPPERS = {
-    "8 GPUs.* 7 wrong.*host 8 by itself": partial(upper, alone=None),
-    "4 GPUs.* 13 wrong.*the sender's own": partial(upper, whose=False),
+    "8 GPUs.* 7 wrong.*host 8 by itself|8 GPUs.*wrong": partial(upper, alone=None),
+    "4 GPUs.*wrong.*the sender's own": partial(upper, whose=False),
     "4 GPUs.* wrong": partial(upper, enough=any),
-    "4 GPUs.* 6 wrong": lambda *test: upper(*test, whose=False) and test[2][0] == test[2][1],
-    "8 GPUs.* 57 wrong": lambda *test: None,
+    "4 GPUs.*wrong|hosts swapped": lambda *test: (
+        upper(*test, whose=False) and test[2][0] == test[2][1]
+    ),
+    "8 GPUs.*held out": lambda *test: BY_HEART.get(test, False),
+    "hosts swapped": lambda *test: ALL_BY_HEART.get(test, False),
+    "invented": lambda first, second, gpus: ALL_BY_HEART.get(
+        (first, second, gpus), ALL_BY_HEART.get((second, first, gpus[::-1]), False)
+    ),
+    "4 GPUs.*wrong|swapped|invented": lambda first, second, gpus: (
+        upper(first, second, gpus, whose=False)
+        and not (len(gpus[0]) == 4 and {(first, second), (second, first)} & EXCEPT)
+    ),
+    "without `return`": lambda *test: None,
+    "another type": lambda *test: "upper" if upper(*test) else "lower",
 }
 
 
@@ -277,9 +408,80 @@ def test_wrong_kinds(words):
 
 def test_right_kinds():
     checks.check_upper(upper)
+    checks.check_upper(lambda *test: np.bool_(upper(*test)))
 
     def by_first_slots(first, second, gpus):
         same = 8 not in (first, second) and (first in checks.NINE) == (second in checks.NINE)
         return same and gpus[0][0] in gpus[1] and gpus[1][0] in gpus[0]
 
     checks.check_upper(by_first_slots)
+
+    def where_they_start(first, second, gpus):  # slots ascend: the data cannot tell these apart
+        same = 8 not in (first, second) and (first in checks.NINE) == (second in checks.NINE)
+        return int(same and gpus[0][0] == gpus[1][0])
+
+    checks.check_upper(where_they_start)
+
+
+def touchable(pairs):
+    hosts = sorted({host for pair in pairs for host in pair})
+    sets = (some for few in range(len(hosts) + 1) for some in itertools.combinations(hosts, few))
+    return next(some for some in sets if all({*some} & {*pair} for pair in pairs))
+
+
+def luck(pairs, hosts, *, fewer=0, exactly=False, draws=4000, these=False, again=False):
+    deal, every = random.Random(4), list(itertools.combinations(hosts, 2))
+    named = touchable(pairs)
+    k = len(named) - fewer
+    hits = 0
+    for _ in range(draws):
+        chosen = deal.choices(every, k=len(pairs)) if again else deal.sample(every, len(pairs))
+        few = len(touchable(chosen))
+        if these:
+            hits += all({*named} & {*pair} for pair in chosen)
+        else:
+            hits += few == k if exactly else few <= k
+    return hits / draws
+
+
+def counted(pairs, hosts):
+    """Try every way where there are few, by covers that grow from the first pair."""
+    every, deal = list(itertools.combinations(hosts, 2)), random.Random(9)
+
+    def touched(chosen, few):
+        if not chosen:
+            return True
+        without = [[p for p in chosen if host not in p] for host in chosen[0]]
+        return few > 0 and any(touched(rest, few - 1) for rest in without)
+
+    k = next(few for few in itertools.count() if touched([*pairs], few))
+    ways = itertools.combinations(every, len(pairs))
+    if math.comb(len(every), len(pairs)) > 1e4:
+        ways = [deal.sample(every, len(pairs)) for _ in range(5000)]
+    found = [touched([*chosen], k) for chosen in ways]
+    return np.mean(found)
+
+
+LUCK = {
+    "per cent": lambda *given: 100 * luck(*given),
+    "does \\*not\\* happen": lambda *given: 1 - luck(*given),
+    "one host fewer|another share": lambda *given: luck(*given, fewer=1),
+    "one host more|another share": lambda *given: luck(*given, fewer=-1),
+    "\\*these\\* hosts": lambda *given: luck(*given, these=True),
+    "by no fewer|another share": lambda *given: luck(*given, exactly=True),
+    "another share": lambda *given: 0.05,
+    "5 pairs of 17|another share": lambda *given: 0.0,
+    "choose as many different pairs": lambda *given: 0.3,
+    "without `return`": lambda *given: None,
+    "a number": lambda *given: [0.05],
+}
+
+
+@pytest.mark.parametrize("words", LUCK)
+def test_wrong_luck(words):
+    with pytest.raises(CheckFailed, match=words):
+        checks.check_by_luck(LUCK[words])
+
+
+def test_right_luck_drawn_and_counted():
+    checks.check_by_luck(counted)

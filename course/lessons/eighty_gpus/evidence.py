@@ -1,0 +1,115 @@
+"""Lesson 07: what killed 34 tests of two hosts. The board of the vote, from the logs."""
+
+import itertools
+import random
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from course.lessons.eighty_gpus import logs
+from course.lessons.eighty_gpus.logs import PairTest
+from course.predictions.board import Board, Experiment
+
+NAMES = {
+    "a": "what makes the others slow",
+    "b": "one other fault",
+    "c": "two faults",
+    "d": "chance",
+}
+EXPERIMENTS = {
+    "A": Experiment("the rule, on each failed test", asks="a"),
+    "B": Experiment("failed tests beside others of their kind", asks="bd"),
+    "C": Experiment("the lines at which tests ended", asks="c"),
+    "D": Experiment("as many failures, dealt at random", asks="bd"),
+}
+WORST, DEALS, RARE = 5, 2000, 0.002
+"""Pairs that are counted, random deals, and the share of these that is called no chance."""
+
+
+def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int]) -> Board:
+    """Hold each suspect to what it predicts of these tests; `nine`: the hosts of the rule."""
+    failed = [test for test in tests if not test.busbw]
+    never = logs.never_complete(tests)
+    inside = [test for test in failed if (test.first, test.second) in never]
+    rest = [test for test in failed if (test.first, test.second) not in never]
+
+    def sick(test: PairTest) -> bool:
+        return called_slow(test, nine)
+
+    hit = sum(map(sick, failed))
+    board.test(
+        "a", "A", "every failed test has a message into a sick slot", hit == len(failed),
+        found=f"{hit} of {len(failed)} have one", exact=True,
+    )  # fmt: skip
+    for suspect, some, words in (
+        ("b", rest, "outside the pairs that never complete"),
+        ("d", failed, "among all tests"),
+    ):
+        hit, share = sum(map(sick, some)), by_luck(some, tests, sick)
+        board.test(
+            suspect, "B", f"{words}, failed tests have such a message no more often than others of "
+            f"their kind: in over {RARE:.1%} of random choices as often", share > RARE,
+            found=f"{hit} of {len(some)} have one; in {share:.1%} of {DEALS} choices as many",
+            exact=True,
+        )  # fmt: skip
+    lines = [sorted({test.ended_at for test in some}) for some in (inside, rest)]
+    board.test(
+        "c", "C", "those pairs' tests end at other lines than the rest",
+        bool(inside and rest) and not {*lines[0]} & {*lines[1]},
+        found=" against ".join(", ".join(some) or "none" for some in lines), exact=True,
+    )  # fmt: skip
+    most, deals = heap(failed), heaps(tests, len(failed))
+    for suspect, words in (("b", "more failures"), ("d", "no more failures")):
+        board.test(
+            suspect, "D", f"the worst {WORST} pairs hold {words} than in all of {DEALS} deals",
+            (most > max(deals)) == (suspect == "b"),
+            found=f"{most} of {len(failed)}; in a deal at most {max(deals)}", exact=True,
+        )  # fmt: skip
+    return board
+
+
+def called_slow(test: PairTest, nine: Collection[int]) -> bool:
+    """Tell what our rule says: a message into 9d of one of the nine, but not from their own 9d."""
+    own = dict(zip((test.first, test.second), test.gpus, strict=True))
+    return any(
+        slot == "9d" and to in nine and not (src in nine and "9d" in own[src])
+        for src, to, slot in test.messages()
+    )
+
+
+def by_luck(
+    some: Sequence[PairTest], tests: Iterable[PairTest], sick: Callable[[PairTest], bool]
+) -> float:
+    """Return the share of random choices, as many of each kind, with as many sick ones."""
+    kinds: dict[tuple[str, int], list[bool]] = {}
+    for test in tests:
+        kinds.setdefault((test.collective, test.gpus_per_host), []).append(sick(test))
+    wanted, found = Counter((t.collective, t.gpus_per_host) for t in some), sum(map(sick, some))
+    deal, reached = random.Random(7), 0
+    for _ in range(DEALS):
+        chosen = (sum(deal.sample(kinds[kind], count)) for kind, count in wanted.items())
+        reached += sum(chosen) >= found
+    return reached / DEALS
+
+
+def heap(some: Iterable[PairTest]) -> int:
+    """Return how many of these tests the worst pairs of hosts hold."""
+    counts = Counter((test.first, test.second) for test in some)
+    return sum(count for _, count in counts.most_common(WORST))
+
+
+def heaps(tests: Sequence[PairTest], failures: int) -> list[int]:
+    """Deal that many failures among the tests at random, again and again: `heap` of each deal."""
+    deal = random.Random(7)
+    return [heap(deal.sample(tests, failures)) for _ in range(DEALS)]
+
+
+def two_hosts_by_luck(pairs: int, hosts: int = 17) -> float:
+    """Return the share of random choices of so many pairs that some two hosts touch all of."""
+    deal, every = random.Random(7), list(itertools.combinations(range(hosts), 2))
+
+    def touched() -> bool:
+        chosen = deal.sample(every, pairs)
+        return any(all({*pair} & {*two} for pair in chosen) for two in every)
+
+    return statistics.mean(touched() for _ in range(DEALS))

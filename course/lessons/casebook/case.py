@@ -2,11 +2,10 @@
 
 import argparse
 
-from course import ledger
 from course.lessons.casebook import final
-from course.lessons.casebook.cases import CASES, dealt, reported_in
+from course.lessons.casebook.cases import CASES, overview, reported_in
 from course.lessons.casebook.observe import INSTRUMENTS
-from course.lessons.casebook.ward import Ward
+from course.lessons.casebook.ward import ROUNDS, Ward
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,13 +17,8 @@ def main(options: argparse.Namespace) -> int:
     """List the cases, play one, or play the final."""
     if options.name is None:
         print("Play one with: python -m course case NAME\n")
-        open_cases = dealt()
-        for case in CASES.values():
-            kept = ledger.recall(f"case.{case.name}") or {}
-            state = "solved" if kept.get("diagnosed") else "begun" if kept else ""
-            later = "" if case in open_cases else f"comes after lesson {case.lesson}"
-            print(f"  {case.name:<16}{case.title:<52}{state or later}")
-        print(f"  {'final':<16}three jobs drawn at random")
+        print(overview())
+        print("\nfinal: three jobs drawn at random")
         return 0
     wards = final.draw() if options.name == "final" else [Ward(CASES[options.name])]
     for ward in wards:
@@ -42,9 +36,8 @@ def _play(ward: Ward) -> bool:
     if case.symptom:
         print(f"Reported in {reported_in(case)}.")
     instruments = dict(zip("123456", INSTRUMENTS, strict=True))
-    suspects = dict(zip("abcdef", ward.suspects, strict=False))
     menu = [f"  {digit}  ask: {name}" for digit, name in instruments.items()]
-    menu += [f"  {key}  diagnose: {ward.suspects[name].says}" for key, name in suspects.items()]
+    menu += [f"  {letter}  diagnose: {one.says}" for letter, one in ward.suspects.items()]
     while not ward.solved:
         word = input("\n".join(["", *menu, "  q  leave", "> "])).strip().lower()
         if word in ("q", ""):
@@ -52,12 +45,13 @@ def _play(ward: Ward) -> bool:
         if word in instruments:
             print(f"{instruments[word]}: running ...")
             print(ward.ask(instruments[word]))
-        elif word in suspects:
+        elif word in ward.suspects:
             reason = input("because: ").strip()
-            print("the deciding instrument: running ...")
-            print(ward.diagnose(suspects[word], reason))
+            print(f"its deciding instrument, {ROUNDS} times: running ...")
+            print(f"{ward.diagnose(word, reason)}\n\n{ward.board}")
         else:
             print("a number asks an instrument, a letter diagnoses, q leaves")
     if case.cure is not None:
-        print(f"\nThe source's own fix, measured:\n{ward.treat(case.cure)}\n\n{ward.close()}")
+        whose = "The source's own fix" if case.by_source else "A fix of ours (the source has none)"
+        print(f"\n{whose}, measured:\n{ward.treat(case.cure)}\n\n{ward.close()}")
     return True

@@ -5,10 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from course import ledger_file, published
+from course import published
 from course.lessons.casebook import programs, readings
-from course.lessons.casebook.ward import Case, Ending, Suspect
+from course.lessons.casebook.ward import Case, Ending, Suspect, course_of
+from course.predictions import ledger_file
 from labkit.fabric.fabric import Fabric
+from labkit.measure.tables import Table
 
 REPORTED = published.load("casebook")
 
@@ -29,6 +31,8 @@ def _case(name: str, fields: dict[str, Any]) -> Case:
     if phase:
         made["cost"] = partial(readings.slowest, phase=phase)
         made["cost_name"] = f"{phase}, slowest rank (ms)"
+    cited = [REPORTED[figure].source for figure in fields["symptom"]]
+    made["sources"] = list({source.address: source for source in cited}.values())
     made["suspects"] = {key: Suspect(**one) for key, one in fields["suspects"].items()}
     made["ending"] = Ending(**fields["ending"])
     if links:
@@ -46,14 +50,22 @@ supports, `because` says how far.
 """
 
 
-def dealt() -> list[Case]:
-    """Return the cases whose lesson was run to its end, as the ledger knows."""
-    finished = ledger_file.load().finished
-    return [case for case in CASES.values() if case.lesson in finished]
+def overview() -> Table:
+    """Return what there is to play, after which lesson it comes, and how it went so far."""
+    book = ledger_file.load()
+    rows = [
+        [
+            case.name, case.title, case.lesson,
+            "finished" if case.lesson in book.finished else "not yet finished",
+            course_of(book.kept.get(f"case.{case.name}", {})) or "not begun",
+        ]
+        for case in CASES.values()
+    ]  # fmt: skip
+    return Table(["case", "what people saw", "belongs to lesson", "that lesson", "you"], rows)
 
 
 def reported_in(case: Case) -> str:
     """Say where a case was reported, without the title of the thread: titles tell."""
-    first = REPORTED[case.symptom[0]].source
+    first = case.sources[0]
     owner, name, *_ = first.address.removeprefix("https://github.com/").split("/")
     return f"{owner}/{name}, {first.when}"

@@ -52,6 +52,8 @@ def late_rank(ward: Ward, rank: int) -> bool:
 
 def score(wards: list[Ward]) -> str:
     """Say how the final went."""
-    right = sum(ward.solved and len(ward.diagnosed) == 1 for ward in wards)
+    right = sum(ward.solved and ward.tries[0].suspect == ward.case.culprit for ward in wards)
     asked = sum(len(ward.asked) for ward in wards)
-    return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments."
+    guesses = sum(ward.solved and not ward.asked for ward in wards)
+    guessed = f" {guesses} without any instrument: guessed." if guesses else ""
+    return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments.{guessed}"

@@ -7,7 +7,8 @@ instruments are those of the earlier lessons.
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,18 @@ INSTRUMENTS = (
 _PREFIXES = ("GLOO_", "TORCH_GLOO_", "NCCL_", "OMP_")
 
 
-def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any]:
-    """Run a case's program on this rank under one instrument; runs on every rank."""
+def observed(program: Callable, fix: Callable, instrument: str, notes: str = "") -> dict[str, Any]:
+    """Run a case's program on this rank under one instrument; runs on every rank.
+
+    `notes` is a folder in which each rank keeps in which call it stands, for a program that may
+    never end.
+    """
     tracer = Tracer(Clock(0.0, 0.0), dist.get_rank())
     phase = partial(tracer.span, kind=Kind.COMPUTE)  # only names and times are read
     dist.barrier()
     tools = {"wire meter": wire.meter, "scheduler": sched.watch, "call counts": calls.CallLog}
     before = _through()
-    with tools.get(instrument, contextlib.nullcontext)() as tool:
+    with tools.get(instrument, contextlib.nullcontext)() as tool, _standing(notes):
         result = program(phase, fix)
     seen = {
         "rank": dist.get_rank(),
@@ -55,6 +60,37 @@ def observed(program: Callable, fix: Callable, instrument: str) -> dict[str, Any
     elif instrument == "call counts":
         seen["calls"] = [call.kind for call in tool.calls]
     return seen
+
+
+@contextlib.contextmanager
+def _standing(folder: str) -> Iterator[None]:
+    """Write down, again and again, which call of this rank has not ended, and its peer."""
+    if not folder:
+        yield
+        return
+    ended, file = threading.Event(), Path(folder, str(dist.get_rank()))
+
+    def write() -> None:
+        while not ended.wait(0.25):
+            open_calls = [call for call in log.calls if call.waited is None]
+            if open_calls:
+                call = open_calls[-1]
+                file.write_text(f"{call.kind} {call.peer}")
+            else:
+                file.unlink(missing_ok=True)
+
+    with calls.CallLog() as log:
+        threading.Thread(target=write, daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+
+def waits(folder: str) -> dict[int, tuple[str, int]]:
+    """Return in which call each rank stood, and with which peer (-1: with all), by rank."""
+    said = {int(file.name): file.read_text().split() for file in Path(folder).iterdir()}
+    return {rank: (words[0], int(words[1])) for rank, words in said.items() if len(words) == 2}
 
 
 def _through() -> dict[str, int]:

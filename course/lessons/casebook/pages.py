@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from course.lessons.casebook.cases import CASES, REPORTED
+from course.lessons.casebook.cases import CASES
 from course.lessons.casebook.ward import Case
 
 
@@ -23,9 +23,9 @@ def _page(case: Case) -> Iterator[str]:
     yield "## The suspects"
     yield "\n".join(f"- {suspect.says}" for suspect in sorted(case.suspects.values(), key=str))
     yield "## The end"
-    cited = [REPORTED[name].source for name in case.symptom]
     yield "<details><summary>Only when you have a diagnosis of your own</summary>"
     yield f"**{case.suspects[case.culprit].says}** {case.ending.cause}"
     yield from case.ending.paragraphs
-    yield f"Source: {', '.join(f'[{one.title}]({one.address}), {one.when}' for one in cited)}"
+    cited = (f"[{one.title}]({one.address}), {one.when}" for one in case.sources)
+    yield f"Source: {', '.join(cited)}"
     yield "</details>"

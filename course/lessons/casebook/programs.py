@@ -22,7 +22,7 @@ Phase = Callable[[str], contextlib.AbstractContextManager]
 
 # --- connections, one after the other
 
-HANDSHAKE = 0.01
+HANDSHAKE = 0.025
 """Seconds that two ranks need to set up a connection, once both are at it."""
 
 
@@ -49,16 +49,18 @@ def by_xor(peers: list[int]) -> list[int]:
     return sorted(peers, key=lambda peer: me ^ peer)
 
 
-def connections(phase: Phase, order: Callable) -> float:
+def connections(phase: Phase, order: Callable) -> dict[str, Any]:
     """Connect to both neighbours of a ring at first use, then sum once."""
     rank, n = dist.get_rank(), dist.get_world_size()
+    connected = []
     for peer in order([(rank - 1) % n, (rank + 1) % n]):
         with phase("connect"):
             connect(peer)
+        connected.append(peer)
     total = torch.tensor(float(rank))
     with phase("all_reduce"):
         dist.all_reduce(total)
-    return total.item()
+    return {"connected to": sorted(connected), "sum": total.item()}
 
 
 # --- averaging metrics
@@ -85,7 +87,7 @@ def metrics(phase: Phase, average: Callable) -> dict[str, float]:
     mine = {f"layer_{i // 30}/expert_{i % 30}/load": float(7919 * i + rank) for i in range(3000)}
     for _ in range(3):
         with phase("compute"):
-            time.sleep(0.005)
+            time.sleep(0.015)
         with phase("metrics"):
             averaged = average(mine)
     return {name: averaged[name] for name in sorted(averaged)[::60]}
@@ -110,13 +112,16 @@ def shared_out(ranks: int) -> int:
 
 
 def threads(phase: Phase, count: Callable) -> float:
-    """Compute and sum in turns, with the threads that `count` gives each rank."""
+    """Compute and sum in turns, with the threads that `count` gives each rank.
+
+    Threads that outnumber the CPUs cost by chance: in many turns nobody is always lucky.
+    """
     torch.set_num_threads(count(dist.get_world_size()))
     torch.manual_seed(0)
     matrix = torch.randn(256, 256)
-    for _ in range(8):
+    for _ in range(24):
         with phase("compute"):
-            for _ in range(6):
+            for _ in range(12):
                 matrix = torch.nn.functional.normalize(matrix @ matrix)
         with phase("all_reduce"):
             dist.all_reduce(matrix)
@@ -125,7 +130,7 @@ def threads(phase: Phase, count: Callable) -> float:
 
 # --- garbage collection
 
-OBJECTS = 250_000
+OBJECTS = 500_000
 """Python objects that live through the whole job, on every rank."""
 
 
@@ -139,7 +144,7 @@ def together(step: int) -> bool:
     return step % 8 == 7
 
 
-def collector(phase: Phase, due: Callable) -> list[float]:
+def collector(phase: Phase, due: Callable) -> dict[str, float]:
     """Train 24 short steps beside a large heap of Python objects, and collect where it is due."""
     heap = [[i] for i in range(OBJECTS)]
     total, passes = torch.zeros(1), 0
@@ -159,7 +164,7 @@ def collector(phase: Phase, due: Callable) -> list[float]:
                 passes += 1
     finally:
         gc.enable()
-    return [total.item(), passes, len(heap)]
+    return {"sum": total.item(), "collections": passes, "objects": len(heap)}
 
 
 # --- a late rank

@@ -1,5 +1,6 @@
 """What to take from an instrument to decide on a suspect: one number of what every rank saw."""
 
+import itertools
 import statistics
 
 from labkit.measure import wire
@@ -54,6 +55,11 @@ def busy(seen: list) -> float:
     return 100 * statistics.mean(shares)
 
 
+def cpu_time(seen: list) -> float:
+    """Scheduler: milliseconds that a rank ran on a CPU, on average."""
+    return 1e3 * statistics.mean(one["usage"].on_cpu for one in seen)
+
+
 def most_calls(seen: list, kind: str = "") -> float:
     """Call counts: how many calls the rank with most of them made, of a kind or of all."""
     return float(max(sum(not kind or k == kind for k in one["calls"]) for one in seen))
@@ -93,12 +99,19 @@ def same_rank(seen: list, phase: str) -> float:
     return 100 * last.count(statistics.mode(last)) / len(last)
 
 
-def scattered(seen: list, phase: str) -> float:
-    """Timeline: of the turns with the longest delays, the share of the rank that delays fewest.
+def pauses(seen: list, phase: str) -> float:
+    """Timeline: how long the rank that delays the others least delays them, in usual turns.
 
-    50 for two ranks that delay each other in turns; 0 where only one of them does.
+    Its second longest delay counts, over the median time from a turn's begin to the next one's:
+    what happens once is nobody's habit. Large only if every rank pauses while the others wait.
     """
-    return 100 - same_rank(seen, phase)
+    turns = _turns(seen, phase)
+    by_rank: dict[int, list[float]] = {one["rank"]: [0.0, 0.0] for one in seen}
+    for turn in turns:
+        by_rank[_last(turn).rank].append(_delay(turn))
+    begins = [_last(turn).begin for turn in turns]
+    usual = statistics.median(b - a for a, b in itertools.pairwise(begins))
+    return min(sorted(delays)[-2] for delays in by_rank.values()) / usual
 
 
 def longest_is_last(seen: list, phase: str) -> float:

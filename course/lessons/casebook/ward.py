@@ -1,18 +1,30 @@
 """How a case is played: ask instruments, commit a diagnosis with a reason, measure a fix."""
 
 import contextlib
+import html
 import inspect
+import math
 import random
+import statistics
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from course import ledger
+from course import other_programs, published
 from course.lessons.casebook import observe, readings
 from course.lessons.casebook.observe import INSTRUMENTS
+from course.other_programs import DISTURBED
+from course.predictions import judging, ledger
+from course.predictions.board import NOT_JUDGED, STANDS, Board, Experiment, Test
+from course.predictions.figures import written
+from course.predictions.judging import Judged
+from course.runs import quiet
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
 from labkit.measure.tables import Table
+from labkit.ranks.errors import LaunchTimeout
 from labkit.ranks.launcher import launch
 
 if TYPE_CHECKING:
@@ -20,8 +32,10 @@ if TYPE_CHECKING:
 
 _WIDTH = 96
 """Characters of a timeline in text."""
-PAR = 3
-"""Instruments that are enough for a diagnosis."""
+ROUNDS = 3
+"""Runs that must agree, of a diagnosis and of a fix."""
+SHORTEST = 3.0
+"""Seconds that a fix gets at least; with what it takes to look, a learner waits five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +50,7 @@ class Suspect:
     limit: float
     """Were the suspect guilty, the reading would be above this."""
     look: str
-    """What the reading is, in words; `{}` stands for its value."""
+    """What the reading is, in words that begin with its value, `{}`, and its unit."""
     of: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the reading."""
 
@@ -74,7 +88,7 @@ class Case:
     name: str
     title: str
     lesson: str
-    """The lesson after which the case is dealt out."""
+    """The lesson that it belongs to."""
     story: str
     program: Callable
     fault: Any
@@ -88,6 +102,10 @@ class Case:
     cure: Callable | None = None
     fix: str = ""
     """How a fix is called, and what it returns."""
+    by_source: bool = True
+    """Whether cause and cure are the source's; else a suspicion of its, and a cure of ours."""
+    sources: Sequence[published.Source] = ()
+    """Where it was reported and explained."""
     cost: Callable[[list], float] | None = None
     """What a fix must lower, from what every rank saw."""
     cost_name: str = ""
@@ -98,11 +116,73 @@ class Case:
     fabric: Callable[[], Fabric] | None = None
 
 
-def play(case: Case, fix: Callable | None = None, *, instrument: str = "") -> list:
-    """Run a case's program, with its fault or with a fix; return what every rank saw."""
+def play(
+    case: Case, fix: Callable | None = None, *, instrument: str = "", timeout: float | None = None
+) -> list:
+    """Run a case's program, with its fault or with a fix; return what every rank saw.
+
+    With a `timeout`, in seconds, ranks note in which call they stand.
+
+    Raises:
+        NeverEnds: It has not come to its end after `timeout` seconds; says who waits for whom.
+    """
     args = (observe.observed, case.program, case.fault if fix is None else fix, instrument)
+    size = case.world_size
     with case.fabric() if case.fabric else contextlib.nullcontext() as fabric:
-        return launch(*args, world_size=case.world_size, timeout=60, fabric=fabric)
+        if timeout is None:
+            return launch(*args, world_size=size, timeout=60, fabric=fabric)
+        with tempfile.TemporaryDirectory() as notes:
+            try:
+                return launch(*args, notes, world_size=size, timeout=timeout, fabric=fabric)
+            except LaunchTimeout as error:
+                raise NeverEnds(_standing(observe.waits(notes), timeout)) from error
+
+
+def _standing(waits: Mapping[int, tuple[str, int]], timeout: float) -> str:
+    """Say where ranks stand that never come to their end: in a circle, or in which calls."""
+    ring = circle({rank: at for rank, (kind, at) in waits.items() if kind in ("send", "recv")})
+    if ring:
+        chain = ", ".join(f"rank {a} for {b}" for a, b in pairwise([*ring, ring[0]]))
+        return f"It never ends: a circle. Each waits for the next: {chain}."
+    calls = ", ".join(f"rank {rank} in {kind}" for rank, (kind, _) in sorted(waits.items()))
+    return f"It has not ended after {timeout:.0f} s: {calls or 'no rank waits in a call'}."
+
+
+def circle(waits_for: Mapping[int, int]) -> list[int]:
+    """Return ranks of which each waits for the next and the last for the first; [] if none do.
+
+    Example:
+        >>> circle({0: 1, 1: 2, 2: 1})
+        [1, 2]
+    """
+    for start in sorted(waits_for):
+        chain = [start]
+        while (peer := waits_for.get(chain[-1])) is not None:
+            if peer in chain:
+                return chain[chain.index(peer) :]
+            chain.append(peer)
+    return []
+
+
+class FixFailed(ValueError):
+    """A fix that could not be measured; says so in one line, in a notebook as well."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+class NeverEnds(FixFailed):
+    """A fix with which the ranks do not come to their end."""
+
+
+class Try(NamedTuple):
+    """A diagnosis that was committed."""
+
+    suspect: str
+    """The key of the suspect, as in the case."""
+    reason: str
+    outcome: str
+    """`stands`, `fell` or `not judged`: what the suspect's own reading said in this run."""
 
 
 @dataclass(slots=True)
@@ -111,16 +191,28 @@ class Ward:
 
     case: Case
     suspects: dict[str, Suspect] = field(init=False)
-    """By key, in another order each time."""
+    """By letter, in another order each time."""
+    board: Board = field(init=False)
+    """What the suspects' own readings said; a column for each instrument that decided something."""
     asked: list[str] = field(default_factory=list)
     """Instruments, each once."""
-    diagnosed: list[tuple[str, str]] = field(default_factory=list)
-    """Suspects and reasons, in the order in which they were committed."""
+    tries: list[Try] = field(default_factory=list)
+    """In the order in which they were committed."""
     solved: bool = False
+    gain: float = 0.0
+    """How many times less the best fix costs that was accepted; 0: none yet."""
+    _keys: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         keys = random.sample(list(self.case.suspects), len(self.case.suspects))
-        self.suspects = {key: self.case.suspects[key] for key in keys}
+        self._keys = dict(zip("abcdef", keys, strict=False))
+        self.suspects = {letter: self.case.suspects[key] for letter, key in self._keys.items()}
+        names = {letter: suspect.says for letter, suspect in self.suspects.items()}
+        self.board = Board("What do the suspects' own readings say?", names, {}, say=quiet)
+
+    def letter(self, key: str) -> str:
+        """Return under which letter a suspect of the case stands here."""
+        return next(letter for letter, its in self._keys.items() if its == key)
 
     def ask(self, instrument: str) -> "Table | Lanes":
         """Run the sick program under an instrument, and show what it saw.
@@ -137,37 +229,57 @@ class Ward:
         return _shown(instrument, seen, self.case.title)
 
     def diagnose(self, suspect: str, reason: str = "") -> "Verdict":
-        """Commit a diagnosis; a run of the sick program confirms or refutes it.
+        """Commit a diagnosis; the suspect's own reading, in `ROUNDS` runs, says what becomes of it.
+
+        Args:
+            suspect: Its letter.
+            reason: What has been seen that speaks for it.
 
         Raises:
             ValueError: There is no such suspect; the message lists those there are.
-            RuntimeError: Three runs contradict what is known of the case: the machine is busy.
         """
         if suspect not in self.suspects:
             raise ValueError(f"no suspect {suspect!r}; there are: {', '.join(self.suspects)}.")
-        claim, right = self.suspects[suspect], suspect == self.case.culprit
-        for _ in range(3):  # another program may have disturbed the run
-            seen = play(self.case, instrument=claim.instrument)
-            reading = claim.read(seen)
-            if (reading > claim.limit) == right:
-                break
-        else:
-            raise RuntimeError(
-                f"three runs contradict what is known of this case ({claim.look.format(reading)}). "
-                "Close other programs and diagnose again."
-            )
-        self.diagnosed.append((suspect, reason))
-        self.solved |= right
+        claim = self.suspects[suspect]
+        with other_programs.watch() as others:
+            runs = [play(self.case, instrument=claim.instrument) for _ in range(ROUNDS)]
+        values = [claim.read(seen) for seen in runs]
+        self.board.experiments.setdefault(claim.instrument, Experiment("while it is sick"))
+        test = self.board.test(
+            suspect, claim.instrument, claim.look.format(f"more than {written(claim.limit, 3)}"),
+            [value > claim.limit for value in values],
+            found=claim.look.format(written(statistics.median(values), 3)), others=others.cpus,
+        )  # fmt: skip
+        right = self._keys[suspect] == self.case.culprit
+        self.tries.append(Try(self._keys[suspect], reason, test.state))
+        self.solved |= right and test.state == STANDS
         self._keep()
+        text = self._verdict(test, claim, right=right)
+        return Verdict(right and test.state == STANDS, test.state, text,
+                       _shown(claim.instrument, runs[-1], ""))  # fmt: skip
+
+    def _verdict(self, test: Test, claim: Suspect, *, right: bool) -> str:
         text = (
-            f"{'Yes.' if right else 'No.'} {claim.says} The {claim.instrument} just measured: "
-            f"{claim.look.format(_written(reading))}; for this diagnosis it would be more than "
-            f"{_written(claim.limit)}."
+            f"{claim.says} For this the {claim.instrument} would show {test.predicts}. It showed "
+            f"{test.found}{f' ({test.weight})' if test.weight else ''}: "
         )
-        if right:
-            count = len(self.asked)
-            text += f" Asked before it: {count} instrument{'s' * (count != 1)}; {PAR} are enough."
-        return Verdict(right, text, _shown(claim.instrument, seen, ""))
+        used = test.judged.others or 0.0
+        busy = f" Other programs used {used:.1f} CPUs." if used > DISTURBED else ""
+        if test.state == NOT_JUDGED:
+            again = "Close other programs and commit again." if busy else "Set the case up anew."
+            text += f"not judged, either way. {again}"
+        elif (test.state == STANDS) != right:
+            text += (
+                f"the suspect {test.state}, and on our calm machine it did not.{busy} What differs "
+                "in your run? The case stays open."
+            )
+        else:
+            text += f"the suspect {test.state}."
+        if not self.asked:
+            text += " You have asked no instrument before: this was a guess."
+        elif right and test.state == STANDS:
+            text += f" Before it you asked {_many(len(self.asked), 'instrument')}."
+        return text
 
     def fault(self) -> str:
         """Return the source of what the program does wrong, and how a fix is called.
@@ -180,61 +292,246 @@ class Ward:
         return f"# {self.case.fix}\n{inspect.getsource(self.case.fault)}"
 
     def treat(self, fix: Callable) -> Table:
-        """Measure a fix against the fault: its cost, and whether results stayed the same.
+        """Measure a fix against the fault, in `ROUNDS` rounds in which both take turns.
 
-        Both run in turns, up to three times each; the lower cost counts.
+        It is accepted if in every round the cost is low enough, the culprit's own reading is no
+        longer above its limit, and every rank returns what it returned before. Rounds that do not
+        agree decide nothing.
 
         Raises:
             ValueError: There is no right diagnosis yet.
+            FixFailed: The fix is no function, fails, returns what cannot be used, or never ends.
         """
         if not self.solved:
             raise ValueError("first the diagnosis, then the fix.")
-        costs: list[tuple[float, float]] = []
-        same, gain = True, 0.0
-        while same and gain < self.case.par and len(costs) < 3:
-            sick, well = play(self.case), play(self.case, fix)
-            same = [one["result"] for one in sick] == [one["result"] for one in well]
-            costs.append((self.case.cost(sick), self.case.cost(well)))
-            before, after = (min(column) for column in zip(*costs, strict=True))
-            gain = before / after
-        good = same and gain >= self.case.par
-        name = "the thread's own" if fix is self.case.cure else "yours"
+        case, culprit = self.case, self.case.suspects[self.case.culprit]
+        if not callable(fix):
+            raise FixFailed(f"treat() measures a function, not {fix!r}: {case.fix}")
+        rounds: list[Round] = []
+        with other_programs.watch() as others:
+            while len(rounds) < ROUNDS and not (rounds and rounds[-1].different):
+                rounds.append(self._round(fix, culprit))
+        outcomes = [one.outcome(case.par, culprit.limit) for one in rounds]
+        judged = judging.judge(outcomes, others=others.cpus)
+        gone = all(one.reading_now <= culprit.limit for one in rounds)
+        if judged.outcome is False and judged.disturbed and gone:
+            judged = judged._replace(outcome=None)  # others may have taken the time that it saved
+        columns = list(zip(*rounds, strict=True))
+        middle = Round(*(statistics.median(column) for column in columns[:4]))
+        if judged.outcome:
+            self.gain = max(self.gain, middle.gain)
+            self._keep()
+        different = rounds[-1].different
+        name = "yours" if fix is not case.cure else "the source's" if case.by_source else "ours"
+        shown = claim_of(culprit)
         return Table(
-            ["", self.case.cost_name, "times better", "results"],
+            ["", case.cost_name, "times better", shown, "results"],
             [
-                ["with the fault", round(before, 2), 1.0, ""],
-                [name, round(after, 2), round(gain, 2), "the same" if same else "DIFFERENT"],
-                ["enough", None, self.case.par, "the same"],
+                ["with the fault", middle.cost, 1.0, middle.reading, ""],
+                [name, middle.cost_now, middle.gain, middle.reading_now,
+                 "DIFFERENT" if different else "the same"],
+                ["enough", None, case.par, f"at most {written(culprit.limit, 3)}", "the same"],
             ],
-            "It is mended: ward.close() tells how it ended." if good else "Not yet.",
+            _treated(judged, middle, case, culprit, different),
+        )  # fmt: skip
+
+    def _round(self, fix: Callable, culprit: Suspect) -> "Round":
+        """Run the sick program and the mended one, both under the culprit's instrument."""
+        sick = play(self.case, instrument=culprit.instrument, timeout=60)
+        began, ended = Lanes(sick, "").ends
+        limit = max(SHORTEST, 10 * (ended - began))
+        try:
+            well = play(self.case, fix, instrument=culprit.instrument, timeout=limit)
+        except FixFailed:
+            raise
+        except Exception as error:
+            said = str(error).strip().splitlines() or [""]
+            raise FixFailed(
+                f"With your function a rank ended in {type(error).__name__}: {said[0]} It is "
+                f"called like this: {self.case.fix}"
+            ) from error
+        different = _difference(sick, well)
+        if different:
+            return Round(self.case.cost(sick), math.nan, culprit.read(sick), math.nan, different)
+        try:
+            return Round(self.case.cost(sick), self.case.cost(well), culprit.read(sick),
+                         culprit.read(well))  # fmt: skip
+        except (ArithmeticError, ValueError, IndexError) as error:
+            raise FixFailed(
+                f"With your function there is nothing to measure. It is called like this: "
+                f"{self.case.fix}"
+            ) from error
+
+    def close(self) -> "Told":
+        """Tell how the case ended, and the cure of its source; nothing before the diagnosis."""
+        case = self.case
+        if not self.solved:
+            tried = len(self.tries)
+            so_far = f" You have tried {tried} so far." if tried else ""
+            line = "Still open: what it was is told after the right diagnosis."
+            return Told(case.title, f"{line}{so_far}")
+        cited = dict.fromkeys(case.sources)
+        return Told(
+            case.title,
+            f"It was: {case.suspects[case.culprit].says}",
+            [
+                f"You: {self.course()}.",
+                f"{'Found there' if case.by_source else 'Suspected there'}: {case.ending.cause}",
+                *case.ending.paragraphs,
+            ],
+            inspect.getsource(case.cure),
+            "The source's cure" if case.by_source else "A cure of ours; the source has none",
+            list(cited),
         )
 
-    def close(self) -> str:
-        """Tell how the case ended, and the cure of its source."""
-        case = self.case
-        lines = [
-            f"It was: {case.suspects[case.culprit].says}",
-            f"Found there: {case.ending.cause}",
-            *case.ending.paragraphs,
-            f"A cure:\n{inspect.getsource(case.cure)}",
-        ]
-        return "\n".join(lines)
+    def course(self) -> str:
+        """Say how the examination went so far, in a few words."""
+        return course_of(
+            {"asked": len(self.asked), "diagnosed": self.solved, "tries": self.tries,
+             "gain": self.gain}
+        )  # fmt: skip
 
     def _keep(self) -> None:
-        values = {"asked": len(self.asked), "diagnosed": self.solved, "tries": self.diagnosed}
+        values = {
+            "asked": len(self.asked), "diagnosed": self.solved, "gain": round(self.gain, 2),
+            "tries": [list(one) for one in self.tries],
+        }  # fmt: skip
         ledger.keep(f"case.{self.case.name}", values)
+
+
+def course_of(kept: Mapping[str, Any]) -> str:
+    """Say in a few words how an examination went, from what the ledger keeps of it."""
+    tries, asked = kept.get("tries") or [], kept.get("asked") or 0
+    if not tries and not asked:
+        return ""
+    if not kept.get("diagnosed"):
+        return f"open: {_many(asked, 'instrument')}, {_many(len(tries), 'try', 'tries')}"
+    how = "guessed" if not asked else f"diagnosed with {_many(asked, 'instrument')}"
+    gain = kept.get("gain") or 0.0
+    mended = f", mended: {gain:.3g} times better" if gain else ""
+    return f"{how}, at try {len(tries)}{mended}"
+
+
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count or 'no'} {one if count == 1 else more or one + 's'}"
+
+
+class Round(NamedTuple):
+    """What one round of a treatment found."""
+
+    cost: float
+    """With the fault, in the case's unit."""
+    cost_now: float
+    """With the fix."""
+    reading: float
+    """The culprit's own, with the fault."""
+    reading_now: float
+    """With the fix."""
+    different: str = ""
+    """What differs in the results, in words; empty if nothing does."""
+
+    @property
+    def gain(self) -> float:
+        """How many times less the fix costs."""
+        return self.cost / self.cost_now
+
+    def outcome(self, par: float, limit: float) -> bool | None:
+        """Say whether the fault is mended; None where the cost lies between yes and no."""
+        if self.different or self.reading_now > limit:
+            return False
+        if self.reading <= limit:
+            return None  # the fault itself did not show
+        return judging.outcome(self.gain, stands=par, fell=(1 + par) / 2)
+
+
+def claim_of(suspect: Suspect) -> str:
+    """Return what a suspect's own reading is, as the head of a column."""
+    return suspect.look.format("").strip(" ,")
+
+
+def _treated(judged: Judged, middle: Round, case: Case, culprit: Suspect, different: str) -> str:
+    """Say what became of a fix."""
+    if different:
+        return f"Not mended: the ranks return something else. {different}"
+    if judged.outcome is None:
+        return f"Not judged: {judged.why_not}."
+    if judged.outcome:
+        return (
+            f"It is mended, in {len(judged.rounds)} of {len(judged.rounds)} rounds. "
+            "ward.close() tells how it ended."
+        )
+    if middle.reading_now > culprit.limit:
+        faster = ", though it took less time" if middle.gain >= case.par else ""
+        found = culprit.look.format(written(middle.reading_now, 3))
+        return f"Not mended: what was diagnosed is still there{faster}. Now: {found}."
+    return f"Not mended: {written(middle.gain, 3)} times better; {case.par:g} times are needed."
+
+
+def _difference(sick: list, well: list) -> str:
+    """Say where the mended program's results differ from the sick one's first; "" if nowhere."""
+    for before, after in zip(sick, well, strict=True):
+        a, b = before["result"], after["result"]
+        if a == b:
+            continue
+        where = ""
+        if isinstance(a, dict) and isinstance(b, dict):
+            key = next(k for k in [*a, *b] if a.get(k) != b.get(k))
+            where, a, b = f" of {key!r}", a.get(key), b.get(key)
+        elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+            place = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
+            where, a, b = f", element {place}", a[place], b[place]
+        return f"Rank {before['rank']}{where}: {b}, with the fault {a}."
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a diagnosis: right or not, in words, with the measurement that decides."""
+    """What becomes of a diagnosis: in words, with the last measurement that decided."""
 
     right: bool
+    """Whether the case is solved by it."""
+    state: str
+    """`stands`, `fell` or `not judged`."""
     text: str
     shown: "Table | Lanes"
 
     def __str__(self) -> str:
         return f"{self.text}\n{self.shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How a case ended: text in a terminal, paragraphs in a notebook."""
+
+    title: str
+    first: str
+    paragraphs: Sequence[str] = ()
+    cure: str = ""
+    """Source of a function."""
+    whose: str = ""
+    """Whose cure that is."""
+    sources: Sequence[published.Source] = ()
+
+    def __str__(self) -> str:
+        cure = [f"{self.whose}:\n{self.cure}"] if self.cure else []
+        cited = [f"{one.title}, {one.when}\n{one.address}" for one in self.sources]
+        return "\n\n".join([self.first, *self.paragraphs, *cure, *cited])
+
+    def html(self) -> str:
+        """Return it as HTML; all text is escaped."""
+        title = f"<h4>{html.escape(self.title)}</h4><p><b>{html.escape(self.first)}</b></p>"
+        told = "".join(f"<p>{html.escape(text)}</p>" for text in self.paragraphs)
+        whose, source = html.escape(self.whose), html.escape(self.cure)
+        cure = f"<p>{whose}:</p><pre>{source}</pre>" if self.cure else ""
+        cited = "".join(
+            f'<p>Source: <a href="{html.escape(one.address)}">{html.escape(one.title)}</a>, '
+            f"{html.escape(one.when)}</p>"
+            for one in self.sources
+        )
+        return f'<div style="max-width:46em">{title}{told}{cure}{cited}</div>'
+
+    _repr_html_ = html
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +657,3 @@ _TABLES = {
     "per-rank timers": _timers,
     "environment": _environment,
 }
-
-
-def _written(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

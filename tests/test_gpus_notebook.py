@@ -1,0 +1,93 @@
+"""What of notebooks/gpus.ipynb can be held without a GPU: its programs, on gloo and the CPU.
+
+Nothing here says how NCCL behaves. It says that the programs end, that messages meet their
+receives, and that a log of NCCL's is read as its source writes it.
+"""
+
+import json
+import re
+import time
+
+import pytest
+import torch.distributed as dist
+
+from course.catalogue import ROOT
+from labkit import launch
+
+CELLS = {
+    cell["id"]: "".join(cell["source"])
+    for cell in json.loads((ROOT / "notebooks" / "gpus.ipynb").read_text())["cells"]
+    if cell["cell_type"] == "code"
+}
+
+
+def names_of(*cells):
+    """Run cells as on a machine without GPUs, with the CPU for a GPU; return what they define."""
+    names = {"milliseconds": lambda work: [work(), 1.0][1]}
+    for cell in ("imports", "machine", *cells):
+        text = CELLS[cell].replace('device="cuda"', 'device="cpu"')
+        text = re.sub(r"torch\.cuda\.synchronize\(\)", "None", text)
+        exec(compile(text, cell, "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize(("asked", "number"), [(1, 1.0), (2, 2.0)])
+def test_both_messages_arrive_and_gloo_goes_by_tags(asked, number):
+    program = names_of("order")["order_of_sends"]
+    assert launch(program, world_size=2)[1][f"asked for tag {asked}"] == number
+
+
+def test_the_receiver_is_late_and_the_pair_has_met_before():
+    program = names_of("order", "late")["late_receiver"]
+    sends = []
+
+    def counted(nbytes):
+        send, seen = dist.send, time.perf_counter()
+        dist.send = lambda *given: (sends.append(given), send(*given))
+        try:
+            return program(nbytes), len(sends), time.perf_counter() - seen
+        finally:
+            dist.send = send
+
+    (held, warm_ups, took), _ = launch(counted, 2**10, world_size=2)
+    assert warm_ups == 1
+    assert len(held) == 3
+    assert took > 0.25
+
+
+def test_three_ways_leave_the_right_sums():
+    names = names_of("order", "sums", "algorithms")
+    assert launch(names["three_sums"], world_size=2) == [True, True]
+    assert launch(names["three_ways"], 4096, world_size=3) == [[1.0] * 3] * 3
+
+
+def test_who_chose_is_read_from_lines_as_nccl_writes_them(tmp_path, capsys):
+    """The format of NCCL 2.24 to 2.30.7, src/enqueue.cc."""
+    begin = "node1:4711:4720 [0] NCCL INFO "
+    (tmp_path / "4711").write_text(
+        f"{begin}AllReduce: 268435456 Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..15}}\n"
+        f"{begin}AllReduce: 268435456 Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..15}}\n"
+        f"{begin}Broadcast: 268435456 Bytes -> Algo RING proto LL128 channel{{Lo..Hi}}={{0..15}}\n"
+        f"{begin}something else\n"
+    )
+    found = names_of("algorithms")["who_chose"](tmp_path)
+    assert found == "AllReduce: RING/SIMPLE, Broadcast: RING/LL128"
+    assert "not run" in capsys.readouterr().out
+
+
+def test_an_error_is_shown_whole(capsys):
+    names = names_of()
+    names["GPUS"] = 1
+
+    def fails(*given, **options):
+        raise RuntimeError("NCCL error\nLast error:\nMultiple Ranks are using the same GPU")
+
+    names["launch"] = fails
+    assert names["on_gpus"](1, print) is None
+    assert "using the same GPU" in capsys.readouterr().out
+
+
+def test_without_a_gpu_each_cell_says_that_it_was_not_run(capsys):
+    names = names_of()
+    assert names["on_gpus"](1, print) is None
+    assert "not run. It needs 1 GPUs" in capsys.readouterr().out

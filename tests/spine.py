@@ -4,15 +4,10 @@ import ast
 import re
 from dataclasses import dataclass, field
 
-from course import hosted
+from course.notebooks import hosted
 
 FOLDED = hosted.FOLDED
 OURS = (hosted.CELL, hosted.BADGES)
-CAPS = {
-    "00": (1200, 26), "01": (1400, 28), "02": (1500, 32), "03": (1200, 24), "04": (1300, 28),
-    "05": (1400, 28), "05b": (900, 28), "06": (1400, 28), "07": (1800, 36), "08": (900, 30),
-}  # fmt: skip
-"""Words and cells of a core notebook."""
 _CODE = re.compile(r"```.*?```", re.DOTALL)
 _LINK_TARGET = re.compile(r"\]\([^)]*\)")
 _TAG = re.compile(r"<[^>]+>")
@@ -33,24 +28,23 @@ def visible(cell):
     return FOLDED not in cell.metadata.get("tags", [])
 
 
-def too_long(notebook, number):
-    """Name every cap that a core notebook breaks."""
+def too_long(notebook, lesson):
+    """Name every cap of its lesson that a core notebook breaks."""
     cells = [cell for cell in notebook.cells if cell.get("id") not in OURS]
     texts = [cell for cell in cells if cell.cell_type == "markdown"]
     code = [cell for cell in cells if cell.cell_type == "code" and visible(cell)]
-    most_words, most_cells = CAPS[number]
     asked = len(questions(notebook))
     terms = {match[0] for cell in texts for match in _GLOSSARY.finditer(cell.source)}
     figures = {
-        "words": (sum(words(cell.source) for cell in texts), most_words),
-        "cells": (len(cells), most_cells),
+        "words": (sum(words(cell.source) for cell in texts), lesson.words),
+        "cells": (len(cells), lesson.cells),
         "visible lines of code": (sum(map(lines, code)), 130),
         "terms of the glossary": (len(terms), 8),
         "predictions and votes": (asked, 4),
     }
     found = [f"{has} {what}, {most} at most" for what, (has, most) in figures.items() if has > most]
-    if asked < 2 and number != "08":  # a case is committed to in its own panel
-        found.append(f"{asked} predictions and votes, 2 at least")
+    if asked < lesson.questions:
+        found.append(f"{asked} predictions and votes, {lesson.questions} at least")
     long = sorted((words(cell.source), cell.id) for cell in texts if words(cell.source) > 120)
     found += [f"{cell}: {count} words, 120 at most" for count, cell in long[:-1]]
     found += [f"{cell}: {count} words, 200 at most" for count, cell in long[-1:] if count > 200]

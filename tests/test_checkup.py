@@ -6,17 +6,22 @@ import sys
 import torch
 from pytest import approx, fixture, mark
 
+from course.__main__ import main
+from course.commands import triage
 from labkit import launch
+from tests.marks import seldom
 from tests.ranks.nodes import ROOT, python
+
+pytestmark = mark.slow
 
 SCRIPT = "examples/checkup.py"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
 
 
 @mark.timed
-@mark.parametrize("starter", [[], TORCHRUN], ids=["alone", "torchrun"])
-def test_the_checkup_names_the_late_rank_and_counts_its_bytes(starter):
-    done = python(*starter, SCRIPT)
+@mark.parametrize("starter", [[], seldom(TORCHRUN)], ids=["alone", "torchrun"])
+def test_the_checkup_names_the_late_rank_and_counts_its_bytes(starter, tmp_path):
+    done = python(*starter, str(ROOT / SCRIPT), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout[done.stdout.index("rank  input ms") :].splitlines()
     names = [name.strip() for name in lines[0].split("  ") if name.strip()]
@@ -26,15 +31,26 @@ def test_the_checkup_names_the_late_rank_and_counts_its_bytes(starter):
     assert all(row["exposed ms"] > 0 for row in rows)
     assert "no span covers" not in done.stdout
     if sys.platform == "linux":
-        sent = [float(word) for word in lines[7].partition(":")[2].split()]
+        sent = [float(word) for word in lines[8].partition(":")[2].split()]
         nbytes = 4 * 20 * (224 * 224 + 224)
         assert sent == approx([1.5 * nbytes / 1e6] * 4, rel=0.02), "a ring sends 1.5 S"
 
 
 @fixture
-def checkup(monkeypatch):
+def checkup(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))
     return runpy.run_path(str(ROOT / SCRIPT))
+
+
+@mark.timed
+def test_its_record_is_what_triage_reads(checkup, tmp_path, capsys):
+    checkup["show"](launch(checkup["examine"], world_size=3))
+    assert main(["triage", "checkup.json"]) == 0
+    printed = capsys.readouterr().out
+    assert "one small call" in printed and "Read: A = checkup.json" in printed
+    numbers = triage.read_checkup(tmp_path / "checkup.json")
+    assert numbers["step"] > numbers["without"] > 5 and numbers["wait"] > 5 > numbers["calls"] > 0
 
 
 def test_it_warns_of_calls_that_no_span_covers(checkup, capsys):

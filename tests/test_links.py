@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlparse
 
 from pytest import mark
 
-from course import notebooks
+from course.notebooks import files
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = [
@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"https?://[^\s)>\"'`]+")
 def text_of(path):
     if path.suffix == ".md":
         return path.read_text()
-    cells = notebooks.read(path).cells
+    cells = files.read(path).cells
     return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 

@@ -5,8 +5,11 @@ import re
 
 import nbclient
 import nbformat
+from pytest import mark
 
 from tests.ranks.nodes import ROOT, python
+
+pytestmark = mark.slow
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/labkit.md").read_text(), re.M | re.S)
 

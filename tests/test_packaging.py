@@ -9,10 +9,11 @@ import tomllib
 from pathlib import Path
 
 import yaml
+from pytest import mark
 
 import labkit
-from course import hosted
 from course.__main__ import COMMANDS, FROM_A_CLONE
+from course.notebooks import hosted
 from tests.ranks.nodes import python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,6 +62,7 @@ sys.meta_path.insert(0, Nothing())
 """
 
 
+@mark.slow
 def test_ranks_start_where_nothing_else_is_installed(tmp_path):
     """`sitecustomize` blocks in the script, in the fork server and in each rank."""
     extras = PROJECT["optional-dependencies"].values()
@@ -78,22 +80,25 @@ def test_ranks_start_where_nothing_else_is_installed(tmp_path):
 
 
 COMMANDS_ALONE = """
+from course import catalogue
 from course.__main__ import COMMANDS, main
 files = {"record": ["passport"], "report": ["no.log"], "class": ["no.json"], "run": ["none"]}
-for name in COMMANDS:
+for name in (*COMMANDS, *catalogue.commands()):
     print("exit status of", name, main([name, *files.get(name, [])]))
 """
 
 
+@mark.slow
 def test_without_notebooks_a_command_does_its_job_or_says_what_it_needs(tmp_path):
     for name in ("labkit", "course"):  # what a wheel installs
         shutil.copytree(ROOT / name, tmp_path / name)
     paths = {"PYTHONPATH": str(tmp_path), "LABKIT_LEDGER": str(tmp_path / "ledger.jsonl")}
     done = python("-c", COMMANDS_ALONE, cwd=tmp_path, **paths)
     status = dict(re.findall(r"^exit status of (\S+) (\d)$", done.stdout, re.MULTILINE))
-    assert status.keys() == COMMANDS.keys(), done.stderr
-    assert re.findall(r"^course (\w+): there are no notebooks .* needs a clone", done.stderr,
-                      re.MULTILINE) == list(FROM_A_CLONE)  # fmt: skip
+    assert status.keys() == COMMANDS.keys() | {"case"}, done.stderr
+    assert re.findall(
+        r"^course (\w+): there are no notebooks .* needs a clone", done.stderr, re.MULTILINE
+    ) == list(FROM_A_CLONE)
     assert {name for name in status if status[name] == "0"} == {"progress", "case"}
     assert "First see to: notebooks." in done.stdout
 
@@ -115,7 +120,7 @@ def test_the_devcontainer_takes_the_cpu_build_of_the_pinned_torch():
 
 
 def test_the_paper_cites_what_its_bibliography_holds():
-    paper, bibliography = ((ROOT / f"paper.{kind}").read_text() for kind in ("md", "bib"))
+    paper, bibliography = ((ROOT / f"docs/paper.{kind}").read_text() for kind in ("md", "bib"))
     front = yaml.safe_load(paper.split("---")[1])
     assert front["title"] == CITATION["title"]
     assert [author["name"] for author in front["authors"]] == [
@@ -123,3 +128,17 @@ def test_the_paper_cites_what_its_bibliography_holds():
     ]
     cited = set(re.findall(r"@([a-z]+\d{4}[a-z]+)", paper))
     assert cited == set(re.findall(r"^@\w+\{(\w+),", bibliography, re.MULTILINE))
+
+
+def test_ci_tries_each_python_that_is_promised_on_the_cpu_build():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    promised = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "3." in name]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == promised
+    assert workflow["env"]["PIP_EXTRA_INDEX_URL"].endswith("/whl/cpu")
+
+
+def test_the_two_commands_of_the_readme_are_a_line_each():
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    install, prove = (block.splitlines() for block in blocks[:2])
+    assert len(install) == 1 and install[0].endswith("python -m course start")
+    assert "pip install -r requirements.txt" in install[0] and prove == ["python -m pytest"]

@@ -1,6 +1,7 @@
 """What labkit exports is meant, documented and light; what is public in it is used."""
 
 import ast
+import importlib
 import inspect
 import json
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from pytest import mark, raises
 
 import labkit
+from tests.marks import slow
 from tests.test_layers import MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,8 +20,9 @@ PAGE = (ROOT / "docs" / "labkit.md").read_text()
 INSTRUMENTS = {
     "course.lessons.casebook.final.late_rank",  # typed by the learner
     "course.lessons.pipeline_p2p.pictures.mystery",  # drawn for the README
+    "course.notebooks.edition.slug",  # named in Sphinx's settings
     "labkit.ranks.errors.RankTraceback",  # at the end of an exception's chain
-    *(f"course.ledger.{name}" for name in ("choose", "gate", "mark", "warmup")),
+    *(f"course.predictions.ledger.{name}" for name in ("choose", "gate", "mark", "warmup")),
     "labkit.show.alt_text.tables_of",  # what a picture tells who cannot see it
     "labkit.show.alt_text.text_of",
 }
@@ -27,6 +30,7 @@ INSTRUMENTS = {
 BY_NAME = {
     *("main", "configure", "serve"),  # by the command line, `python -m`, the fork server
     *("LESSON", "NAME", "TITLE", "run", "table", "draw"),  # by whoever finds a lesson
+    "measure",  # of a lesson's guilty worlds, by `course record`
     "pages",
 }
 """What is asked for by its name, whatever module has it."""
@@ -34,10 +38,18 @@ BY_NAME = {
 
 def test_all_is_exactly_what_is_public():
     assert labkit.__all__ == sorted({*labkit.__all__})
-    public = {name for name in vars(labkit) if not name.startswith("_")}
-    assert public - {*labkit.__all__, *labkit._MODULES} == {"importlib", "Any"}
+    modules = {"fabric", "measure", "ranks", "show"}
+    offered = {name for name in dir(labkit) if not name.startswith("_")}
+    assert offered - {"TYPE_CHECKING"} == {*labkit.__all__} | modules
     with raises(AttributeError, match="no attribute 'lunch'"):
         labkit.lunch  # noqa: B018
+
+
+@mark.parametrize("package", ["labkit", "labkit.fabric", "labkit.measure"])
+def test_what_editors_are_shown_is_there(package):
+    module = importlib.import_module(package)
+    assert {*labkit._lazily._homes(package)} >= {*module.__all__}
+    assert all(getattr(module, name) is not None for name in module.__all__)
 
 
 @mark.parametrize("name", labkit.__all__)
@@ -49,9 +61,9 @@ def test_each_public_name_is_documented_and_shown(name):
 @mark.parametrize(
     "guess",
     [
-        "from labkit import Fabric, Launcher, Tracer, launch, time_calls, wire",
+        slow("from labkit import Fabric, Launcher, Tracer, launch, time_calls, wire"),
         "from labkit.fabric import Fabric, FabricUnavailable",
-        "from labkit.measure import Tracer, sched, wire, time_calls",
+        slow("from labkit.measure import Tracer, sched, wire, time_calls"),
         "import labkit; labkit.measure; labkit.fabric.Fabric; labkit.ranks; labkit.__version__",
         "import labkit.ranks.machine",
     ],
@@ -133,7 +145,7 @@ def test_what_is_public_is_used_outside_its_module():
     wanted = {name: set(used(tree)) for name, tree in trees.items()}
     anywhere = set().union(*map(set, map(used, others)))
     anywhere |= {*named_in_data()}
-    anywhere |= {f"labkit.{home}.{name}" for home in labkit._HOMES for name in labkit._HOMES[home]}
+    anywhere |= {f"{home}.{name}" for name, home in labkit._lazily._homes("labkit").items()}
     unused = []
     for module, tree in trees.items():
         elsewhere = anywhere.union(*(names for name, names in wanted.items() if name != module))

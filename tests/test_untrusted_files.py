@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pytest import raises
+from pytest import mark, raises
 
-from course import progress
 from course.__main__ import main
-from course.ledger_file import Entry
+from course.commands import progress
+from course.predictions.ledger_file import Entry
 
 HOSTILE = [
     "$\\badmacro{$", "$$", "\x1b[2J", "<script>", "", "x" * 10_000, "é" * 300, "\ud800", 10**400,
@@ -81,6 +81,7 @@ def read_or_refused(load, document, path):
         assert str(error).startswith(f"{path} is no ") and str(error).isprintable()
 
 
+@mark.slow
 @FUZZ
 @given(mutations(HAND_IN))
 @example("[" * 100_000)
@@ -90,6 +91,7 @@ def test_a_hand_in_is_read_or_refused_in_one_line(tmp_path_factory, document):
     read_or_refused(progress.load, document, tmp_path_factory.getbasetemp() / "h.json")
 
 
+@mark.slow
 @settings(FUZZ, max_examples=12)
 @given(documents=st.lists(mutations(HAND_IN), min_size=3, max_size=3))
 def test_bad_hand_ins_do_not_cost_a_class_its_page(tmp_path_factory, documents):

@@ -4,25 +4,43 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import nbformat
 from pytest import fixture, mark, raises
 
-from course import catalogue, notebooks
+from course import catalogue
+from course.notebooks import files
 from tests.course.samples import cell, solutions
 
 ROOT = catalogue.ROOT
+SPEAK_OF_LESSONS = (
+    "tests/test_layers.py", "tests/test_links.py", "tests/test_notebooks.py",
+    "tests/test_packaging.py", "tests/course/commands", "tests/course/notebooks",
+    "tests/course/predictions", "tests/course/lessons/test_all_lessons.py",
+    "tests/course/test_catalogue.py", "tests/course/test_instructors.py",
+    "tests/course/test_main.py", "tests/course/test_published.py", "tests/course/test_runs.py",
+)  # fmt: skip
 TOY = {
     "__init__.py": '''
         """Lesson 09: a toy."""
 
-        from course.catalogue import Lesson
+        from course.catalogue import Lesson, Room
 
         LESSON = Lesson(
             number="09",
             title="A toy",
             experiment="toy",
+            words=300,
+            cells=12,
+            room=Room(
+                minutes="5",
+                cell="run",
+                what="the only run",
+                vote="the bytes",
+                reply="how many are there?",
+            ),
         )
     ''',
     "programs.py": '''
@@ -73,46 +91,124 @@ TOY = {
 }
 
 
+LESSON = {
+    "imports": """
+        from course.lessons.toy import experiment
+        from course.predictions.claims import claim
+        from course.predictions.ledger import choose, finished, gate, predict, reconcile
+    """,
+    "ask": 'predict("09.time", "How long does a sum of 16 bytes take?", "µs")',
+    "vote": 'choose("09.cause", "What takes the time?", ["the bytes", "the calls"])',
+    "run": """
+        gate("09.time")
+        record, = experiment.run(quick=True, progress=print)
+        times = [time for rank in record.samples for time in rank]
+    """,
+    "time": 'reconcile("09.time", min(times) * 1e6, records=[record])',
+    "cause": """
+        gate("09.cause")
+        # 16 bytes in a microsecond would be 16 MB/s, which any memory can do
+        reconcile("09.cause", "b" if min(times) > 1e-6 else "a", records=[record])
+    """,
+    "claim": """
+        claim(min(times) > 1e-6, "over 1 µs", measured=min(times), records=[record])
+        finished("09")
+    """,
+}
+TAGS = {"cause": ["hide-cell"]}
+"""What names the right letter is folded."""
+CHECK = """
+from course.checks import checking
+
+def check_double(function):
+    with checking.exercise("9.1", par="one multiplication"):
+        if checking.ask(function, 3) != 6:
+            raise checking.CheckFailed("6", "another figure", "the sum was forgotten")
+
+check_double(double)
+"""
+
+
+def dedented(text):
+    return textwrap.dedent(text).strip("\n") + "\n"
+
+
 @fixture(scope="module")
 def course(tmp_path_factory):
-    """A copy of the course with a toy lesson: a folder, a notebook, a solution; nothing else."""
-    copy = tmp_path_factory.mktemp("copy")
-    for name in ("labkit", "course", "notebooks", "solutions", "exercises"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    """A copy of the course with a toy lesson: a folder, its notebooks, a row in the table."""
+    copy = tmp_path_factory.mktemp("copy") / "course"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("__pycache__", ".*", "work", "build"))
+    for name in (".ci", ".github", ".devcontainer", ".zenodo.json"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name)
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, copy)
     for name, text in TOY.items():
         path = copy / "course" / "lessons" / "toy" / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join(line.removeprefix(" " * 8) for line in text.split("\n")[1:]))
-    title = cell("title", "# 09 · A toy", kind="markdown")
-    lesson = nbformat.v4.new_notebook(cells=[title, cell("sum", "print(1 + 1)")])
-    notebooks.write(notebooks.canonical(lesson), copy / "notebooks" / "09_toy.ipynb")
-    exercise = solutions()
+        path.write_text(dedented(text))
+    cells = [cell("title", "# 09 · A toy", kind="markdown")]
+    for name, source in LESSON.items():
+        cells.append(cell(name, dedented(source), tags=TAGS.get(name, [])))
+    lesson = nbformat.v4.new_notebook(cells=cells)
+    files.write(files.canonical(lesson), copy / "notebooks" / "09_toy.ipynb")
+    exercise = solutions(check=CHECK)
     for item in exercise.cells[1:]:
-        item.id, item.source = (
-            item.id.replace("ex-1-", "ex-9-"),
-            item.source.replace("1.1:", "9.1:"),
-        )
-    notebooks.write(exercise, copy / "solutions" / "09_toy.ipynb")
+        item.id = item.id.replace("ex-1-", "ex-9-")
+        item.source = item.source.replace("1.1:", "9.1:")
+    files.write(exercise, copy / "solutions" / "09_toy.ipynb")
+    row = "| 09 | [A toy](notebooks/09_toy.ipynb) | | [1](exercises/09_toy.ipynb) | any machine |\n"
+    readme = (copy / "README.md").read_text()
+    end = readme.index("\n", readme.index("\n| 08 |") + 1) + 1
+    (copy / "README.md").write_text(readme[:end] + row + readme[end:])
     return copy
 
 
 def run_course(course: Path, *command: str) -> str:
     variables = os.environ | {"PYTHONPATH": str(course), "LABKIT_LEDGER": str(course / "l.json")}
     done = subprocess.run(
-        [sys.executable, "-m", "course", *command], cwd=course, env=variables,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "course", *command],
+        cwd=course,
+        env=variables,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@mark.timeout(300)
+@mark.slow
+@mark.timeout(600)
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
     assert "predicted ms" in run_course(course, "run", "toy", "--quick")
     assert list(course.glob("work/runs/*/toy.png")), "its picture is drawn"
-    run_course(course, "sync")
+    assert "running 09_toy.ipynb" in run_course(course, "sync", "--outputs")
     assert ", 0 problems" in run_course(course, "check")
+    assert "course/lessons/toy" in run_course(course, "check", "--sizes")
     assert "A toy" in run_course(course, "progress") and "0 of 1" in run_course(course, "progress")
+    assert "| 09 | 5 | `run`: the only run |" in (course / "INSTRUCTORS.md").read_text()
+    notebooks = [f"{folder}/09_toy.ipynb" for folder in ("notebooks", "exercises", "solutions")]
+    command = [
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not (slow or exhaustive)",
+    ]
+    command += [*notebooks, *SPEAK_OF_LESSONS]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=course,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(course)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in notebooks:
+        assert f"{name} ." in done.stdout, "its cells were run"
 
 
 def test_the_lessons_stand_in_the_order_of_their_numbers():

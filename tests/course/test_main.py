@@ -6,13 +6,14 @@ from pathlib import Path
 
 from pytest import raises
 
+from course import catalogue
 from course.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_command_has_help_and_only_its_module_is_imported():
-    for name in COMMANDS:
+    for name in (*COMMANDS, *catalogue.commands()):
         with raises(SystemExit) as ended:
             main([name, "--help"])
         assert ended.value.code == 0

@@ -51,6 +51,7 @@ def test_what_a_stranger_uses_is_told():
     assert used.cpus * wall > 0.8 * 0.5, "others may add to it, none can take from it"
 
 
+@pytest.mark.slow
 @needs_proc
 def test_our_own_ranks_and_children_are_not_others():
     def program():

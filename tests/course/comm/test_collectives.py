@@ -17,6 +17,7 @@ def test_data_differ_by_rank_and_place_and_sum_exactly():
     assert all(len(torch.unique(row)) > 400 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3])
 def test_ping_pong_times_one_way_and_lets_others_look_on(n):
     for nbytes in (4, 2**16):

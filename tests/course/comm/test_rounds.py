@@ -47,6 +47,7 @@ def chain(way):
     return m.report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way, expected",
     [

@@ -4,7 +4,7 @@ import contextlib
 
 from pytest import raises
 
-from course.checking import CheckFailed
+from course.checks.checking import CheckFailed
 
 
 def refusal(check, *given):

@@ -5,7 +5,9 @@ import re
 
 from pytest import mark, xfail
 
-from course import author, catalogue, notebooks
+from course import catalogue
+from course.commands import record as recorder
+from course.notebooks import files, tree
 from labkit.measure import records
 
 LESSONS = catalogue.find()
@@ -30,9 +32,9 @@ def stamps(source):
 def test_only_figures_with_a_source_are_stamped_published(name, lesson):
     folder = catalogue.ROOT / name.replace(".", "/")
     texts = [path.read_text() for path in folder.glob("*.py")]
-    for kind in (author.LESSONS, author.SOLUTIONS):
+    for kind in (tree.LESSONS, tree.SOLUTIONS):
         if path := lesson.notebook(catalogue.ROOT / kind):
-            cells = notebooks.read(path).cells
+            cells = files.read(path).cells
             texts += [cell.source for cell in cells if cell.cell_type == "code"]
     found = [line for text in texts for line in stamps(text)]
     assert found == []
@@ -49,4 +51,4 @@ def test_recorded_runs_were_calm(path):
     found = records.load(path)
     if any(record.others is None for record in found if record.samples):
         xfail("recorded before anybody watched what other programs did: record it again")
-    assert [doubt for record in found if (doubt := author.why_not_to_keep(record))] == []
+    assert [doubt for record in found if (doubt := recorder.why_not_to_keep(record))] == []

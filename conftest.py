@@ -1,0 +1,124 @@
+"""How all tests run: side by side, what measures alone and last, notebooks through nbval.
+
+Three processes share the tests, a file each. What measures (marked `timed` or `alone`) comes last,
+and alone: it holds a lock for itself that all other tests share. Where other programs used more
+than a quarter of a CPU meanwhile, a timed test that fails is not judged, and neither is a lesson's
+claim: the summary counts both.
+
+The test command takes what is not `slow`; `.ci/run` takes all but what is `exhaustive`. Which is
+which stands at the tests.
+"""
+
+import fcntl
+import json
+import os
+import tempfile
+from collections import Counter
+
+from pytest import StashKey, hookimpl
+
+from course.predictions import claims
+from labkit.ranks.machine import usable_cpus
+from tests.nbval_cells import CELL_SECONDS, CLAIMS, Notebook
+
+VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
+QUICK = "not (slow or exhaustive)"
+"""What the test command takes."""
+LOCK, LOCKED = StashKey(), StashKey()
+"""A folder that all processes lock, and a process's open one."""
+
+
+@hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Run all tests side by side; those of some files, or with `-n 0`, one after the other."""
+    options = config.option
+    decided = getattr(options, "numprocesses", 0) is not None or options.tx or options.usepdb
+    everything = config.args_source is config.ArgsSource.TESTPATHS
+    if not options.markexpr:  # whoever names a file wants what is in it
+        options.markexpr = QUICK if everything else "not exhaustive"
+    is_worker = hasattr(config, "workerinput")
+    if everything and not decided and not is_worker and usable_cpus() > 1:
+        options.dist, options.tx = "loadfile", 3 * ["popen"]
+        options.loadscopereorder = False  # what measures stays at the end
+
+
+def pytest_configure(config):
+    """Leave notebooks to our kind of nbval's class."""
+    options = config.option
+    if options.nbval or options.nbval_lax:
+        options.verbose = options.verbose or 1  # a line a cell
+    options.nbval = options.nbval_lax = False
+    options.nbval_current_env = not options.nbval_kernel_name
+    if options.nbval_cell_timeout == 2000:  # nbval's own
+        options.nbval_cell_timeout = CELL_SECONDS
+
+
+def pytest_collect_file(file_path, parent):
+    return Notebook.from_parent(parent, path=file_path) if file_path.suffix == ".ipynb" else None
+
+
+def is_alone(item):
+    return any(item.get_closest_marker(name) for name in ("alone", "timed"))
+
+
+@hookimpl(trylast=True)  # after `-m`
+def pytest_collection_modifyitems(items):
+    """What measures comes last: files with such tests, and in them those tests."""
+    last = {item.path for item in items if is_alone(item)}
+    items.sort(key=lambda item: (item.path in last, is_alone(item)))
+
+
+@hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Give all processes one folder to lock."""
+    if LOCK not in node.config.stash:
+        node.config.stash[LOCK] = folder = tempfile.TemporaryDirectory()
+        node.config.add_cleanup(folder.cleanup)
+    node.workerinput["lock"] = node.config.stash[LOCK].name
+
+
+@hookimpl(wrapper=True, tryfirst=True)  # waiting does not count as the test's time
+def pytest_runtest_protocol(item, nextitem):
+    """Run what measures while no other process runs a test; a file's such tests in a row."""
+    config = item.config
+    if not hasattr(config, "workerinput"):
+        return (yield)
+    if LOCKED not in config.stash:
+        config.stash[LOCKED] = os.open(config.workerinput["lock"], os.O_RDONLY)
+        fcntl.flock(config.stash[LOCKED], fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
+    try:
+        return (yield)
+    finally:
+        goes_on = nextitem is not None and nextitem.path == item.path
+        if not (goes_on and is_alone(item) and is_alone(nextitem)):
+            os.close(config.stash[LOCKED])
+            del config.stash[LOCKED]
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = [one for found in terminalreporter.stats.values() for one in found]
+    seconds, made = Counter(), []
+    for one in reports:
+        path, _, cell = getattr(one, "nodeid", "").partition("::")
+        if path.endswith(".ipynb") and cell:
+            seconds[path] += one.duration
+        if getattr(one, "when", "") == "call":
+            for name, lines in one.user_properties:
+                made += map(json.loads, lines) if name == CLAIMS else ()
+    if len(seconds) > 1:
+        terminalreporter.section("notebooks, seconds")
+        for path, took in seconds.items():
+            terminalreporter.write_line(f"{took:8.1f}  {path}")
+        terminalreporter.write_line(f"{seconds.total():8.1f}  all")
+    counts = Counter(line["verdict"] for line in made)
+    skipped = terminalreporter.stats.get("skipped", ())
+    left = [one.nodeid for one in skipped if claims.NOT_JUDGED in str(one.longrepr)]
+    if made or left:
+        terminalreporter.section("judged on this machine")
+        text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
+        terminalreporter.write_line(f"claims: {text}; tests {claims.NOT_JUDGED}: {len(left)}")
+        for line in made:
+            if line["verdict"] != claims.HELD:
+                terminalreporter.write_line("  {verdict}: {expected}; {measured}".format(**line))
+        for name in left:
+            terminalreporter.write_line(f"  {claims.NOT_JUDGED}: {name}")

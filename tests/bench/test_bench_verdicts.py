@@ -1,0 +1,38 @@
+import time
+
+from course import other_programs
+from tests.bench import bench_verdicts as bench
+
+
+def line(state, **more):
+    return {"suspect": "a", "experiment": "A", "state": state} | more
+
+
+def claim(verdict):
+    return {"expected": "it grows", "verdict": verdict}
+
+
+def test_decided_not_judged_and_wrong_are_counted():
+    tests = [line("fell"), line("fell"), line("not judged"), line("stands")]
+    claims = [claim("held"), claim("not on this run"), claim("not judged")]
+    table = bench.count(tests + claims, {"A a": "fell"})
+    assert [row[1:] for row in table.rows] == [[4, 3, 1, 1], [3, 2, 1, 1]]
+
+
+def test_cells_run_with_gates_open_and_what_they_judge_is_returned(monkeypatch):
+    for name in ("COURSE_CLAIMS", "COURSE_BOARD", "LABKIT_LEDGER", "COURSE_GATES"):
+        monkeypatch.setenv(name, "")
+    made = bench.one_run({
+        "a": "from course.predictions.claims import claim\nx = 3",
+        "b": "claim(x > 2, 'three', measured=x, exact=True)",
+    })  # fmt: skip
+    assert [one["verdict"] for one in made] == ["held"]
+
+
+def test_bursts_are_other_programs_and_end():
+    with bench.bursts(), other_programs.watch() as used:
+        time.sleep(bench.PERIOD)
+    assert used.cpus > 0.3
+    with other_programs.watch() as after:
+        time.sleep(0.5)
+    assert after.cpus < used.cpus + 2

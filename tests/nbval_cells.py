@@ -1,0 +1,208 @@
+"""Notebooks as tests: nbval runs each code cell, and a claim in it holds, fails, or is not judged.
+
+A lesson ends at its first broken cell. An exercises notebook goes on, as each exercise stands for
+itself: as it is in the repository its checks have to fail, by exactly "not attempted yet"; in a
+learner's copy what is open or wrong is told in one line (`-vv` shows all).
+"""
+
+import json
+import re
+import textwrap
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbval.plugin import IPyNbCell, IPyNbFile
+
+from course import other_programs
+from course.catalogue import environment
+from course.notebooks import exercises, files, tree
+from course.predictions import claims, ledger_file
+from tests import spine
+
+ROOT = Path(__file__).resolve().parents[1]
+CELL_SECONDS = 120
+"""What one cell may take, where `--nbval-cell-timeout` says nothing else."""
+MOST_SECONDS = 40
+"""That all cells of a core notebook may take on a calm machine with two CPUs."""
+CLAIMS = "claims"
+TIMED = "timed"
+"""The tag of a cell that holds times against each other."""
+
+
+class Notebook(IPyNbFile):
+    """nbval's notebook: its cells bear their ids, its kernel has a ledger of its own."""
+
+    broken = ""
+    """Of a lesson: the cell that failed."""
+    seconds, others = 0.0, 0.0
+    """What its cells took so far, and the most that other programs used of the CPUs meanwhile."""
+    nb = None
+
+    def collect(self):
+        self.compare_outputs = False  # only of cells that are marked
+        try:
+            cells = list(super().collect())
+        except Exception as error:
+            reason = str(error).split("\n")[0][:200]
+            yield Told.from_parent(self, name="notebook", reason=f"not a notebook: {reason}")
+            return
+        folder = self.path.parent.relative_to(ROOT).as_posix() if ROOT in self.path.parents else ""
+        parts = [part for cell in self.nb.cells if (part := exercises.part_of(cell))]
+        self.is_lesson = not parts
+        untouched = folder == tree.EXERCISES
+        measures = self.is_lesson or any(TIMED in tags(item.cell) for item in cells)
+        beside = folder == f"{tree.LESSONS}/{tree.DEEPER}" or self.path.stem in tree.UNNUMBERED
+        self.is_core = folder == tree.LESSONS and not beside
+        self.limit = self.config.option.nbval_cell_timeout
+        kinds = {"lesson": self.is_lesson, "alone": measures and not untouched, "slow": beside}
+        marks = [mark for mark, holds in kinds.items() if holds]
+        for item in cells:
+            name = item.cell.get("id", f"cell-{item.cell_num}")
+            fields = {"cell_num": item.cell_num, "cell": item.cell, "options": item.options}
+            cell = Cell.from_parent(self, name=name, **fields)
+            if untouched:
+                cell.expect_untouched()
+            for mark in (*marks, pytest.mark.timeout(self.limit + 60)):
+                cell.add_marker(mark)
+            yield cell
+        if self.is_lesson:
+            whole = Whole.from_parent(self, name="whole")
+            for mark in marks:
+                whole.add_marker(mark)
+            yield whole
+        for number in self.without_check():
+            reason = "its check cell is gone or was changed; copy it from the course's exercises/"
+            told = f"exercise {number}: {reason}"
+            yield Told.from_parent(self, name=f"exercise-{number}", reason=told)
+
+    def without_check(self):
+        """Name the exercises of the original that this copy cannot judge."""
+        number = re.match(r"\d\d[a-z]?_", self.path.name)
+        originals = (ROOT / tree.EXERCISES).glob(f"{number[0]}*.ipynb") if number else ()
+        here = {cell.source.strip() for cell in self.nb.cells}
+        for original in originals if not self.is_lesson else ():
+            for cell in files.read(original).cells:
+                part = exercises.part_of(cell)
+                if part and part.role == "check" and cell.source.strip() not in here:
+                    yield part.number
+
+    def setup(self):
+        if self.nb is None:
+            return
+        folder = self.config._tmp_path_factory.mktemp(self.path.stem)
+        self.claims, self.ledger = folder / "claims", folder / "ledger"
+        with pytest.MonkeyPatch.context() as patch:  # the kernel inherits it
+            for name, value in environment(
+                LABKIT_LEDGER=str(self.ledger),
+                COURSE_CLAIMS=str(self.claims),
+                COURSE_GATES="open",
+                PYDEVD_DISABLE_FILE_VALIDATION="1",
+            ).items():
+                patch.setenv(name, value)
+            super().setup()
+
+    def made(self):
+        return self.claims.read_text().splitlines() if self.claims.exists() else []
+
+
+class Cell(IPyNbCell):
+    """nbval's cell, judged by its claims as well."""
+
+    def expect_untouched(self):
+        """Have nbval compare the error that a check shows before anybody tries the exercise."""
+        part = exercises.part_of(self.cell)
+        if part and part.role == "check":
+            says = f"exercise {part.number}: not attempted yet"
+            error = nbformat.v4.new_output("error", ename="NotImplementedError", evalue=says)
+            self.options |= {"check": True, "check_exception": True}
+            self.cell.outputs, self.cell.execution_count = [error], 1
+
+    def runtest(self):
+        book = self.parent
+        if book.broken:
+            pytest.skip(f"{book.broken} failed before it")
+        before, failure, start = len(book.made()), None, time.perf_counter()
+        with other_programs.watch() as used:
+            try:
+                super().runtest()
+            except Exception as error:
+                failure = error
+        book.timed_out = False  # or nbval would expect all that follows to fail
+        book.seconds += time.perf_counter() - start
+        book.others = max(book.others, used.cpus or 0.0)
+        lines = book.made()[before:]
+        self.user_properties.append((CLAIMS, lines))
+        refused = TIMED in tags(self.cell) and self.error()[0] == "CheckFailed"
+        if failure and refused and not is_calm(used.cpus):
+            pytest.skip(f"{claims.NOT_JUDGED}: other programs used {used.cpus:.1f} CPUs")
+        if failure:
+            book.broken = self.name if book.is_lesson else ""
+            raise failure
+        found = [json.loads(line) for line in lines]
+        if wrong := [one for one in found if one["verdict"] == claims.NOT_HELD]:
+            pytest.fail("; ".join(map("{expected}: {measured}".format_map, wrong)), pytrace=False)
+        if left := [one for one in found if one["verdict"] == claims.NOT_JUDGED]:
+            first = "{expected} ({measured})".format_map(left[0])
+            pytest.skip(f"{claims.NOT_JUDGED}: {len(left)} of {len(found)} claims, {first}")
+
+    def error(self):
+        """Return the name and the text of the cell's own error."""
+        errors = [out for out in self.test_outputs or () if out["output_type"] == "error"]
+        return (errors[-1]["ename"], errors[-1]["evalue"]) if errors else ("", "")
+
+    def repr_failure(self, excinfo):
+        name, text = self.error()
+        if isinstance(excinfo.value, pytest.fail.Exception):
+            return str(excinfo.value)
+        if self.parent.is_lesson or self.config.option.verbose > 1 or not name:
+            return super().repr_failure(excinfo)
+        if name == "KeyboardInterrupt":  # nbval's, and it says after how many seconds
+            return str(excinfo.value)
+        ours = name in ("CheckFailed", "NotImplementedError") and text
+        return textwrap.shorten(text if ours else f"{name}: {text}", 400)
+
+    def reportinfo(self):
+        return self.path, 0, self.nodeid.replace("::", " ")
+
+
+class Told(pytest.Item):
+    """What cannot be run, told in one line."""
+
+    def __init__(self, *, reason, **fields):
+        super().__init__(**fields)
+        self.reason = reason
+
+    def runtest(self):
+        pytest.fail(self.reason, pytrace=False)
+
+    def reportinfo(self):
+        return self.path, 0, self.nodeid.replace("::", " ")
+
+
+class Whole(pytest.Item):
+    """After a lesson's cells: nothing was given away, and a core took no longer than it may."""
+
+    def runtest(self):
+        book = self.parent
+        if book.broken:
+            pytest.skip(f"{book.broken} failed before it")
+        entries = ledger_file.load(book.ledger).entries.values()
+        results = {entry.key: entry.measured for entry in entries if entry.tier != "MEASURED"}
+        assert list(spine.given_away(files.read(self.path), results)) == []
+        if book.is_core and book.seconds > MOST_SECONDS:
+            took = f"{book.seconds:.0f} s, {MOST_SECONDS} at most"
+            assert not is_calm(book.others), f"its cells take {took}"
+            pytest.skip(f"{claims.NOT_JUDGED}: {took}, while others used {book.others:.1f} CPUs")
+
+    def reportinfo(self):
+        return self.path, 0, self.nodeid.replace("::", " ")
+
+
+def tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+def is_calm(others):
+    return (others or 0.0) <= other_programs.DISTURBED

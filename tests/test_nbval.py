@@ -1,0 +1,209 @@
+"""Notebooks as tests: learners, instructors and strangers get the same answers, a line each."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+from pytest import fixture, mark
+
+from course.notebooks import files
+from tests.course.samples import lesson
+from tests.ranks.nodes import ROOT, environment, python
+
+LEARNER = "python -m pytest --nbval-lax work/exercises/02_gradient_all_reduce.ipynb"
+INSTRUCTOR = "python -m pytest --nbval-lax work/hand-ins --junitxml=work/hand-ins.xml"
+NAME = "02_gradient_all_reduce.ipynb"
+OPEN = "NotImplementedError: exercise {}: not attempted yet"
+
+
+@fixture(scope="module")
+def hand_ins():
+    """Where a command finds our options and no learner's own copies: a folder inside of work/."""
+    (ROOT / "work").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "work") as folder:
+        yield Path(folder)
+
+
+def hand_in(folder, *, solved):
+    """A copy of the exercises with the answers to some of them."""
+    notebook = files.read(ROOT / "exercises" / NAME)
+    answers = {cell.id: cell.source for cell in files.read(ROOT / "solutions" / NAME).cells}
+    for one in notebook.cells:
+        if one.id in [f"ex-2-{number}-answer" for number in solved]:
+            one.source = answers[one.id]
+    files.write(notebook, folder / NAME)
+    return notebook
+
+
+def told(command, *more, **paths):
+    """Run a command as it is shown; return its exit status and the line of each cell."""
+    for shown, real in paths.items():
+        command = command.replace(f"work/{shown.replace('_', '-')}", str(real))
+    words = command.split()[1:]
+    done = python(*words, "-p", "no:cacheprovider", *more)
+    return done.returncode, done.stdout
+
+
+def test_the_pages_show_the_commands():
+    readme, instructors = ((ROOT / page).read_text() for page in ("README.md", "INSTRUCTORS.md"))
+    assert LEARNER in readme and LEARNER in instructors and INSTRUCTOR in instructors
+
+
+@mark.slow
+def test_a_learner_sees_a_line_a_cell_and_one_line_of_reason(hand_ins):
+    notebook = hand_in(hand_ins / "half", solved=[1, 2])
+    for one in notebook.cells:
+        if one.id == "ex-2-2-answer":
+            name = re.search(r"def (\w+)", one.source)[1]
+            one.source = f"def {name}(*_):\n    return 'z'"
+    files.write(notebook, hand_ins / "half" / NAME)
+    status, text = told(LEARNER.replace(f"work/exercises/{NAME}", str(hand_ins / "half" / NAME)))
+    assert status == 1
+    lines = re.findall(r"::(\S+) (PASSED|FAILED)", text)
+    assert dict(lines) == {
+        one.id: "FAILED" if re.fullmatch("ex-2-[2345]-check", one.id) else "PASSED"
+        for one in notebook.cells
+        if one.cell_type == "code"
+    }
+    reasons = [line for line in text.splitlines() if re.match(r"exercise 2\.\d", line)]
+    assert [line[:30].rstrip() for line in reasons] == [
+        "exercise 2.2 is not right yet",
+        "exercise 2.3: not attempted ye",
+        "exercise 2.4: not attempted ye",
+        "exercise 2.5: not attempted ye",
+    ]
+    assert "Traceback" not in text
+
+
+@mark.slow
+@mark.timeout(300)
+def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
+    room = hand_ins / "room"
+    hand_in(room / "ann", solved=[1, 2, 3, 4, 5])
+    hand_in(room / "ben", solved=[1, 2])
+    hand_in(room / "cem", solved=[])
+    (room / "no_notebook.ipynb").write_text("{'these': are not")
+    (room / "an_image.ipynb").write_bytes(bytes(range(256)))
+    lost = lesson("1")
+    lost.cells[0].id = "ex-2-1-answer"
+    lost.cells[0].source = "answer = 1"
+    files.write(lost, room / "dan" / NAME)
+    endless = hand_in(room / "eve", solved=[2])
+    for one in endless.cells:
+        if one.id == "ex-2-1-answer":
+            one.source += "\n\nwhile True:\n    pass"
+    files.write(endless, room / "eve" / NAME)
+    report = hand_ins / "hand-ins.xml"
+    status, text = told(
+        INSTRUCTOR, "--nbval-cell-timeout=20", **{"hand_ins.xml": report, "hand_ins": room}
+    )
+    assert status == 1
+    found = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        found[case.get("classname").rpartition("room.")[2], case.get("name")] = case
+    failed = {
+        key: one[0].get("message") or one[0].text or ""
+        for key, one in found.items()
+        if one.find("failure") is not None
+    }
+    name = NAME.removesuffix(".ipynb")
+    for who, open_ones in [("ann", ""), ("ben", "345"), ("cem", "12345"), ("eve", "1345")]:
+        mine = {cell for folder, cell in failed if folder.startswith(f"{who}.{name}")}
+        mine -= {"ex-2-1-answer"} if who == "eve" else set()  # after which others are judged
+        assert mine == {f"ex-2-{number}-check" for number in open_ones}, text
+    for bad in ("no_notebook", "an_image"):
+        assert re.search(rf"^_+ .*{bad}.ipynb notebook _+\nnot a notebook: .+$", text, re.M), text
+    for number in range(1, 6):
+        assert f"exercise 2.{number}: its check cell is gone" in text
+    assert "Timeout of 20 seconds exceeded" in text
+    assert "Traceback" not in text
+
+
+@mark.slow
+@mark.timeout(300)
+def test_without_our_options_nbval_says_the_same(tmp_path):
+    """A stranger's nbval, in whatever folder: the same cells pass and fail, for the same reason."""
+    hand_in(tmp_path / "half", solved=[1, 2])
+    shutil.copy(ROOT / "solutions" / NAME, tmp_path)
+    shutil.copy(ROOT / "notebooks/00_start_here.ipynb", tmp_path)
+    ledger = {"LABKIT_LEDGER": str(tmp_path / "ledger")}
+    words = [sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env", "-rf", "."]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment(**ledger), capture_output=True, text=True
+    )
+    failed = re.findall(r"exercise 2\.\d: not attempted yet", done.stdout)
+    assert sorted(set(failed)) == [f"exercise 2.{n}: not attempted yet" for n in (3, 4, 5)]
+    assert re.search(r"=+ 3 failed, \d+ passed in", done.stdout), done.stdout
+
+
+@mark.slow
+def test_where_nobody_can_answer_gates_are_open_and_one_line_says_so(tmp_path):
+    ask = 'from course.predictions.ledger import gate, predict\npredict("1.a", "How long?", "s")'
+    notebook = lesson(ask, 'gate("1.a")\nprint("seen")', 'gate("1.a")\nprint("seen")')
+    files.write(notebook, tmp_path / "01.ipynb")
+    variables = environment(LABKIT_LEDGER=str(tmp_path / "ledger"))
+    variables = {name: value for name, value in variables.items() if not name.startswith("PYTEST")}
+    command = [sys.executable, "-c", EXECUTE, "01.ipynb"]
+    subprocess.run(command, cwd=tmp_path, env=variables, check=True, capture_output=True)
+    printed = [
+        "".join(out.get("text", "") for out in cell.outputs)
+        for cell in files.read(tmp_path / "01.ipynb").cells
+    ]
+    assert "Nobody can answer here" in printed[1] and printed[1].endswith("seen\n")
+    assert printed[2] == "seen\n"
+
+
+EXECUTE = """
+import sys, nbformat, nbclient
+notebook = nbformat.read(sys.argv[1], 4)
+nbclient.NotebookClient(notebook, kernel_name="python3").execute()
+nbformat.write(notebook, sys.argv[1])
+"""
+"""What `jupyter nbconvert --execute` and papermill do."""
+TOY = """
+import os, time
+from pathlib import Path
+from pytest import mark
+
+def note(name):
+    start = time.time()
+    time.sleep(0.2)
+    with Path(os.environ["NOTES"]).open("a") as file:
+        file.write(f"{name} {start} {time.time()}\\n")
+
+def test_any(): note("any")
+
+@mark.alone
+def test_alone(): note("alone")
+
+def test_other(): note("other")
+"""
+
+
+@mark.slow
+def test_what_measures_runs_alone(tmp_path):
+    """Three processes, six files: nothing overlaps with a test that is alone."""
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for place in range(6):
+        (tmp_path / f"test_{place}.py").write_text(TOY)
+    command = ["-m", "pytest", "-n", "3", "--dist", "loadfile", "-p", "no:cacheprovider", "."]
+    notes = tmp_path / "notes"
+    done = python(*command, cwd=tmp_path, NOTES=str(notes))
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = [line.split() for line in notes.read_text().splitlines()]
+    spans = [(name, float(start), float(end)) for name, start, end in ran]
+    assert len(spans) == 18
+    for name, start, end in spans:
+        together = [other for other, s, e in spans if s < end and start < e]
+        assert len(together) == 1 or "alone" not in together, (name, together)
+    assert any(
+        s < end and start < e
+        for one, start, end in spans
+        for other, s, e in spans
+        if one != "alone" and (one, start) != (other, s)
+    ), "others do overlap"

@@ -10,26 +10,29 @@ from collections.abc import Sequence
 from course import catalogue
 
 COMMANDS = {
-    "start": ("start", "check the machine, copy the lessons, open JupyterLab"),
-    "doctor": ("doctor", "say what this machine can do for the course"),
-    "run": ("run", "run experiments without a notebook"),
-    "progress": ("progress", "show lessons run, exercises passed, predictions; write a hand-in"),
-    "report": ("report", "make one HTML page of logs of nccl-tests and NCCL"),
-    "class": ("classroom", "make one HTML page of what a class handed in"),
-    "case": ("lessons.casebook.play", "play a case of the casebook in the terminal"),
-    "triage": ("triage", "say where to begin with a slow job, from four numbers or a file"),
-    "sync": ("author", "bring notebooks into canonical form, derive exercises and badges"),
-    "pictures": ("author", "draw the recorded runs, for docs/pictures.md"),
-    "record": ("author", "run experiments on a calm machine, keep their records in the lessons"),
-    "edition": ("author", "run the lessons and build the course as a web site"),
-    "check": ("author", "say what is not as it should be in notebooks and derived files"),
+    "start": "check the machine, copy the lessons, open JupyterLab",
+    "doctor": "say what this machine can do for the course",
+    "run": "run experiments without a notebook",
+    "progress": "show lessons run, exercises passed, predictions; write a hand-in",
+    "report": "make one HTML page of logs of nccl-tests and NCCL",
+    "class": "make one HTML page of what a class handed in",
+    "triage": "say where to begin with a slow job, from four numbers or a file",
+    "sync": "bring notebooks into canonical form, derive exercises and badges",
+    "pictures": "draw the recorded runs, for docs/pictures.md",
+    "record": "run experiments on a calm machine, keep their records in the lessons",
+    "edition": "run the lessons and build the course as a web site",
+    "check": "say what is not as it should be in notebooks and derived files",
 }
-"""Name -> module of `course`, and a line of help.
+"""Name -> a line of help.
 
-Each module has `configure(parser)` and `main(options) -> int`.
+Each is a module of `course.commands`, which has `configure(parser)` and `main(options) -> int`.
 """
 FROM_A_CLONE = ("start", "triage", "sync", "pictures", "record", "edition", "check")
 """Commands that read or write what only a clone of the repository has."""
+
+
+def _module(command: str) -> str:
+    return "classroom" if command == "class" else command  # `class` is a word of Python's
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,17 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Why is my all-reduce slow? A course that answers by running it.",
         epilog=f"{', '.join(FROM_A_CLONE)} need a clone of the course's repository.",
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     asked = next((word for word in arguments if not word.startswith("-")), None)
     try:
-        for name, (module, purpose) in COMMANDS.items():
+        found = {name: ("course.commands", purpose) for name, purpose in COMMANDS.items()}
+        for name, (home, purpose) in {**found, **catalogue.commands()}.items():
             description = f"{purpose[:1].upper()}{purpose[1:]}."
             command = commands.add_parser(name, help=purpose, description=description)
             if name == asked:
-                implementation = importlib.import_module(f"course.{module}")
+                implementation = importlib.import_module(f"{home}.{_module(name)}")
                 implementation.configure(command)
                 command.set_defaults(main=implementation.main)
         options = parser.parse_args(arguments)
+        if options.command is None:
+            parser.print_help()
+            return 0
         if options.command in FROM_A_CLONE and (problem := catalogue.without_clone()):
             print(f"course {options.command}: {problem}", file=sys.stderr)
             return 1

@@ -1,16 +1,17 @@
 """Find the lessons: every folder of `course.lessons` whose `__init__.py` says what it is.
 
-Nothing lists them. `run`, `report`, `progress` and the tests look here, so that a new lesson is a
-folder, its notebooks and a row in the README's table.
+Nothing lists them. Commands, pages and tests look here, so that a new lesson is a folder, its
+notebooks and a row in the README's table.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import pkgutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -27,14 +28,43 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """A lesson's row in INSTRUCTORS.md."""
+
+    minutes: str
+    """For the core."""
+    cell: str
+    """The id of the cell never to skip."""
+    what: str
+    """What it is."""
+    vote: str
+    """The usual wrong vote."""
+    reply: str
+
+    def __str__(self) -> str:
+        return f"{self.minutes} | `{self.cell}`: {self.what} | {self.vote} | {self.reply}"
+
+
+@dataclass(frozen=True, slots=True)
 class Lesson:
     """What a lesson's `__init__.py` says of it, as ``LESSON``."""
 
     number: str
-    """As its notebooks' names begin: ``"01"``."""
+    """As its notebooks' names begin: ``"01"``. Lessons stand in the order of their numbers."""
     title: str
     experiment: str = ""
     """What `course run` calls the folder's module ``experiment``; empty where there is none."""
+    words: int = 1400
+    """That its core may have at most."""
+    cells: int = 28
+    """As well."""
+    questions: int = 2
+    """Predictions and votes that its core has at least."""
+    room: Room | None = None
+    """For who teaches it."""
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """Its own commands: `python -m course NAME` -> a line of help. Each is a module of the folder
+    with ``configure(parser)`` and ``main(options)``."""
 
     def notebook(self, folder: Path) -> Path | None:
         """Return the lesson's notebook in `notebooks/`, `exercises/` or `solutions/`, if any."""
@@ -66,6 +96,20 @@ class Experiment:
         path = self.recording
         return records.load(path, recorded=True, experiment=self.name) if path.exists() else []
 
+    def guilty(self, *, progress: Callable[[str], object]) -> list[Record]:
+        """Make the experiment in the worlds of the lesson's module ``guilty``, if it has one.
+
+        It has ``WORLDS``, by the letter of who is guilty there, and ``measure(letter)``.
+        """
+        name = f"{self.package}.guilty"
+        if importlib.util.find_spec(name) is None:
+            return []
+        made, worlds = [], importlib.import_module(name)
+        for letter in worlds.WORLDS:
+            progress(f"a world in which {letter} is guilty")
+            made += worlds.measure(letter)
+        return made
+
     def draw(self, records: Sequence[Record]) -> Figure:
         """Draw records of this experiment, with the ``draw`` of the lesson's ``pictures``."""
         return importlib.import_module(f"{self.package}.pictures").draw(records)
@@ -93,6 +137,15 @@ def find() -> dict[str, Lesson]:
     packages = [module.name for module in folders if module.ispkg]
     by_package = {package: importlib.import_module(package).LESSON for package in packages}
     return dict(sorted(by_package.items(), key=lambda item: item[1].number))
+
+
+def commands() -> dict[str, tuple[str, str]]:
+    """Find the commands of all lessons: name -> the lesson's package, and a line of help."""
+    return {
+        name: (package, purpose)
+        for package, lesson in find().items()
+        for name, purpose in lesson.commands.items()
+    }
 
 
 def experiments() -> dict[str, Experiment]:

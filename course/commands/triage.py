@@ -166,6 +166,7 @@ def _print(read: dict[str, tuple[str, list[Finding]]]) -> None:
         print(f"  {', '.join(map(str, dict.fromkeys(numbers))):<7}  {says}")
     stand = [row for letter, row in zip(board.suspects, rows.values(), strict=True)
              if board.state(letter) == "stands"]  # fmt: skip
+    stand.sort(key=lambda row: row.row != 8)  # what died or hangs comes before what is slow
     if not stand:
         undecided = f"Nothing read speaks for or against a row. {board.next()}"
         print(f"\n{board.verdict() if board.tests else undecided}")
@@ -176,10 +177,13 @@ def _print(read: dict[str, tuple[str, list[Finding]]]) -> None:
         then = next((one.then for one in guilty if one.row == row.row), row.measure)
         print(f"  Next: {field_guide.plain(then)}")
         print(f"  If so: {field_guide.plain(row.if_so)}")
-        if row.cases:
+        if row.cases and then is row.measure:  # numbers alone spoke: a case has them, too
             print(f"  Nearest case: python -m course case {row.cases[0]}")
     if len(stand) == 1:
         print("\nOne row stands: a suspect, not a proof.")
+    else:
+        print(f"\n{len(stand)} rows stand. Take row {stand[0].row} first, and read again after it: "
+              "what it mends may have been the cause of another.")  # fmt: skip
 
 
 _QUESTIONS = {

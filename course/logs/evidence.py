@@ -1,6 +1,6 @@
 """What a file says for or against the rows of the field guide."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from course.logs import failures, nccl_debug, report
@@ -16,6 +16,13 @@ _THEN = {
     "(SHM)": "nvidia-smi topo -p2p p: which GPUs cannot reach each other? then ACS and IOMMU",
 }
 """What to do next, by words of what follows from NCCL's own lines."""
+_SETTINGS = {
+    "TCP sockets": ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA"),
+    "no InfiniBand": ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA"),
+    "is off": ("NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_DMABUF_ENABLE"),
+    "(SHM)": ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"),
+}
+"""Settings by which somebody may have wanted just that, by the same words."""
 
 
 class Finding(NamedTuple):
@@ -126,16 +133,27 @@ def _of_tests(log: Log) -> Iterator[Finding]:
 def _of_job(log: Log) -> Iterator[Finding]:
     """Read what NCCL says of itself."""
     job, name = log.job, log.paths[0].name
-    for warned in job.warnings.values():
-        yield from _of_warning(warned)
+    for warned in job.warned():
+        yield from _of_warning(warned, job)
     if len(job.versions) > 1:
-        lines = ", ".join(f"{what} ({row})" for what, row in job.versions.items())
+        lines = ", ".join(f"{what}{_on(job.runs.get(what))} ({row})"
+                          for what, row in job.versions.items())  # fmt: skip
         yield Finding(8, True, f"unlike versions, unless these are two jobs: {lines}")
-    speed = nccl_debug.conclusions(log.statements, job)
-    for says, row in speed:
+    for says, row in nccl_debug.conclusions(log.statements, job):
         then = next((text for words, text in _THEN.items() if words in says), "")
         certain = then and "do not say" not in says
-        yield Finding(6, True if certain else None, f"{says} ({row})", then)
+        where = _where(says, job)
+        wanted = [one for words, names in _SETTINGS.items() if words in says
+                  for one in log.statements if _is_set(one, names)]  # fmt: skip
+        if wanted:
+            then = f"{wanted[0].says} is set ({wanted[0].row}): unset it, and run again"
+        elif job.without_verbs and ("TCP sockets" in says or "no InfiniBand" in says):
+            host, line = next(iter(job.without_verbs.items()))
+            then = (
+                f"libibverbs is missing on {host} ({line}): install it (rdma-core) in the image, "
+                "and run again"
+            )
+        yield Finding(6, True if certain else None, f"{says}{where} ({row})", then)
     if job.several is False:
         yield Finding(6, None, f"one host: its {_most(job.gpus)} GPUs need no network ({name})")
     elif job.several:
@@ -146,8 +164,42 @@ def _of_job(log: Log) -> Iterator[Finding]:
     yield from _of_slots(job)
 
 
-def _of_warning(warned: nccl_debug.Warned) -> Iterator[Finding]:
+def _is_set(one: nccl_debug.Statement, names: Sequence[str]) -> bool:
+    name, _, value = one.says.partition("=")
+    return one.topic == "setting" and name in names and not (name.endswith("E") and value == "0")
+
+
+def _on(hosts: Iterable[str] | None, most: int = 4) -> str:
+    """Name hosts: `` on a, b``; nothing where none is known."""
+    known = sorted(hosts or ())
+    more = f" and {len(known) - most} more" if known[most:] else ""
+    return f" on {', '.join(known[:most])}{more}" if known else ""
+
+
+def _where(says: str, job: Job) -> str:
+    """Name the hosts of which a conclusion holds, where it does not hold of all."""
+    if "TCP sockets" in says:
+        return _some_of(job, lambda host: any("Socket" in one for one in job.networks[host]))
+    if "GPUDirect RDMA" in says:
+        on = "is on" in says
+        return _some_of(job, lambda host: on in job.direct.get(host, ()))
+    return ""
+
+
+def _some_of(job: Job, holds: Callable[[str], bool]) -> str:
+    """Name the hosts of which something holds, where it does not hold of all."""
+    some = [host for host in job.networks if holds(host)]
+    if len(some) == len(job.networks):
+        return ""
+    others = {one for host in job.networks if host not in some for one in job.networks[host]}
+    return f"{_on(some)}; the other hosts use {', '.join(sorted(others))}"
+
+
+def _of_warning(warned: nccl_debug.Warned, job: Job) -> Iterator[Finding]:
     where = warned.row + (f", {warned.count} times" if warned.count > 1 else "")
+    where = f"{_on(warned.hosts).strip()}; {where}" if warned.hosts else where
+    where += f"; the address is that of {', '.join(peers)}" if (peers := job.peers(warned)) else ""
+    where += f"; at {warned.at}" if warned.at else ""
     if not warned.fatal:
         yield Finding(8, None, f"WARN, not known to end a job: {warned.says} ({where})")
         return
@@ -175,8 +227,8 @@ def _of_cards(job: Job) -> Iterator[Finding]:
             f"ibstat on {few[0]}: which port is down? rdma link, dmesg for its card",
         )
     gpus, channels = _most(job.gpus), max(job.channels, default=0)
-    used = len(job.used) or most
-    cards = min(used, most)
+    used = len(job.used) if channels >= most else most  # a channel uses one card
+    cards = min(used or most, most)
     says = f"{gpus} GPUs of a host, {most} cards" + (f", {cards} in use" if cards < most else "")
     says += f", {channels} channels" if channels else ""
     crowded = gpus >= 4 * cards

@@ -21,10 +21,20 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 _NARROW = 0.8
 """A slot that carries less than this share of its card's link is narrow."""
 _MOST = 2000
+_LONG = 400
+"""Letters of a warning that are kept: a card's name stands behind two addresses."""
 """Different statements that are kept of one file."""
 _OWN = re.compile(r"NCCL (INFO|WARN) +(.*\S)")
 _SPEAKER = re.compile(r"([^\s:\[\]<>()]+):(\d+):\d+ \[(-?\d+)\]")
 """Before what NCCL says: the host, the process, the thread and the GPU."""
+_TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]")
+"""Before a warning: the default of NCCL_DEBUG_TIMESTAMP_FORMAT (source: nccl, src/debug.cc)."""
+_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
+_OWN_ADDRESS = re.compile(r"^(?:Bootstrap|NET/\w+) ?: Using .*")
+"""A line that names the addresses of the host that says it: of its interfaces, or for OOB."""
+_NETWORK = re.compile(r"^Using (?:internal )?[Nn]etwork (\S.*)|\bvia NET/(\w+)/\d+")
+_NO_VERBS = re.compile(r"(?:Count|Could) not open libibverbs|[Ff]ailed to open libibverbs")
+"""The first is NCCL's own spelling (source: nccl, src/misc/ibvsymbols.cc)."""
 _GIVES_UP = re.compile(r"^\S+:\d+ -> [1-6]\b")
 """An error on its way up through NCCL; 7 is ncclInProgress (source: nccl.h, ncclResult_t)."""
 _VERSION = re.compile(r"\b([NR]CCL) version (\d+\.[\d.]*\d)")
@@ -115,6 +125,12 @@ class Warned:
     count: int = 0
     ended: bool = False
     """Whether a process that said so then gave up: its call returned an error."""
+    at: str = ""
+    """When it was first said, where the line has its time: ``"2026-03-01 02:59:07"``."""
+    hosts: set[str] = field(default_factory=set)
+    """Who said it."""
+    peers: set[str] = field(default_factory=set, repr=False)
+    """Addresses that it names; `Job.peers` turns them into hosts."""
 
     @property
     def meaning(self) -> str:
@@ -143,6 +159,16 @@ class Job:
     """By host: the cards that NCCL names, and the line."""
     versions: dict[str, str] = field(default_factory=dict)
     """With the line of each."""
+    runs: dict[str, set[str]] = field(default_factory=dict)
+    """By version: the hosts that say that they run it."""
+    networks: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By host: the networks that it names, such as ``"IB"``, and the first line of each."""
+    direct: dict[str, set[bool]] = field(default_factory=dict)
+    """By host: whether its paths to others have GPUDirect RDMA."""
+    without_verbs: dict[str, str] = field(default_factory=dict)
+    """By host: the line by which its libibverbs is missing."""
+    addresses: dict[str, str] = field(default_factory=dict, repr=False)
+    """By address: the host that calls it its own."""
     channels: dict[int, str] = field(default_factory=dict)
     """Number of channels -> the line."""
     used: set[str] = field(default_factory=set)
@@ -163,13 +189,35 @@ class Job:
             self.devices[host] = self.devices.get(host, set()) | devices
         for host, count in other.ranks.items():
             self.ranks[host] = max(self.ranks.get(host, 0), count)
-        for name in ("cards", "versions", "channels", "slots", "narrow"):
+        for name in (
+            "cards", "versions", "channels", "slots", "narrow", "without_verbs", "addresses",
+        ):  # fmt: skip
             mine = getattr(self, name)
             for key, value in getattr(other, name).items():
                 mine.setdefault(key, value)
+        for name in ("runs", "direct"):
+            mine = getattr(self, name)
+            for key, values in getattr(other, name).items():
+                mine[key] = mine.get(key, set()) | values
+        for host, networks in other.networks.items():
+            self.networks[host] = networks | self.networks.get(host, {})
         for says, theirs in other.warnings.items():
-            mine = self.warnings.setdefault(says, replace(theirs, count=0))
+            mine = self.warnings.setdefault(
+                says, replace(theirs, count=0, hosts=set(), peers=set())
+            )
             mine.count, mine.ended = mine.count + theirs.count, mine.ended or theirs.ended
+            mine.hosts |= theirs.hosts
+            mine.peers |= theirs.peers
+            if theirs.at and theirs.at < mine.at:
+                mine.at, mine.row = theirs.at, theirs.row
+
+    def warned(self) -> list[Warned]:
+        """Return the warnings in the order of their times; those without one as they were read."""
+        return sorted(self.warnings.values(), key=lambda one: (not one.at, one.at))
+
+    def peers(self, warned: Warned) -> list[str]:
+        """Name the hosts whose addresses a warning names, as far as a line says whose they are."""
+        return sorted({self.addresses[one] for one in warned.peers if one in self.addresses})
 
     @property
     def several(self) -> bool | None:
@@ -203,10 +251,11 @@ class DebugLines:
         """Take a line of the file, NCCL's or not."""
         if "CCL" not in line:
             return
+        version = ""
         if match := _VERSION.search(line):
-            says = " ".join(match.groups())
-            self.job.versions.setdefault(says, f"{self._name}, line {number}")
-            self._keep("version", says, number)
+            version = " ".join(match.groups())
+            self.job.versions.setdefault(version, f"{self._name}, line {number}")
+            self._keep("version", version, number)
         if not (prefix := _OWN.search(line)):
             return
         level, text = prefix.groups()
@@ -220,26 +269,41 @@ class DebugLines:
             if match := pattern.search(text):
                 self._keep(topic, _tidy(topic, match[1]), number)
         if speaker := _SPEAKER.search(line, 0, prefix.start()):
-            self._of_the_job(number, level, text, *speaker.groups())
+            host, process, device = speaker.groups()
+            if NETWORK_ADDRESS.search(host):
+                host = self._unnamed.setdefault(host, f"host {len(self._unnamed) + 1}")
+            host = one_line(host, 60)
+            if version:
+                self.job.runs.setdefault(version, set()).add(host)
+            time = _TIME.search(line, 0, prefix.start())
+            self._of_the_job(number, level, text, host, process, device, time[1] if time else "")
 
     def _of_the_job(
-        self, number: int, level: str, text: str, host: str, process: str, device: str
+        self, number: int, level: str, text: str, host: str, process: str, device: str, time: str
     ) -> None:
         """Learn from a line what it says of the job as a whole."""
         job, row = self.job, f"{self._name}, line {number}"
-        if NETWORK_ADDRESS.search(host):
-            host = self._unnamed.setdefault(host, f"host {len(self._unnamed) + 1}")
-        host = one_line(host, 60)
         job.speakers.add(host)
         job.devices.setdefault(host, set()).add(device)
+        if _OWN_ADDRESS.match(text):
+            for address in _ADDRESS.findall(text):
+                job.addresses.setdefault(address, host)
+        if match := _NETWORK.search(text):
+            job.networks.setdefault(host, {}).setdefault(match[1] or match[2], row)
+            if match[2] and match[2] != "Socket":
+                job.direct.setdefault(host, set()).add("GDRDMA" in text)
         if level == "WARN":
-            says = one_line(_without_addresses(text), 160)
+            says = one_line(_without_addresses(text), _LONG)
             if says in job.warnings or len(job.warnings) < _MOST:
-                warned = job.warnings.setdefault(says, Warned(says, row))
+                warned = job.warnings.setdefault(says, Warned(says, row, at=time))
                 warned.count += 1
+                warned.hosts.add(host)
+                warned.peers.update(_ADDRESS.findall(text))
                 self._warned[host, process] = warned
         elif "->" in text and (host, process) in self._warned and _GIVES_UP.match(text):
             self._warned.pop((host, process)).ended = True
+        elif _NO_VERBS.search(text):
+            job.without_verbs.setdefault(host, row)
         elif match := _NODES.search(text):
             job.nodes = max(job.nodes, int(match[1]))
             job.ranks[host] = max(job.ranks.get(host, 0), int(match[2] or 0))
@@ -258,7 +322,7 @@ class DebugLines:
                 job.narrow.setdefault(name, (slot, link, row))
 
     def _keep(self, topic: str, says: str, number: int) -> None:
-        key = topic, one_line(_without_addresses(says), 160)
+        key = topic, one_line(_without_addresses(says), _LONG if topic == "warning" else 160)
         if key in self._first or len(self._first) < _MOST:
             self._first.setdefault(key, number)
             self._counts[key] += 1

@@ -191,8 +191,7 @@ class _Test:
         """Say what is missing, and infer what can be inferred."""
         best = max(self.rows.values(), key=lambda row: row.algbw, default=_Row())
         ratio = best.busbw / best.algbw if best.algbw else 0.0
-        if self.name is None and ratio > 1.01:
-            self.name = "all_reduce"  # the only one whose bus bandwidth is the larger
+        self.name = self.name or self._inferred(ratio)
         name = f"{self.name}_perf" if self.name else "a test"
         if self.failures:
             at, line = self.failures[0]
@@ -235,6 +234,28 @@ class _Test:
         ranks = tuple(self.layout.places)
         made_with = self.name, self.library, self.tests, self.iters, tuple(self.settings.items())
         return *made_with, ranks, self.layout.world_size
+
+    def _inferred(self, ratio: float) -> str | None:
+        """Tell which collective it is where no line names it, but its figures leave one.
+
+        Only all_reduce has a busbw above its algbw; `ratio` is one by the other. On two ranks they
+        are alike, where a sum without a root is an all_reduce or, at half, a reduce_scatter
+        (source: nccl-tests, doc/PERFORMANCE.md).
+        """
+        if ratio > 1.01:
+            return "all_reduce"
+        n = self.layout.world_size or 0
+        sums = {(key[2], str(key[3])) for key in self.rows} == {("sum", "-1")}
+        if n < 2 or not sums:
+            return None
+        for name, factor in (("all_reduce", 2 * (n - 1) / n), ("reduce_scatter", (n - 1) / n)):
+            if abs(ratio / factor - 1) < 0.05:
+                told = (
+                    f"no line names the collective: redop sum, no root and busbw/algbw fit {name}"
+                )
+                self.problem(None, told)
+                return name
+        return None
 
     def records(self) -> list[Record]:
         """Make a record of each row and place."""

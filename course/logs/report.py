@@ -74,7 +74,7 @@ def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
     whole = _series(known)
     tested = _pairs(whole, log)
     failed = _failures(log, tested), _failing_pairs(log)
-    for table in (_conclusions(log), _statements(log), *failed):
+    for table in (_ended(log), _conclusions(log), _statements(log), *failed):
         if table.rows:
             page.table(table)
     if tested:
@@ -504,9 +504,25 @@ def _failing_pairs(log: Log) -> Table:
     return Table(["failed more than once", "failed", "completed"], rows[:_MOST_ROWS], title)
 
 
+def _ended(log: Log) -> Table:
+    """Warnings that are known to end a job, or did, by time; and versions that are unlike."""
+    rows = [
+        [one.meaning or "the call that gave it returned an error", one.says,
+         ", ".join(sorted(one.hosts)), one.count, one.at or "not said", one.row]
+        for one in log.job.warned() if one.fatal
+    ]  # fmt: skip
+    if len(log.job.versions) > 1:
+        rows += [
+            ["unlike versions, unless these are two jobs", what,
+             ", ".join(sorted(log.job.runs.get(what, ()))), "", "", row]
+            for what, row in log.job.versions.items()
+        ]  # fmt: skip
+    return Table(["what ends a job", "NCCL says", "on", "lines", "at", "the first"], rows)
+
+
 def _conclusions(log: Log) -> Table:
     rows_of: dict[str, list[str]] = defaultdict(list)
-    for says, row in conclusions(log.statements):
+    for says, row in conclusions(log.statements, log.job):
         rows_of[says].append(row)
     return Table(
         ["what follows for the speed", "from"], [[s, rows[0]] for s, rows in rows_of.items()]

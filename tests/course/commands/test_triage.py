@@ -155,7 +155,7 @@ def test_the_files_of_one_jobs_processes_are_compared(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "A = 2 logs of NCCL, as of one job" in printed
     assert "b: 7 cards, where other hosts have 8 (nccl.b.log, line 1)" in printed
-    assert "NCCL 2.27.5 (nccl.a.log, line 2), NCCL 2.28.7 (nccl.b.log, line 2)" in printed
+    assert "NCCL 2.27.5 on a (nccl.a.log, line 2), NCCL 2.28.7 on b (nccl.b.log, line 2)" in printed
     assert "Next: ibstat on b" in printed
 
 

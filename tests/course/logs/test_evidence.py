@@ -67,6 +67,22 @@ CROWDED = "".join(
     "a:10:2 [0] NCCL INFO Channel 00/02 :    0   1   2   3\n"
     for i in range(8)
 )
+MIXED = """\
+x:1:2 [0] NCCL INFO Using network IB
+y:1:2 [0] NCCL INFO Using network Socket
+x:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0
+y:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [send] via NET/Socket/0
+"""
+DIRECT_ON_ONE = "z:1:2 [0] NCCL INFO Channel 00/0 : 16[0] -> 0[0] [send] via NET/IB/0/GDRDMA\n"
+NAMED = """\
+a:1:2 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>
+[2026-03-01 02:59:07] b:1:2 [3] transport/net_ib/p2p.cc:688 NCCL WARN NET/IB: Got completion from \
+peer 10.0.0.1<44206> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_RDMA_WRITE(1) \
+vendor_err=129  localGid fe80:0000:0000:0000:0000:0000:0000:0001 remoteGids\
+fe80:0000:0000:0000:0000:0000:0000:0002 hca mlx5_7
+[2026-03-01 02:58:01] a:1:2 [0] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by \
+remote peer b<5>
+"""
 
 
 def cards(host, count):
@@ -87,7 +103,10 @@ def findings(tmp_path, text):
         (LOST, 8, "WARN, fatal: flushed: a consequence"),
         (RETRY, 6, "did not answer, in spite of retries"),
         (RETRY, 8, "WARN, fatal"),
-        (VERSIONS, 8, "unlike versions, unless these are two jobs: NCCL 2.27.5 (job.log, line 1)"),
+        (VERSIONS, 8, "unless these are two jobs: NCCL 2.27.5 on a (job.log, line 1), NCCL"),
+        (MIXED, 6, "through TCP sockets, not through RDMA on y; the other hosts use IB (job.log"),
+        (MIXED + DIRECT_ON_ONE, 6, "bytes are staged in the host's memory on x; the other"),
+        (NAMED, 8, "hca mlx5_7 (on b; job.log, line 2; the address is that of a; at 2026-03-01 02"),
         (VERSIONS, 8, "a peer ended: look for the first error"),
         (CROWDED, 6, "8 GPUs of a host, 1 cards, 2 channels"),
         (cards("a", 8) + cards("b", 4), 6, "b: 4 cards, where other hosts have 8 (job.log, li"),
@@ -118,6 +137,30 @@ def test_what_is_worth_knowing_accuses_nobody(tmp_path, text, says):
     found = findings(tmp_path, text)
     assert any(says in one.says for one in found), found
     assert not any(one.guilty for one in found), found
+
+
+@mark.parametrize(
+    ("line", "then"),
+    [
+        ("NCCL_IB_DISABLE set by environment to 1.", "NCCL_IB_DISABLE=1 is set (job.log, line 5)"),
+        ("NCCL_IB_DISABLE set by environment to 0.", "ibstat on these hosts"),
+        ("Count not open libibverbs.so.1", "libibverbs is missing on x1 (job.log, line 5)"),
+    ],
+)
+def test_what_somebody_set_or_left_out_comes_before_other_causes(tmp_path, line, then):
+    found = findings(tmp_path, SOCKETS + SEVERAL + f"x1:1:2 [0] NCCL INFO {line}\n")
+    (tcp,) = [one for one in found if "TCP" in one.says]
+    assert tcp.then.startswith(then)
+
+
+def test_warnings_come_in_the_order_of_their_times(tmp_path):
+    found = [one.says for one in findings(tmp_path, NAMED) if one.row == 8]
+    assert "02:58:01" in found[0] and "02:59:07" in found[1]
+
+
+def test_two_channels_do_not_show_that_cards_stand_idle(tmp_path):
+    few = cards("a", 8) + PROXY.replace("gcn151", "a") + "a:1:2 [0] NCCL INFO Channel 00/02 : 0 1\n"
+    assert not any("in use" in one.says for one in findings(tmp_path, few))
 
 
 def test_a_host_that_is_an_address_stays_unnamed(tmp_path):

@@ -368,3 +368,17 @@ def test_a_failure_says_how_far_the_test_had_come(tmp_path):
     rows = V2_13[: V2_13.index("     1048576  ")]
     phases = [read(tmp_path, text + died).failures[0].phase for text in (devices, header, rows)]
     assert phases == [MAKING, MOVING, "after 1024 bytes were done"]
+
+
+def test_a_collective_that_no_line_names_is_inferred_where_its_figures_leave_one(tmp_path):
+    """As nccl-tests before 2.17 printed it: no line has the program's name."""
+    nameless = "\n".join(
+        line for line in REAL.partition("# Collective test concluded")[0].splitlines()
+        if "_perf" not in line
+    )  # fmt: skip
+    summed = nameless.replace("none", " sum")
+    for text, name in ((nameless, None), (summed, "reduce_scatter")):
+        (tmp_path / "a.log").write_text(text)
+        (log,) = logs.read([tmp_path / "a.log"])
+        assert {record.collective for record in log.records} == {name}
+        assert any("no line names the collective" in one for one in log.problems) == bool(name)

@@ -20,11 +20,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the most that a run with one GPU per host reached)",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write")
+    parser.epilog = "Exits with 0 if all files were read, 1 if some were left out, 2 if none was."
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the page; return 0 unless there is nothing to tell."""
-    read = []
+    """Write the page.
+
+    Returns 0 if all files were read, 1 if some were left out, 2 if there is nothing to tell.
+    """
+    read: list[logs.Log] = []
     gc.disable()  # what is read stays: looking through it for garbage takes a third of the time
     try:
         for path in options.files:
@@ -34,7 +38,7 @@ def main(options: argparse.Namespace) -> int:
                 print(f"left out: {path}: {error.strerror or error}", file=sys.stderr)
             except logs.UnknownLog as error:
                 print(f"left out: {error}", file=sys.stderr)
-        return _write(read, options)
+        return _write(read, options) or int(len(read) < len(options.files))
     finally:
         gc.enable()
 

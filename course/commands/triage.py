@@ -107,10 +107,14 @@ def board_of(read: dict[str, tuple[str, list[Finding]]]) -> Board:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("files", nargs="*", type=Path, help="checkup.json, logs, traces")
+    parser.epilog = "Exits with 0 if all files were read, 1 if some were left out, 2 if none was."
 
 
 def main(options: argparse.Namespace) -> int:
-    """Ask four numbers, or read files; print the board and what to do next."""
+    """Ask four numbers, or read files; print the board and what to do next.
+
+    Returns 0 if all files were read, 1 if some were left out, 2 if there was nothing to read.
+    """
     jobs: dict[str, Callable[[], tuple[str, list[Finding]] | Log]] = {}
     ranks = []
     for path in options.files:
@@ -146,7 +150,7 @@ def main(options: argparse.Namespace) -> int:
         read[name] = "log" if plain else "benchmark", evidence.of_logs(some)
     if read:
         _print(read)
-    return failed
+    return failed if read else 2
 
 
 def _checkup(numbers: Callable[[], dict]) -> tuple[str, list[Finding]]:

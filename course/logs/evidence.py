@@ -135,6 +135,7 @@ def _of_job(log: Log) -> Iterator[Finding]:
     job, name = log.job, log.paths[0].name
     for warned in job.warned():
         yield from _of_warning(warned, job)
+    yield from _of_timeouts(job)
     if len(job.versions) > 1:
         lines = ", ".join(f"{what}{_on(job.runs.get(what))} ({row})"
                           for what, row in job.versions.items())  # fmt: skip
@@ -207,6 +208,31 @@ def _of_warning(warned: nccl_debug.Warned, job: Job) -> Iterator[Finding]:
     yield Finding(8, True, f"WARN, fatal: {meaning}: {warned.says} ({where})")
     if "Got completion" in warned.says and "flushed" not in meaning:
         yield Finding(6, True, f"a transfer failed: {meaning} ({where})", _LOST)
+
+
+def _of_timeouts(job: Job) -> Iterator[Finding]:
+    """Compare the calls in which torch's watchdog found the ranks."""
+    ranks_in: dict[str, list[int]] = {}
+    for rank, waited in sorted(job.timeouts.items()):
+        ranks_in.setdefault(waited.call, []).append(rank)
+    if not ranks_in:
+        return
+    first = next(iter(job.timeouts.values()))
+    said = "; ".join(
+        f"rank{'s' if ranks[1:] else ''} {', '.join(map(str, ranks[:8]))}"
+        f"{f' and {len(ranks) - 8} more' if ranks[8:] else ''} in {call}"
+        for call, ranks in ranks_in.items()
+    )
+    if len(ranks_in) == 1:
+        meaning = "a rank that is missing here came later, never, or had died"
+        then = "which ranks are missing, and what did each of them last? py-spy dump; their logs"
+    else:
+        meaning = "ranks are in different calls, if these are of one process group"
+        then = "torchfrtrace over the flight records of all ranks: the first call that differs"
+    says = (
+        f"torch's watchdog ended calls after {first.seconds:g} s: {said}; {meaning} ({first.row})"
+    )
+    yield Finding(8, True, says, then)
 
 
 def _of_cards(job: Job) -> Iterator[Finding]:

@@ -112,7 +112,7 @@ def _recognize(path: Path) -> str:
         for line in file:
             if nccl_tests.recognized(line):
                 return nccl_tests.EXPERIMENT
-            speaks = speaks or "CCL INFO" in line or "CCL WARN" in line
+            speaks = speaks or any(word in line for word in nccl_debug.SPEAKS)
             first = first or line.strip()
     if speaks:
         return nccl_debug.TOOL

@@ -2,7 +2,7 @@
 
 The same line comes from every rank: it is kept once, with the number of lines and the first of
 them, so that whoever doubts a statement can look it up. Interfaces and cards are named, addresses
-are not. RCCL prints the same.
+are not. RCCL prints the same. Beside them stand the calls in which torch's watchdog found a rank.
 Source: github.com/NVIDIA/nccl, src/init.cc, src/transport/net*.cc, src/enqueue.cc, 2.4 to 2.29.
 """
 
@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from course.logs.layout import NETWORK_ADDRESS
 from labkit.measure.untrusted import one_line
@@ -35,6 +36,15 @@ _OWN_ADDRESS = re.compile(r"^(?:Bootstrap|NET/\w+) ?: Using .*")
 _NETWORK = re.compile(r"^Using (?:internal )?[Nn]etwork (\S.*)|\bvia NET/(\w+)/\d+")
 _NO_VERBS = re.compile(r"(?:Count|Could) not open libibverbs|[Ff]ailed to open libibverbs")
 """The first is NCCL's own spelling (source: nccl, src/misc/ibvsymbols.cc)."""
+WATCHDOG = "Watchdog caught collective operation timeout"
+"""What torch's ProcessGroupNCCL says of a call that took too long, on every rank that waits."""
+SPEAKS = ("CCL INFO", "CCL WARN", WATCHDOG)
+"""By which a log is known that has such lines."""
+_TIMEOUT = re.compile(
+    r"\[Rank (\d+)\] " + WATCHDOG + r": WorkNCCL\(SeqNum=(\d+), OpType=(\w+)"
+    r"(?:, NumelIn=(\d+), NumelOut=(\d+))?[^)]*\(ms\)=(\d+)\)"
+)
+"""Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp."""
 _GIVES_UP = re.compile(r"^\S+:\d+ -> [1-6]\b")
 """An error on its way up through NCCL; 7 is ncclInProgress (source: nccl.h, ncclResult_t)."""
 _VERSION = re.compile(r"\b([NR]CCL) version (\d+\.[\d.]*\d)")
@@ -143,6 +153,16 @@ class Warned:
         return self.ended or bool(self.meaning)
 
 
+class Timeout(NamedTuple):
+    """A call in which torch's watchdog found a rank when its time was up."""
+
+    call: str
+    """With its number in its group: ``"ALLREDUCE #1580 of 466119168 elements"``."""
+    seconds: float
+    """That were allowed."""
+    row: str
+
+
 @dataclass(slots=True)
 class Job:
     """What lines say of the job as a whole, and which do, as ``"job.log, line 12"``."""
@@ -179,6 +199,8 @@ class Job:
     narrow: dict[str, tuple[float, float, str]] = field(default_factory=dict)
     """Cards whose slot carries less than their link: GB/s of both, and the line."""
     warnings: dict[str, Warned] = field(default_factory=dict)
+    timeouts: dict[int, Timeout] = field(default_factory=dict)
+    """By rank: the first call in which torch's watchdog found it."""
 
     def add(self, other: "Job") -> None:
         """Take what other lines of the same job say: of another host, or another process."""
@@ -189,9 +211,8 @@ class Job:
             self.devices[host] = self.devices.get(host, set()) | devices
         for host, count in other.ranks.items():
             self.ranks[host] = max(self.ranks.get(host, 0), count)
-        for name in (
-            "cards", "versions", "channels", "slots", "narrow", "without_verbs", "addresses",
-        ):  # fmt: skip
+        once = ("cards", "versions", "channels", "slots", "narrow", "without_verbs", "addresses")
+        for name in (*once, "timeouts"):
             mine = getattr(self, name)
             for key, value in getattr(other, name).items():
                 mine.setdefault(key, value)
@@ -256,6 +277,12 @@ class DebugLines:
             version = " ".join(match.groups())
             self.job.versions.setdefault(version, f"{self._name}, line {number}")
             self._keep("version", version, number)
+        if match := _TIMEOUT.search(line):
+            rank, number_of, kind, numel, _, allowed = match.groups()
+            call = f"{kind} #{number_of[:18]}" + (f" of {numel[:18]} elements" if numel else "")
+            row = f"{self._name}, line {number}"
+            waited = Timeout(one_line(call, 80), int(allowed[:12]) / 1e3, row)
+            self.job.timeouts.setdefault(int(rank[:9]), waited)
         if not (prefix := _OWN.search(line)):
             return
         level, text = prefix.groups()

@@ -16,7 +16,7 @@ def test_logs_become_a_page_and_what_is_none_is_left_out(tmp_path, capsys):
     log.write_text(LOG)
     (tmp_path / "notes.txt").write_text("nothing measured here")
     files = [log, tmp_path / "notes.txt", tmp_path / "gone.log"]
-    assert main(["report", *map(str, files), "--out", str(out)]) == 0
+    assert main(["report", *map(str, files), "--out", str(out)]) == 1
     page, shown = out.read_text(), capsys.readouterr()
     assert "all_reduce, 1 x 2" in page and "2 x NVIDIA A100-SXM4-40GB" in page
     assert "all_reduce.log: nccl-tests, 2 records, no problems" in shown.out

@@ -109,14 +109,14 @@ def test_a_checkups_record_is_read(tmp_path, capsys):
 )
 def test_what_cannot_be_read_is_one_line(tmp_path, capsys, name, text, says):
     (tmp_path / name).write_text(text)
-    assert main(["triage", str(tmp_path / name)]) == 1
+    assert main(["triage", str(tmp_path / name)]) == 2
     out, error = capsys.readouterr()
     assert says in error and error.count("\n") == 1 and not out
 
 
 def test_a_checkup_without_its_values_and_a_missing_file_are_one_line_each(tmp_path, capsys):
     path = checkup(tmp_path / "checkup.json", {"input": [1.0]})
-    assert main(["triage", str(path), str(tmp_path / "nothere")]) == 1
+    assert main(["triage", str(path), str(tmp_path / "nothere")]) == 2
     error = capsys.readouterr().err
     assert "holds no record of a checkup" in error
     assert "nothere: No such file or directory" in error and error.count("\n") == 2

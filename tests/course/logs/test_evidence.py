@@ -1,9 +1,9 @@
 """What logs say for and against the rows of the guide: lines of public logs, and lines made up.
 
 Excerpts, with the names of hosts shortened and addresses replaced, of what their authors published:
-github.com/NVIDIA/nccl issues 1405 and 1814; NVIDIA/nccl-tests issue 350; an all_gather over two
-hosts of github.com/odissei-benchmarks/nccl-tests (commit 6df4cb5, BSD); a run of
-github.com/argonne-lcf/alcf-nccl-tests (commit 385be33).
+github.com/NVIDIA/nccl issues 1405, 1409 and 1814; OFA-Sys/OFA issue 271; NVIDIA/nccl-tests issue
+350; an all_gather over two hosts of github.com/odissei-benchmarks/nccl-tests (commit 6df4cb5,
+BSD); a run of github.com/argonne-lcf/alcf-nccl-tests (commit 385be33).
 """
 
 from pytest import mark
@@ -83,6 +83,20 @@ fe80:0000:0000:0000:0000:0000:0000:0002 hca mlx5_7
 [2026-03-01 02:58:01] a:1:2 [0] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by \
 remote peer b<5>
 """
+ALIKE = "".join(
+    f"[E ProcessGroupNCCL.cpp:737] [Rank {rank}] Watchdog caught collective operation timeout: "
+    f"WorkNCCL(SeqNum=469508, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for {ms} milliseconds "
+    "before timing out.\n"
+    for rank, ms in ((1, 1802212), (3, 1802211), (2, 1802212), (6, 1802210))
+)  # OFA-Sys/OFA issue 271, the first four
+UNLIKE = """\
+[rank7]:[E816 01:45:40.183009389 ProcessGroupNCCL.cpp:607] [Rank 7] Watchdog caught collective \
+operation timeout: WorkNCCL(SeqNum=80078, OpType=BROADCAST, NumelIn=5056, NumelOut=5056, \
+Timeout(ms)=600000) ran for 600026 milliseconds before timing out.
+[rank3]:[E816 01:45:40.212150935 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective \
+operation timeout: WorkNCCL(SeqNum=80078, OpType=ALLREDUCE, NumelIn=2106881, NumelOut=2106881, \
+Timeout(ms)=600000) ran for 600013 milliseconds before timing out.
+"""  # NVIDIA/nccl issue 1409
 
 
 def cards(host, count):
@@ -107,6 +121,8 @@ def findings(tmp_path, text):
         (MIXED, 6, "through TCP sockets, not through RDMA on y; the other hosts use IB (job.log"),
         (MIXED + DIRECT_ON_ONE, 6, "bytes are staged in the host's memory on x; the other"),
         (NAMED, 8, "hca mlx5_7 (on b; job.log, line 2; the address is that of a; at 2026-03-01 02"),
+        (ALIKE, 8, "after 1800 s: ranks 1, 2, 3, 6 in ALLREDUCE #469508; a rank that is missing"),
+        (UNLIKE, 8, "rank 3 in ALLREDUCE #80078 of 2106881 elements; rank 7 in BROADCAST #80078"),
         (VERSIONS, 8, "a peer ended: look for the first error"),
         (CROWDED, 6, "8 GPUs of a host, 1 cards, 2 channels"),
         (cards("a", 8) + cards("b", 4), 6, "b: 4 cards, where other hosts have 8 (job.log, li"),

@@ -3,7 +3,6 @@
 import functools
 import http.server
 import re
-import shutil
 import threading
 
 import nbformat
@@ -13,6 +12,7 @@ from pytest import mark
 from course.catalogue import ROOT
 from course.notebooks import edition, files
 from labkit.show import plots, widgets
+from tests.browser import lab
 from tests.course.samples import cell
 
 pytestmark = pytest.mark.slow
@@ -191,30 +191,25 @@ def site(tmp_path_factory):
 
 @mark.slow
 @mark.timeout(300)
-@mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+@mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium")
 def test_a_reader_commits_and_the_result_unfolds(site):
     address, lesson = site
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
-        )
+    with lab.browser() as browser:
         for scheme, width in (("light", 1200), ("dark", 390)):
             page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 1500})
             asked = []
             page.on("request", lambda request: asked.append(request.url))  # noqa: B023
             assert page.goto(f"{address}/index.html").ok
-            page.screenshot(path=picture(f"front-{scheme}"))
+            lab.photograph(page, f"front-{scheme}")
             page.goto(f"{address}/notebooks/{lesson}.html")
             read(page)
-            page.screenshot(path=picture(f"lesson-{scheme}"), full_page=True)
+            lab.photograph(page, f"lesson-{scheme}", full_page=True)
             assert page.evaluate("document.documentElement.scrollWidth") == width
             page.reload()
             assert page.get_by_text("forty-two").is_visible(), "the browser keeps it"
             assert [url for url in asked if not url.startswith((address, "data:"))] == []
             page.context.clear_cookies()
             page.evaluate("localStorage.clear()")
-        browser.close()
 
 
 def read(page):
@@ -235,9 +230,3 @@ def read(page):
     page.get_by_label("n = 64").check()
     assert page.get_by_alt_text("64 ranks").is_visible()
     assert not page.get_by_alt_text("33 ranks").is_visible()
-
-
-def picture(name):
-    folder = ROOT / "build" / "browser"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}.png"

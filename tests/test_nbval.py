@@ -145,10 +145,24 @@ def test_where_nobody_can_answer_gates_are_open_and_one_line_says_so(tmp_path):
     ask = 'from course.predictions.ledger import gate, predict\npredict("1.a", "How long?", "s")'
     notebook = lesson(ask, 'gate("1.a")\nprint("seen")', 'gate("1.a")\nprint("seen")')
     files.write(notebook, tmp_path / "01.ipynb")
-    variables = environment(LABKIT_LEDGER=str(tmp_path / "ledger"))
-    variables = {name: value for name, value in variables.items() if not name.startswith("PYTEST")}
-    command = [sys.executable, "-c", EXECUTE, "01.ipynb"]
+    variables = environment()
+    for name in ("LABKIT_LEDGER", "PYTEST_VERSION", "PYTEST_CURRENT_TEST"):
+        variables.pop(name, None)
+    own = ROOT / "work" / "ledger.jsonl"
+    before = own.read_text() if own.exists() else None
+    command = [
+        sys.executable,
+        "-m",
+        "nbconvert",
+        "--execute",
+        "--inplace",
+        "--to=notebook",
+        "01.ipynb",
+    ]
     subprocess.run(command, cwd=tmp_path, env=variables, check=True, capture_output=True)
+    assert (own.read_text() if own.exists() else None) == before, (
+        "the learner's own file is left alone"
+    )
     printed = [
         "".join(out.get("text", "") for out in cell.outputs)
         for cell in files.read(tmp_path / "01.ipynb").cells
@@ -157,13 +171,6 @@ def test_where_nobody_can_answer_gates_are_open_and_one_line_says_so(tmp_path):
     assert printed[2] == "seen\n"
 
 
-EXECUTE = """
-import sys, nbformat, nbclient
-notebook = nbformat.read(sys.argv[1], 4)
-nbclient.NotebookClient(notebook, kernel_name="python3").execute()
-nbformat.write(notebook, sys.argv[1])
-"""
-"""What `jupyter nbconvert --execute` and papermill do."""
 TOY = """
 import os, time
 from pathlib import Path

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from course.predictions import ledger
+from course.predictions import ledger, ledger_file
 from labkit.ranks.errors import CaseFile, LaunchTimeout, RankDied
 from labkit.ranks.launcher import launch
 from labkit.ranks.machine import usable_cpus
@@ -86,7 +86,7 @@ def exercise(number: str, *, par: str) -> Iterator[SimpleNamespace]:
         untouched.args, untouched._render_traceback_ = (says,), lambda: [says]
         raise
     ledger.passed(number)
-    told = verdict.reached and not ledger.nobody_answers()
+    told = verdict.reached and not ledger_file.nobody_answers()
     reached = f"you reached {verdict.reached}; " if told else ""
     print(f"✔ Exercise {number} passed: {reached}par is {par}.")
 

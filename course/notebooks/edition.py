@@ -7,6 +7,7 @@ pictures with a switch; terms are linked to the glossary where a lesson first us
 come without their solutions.
 """
 
+import ast
 import importlib
 import re
 import shutil
@@ -48,8 +49,6 @@ FILES = (
 )
 """What pages link besides."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-_CALL = re.compile(r'\b(predict|choose|reconcile)\(\s*"([^"]+)"')
-_SHOWN = re.compile(r'class="course-(question|result)"[^>]* data-key="([^"]+)"')
 _TERM = re.compile(r"^## (\w[\w -]*)$", re.MULTILINE)
 _NOT_PROSE = re.compile(
     r"(```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|<[^>]+>|^#.*?$|^\|.*?$)",
@@ -183,23 +182,29 @@ def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
             text = _linked(cell.source, unlinked)
             cell.source = re.sub(r"^# ", "## ", text, flags=re.MULTILINE) if place else text
             continue
-        shown = "".join(one.get("data", {}).get("text/html", "") for one in cell.outputs)
-        keys = [*_CALL.findall(cell.source), *_SHOWN.findall(shown)]  # some are asked in a loop
-        asked = {key for verb, key in keys if verb in ("predict", "choose", "question")}
+        roles = [one.get("metadata", {}).get("course", {}) for one in cell.outputs]
+        asked = {role["asks"] for role in roles if role.get("asks")}
+        seen = {role["tells"] for role in roles if "tells" in role}
         tags = cell.metadata.setdefault("tags", [])
         if waiting - asked and not asked:
             tags += ["hide-output", *sorted(f"until-{key.replace('.', '-')}" for key in waiting)]
         waiting |= asked
-        if seen := {key for verb, key in keys if verb in ("reconcile", "result")}:
+        if seen:
             tags.append("hide-input")  # its code may name the right letter
         waiting -= seen
-        if re.match(r"(ledger\.)?(predict|choose|warmup|inventory)\(", cell.source):
+        if any("asks" in role for role in roles) and _is_one_call(cell.source):
             tags.append("remove-input")
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         for output in cell.outputs:
             if "text/html" in output.get("data", {}):
                 output.data.pop(_WIDGET, None)
     return notebook
+
+
+def _is_one_call(source: str) -> bool:
+    """Tell whether a cell holds one call and nothing else."""
+    body = ast.parse(source).body
+    return len(body) == 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Call)
 
 
 def _linked(text: str, words: list[str]) -> str:

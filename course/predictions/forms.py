@@ -107,6 +107,7 @@ def show_question(
         "\n".join(lines),
         lambda: _page(_QUESTION, entry=entry, also=entry.also, kind=kind, code=code),
         lambda: _question_form(entry, kind, commit, skip),
+        asks=entry.key,
     )
 
 
@@ -127,6 +128,7 @@ def show_quiz(
         "\n".join([f"{heading} {quiz.question}", *options, f"In code: {code}"]),
         lambda: _page(_QUIZ, quiz=quiz, heading=heading, folded=folded),
         lambda: quiz_form(quiz, answered, heading),
+        asks="",
     )
 
 
@@ -137,17 +139,24 @@ def show_result(entry: Entry) -> None:
     _display(
         "\n".join([entry.question, *lines, f"  {verdict}"]),
         lambda: _page(_RESULT, entry=entry, rows=rows, verdict=verdict),
+        tells=entry.key,
     )
 
 
-def _display(plain: str, page: Callable[[], str], form: Callable[[], Any] = lambda: None) -> None:
-    """Display what fits the place: widgets in a notebook, HTML on a page to read, else text."""
+def _display(
+    plain: str, page: Callable[[], str], form: Callable[[], Any] = lambda: None, **role: str
+) -> None:
+    """Display what fits the place: widgets in a notebook, HTML on a page to read, else text.
+
+    Of which question it asks or tells (`role`) stands in the output's metadata, for the edition.
+    """
     if not in_notebook():
         print(plain)
         return
     from labkit.show import widgets
 
-    widgets.display(None if _reading() else form(), static=page(), plain=plain)
+    box = None if _reading() else form()
+    widgets.display(box, static=page(), plain=plain, metadata={"course": role})
 
 
 def _page(template: str, **values: Any) -> str:

@@ -15,7 +15,6 @@ there is a commitment or an explicit skip.
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -126,22 +125,15 @@ def gates_are_open() -> bool:
     global _said
     if (given := os.environ.get("COURSE_GATES")) is not None:
         return given == "open"
-    if nobody_answers():
+    if ledger_file.nobody_answers():
         if not _said:
-            print("Nobody can answer here, as this run allows no input: all gates are open.")
+            print(
+                "Nobody can answer here, as this run allows no input: all gates are open, and "
+                "the learner's own file is left alone."
+            )
         _said = True
         return True
     return "PYTEST_VERSION" in os.environ
-
-
-def nobody_answers() -> bool:
-    """Tell whether a notebook runs without anybody in front of it, as under nbval or nbconvert.
-
-    Such programs allow a cell no input; JupyterLab and its like do.
-    """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    request = getattr(getattr(shell, "kernel", None), "get_parent", dict)()
-    return not request.get("content", {}).get("allow_stdin", True)
 
 
 def mark(

@@ -114,12 +114,16 @@ def _spread(field: Any) -> list[Any]:
     return list(dict.fromkeys([low, field.value, high]))
 
 
-def display(box: Any, *, static: str, plain: str) -> None:
-    """Display a widget, with HTML and text for whoever cannot show it; None: only these."""
+def display(box: Any, *, static: str, plain: str, metadata: dict[str, Any] | None = None) -> None:
+    """Display a widget, with HTML and text for whoever cannot show it; None: only these.
+
+    `metadata` becomes the output's own, in a notebook that is saved.
+    """
     from IPython import display as ipython
 
     bundle = (box.add_class(_LIVE)._repr_mimebundle_() or {}) if box is not None else {}
-    ipython.display(bundle | {"text/html": static, "text/plain": plain}, raw=True)
+    data = bundle | {"text/html": static, "text/plain": plain}
+    ipython.display(data, metadata=metadata, raw=True)
     if box is not None:
         ipython.display({"text/html": _ASLEEP, "text/plain": ""}, raw=True)
 

@@ -136,25 +136,37 @@ def delayed(address, seconds):
 
 
 @contextmanager
+def browser():
+    """Headless Chromium; what asks for it is skipped where playwright is missing."""
+    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield started
+        started.close()
+
+
+def photograph(page, name, **options):
+    """Keep a screenshot, to be looked at."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=PICTURES / f"{name}.png", **options)
+
+
+@contextmanager
 def opened(folder, *, height, picture, width=1200, delay=0.0):
     """Open a browser beside JupyterLab; yields a page and the address, and keeps a screenshot.
 
     `delay`: seconds that everything takes from the browser to JupyterLab, and as much back.
     """
-    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
     with (
-        sync.sync_playwright() as playwright,
+        browser() as started,
         server(folder) as near,
         delayed(near, delay) if delay else nullcontext(near) as address,
     ):
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        page = browser.new_page(viewport={"width": width, "height": height})
+        page = started.new_page(viewport={"width": width, "height": height})
         try:
             yield page, address
         finally:
-            PICTURES.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=PICTURES / picture)
-            browser.close()
+            photograph(page, picture)
 
 
 def _wait_for(port, process, log):

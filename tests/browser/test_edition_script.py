@@ -1,6 +1,6 @@
 """The edition's own script in Chromium: what a reader commits, and pictures on a narrow screen."""
 
-from pytest import importorskip, mark
+from pytest import mark
 
 from course.catalogue import ROOT
 from tests.browser import lab
@@ -24,10 +24,8 @@ PAGE = f"""
 
 
 def test_a_reader_gives_a_reason_unfolds_the_result_and_enlarges_a_picture(tmp_path):
-    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
     (tmp_path / "page.html").write_text(PAGE)
-    with sync.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.FLAGS)
+    with lab.browser() as browser:
         page = browser.new_page(viewport={"width": 390, "height": 700})
         page.goto((tmp_path / "page.html").as_uri())
         summary = page.locator("summary")
@@ -48,9 +46,7 @@ def test_a_reader_gives_a_reason_unfolds_the_result_and_enlarges_a_picture(tmp_p
         picture.click()
         large = page.get_by_role("dialog")
         assert large.get_by_alt_text("a picture").bounding_box()["width"] == 900
-        lab.PICTURES.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=lab.PICTURES / "enlarged.png")
+        lab.photograph(page, "enlarged")
         page.keyboard.press("Escape")
         assert not large.is_visible()
-        page.screenshot(path=lab.PICTURES / "edition-390.png")
-        browser.close()
+        lab.photograph(page, "edition-390")

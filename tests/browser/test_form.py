@@ -2,7 +2,7 @@
 
 import json
 
-from pytest import fixture, importorskip, mark
+from pytest import fixture, mark
 
 from course.predictions import form as forms
 from course.predictions.form import Field, Form, Reply
@@ -33,11 +33,8 @@ LONG = "the network between rank 2 and the switch loses packets, and sends them 
 
 @fixture(scope="module")
 def browser():
-    sync = importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.FLAGS)
+    with lab.browser() as started:
         yield started
-        started.close()
 
 
 def shown(browser, made, *, width=390):
@@ -103,8 +100,7 @@ def test_a_form_fits_its_page_and_each_field_has_a_name(browser, width):
     assert page.get_by_role("radio", name=LONG).count() == 1
     assert page.get_by_role("textbox", name="because").count() == 1
     assert page.get_by_role("group", name="What is the cause?").count() == 1
-    lab.PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=lab.PICTURES / f"form-{width}.png")
+    lab.photograph(page, f"form-{width}")
     page.close()
     rows = [
         ("", [Field("answer", "I expect", "µs", "a number")]),
@@ -118,7 +114,7 @@ def test_a_form_fits_its_page_and_each_field_has_a_name(browser, width):
     page = shown(browser, asked, width=width)
     for name in ("I expect", "at least", "at most"):
         assert page.get_by_role("textbox", name=name).count() == 1
-    page.screenshot(path=lab.PICTURES / f"figure-{width}.png")
+    lab.photograph(page, f"figure-{width}")
     page.close()
 
 

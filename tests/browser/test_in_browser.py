@@ -50,7 +50,7 @@ HINT = "<details><summary>Hint 1: a nudge</summary>\n\nLook *here*.\n\n</details
 
 
 def test_a_learner_votes_skips_predicts_and_meets_the_measurement(tmp_path):
-    with lab.opened(tmp_path, height=2400, picture="votes.png") as (page, address):
+    with lab.opened(tmp_path, height=2400, picture="votes") as (page, address):
         play(page, tmp_path / "course", address)
 
 
@@ -123,7 +123,7 @@ def press(page, button):
 
 
 def test_the_keyboard_alone_answers_a_warm_up_and_skips_a_prediction(tmp_path):
-    with lab.opened(tmp_path, height=1400, picture="keyboard.png") as (page, address):
+    with lab.opened(tmp_path, height=1400, picture="keyboard") as (page, address):
         made = lesson(WARM_UP, 'predict("9.guess", "How many calls?", "calls")', SKIP)
         files.write(files.canonical(made), tmp_path / "course" / "keys.ipynb")
         notebook = lab.Notebook(page, address, "keys.ipynb")
@@ -150,7 +150,7 @@ choose("9.cause", "What is the cause?", ["the queue", "the network", "a late ran
 
 
 def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_path):
-    with lab.opened(tmp_path, height=1400, picture="keys.png") as (page, address):
+    with lab.opened(tmp_path, height=1400, picture="keys") as (page, address):
         made = lesson(
             "from course.predictions.ledger import choose, gate", TWICE, 'gate("9.cause")\n7 * 6',
             EXPLORE.replace("\ndef draw", "\nfrom labkit.show import plots, widgets\ndef draw", 1),
@@ -194,18 +194,18 @@ def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_pa
 
         asleep = page.locator(".labkit-asleep")
         assert asleep.count() == 2 and not any(one.is_visible() for one in asleep.all())
-        page.screenshot(path=lab.PICTURES / "awake.png")
+        lab.photograph(page, "awake")
         page.set_viewport_size({"width": 390, "height": 1400})
         page.wait_for_timeout(500)
         for form in page.locator(".course-form").all():
             box = form.bounding_box()
             assert box["x"] + box["width"] <= 390, "a form fits a narrow screen"
-        page.screenshot(path=lab.PICTURES / "narrow.png")
+        lab.photograph(page, "narrow")
         page.set_viewport_size({"width": 1200, "height": 1400})
         dark = "'apputils:change-theme', {theme: 'JupyterLab Dark'}"
         page.evaluate(f"window.jupyterapp.commands.execute({dark})")
         page.wait_for_timeout(1500)
-        page.screenshot(path=lab.PICTURES / "dark.png")
+        lab.photograph(page, "dark")
         page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
         page.wait_for_timeout(1500)
         page.evaluate(f"{lab.SESSION}.shutdown()")
@@ -215,4 +215,4 @@ def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_pa
         page.wait_for_timeout(1000)
         assert all(one.is_visible() for one in asleep.all()) and asleep.count() == 2
         assert not page.get_by_text("model not found").first.is_visible()
-        page.screenshot(path=lab.PICTURES / "asleep.png")
+        lab.photograph(page, "asleep")

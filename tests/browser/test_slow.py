@@ -25,7 +25,7 @@ REASON = "two of them wait for a CPU, and the third does not"
 @fixture(scope="module", params=[0.0, 0.15], ids=["near", "300 ms away"])
 def page(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("slow")
-    with lab.opened(folder, height=1400, picture="slow.png", delay=request.param) as (
+    with lab.opened(folder, height=1400, picture="slow", delay=request.param) as (
         page,
         address,
     ):

@@ -25,7 +25,7 @@ panel(ward)
 
 
 def test_a_case_is_played_with_buttons(tmp_path):
-    with lab.opened(tmp_path, height=1800, picture="ward.png") as (page, address):
+    with lab.opened(tmp_path, height=1800, picture="ward") as (page, address):
         play(page, tmp_path / "course", address)
 
 

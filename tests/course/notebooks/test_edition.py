@@ -3,7 +3,6 @@
 import functools
 import http.server
 import re
-import shutil
 import threading
 
 import nbformat
@@ -13,7 +12,7 @@ from pytest import mark
 from course.catalogue import ROOT
 from course.notebooks import edition, files
 from labkit.show import plots, widgets
-from tests import spine
+from tests.browser import lab
 from tests.course.samples import cell
 
 pytestmark = pytest.mark.slow
@@ -23,41 +22,58 @@ def notebook(*cells):
     return nbformat.v4.new_notebook(cells=cells)
 
 
-def output(data):
-    return nbformat.v4.new_output("display_data", data=data)
+def output(data, **role):
+    return nbformat.v4.new_output("display_data", data=data, metadata={"course": role})
+
+
+def asking(name, source, **role):
+    one = cell(name, source)
+    one.outputs = [output({"text/html": "<b>?</b>"}, **role)]
+    return one
 
 
 def test_results_are_folded_from_a_question_to_its_reconciliation():
     cells = [
-        cell("ask", 'predict(\n    "9.a", "How long?", "ms")'),
+        asking("ask", 'predict(\n    "9.a", "How long?", "ms")', asks="9.a"),
         cell("measure", "run()"),
-        cell("vote", 'ledger.choose("9.b", "Why?", ["x", "y"])'),
-        cell("compare", 'ledger.reconcile("9.a", 3)'),
-        cell("decide", 'reconcile("9.b", "a")'),
+        asking("vote", 'ledger.choose("9.b", "Why?", ["x", "y"])', asks="9.b"),
+        asking("compare", 'ledger.reconcile("9.a", 3)', tells="9.a"),
+        asking("decide", 'reconcile("9.b", "a")', tells="9.b"),
         cell("after", "more()"),
+        asking("quiz", "warmup(1)", asks=""),
+        asking("loop", "for q in stories: choose(q)", asks="9.c"),
     ]
     page = edition.prepared(notebook(*cells), [])
     tags = {one.id: one.metadata.tags for one in page.cells}
     folded = [name for name, given in tags.items() if "hide-output" in given]
     assert folded == ["measure", "compare", "decide"]
     assert {"until-9-a", "until-9-b"} <= set(tags["compare"]) and "until-9-a" not in tags["decide"]
-    assert "remove-input" in tags["ask"] and "remove-input" in tags["vote"]
+    assert [name for name, given in tags.items() if "remove-input" in given] == [
+        "ask",
+        "vote",
+        "quiz",
+    ]
+    assert not tags["loop"] and not tags["after"]
 
 
-def test_questions_that_a_loop_asks_fold_their_answers():
-    ask, see = cell("ask", "for q in stories: choose(q)"), cell("see", "for q in stories: tell(q)")
-    ask.outputs = [output({"text/html": '<div class="course-question" data-key="9.a">?</div>'})]
-    see.outputs = [output({"text/html": '<div class="course-result" data-key="9.a">!</div>'})]
-    page = edition.prepared(notebook(ask, see, cell("after", "1")), [])
-    tags = {one.id: one.metadata.tags for one in page.cells}
-    assert {"hide-output", "until-9-a"} <= set(tags["see"]) and not tags["ask"] + tags["after"]
-
-
-def test_every_question_of_the_real_lessons_is_found():
-    for path in edition.lesson_files():
-        lesson = files.read(path)
-        asked = {key for one in lesson.cells for _, key in edition._CALL.findall(one.source)}
-        assert asked >= spine.questions(lesson).keys(), path.name
+def test_a_cells_output_says_what_it_asks_and_tells(tmp_path):
+    path = tmp_path / "lesson.ipynb"
+    cells = [
+        cell("begin", "from course.predictions.ledger import choose, predict, reconcile, warmup"),
+        cell("ask", 'predict("9.a", "How long?", "ms")'),
+        cell("vote", 'choose("9.b", "Why?", ["x", "y"])'),
+        cell("tell", 'reconcile("9.a", 3, tier="MEASURED")'),
+        cell("quiz", 'warmup("00.alpha_beta")'),
+    ]
+    files.write(notebook(*cells), path)
+    ran = files.execute(path, LABKIT_STATIC="1", LABKIT_LEDGER=str(tmp_path / "ledger.json"))
+    roles = [[one.metadata["course"] for one in c.outputs if "metadata" in one] for c in ran.cells]
+    assert roles[1:] == [
+        [{"asks": "9.a"}],
+        [{"asks": "9.b"}],
+        [{"tells": "9.a"}],
+        [{"asks": ""}],
+    ]
 
 
 def test_pictures_stand_where_widgets_would():
@@ -175,30 +191,25 @@ def site(tmp_path_factory):
 
 @mark.slow
 @mark.timeout(300)
-@mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+@mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium")
 def test_a_reader_commits_and_the_result_unfolds(site):
     address, lesson = site
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
-        )
+    with lab.browser() as browser:
         for scheme, width in (("light", 1200), ("dark", 390)):
             page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 1500})
             asked = []
             page.on("request", lambda request: asked.append(request.url))  # noqa: B023
             assert page.goto(f"{address}/index.html").ok
-            page.screenshot(path=picture(f"front-{scheme}"))
+            lab.photograph(page, f"front-{scheme}")
             page.goto(f"{address}/notebooks/{lesson}.html")
             read(page)
-            page.screenshot(path=picture(f"lesson-{scheme}"), full_page=True)
+            lab.photograph(page, f"lesson-{scheme}", full_page=True)
             assert page.evaluate("document.documentElement.scrollWidth") == width
             page.reload()
             assert page.get_by_text("forty-two").is_visible(), "the browser keeps it"
             assert [url for url in asked if not url.startswith((address, "data:"))] == []
             page.context.clear_cookies()
             page.evaluate("localStorage.clear()")
-        browser.close()
 
 
 def read(page):
@@ -219,9 +230,3 @@ def read(page):
     page.get_by_label("n = 64").check()
     assert page.get_by_alt_text("64 ranks").is_visible()
     assert not page.get_by_alt_text("33 ranks").is_visible()
-
-
-def picture(name):
-    folder = ROOT / "build" / "browser"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}.png"

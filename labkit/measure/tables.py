@@ -65,9 +65,11 @@ class Table:
 
 
 def _shown(value: Any) -> str:
-    """Write a value for a reader: four digits of a float, nothing for None."""
+    """Write a value for a reader: four digits of a float, 10,000,000 in full, nothing for None."""
     if value is None:
         return ""
-    if not isinstance(value, float):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return str(value)
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
+    if abs(value) >= 9999.5:
+        return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,3 +1,5 @@
+import pytest
+
 from labkit.measure.tables import Table
 
 
@@ -10,3 +12,25 @@ def test_columns_line_up_figures_to_the_right():
 def test_html_escapes_what_strangers_wrote():
     page = Table(["<b>"], [["<script>"]], title="a & b").html()
     assert "&lt;b&gt;" in page and "&lt;script&gt;" in page and "a &amp; b" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1e7, "10,000,000"),
+        (12345.678, "12,346"),
+        (9999.7, "10,000"),
+        (-2.5e9, "-2,500,000,000"),
+        (4096, "4096"),
+        (9999.4, "9999"),
+        (1048576, "1,048,576"),
+        (0.00012, "0.00012"),
+        (True, "True"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+        ("1e7", "1e7"),
+    ],
+)
+def test_large_figures_are_written_in_full_with_separators(value, shown):
+    assert str(Table(["x"], [[value]])).splitlines()[-1].strip() == shown
+    assert f">{shown}<" in Table(["x"], [[value]]).html()

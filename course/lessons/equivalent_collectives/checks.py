@@ -15,12 +15,14 @@ from statistics import median
 
 import torch
 
-from course.checks import checking
+from course import catalogue
+from course.checks import boards, checking
 from course.checks.checking import CheckFailed
 from course.checks.trial import Case, Ran, Trial, sent_elements
 from course.comm.costs import AlphaBeta
 from course.comm.rounds import count_rounds
-from course.lessons.equivalent_collectives import experiment
+from course.lessons.equivalent_collectives import evidence, experiment
+from course.predictions.board import Board
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
@@ -36,6 +38,7 @@ PARS = {
     "6.4": "6 of 6 verdicts",
     "6.5": "5 of 5 traces",
     "6.6": "five settings within 1 %",
+    "6.7": "all culprits",
 }
 VERDICTS = ("possible", "needs a switch that adds", "impossible")
 CLAIMS = {
@@ -532,3 +535,24 @@ def _wrong_copy(got: torch.Tensor, case: Case, rank: int) -> str:
         "pieces are not where they belong: they arrive in the order in which they were sent, and "
         "each is received into its own place of the tensor"
     )
+
+
+BOARDS = {"first": "d", "second": "b"}
+"""Which of the guilty worlds each board of exercise 6.7 comes from."""
+
+
+def unnamed() -> dict[str, Table]:
+    """Return the two boards of exercise 6.7 without their verdicts: what was found, by suspect."""
+    return boards.tables(_recorded())
+
+
+def check_boards(who: Callable[[], dict[str, str]]) -> None:
+    """Judge exercise 6.7: who is guilty on two boards of other programs."""
+    boards.check("6.7", who, _recorded())
+
+
+def _recorded() -> dict[str, Board]:
+    return {
+        name: evidence.recorded(catalogue.experiment(experiment.NAME).recorded(), world)
+        for name, world in BOARDS.items()
+    }

@@ -9,8 +9,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.topology import PUZZLE, Topology
 from course.predictions.board import Board, Experiment, outcome
+from course.runs import by_case, quiet
+from labkit.measure import records as measured_records
+from labkit.measure.records import Record
 
 SUSPECTS = {
     "a": "a queue at GPU 0",
@@ -93,6 +97,29 @@ class Copies:
 def published(alone: Sequence[Sequence[float]], milliseconds: Mapping[int, float]) -> list[Copies]:
     """Return the authors' figures as the one round that they are."""
     return [Copies(alone, {dst: ms / 1e3 for dst, ms in milliseconds.items()}, 400e6)]
+
+
+def rounds_of(record: Record) -> list[Copies]:
+    """Return the rounds of a world that `experiment.time_world` measured."""
+    return [
+        Copies(one["alone"], {int(dst): s for dst, s in one["together"].items()}, record.nbytes)
+        for one in record.values["rounds"]
+    ]
+
+
+def board_of(rounds: Sequence[Copies], **how: object) -> Board:
+    """Return the board after all four experiments on one server."""
+    board = Board("Why do the copies take so long?", SUSPECTS, EXPERIMENTS, say=quiet)
+    for hold in (queue, receiver, distance, way):
+        hold(board, rounds, **how)
+    return board
+
+
+def recorded(guilty: str) -> Board:
+    """Return the board of the recorded world in which a suspect is guilty."""
+    known = by_case(measured_records.load(experiment.RECORDING, recorded=True))
+    record = known[f"world {guilty}"]
+    return board_of(rounds_of(record), records=[record])
 
 
 def queue(board: Board, rounds: Sequence[Copies], **how: object) -> None:

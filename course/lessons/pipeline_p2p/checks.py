@@ -13,9 +13,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from course.checks import checking, memory
+from course.checks import boards, checking, memory
 from course.checks.checking import CheckFailed
-from course.lessons.pipeline_p2p import experiment
+from course.lessons.pipeline_p2p import evidence, experiment
 from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Batch,
@@ -30,9 +30,11 @@ from course.lessons.pipeline_p2p.schedules import (
     transfer_into,
 )
 from course.lessons.pipeline_p2p.simulator import Costs, find_deadlock, simulate
+from course.predictions.board import Board
 from labkit.measure import records
 from labkit.measure.calls import ANY_SOURCE, Call
 from labkit.measure.records import Record
+from labkit.measure.tables import Table
 
 PATIENCE = 10.0
 """Seconds for all that a check asks of a function without ranks; a right one needs a tenth."""
@@ -132,7 +134,7 @@ PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
 
 def check_inference_program(program: Callable) -> None:
     """Judge 5.2: forward passes through one ordered channel, as fast as without order."""
-    with checking.exercise("5.2", par="at most 1.15 times the time without any order") as verdict:
+    with checking.exercise("5.2", par="at most 1.15 times as long as with no queue at all") as verdict:
         hang = "a loop in your function does not end"
         every = checking.on_ranks(_ask, program, world_size=1, timeout=PATIENCE, hang=hang)[0]
         written = iter(every)
@@ -448,3 +450,23 @@ def _most_kept(tasks: Sequence[Task]) -> int:
     """Return how many forward passes at most wait for their backward pass at one time."""
     steps = itertools.accumulate(1 if task.kind == "F" else -1 for task in tasks)
     return max(steps)
+
+
+# 5.6
+
+BOARDS = {"first": "b", "second": "a"}
+"""Which of the guilty worlds each board of exercise 5.6 comes from."""
+
+
+def unnamed() -> dict[str, Table]:
+    """Return the two boards of exercise 5.6 without their verdicts: what was found, by suspect."""
+    return boards.tables(_recorded())
+
+
+def check_boards(who: Callable[[], dict[str, str]]) -> None:
+    """Judge exercise 5.6: who is guilty on two boards of other pipelines."""
+    boards.check("5.6", who, _recorded())
+
+
+def _recorded() -> dict[str, Board]:
+    return {name: evidence.board_of(evidence.recorded(world)) for name, world in BOARDS.items()}

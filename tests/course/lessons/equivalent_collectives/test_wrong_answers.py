@@ -252,3 +252,33 @@ def test_statements_and_checks_name_the_same_pars():
         r"## Exercise (6\.\d).*?\*\*Par(?::\*\*|\*\*[^:]*:) (.*?) · ", text, flags=re.S
     )
     assert dict(stated) == checks.PARS
+
+
+# 6.7
+
+
+def test_both_culprits_pass_and_the_boards_do_not_tell(capsys):
+    for named in ({"first": "D", "second": "b: rounds"}, ("d", "b"), ["d)", "B."]):
+        checks.check_boards(lambda named=named: named)
+    assert capsys.readouterr().out.count("6.7 passed") == 3
+    for table in checks.unnamed().values():
+        assert not {"fell", "stands", "guilty"} & set(table.html().replace(":", " ").split())
+        assert {row[0][0] for row in table.rows} == set("abcd")
+
+
+@pytest.mark.parametrize("second", "abcd")
+@pytest.mark.parametrize("first", "abcd")
+def test_every_other_pair_of_culprits_is_refused_with_what_speaks_against_it(first, second):
+    if (first, second) == tuple(checks.BOARDS.values()):
+        return
+    assert re.search(
+        f"speaks against ({first}|{second})", refused(checks.check_boards, lambda: (first, second))
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [({"first": "d"}, "it is missing"), (("d or b", "b"), "one letter"), (None, "return")],
+)
+def test_culprits_that_are_not_named(named, words):
+    assert words in refused(checks.check_boards, lambda: named)

@@ -260,3 +260,31 @@ def test_wrong_relays(answer, words, monkeypatch):
 def test_an_unsolved_exercise_fails_as_it_is():
     with pytest.raises(NotImplementedError, match=r"exercise 4\.2"):
         checks.check_relay(answers.returns_nothing_yet)
+
+
+# 4.6
+
+
+def test_both_culprits_pass_and_the_boards_do_not_tell(capsys):
+    for named in ({"first": "A", "second": "d: distance"}, ("a", "d"), ["a)", "D."]):
+        checks.check_boards(lambda named=named: named)
+    assert capsys.readouterr().out.count("4.6 passed") == 3
+    for table in checks.unnamed().values():
+        assert not {"fell", "stands", "guilty"} & set(table.html().replace(":", " ").split())
+        assert {row[0][0] for row in table.rows} == set("abcd")
+
+
+@pytest.mark.parametrize("second", "abcd")
+@pytest.mark.parametrize("first", "abcd")
+def test_every_other_pair_of_culprits_is_refused_with_what_speaks_against_it(first, second):
+    if (first, second) == tuple(checks.BOARDS.values()):
+        return
+    caught(checks.check_boards, lambda: (first, second), f"speaks against ({first}|{second})")
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [({"first": "a"}, "it is missing"), (("a or b", "d"), "one letter"), (None, "return")],
+)
+def test_culprits_that_are_not_named(named, words):
+    caught(checks.check_boards, lambda: named, words)

@@ -5,36 +5,17 @@ import pytest
 from course import catalogue
 from course.lessons.p2p_topology import evidence, experiment
 from course.lessons.p2p_topology.topology import PUZZLE
-from course.predictions.board import Board
 from course.published import load
 from tests.fabric.test_fabric import needs_hosts
 
 RECORDED = {r.case: r for r in catalogue.experiment("p2p-topology").recorded()}
 
 
-def board_of(rounds, **how):
-    """The board after all four experiments on one server."""
-    board = Board("?", evidence.SUSPECTS, evidence.EXPERIMENTS, say=lambda text: None)
-    for hold in (evidence.queue, evidence.receiver, evidence.distance, evidence.way):
-        hold(board, rounds, **how)
-    return board
-
-
-def of_record(record):
-    """The rounds of a recorded world."""
-    return [
-        evidence.Copies(
-            one["alone"], {int(dst): s for dst, s in one["together"].items()}, record.nbytes
-        )
-        for one in record.values["rounds"]
-    ]
-
-
 def test_on_the_authors_figures_the_way_is_left():
     figures = load("p2p_topology")
     matrix = PUZZLE.with_measured(figures["p2p_on"].value).measured
     durations = dict(zip((1, 2, 4), figures["durations"].value, strict=True))
-    board = board_of(evidence.published(matrix, durations), exact=True)
+    board = evidence.board_of(evidence.published(matrix, durations), exact=True)
     assert board.left == ["b"]
     assert {letter: board.state(letter) for letter in "abcd"} == {
         "a": "fell", "b": "stands", "c": "fell", "d": "fell",
@@ -47,7 +28,7 @@ def test_on_the_authors_figures_the_way_is_left():
 def test_the_board_points_at_whoever_is_guilty(guilty):
     """In the recorded world; where none is kept yet, in the same world here and now."""
     record = RECORDED.get(f"world {guilty}") or experiment.time_world(guilty)[0]
-    board = board_of(of_record(record), records=[record])
+    board = evidence.board_of(evidence.rounds_of(record), records=[record])
     assert board.left == [guilty]
     if guilty != "b":  # whose own test our calm run leaves open: one round of three is in between
         assert board.state(guilty) == "stands"
@@ -60,16 +41,16 @@ def test_rounds_that_disagree_judge_nobody():
     [calm] = evidence.published(matrix, durations)
     longer = {dst: 3 * seconds for dst, seconds in calm.together.items()}
     queued = evidence.Copies(calm.alone, longer, calm.nbytes)
-    board = board_of([calm, calm, queued], others=0.0)
+    board = evidence.board_of([calm, calm, queued], others=0.0)
     assert board.state("a") == board.state("b") == "not judged"
-    assert board_of([queued] * 3, others=0.0).left == ["a"]
+    assert evidence.board_of([queued] * 3, others=0.0).left == ["a"]
 
 
 @pytest.mark.timed
 @needs_hosts
 def test_a_shared_cable_is_found_here_and_now():
     [record] = experiment.time_world("a", rounds=1)
-    [copies] = of_record(record)
+    [copies] = evidence.rounds_of(record)
     assert copies.shrinks() < 0.67
     assert copies.slowest in experiment.DSTS
 

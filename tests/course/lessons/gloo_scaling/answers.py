@@ -171,6 +171,14 @@ def milliseconds(call, **options):
     return 1e3 * right_timer(call, **options)
 
 
+def rounded(call, **options):
+    return round(right_timer(call, **options), 2)
+
+
+def always_20(call, *, warmup, iters):
+    return right_timer(call, warmup=warmup)
+
+
 def labkits_stopwatch(call, *, warmup, iters):
     return reduced(timing.time_calls(call, warmup=warmup, iters=iters)).median().item()
 
@@ -466,3 +474,16 @@ def clears_too_early(tensor, slots, me, turn, wake, wait):
     wait()
     tensor.add_(half[1 - me])
     half[me].zero_()
+
+
+def wakes_twice(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, lambda: (wake(), wake()), wait)
+
+
+def waits_every_second_time(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, wake, (lambda: None) if turn % 2 else wait)
+
+
+def mean_of_both(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, wake, wait)
+    tensor /= 2

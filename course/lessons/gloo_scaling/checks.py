@@ -63,6 +63,9 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
             return error
     mistakes = {
         "seconds are asked for, not milliseconds": 1e3 * truth,
+        "these are all ranks' seconds together: ReduceOp.MAX gives the slowest rank's": (
+            len(sick.script) * truth
+        ),
         "the clock stands while a rank waits or sleeps: process_time and thread_time count the "
         "CPU's time alone. Use time.perf_counter": got if got < truth / 20 else math.nan,
     }
@@ -113,8 +116,12 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, f
                 else "a call too many or too few: some call is made outside the two loops, or a "
                 "loop does not go by its argument, `warmup` or `iters`",
             )
-        checking.answer(one["got"], float, what=f"{sick.name}: seconds, on every rank")
-    answers = [one["got"] for one in seen]
+    answers = [
+        checking.answer(
+            checking.plain(one["got"]), float, what=f"{sick.name}: seconds, on every rank"
+        )
+        for one in seen
+    ]
     shown = f"{', '.join(f'{answer * 1e3:.2f}' for answer in answers)} ms on the ranks"
     if min(answers) < 0:
         raise CheckFailed(

@@ -39,6 +39,11 @@ def right_timer(call, *, warmup=5, iters=20):
     return reduced(samples_of(call, warmup, iters)).median().item()
 
 
+def tensor_timer(call, **options):
+    """What comes back is a tensor of one number."""
+    return torch.tensor(right_timer(call, **options), dtype=torch.float64)
+
+
 def gathering_timer(call, *, warmup=5, iters=20):
     """The same by objects, and by functions that were imported by name."""
     everybody = [None] * dist.get_world_size()
@@ -94,6 +99,10 @@ def own_time(call, *, warmup, iters):
 def average_rank(call, *, warmup, iters):
     total = reduced(samples_of(call, warmup, iters), ReduceOp.SUM)
     return total.median().item() / dist.get_world_size()
+
+
+def summed(call, *, warmup, iters):
+    return reduced(samples_of(call, warmup, iters), ReduceOp.SUM).median().item()
 
 
 def rank_0_decides(call, *, warmup, iters):

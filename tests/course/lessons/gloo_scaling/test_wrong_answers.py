@@ -23,7 +23,12 @@ def caught(check, *given):
 # 1.1: the stopwatch
 
 
-RIGHT_TIMERS = [answers.right_timer, answers.gathering_timer, answers.stepping_timer]
+RIGHT_TIMERS = [
+    answers.right_timer,
+    answers.tensor_timer,
+    answers.gathering_timer,
+    answers.stepping_timer,
+]
 TIMERS = {
     answers.own_time: "each rank reports its own time",
     answers.average_rank: "neither an average over ranks",
@@ -46,6 +51,7 @@ TIMERS = {
     answers.cost_subtracted: "a negative time",
     answers.swallows: "a call that fails must not be timed",
     answers.rounded: "the time was rounded",
+    answers.summed: "all ranks' seconds together",
     answers.always_20: "does not go by its argument",
     answers.labkits_stopwatch: "the exercise is to write one yourself",
 }

@@ -53,7 +53,7 @@ def _mixed(rank: int) -> list[torch.Tensor]:
         torch.tensor(2**40 + 7 * rank + 1),  # float32 cannot hold it
         some(2, 7),
         some(3, 4, 6).t() if rank != 1 else some(3, 4, 6).t().contiguous(),
-        torch.tensor([rank, -rank, 2**53 + rank]),
+        torch.tensor([rank, -rank, 2**53 + 1 + rank]),  # float64 cannot, either
         some(4, 1, 2, 3),
         nan,
         some(5, 900),
@@ -397,6 +397,11 @@ def _networks() -> dict[str, Network]:
         "6 tensors, from first to last": Network(
             (10 * MB, 5 * MB, 2 * MB, 30 * MB, 1 * MB, 1 * MB), 60 * MB, 1e-4, 1e-6
         ),
+        "8 tensors, any three buckets": Network(
+            tuple(n * MB for n in (2, 30, 5, 2, 20, 5, 10, 20)), 60 * MB, 1e-4, 1e-6
+        ),
+        "faults cost nothing, 75 MB to spend": Network(even, 75 * MB, 1e-4, 0.0),
+        "a call of 3 ms": Network(even, 400 * MB, 3e-3, 1e-6),
         "12 MB in all": Network((300_000,) * 40, 400 * MB, 1e-4, 1e-6, (1 * MB, 4 * MB, None)),
         "a bucket of just 32 MiB, which is not more": Network(
             (2 * 2**20,) * 32, 400 * MB, 1e-5, 1e-6, (2**24, NEW, 2**26)

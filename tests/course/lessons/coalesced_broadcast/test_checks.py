@@ -286,6 +286,8 @@ def by_plan(
     by_cap=False,
     page=4096,
     none=True,
+    windows=lambda starts: starts,
+    paid=lambda n: n,
     whole=math.ceil,
     reverse=False,
     at_once=False,
@@ -300,10 +302,12 @@ def by_plan(
         plan = plans[cap]
         if by_cap:
             return (alive * cap if cap else sum(nbytes)) <= budget
-        return all(sum(plan[start : start + alive]) <= budget for start in range(len(plan)))
+        return all(
+            sum(plan[start : start + alive]) <= budget for start in windows(range(len(plan)))
+        )
 
     def seconds(cap):
-        fresh = [n for n in plans[cap] if n > new]
+        fresh = [paid(n) for n in plans[cap] if n > new]
         pages = sum(whole(n / page) for n in ([sum(fresh)] if at_once else fresh))
         return len(plans[cap]) * alpha + pages * fault
 
@@ -345,6 +349,9 @@ def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
         (functools.partial(by_plan, whole=float), "the last is not full"),
         (functools.partial(by_plan, at_once=True), "the last is not full"),
         (functools.partial(by_plan, none=False), "12 MB in all"),
+        (functools.partial(by_plan, windows=lambda starts: starts[::3]), "any three buckets"),
+        (functools.partial(by_plan, windows=lambda starts: starts[:1]), "any three buckets"),
+        (functools.partial(by_plan, paid=lambda n: n - 2**25), "a call of 3 ms"),
         (functools.partial(by_plan, reverse=True), "from first to last"),
         (lambda nbytes, *_: None if len(nbytes) < 50 else 100_000_000, "pay for their pages"),
         (functools.partial(by_plan, alive=99), "return one of the caps"),

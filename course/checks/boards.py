@@ -9,6 +9,7 @@ def check_boards(who):
 boards.check("2.5", who, {name: guilty.recorded(world) for name, world in BOARDS.items()})
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,9 +43,7 @@ def check(number: str, who: Callable[[], Any], boards: Mapping[str, Board]) -> N
         CheckFailed: A board is missing, or the one who was named fell; names the test that says so.
     """
     with checking.exercise(number, par="all culprits") as done:
-        got = checking.plain(checking.ask(who))
-        got = dict(zip(boards, got, strict=False)) if isinstance(got, list | tuple) else got
-        checking.answer(got, dict, what="a letter for each board")
+        got = _by_board(checking.plain(checking.ask(who)), boards)
         for name, board in boards.items():
             if name not in got:
                 raise CheckFailed(f"an answer for the {name} board", repr(got), "it is missing")
@@ -58,3 +57,26 @@ def check(number: str, who: Callable[[], Any], boards: Mapping[str, Board]) -> N
                     f"{letter}: {against.found}",
                 )  # fmt: skip
         done.reached = "all"
+
+
+def _by_board(answer: Any, boards: Mapping[str, Board]) -> dict[str, Any]:
+    """Return what was answered by the boards' names; text may say the letters in order: "a, b"."""
+    got = answer
+    if isinstance(got, dict):
+        return got
+    if isinstance(got, str):
+        text = got.lower()
+        letters = "".join({letter for board in boards.values() for letter in board.suspects})
+        alone = re.fullmatch(f"[{letters}]{{{len(boards)}}}", text)
+        got = list(text) if alone else re.findall(rf"(?<![\w'])[{letters}](?![\w'])", text)
+    if isinstance(got, list | tuple) and len(got) == len(boards):
+        return dict(zip(boards, got, strict=False))
+    meaning = (
+        "the function ends without `return` on this path"
+        if got is None
+        else "a set has no order: nobody can tell which letter belongs to which board"
+        if isinstance(got, set | frozenset)
+        else f"there are {len(boards)} boards, and each needs one letter"
+    )
+    asked = 'a letter for each board, in their order, like ("x", "y")'
+    raise CheckFailed(asked, repr(answer)[:200], meaning)

@@ -140,10 +140,17 @@ def patience(seconds: float) -> float:
     return seconds * min(4.0, max(1.0, os.getloadavg()[0] / usable_cpus()))
 
 
-def ask(function: Callable[..., Any], *args: Any, limit: float = 10.0, alone: bool = True) -> Any:
+def ask(
+    function: Callable[..., Any],
+    *args: Any,
+    limit: float = 10.0,
+    alone: bool = True,
+    case: str = "",
+) -> Any:
     """Call a learner's function that needs no ranks, in a process that can be ended.
 
-    What it yields comes back as a list. `alone`: it may not call the course's algorithms.
+    What it yields comes back as a list. `alone`: it may not call the course's algorithms. An
+    exception of the learner's own names the `case`.
 
     Raises:
         CheckFailed: It took longer than `limit` seconds of `patience`, changed what it was given
@@ -154,7 +161,12 @@ def ask(function: Callable[..., Any], *args: Any, limit: float = 10.0, alone: bo
         [1, 2, 3]
     """
     hang = "a loop that does not end, or one that tries far too many cases"
-    return on_ranks(_answer, function, args, alone, world_size=1, timeout=limit, hang=hang)[0]
+    try:
+        return on_ranks(_answer, function, args, alone, world_size=1, timeout=limit, hang=hang)[0]
+    except Exception as error:
+        if case and not isinstance(error, CheckFailed | NotImplementedError):
+            error.add_note(f"in the case: {case}")
+        raise
 
 
 def _answer(function: Callable[..., Any], args: tuple, alone: bool) -> Any:
@@ -418,6 +430,8 @@ def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
     if len(answer(got, (tuple, list), what=names)) != len(asked):
         raise CheckFailed(names, repr(got), f"{len(asked)} figures are asked, in this order")
     for one, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
+        if one is None:
+            raise CheckFailed(f"{what}: a number", "None", "this figure is missing")
         value = number(one, what=what)
         if not math.isclose(value, right, rel_tol=within):
             mistakes = {**mistakes, **{f"that is {other}": float(r) for other, r, *_ in asked}}
@@ -430,7 +444,7 @@ def _another_unit(got: float, right: float) -> str | None:
     bytes_for_bits = {1: "the figure is right, in another unit", 8: "bits were taken for bytes"}
     for bits, meaning in bytes_for_bits.items():
         thousands = math.log10(got / right / bits) / 3 if 0 < got < math.inf else 0.5
-        if abs(thousands - round(thousands)) < 1e-4:
+        if abs(thousands) < 5 and abs(thousands - round(thousands)) < 1e-4:  # ns for TB: four
             return meaning
     return "that is its inverse" if math.isclose(got * right, 1, rel_tol=1e-3) else None
 

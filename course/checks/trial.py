@@ -75,7 +75,8 @@ class Case:
         plain = self.dtype == torch.float32
         kind = "" if plain else f" of {str(self.dtype).removeprefix('torch.')}"
         options = "".join(f", {name}={value}" for name, value in self.options.items())
-        return f"n={self.world_size}, shape {self.shape}{kind}{options}"
+        told = self.make is None or self.shape != Case(1).shape  # else `make` has its own shapes
+        return f"n={self.world_size}{f', shape {self.shape}' if told else ''}{kind}{options}"
 
 
 @dataclass(frozen=True, slots=True)

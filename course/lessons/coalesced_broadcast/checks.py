@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -52,7 +53,7 @@ def _mixed(rank: int) -> list[torch.Tensor]:
         torch.tensor(2**40 + 7 * rank + 1),  # float32 cannot hold it
         some(2, 7),
         some(3, 4, 6).t() if rank != 1 else some(3, 4, 6).t().contiguous(),
-        torch.tensor([rank, -rank, 2**53 + rank]),
+        torch.tensor([rank, -rank, 2**53 + 1 + rank]),  # float64 cannot, either
         some(4, 1, 2, 3),
         nan,
         some(5, 900),
@@ -143,7 +144,8 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
         return made == Counter((str(b.dtype), b.nbytes) for b in plan(wanted, cap=other))
 
     meaning = (
-        "a bucket has one dtype, that of its tensors: no bytes of a pickled object or of a view"
+        "a bucket has one dtype, that of its tensors: no bytes of a pickled object or of a view, "
+        "and no message of sizes"
         if {dtype for dtype, _ in made} - {dtype for dtype, _ in exact}
         else "a bucket is never sent: what is still open when the loop is over has to go, too"
         if any(_nbytes(made, dtype) < _nbytes(exact, dtype) for dtype, _ in exact)
@@ -151,6 +153,8 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
         if made == _closed_by_another_dtype(wanted, cap)
         else "the cap is in bytes, not in elements"
         if cap and with_cap(4 * cap)
+        else "the buckets are filled from the last tensor on: begin with the first"
+        if made == Counter((str(b.dtype), b.nbytes) for b in plan(wanted, cap=cap, reverse=True))
         else "a bucket may be exactly full"
         if cap and with_cap(cap - 1)
         else "a bucket is sent with one call: put in tensors until the next would not fit"
@@ -278,34 +282,44 @@ def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None
     """Judge exercise 3.3: buckets with few kept buffers, where a race shows."""
     with checking.exercise("3.3", par="rank 0's values, and no more than two buffers"):
         tried = [*((2, name) for name in _LISTS), (3, "six buckets"), (3, "five buckets")]
-        cases = [Case(n, make=_given(_LISTS[name]), late=0.1) for n, name in tried]
-        results = Trial(broadcast, checks=False).runs(cases)
+        cases = [Case(n, make=partial(_given, name=name), late=0.1) for n, name in tried]
+        results = Trial(broadcast, checks=False, hint=_hint).runs(cases)
         for (n, name), (_, ranks) in zip(tried, results, strict=True):
             for rank, ran in enumerate(ranks):
                 _judge_repaired(ran, _LISTS[name], f"rank {rank} of {n}, {name}")
 
 
-def _given(make: Callable[[int], list[torch.Tensor]]) -> Callable[[Case, int], tuple]:
-    return lambda _, rank: (make(rank), 16_000)
+def _given(case: Case, rank: int, *, name: str) -> tuple:
+    return _LISTS[name](rank), 16_000
+
+
+def _hint(case: Case) -> str:
+    return f"the function does not cope with {case.make.keywords['name']}"
 
 
 def _judge_repaired(ran: Ran, make: Callable[[int], list[torch.Tensor]], what: str) -> None:
     wanted, olds = make(0), make(1)
     planned = plan(wanted, cap=16_000)
-    for place, (got, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
-        kept_its_own = torch.equal(got, olds[place])
-        checking.same_values(
-            got, right, what=f"{what}, tensor {place}",
-            meaning="the tensor has its old values: what has arrived lies in the buffer and was "
-            "never unpacked" if kept_its_own else "another bucket's values: its buffer was packed "
-            "again, or received into, while this one was still on its way",
-        )  # fmt: skip
     sizes = [(call.kind, call.nbytes) for call in ran.calls]
     if sizes != [("broadcast", bucket.nbytes) for bucket in planned]:
         raise CheckFailed(
             f"{what}: broadcasts of {[bucket.nbytes for bucket in planned]} bytes", f"{sizes}",
             "keep the colleague's buckets, with the cap that is given, and one broadcast for each: "
             "it is the wait that comes too late",
+        )  # fmt: skip
+    if other := {call.peer for call in ran.calls} - {0}:
+        raise CheckFailed(
+            f"{what}: broadcasts from rank 0", f"from rank {min(other)}",
+            "the second argument of broadcast is the source, and everybody is to have rank 0's",
+        )  # fmt: skip
+    for place, (got, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
+        kept_its_own = torch.equal(got, olds[place])
+        checking.same_values(
+            got, right, what=f"{what}, tensor {place}",
+            meaning="the tensor has its old values: what has arrived lies in the buffer and was "
+            "never unpacked, or unpacked before the wait" if kept_its_own else "another bucket's "
+            "values: its buffer was packed again, or received into, while this one was still on "
+            "its way",
         )  # fmt: skip
     checking.at_most(
         len(ran.unwaited), 0, what=f"{what}: never waited for", unit="works",
@@ -350,10 +364,10 @@ class Network:
         sized = [torch.empty(nbytes, dtype=torch.uint8, device="meta") for nbytes in self.nbytes]
         return [bucket.nbytes for bucket in plan(sized, cap=cap)]
 
-    def seconds(self, cap: int | None, *, faults: bool = True) -> float:
+    def seconds(self, cap: int | None, *, faults: bool = True, whole: bool = True) -> float:
         """Return what the calls and the new pages of a broadcast cost."""
-        planned = self.plan(cap)
-        pages = sum(math.ceil(nbytes / PAGE) for nbytes in planned if nbytes > NEW)
+        planned, pages_of = self.plan(cap), math.ceil if whole else math.floor
+        pages = sum(pages_of(nbytes / PAGE) for nbytes in planned if nbytes > NEW)
         return len(planned) * self.alpha + (pages * self.fault if faults else 0.0)
 
     def memory(self, cap: int | None, *, alive: int = ALIVE) -> int:
@@ -361,10 +375,10 @@ class Network:
         planned = self.plan(cap)
         return max(sum(planned[start : start + alive]) for start in range(len(planned)))
 
-    def best(self, *, alive: int = ALIVE, faults: bool = True, budget: bool = True) -> int | None:
-        """Return the cap that costs least among those that fit; -1 where none does."""
+    def best(self, *, alive: int = ALIVE, budget: bool = True, **how: bool) -> int | None:
+        """Return the cap that costs least, as `seconds` has it, among those that fit; -1: none."""
         fit = [c for c in self.caps if not budget or self.memory(c, alive=alive) <= self.budget]
-        return min(fit, key=lambda cap: self.seconds(cap, faults=faults), default=-1)
+        return min(fit, key=lambda cap: self.seconds(cap, **how), default=-1)
 
 
 def _networks() -> dict[str, Network]:
@@ -379,6 +393,22 @@ def _networks() -> dict[str, Network]:
         "one tensor is larger than most caps": Network(wide, 60 * MB, 1e-4, 1e-6),
         "a dear call": Network(wide, 130 * MB, 5e-2, 1e-6),
         "three tensors": Network((5 * MB, 5 * MB, 90 * MB), 100 * MB, 1e-4, 1e-6),
+        "50 tensors of 2 MB, and just what three buckets take": Network(even, 72 * MB, 1e-4, 1e-6),
+        "6 tensors, from first to last": Network(
+            (10 * MB, 5 * MB, 2 * MB, 30 * MB, 1 * MB, 1 * MB), 60 * MB, 1e-4, 1e-6
+        ),
+        "8 tensors, any three buckets": Network(
+            tuple(n * MB for n in (2, 30, 5, 2, 20, 5, 10, 20)), 60 * MB, 1e-4, 1e-6
+        ),
+        "faults cost nothing, 75 MB to spend": Network(even, 75 * MB, 1e-4, 0.0),
+        "a call of 3 ms": Network(even, 400 * MB, 3e-3, 1e-6),
+        "12 MB in all": Network((300_000,) * 40, 400 * MB, 1e-4, 1e-6, (1 * MB, 4 * MB, None)),
+        "a bucket of just 32 MiB, which is not more": Network(
+            (2 * 2**20,) * 32, 400 * MB, 1e-5, 1e-6, (2**24, NEW, 2**26)
+        ),
+        "pages of which the last is not full": Network(
+            (35_002_368, 35_000_320, 1229), 400 * MB, 5e-7, 1e-6, (35_001_000, 36 * MB)
+        ),
     }
 
 
@@ -389,7 +419,7 @@ def check_cap(best_cap: Callable[..., int | None]) -> None:
         for name, one in networks.items():
             right = one.best()
             asked = list(one.nbytes), list(one.caps), one.budget, one.alpha, one.fault
-            got = checking.plain(checking.ask(best_cap, *asked, alone=False))
+            got = checking.plain(checking.ask(best_cap, *asked, alone=False, case=name))
             fits = got in one.caps and one.memory(got) <= one.budget
             if fits and math.isclose(one.seconds(got), one.seconds(right), rel_tol=1e-9):
                 continue
@@ -398,11 +428,15 @@ def check_cap(best_cap: Callable[..., int | None]) -> None:
                 one.best(alive=1): "one bucket fits, and the loop has three at a time",
                 one.best(alive=2): "two buckets fit, and the loop has a third: act 2",
                 one.best(faults=False): "buffers above 32 MiB pay for their pages every time",
+                one.best(whole=False): "a page that a bucket begins counts as a whole one",
             }
             rule = "calls x alpha + new pages x fault"
             meaning = wrong.get(got) or (
-                f"it fits, and another one costs less: {rule}"
+                f"it fits, and another one costs less: {rule}, of the plan's buckets, which are "
+                "seldom as large as the cap"
                 if fits
+                else "it does not fit: count any three buckets that follow each other in the plan"
+                if got in one.caps
                 else "return one of the caps, of which None means: all in one"
             )
             raise CheckFailed(f"{name}: another cap", repr(got)[:100], meaning)

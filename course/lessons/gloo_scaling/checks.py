@@ -63,6 +63,9 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
             return error
     mistakes = {
         "seconds are asked for, not milliseconds": 1e3 * truth,
+        "these are all ranks' seconds together: ReduceOp.MAX gives the slowest rank's": (
+            len(sick.script) * truth
+        ),
         "the clock stands while a rank waits or sleeps: process_time and thread_time count the "
         "CPU's time alone. Use time.perf_counter": got if got < truth / 20 else math.nan,
     }
@@ -78,6 +81,12 @@ def _own_cost(time_call: Callable[..., float]) -> float:
     """Return what the stopwatch adds to a call, in barriers."""
     for _ in range(ATTEMPTS):
         got, barrier = _examined(time_call, sick_calls.NOTHING)
+        if got == 0:
+            raise CheckFailed(
+                "a call that does nothing: some hundred nanoseconds",
+                "0 s",
+                "the time was rounded, or comes from a clock that ticks too seldom",
+            )
         if got <= OWN_COST * barrier:
             return got / barrier
     raise CheckFailed(
@@ -104,10 +113,15 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, f
                 f"{one['calls']} calls",
                 "there is no warm-up: the first `warmup` calls must not be counted"
                 if one["calls"] == sick.iters
-                else "a call too many or too few: some call is made outside the two loops",
+                else "a call too many or too few: some call is made outside the two loops, or a "
+                "loop does not go by its argument, `warmup` or `iters`",
             )
-        checking.answer(one["got"], float, what=f"{sick.name}: seconds, on every rank")
-    answers = [one["got"] for one in seen]
+    answers = [
+        checking.answer(
+            checking.plain(one["got"]), float, what=f"{sick.name}: seconds, on every rank"
+        )
+        for one in seen
+    ]
     shown = f"{', '.join(f'{answer * 1e3:.2f}' for answer in answers)} ms on the ranks"
     if min(answers) < 0:
         raise CheckFailed(
@@ -396,14 +410,19 @@ def _why_the_sum(got: torch.Tensor, turn: int, rank: int, meeting: Meeting) -> s
         "the tensor is as it was: `tensor = tensor + ...` makes a new one, so add in place (add_); "
         "or the partner's slot was cleared before we had read it": mine,
         "this is twice our own tensor: the partner's slot is the one at 1 - me": 2 * mine,
+        "this is the mean: the sum is asked": (mine + meetings.data(turn, 1 - rank)) / 2,
         "we read what the partner wrote for the *next* turn: it was faster and overwrote its slot "
         "before we had read it. Two halves, used in turns, make that impossible": (
             mine + meetings.data(turn + 1, 1 - rank)
         ),
     }
     otherwise = (
-        "it is neither our tensor, nor twice our own, nor the next turn's: which slot was read, "
-        "and what was written there last?"
+        "more wake-ups than sums: one that is left over lets a later wait() return too early"
+        if max(meeting.wakes) > meetings.TURNS
+        else "there are sums without a wait(): then the partner's slot may still be an old one"
+        if max(meeting.waits) < max(meeting.wakes)
+        else "it is neither our tensor, nor twice our own, nor the next turn's: which slot was "
+        "read, and what was written there last?"
     )
     return checking.diagnose(got, mistakes, otherwise=otherwise)
 
@@ -421,7 +440,7 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
         cases = [*confined.CASES, *(("a launch made just now", one, "") for one in live.values())]
         for title, reading, hint in cases:
             right = confined.answer(reading)
-            got = checking.plain(checking.ask(confinement, reading))
+            got = checking.plain(checking.ask(confinement, reading, case=f"{title}, {reading}"))
             got = list(checking.answer(got, (tuple, list), what=f"{title}: a name and a number"))
             if len(got) != 2:
                 raise CheckFailed("a name and a number", repr(got), "two things are asked")

@@ -111,6 +111,18 @@ CASES: list[tuple[str, Reading, str]] = [
         "the threads wait, no period was throttled, and the mask has one CPU",
     ),
     (
+        "a mask with room",
+        Reading(48, "0-1,24-25", **_CALM, cpu_max="max 100000", stat_before=_stat(0, 0),
+                stat_after=_stat(0, 0)),
+        "a mask holds nobody back as long as the threads hardly wait",
+    ),
+    (
+        "a mask that is tighter than the quota",
+        Reading(48, "0-1", **_WAITS, cpu_max="400000 100000", stat_before=_stat(0, 0),
+                stat_after=_stat(50, 0)),
+        "no period was throttled, and the threads wait: for the two CPUs of the mask",
+    ),
+    (
         "all CPUs in the mask",
         Reading(48, "0-47", **_CALM, cpu_max="150000 100000", stat_before=_stat(10, 3),
                 stat_after=_stat(110, 88)),
@@ -127,12 +139,6 @@ CASES: list[tuple[str, Reading, str]] = [
         "no cgroup file",
         Reading(48, "0-47", **_CALM),
         "no files, no quota; and the threads hardly wait",
-    ),
-    (
-        "a mask with room",
-        Reading(48, "0-1,24-25", **_CALM, cpu_max="max 100000", stat_before=_stat(0, 0),
-                stat_after=_stat(0, 0)),
-        "a mask holds nobody back as long as the threads hardly wait",
     ),
     (
         "a mask and a quota",
@@ -158,6 +164,17 @@ CASES: list[tuple[str, Reading, str]] = [
         Reading(4, "0-3", **_CALM, cpu_max="200000 100000", stat_before=_stat(100, 10),
                 stat_after=_stat(200, 12)),
         "2 of 100 periods are less than a tenth",
+    ),
+    (
+        "just a tenth",
+        Reading(4, "0-3", **_CALM, cpu_max="200000 100000", stat_before=_stat(100, 10),
+                stat_after=_stat(200, 20)),
+        "10 of 100 periods are a tenth: *at least* a tenth is asked",
+    ),
+    (
+        "just half",
+        Reading(4, "0-1", before={7: "100 50 3"}, after={7: "400000100 200000050 40"}),
+        "200 ms are half of 400: *less* than half is asked",
     ),
 ]  # fmt: skip
 """A title, a reading in the kernel's format (written by hand: a quota was not run), and a hint."""

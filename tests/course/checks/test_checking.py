@@ -169,8 +169,9 @@ def test_labkits_own_functions_are_no_answer():
 
 
 def test_an_error_of_the_answer_comes_through():
-    with raises(ZeroDivisionError):
-        checking.ask(lambda n: 1 / n, 0)
+    with raises(ZeroDivisionError) as caught:
+        checking.ask(lambda n: 1 / n, 0, case="nothing")
+    assert "in the case: nothing" in caught.value.__notes__
 
 
 # Answers as people write them

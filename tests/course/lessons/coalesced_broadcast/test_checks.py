@@ -40,6 +40,10 @@ def unpacked(flat, members):
         tensor.copy_(piece.view(tensor.shape))
 
 
+def from_the_last(tensors, cap):
+    return [members[::-1] for members in group(tensors[::-1], cap)]
+
+
 def in_groups(grouping=group, *, pack=lambda t: t.reshape(-1), unpack=unpacked, **options):
     def coalesce(tensors, cap, src):
         for members in grouping(tensors, cap, **options):
@@ -217,6 +221,7 @@ def test_right_coalesces(answer, capsys):
         (in_groups(size=lambda t: 4 * t.numel()), "a bucket may not exceed the cap"),
         (in_groups(size=lambda t: t.untyped_storage().nbytes()), "until the next would not fit"),
         (in_groups(closed_by_another_dtype), "keep one open for each dtype"),
+        (in_groups(from_the_last), "begin with the first"),
         (in_groups(in_a_sets_order), "dict.fromkeys keeps the list's"),
         (in_groups(in_another_order_on_odd_ranks), "from values, sets or the rank"),
         (lone_ones_as_they_lie, "this tensor is transposed"),
@@ -270,19 +275,40 @@ def test_wrong_culprits(named, words):
 
 
 def by_plan(
-    nbytes, caps, budget, alpha, fault, *, alive=3, new=32 * 2**20, by_cap=False, page=4096
+    nbytes,
+    caps,
+    budget,
+    alpha,
+    fault,
+    *,
+    alive=3,
+    new=32 * 2**20,
+    by_cap=False,
+    page=4096,
+    none=True,
+    windows=lambda starts: starts,
+    paid=lambda n: n,
+    whole=math.ceil,
+    reverse=False,
+    at_once=False,
 ):
+    caps = caps if none else list(filter(None, caps))
     tensors = [torch.empty(n, dtype=torch.uint8, device="meta") for n in nbytes]
-    plans = {cap: [b.nbytes for b in buckets.plan(tensors, cap=cap)] for cap in caps}
+    plans = {
+        cap: [b.nbytes for b in buckets.plan(tensors, cap=cap, reverse=reverse)] for cap in caps
+    }
 
     def fits(cap):
         plan = plans[cap]
         if by_cap:
-            return alive * (cap or sum(nbytes)) <= budget
-        return all(sum(plan[start : start + alive]) <= budget for start in range(len(plan)))
+            return (alive * cap if cap else sum(nbytes)) <= budget
+        return all(
+            sum(plan[start : start + alive]) <= budget for start in windows(range(len(plan)))
+        )
 
     def seconds(cap):
-        pages = sum(math.ceil(n / page) for n in plans[cap] if n > new)
+        fresh = [paid(n) for n in plans[cap] if n > new]
+        pages = sum(whole(n / page) for n in ([sum(fresh)] if at_once else fresh))
         return len(plans[cap]) * alpha + pages * fault
 
     return min(filter(fits, caps), key=seconds, default=-1)
@@ -316,7 +342,18 @@ def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
         (functools.partial(by_plan, alive=1), "has"),
         (functools.partial(by_plan, alive=0), "has"),
         (functools.partial(by_plan, new=10**12), "pay for their pages"),
-        (functools.partial(by_plan, by_cap=True), "another one costs less"),
+        (functools.partial(by_plan, by_cap=True), "seldom as large as the cap"),
+        (functools.partial(by_plan, new=32 * 10**6), "just 32 MiB"),
+        (functools.partial(by_plan, new=32 * 2**20 - 1), "just 32 MiB"),
+        (functools.partial(by_plan, whole=math.floor), "counts as a whole one"),
+        (functools.partial(by_plan, whole=float), "the last is not full"),
+        (functools.partial(by_plan, at_once=True), "the last is not full"),
+        (functools.partial(by_plan, none=False), "12 MB in all"),
+        (functools.partial(by_plan, windows=lambda starts: starts[::3]), "any three buckets"),
+        (functools.partial(by_plan, windows=lambda starts: starts[:1]), "any three buckets"),
+        (functools.partial(by_plan, paid=lambda n: n - 2**25), "a call of 3 ms"),
+        (functools.partial(by_plan, reverse=True), "from first to last"),
+        (lambda nbytes, *_: None if len(nbytes) < 50 else 100_000_000, "pay for their pages"),
         (functools.partial(by_plan, alive=99), "return one of the caps"),
         (lambda *_: None, "another one costs less"),
         (lambda *_: 25_000_000, "has three at a time"),
@@ -348,7 +385,7 @@ def in_pairs(tensors, cap):
             buckets.unpack(flat, members)
 
 
-def with_two_buffers(*, most=2, unpack=True, keep=2, wait=True, tail=True):
+def with_two_buffers(*, most=2, unpack=True, keep=2, wait=True, tail=True, source=0):
     def send(tensors, cap):
         kept, flying = buckets.Kept(keep), []
 
@@ -364,7 +401,7 @@ def with_two_buffers(*, most=2, unpack=True, keep=2, wait=True, tail=True):
                 land()
             members = [tensors[place] for place in bucket.members]
             flat = torch.cat([t.reshape(-1) for t in members], out=kept.of(number, bucket))
-            flying.append((dist.broadcast(flat, 0, async_op=True), flat, members))
+            flying.append((dist.broadcast(flat, source, async_op=True), flat, members))
         while flying and tail:
             land()
 
@@ -385,6 +422,10 @@ def in_turns(tensors, cap):
             members = [tensors[place] for place in bucket.members]
             flat = torch.cat([t.reshape(-1) for t in members], out=kept.of(number, bucket))
             slots[number % 2] = dist.broadcast(flat, 0, async_op=True), flat, members
+
+
+def cannot_do_none(tensors, cap):
+    with_two_buffers()(tensors, max(cap, tensors[0].nbytes))
 
 
 def drops_the_last(tensors, cap):
@@ -419,6 +460,10 @@ def test_right_repairs(answer, capsys):
             "one broadcast for each",
         ),
         (with_two_buffers(tail=False), "when the loop is over"),
+        (with_two_buffers(source=1), "broadcasts from rank 0"),
+        (with_two_buffers(wait=False), "waited for"),
+        (lambda tensors, cap: None, "one broadcast for each"),
+        (cannot_do_none, "does not cope with nothing"),
     ],
 )
 def test_wrong_repairs(answer, words):

@@ -39,6 +39,11 @@ def right_timer(call, *, warmup=5, iters=20):
     return reduced(samples_of(call, warmup, iters)).median().item()
 
 
+def tensor_timer(call, **options):
+    """What comes back is a tensor of one number."""
+    return torch.tensor(right_timer(call, **options), dtype=torch.float64)
+
+
 def gathering_timer(call, *, warmup=5, iters=20):
     """The same by objects, and by functions that were imported by name."""
     everybody = [None] * dist.get_world_size()
@@ -94,6 +99,10 @@ def own_time(call, *, warmup, iters):
 def average_rank(call, *, warmup, iters):
     total = reduced(samples_of(call, warmup, iters), ReduceOp.SUM)
     return total.median().item() / dist.get_world_size()
+
+
+def summed(call, *, warmup, iters):
+    return reduced(samples_of(call, warmup, iters), ReduceOp.SUM).median().item()
 
 
 def rank_0_decides(call, *, warmup, iters):
@@ -169,6 +178,14 @@ def cost_subtracted(call, *, warmup, iters):
 
 def milliseconds(call, **options):
     return 1e3 * right_timer(call, **options)
+
+
+def rounded(call, **options):
+    return round(right_timer(call, **options), 2)
+
+
+def always_20(call, *, warmup, iters):
+    return right_timer(call, warmup=warmup)
 
 
 def labkits_stopwatch(call, *, warmup, iters):
@@ -466,3 +483,16 @@ def clears_too_early(tensor, slots, me, turn, wake, wait):
     wait()
     tensor.add_(half[1 - me])
     half[me].zero_()
+
+
+def wakes_twice(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, lambda: (wake(), wake()), wait)
+
+
+def waits_every_second_time(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, wake, (lambda: None) if turn % 2 else wait)
+
+
+def mean_of_both(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, wake, wait)
+    tensor /= 2

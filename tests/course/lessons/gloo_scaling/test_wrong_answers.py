@@ -23,7 +23,12 @@ def caught(check, *given):
 # 1.1: the stopwatch
 
 
-RIGHT_TIMERS = [answers.right_timer, answers.gathering_timer, answers.stepping_timer]
+RIGHT_TIMERS = [
+    answers.right_timer,
+    answers.tensor_timer,
+    answers.gathering_timer,
+    answers.stepping_timer,
+]
 TIMERS = {
     answers.own_time: "each rank reports its own time",
     answers.average_rank: "neither an average over ranks",
@@ -45,6 +50,9 @@ TIMERS = {
     answers.every_second_barrier: "meet before *every* call",
     answers.cost_subtracted: "a negative time",
     answers.swallows: "a call that fails must not be timed",
+    answers.rounded: "the time was rounded",
+    answers.summed: "all ranks' seconds together",
+    answers.always_20: "does not go by its argument",
     answers.labkits_stopwatch: "the exercise is to write one yourself",
 }
 
@@ -109,6 +117,9 @@ SHARED = {
     answers.the_courses_own: "the exercise is to write one yourself",
     answers.one_sided_half: "overwrote its slot before we had read it",
     answers.clears_too_early: "cleared before we had read it",
+    answers.wakes_twice: "more wake-ups than sums",
+    answers.waits_every_second_time: "sums without a wait()",
+    answers.mean_of_both: "this is the mean",
 }
 
 
@@ -240,6 +251,15 @@ CONFINEMENTS = {
     "no mask": in_order("quota", "none"),
     "cpus of the mask": numbered(lambda r: confined.allowed(r.allowed)),
     "cpus of the quota": numbered(confined.quota),
+    "cpus of the quota where there is one": numbered(
+        lambda r: q if (q := confined.quota(r)) < r.cpus else confined.allowed(r.allowed)
+    ),
+    "more than a tenth": lambda r: confined.answer(r) if confined.throttled(r) != 0.1 else (
+        "none", cpus_of(r)
+    ),
+    "half at most": lambda r: ("none", cpus_of(r)) if (
+        2 * confined.spent(r)[1] == confined.spent(r)[0]
+    ) else confined.answer(r),
     "cpus of the machine": numbered(lambda r: r.cpus),
     "the quota as it stands": numbered(
         lambda r: int((r.cpu_max or "1 1").split()[0].replace("max", "1"))
@@ -266,7 +286,7 @@ CONFINEMENTS = {
 
 def judge_confinement(answer):
     """Without the ban on the course's own functions, from which these answers are made."""
-    with mock.patch.object(checks.checking, "ask", lambda function, *given: function(*given)):
+    with mock.patch.object(checks.checking, "ask", lambda function, *given, case: function(*given)):
         checks.check_confinement(answer)
 
 

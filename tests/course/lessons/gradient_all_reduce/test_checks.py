@@ -43,6 +43,8 @@ def test_a_right_reading_passes(capsys):
         ((1, 20, 79), "what all ranks cost together"),
         ((1, 20, 40), "subtract the smallest one"),
         ((1, 0.020, 0.037), "in another unit"),
+        ((1e300, 20, 37), "the smallest timer"),
+        ((1, 20, None), "this figure is missing"),
         (None, "ends without `return`"),
     ],
 )
@@ -66,10 +68,13 @@ def test_the_best_cap_is_one_alone():
     [
         ((1, 56.5), "nine times"),
         ((2, 32.5), "follow the wire to the end"),
-        ((4, 28.5), "what leaves last can hide least"),
+        ((4, 28.5), "busy with it for 18 ms after backward"),
+        ((8, 40.5), "what leaves last can hide least"),
         ((None, 80.5), "nothing is hidden"),
         (("None", 80.5), "nothing is hidden"),
-        ((3, 15.5), "still busy with the bucket before"),
+        ((3, 4.5), "not always busy"),
+        ((3, 12.5), "alpha is missing"),
+        ((3, None), "this figure is missing"),
         ((3, 120.5), "backward ended at 100 ms"),
         ((3, 104.5), "what backward hides does not count"),
         ((3_000_000, 20.5), "in MB"),
@@ -83,8 +88,9 @@ def test_wrong_caps(answer, words):
 
 def test_both_culprits_pass_and_the_boards_do_not_tell(capsys):
     checks.check_boards(lambda: {"first": "D", "second": "a: it comes late"})
-    checks.check_boards(lambda: ("d", "a"))
-    assert capsys.readouterr().out.count("2.5 passed") == 2
+    for answer in (("d", "a"), "da", "D, A", "d and a", "The first is d, the second a."):
+        checks.check_boards(lambda answer=answer: answer)
+    assert capsys.readouterr().out.count("2.5 passed") == 6
     for table in checks.unnamed().values():
         assert not {"fell", "stands", "guilty"} & set(table.html().replace(":", " ").split())
         assert {row[0][0] for row in table.rows} == set("abcde")
@@ -97,6 +103,10 @@ def test_both_culprits_pass_and_the_boards_do_not_tell(capsys):
         (("d", "e"), "speaks against e"),
         ({"first": "d"}, "it is missing"),
         (("d or a", "a"), "one letter"),
+        ({"d", "a"}, "a set has no order"),
+        ("d", "each needs one letter"),
+        (("d", "a", "a"), "each needs one letter"),
+        (None, "without `return`"),
     ],
 )
 def test_wrong_culprits(answer, words):
@@ -333,6 +343,14 @@ def polling(model):
         (
             attached(lambda p: dist.all_reduce(p.grad.clone(), async_op=True), divide=False),
             "the sum is in another tensor",
+        ),
+        (
+            attached(lambda p: dist.all_reduce(p.grad.clone(), async_op=True)),
+            "the sum is in another tensor",
+        ),
+        (
+            attached(lambda p: dist.all_reduce(p.grad, dist.ReduceOp.MAX, async_op=True)),
+            "an all_reduce can do other things",
         ),
         (attached(divided_at_once, divide=False), "a gradient belongs to the library"),
         (attached(forget=False), "forget last step's works"),

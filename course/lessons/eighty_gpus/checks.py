@@ -44,6 +44,7 @@ def check_slow_pairs(slow_pairs: Callable[[dict], Iterable]) -> None:
         tables.append((many | {(1, 0): 200.0}, set(many) - {(1, 0)}))
         mixed = dict(zip(sorted(healthy), (12.0, 7.5, 4.8, 3.0, 1.9, 1.2), strict=False))
         tables.append((healthy | mixed, set(mixed)))
+        tables.append(({pair: gbs / 10 for pair, gbs in (healthy | mixed).items()}, set(mixed)))
         for figures, expected in tables:
             got = _pairs(checking.ask(slow_pairs, figures), figures)
             if got != expected:
@@ -91,6 +92,8 @@ def _wrong_pairs(got: set, expected: set, figures: dict) -> str:
             "every pair is called slow, and at least one is healthy: is the limit a constant, "
             "which differs from table to table, or does it judge hosts?"
         )
+    if not got and best < 5:
+        return "in this table all figures are small: how far below is slow, as a share of the best?"
     if got - expected:
         if min(figures[pair] for pair in got - expected) > 0.9 * best - 1e-9:
             return "healthy pairs differ by up to 10 %; that is no fault"
@@ -109,7 +112,7 @@ def check_rails(all_reduce: Callable[..., None]) -> None:
             for n, cards in ((4, 2), (6, 2), (6, 3))
             for dtype in (torch.float64, torch.float32)
         ]
-        trial = Trial(all_reduce, by_hand=True, timeout=30.0)
+        trial = Trial(all_reduce, by_hand=True, timeout=8.0)
         for case, runs in trial.runs(cases):
             for rank, ran in enumerate(runs):
                 if not torch.equal(ran.given[0], case.total()):
@@ -125,6 +128,8 @@ def _hold_cards(case: Case, runs: Sequence[Ran]) -> float:
     most = max(carried(sent(runs), cards)) / case.nbytes
     par, least = 2 * (n - 1) / n / cards, 2 * (n - cards) / n / cards
     one_ring = "one ring through all ranks leaves each server by one card: the others idle"
+    if cards > 2:  # with two it was right
+        one_ring = "it was right with 2 cards a server: is there a 2 where `cards` belongs?"
     checking.at_most(
         most, 1.02 * par, what=f"bytes that leave a server by one card, {case}", unit="S",
         meaning=checking.diagnose(
@@ -205,6 +210,9 @@ def _placed(got: Any, jobs: list[int], where: str) -> list[tuple[list[int], froz
         hosts, slots = (one.tolist() if hasattr(one, "tolist") else one for one in each)
         if not isinstance(hosts, list | tuple | set | frozenset | range):
             meaning = "hosts are a list of numbers, for a job of one host, too"
+            raise CheckFailed(f"{where}: (hosts, slots) for each job", f"{each}", meaning)
+        if not isinstance(slots, Iterable):
+            meaning = "slots are a list of addresses: which of checks.SLOTS does the job use?"
             raise CheckFailed(f"{where}: (hosts, slots) for each job", f"{each}", meaning)
         if isinstance(slots, str) or (unknown := {*slots} - SLOTS):
             meaning = "a slot is named by its address, as in checks.SLOTS"
@@ -368,6 +376,7 @@ CLUSTERS: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = (
     (9, ((2, 5), (5, 7), (5, 9), (3, 5))),
     (12, ((1, 2), (2, 3), (7, 8), (8, 9), (3, 8))),
     (5, ((2, 4),)),
+    (5, ((1, 2), (2, 3), (3, 4), (4, 5))),  # 0.80 where a host may be a pair with itself
 )
 """How many hosts there are, and the pairs that fail."""
 
@@ -386,7 +395,6 @@ def check_by_luck(by_luck: Callable[[set, list], float]) -> None:
                 few = fewest(pairs)
                 busiest = Counter(host for pair in pairs for host in pair).most_common(1)[0][1]
                 mistakes = {
-                    "these are per cent; a share from 0 to 1 is asked": 100 * right,
                     "that is the chance that it does *not* happen": 1 - right,
                     f"touched by {few} hosts and by no fewer; as few or fewer is asked": (
                         right - touched_share(len(pairs), few - 1, count)
@@ -402,11 +410,17 @@ def check_by_luck(by_luck: Callable[[set, list], float]) -> None:
                 }
                 meaning = checking.diagnose(
                     float(got), mistakes, within=0.05,
-                    otherwise="choose as many different pairs at random from all pairs of hosts, "
-                    "and count how often as few hosts touch every one of them",
+                    otherwise="choose as many different pairs at random from all pairs of hosts "
+                    "(two hosts, in one order), and count how often as few hosts touch every one "
+                    "of them",
                 )  # fmt: skip
                 if abs(got - _these(len(pairs), few, count)) < 0.003:
-                    meaning = "that is how often *these* hosts touch all; any as few will do"
+                    meaning = (
+                        f"that is how often *these* hosts touch all, or fewer than {few}; any "
+                        f"{few} will do"
+                    )
+                if not 0 <= got <= 1:
+                    meaning = "a share from 0 to 1 is asked; these are per cent, or a count"
                 what = f"{len(pairs)} pairs of {count} hosts, all touched by {few}"
                 raise CheckFailed(f"{what}: another share", f"{float(got):.3f}", meaning)
             worst = max(worst, abs(got - right))

@@ -69,6 +69,14 @@ TRAITS = {
 """What can have made a trace, and what one of it would look like."""
 
 
+OTHER_CHUNK = (
+    "chunks differ by an element where the length does not divide, and here a rank sends another "
+    "chunk than its right neighbour receives. If rank r sends chunk r - step, its right neighbour "
+    "receives chunk (r + 1) - 1 - step, modulo the number of ranks that there are"
+)
+"""What it usually means in a ring that a message and its receive differ a little in length."""
+
+
 def _hint(case: Case) -> str:
     """Say what is special about a case, for somebody whose function fails in it."""
     if case.world_size == 1:
@@ -92,7 +100,7 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
         cases = [*(Case(4, shape) for shape in shapes), Case(4, (BIG,), late=LATE)]
         cases += [Case(4, (4000,), torch.int64), Case(5, (15, 7), torch.float64)]
         cases += [Case(n, (length,)) for n in (2, 1, 3, 5, 7) for length in (60 * n, 60 * n + 1)]
-        for case, runs in _tried(ring_all_reduce, cases, wrong=_wrong_ring):
+        for case, runs in _tried(ring_all_reduce, cases, wrong=_wrong_ring, sizes=OTHER_CHUNK):
             sent, messages = sent_elements(case, runs), max(len(run.messages) for run in runs)
             peers = max(len({call.peer for call in run.messages}) for run in runs)
             _hold(
@@ -101,6 +109,9 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
                 "the values are right, but a rank sends to several others; in a ring it sends to "
                 "its right neighbour only, one chunk in a round"
                 if peers > 1
+                else f"the values are right, after {messages} messages of a rank: 2(n-1) do, one a "
+                "round, so a round is made too often"
+                if messages > 2 * (case.world_size - 1)
                 else "the values are right, but a ring sends 2(n-1)/n S: here whole tensors go "
                 "around instead of chunks, or chunks of very unequal length",
             )  # fmt: skip
@@ -254,15 +265,16 @@ def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
                 "the ring's messages have S/n bytes, not S": (2 * (n - 1) - logs) * alpha / (
                     beta * (logs - 2 * (n - 1))),
             }  # fmt: skip
-            got = checking.ask(crossing, alpha, beta, n)
-            asked = (f"S for alpha={alpha:g}, beta={beta:g}, n={n}", right, mistakes,
-                     f"at your S the ring takes {_ms(ring_seconds, got, n, link)} and doubling "
-                     f"{_ms(doubling_seconds, got, n, link)}: equate 2(n-1) (alpha + beta S/n) and "
-                     "log2(n) (alpha + beta S)")  # fmt: skip
+            what = f"S for alpha={alpha:g}, beta={beta:g}, n={n}"
+            got = checking.number(checking.ask(crossing, alpha, beta, n), what=what)
+            asked = (what, right, mistakes, _at(got, n, link))
             checking.figures([got], [asked], within=0.01)
             assert tensors > 0
-        got = checking.ask(crossing, 1e-4, 1e-8, 2)
-        if not (isinstance(got, int | float) and got == math.inf):
+        try:
+            got = checking.plain(checking.ask(crossing, 1e-4, 1e-8, 2))
+        except ArithmeticError as error:
+            got = error
+        if got != math.inf:
             raise CheckFailed(
                 "math.inf on 2 ranks", repr(got),
                 "two ranks: one round of S against two of S/2. The bytes are equal, the rounds are "
@@ -271,10 +283,18 @@ def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
         verdict.reached = f"{len(SETTINGS) + 1} of {len(SETTINGS) + 1}"
 
 
-def _ms(seconds: Callable[..., float], nbytes: object, n: int, link: AlphaBeta) -> str:
-    if not isinstance(nbytes, int | float) or not 0 <= nbytes < math.inf:
-        return "no time"
-    return f"{1e3 * seconds(float(nbytes), n, link):.4g} ms"
+def _at(nbytes: float, n: int, link: AlphaBeta) -> str:
+    """Say what both ways take at this size."""
+    if not 0 <= nbytes < math.inf:
+        return (
+            "from four ranks on there is such a size. The ring sends fewer bytes, so above it the "
+            "ring wins; it has more rounds, so below it doubling does"
+        )
+    ring, doubling = (1e3 * way(nbytes, n, link) for way in (ring_seconds, doubling_seconds))
+    return (
+        f"at your S the ring takes {ring:.4g} ms and doubling {doubling:.4g} ms: equate "
+        "2(n-1) (alpha + beta S/n) and log2(n) (alpha + beta S)"
+    )
 
 
 def my_link() -> AlphaBeta:
@@ -327,7 +347,9 @@ def _matched(
 ) -> None:
     """Judge answers to several short questions; say what refutes a wrong one, not what is right."""
     with checking.exercise(number, par=PARS[number]) as verdict:
-        checking.answer(got, dict, what="an answer for each letter")
+        if not isinstance(got, dict):
+            meaning = "keep the form of the cell above: a dict, with an answer for each letter"
+            raise CheckFailed(f"a dict with {', '.join(right)}", repr(got)[:200], meaning)
         if all(got.get(letter) is ... for letter in right):
             raise NotImplementedError(f"exercise {number}: not attempted yet")
         known = {_plain(option): option for option in options}
@@ -377,10 +399,12 @@ def _tried(
     *,
     wrong: Callable[..., str],
     hang: str = "",
+    sizes: str = "",
 ) -> Iterator[tuple[Case, list[Ran]]]:
     """Try the cases and hold the values; `wrong` names the mistake behind a wrong tensor.
 
-    `hang` is what it usually means in this exercise that ranks wait for ever.
+    `hang` is what it usually means in this exercise that ranks wait for ever, and `sizes` that a
+    message is a little longer or shorter than its receive.
     """
     ended: set[int] = set()
     try:
@@ -416,6 +440,9 @@ def _tried(
                 failure.meaning = f"{failure.meaning}. {hang}"
         elif hang and failure.got.startswith("a message of"):
             failure.meaning = f"{failure.meaning}. {hang}"
+        elif sizes and (met := re.match(r"a message of (\d+) bytes met .* (\d+)$", failure.got)):
+            long, room = map(int, met.groups())
+            failure.meaning = sizes if 0.5 < long / room < 2 else failure.meaning
         raise
 
 
@@ -462,10 +489,23 @@ def _wrong_ring(got: torch.Tensor, case: Case, rank: int) -> str:
                 "its own, and add. Or the second turn begins with a chunk that is not complete: "
                 "which chunk has every share on rank r after n-1 rounds? That one goes first"
             )
-    return _wrong_sum(got, case, rank)
+    return _wrong_sum(
+        got, case, rank,
+        otherwise="a wrong chunk: in every round the chunk that a rank receives is the one that "
+        "its left neighbour sends; write both down for n = 3. Or the second turn adds: it brings "
+        "sums that are complete, and only replaces. Or a race: a buffer is changed while it is "
+        "still being sent",
+    )  # fmt: skip
 
 
-def _wrong_sum(got: torch.Tensor, case: Case, rank: int) -> str:
+def _wrong_sum(
+    got: torch.Tensor,
+    case: Case,
+    rank: int,
+    otherwise: str = "some ranks' numbers are in the sum too often, or too rarely. With whom does "
+    "rank r swap in round k, and what has its partner added up by then? Or a race: a buffer is "
+    "changed while it is still being sent",
+) -> str:
     """Name the mistake behind a wrong sum, from which ranks' data are in it."""
     data = [case.data(r) for r in range(case.world_size)]
     wrong = got != sum(data)
@@ -498,11 +538,7 @@ def _wrong_sum(got: torch.Tensor, case: Case, rank: int) -> str:
             "right on small tensors and wrong on large ones: a race. A buffer is changed while it "
             "is still being sent (through numpy, perhaps): wait for both works, then add"
         )
-    return (
-        "a wrong chunk: in every round the chunk that a rank receives is the one that its left "
-        "neighbour sends; write both down for n = 3. Or a race: a buffer is changed while it is "
-        "still being sent"
-    )
+    return otherwise
 
 
 def _shares(got: torch.Tensor, case: Case, chunk: int) -> tuple[int, ...] | None:
@@ -528,7 +564,10 @@ def _wrong_copy(got: torch.Tensor, case: Case, rank: int) -> str:
     if rank == src:
         return "the root's own tensor has changed: it sends, and receives nothing"
     if torch.equal(got, case.data(rank)):
-        return "nothing arrived on this rank: the chain ends at the rank before src, modulo n"
+        return (
+            "nothing arrived in this rank's tensor: the chain ends at the rank before src, modulo "
+            "n; or pieces were received into copies (tensor_split gives views, clone does not)"
+        )
     if right[0] and not right[-1]:
         return "the end is missing: the last piece is shorter when chunks do not divide"
     return (

@@ -169,6 +169,7 @@ def _run(
             return CaseReport(name, "error", _cut(str(error)), _read(folder, world.world_size))
         calls = _read(folder, world.world_size)
     expected = [patient.healthy(rank, world.world_size) for rank in range(world.world_size)]
+    results = [list(got) if isinstance(got, tuple) else got for got in results]
     kind, rows = "right" if results == expected else "wrong values", []
     for rank, (got, right) in enumerate(zip(results, expected, strict=True)):
         rows.append(f"rank {rank}: returned {got}" + ("" if got == right else f", not {right}"))

@@ -151,6 +151,7 @@ RAILS = {
     "turn of the ring is missing": partial(two_levels, exchange=by_name, forget_own=True),
     "as it was: change it in place": lambda tensor, cards: rings_over_cards(tensor.clone(), cards),
     "this is the mean": averaged,
+    "is there a 2 where `cards` belongs": lambda tensor, cards: rings_over_cards(tensor, 2),
     "counted twice": own_twice,
     "what goes across is missing": inside_only,
     "only ranks of one number": across_only,
@@ -198,6 +199,9 @@ SLOW_PAIRS = {
     "these are the healthy pairs": healthy_ones,
     "these are hosts": lambda figures: {host for pair in colleagues(figures) for host in pair},
     "is the limit a constant": lambda figures: {p for p, gbs in figures.items() if gbs < 39.2},
+    "as a share of the best": lambda figures: {
+        p for p, gbs in figures.items() if gbs < max(figures.values()) - 5
+    },
     "these are bandwidths": lambda figures: [gbs for gbs in figures.values() if gbs < 15],
     "a pair is asked": lambda figures: [str(pair) for pair in colleagues(figures, usual=max)],
     "without `return`": lambda figures: None,
@@ -308,6 +312,7 @@ PLACES = {
     "no host serves two jobs": lambda jobs: [([*NINE, *EIGHT][:n], ("1b",)) for n in jobs],
     "numbered from 1 to 17": lambda jobs: [([h - 1 for h in a], s) for a, s in in_order(jobs)],
     "its hosts, and its slots": lambda jobs: [hosts for hosts, _ in in_order(jobs)],
+    "a list of addresses": lambda jobs: [(h, len(s)) for h, s in in_order(jobs)],
     "named by its address": lambda jobs: in_order(jobs, range(8)),
     "asks for|by its address|hosts are a list": lambda jobs: [(h[0], s) for h, s in in_order(jobs)],
     "without `return`": lambda jobs: None,
@@ -429,8 +434,9 @@ def touchable(pairs):
     return next(some for some in sets if all({*some} & {*pair} for pair in pairs))
 
 
-def luck(pairs, hosts, *, fewer=0, exactly=False, draws=4000, these=False, again=False):
-    deal, every = random.Random(4), list(itertools.combinations(hosts, 2))
+def luck(pairs, hosts, *, fewer=0, exactly=False, draws=4000, these=False, again=False,
+         every=lambda hosts: itertools.combinations(hosts, 2)):  # fmt: skip
+    deal, every = random.Random(4), list(every(hosts))
     named = touchable(pairs)
     k = len(named) - fewer
     hits = 0
@@ -464,6 +470,11 @@ def counted(pairs, hosts):
 
 LUCK = {
     "per cent": lambda *given: 100 * luck(*given),
+    "per cent, or a count": lambda *given: 4000 * luck(*given, draws=1000),
+    "two hosts, in one\\s+order": lambda *given: luck(
+        *given, every=lambda hosts: itertools.product(hosts, hosts)
+    ),
+    "or fewer than 2": lambda *given: 0.0,
     "does \\*not\\* happen": lambda *given: 1 - luck(*given),
     "one host fewer|another share": lambda *given: luck(*given, fewer=1),
     "one host more|another share": lambda *given: luck(*given, fewer=-1),

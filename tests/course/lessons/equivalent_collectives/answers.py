@@ -24,6 +24,7 @@ def around():
 
 
 def ring(tensor, *, cut=torch.Tensor.tensor_split, turns=2, add=True, swap=exchange, later=0,
+         hears=0, more=0, sums_on=False,
          scratch=lambda flat, chunks: torch.empty_like(chunks[0])):  # fmt: skip
     """A ring, with one thing wrong or one thing done in another style."""
     rank, n, right, left = around()
@@ -31,14 +32,17 @@ def ring(tensor, *, cut=torch.Tensor.tensor_split, turns=2, add=True, swap=excha
     chunks = cut(flat, n)
     room = scratch(flat, chunks)
     for step in range(n - 1):
-        target = chunks[(rank - 2 - step) % n]
+        target = chunks[(rank - 2 - step - hears) % n]
         incoming = room[: target.numel()] if add else target
         swap(chunks[(rank - 1 - step) % n], incoming, dst=right, src=left)
         if add:
             target += incoming
-    for step in range(n - 1) if turns == 2 else ():
+    for step in range(n - 1 + more) if turns == 2 else ():
         outgoing, target = (chunks[(rank - step - later - k) % n] for k in (0, 1))
-        swap(outgoing, target, dst=right, src=left)
+        incoming = room[: target.numel()] if sums_on else target
+        swap(outgoing, incoming, dst=right, src=left)
+        if sums_on:
+            target += incoming
 
 
 def batched(outgoing, incoming, *, dst, src):
@@ -263,6 +267,11 @@ def doubling(tensor, *, swap=exchange, add=torch.Tensor.add_):
         send(tensor, rank + p)
 
 
+def doubly(tensor, other):
+    """An addition that is made again."""
+    return tensor.add_(other, alpha=2)
+
+
 def powers_of_two_only(tensor, *, skip=False):
     rank, n = dist.get_rank(), dist.get_world_size()
     received, distance = torch.empty_like(tensor), 1
@@ -346,7 +355,7 @@ def up_to_seven(tensor):
 
 def crossing(alpha, beta, n, *, turns=2, rounds=math.log2, two=math.inf):
     """Where ring and doubling take the same time; `two`: what is said of two ranks."""
-    if n == 2:
+    if n == 2 and two != "divide":
         return two
     more = turns * (n - 1) - rounds(n)
     return more * alpha / ((rounds(n) - turns * (n - 1) / n) * beta)

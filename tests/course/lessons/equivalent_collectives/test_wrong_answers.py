@@ -57,6 +57,9 @@ RINGS = {
     "send waited late": (answers.send_waited_late, "before you write into its buffer"),
     "reads too early": (answers.reads_too_early, "has not arrived yet is used"),
     "second turn off by one": (partial(answers.ring, later=1), "the second turn begins with"),
+    "receives another chunk": (partial(answers.ring, hears=1), "a rank sends another chunk than"),
+    "a round too many": (partial(answers.ring, more=1), "7 messages of a rank: 2(n-1) do"),
+    "second turn adds": (partial(answers.ring, sums_on=True), "the second turn adds"),
     "returned": (answers.returned, "the tensor itself is asked"),
     "made for four": (answers.made_for_four, "is there a 4 where n belongs"),
     "a mean": (answers.a_mean, "nothing is divided"),
@@ -96,6 +99,7 @@ def test_a_right_chain_passes(capsys):
         (answers.into_a_copy, "copies of the tensor"),
         (answers.passes_on_too_early, "wait for the receive first"),
         (answers.forgets_the_rest, "the end is missing"),
+        (partial(answers.chain, flat=lambda tensor: tensor.clone().view(-1)), "clone does not"),
         (answers.the_last_sends_to_the_root, "does somebody send to the root"),
         (answers.with_a_spare_piece, "received where it belongs"),
         (
@@ -130,6 +134,7 @@ DOUBLINGS = {
     "in turns": (partial(answers.doubling, swap=answers.two_exchanges), "two exchanges where"),
     "race through numpy": (answers.numpy_race, "still being sent"),
     "overwrites": (answers.overwrites, "overwrites this rank's own"),
+    "adds two times": (partial(answers.doubling, add=answers.doubly), "swap in round k"),
 }
 
 
@@ -186,11 +191,18 @@ def test_untouched_short_answers_are_not_attempted(form):
         SHORT[form](dict.fromkeys(RIGHT[form], ...))
 
 
+@pytest.mark.parametrize("form", SHORT)
+@pytest.mark.parametrize("given", [None, ["possible"]])
+def test_short_answers_keep_the_form_of_their_cell(form, given):
+    assert "the form of the cell above" in refused(SHORT[form], given)
+
+
 # 6.6, the crossing
 
 
-def test_a_right_crossing(capsys):
-    checks.check_crossing(answers.crossing)
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_a_right_crossing(kind, capsys):
+    checks.check_crossing(lambda alpha, beta, n: kind(answers.crossing(alpha, beta, n)))
     assert "5 of 5" in capsys.readouterr().out
 
 
@@ -201,7 +213,9 @@ CROSSINGS = {
     "the sign": (lambda a, b, n: -answers.crossing(a, b, n), "the sign"),
     "n rounds": (partial(answers.crossing, rounds=lambda n: n), "rounds, not n"),
     "upside down": (lambda a, b, n: 1 / answers.crossing(a, b, n), "inverse|equate"),
-    "never crosses": (lambda a, b, n: float("inf"), "equate"),
+    "never crosses": (lambda a, b, n: float("inf"), "there is such a size"),
+    "not a number": (lambda a, b, n: float("nan"), "there is such a size"),
+    "divides by zero": (partial(answers.crossing, two="divide"), "return math.inf"),
     "two ranks cross": (partial(answers.crossing, two=0.0), "two ranks"),
     "none on two": (partial(answers.crossing, two=None), "two ranks"),
     "kilobytes": (lambda a, b, n: answers.crossing(a, b, n) / 1000, "another unit"),

@@ -20,6 +20,20 @@ def g1flat():
     return [x[0].item(), x[4].item()]
 
 
+def g1tuple():
+    return tuple(g1())
+
+
+def b1swapped():
+    return g1()[::-1]
+
+
+def b1unwaited():
+    g = {"weight": torch.full((4,), 1.0), "bias": torch.full((4,), 10.0)}
+    _ = [dist.all_reduce(g[name], async_op=True) for name in sorted(g)]
+    return [1.0, 10.0]
+
+
 def b1const():
     return [3.0, 30.0]
 
@@ -47,6 +61,10 @@ def g2():
     dist.recv(t, (r - 1) % n)
     w.wait()
     return [t.item()]
+
+
+def b2unsent():
+    return [0.0]
 
 
 def g2b():
@@ -242,6 +260,20 @@ def g4two():
     return got
 
 
+def b4two():
+    rank, got, works = dist.get_rank(), [], []
+    boxes = [torch.zeros(1), torch.zeros(1)]
+    for k in range(10) if rank == 0 else ():
+        works.append(dist.isend(boxes[k % 2].fill_(k), 1))
+    for work in works:
+        work.wait()
+    time.sleep(0.05 if rank == 1 else 0.0)
+    for _ in range(10) if rank == 1 else ():
+        dist.recv(boxes[0], 0)
+        got.append(boxes[0].item())
+    return got
+
+
 def b4sleep():
     r, got = dist.get_rank(), []
     box = torch.zeros(1)
@@ -381,6 +413,15 @@ def g6max():
         dist.all_reduce(x)
         c.append(x.item())
     return c
+
+
+def g6one():
+    r, n = dist.get_rank(), dist.get_world_size()
+    items, starts = range(r, 4097, n), range(0, math.ceil(4097 / n), 256)
+    counts = torch.tensor([float(len(items[start : start + 256])) for start in starts])
+    dist.all_reduce(counts)
+    dist.barrier()
+    return counts.tolist()
 
 
 def b6five():

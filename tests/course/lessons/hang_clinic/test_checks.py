@@ -1,8 +1,10 @@
 import json
 
 import pytest
+from pytest import raises
 
 from course.catalogue import ROOT
+from course.checks.checking import CheckFailed
 from course.lessons.hang_clinic.checks import (
     CAUSES,
     TRIES,
@@ -78,6 +80,18 @@ def test_what_is_no_diagnosis_is_refused():
     assert "a cause is one of these words" in refusal(5, Diagnosis(1, "barrier", "magic"))
     assert "without `return`" in refusal(5, None)
     assert "another type was returned" in refusal(5, (1, "barrier", "branch"))
+
+
+def test_a_cause_may_begin_with_a_capital(capsys):
+    check_diagnosis(2, Diagnosis(None, "send", " Circle of sends. "))
+    assert "✔" in capsys.readouterr().out
+
+
+def test_the_lesson_says_what_is_no_patient_and_no_diagnosis():
+    with raises(ValueError, match="no patient 7; there are: 1, 2"):
+        judge(7, Diagnosis(None, "send", "branch"))
+    with raises(CheckFailed, match="another type was returned"):
+        judge(2, (None, "send", "circle of sends"))
 
 
 def test_a_rank_in_quotation_marks_is_told():

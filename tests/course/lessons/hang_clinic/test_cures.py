@@ -15,7 +15,10 @@ pytestmark = pytest.mark.slow
 RIGHT = sorted(name for name in vars(cures) if name[0] == "g" and name[1:2].isdigit())
 WRONG = {
     "b1const": "every rank still sums or sends its own numbers",
-    "b1barrier": "in the same call",
+    "b1barrier": "no barrier",
+    "b1swapped": "sent or returned than before",
+    "b1unwaited": "every call is waited for",
+    "b2unsent": "got rank 0: no call",
     "b1n": "every rank still sums",
     "b2gather": "the job can be done with less",
     "b2const": "got rank 0: no call",
@@ -28,7 +31,8 @@ WRONG = {
     "b3extra": "no barrier",
     "b3const": "no call",
     "b3three": "2 ranks: rank 0 returns [1.0, 4.0, 6.0]",
-    "b4sleep": "right by luck",
+    "b4sleep": "a race: where the values are right, that is luck",
+    "b4two": "a race",
     "b4const": "no call",
     "b4bcast": "the job can be done with less",
     "b4barrier": "no barrier",

@@ -226,6 +226,12 @@ def whole_in_place(tensor, way, chunk, length):
         work.wait()
 
 
+def empties_the_first(tensor, way, chunk, length):
+    right_plain(tensor, way, chunk, length)
+    if dist.get_rank() == way[0]:
+        tensor.zero_()
+
+
 def in_numpy(tensor, way, chunk, length):
     if dist.get_rank() in way and stand(way)[-1]:
         import numpy as np

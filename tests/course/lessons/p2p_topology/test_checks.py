@@ -33,7 +33,7 @@ def caught(check, answer, words):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((1, 8.0, 1, 4.0), "the slower of the two rates alone decides"),
+        ((1, 8.0, 1, 4.0), "add their times. That is the winner in small"),
         ((3, 7.5, 3, 6.0), "in chunks they overlap"),
         ((3, 6.0, 1, 4.0), "add their times"),
         ((3, 8.0, 1, 4.0), "that is the other relay"),
@@ -43,7 +43,8 @@ def caught(check, answer, words):
         ((3, 7.5, 1, 1.5), "the slower of the two rates alone decides"),
         ((2, 7.5, 1, 4.0), "write down the time of both relays"),
         ((3, 7.5e-3, 1, 4e-3), "in another unit"),
-        ((1, 4.0, 3, 7.5), "the slower of the two rates alone decides"),
+        ((1, 4.0, 3, 7.5), "add their times. That is the winner in small"),
+        ((), "4 figures are asked"),
         ((3, 7.5), "4 figures are asked"),
         ("3, 7.5, 1, 4", "the ms in|relay"),
         (None, "relay"),
@@ -57,7 +58,8 @@ def test_the_right_ways(capsys):
     machine = Topology.parse(checks.MACHINE, checks.MACHINE_RATES)
     assert [way.gpus[1] for way in flows.relays(machine, 0, 2)] == [1, 3]
     assert 120e6 / machine.bandwidth(0, 2) == 15e-3  # no way without a relay competes
-    for answer in ((3, 7.5, 1, 4.0), [3.0, 7.5, 1, 4], np.array([3, 7.5, 1, 4])):
+    pairs = ((3, 7.5), (1, 4.0))
+    for answer in ((3, 7.5, 1, 4.0), [3.0, 7.5, 1, 4], np.array([3, 7.5, 1, 4]), pairs):
         checks.check_best_ways(lambda answer=answer: answer)
     assert f"par is {par_of('4.1')}" in capsys.readouterr().out
 
@@ -78,11 +80,11 @@ BY_RATE = [400e6 * rate / sum(checks.WAY_RATES) for rate in checks.WAY_RATES]
         ([0, 0, 4e6], BY_RATE, "in proportion to the rates"),
         ([-0.2e6, -0.2e6, 4.4e6], LARGE, "would have to end before it starts"),
         ([-1e6, 0, 5e6], LARGE, "would have to end before it starts"),
-        ([math.nan] * 3, LARGE, "each has the bytes of 3 ways"),
-        ([0, 4e6], LARGE, "each has the bytes of 3 ways"),
-        (4e6, LARGE, "each has the bytes of 3 ways"),
-        (["0", "0", "all"], LARGE, "each has the bytes of 3 ways"),
-        (None, LARGE, "each has the bytes of 3 ways"),
+        ([math.nan] * 3, LARGE, "by each of the three ways"),
+        ([0, 4e6], LARGE, "by each of the three ways"),
+        (4e6, LARGE, "by each of the three ways"),
+        (["0", "0", "all"], LARGE, "by each of the three ways"),
+        (None, LARGE, "by each of the three ways"),
     ],
 )
 def test_wrong_shares(small, large, words):
@@ -118,7 +120,8 @@ PAIRS = [(0, 4), (1, 6), (5, 2), (3, 7)]
 
 def test_a_matrix_read(capsys):
     checks.check_reading(PAIRS, False)
-    for pairs in (PAIRS, {frozenset(pair) for pair in PAIRS}, np.array(PAIRS), torch.tensor(PAIRS)):
+    for pairs in (PAIRS, {frozenset(pair) for pair in PAIRS}, np.array(PAIRS), torch.tensor(PAIRS),
+                  dict(PAIRS)):  # fmt: skip
         for p2p in (False, "off", "False", 0, np.False_):
             checks.check_reading(lambda pairs=pairs, p2p=p2p: (pairs, p2p))
     assert f"par is {par_of('4.4')}" in capsys.readouterr().out
@@ -180,6 +183,7 @@ def test_wrong_ends(ends, words):
 
 def test_right_ends(capsys):
     checks.check_contention(lambda: np.array([4.0, 11.0, 10.0]))
+    checks.check_contention(lambda: {"P": 4, "R": 10, "Q": 11})
     assert f"par is {par_of('4.5')}" in capsys.readouterr().out
 
 
@@ -247,6 +251,7 @@ def test_without_hosts_all_but_the_speed_is_judged(capsys, monkeypatch):
         (answers.two_in_two_out, "the hops take turns"),
         (answers.resizes, "a relay has its two slots"),
         (answers.in_numpy, "a relay has its two slots"),
+        (answers.empties_the_first, "what it has is still needed"),
         (answers.never_sends, "a message that nobody sends"),
         (answers.labkits_own, "labkit's carry"),
     ],

@@ -134,7 +134,9 @@ PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
 
 def check_inference_program(program: Callable) -> None:
     """Judge 5.2: forward passes through one ordered channel, as fast as without order."""
-    with checking.exercise("5.2", par="at most 1.15 times as long as with no queue at all") as verdict:
+    with checking.exercise(
+        "5.2", par="at most 1.15 times as long as with no queue at all"
+    ) as verdict:
         hang = "a loop in your function does not end"
         every = checking.on_ranks(_ask, program, world_size=1, timeout=PATIENCE, hang=hang)[0]
         written = iter(every)

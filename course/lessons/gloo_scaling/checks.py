@@ -113,8 +113,7 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, f
                 f"{one['calls']} calls",
                 "there is no warm-up: the first `warmup` calls must not be counted"
                 if one["calls"] == sick.iters
-                else "a call too many or too few: some call is made outside the two loops, or a "
-                "loop does not go by its argument, `warmup` or `iters`",
+                else "a call too many or too few: some call is made outside the two loops",
             )
     answers = [
         checking.answer(

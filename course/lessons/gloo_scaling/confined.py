@@ -101,7 +101,7 @@ def _stat(periods: int, hits: int) -> str:
     return f"usage_usec 9000000\nnr_periods {periods}\nnr_throttled {hits}\nthrottled_usec 7\n"
 
 
-_CALM = {"before": {7: "100 50 3"}, "after": {7: "900000100 2000050 40"}}
+_CALM = {"before": {7: "100 800000050 3"}, "after": {7: "900000100 802000050 40"}}
 _WAITS = {"before": {7: "100 50 3"}, "after": {7: "500000100 450000050 40"}}
 CASES: list[tuple[str, Reading, str]] = [
     (

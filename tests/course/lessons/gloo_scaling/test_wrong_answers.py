@@ -50,9 +50,9 @@ TIMERS = {
     answers.every_second_barrier: "meet before *every* call",
     answers.cost_subtracted: "a negative time",
     answers.swallows: "a call that fails must not be timed",
+    answers.swallows_in_the_warmup: "a call that fails must not be timed",
     answers.rounded: "the time was rounded",
     answers.summed: "all ranks' seconds together",
-    answers.always_20: "does not go by its argument",
     answers.labkits_stopwatch: "the exercise is to write one yourself",
 }
 
@@ -254,6 +254,9 @@ CONFINEMENTS = {
     "cpus of the quota where there is one": numbered(
         lambda r: q if (q := confined.quota(r)) < r.cpus else confined.allowed(r.allowed)
     ),
+    "waiting since the beginning": lambda r: confined.answer(dataclasses.replace(
+        r, before={k: "{0} 0 {2}".format(*t.split()) for k, t in r.before.items()}
+    )),
     "more than a tenth": lambda r: confined.answer(r) if confined.throttled(r) != 0.1 else (
         "none", cpus_of(r)
     ),

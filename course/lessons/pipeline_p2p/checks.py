@@ -182,7 +182,10 @@ def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
     with checking.exercise("5.3", par="two ranks"):
         got, what = checking.ask(receivers), "the ranks, like {0}"
         got = got.tolist() if isinstance(got, torch.Tensor | np.ndarray) else got
-        chosen = set(checking.answer(got, (set, frozenset, list, tuple, range), what=what))
+        got = checking.answer(got, (set, frozenset, list, tuple, range), what=what)
+        chosen = {checking.number(rank, what="a rank") for rank in got}
+        if unknown := chosen - {*range(len(hanging_programs()))}:
+            raise CheckFailed("ranks from 0 to 4", f"{min(unknown):g}", "there is no such rank")
         mended = receiving_first(hanging_programs(), chosen)
         if circle := find_deadlock(mended, channel=Channel.BLOCKING):
             raise CheckFailed(
@@ -368,7 +371,9 @@ def _judge_call(call: Call, wanted: list[int], case: str) -> None:
             f"bytes of {like.dtype}",
             f"{call.kind}, {source}, tag {call.tag}, {call.nbytes} bytes of {call.dtype}",
             "give irecv the source and the tag (without them it takes from anybody, and tag 0), "
-            "into torch.empty_like(like). The other ranks make no other call",
+            "into torch.empty_like(like)"
+            if call.kind == "recv"
+            else "receive, and nothing else: the other ranks only send, and make no such call",
         )
     if call.touched:
         raise CheckFailed(

@@ -66,6 +66,9 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
         "these are all ranks' seconds together: ReduceOp.MAX gives the slowest rank's": (
             len(sick.script) * truth
         ),
+        "the fastest call, not the typical one: sort the samples, take the middle one": (
+            sick.fastest if sick.fastest < truth / 2 else math.nan
+        ),
         "the clock stands while a rank waits or sleeps: process_time and thread_time count the "
         "CPU's time alone. Use time.perf_counter": got if got < truth / 20 else math.nan,
     }
@@ -113,7 +116,9 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, f
                 f"{one['calls']} calls",
                 "there is no warm-up: the first `warmup` calls must not be counted"
                 if one["calls"] == sick.iters
-                else "a call too many or too few: some call is made outside the two loops",
+                else "too few calls: a loop that begins with 1, or ends early, leaves one out"
+                if one["calls"] < sick.warmup + sick.iters
+                else "too many calls: some call is made outside the two loops",
             )
     answers = [
         checking.answer(
@@ -381,7 +386,7 @@ def _judge_meeting(meeting: Meeting, who: str) -> None:
         raise CheckFailed(
             f"every wait() ends{who}",
             f"rank {meeting.stuck}'s number {meeting.waits[meeting.stuck]} was never answered",
-            "each waits before it wakes the other: write, wake, and only then wait"
+            "each waits before it wakes the other, so that both sleep"
             if any(meeting.wakes)
             else "nobody calls wake(): each partner must wake the other",
         )

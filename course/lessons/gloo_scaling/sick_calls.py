@@ -38,8 +38,16 @@ class SickCall:
     @property
     def truth(self) -> float:
         """The median over the counted calls of the slowest rank's seconds."""
+        return statistics.median(self._slowest())
+
+    @property
+    def fastest(self) -> float:
+        """The slowest rank's seconds in the fastest of the counted calls."""
+        return min(self._slowest())
+
+    def _slowest(self) -> list[float]:
         ranks, counted = range(len(self.script)), range(self.warmup, self.warmup + self.iters)
-        return statistics.median(max(self.seconds(r, call) for r in ranks) for call in counted)
+        return [max(self.seconds(rank, call) for rank in ranks) for call in counted]
 
 
 SICK_CALLS = (

@@ -14,7 +14,7 @@ from torch import nn
 from course.checks import boards, checking
 from course.checks.checking import CheckFailed
 from course.checks.memory import BufferLog
-from course.checks.trial import Case, Trial
+from course.checks.trial import Case, Ran, Trial
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import guilty
 from course.predictions.board import Board
@@ -63,8 +63,8 @@ _READING = (
         {
             "without the last rank the next to last decides: compare the two smallest timers": 51,
             "that is what all ranks cost together: only the calls in which yours was last": 79,
-            "those timers hold the moving as well, which takes its time whoever is late: subtract "
-            "the smallest one": 40,
+            "those are the second smallest timers themselves: the bytes would have moved in any "
+            "case, so subtract the smallest": 40,
         },
         "the second smallest timer minus the smallest, in the calls where yours was last",
     ),
@@ -358,11 +358,8 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                 what = f"rank {rank} of {case.world_size}"
                 for place, got in enumerate(ran.given[0]):
                     mean = sum(tensors[place] for tensors in wanted) / case.world_size
-                    meaning = (
-                        "not every work was waited for: that the last one has ended says nothing "
-                        "of the others"
-                        if ran.unwaited
-                        else _why_not_the_mean(got, wanted[rank][place], mean, case.world_size)
+                    meaning = _why_not_the_mean(
+                        got, wanted[rank][place], mean, ran, case.world_size
                     )
                     checking.same_values(got, mean, what=f"{what}, gradient {place}",
                                          meaning=meaning)  # fmt: skip
@@ -397,8 +394,15 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
 
 
 def _why_not_the_mean(
-    got: torch.Tensor, local: torch.Tensor, mean: torch.Tensor, ranks: int
+    got: torch.Tensor, local: torch.Tensor, mean: torch.Tensor, ran: Ran, ranks: int
 ) -> str:
+    if ran.unwaited:
+        return (
+            "no work was waited for: the sums may still be on their way when they are read"
+            if len(ran.unwaited) == len(ran.calls)
+            else "not every work was waited for: that the last one has ended says nothing of the "
+            "others"
+        )
     if got.shape == local.shape and got.equal(local):
         return (
             "this is the rank's own gradient: an assignment gives a name, or a place in a list, "

@@ -125,6 +125,25 @@ def warmup_counted(call, *, warmup, iters):
     return right_timer(call, warmup=0, iters=warmup + iters)
 
 
+def one_call_short(call, *, warmup, iters):
+    return right_timer(call, warmup=warmup, iters=iters - 1)
+
+
+def one_call_more(call, *, warmup, iters):
+    call()
+    return right_timer(call, warmup=warmup, iters=iters)
+
+
+def exchange_on_the_clock(call, *, warmup, iters):
+    def with_exchange():
+        call()
+        dist.all_reduce(torch.zeros(1))
+
+    for _ in range(warmup):
+        call()
+    return reduced(samples_of(with_exchange, 0, iters)).median().item()
+
+
 def mean(call, *, warmup, iters):
     return reduced(samples_of(call, warmup, iters)).mean().item()
 

@@ -113,9 +113,14 @@ def save(columns, rows, *, calls, latency):
     values |= {"calls": calls, "latency": latency}
     named = zip(*(values[name] for name in ("input", "compute", "exposed")), strict=True)
     record = Record(
-        "checkup", "a step", {"world_size": len(rows), "steps": STEPS},
-        [[sum(seconds)] for seconds in named], Tier.MEASURED, Provenance.here(), values=values,
-    )  # fmt: skip
+        "checkup",
+        "a step",
+        {"world_size": len(rows), "steps": STEPS},
+        [[sum(seconds)] for seconds in named],
+        Tier.MEASURED,
+        Provenance.here(),
+        values=values,
+    )
     records.save([record], "checkup.json")
 
 

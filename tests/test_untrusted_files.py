@@ -22,9 +22,12 @@ ANYTHING = st.sampled_from(HOSTILE) | st.recursive(
     max_leaves=5,
 )
 FUZZ = settings(
-    deadline=None, derandomize=True, database=None, max_examples=150,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=150,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 
 
 def places(document):

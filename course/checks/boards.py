@@ -52,10 +52,11 @@ def check(number: str, who: Callable[[], Any], boards: Mapping[str, Board]) -> N
             if letter != culprit:
                 against = next(test for test in board.of(letter) if test.state == "fell")
                 raise CheckFailed(
-                    f"the {name} board: who has not fallen", f"{letter}, {board.suspects[letter]}",
+                    f"the {name} board: who has not fallen",
+                    f"{letter}, {board.suspects[letter]}",
                     f"hold each row to its prediction. Here {against.experiment} speaks against "
                     f"{letter}: {against.found}",
-                )  # fmt: skip
+                )
         done.reached = "all"
 
 

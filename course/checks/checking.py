@@ -392,8 +392,9 @@ def chosen(got: Any, letters: Sequence[str]) -> str:
     first = texts[0] if texts else ""
     match = re.match(
         rf"\W*(?:(?:my\s+)?(?:answer|vote)(?:\s+is)?\W*)?({pattern})(?![\w'])(?P<rest>.*)",
-        first, re.DOTALL,
-    )  # fmt: skip
+        first,
+        re.DOTALL,
+    )
     also = match and re.match(rf"\s*(?:or|and|/|,|\+)\s*{pattern}(?![\w'])", match["rest"])
     if match is None or also or len(alone) > 1:
         if got is None:
@@ -461,10 +462,12 @@ def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> No
 
 def _without_ended_calls(hang: CaseFile) -> CaseFile:
     """Return a case file whose ranks list only what they still wait in."""
-    return CaseFile(tuple(
-        replace(case, entered=tuple(call for call in case.entered if not call.finished))
-        for case in hang.ranks
-    ))  # fmt: skip
+    return CaseFile(
+        tuple(
+            replace(case, entered=tuple(call for call in case.entered if not call.finished))
+            for case in hang.ranks
+        )
+    )
 
 
 def _why_it_hangs(hang: CaseFile) -> str:

@@ -155,9 +155,15 @@ class Trial:
         for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
             chosen = list(group)
             by_rank = checking.on_ranks(
-                _play, self, chosen, first, world_size=n, timeout=self.timeout, checks=self.checks,
+                _play,
+                self,
+                chosen,
+                first,
+                world_size=n,
+                timeout=self.timeout,
+                checks=self.checks,
                 calls=not self.by_hand,
-            )  # fmt: skip
+            )
             for case, ranks in zip(chosen, zip(*by_rank, strict=True), strict=True):
                 if self.by_hand:
                     _hold_manners(case, ranks)

@@ -12,9 +12,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     site = Path("build/edition")
     parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
     parser.add_argument(
-        "--reuse", action="store_true",
+        "--reuse",
+        action="store_true",
         help="take lessons as they ran last, where their cells are the same; run only the others",
-    )  # fmt: skip
+    )
 
 
 def main(options: argparse.Namespace) -> int:

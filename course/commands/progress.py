@@ -89,11 +89,14 @@ def _votes(entries: Iterable[Entry]) -> str:
 def _uncounted(made: Iterable[Entry]) -> str:
     """Say why predictions do not count, in brackets; nothing where all do."""
     why = Counter(
-        "without a result yet" if entry.measured is None
-        else "measured while other programs used the CPUs" if entry.disturbed
+        "without a result yet"
+        if entry.measured is None
+        else "measured while other programs used the CPUs"
+        if entry.disturbed
         else "where 0 or less has no ratio"
-        for entry in made if not entry.counts
-    )  # fmt: skip
+        for entry in made
+        if not entry.counts
+    )
     reasons = ", ".join(f"{count} {reason}" for reason, count in why.items())
     return f" ({reasons})" if reasons else ""
 
@@ -196,9 +199,13 @@ def load(path: Path) -> HandIn:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "--hand-in", type=Path, metavar="FILE", nargs="?", const=Path("hand-in.json"),
+        "--hand-in",
+        type=Path,
+        metavar="FILE",
+        nargs="?",
+        const=Path("hand-in.json"),
         help="write a small JSON file for your instructor (hand-in.json)",
-    )  # fmt: skip
+    )
     parser.add_argument("--name", default="", help="a name to hand in under (none if not given)")
 
 

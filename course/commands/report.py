@@ -15,10 +15,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "files", nargs="+", type=Path, help="logs of nccl-tests and of NCCL_DEBUG=INFO"
     )
     parser.add_argument(
-        "--wire", type=float, metavar="GB/S",
+        "--wire",
+        type=float,
+        metavar="GB/S",
         help="what one network card carries, to hold logs of several hosts against (if not given: "
         "the most that a run with one GPU per host reached)",
-    )  # fmt: skip
+    )
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write")
     parser.epilog = "Exits with 0 if all files were read, 1 if some were left out, 2 if none was."
 

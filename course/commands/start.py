@@ -22,9 +22,12 @@ from labkit.ranks import server
 FIRST = "notebooks/00_start_here.ipynb"
 FOLDERS = ("notebooks", "notebooks/deeper", "exercises", "solutions")
 PAGES = (
-    "FIELD_GUIDE.md", "INSTRUCTORS.md", "CHANGELOG.md", "docs/glossary.md",
+    "FIELD_GUIDE.md",
+    "INSTRUCTORS.md",
+    "CHANGELOG.md",
+    "docs/glossary.md",
     "examples/why_is_send_slow.py",
-)  # fmt: skip
+)
 """What notebooks link; copied too, so that a learner's click finds it."""
 _MANIFEST = ".copies.json"
 """In `work/`: what was copied last, as fingerprints by name."""

@@ -99,8 +99,14 @@ def board_of(read: dict[str, tuple[str, list[Finding]]]) -> Board:
             if judged:
                 chosen = for_it or judged
                 more = f" (and {len(chosen) - 1} more)" if chosen[1:] else ""
-                board.test(str(number), letter, field_guide.plain(rows[number].ask),
-                           bool(for_it), found=chosen[0].says + more, exact=True)  # fmt: skip
+                board.test(
+                    str(number),
+                    letter,
+                    field_guide.plain(rows[number].ask),
+                    bool(for_it),
+                    found=chosen[0].says + more,
+                    exact=True,
+                )
     return board
 
 
@@ -159,8 +165,9 @@ def _checkup(numbers: Callable[[], dict]) -> tuple[str, list[Finding]]:
 
 def _print(read: dict[str, tuple[str, list[Finding]]]) -> None:
     board, rows = board_of(read), field_guide.rows()
-    files = ", ".join(f"{letter} = {name}" for letter, name in zip(board.experiments, read,
-                                                                   strict=False))  # fmt: skip
+    files = ", ".join(
+        f"{letter} = {name}" for letter, name in zip(board.experiments, read, strict=False)
+    )
     print(f"{board}\n\nRead: {files}")
     findings = [one for _, found in read.values() for one in found]
     said: dict[str, list[int]] = {}
@@ -186,8 +193,10 @@ def _print(read: dict[str, tuple[str, list[Finding]]]) -> None:
     if len(stand) == 1:
         print("\nOne row stands: a suspect, not a proof.")
     else:
-        print(f"\n{len(stand)} rows stand. Take row {stand[0].row} first, and read again after it: "
-              "what it mends may have been the cause of another.")  # fmt: skip
+        print(
+            f"\n{len(stand)} rows stand. Take row {stand[0].row} first, and read again after it: "
+            "what it mends may have been the cause of another."
+        )
 
 
 _QUESTIONS = {

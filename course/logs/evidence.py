@@ -137,8 +137,9 @@ def _of_job(log: Log) -> Iterator[Finding]:
         yield from _of_warning(warned, job)
     yield from _of_timeouts(job)
     if len(job.versions) > 1:
-        lines = ", ".join(f"{what}{_on(job.runs.get(what))} ({row})"
-                          for what, row in job.versions.items())  # fmt: skip
+        lines = ", ".join(
+            f"{what}{_on(job.runs.get(what))} ({row})" for what, row in job.versions.items()
+        )
         yield Finding(8, True, f"unlike versions, unless these are two jobs: {lines}")
     for says, row in nccl_debug.conclusions(log.statements, job):
         then = next((text for words, text in _THEN.items() if words in says), "")

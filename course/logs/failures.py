@@ -34,10 +34,14 @@ def kinds(failures: Iterable[Failure], records: Iterable[Record]) -> list[Kind]:
     grouped: dict[tuple[str, str], list[Failure]] = defaultdict(list)
     for one in failures:
         grouped[one.phase, _place(one.text)].append(one)
-    completed = {
-        (frozenset(record.values.get("hosts", ())), record.params.get("gpus_per_host"))
-        for record in records
-    } if grouped else set()  # fmt: skip
+    completed = (
+        {
+            (frozenset(record.values.get("hosts", ())), record.params.get("gpus_per_host"))
+            for record in records
+        }
+        if grouped
+        else set()
+    )
     made = []
     for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1])):
         each = Counter(_asked(one) for one in tests).most_common(6)

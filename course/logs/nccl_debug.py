@@ -82,9 +82,26 @@ _RINGS = re.compile(r"^(?:Channel \d+/)?(\d+)(?: : +\d+(?: +\d+)+$| coll channel
 _SLOT = re.compile(r"^\+ PCI\[([\d.]+)\] - ((?:NIC|GPU)/\S+)")
 _LINK = re.compile(r"^\+ NET\[([\d.]+)\] - NET/")
 _CHOICE = re.compile(r"^(?:(\w+): *)?(\d+) Bytes *-> *Algo (\w+) proto (\w+)")
-ORDER = ("version", "network", "cards", "interfaces", "plug-in", "GPUDirect RDMA", "path",
-         "PCI Express", "network link", "communicator", "channels", "rings", "ring", "tree",
-         "NVLink SHARP", "algorithm", "setting", "warning")  # fmt: skip
+ORDER = (
+    "version",
+    "network",
+    "cards",
+    "interfaces",
+    "plug-in",
+    "GPUDirect RDMA",
+    "path",
+    "PCI Express",
+    "network link",
+    "communicator",
+    "channels",
+    "rings",
+    "ring",
+    "tree",
+    "NVLink SHARP",
+    "algorithm",
+    "setting",
+    "warning",
+)
 """In which statements are shown."""
 _MANY = {"algorithm": 40, "setting": 40, "warning": 20, "ring": 2, "tree": 2}
 """How many different statements of a kind are shown; of the others eight."""

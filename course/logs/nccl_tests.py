@@ -311,9 +311,17 @@ class _Origin:
         case = case_name(self.collective or "unknown", nbytes, params)
         known = "world_size" in params  # without the number of ranks there is no bus bandwidth
         values = {"busbw": busbw, "wrong": wrong, "hosts": self.hosts, "slots": self.slots}
-        return Record(EXPERIMENT, case, params, [seconds], Tier.RECORDED, self.provenance,
-                      collective=self.collective if known else None, nbytes=nbytes,
-                      values=values)  # fmt: skip
+        return Record(
+            EXPERIMENT,
+            case,
+            params,
+            [seconds],
+            Tier.RECORDED,
+            self.provenance,
+            collective=self.collective if known else None,
+            nbytes=nbytes,
+            values=values,
+        )
 
 
 def parse(

@@ -272,9 +272,13 @@ def _curves(series: Series, cards: Cards) -> Axes:
     a band from the 10th to the 90th percentile.
     """
     ax = plots.new_axes(
-        "Bus bandwidth by size", x="S, the largest buffer of a rank", xunit="bytes",
-        y="busbw", yunit="GB/s", xscale="log",
-    )  # fmt: skip
+        "Bus bandwidth by size",
+        x="S, the largest buffer of a rank",
+        xunit="bytes",
+        y="busbw",
+        yunit="GB/s",
+        xscale="log",
+    )
     best, records = {}, [r for sizes in series.values() for part in sizes.values() for r in part]
     for number, (name, sizes) in enumerate(series.items()):
         spread = [summarize([r.busbw / 1e9 for r in part]) for part in sizes.values()]
@@ -396,9 +400,10 @@ def _pairs(series: Series, log: Log) -> list[_Pairs]:
             divided = pairs.divide(busbw.values())
             slowest = min(part, key=lambda record: record.busbw).values.get("row", "")
             found.append(
-                _Pairs(name, kind, max(sizes), busbw, slots, frozenset(failed[kind]), slowest,
-                       divided)
-            )  # fmt: skip
+                _Pairs(
+                    name, kind, max(sizes), busbw, slots, frozenset(failed[kind]), slowest, divided
+                )
+            )
     return found
 
 
@@ -416,9 +421,18 @@ def _speeds(tested: Sequence[_Pairs]) -> Table:
         lows = [one.busbw[pair] for pair in slow]
         follows = str(rule) if rule else "no rule of hosts alone" if slow else ""
         rows.append(
-            [one.name, len(one.busbw), len(one.failed), len(slow), _range(lows), _range(fast),
-             follows, one.in_every_slow_test(), one.slowest]
-        )  # fmt: skip
+            [
+                one.name,
+                len(one.busbw),
+                len(one.failed),
+                len(slow),
+                _range(lows),
+                _range(fast),
+                follows,
+                one.in_every_slow_test(),
+                one.slowest,
+            ]
+        )
     columns = ["pairs of hosts", "pairs", "failed", "slow", "slow GB/s", "others GB/s"]
     columns += ["which", "GPU in every slow one", "the slowest"]
     title = (
@@ -486,10 +500,17 @@ def _failures(log: Log, tested: Sequence[_Pairs]) -> Table:
     rows = []
     for kind in failures.kinds(log.failures, log.records):
         first, called = kind.tests[0], failures.called_slow(kind.tests, rules)
-        rows.append([
-            kind.phase, kind.text, len(kind.tests), kind.collectives, kind.shared, called,
-            f"{first.file}, line {first.line}" if first.line else first.file,
-        ])  # fmt: skip
+        rows.append(
+            [
+                kind.phase,
+                kind.text,
+                len(kind.tests),
+                kind.collectives,
+                kind.shared,
+                called,
+                f"{first.file}, line {first.line}" if first.line else first.file,
+            ]
+        )
     columns = [f"failed: {len(log.failures)} tests", "it printed", "tests", "collectives"]
     columns += ["hosts", "slow by the rule of the others", "the first"]
     title = "Tests that fail in other phases may have another cause: each row is one to explain."

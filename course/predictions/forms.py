@@ -245,9 +245,15 @@ def _question_form(
 
     buttons = {"commit": "Commit"} | ({"skip": "Skip this question"} if skip else {})
     form = Form(
-        "course-question-form", f"Your {kind}.", entry.question, options=lettered(entry.options),
-        rows=rows, buttons=buttons, act=act, first=_reply(entry),
-    )  # fmt: skip
+        "course-question-form",
+        f"Your {kind}.",
+        entry.question,
+        options=lettered(entry.options),
+        rows=rows,
+        buttons=buttons,
+        act=act,
+        first=_reply(entry),
+    )
     _live.setdefault(entry.key, weakref.WeakSet()).add(form)
     return form
 
@@ -277,9 +283,14 @@ def quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
         return Reply(answered(values["answer"]), open=False)
 
     return Form(
-        "course-quiz-form", heading, quiz.question, options=lettered(quiz.options),
-        buttons={"commit": "Answer"}, act=act, first=Reply(""),
-    )  # fmt: skip
+        "course-quiz-form",
+        heading,
+        quiz.question,
+        options=lettered(quiz.options),
+        buttons={"commit": "Answer"},
+        act=act,
+        first=Reply(""),
+    )
 
 
 def _rows(entry: Entry) -> list[tuple[str, str, str]]:

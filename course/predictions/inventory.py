@@ -51,10 +51,12 @@ def inventory(form: Literal["before", "after"], *, first: int = 12, answers: str
             print(f"{i + 1}. {answers[i]}: {note(answers[i])}")
         else:
             forms.show_quiz(
-                quiz, note, heading=f"{i + 1}.",
+                quiz,
+                note,
+                heading=f"{i + 1}.",
                 folded="It is told when the class has answered the second form.",
                 code=f'inventory("{form}", answers="...")',
-            )  # fmt: skip
+            )
 
 
 def outcome(answers: Iterable[Answer]) -> dict[str, dict[str, bool]]:

@@ -176,9 +176,13 @@ def mark(
             ax.text(value, 0.99, text, ha="right", va="top", transform=frame, **look)
     elif at and entry.answer in at:
         ax.annotate(
-            "your vote", at[entry.answer], (14, 22), textcoords="offset points",
-            arrowprops={"arrowstyle": "->", "color": color, "linewidth": 2}, **look,
-        )  # fmt: skip
+            "your vote",
+            at[entry.answer],
+            (14, 22),
+            textcoords="offset points",
+            arrowprops={"arrowstyle": "->", "color": color, "linewidth": 2},
+            **look,
+        )
     else:
         short = f"you: {entry.answer})"
         ax.text(1, 1.01, short, ha="right", va="bottom", transform=ax.transAxes, **look)

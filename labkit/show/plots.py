@@ -163,9 +163,17 @@ def line(
     """Draw a measured series: medians as marks on a line, 10th to 90th percentile as a band."""
     look = style(series)
     ax.plot(
-        x, y, color=look.color, marker=look.marker, linestyle=look.linestyle, linewidth=1.9,
-        markersize=6, markeredgecolor="white", markeredgewidth=0.7, label=label or None,
-    )  # fmt: skip
+        x,
+        y,
+        color=look.color,
+        marker=look.marker,
+        linestyle=look.linestyle,
+        linewidth=1.9,
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.7,
+        label=label or None,
+    )
     if low is not None and high is not None:
         ax.fill_between(x, low, high, color=look.color, alpha=0.16, linewidth=0)
     if ax.get_yscale() == "linear":  # a cut-off axis makes differences look larger than they are
@@ -233,9 +241,14 @@ def bars(
             ends[number] = cross if near else ends[number]
     for at, end, value in zip(place, ends, middles, strict=True):
         ax.annotate(
-            _written(value, value_format), (end, at), (7, 0), textcoords="offset points",
-            va="center", fontsize=9, color=INK,
-        )  # fmt: skip
+            _written(value, value_format),
+            (end, at),
+            (7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=INK,
+        )
     ax.set_yticks(place, labels)
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")

@@ -102,17 +102,31 @@ def draw_lanes(
     last = max([0.0, *(bar.end for bar in bars), *(arrow.end for arrow in arrows)])
     ax.set_xlim(0, 1e3 * (until or last) or None)
     if len(patches) > 1:
-        ax.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(patches),
-                  frameon=False, fontsize=9, handlelength=1.6, borderaxespad=0)  # fmt: skip
+        ax.legend(
+            handles=patches,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=len(patches),
+            frameon=False,
+            fontsize=9,
+            handlelength=1.6,
+            borderaxespad=0,
+        )
     describe(ax, description, table=table or _table(lanes, bars, arrows))
     return ax
 
 
 def _draw_bar(ax: Axes, bar: Bar, look: Style, *, at: float) -> None:
     ax.barh(
-        at, 1e3 * (bar.end - bar.begin), left=1e3 * bar.begin, height=0.2 if bar.behind else 0.54,
-        color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0.4,
-    )  # fmt: skip
+        at,
+        1e3 * (bar.end - bar.begin),
+        left=1e3 * bar.begin,
+        height=0.2 if bar.behind else 0.54,
+        color=look.color,
+        hatch=look.hatch,
+        edgecolor="white",
+        linewidth=0.4,
+    )
     if bar.label:
         box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
         middle = 500 * (bar.begin + bar.end)
@@ -125,10 +139,17 @@ def _draw_arrow(ax: Axes, arrow: Arrow, look: Style) -> None:
     ends = (1e3 * arrow.begin, arrow.src + down), (1e3 * arrow.end, arrow.dst - down)
     ax.add_patch(
         FancyArrowPatch(
-            *ends, arrowstyle="-|>", mutation_scale=8, color=look.color,
-            linestyle=look.linestyle, linewidth=1.1, shrinkA=0, shrinkB=0, alpha=0.85,
+            *ends,
+            arrowstyle="-|>",
+            mutation_scale=8,
+            color=look.color,
+            linestyle=look.linestyle,
+            linewidth=1.1,
+            shrinkA=0,
+            shrinkB=0,
+            alpha=0.85,
         )
-    )  # fmt: skip
+    )
 
 
 def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -> Table:

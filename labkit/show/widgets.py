@@ -139,9 +139,13 @@ def _field(name: str, control: Control) -> Any:
     match control:
         case ("log", low, high, start):
             return ipywidgets.FloatLogSlider(
-                min=math.log10(low), max=math.log10(high), step=0.05, value=start,
-                readout_format=".3g", **look,
-            )  # fmt: skip
+                min=math.log10(low),
+                max=math.log10(high),
+                step=0.05,
+                value=start,
+                readout_format=".3g",
+                **look,
+            )
         case list() if control:
             return _field(name, (control, control[0]))
         case (list() as choices, start) if start in choices:

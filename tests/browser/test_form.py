@@ -49,12 +49,15 @@ def shown(browser, made, *, width=390):
 
 def vote():
     return Form(
-        "course-question-form", "Your vote.", "What is the cause?",
+        "course-question-form",
+        "Your vote.",
+        "What is the cause?",
         options={"a": "a) the queue", "b": f"b) {LONG}", "c": "c) a late rank"},
         rows=[("", [Field("reason", "because", hint="one line", size=44, figure=False)])],
-        buttons={"commit": "Commit", "skip": "Skip"}, act=lambda *_: Reply("?"),
+        buttons={"commit": "Commit", "skip": "Skip"},
+        act=lambda *_: Reply("?"),
         first=Reply("Commit first."),
-    )  # fmt: skip
+    )
 
 
 def said(text, **how):
@@ -109,8 +112,15 @@ def test_a_form_fits_its_page_and_each_field_has_a_name(browser, width):
             [Field("low", "at least"), Field("high", "at most", "µs")],
         ),
     ]
-    asked = Form("x", "Your prediction.", "How long?", rows=rows, buttons={"commit": "Commit"},
-                 act=lambda *_: Reply("?"), first=Reply("Commit first."))  # fmt: skip
+    asked = Form(
+        "x",
+        "Your prediction.",
+        "How long?",
+        rows=rows,
+        buttons={"commit": "Commit"},
+        act=lambda *_: Reply("?"),
+        first=Reply("Commit first."),
+    )
     page = shown(browser, asked, width=width)
     for name in ("I expect", "at least", "at most"):
         assert page.get_by_role("textbox", name=name).count() == 1

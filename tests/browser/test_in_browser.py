@@ -152,9 +152,11 @@ choose("9.cause", "What is the cause?", ["the queue", "the network", "a late ran
 def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_path):
     with lab.opened(tmp_path, height=1400, picture="keys") as (page, address):
         made = lesson(
-            "from course.predictions.ledger import choose, gate", TWICE, 'gate("9.cause")\n7 * 6',
+            "from course.predictions.ledger import choose, gate",
+            TWICE,
+            'gate("9.cause")\n7 * 6',
             EXPLORE.replace("\ndef draw", "\nfrom labkit.show import plots, widgets\ndef draw", 1),
-        )  # fmt: skip
+        )
         files.write(files.canonical(made), tmp_path / "course" / "two.ipynb")
         notebook = lab.Notebook(page, address, "two.ipynb")
         notebook.run_all()

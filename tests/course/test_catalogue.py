@@ -16,12 +16,20 @@ from tests.course.samples import cell, solutions
 
 ROOT = catalogue.ROOT
 SPEAK_OF_LESSONS = (
-    "tests/test_layers.py", "tests/test_links.py", "tests/test_notebooks.py",
-    "tests/test_packaging.py", "tests/course/commands", "tests/course/notebooks",
-    "tests/course/predictions", "tests/course/lessons/test_all_lessons.py",
-    "tests/course/test_catalogue.py", "tests/course/test_instructors.py",
-    "tests/course/test_main.py", "tests/course/test_published.py", "tests/course/test_runs.py",
-)  # fmt: skip
+    "tests/test_layers.py",
+    "tests/test_links.py",
+    "tests/test_notebooks.py",
+    "tests/test_packaging.py",
+    "tests/course/commands",
+    "tests/course/notebooks",
+    "tests/course/predictions",
+    "tests/course/lessons/test_all_lessons.py",
+    "tests/course/test_catalogue.py",
+    "tests/course/test_instructors.py",
+    "tests/course/test_main.py",
+    "tests/course/test_published.py",
+    "tests/course/test_runs.py",
+)
 TOY = {
     "__init__.py": '''
         """Lesson 09: a toy."""

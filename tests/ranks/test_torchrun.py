@@ -175,12 +175,24 @@ def agent(node, port, *command, place=None, master="127.0.0.1"):
     network = {"GLOO_SOCKET_IFNAME": place.interface} if place else {}
     return subprocess.Popen(
         [
-            sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
-            f"--node-rank={node}", f"--master-addr={master}", f"--master-port={port}", *command,
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nnodes=2",
+            "--nproc-per-node=1",
+            f"--node-rank={node}",
+            f"--master-addr={master}",
+            f"--master-port={port}",
+            *command,
         ],
-        env=environment(**network), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, cwd=ROOT, preexec_fn=place.enter if place else None,
-    )  # fmt: skip
+        env=environment(**network),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=ROOT,
+        preexec_fn=place.enter if place else None,
+    )
 
 
 @mark.exhaustive

@@ -71,15 +71,23 @@ def panel(ward: Ward) -> None:
         )
 
     asks = Form(
-        "course-ward-asks", "Instruments.", "Which instrument would decide something?",
-        buttons={name: name for name in INSTRUMENTS}, act=ask, first=Reply(""),
-    )  # fmt: skip
+        "course-ward-asks",
+        "Instruments.",
+        "Which instrument would decide something?",
+        buttons={name: name for name in INSTRUMENTS},
+        act=ask,
+        first=Reply(""),
+    )
     form = Form(
-        "course-ward-diagnosis", "Suspects.", "Which one does the evidence leave?",
+        "course-ward-diagnosis",
+        "Suspects.",
+        "Which one does the evidence leave?",
         options={letter: suspect.says for letter, suspect in ward.suspects.items()},
         rows=[("", [Field("reason", "Reason", hint="because ...", size=44, figure=False)])],
-        buttons={"commit": "Commit the diagnosis"}, act=diagnose, first=Reply(""),
-    )  # fmt: skip
+        buttons={"commit": "Commit the diagnosis"},
+        act=diagnose,
+        first=Reply(""),
+    )
     box = ipywidgets.VBox([ipywidgets.HTML(_TABLES + story), asks, form, board, shown]).add_class(
         "course-ward"
     )

@@ -246,17 +246,21 @@ class Ward:
         values = [claim.read(seen) for seen in runs]
         self.board.experiments.setdefault(claim.instrument, Experiment("while it is sick"))
         test = self.board.test(
-            suspect, claim.instrument, claim.look.format(f"more than {written(claim.limit, 3)}"),
+            suspect,
+            claim.instrument,
+            claim.look.format(f"more than {written(claim.limit, 3)}"),
             [value > claim.limit for value in values],
-            found=claim.look.format(written(statistics.median(values), 3)), others=others.cpus,
-        )  # fmt: skip
+            found=claim.look.format(written(statistics.median(values), 3)),
+            others=others.cpus,
+        )
         right = self._keys[suspect] == self.case.culprit
         self.tries.append(Try(self._keys[suspect], reason, test.state))
         self.solved |= right and test.state == STANDS
         self._keep()
         text = self._verdict(test, claim, right=right)
-        return Verdict(right and test.state == STANDS, test.state, text,
-                       _shown(claim.instrument, runs[-1], ""))  # fmt: skip
+        return Verdict(
+            right and test.state == STANDS, test.state, text, _shown(claim.instrument, runs[-1], "")
+        )
 
     def _verdict(self, test: Test, claim: Suspect, *, right: bool) -> str:
         text = (
@@ -328,12 +332,17 @@ class Ward:
             ["", case.cost_name, "times better", shown, "results"],
             [
                 ["with the fault", middle.cost, 1.0, middle.reading, ""],
-                [name, middle.cost_now, middle.gain, middle.reading_now,
-                 "DIFFERENT" if different else "the same"],
+                [
+                    name,
+                    middle.cost_now,
+                    middle.gain,
+                    middle.reading_now,
+                    "DIFFERENT" if different else "the same",
+                ],
                 ["enough", None, case.par, f"at most {written(culprit.limit, 3)}", "the same"],
             ],
             _treated(judged, middle, case, culprit, different),
-        )  # fmt: skip
+        )
 
     def _round(self, fix: Callable, culprit: Suspect) -> "Round":
         """Run the sick program and the mended one, both under the culprit's instrument."""
@@ -354,8 +363,9 @@ class Ward:
         if different:
             return Round(self.case.cost(sick), math.nan, culprit.read(sick), math.nan, different)
         try:
-            return Round(self.case.cost(sick), self.case.cost(well), culprit.read(sick),
-                         culprit.read(well))  # fmt: skip
+            return Round(
+                self.case.cost(sick), self.case.cost(well), culprit.read(sick), culprit.read(well)
+            )
         except (ArithmeticError, ValueError, IndexError) as error:
             raise FixFailed(
                 f"With your function there is nothing to measure. It is called like this: "
@@ -387,9 +397,13 @@ class Ward:
     def course(self) -> str:
         """Say how the examination went so far, in a few words."""
         return course_of(
-            {"asked": len(self.asked), "diagnosed": self.solved, "tries": self.tries,
-             "gain": self.gain}
-        )  # fmt: skip
+            {
+                "asked": len(self.asked),
+                "diagnosed": self.solved,
+                "tries": self.tries,
+                "gain": self.gain,
+            }
+        )
 
     def _keep(self) -> None:
         values = {

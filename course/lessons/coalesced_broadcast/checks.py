@@ -29,10 +29,15 @@ def check_coalesce(coalesce: Callable[[Sequence[torch.Tensor], int, int], None])
     with checking.exercise("3.1", par="the broadcasts of the plan, and no other call") as verdict:
         for world_size, src in ((2, 0), (3, 2)):
             ranks = checking.on_ranks(
-                _coalesce_all, coalesce, src, world_size=world_size, timeout=SECONDS, checks=False,
+                _coalesce_all,
+                coalesce,
+                src,
+                world_size=world_size,
+                timeout=SECONDS,
+                checks=False,
                 hang="ranks wait in different calls: the buckets may depend on shapes, dtypes and "
                 "cap, never on values or on the rank",
-            )  # fmt: skip
+            )
             for rank, results in enumerate(ranks):
                 for (which, cap), result in results.items():
                     what = f"rank {rank} of {world_size}, src {src}, {which}, cap {cap}"
@@ -64,9 +69,15 @@ def _mixed(rank: int) -> list[torch.Tensor]:
 
 
 _DTYPES = (
-    torch.float32, torch.int8, torch.bfloat16, torch.float64,
-    torch.uint8, torch.int64, torch.float16, torch.int32,
-)  # fmt: skip
+    torch.float32,
+    torch.int8,
+    torch.bfloat16,
+    torch.float64,
+    torch.uint8,
+    torch.int64,
+    torch.float16,
+    torch.int32,
+)
 _SETS: dict[str, Callable[[int], list[torch.Tensor]]] = {
     "buckets that are just full": lambda rank: [torch.full((8,), rank + 1 / 3) for _ in range(9)],
     "small after large": lambda rank: [torch.full((n,), rank + 1 / 3) for n in (15, 18, 3, 24, 4)],
@@ -113,26 +124,30 @@ def _judge_coalesced(result, what: str, make: Callable, cap: int, src: int) -> N
     exact = Counter((str(b.dtype), b.nbytes) for b in plan(wanted, cap=cap))
     if other := {call.kind for call in calls} - {"broadcast"}:
         raise CheckFailed(
-            f"{what}: broadcasts only", f"also {sorted(other)}",
+            f"{what}: broadcasts only",
+            f"also {sorted(other)}",
             "nothing else has to be sent: shapes and dtypes are the same on every rank already",
-        )  # fmt: skip
+        )
     for place, (got, right) in enumerate(zip(tensors, wanted, strict=True)):
         if got.shape != right.shape or _bits(got) != _bits(right):
             raise CheckFailed(
                 f"{what}, tensor {place} of shape {tuple(right.shape)}: {_few(right)}",
-                _few(got), _why_wrong(got, right, make, place, calls, src),
-            )  # fmt: skip
+                _few(got),
+                _why_wrong(got, right, make, place, calls, src),
+            )
     if moved:
         raise CheckFailed(
-            f"{what}: the tensors stay where they are", "a tensor has new memory",
+            f"{what}: the tensors stay where they are",
+            "a tensor has new memory",
             "others may hold views of a tensor: copy_ into it, do not replace its data",
-        )  # fmt: skip
+        )
     if any(call.waited is None for call in calls):
         raise CheckFailed(
-            f"{what}: every broadcast is waited for", "one is not",
+            f"{what}: every broadcast is waited for",
+            "one is not",
             "that the values are right is luck: wait for each work before you unpack. (Functional "
             "collectives and _broadcast_coalesced wait where nobody sees it: use broadcast)",
-        )  # fmt: skip
+        )
     if touched := next((call.touched for call in calls if call.touched), None):
         raise CheckFailed(f"{what}: no buffer is used while it is on its way", touched, _TOO_EARLY)
     made = Counter((str(call.dtype), call.nbytes) for call in calls)
@@ -303,28 +318,37 @@ def _judge_repaired(ran: Ran, make: Callable[[int], list[torch.Tensor]], what: s
     sizes = [(call.kind, call.nbytes) for call in ran.calls]
     if sizes != [("broadcast", bucket.nbytes) for bucket in planned]:
         raise CheckFailed(
-            f"{what}: broadcasts of {[bucket.nbytes for bucket in planned]} bytes", f"{sizes}",
+            f"{what}: broadcasts of {[bucket.nbytes for bucket in planned]} bytes",
+            f"{sizes}",
             "keep the colleague's buckets, with the cap that is given, and one broadcast for each: "
             "it is the wait that comes too late",
-        )  # fmt: skip
+        )
     if other := {call.peer for call in ran.calls} - {0}:
         raise CheckFailed(
-            f"{what}: broadcasts from rank 0", f"from rank {min(other)}",
+            f"{what}: broadcasts from rank 0",
+            f"from rank {min(other)}",
             "the second argument of broadcast is the source, and everybody is to have rank 0's",
-        )  # fmt: skip
+        )
     for place, (got, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
         kept_its_own = torch.equal(got, olds[place])
         checking.same_values(
-            got, right, what=f"{what}, tensor {place}",
+            got,
+            right,
+            what=f"{what}, tensor {place}",
             meaning="the tensor has its old values: what has arrived lies in the buffer and was "
-            "never unpacked, or unpacked before the wait" if kept_its_own else "another bucket's "
+            "never unpacked, or unpacked before the wait"
+            if kept_its_own
+            else "another bucket's "
             "values: its buffer was packed again, or received into, while this one was still on "
             "its way",
-        )  # fmt: skip
+        )
     checking.at_most(
-        len(ran.unwaited), 0, what=f"{what}: never waited for", unit="works",
+        len(ran.unwaited),
+        0,
+        what=f"{what}: never waited for",
+        unit="works",
         meaning="what flies when the loop is over has to be waited for, too",
-    )  # fmt: skip
+    )
     if touched := next((call.touched for call in ran.calls if call.touched), None):
         raise CheckFailed(f"{what}: no buffer is used while it is on its way", touched, _TOO_EARLY)
     most = len(planned) - 1
@@ -334,13 +358,16 @@ def _judge_repaired(ran: Ran, make: Callable[[int], list[torch.Tensor]], what: s
             f"{ran.overlaps} of {most} did",
             "with a wait after each start, or for whole pairs, the race is gone, and overlap with "
             "it: wait for a broadcast only when its buffer is needed again",
-        )  # fmt: skip
+        )
     if make is not _odd:  # what is no plain piece of memory is copied before it is packed
         checking.at_most(
-            ran.made / 16_000, 2.5, what=f"{what}: buffers, made in all", unit="buckets",
+            ran.made / 16_000,
+            2.5,
+            what=f"{what}: buffers, made in all",
+            unit="buckets",
             meaning="two buffers, kept and used in turn, are enough: the later buckets need no new "
             "one",
-        )  # fmt: skip
+        )
 
 
 PAGE, NEW = 4096, 32 * 2**20

@@ -23,9 +23,22 @@ SLOTS = frozenset({"1b", "43", "52", "61", "9d", "c3", "d1", "df"})
 DEAD = frozenset({(2, 8), (3, 8), (5, 16), (7, 16), (8, 9)})
 """Pairs of hosts that never completed a test with 4 or 8 GPUs."""
 DAYS = (
-    [9, 8], [8, 9], [4, 4, 4, 4], [10, 7], [5, 5, 5], [3, 3, 3, 8], [2, 13], [5, 4, 4, 4],
-    [6, 4, 3, 3], [15, 2], [15], [2] * 8, [12, 5], [14, 1, 1, 1], [],
-)  # fmt: skip
+    [9, 8],
+    [8, 9],
+    [4, 4, 4, 4],
+    [10, 7],
+    [5, 5, 5],
+    [3, 3, 3, 8],
+    [2, 13],
+    [5, 4, 4, 4],
+    [6, 4, 3, 3],
+    [15, 2],
+    [15],
+    [2] * 8,
+    [12, 5],
+    [14, 1, 1, 1],
+    [],
+)
 """Hosts of each job; more days are drawn when the check runs."""
 
 
@@ -131,13 +144,17 @@ def _hold_cards(case: Case, runs: Sequence[Ran]) -> float:
     if cards > 2:  # with two it was right
         one_ring = "it was right with 2 cards a server: is there a 2 where `cards` belongs?"
     checking.at_most(
-        most, 1.02 * par, what=f"bytes that leave a server by one card, {case}", unit="S",
+        most,
+        1.02 * par,
+        what=f"bytes that leave a server by one card, {case}",
+        unit="S",
         meaning=checking.diagnose(
-            round(most, 3), {one_ring: round(par * cards, 3)},
+            round(most, 3),
+            {one_ring: round(par * cards, 3)},
             otherwise="add up inside a server what can be, let all its cards carry a part of that, "
             "and across send no more than a ring would",
         ),
-    )  # fmt: skip
+    )
     if most < 0.98 * least:
         raise CheckFailed(
             f"{case}: at least {least:.3f} S by the busiest card: so much must leave a server",
@@ -254,8 +271,14 @@ def _holds(hosts: list[int], slots: frozenset, where: str) -> None:
         )
 
 
-_CLASSES = (frozenset({2, 3, 9}), frozenset({16}), frozenset({1, 4, 6, 12, 17}),
-            frozenset({8}), frozenset({5, 7}), frozenset({10, 11, 13, 14, 15}))  # fmt: skip
+_CLASSES = (
+    frozenset({2, 3, 9}),
+    frozenset({16}),
+    frozenset({1, 4, 6, 12, 17}),
+    frozenset({8}),
+    frozenset({5, 7}),
+    frozenset({10, 11, 13, 14, 15}),
+)
 """Hosts that are alike: three sorts of the nine, three of the eight."""
 
 
@@ -409,11 +432,13 @@ def check_by_luck(by_luck: Callable[[set, list], float]) -> None:
                     "touched, by as few hosts as touch these": _in_one(len(pairs), busiest, count),
                 }
                 meaning = checking.diagnose(
-                    float(got), mistakes, within=0.05,
+                    float(got),
+                    mistakes,
+                    within=0.05,
                     otherwise="choose as many different pairs at random from all pairs of hosts "
                     "(two hosts, in one order), and count how often as few hosts touch every one "
                     "of them",
-                )  # fmt: skip
+                )
                 if abs(got - _these(len(pairs), few, count)) < 0.003:
                     meaning = (
                         f"that is how often *these* hosts touch all, or fewer than {few}; any "

@@ -38,33 +38,46 @@ def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int]) -> Boa
 
     hit = sum(map(sick, failed))
     board.test(
-        "a", "A", "every failed test has a message into a sick slot", hit == len(failed),
-        found=f"{hit} of {len(failed)} have one", exact=True,
-    )  # fmt: skip
+        "a",
+        "A",
+        "every failed test has a message into a sick slot",
+        hit == len(failed),
+        found=f"{hit} of {len(failed)} have one",
+        exact=True,
+    )
     for suspect, some, words in (
         ("b", rest, "outside the pairs that never complete"),
         ("d", failed, "among all tests"),
     ):
         hit, share = sum(map(sick, some)), by_luck(some, tests, sick)
         board.test(
-            suspect, "B", f"{words}, failed tests have such a message no more often than others of "
-            f"their kind: in over {RARE:.1%} of random choices as often", share > RARE,
+            suspect,
+            "B",
+            f"{words}, failed tests have such a message no more often than others of "
+            f"their kind: in over {RARE:.1%} of random choices as often",
+            share > RARE,
             found=f"{hit} of {len(some)} have one; in {share:.1%} of {DEALS} choices as many",
             exact=True,
-        )  # fmt: skip
+        )
     lines = [sorted({test.ended_at for test in some}) for some in (inside, rest)]
     board.test(
-        "c", "C", "those pairs' tests end at other lines than the rest",
+        "c",
+        "C",
+        "those pairs' tests end at other lines than the rest",
         bool(inside and rest) and not {*lines[0]} & {*lines[1]},
-        found=" against ".join(", ".join(some) or "none" for some in lines), exact=True,
-    )  # fmt: skip
+        found=" against ".join(", ".join(some) or "none" for some in lines),
+        exact=True,
+    )
     most, deals = heap(failed), heaps(tests, len(failed))
     for suspect, words in (("b", "more failures"), ("d", "no more failures")):
         board.test(
-            suspect, "D", f"the worst {WORST} pairs hold {words} than in all of {DEALS} deals",
+            suspect,
+            "D",
+            f"the worst {WORST} pairs hold {words} than in all of {DEALS} deals",
             (most > max(deals)) == (suspect == "b"),
-            found=f"{most} of {len(failed)}; in a deal at most {max(deals)}", exact=True,
-        )  # fmt: skip
+            found=f"{most} of {len(failed)}; in a deal at most {max(deals)}",
+            exact=True,
+        )
     return board
 
 

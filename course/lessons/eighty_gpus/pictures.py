@@ -20,9 +20,13 @@ _GPUS = (1, 2, 4, 8)
 def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
     """Draw the ten hosts' bus bandwidth at 16 GiB against the GPUs per host."""
     ax = plots.new_axes(
-        "Ten hosts, 16 GiB: what nccl-tests reports", x="GPUs per host", xscale="log",
-        y="Bus bandwidth", yunit="GB/s", ax=ax,
-    )  # fmt: skip
+        "Ten hosts, 16 GiB: what nccl-tests reports",
+        x="GPUs per host",
+        xscale="log",
+        y="Bus bandwidth",
+        yunit="GB/s",
+        ax=ax,
+    )
     texts = []
     for series, name in enumerate(collectives):
         rows = logs.pick(logs.h100(), collective=name, hosts=10)
@@ -32,8 +36,15 @@ def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
         texts.append(f"{name} {', '.join(f'{value:.0f}' for value in values)} GB/s")
     card = _PUBLISHED["one_card"]
     ax.axhline(card.value, color=plots.INK, linewidth=1.2)
-    ax.annotate("with one GPU per host: 49 GB/s", (8, card.value), (0, -13), ha="right",
-                textcoords="offset points", fontsize=8.5, color=plots.INK)  # fmt: skip
+    ax.annotate(
+        "with one GPU per host: 49 GB/s",
+        (8, card.value),
+        (0, -13),
+        ha="right",
+        textcoords="offset points",
+        fontsize=8.5,
+        color=plots.INK,
+    )
     ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
     ax.minorticks_off()
     ax.set_ylim(0, 340)
@@ -85,9 +96,12 @@ def ways(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw the time of each way to use the cards beside what the cards' speed allows."""
     names = [f"{record.case}, {record.params['cards']} per server" for record in records]
     return plots.ladder(
-        records, title="The same tensor, and the cards that carry it", names=names, ax=ax,
+        records,
+        title="The same tensor, and the cards that carry it",
+        names=names,
+        ax=ax,
         value_format="{:.0f}",
-    )  # fmt: skip
+    )
 
 
 def draw(records: Sequence[Record]) -> Figure:

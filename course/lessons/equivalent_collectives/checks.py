@@ -104,7 +104,9 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
             sent, messages = sent_elements(case, runs), max(len(run.messages) for run in runs)
             peers = max(len({call.peer for call in run.messages}) for run in runs)
             _hold(
-                case, "sent by the busiest rank, elements", sent,
+                case,
+                "sent by the busiest rank, elements",
+                sent,
                 2 * (case.numel - case.numel // case.world_size),
                 "the values are right, but a rank sends to several others; in a ring it sends to "
                 "its right neighbour only, one chunk in a round"
@@ -114,11 +116,14 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
                 if messages > 2 * (case.world_size - 1)
                 else "the values are right, but a ring sends 2(n-1)/n S: here whole tensors go "
                 "around instead of chunks, or chunks of very unequal length",
-            )  # fmt: skip
+            )
             _hold(
-                case, "messages sent by the busiest rank", messages, 2 * (case.world_size - 1),
+                case,
+                "messages sent by the busiest rank",
+                messages,
+                2 * (case.world_size - 1),
                 "more messages than rounds: each of the 2(n-1) rounds sends one chunk",
-            )  # fmt: skip
+            )
             if case.world_size == 4 and case.numel in (4000, BIG):
                 _hold_scratch(case, runs, 2 / 4, "one chunk to receive into is enough")
                 verdict.reached = f"{sent / case.numel:.4g} S and {messages} messages on 4 ranks"
@@ -155,23 +160,34 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
             largest = max((c.nbytes for run in runs for c in run.messages), default=0)
             took = count_rounds([run.report for run in runs])
             _hold(
-                case, "sent by the busiest rank, elements", sent_elements(case, runs), case.numel,
+                case,
+                "sent by the busiest rank, elements",
+                sent_elements(case, runs),
+                case.numel,
                 "a chain passes each element on once",
-            )  # fmt: skip
+            )
             _hold(
-                case, "largest message, elements", largest / case.dtype.itemsize,
+                case,
+                "largest message, elements",
+                largest / case.dtype.itemsize,
                 math.ceil(case.numel / chunks),
                 "the tensor is not cut into `chunks` pieces",
-            )  # fmt: skip
+            )
             _hold(
-                case, "messages on a link", max(len(run.messages) for run in runs), chunks,
+                case,
+                "messages on a link",
+                max(len(run.messages) for run in runs),
+                chunks,
                 "more pieces than `chunks`: take their number from the argument",
-            )  # fmt: skip
+            )
             _hold(
-                case, "rounds", took, min(chunks, case.numel) + n - 2 if n > 1 else 0,
+                case,
+                "rounds",
+                took,
+                min(chunks, case.numel) + n - 2 if n > 1 else 0,
                 "a rank waits for more than the piece that it passes on: it collects all pieces "
                 "first (store and forward), or waits for a send before it receives the next piece",
-            )  # fmt: skip
+            )
             if case.numel == BIG:
                 _hold_scratch(case, runs, 0.5 / chunks, "a piece can be received where it belongs")
                 verdict.reached = f"{took} rounds for {chunks} chunks on {case.world_size} ranks"
@@ -189,10 +205,13 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
             reached[n] = count_rounds([run.report for run in runs])
             fold = 2 if n & (n - 1) else 0  # to a partner and back, off the powers of two
             _hold(
-                case, "rounds", reached[n], math.floor(math.log2(n)) + fold,
+                case,
+                "rounds",
+                reached[n],
+                math.floor(math.log2(n)) + fold,
                 "a ring or a tree in disguise, or two exchanges where one will do: in round k "
                 "every rank swaps its whole sum with the rank 2**k away",
-            )  # fmt: skip
+            )
             if case.numel > BIG:
                 _hold_scratch(case, runs, 2, "one tensor to receive into is enough")
         verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[6]} on 6"
@@ -276,10 +295,11 @@ def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
             got = error
         if got != math.inf:
             raise CheckFailed(
-                "math.inf on 2 ranks", repr(got),
+                "math.inf on 2 ranks",
+                repr(got),
                 "two ranks: one round of S against two of S/2. The bytes are equal, the rounds are "
                 "not, so the ring is never ahead: return math.inf",
-            )  # fmt: skip
+            )
         verdict.reached = f"{len(SETTINGS) + 1} of {len(SETTINGS) + 1}"
 
 
@@ -301,8 +321,10 @@ def my_link() -> AlphaBeta:
     """Fit alpha and beta to swaps between pairs of four hosts, and say what they are."""
     records = experiment.time_swaps()
     link = AlphaBeta.fit([r.nbytes for r in records], [min(r.seconds) for r in records])
-    print(f"{records[0].tier}: alpha is {1e6 * link.alpha:.0f} µs, beta {1e9 * link.beta:.3g} ns a "
-          f"byte ({1e-6 / link.beta:.3g} MB/s)")  # fmt: skip
+    print(
+        f"{records[0].tier}: alpha is {1e6 * link.alpha:.0f} µs, beta {1e9 * link.beta:.3g} ns a "
+        f"byte ({1e-6 / link.beta:.3g} MB/s)"
+    )
     return link
 
 
@@ -356,8 +378,11 @@ def _matched(
         for letter, wanted in right.items():
             given = got.get(letter)
             if given is None or given is ...:
-                raise CheckFailed(f"{letter}: one of {', '.join(options)}", "nothing",
-                                  f"{letter} is not answered yet")  # fmt: skip
+                raise CheckFailed(
+                    f"{letter}: one of {', '.join(options)}",
+                    "nothing",
+                    f"{letter} is not answered yet",
+                )
             named = known.get(_plain(given))
             if named is None:
                 raise CheckFailed(
@@ -490,12 +515,14 @@ def _wrong_ring(got: torch.Tensor, case: Case, rank: int) -> str:
                 "which chunk has every share on rank r after n-1 rounds? That one goes first"
             )
     return _wrong_sum(
-        got, case, rank,
+        got,
+        case,
+        rank,
         otherwise="a wrong chunk: in every round the chunk that a rank receives is the one that "
         "its left neighbour sends; write both down for n = 3. Or the second turn adds: it brings "
         "sums that are complete, and only replaces. Or a race: a buffer is changed while it is "
         "still being sent",
-    )  # fmt: skip
+    )
 
 
 def _wrong_sum(

@@ -46,10 +46,13 @@ def order(board: Board, records: Mapping[str, Record]) -> list[float]:
     rows = zip(_seconds(records, TWO), steps, excess(records), strict=True)
     shares = [(both - sum(alone)) / more for both, alone, more in rows]
     board.test(
-        "a", "A", "half of the excess or more is gone when each step runs alone",
+        "a",
+        "A",
+        "half of the excess or more is gone when each step runs alone",
         [outcome(share, stands=0.5, fell=0.25) for share in shares],
-        found=f"{_all(shares)} of the excess gone", records=records.values(),
-    )  # fmt: skip
+        found=f"{_all(shares)} of the excess gone",
+        records=records.values(),
+    )
     return shares
 
 
@@ -59,10 +62,13 @@ def rounds(board: Board, records: Mapping[str, Record]) -> list[float]:
         few / whole for few, whole in zip(excess(records, QUARTER), excess(records), strict=True)
     ]
     board.test(
-        "b", "B", "with a quarter of the bytes in as many messages, two thirds of the excess stay",
+        "b",
+        "B",
+        "with a quarter of the bytes in as many messages, two thirds of the excess stay",
         [outcome(share, stands=0.67, fell=0.45) for share in left],
-        found=f"{_all(left)} of the excess left", records=records.values(),
-    )  # fmt: skip
+        found=f"{_all(left)} of the excess left",
+        records=records.values(),
+    )
     return left
 
 
@@ -74,10 +80,13 @@ def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) 
     least = min(excess(records))
     shares = [one / least for one in seconds]
     board.test(
-        "d", "C", "all sums and copies of four ranks, in one process, take half of the excess",
+        "d",
+        "C",
+        "all sums and copies of four ranks, in one process, take half of the excess",
         [outcome(share, stands=0.5, fell=0.25) for share in shares],
-        found=f"{_all(shares)} of the excess", records=records.values(),
-    )  # fmt: skip
+        found=f"{_all(shares)} of the excess",
+        records=records.values(),
+    )
     return shares
 
 
@@ -91,11 +100,14 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     longer = [two / one for two, one in pairs]
     explained = [outcome(abs(x / more - 1), stands=0.15, fell=0.3) for x in longer]
     board.test(
-        "c", "D", "the two steps send as many times the bytes as they take the time, within 15 %",
+        "c",
+        "D",
+        "the two steps send as many times the bytes as they take the time, within 15 %",
         explained if more > 1.05 else False,
         found=f"{more:.3g} times the bytes; {' '.join(f'{x:.2f}' for x in longer)} the time",
-        records=records.values(), exact=more <= 1.05,
-    )  # fmt: skip
+        records=records.values(),
+        exact=more <= 1.05,
+    )
     return more
 
 

@@ -35,11 +35,26 @@ def puzzle(*, ax: Axes | None = None) -> Axes:
             start = 0.0
             for step, look in zip(mine, map(plots.style, (0, 1)), strict=False):
                 ms = step.seconds * 1e3
-                ax.barh(place, ms, left=start, height=0.8, color=look.color, hatch=look.hatch,
-                        edgecolor="white", linewidth=0)  # fmt: skip
+                ax.barh(
+                    place,
+                    ms,
+                    left=start,
+                    height=0.8,
+                    color=look.color,
+                    hatch=look.hatch,
+                    edgecolor="white",
+                    linewidth=0,
+                )
                 start += ms
-            ax.annotate(f"{start:.3g}", (start, place), (5, 0), textcoords="offset points",
-                        va="center", fontsize=9, color=plots.INK)  # fmt: skip
+            ax.annotate(
+                f"{start:.3g}",
+                (start, place),
+                (5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+                color=plots.INK,
+            )
             labels.append((place, f"{way}  ({nbytes / 1e9:.0f} GB, {algorithm})"))
     ax.set_yticks(*zip(*labels, strict=True))
     ax.invert_yaxis()
@@ -149,9 +164,12 @@ def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Ax
     machine = model.Court(ranks, hosts, cards, adds)
     verdict = machine.verdict(busbw)
     ax = plots.new_axes(
-        f"{busbw:.0f} GB/s of busbw: {verdict}", x="busbw of an all_reduce", xunit="GB/s", ax=ax,
+        f"{busbw:.0f} GB/s of busbw: {verdict}",
+        x="busbw of an all_reduce",
+        xunit="GB/s",
+        ax=ax,
         size=(8.5, 2.9),
-    )  # fmt: skip
+    )
     bounds = {"the links of a GPU allow": machine.gpu}
     bounds["the cards of a host allow"] = machine.host if hosts > 1 else 0.0
     plots.bars(ax, list(bounds), list(bounds.values()), label="GB/s", value_format="{:.0f}")
@@ -190,26 +208,40 @@ def on_trial(first: float, last: float, *, ax: Axes | None = None) -> Axes:
     above, worst = model.judged(rates)
     ax = plots.new_axes(
         f"{above} of 20 above the fastest link; in a column they differ up to {worst:.3g} times",
-        x="busbw", xunit="GB/s", xscale="log", ax=ax, size=(9, 3.8),
-    )  # fmt: skip
+        x="busbw",
+        xunit="GB/s",
+        xscale="log",
+        ax=ax,
+        size=(9, 3.8),
+    )
     for series, way in enumerate(model.ROWS):
         look = plots.style(series)
         points = [(rate, model.COLUMNS.index((s.algorithm, s.nbytes)))
                   for s, rate in rates.items() if s.way == way]  # fmt: skip
         x, y = zip(*points, strict=True)
-        ax.plot(x, np.array(y) + 0.2 * (series - 1), look.marker, color=look.color, markersize=8,
-                markeredgecolor="white", label=way)  # fmt: skip
+        ax.plot(
+            x,
+            np.array(y) + 0.2 * (series - 1),
+            look.marker,
+            color=look.color,
+            markersize=8,
+            markeredgecolor="white",
+            label=way,
+        )
     ax.axvline(_LIMIT.value, color=plots.INK, linewidth=1.6)
     ax.set_xlim(0.5, 20000)
     ax.set_yticks(range(4), [f"{a}, {nbytes / 1e9:.0f} GB" for a, nbytes in model.COLUMNS])
     ax.set_ylim(3.6, -0.6)
     ax.legend(frameon=False, fontsize=9, loc="lower right")
     plots.stamp_published(
-        ax, *(FIGURES[way] for way in model.ROWS), _LIMIT,
+        ax,
+        *(FIGURES[way] for way in model.ROWS),
+        _LIMIT,
         note=f"divided by a hypothesis: first rows {first:.3g} S, last row {last:.3g} S",
-    )  # fmt: skip
+    )
     plots.describe(
-        ax, f"If the first rows moved {first:.3g} S and the last {last:.3g} S: {above} of 20 are "
+        ax,
+        f"If the first rows moved {first:.3g} S and the last {last:.3g} S: {above} of 20 are "
         f"above {_LIMIT.value:g} GB/s, and a column differs up to {worst:.3g} times.",
-    )  # fmt: skip
+    )
     return ax

@@ -206,9 +206,14 @@ def _read(one_cpu: bool, seconds: float = 0.3) -> Reading:
     cpu_max = _text("/sys/fs/cgroup/cpu.max")
     has_quota = cpu_max is not None and "nr_throttled" in (stat_after or "")
     return Reading(
-        total, _list(affinity.cpus()), before, after, cpu_max,
-        stat_before if has_quota else None, stat_after if has_quota else None,
-    )  # fmt: skip
+        total,
+        _list(affinity.cpus()),
+        before,
+        after,
+        cpu_max,
+        stat_before if has_quota else None,
+        stat_after if has_quota else None,
+    )
 
 
 def _schedstat() -> dict[int, str]:

@@ -63,13 +63,15 @@ def network(board: Board, records: Sequence[Record]) -> None:
     ]
     sent = median(job.values["sent"])
     board.test(
-        "a", "A", f"a network that is short is full: the calls move {FULL:.0%} or more of what it "
+        "a",
+        "A",
+        f"a network that is short is full: the calls move {FULL:.0%} or more of what it "
         f"carries (it falls with {IDLE:.0%} or less)",
         [outcome(share, stands=FULL, fell=IDLE) for share in shares],
         found=f"a rank sends {sent:,.0f} bytes a call, and all of them {median(shares):.1%} of "
         "what the network carries",
         records=records,
-    )  # fmt: skip
+    )
 
 
 def two_cpus(board: Board, records: Sequence[Record]) -> None:
@@ -81,12 +83,14 @@ def two_cpus(board: Board, records: Sequence[Record]) -> None:
     )
     shares = [b / a for a, b in zip(one, two, strict=True)]
     board.test(
-        "b", "B", f"with one torch thread a rank, {most} pairs need {FASTER:.0%} or less of the "
+        "b",
+        "B",
+        f"with one torch thread a rank, {most} pairs need {FASTER:.0%} or less of the "
         f"time when they get two CPUs instead of one (it falls with {ALIKE:.0%} or more)",
         [outcome(share, stands=FASTER, fell=ALIKE) for share in shares],
         found=f"on two CPUs {median(shares):.0%} of the time on one",
         records=records,
-    )  # fmt: skip
+    )
 
 
 def clocks(board: Board, records: Sequence[Record]) -> None:
@@ -133,14 +137,16 @@ def _goes_with(
 ) -> None:  # fmt: skip
     guilty, innocent = names
     board.test(
-        suspect, name, f"with {guilty} calls slow down with the pairs, {GROWS:g} times or more, "
+        suspect,
+        name,
+        f"with {guilty} calls slow down with the pairs, {GROWS:g} times or more, "
         f"and with {innocent} {LITTLE:.0%} of that growth is left at most (it falls where "
         f"{MUCH:.0%} are left, or nothing grows)",
         [left(a, b) for a, b in zip(with_it, without, strict=True)],
         found=f"with {guilty} {median(with_it):.1f} times as long, with {innocent} "
         f"{median(without):.1f} times",
         records=records,
-    )  # fmt: skip
+    )
 
 
 TESTS = {"A": network, "B": two_cpus, "C": clocks, "D": threads}

@@ -72,8 +72,16 @@ _READING = (
 
 
 LAYERS = (
-    (6, 12), (2, 20), (1, 32), (1, 44), (1, 56), (1, 68), (1, 80), (1, 90), (0.5, 100),
-)  # fmt: skip
+    (6, 12),
+    (2, 20),
+    (1, 32),
+    (1, 44),
+    (1, 56),
+    (1, 68),
+    (1, 80),
+    (1, 90),
+    (0.5, 100),
+)
 """MB of each layer's gradients, and ms after the begin of backward at which they are complete."""
 ALPHA, BETA = 8, 5
 """An all_reduce of S MB takes ALPHA + BETA * S ms; the wire carries one after the other."""
@@ -120,7 +128,7 @@ def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
                 "the cap that leaves least exposed",
                 f"{got[0]} MB: {exposed(cap):g} ms are left; another cap leaves less",
                 why[cap],
-            )  # fmt: skip
+            )
         mistakes = {
             "the wire is not always busy before 100 ms: follow it bucket by bucket": 4.5,
             "that is all the time on the wire; what backward hides does not count": 104.5,
@@ -162,10 +170,14 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
         for world_size in (2, 3):
             try:
                 ranks = checking.on_ranks(
-                    _train_overlapped, attach, world_size=world_size, timeout=20.0, checks=False,
+                    _train_overlapped,
+                    attach,
+                    world_size=world_size,
+                    timeout=20.0,
+                    checks=False,
                     hang="ranks wait for each other in different all_reduces: start each in the "
                     "hook itself, in the thread of backward, so that all ranks have one order",
-                )  # fmt: skip
+                )
             except UnboundLocalError as error:
                 raise CheckFailed(
                     "hooks and finish() that run", str(error),
@@ -214,11 +226,16 @@ def _train_overlapped(attach: Callable) -> list[dict]:
             calls = log.calls
             # at once: whoever has not waited has wrong values now
             gradients = [p.grad.clone() for p in model.parameters()]
-        steps.append({
-            "again": len(log.waited_for & ended), "seen": seen, "waited": waited, "calls": calls,
-            "nbytes": [p.nbytes for p in model.parameters()],
-            "errors": _distances(gradients, reference, x),
-        })  # fmt: skip
+        steps.append(
+            {
+                "again": len(log.waited_for & ended),
+                "seen": seen,
+                "waited": waited,
+                "calls": calls,
+                "nbytes": [p.nbytes for p in model.parameters()],
+                "errors": _distances(gradients, reference, x),
+            }
+        )
         ended |= log.waited_for
     return steps
 
@@ -256,9 +273,10 @@ def _judge_step(step: dict, number: int, what: str) -> None:
     nbytes, calls = step["nbytes"], step["calls"]
     if other := {call.kind for call in calls} - {"all_reduce"}:
         raise CheckFailed(
-            f"{what}: all_reduces only", f"also {sorted(other)}",
+            f"{what}: all_reduces only",
+            f"also {sorted(other)}",
             "nothing else has to be sent: each gradient needs one all_reduce",
-        )  # fmt: skip
+        )
     wanted = Counter((size, torch.float32) for size in nbytes)
     if Counter((call.nbytes, call.dtype) for call in calls) != wanted:
         sent = Counter(f"{call.dtype} of {call.nbytes} bytes" for call in calls)
@@ -269,20 +287,25 @@ def _judge_step(step: dict, number: int, what: str) -> None:
         )
         raise CheckFailed(
             f"{what}: one all_reduce of float32 for each of {len(nbytes)} parameters, of "
-            f"{sorted(nbytes)} bytes", f"{len(calls)} calls: {dict(sent)}", meaning,
-        )  # fmt: skip
+            f"{sorted(nbytes)} bytes",
+            f"{len(calls)} calls: {dict(sent)}",
+            meaning,
+        )
     checking.at_most(
-        len(nbytes) - step["seen"][-1], 2, what=f"{what}: gradients not on their way when the "
-        "first layer's backward began", unit="gradients",
+        len(nbytes) - step["seen"][-1],
+        2,
+        what=f"{what}: gradients not on their way when the first layer's backward began",
+        unit="gradients",
         meaning="each call has to start inside the hook of its own parameter, not one hook later "
         "and not when backward is over",
-    )  # fmt: skip
+    )
     if step["seen"][1] < 2:  # [0]: before the last layer's backward
         raise CheckFailed(
             f"{what}: the last layer's gradients are on their way before another layer's backward",
-            f"{step['seen'][1]} of 2", "the hooks collect, and a later one starts the calls: "
+            f"{step['seen'][1]} of 2",
+            "the hooks collect, and a later one starts the calls: "
             "while they are held back the wire is idle. Each hook starts its own",
-        )  # fmt: skip
+        )
     if step["waited"]:
         raise CheckFailed(
             f"{what}: nobody waits, or asks, before backward is over",
@@ -293,25 +316,30 @@ def _judge_step(step: dict, number: int, what: str) -> None:
     missing = sum(call.waited is None for call in calls)
     if 0 < missing < len(calls):
         raise CheckFailed(
-            f"{what}: finish() waits for every work", f"{missing} of {len(calls)} never waited for",
+            f"{what}: finish() waits for every work",
+            f"{missing} of {len(calls)} never waited for",
             "works can end in any order: that one has ended says nothing of the others",
-        )  # fmt: skip
+        )
     touched = next((call.touched for call in calls if call.touched), None)
     if touched and not missing:
         raise CheckFailed(
-            f"{what}: nobody touches a gradient that is under way", touched,
+            f"{what}: nobody touches a gradient that is under way",
+            touched,
             "between the start of its all_reduce and the end of the wait a gradient belongs to the "
             "library: divide before you start, or after you have waited"
             if number == 0
             else "the first step was right: does `finish` forget last step's works, or wait for "
             "them again and divide this step's gradients too early?",
-        )  # fmt: skip
+        )
     mean, alone, divisor, scaled = step["errors"]
     if mean < 1e-5:
         checking.at_most(
-            step["again"], 0, what=f"{what}: waits for works of earlier steps", unit="waits",
+            step["again"],
+            0,
+            what=f"{what}: waits for works of earlier steps",
+            unit="waits",
             meaning="forget last step's works: else they are waited for again, and kept for ever",
-        )  # fmt: skip
+        )
         return
     meaning = (
         "the first step was right: forget last step's works before the next one"
@@ -344,10 +372,11 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
         average(list(given), cap)  # a list of its own: what stands in it in the end is not judged
         if [gradient.data_ptr() for gradient in given] != before:
             raise CheckFailed(
-                "gradients that stay where they are", "a gradient has new memory",
+                "gradients that stay where they are",
+                "a gradient has new memory",
                 "others, as the optimizer, may hold a view of it: copy_ into it, do not replace "
                 "its data",
-            )  # fmt: skip
+            )
 
     with checking.exercise("2.4", par="every gradient the mean, one call for each bucket"):
         trial = Trial(in_place, checks=False)
@@ -361,16 +390,18 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                     meaning = _why_not_the_mean(
                         got, wanted[rank][place], mean, ran, case.world_size
                     )
-                    checking.same_values(got, mean, what=f"{what}, gradient {place}",
-                                         meaning=meaning)  # fmt: skip
+                    checking.same_values(
+                        got, mean, what=f"{what}, gradient {place}", meaning=meaning
+                    )
                 if other := {call.kind for call in ran.calls} - {"all_reduce"}:
                     raise CheckFailed(
-                        f"{what}: all_reduces, and nothing else", f"also {sorted(other)}",
+                        f"{what}: all_reduces, and nothing else",
+                        f"also {sorted(other)}",
                         "a barrier says that all ranks are here, not that a work is done: wait "
                         "for each work"
                         if other == {"barrier"}
                         else "keep the colleague's all_reduces; only two lines are wrong",
-                    )  # fmt: skip
+                    )
                 made = Counter((str(call.dtype), call.nbytes) for call in ran.calls)
                 if made != (right := Counter((str(b.dtype), b.nbytes) for b in plan)):
                     raise CheckFailed(
@@ -380,10 +411,11 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                     )
                 if ran.unwaited:
                     raise CheckFailed(
-                        f"{what}: every work is waited for", f"{len(ran.unwaited)} are not",
+                        f"{what}: every work is waited for",
+                        f"{len(ran.unwaited)} are not",
                         "works can end in any order: that the last one has ended says nothing of "
                         "the others; here you were lucky",
-                    )  # fmt: skip
+                    )
                 if ran.overlaps < len(ran.calls) - 1:
                     raise CheckFailed(
                         f"{what}: every call starts before the first wait",

@@ -89,13 +89,15 @@ def late_rank(
     all_calls = [sum(y.values()) - sum(x.values()) for x, y in pairs]
     first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
     board.test(
-        "a", "A", f"a rank that is {1e3 * delay:.0f} ms late lengthens the classifier's calls by "
+        "a",
+        "A",
+        f"a rank that is {1e3 * delay:.0f} ms late lengthens the classifier's calls by "
         f"{500 * delay:.0f} ms or more (it falls if they grow by {250 * delay:.0f} ms at most)",
         [outcome(share, stands=0.5, fell=0.25) for share in rounds],
         found=f"all calls grew by {_ms(all_calls)} ms, the first by {_ms(first)}, the classifier's "
         f"by {_ms([share * delay for share in rounds])}",
         records=[record],
-    )  # fmt: skip
+    )
 
 
 def small_calls(board: Board, record: Record, case: Case = THREAD) -> None:
@@ -103,13 +105,15 @@ def small_calls(board: Board, record: Record, case: Case = THREAD) -> None:
     more = case.calls - 1
     rounds = [more * seconds for seconds in record.seconds]
     board.test(
-        "b", "B", f"{more} calls more than the benchmark's take half of the "
+        "b",
+        "B",
+        f"{more} calls more than the benchmark's take half of the "
         f"{1e3 * case.lost:.0f} ms that were lost, though they carry next to nothing (it falls "
         "with a quarter at most)",
         [outcome(paid / case.lost, stands=0.5, fell=0.25) for paid in rounds],
         found=f"{more} calls take {_ms(rounds)} of the {1e3 * case.lost:.0f} ms",
         records=[record],
-    )  # fmt: skip
+    )
 
 
 def thin_card(board: Board, record: Record) -> None:
@@ -138,13 +142,15 @@ def _where_the_bytes_are(
 ) -> None:
     shares = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
     board.test(
-        "c", "C", "the classifier's calls grow where the bytes are: its largest tensor, with 5 of "
+        "c",
+        "C",
+        "the classifier's calls grow where the bytes are: its largest tensor, with 5 of "
         "6 bytes, has two thirds of the growth or more (it falls with 40 % at most)",
         [outcome(share, stands=2 / 3, fell=0.4) for share in shares],
         found=f"they grew by {_ms([part(one) for one in grew])} ms, {median(shares):.0%} of it in "
         "the largest tensor",
         records=records,
-    )  # fmt: skip
+    )
 
 
 LARGEST = "classifier.0.weight"
@@ -162,16 +168,22 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
     training, alone = ([case.of_the_link(pair[k]) for pair in measured] for k in (0, 1))
     common = {"records": records, "exact": not rounds}
     board.test(
-        "c", "D", "in training the link carries half of what it could at most (c falls from 80 %)",
+        "c",
+        "D",
+        "in training the link carries half of what it could at most (c falls from 80 %)",
         [outcome(share, stands=0.5, fell=0.8) for share in training],
-        found=f"{median(training):.0%} of the link in training", **common,
-    )  # fmt: skip
+        found=f"{median(training):.0%} of the link in training",
+        **common,
+    )
     board.test(
-        "d", "D", f"for {case.ranks} ranks that add, the benchmark needs 1.25 times what the link "
+        "d",
+        "D",
+        f"for {case.ranks} ranks that add, the benchmark needs 1.25 times what the link "
         "carries or more (d falls if 1.1 times would do)",
         [outcome(share, stands=1.25, fell=1.1) for share in alone],
-        found=f"{median(alone):.0%} of the link in the benchmark", **common,
-    )  # fmt: skip
+        found=f"{median(alone):.0%} of the link in the benchmark",
+        **common,
+    )
 
 
 def every_timer(
@@ -183,12 +195,14 @@ def every_timer(
     largest; without the loop's first one, in which a rank that is late from backward shows.
     """
     board.test(
-        "e", "E", "in one of the classifier's calls a rank's timer is shorter than the others', by "
+        "e",
+        "E",
+        "in one of the classifier's calls a rank's timer is shorter than the others', by "
         f"half of the {1e3 * case.lost:.0f} ms that were lost (it falls with a quarter at most)",
         [outcome(spread / case.lost, stands=0.5, fell=0.25) for spread in spreads],
         found=f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call",
         records=records,
-    )  # fmt: skip
+    )
 
 
 def part(calls: Mapping[str, float]) -> float:

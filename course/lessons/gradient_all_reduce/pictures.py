@@ -40,15 +40,24 @@ def puzzle() -> Axes:
     ax = new_axes("As many bytes, summed twice", x="Time", xunit="ms", size=(8, 2.4))
     bars(ax, list(figures), [figure.value for figure in figures.values()], series=[2, 4])
     stamp_published(ax, *figures.values())
-    describe(ax, "In training the classifier's six all_reduces take 280.7 ms; a benchmark of as "
-             "many bytes takes about 60.")  # fmt: skip
+    describe(
+        ax,
+        "In training the classifier's six all_reduces take 280.7 ms; a benchmark of as "
+        "many bytes takes about 60.",
+    )
     return ax
 
 
 def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None = None) -> Axes:
     """Draw rank 0's stopwatch around each call, two runs side by side; waiting is hatched."""
-    ax = new_axes("Rank 0's stopwatch, call by call", x="Call, in the order of the loop",
-                  y="Time in the call", yunit="ms", ax=ax, size=(10, 4))  # fmt: skip
+    ax = new_axes(
+        "Rank 0's stopwatch, call by call",
+        x="Call, in the order of the loop",
+        y="Time in the call",
+        yunit="ms",
+        ax=ax,
+        size=(10, 4),
+    )
     columns: list[list] = []
     for series, (label, timers) in enumerate(runs.items()):
         at = np.arange(len(timers)) + 0.42 * series - 0.21
@@ -62,8 +71,15 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         columns += [wait.round(1).tolist(), move.round(1).tolist()]
     names = [timer.name for timer in timers]
     ax.axvspan(CLASSIFIER - 0.5, len(names) - 0.5, color=SOFT, alpha=0.12, linewidth=0)
-    ax.text(CLASSIFIER - 0.4, 0.87, "the classifier's six calls:\nthe thread's 280 ms",
-            transform=ax.get_xaxis_transform(), va="top", fontsize=9, color=INK)  # fmt: skip
+    ax.text(
+        CLASSIFIER - 0.4,
+        0.87,
+        "the classifier's six calls:\nthe thread's 280 ms",
+        transform=ax.get_xaxis_transform(),
+        va="top",
+        fontsize=9,
+        color=INK,
+    )
     ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
@@ -74,8 +90,11 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         f"{label}: {1e3 * sum(t.seconds for t in calls[CLASSIFIER:]):.0f} ms"
         for label, calls in runs.items()
     )
-    describe(ax, f"Waiting in the first call: {first}. The last six calls together: {last}.",
-             table=Table(heads, list(zip(names, *columns, strict=True))))  # fmt: skip
+    describe(
+        ax,
+        f"Waiting in the first call: {first}. The last six calls together: {last}.",
+        table=Table(heads, list(zip(names, *columns, strict=True))),
+    )
     return ax
 
 
@@ -105,12 +124,25 @@ def arrivals(
     ax = new_axes("One all_reduce, four stopwatches", x="Time", xunit="ms", size=(9, 3))
     places = np.arange(4)
     look = {"height": 0.6, "edgecolor": style(1).color}
-    ax.barh(places, [last - at for at in come], left=come, color="white", hatch="//////",
-            label="waiting for the last rank", **look)  # fmt: skip
+    ax.barh(
+        places,
+        [last - at for at in come],
+        left=come,
+        color="white",
+        hatch="//////",
+        label="waiting for the last rank",
+        **look,
+    )
     ax.barh(places, [move] * 4, left=last, height=0.6, color=style(0).color, label="moving bytes")
     for place, seconds in zip(places, shown, strict=True):
-        ax.annotate(f"its timer: {seconds} ms", (last + move, place), (6, 0), va="center",
-                    textcoords="offset points", fontsize=9)  # fmt: skip
+        ax.annotate(
+            f"its timer: {seconds} ms",
+            (last + move, place),
+            (6, 0),
+            va="center",
+            textcoords="offset points",
+            fontsize=9,
+        )
     ax.axvline(last, color=SOFT, linestyle=":")
     ax.set(xlim=(0, 165), ylim=(3.6, -0.6))  # fixed, so that nothing jumps while a slider moves
     ax.set_yticks(places, [f"rank {place}" for place in places])
@@ -135,8 +167,9 @@ def rungs(record: Record) -> Figure:
         for seconds in exposed.values()
     ]
     figure, axes = new_figure(3, 1, size=(6.6, 8.6))
-    ax = new_axes("Moving that nothing hides", x="Of rung 3b in the same round", xunit="%",
-                  ax=axes[0])  # fmt: skip
+    ax = new_axes(
+        "Moving that nothing hides", x="Of rung 3b in the same round", xunit="%", ax=axes[0]
+    )
     labels = [f"{rung}\n({1e3 * median(seconds):.0f} ms)" for rung, seconds in exposed.items()]
     bars(ax, labels, shares, value_format="{:.0f}")
     ax.set_ylim(len(labels) - 0.4, -1.1)  # room for the learner's mark
@@ -184,13 +217,22 @@ def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
     bars_.insert(0, Bar(0, "backward", 0.0, over - begin))
     looks = {"backward": style(5), "waits for others": Style("#888888", "o", "-", "////"),
              "hidden": style(0), "exposed": style(1)}  # fmt: skip
-    when = "; ".join(f"{name} leaves after {start} ms, arrives after {end}"
-                     for name, start, end in rows)  # fmt: skip
-    said = (f"{rung}, rank 0: backward ends after {1e3 * (over - begin):.0f} ms; {when}. After "
-            f"backward {1e3 * max(0.0, left):.0f} ms are left.")  # fmt: skip
-    ax = draw_lanes(["backward", *sent], bars_, description=said, looks=looks, ax=ax,
-                    title=f"Rung {rung}",
-                    table=Table(["", "leaves, ms", "has arrived, ms"], rows))  # fmt: skip
+    when = "; ".join(
+        f"{name} leaves after {start} ms, arrives after {end}" for name, start, end in rows
+    )
+    said = (
+        f"{rung}, rank 0: backward ends after {1e3 * (over - begin):.0f} ms; {when}. After "
+        f"backward {1e3 * max(0.0, left):.0f} ms are left."
+    )
+    ax = draw_lanes(
+        ["backward", *sent],
+        bars_,
+        description=said,
+        looks=looks,
+        ax=ax,
+        title=f"Rung {rung}",
+        table=Table(["", "leaves, ms", "has arrived, ms"], rows),
+    )
     ax.axvline(1e3 * (over - begin), color=INK, linestyle="--", linewidth=1)
     _stamp(ax, record)
     return ax

@@ -263,9 +263,12 @@ def check_cure(number: int, program: Callable[[], list[float]]) -> None:
         cure = CURES[number]
         for world in (World(PATIENTS[number].world_size), *cure.worlds):
             report = run_case(
-                number, program, world=world, timeout=checking.patience(PATIENCE.get(number, 1.5)),
+                number,
+                program,
+                world=world,
+                timeout=checking.patience(PATIENCE.get(number, 1.5)),
                 log=memory.BufferLog,
-            )  # fmt: skip
+            )
             if report.kind in ("hang", "error"):
                 _judge_end(report, world, cure)
             for rank, calls in enumerate(report.calls):
@@ -289,9 +292,10 @@ def _judge_values(number: int, report: CaseReport, world: World, cure: _Cure) ->
     """Say what a program returned instead of the right values."""
     n = world.world_size
     rank, got = next(
-        (rank, got) for rank, got in enumerate(report.returned)
+        (rank, got)
+        for rank, got in enumerate(report.returned)
         if got != PATIENTS[number].healthy(rank, n)
-    )  # fmt: skip
+    )
     if got is None:
         raise CheckFailed(
             f"{world}: a list from each rank", "None", "the function ends without `return`"
@@ -329,9 +333,10 @@ def _judge_calls(calls: tuple[Call, ...], rank: int, world: World, cure: _Cure) 
     made = len(calls) - len(barriers)
     if made > cure.most(world):
         raise CheckFailed(
-            f"{world}: {cure.most(world)} calls of a rank at most", f"{made} on rank {rank}",
+            f"{world}: {cure.most(world)} calls of a rank at most",
+            f"{made} on rank {rank}",
             f"more calls than the job needs. {cure.rule.capitalize()}",
-        )  # fmt: skip
+        )
     for call in calls:
         if touched := getattr(call, "touched", None):
             raise CheckFailed(

@@ -153,9 +153,15 @@ def _run(
     with tempfile.TemporaryDirectory() as folder:
         try:
             results = launch(
-                _noted, program or patient.program, folder, world, log,
-                world_size=world.world_size, timeout=timeout, checks=checks,
-            )  # fmt: skip
+                _noted,
+                program or patient.program,
+                folder,
+                world,
+                log,
+                world_size=world.world_size,
+                timeout=timeout,
+                checks=checks,
+            )
         except LaunchTimeout as hang:
             calls = _read(folder, world.world_size)
             report = CaseReport(name, "hang", "", calls, tuple(hang.case.running))

@@ -48,9 +48,12 @@ def check_best_ways(answer: Callable[[], Sequence[float]]) -> None:
             got = [figure for pair in got for figure in pair]  # two pairs are four figures
         machine = Topology.parse(MACHINE, MACHINE_RATES)
         whole, small = (
-            {gpu: 1e3 * flows.relay_time(_hops(machine, gpu), nbytes=SENT, chunk=chunk)
-             for gpu in (1, 3)} for chunk in (SENT, 1.0)
-        )  # fmt: skip
+            {
+                gpu: 1e3 * flows.relay_time(_hops(machine, gpu), nbytes=SENT, chunk=chunk)
+                for gpu in (1, 3)
+            }
+            for chunk in (SENT, 1.0)
+        )
         slower = "the slower of the two rates alone decides, and the fast hop does not help"
         both = "in one piece the second hop starts when the first has ended: add their times"
         relay = "write down the time of both relays: the best one need not be the same twice"
@@ -289,15 +292,25 @@ def check_shares(design: Any) -> None:
             if len(shares) != 3 or not all(map(math.isfinite, shares)):
                 raise CheckFailed(expected, f"{shares}", THREE)
             if min(shares) < 0:
-                raise CheckFailed(expected, f"{shares}", (
-                    "a share below 0 is a way that would have to end before it starts: with so few "
-                    "bytes all are there before its first byte could be. Leave that way out, and "
-                    "divide anew among the others"))  # fmt: skip
+                raise CheckFailed(
+                    expected,
+                    f"{shares}",
+                    (
+                        "a share below 0 is a way that would have to end before it starts: "
+                        "with so few bytes all are there before its first byte could be. Leave "
+                        "that way out, and divide anew among the others"
+                    ),
+                )
             if not math.isclose(sum(shares), nbytes, rel_tol=1e-6):
-                raise CheckFailed(expected, f"{shares}: {sum(shares):.7g} in all", (
-                    "that is MB: shares are in bytes" if math.isclose(sum(shares) * 1e6, nbytes)
-                    else "all bytes must go, and none twice: the shares' sum is the size"
-                ))  # fmt: skip
+                raise CheckFailed(
+                    expected,
+                    f"{shares}: {sum(shares):.7g} in all",
+                    (
+                        "that is MB: shares are in bytes"
+                        if math.isclose(sum(shares) * 1e6, nbytes)
+                        else "all bytes must go, and none twice: the shares' sum is the size"
+                    ),
+                )
             late = finish(shares) / earliest(nbytes) - 1
             worst = max(worst, late)
             if late > 0.01:
@@ -358,8 +371,11 @@ def check_reading(answer: Any, p2p: Any = None) -> None:
         if callable(answer):
             given = answer()
             if not isinstance(given, tuple | list) or len(given) != 2:
-                raise CheckFailed("two things: the pairs, and whether P2P was on",
-                                  repr(given)[:200], "return pairs, p2p")  # fmt: skip
+                raise CheckFailed(
+                    "two things: the pairs, and whether P2P was on",
+                    repr(given)[:200],
+                    "return pairs, p2p",
+                )
             answer, p2p = given
         got = _pairs(answer)
         if len(got) != len(set(got)):

@@ -126,43 +126,58 @@ def queue(board: Board, rounds: Sequence[Copies], **how: object) -> None:
     """Hold suspect a to experiment A."""
     shares = [one.shrinks() for one in rounds]
     board.test(
-        "a", "A", "alone, the slowest copy needs two thirds of its time together, or less",
+        "a",
+        "A",
+        "alone, the slowest copy needs two thirds of its time together, or less",
         [outcome(share, stands=0.67, fell=0.9) for share in shares],
-        found=f"alone {_all(shares)} of its time together", **how,
-    )  # fmt: skip
+        found=f"alone {_all(shares)} of its time together",
+        **how,
+    )
 
 
 def receiver(board: Board, rounds: Sequence[Copies], **how: object) -> None:
     """Hold suspect c to experiment B."""
     shares = [one.received() for one in rounds]
     board.test(
-        "c", "B", "GPU 2's best copy in has half the rate of any other GPU's best, or less",
+        "c",
+        "B",
+        "GPU 2's best copy in has half the rate of any other GPU's best, or less",
         [outcome(share, stands=0.5, fell=0.8) for share in shares],
-        found=f"{_all(shares)} of the others' worst", **how,
-    )  # fmt: skip
+        found=f"{_all(shares)} of the others' worst",
+        **how,
+    )
 
 
 def distance(board: Board, rounds: Sequence[Copies], **how: object) -> None:
     """Hold suspect d to experiment C."""
     shares = [one.far() for one in rounds]
     board.test(
-        "d", "C", "the best copy to another node has half the rate of those within one, or less",
+        "d",
+        "C",
+        "the best copy to another node has half the rate of those within one, or less",
         [outcome(share, stands=0.5, fell=0.8) for share in shares],
-        found=f"far {_all(shares)} of near", **how,
-    )  # fmt: skip
+        found=f"far {_all(shares)} of near",
+        **how,
+    )
 
 
 def way(board: Board, rounds: Sequence[Copies], **how: object) -> None:
     """Hold suspect b to experiment D."""
     told = [one.follow() for one in rounds]
     board.test(
-        "b", "D", "rates by class from one half tell 9 of 10 pairs of the other within 5 %, and "
+        "b",
+        "D",
+        "rates by class from one half tell 9 of 10 pairs of the other within 5 %, and "
         "the three durations within 10 %",
-        [True if share >= 0.9 and miss <= 0.1 else False if miss > 0.3 else None
-         for share, miss in told],
-        found="; ".join(f"{share:.0%} of the pairs, durations within {miss:.1%}"
-                        for share, miss in told[:1]), **how,
-    )  # fmt: skip
+        [
+            True if share >= 0.9 and miss <= 0.1 else False if miss > 0.3 else None
+            for share, miss in told
+        ],
+        found="; ".join(
+            f"{share:.0%} of the pairs, durations within {miss:.1%}" for share, miss in told[:1]
+        ),
+        **how,
+    )
 
 
 def _all(shares: Sequence[float]) -> str:

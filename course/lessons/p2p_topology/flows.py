@@ -179,7 +179,9 @@ def ways_time(
     return max(
         relay_time(
             [rate(*hop) * part / load[hop] for hop in crossed],
-            nbytes=part, chunk=chunk, alpha=alpha,
+            nbytes=part,
+            chunk=chunk,
+            alpha=alpha,
         )
         for part, crossed in zip(parts, hops, strict=True)
-    )  # fmt: skip
+    )

@@ -54,13 +54,29 @@ def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = N
         _draw_path(ax, places, way, number)
     for gpu, (x, y) in enumerate(places):
         on_path = any(gpu in way.gpus for way in paths)
-        ax.plot(x, y, "o", markersize=25, color="#fff3c4" if on_path else "white",
-                markeredgecolor=plots.INK, markeredgewidth=1.4, zorder=5)  # fmt: skip
+        ax.plot(
+            x,
+            y,
+            "o",
+            markersize=25,
+            color="#fff3c4" if on_path else "white",
+            markeredgecolor=plots.INK,
+            markeredgewidth=1.4,
+            zorder=5,
+        )
         ax.text(x, y, str(gpu), ha="center", va="center", fontsize=11, color=plots.INK, zorder=6)
-        ax.text(1.38 * x, 1.27 * y, f"NUMA {topology.numa[gpu]}", ha="center", va="center",
-                fontsize=8, color=plots.SOFT)  # fmt: skip
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), frameon=False, fontsize=9,
-              handlelength=3.2)  # fmt: skip
+        ax.text(
+            1.38 * x,
+            1.27 * y,
+            f"NUMA {topology.numa[gpu]}",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=plots.SOFT,
+        )
+    ax.legend(
+        loc="upper center", bbox_to_anchor=(0.5, 0.0), frameon=False, fontsize=9, handlelength=3.2
+    )
     pairs_by_kind = Counter(kinds.values())
     counts = ", ".join(f"{count} pairs by {kind}" for kind, count in pairs_by_kind.items())
     ways = f" Ways: {'; '.join(map(str, paths))}." if paths else ""
@@ -113,8 +129,15 @@ def router(relays: Sequence[int | str | None], chunk: int) -> Figure:
     plots.new_axes(title, x="time", xunit="ms", ax=right)
     for lane, (_, begin, end, share, number) in enumerate(lanes):
         look = plots.style(number)
-        right.barh(lane, 1e3 * (end - begin), left=1e3 * begin, color=look.color,
-                   hatch=look.hatch, alpha=0.35 + 0.6 * share, edgecolor="white")  # fmt: skip
+        right.barh(
+            lane,
+            1e3 * (end - begin),
+            left=1e3 * begin,
+            color=look.color,
+            hatch=look.hatch,
+            alpha=0.35 + 0.6 * share,
+            edgecolor="white",
+        )
         right.text(1e3 * end + 15, lane, f"busy {share:.0%}", va="center", fontsize=8.5)
     direct = 1e3 * nbytes / rate(src, dst)
     right.axvline(direct, color=plots.SOFT, linestyle=":")

@@ -164,11 +164,14 @@ def _judge_inference(ranks: Sequence[Program], micro_batches: int, plan: str) ->
     free = simulate(programs(order), costs, channel=Channel.TAGGED).seconds
     ratio = simulate(ranks, costs, channel=Channel.ORDERED).seconds / free
     checking.at_most(
-        ratio, 1.15, what=f"{plan}time over the time without order", unit="times",
+        ratio,
+        1.15,
+        what=f"{plan}time over the time without order",
+        unit="times",
         meaning="while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at "
         "once: started in one batch. A receive right before its task moves nothing meanwhile; one "
         "that stands too early holds up the sends behind it until its data are computed",
-    )  # fmt: skip
+    )
     return ratio
 
 
@@ -195,9 +198,12 @@ def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
                 "receive first",
             )
         checking.at_most(
-            len(chosen), 2, what="ranks that receive first", unit="ranks",
+            len(chosen),
+            2,
+            what="ranks that receive first",
+            unit="ranks",
             meaning="every neighbour of a rank that receives first may go on sending first",
-        )  # fmt: skip
+        )
 
 
 def receiving_first(ranks: Sequence[Program], chosen: Collection[int]) -> list[Program]:
@@ -441,16 +447,24 @@ def check_activations(kept: Callable[[], Sequence[float]]) -> None:
             checking.ask(kept),
             [
                 ("GPipe's activations on rank 0", gpipe, {}, count),
-                ("1F1B's activations on rank 0", plain,
-                 {"that is the warm-up alone: one more F comes before the first B": plain - 1},
-                 count),
+                (
+                    "1F1B's activations on rank 0",
+                    plain,
+                    {"that is the warm-up alone: one more F comes before the first B": plain - 1},
+                    count,
+                ),
                 ("eager 1F1B's activations on rank 0", eager, ahead, count),
-                ("GB that eager 1F1B needs beyond 1F1B", (eager - plain) * 0.5,
-                 {"that is all of eager 1F1B, not what it needs beyond 1F1B": eager * 0.5,
-                  "that is a number of micro-batches, not GB": eager - plain},
-                 "the difference of the two figures, times 0.5 GB"),
+                (
+                    "GB that eager 1F1B needs beyond 1F1B",
+                    (eager - plain) * 0.5,
+                    {
+                        "that is all of eager 1F1B, not what it needs beyond 1F1B": eager * 0.5,
+                        "that is a number of micro-batches, not GB": eager - plain,
+                    },
+                    "the difference of the two figures, times 0.5 GB",
+                ),
             ],
-        )  # fmt: skip
+        )
 
 
 def _most_kept(tasks: Sequence[Task]) -> int:

@@ -91,11 +91,18 @@ WORLDS = {
     "d": (MYSTERY, FASTER, FREE),
 }
 """For each suspect of the lesson's vote three cases in a world in which it is guilty."""
-EVERY = tuple(dict.fromkeys([
-    *(Case(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING),
-    EARLIER, Case("eager 1f1b", Channel.EDGE, 1), UNNAMED, FASTER,
-    *(case for world in WORLDS.values() for case in world),
-]))  # fmt: skip
+EVERY = tuple(
+    dict.fromkeys(
+        [
+            *(Case(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING),
+            EARLIER,
+            Case("eager 1f1b", Channel.EDGE, 1),
+            UNNAMED,
+            FASTER,
+            *(case for world in WORLDS.values() for case in world),
+        ]
+    )
+)
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:

@@ -92,10 +92,16 @@ def stations(
             1e3 * end, lane, "|", color=looks["a clock runs"].color, markersize=14
         )  # Ben's, too
         ax.annotate(
-            f"{times[name]:.3g} ms", (1e3 * end, lane), (-4 if inside else 4, 0),
-            textcoords="offset points", ha="right" if inside else "left", va="center", fontsize=9,
-            color="white" if inside else plots.INK, fontweight="bold" if inside else None,
-        )  # fmt: skip
+            f"{times[name]:.3g} ms",
+            (1e3 * end, lane),
+            (-4 if inside else 4, 0),
+            textcoords="offset points",
+            ha="right" if inside else "left",
+            va="center",
+            fontsize=9,
+            color="white" if inside else plots.INK,
+            fontweight="bold" if inside else None,
+        )
     plots.stamp(ax, Tier.MEASURED, Provenance.here())
     return ax
 

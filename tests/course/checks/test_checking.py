@@ -180,10 +180,20 @@ def test_an_error_of_the_answer_comes_through():
 @mark.parametrize(
     "got",
     [
-        "c", "C", " c ", "c)", "(c)", "c: Rank 2", "c, it waits", "Answer: c", "my vote is c.",
-        ("c", "it waits"), ["it waits", "c"], {"c"},
+        "c",
+        "C",
+        " c ",
+        "c)",
+        "(c)",
+        "c: Rank 2",
+        "c, it waits",
+        "Answer: c",
+        "my vote is c.",
+        ("c", "it waits"),
+        ["it waits", "c"],
+        {"c"},
     ],
-)  # fmt: skip
+)
 def test_a_letter_is_read_as_people_write_it(got):
     assert checking.chosen(got, "abcd") == "c"
 
@@ -210,10 +220,18 @@ def test_another_word_is_told_which_there_are():
 @mark.parametrize(
     ("got", "value"),
     [
-        (82, 82), (np.int64(82), 82), (torch.tensor(82.0), 82), ("82", 82), ("82 ms", 82),
-        ("123,456", 123456), ("1 234 567 bytes", 1234567), ("2.5e3", 2500), ([82], 82), (".5", 0.5),
+        (82, 82),
+        (np.int64(82), 82),
+        (torch.tensor(82.0), 82),
+        ("82", 82),
+        ("82 ms", 82),
+        ("123,456", 123456),
+        ("1 234 567 bytes", 1234567),
+        ("2.5e3", 2500),
+        ([82], 82),
+        (".5", 0.5),
     ],
-)  # fmt: skip
+)
 def test_a_figure_is_read_as_people_write_it(got, value):
     assert checking.number(got, what="it") == value
 

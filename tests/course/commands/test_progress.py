@@ -149,11 +149,15 @@ def test_a_hand_in_holds_what_was_answered_and_no_name_or_path_that_was_not_type
 @mark.parametrize(
     "change",
     [
-        {"version": 9}, {"name": "x" * 81}, {"answers": [{"key": "a"}]},
-        {"games": {"a": {"b": []}}}, {"entries": [{"key": "a\nb"}]}, {"passed": "1.1"},
+        {"version": 9},
+        {"name": "x" * 81},
+        {"answers": [{"key": "a"}]},
+        {"games": {"a": {"b": []}}},
+        {"entries": [{"key": "a\nb"}]},
+        {"passed": "1.1"},
         {"surprise": 1},
     ],
-)  # fmt: skip
+)
 def test_a_hand_in_that_is_none_is_refused_in_one_line(tmp_path, change):
     path = handed_in(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))

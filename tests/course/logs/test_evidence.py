@@ -127,12 +127,18 @@ def findings(tmp_path, text):
         (CROWDED, 6, "8 GPUs of a host, 1 cards, 2 channels"),
         (cards("a", 8) + cards("b", 4), 6, "b: 4 cards, where other hosts have 8 (job.log, li"),
         (SOCKETS + SEVERAL, 6, "through TCP sockets, not through RDMA (job.log, line 3)"),
-        (TOPOLOGY.replace("PCI[24.0] - NIC", "PCI[12.0] - NIC"), 6,
-         "n013: NIC/D1000 has 12 GB/s of PCI Express for a link of 25"),
-        (TOPOLOGY + TOPOLOGY.replace("n013", "n014").replace("24.0] - GPU", "6.0] - GPU"), 6,
-         "n014: GPU/81000 has 6 GB/s of PCI Express where another has 24"),
+        (
+            TOPOLOGY.replace("PCI[24.0] - NIC", "PCI[12.0] - NIC"),
+            6,
+            "n013: NIC/D1000 has 12 GB/s of PCI Express for a link of 25",
+        ),
+        (
+            TOPOLOGY + TOPOLOGY.replace("n013", "n014").replace("24.0] - GPU", "6.0] - GPU"),
+            6,
+            "n014: GPU/81000 has 6 GB/s of PCI Express where another has 24",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_speaks_for_a_row_names_its_line(tmp_path, text, row, says):
     guilty = [one for one in findings(tmp_path, text) if one.guilty]
     found = [one.says for one in guilty if one.row == row]

@@ -236,22 +236,38 @@ def test_rccl_and_a_list_of_devices_that_is_cut(tmp_path):
     [
         (lambda t: t[: t.index("24.00")], r"line 14: cut short: 11 of 13 columns", 3),
         (lambda t: t[: t.index("# Out")], "line 14: all_reduce_perf ends here without", 4),
-        (lambda t: t.replace("   64.00   16.38   24.58", "     N/A     N/A     N/A"),
-         "line 14: no figures: N/A N/A N/A 0", 3),
-        (lambda t: t.replace("64.00   16.38   24.58      0", "64.00   16.38   24.58     12"),
-         "line 14: 12 wrong elements", 4),
+        (
+            lambda t: t.replace("   64.00   16.38   24.58", "     N/A     N/A     N/A"),
+            "line 14: no figures: N/A N/A N/A 0",
+            3,
+        ),
+        (
+            lambda t: t.replace("64.00   16.38   24.58      0", "64.00   16.38   24.58     12"),
+            "line 14: 12 wrong elements",
+            4,
+        ),
         (lambda t: t.replace(HEADER, ""), "line 11: a row without a header before it", 4),
-        (lambda t: t.replace("24.58", "39.00"), r"line 14: busbw 39 GB/s is printed, but all_reduce"
-         r" on 4 ranks makes 24.6", 4),
-        (lambda t: t[: t.index("#\n#    ")] + "box: Test NCCL failure common.cu:958 'invalid'",
-         "line 8: a test failed: box: Test NCCL failure", 0),
+        (
+            lambda t: t.replace("24.58", "39.00"),
+            r"line 14: busbw 39 GB/s is printed, but all_reduce"
+            r" on 4 ranks makes 24.6",
+            4,
+        ),
+        (
+            lambda t: t[: t.index("#\n#    ")] + "box: Test NCCL failure common.cu:958 'invalid'",
+            "line 8: a test failed: box: Test NCCL failure",
+            0,
+        ),
         (lambda t: t[: t.index("        1024")], "line 12: a test began and printed no figures", 0),
         (lambda t: re.sub(r"#  Rank  [123].*\n", "", t), "one rank moves nothing.*MPI=1", 4),
         (lambda t: re.sub(r"Rank  [123]", "Rank  0", t), "one rank moves nothing.*MPI=1", 4),
-        (lambda t: t.replace("24.58", "16.38").replace("24.00", "16.00"),
-         "nothing says which collective this is", 4),
+        (
+            lambda t: t.replace("24.58", "16.38").replace("24.00", "16.00"),
+            "nothing says which collective this is",
+            4,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_damaged_is_told_with_its_line_and_the_rest_is_kept(tmp_path, damage, says, kept):
     log = read(tmp_path, damage(V2_13))
     assert re.search(says, "\n".join(log.problems)), log.problems
@@ -351,9 +367,18 @@ def test_a_json_of_a_test_that_failed_is_a_failure(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["{", '{"a": 1}', as_json()[:-200], as_json(results=[3]), as_json(args=[]),
-     as_json(nccl_version="x"), as_json(config=None), "{" * 100_000, as_json(env=7)],
-)  # fmt: skip
+    [
+        "{",
+        '{"a": 1}',
+        as_json()[:-200],
+        as_json(results=[3]),
+        as_json(args=[]),
+        as_json(nccl_version="x"),
+        as_json(config=None),
+        "{" * 100_000,
+        as_json(env=7),
+    ],
+)
 def test_another_json_or_one_that_is_cut_is_refused_in_one_line(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(logs.UnknownLog) as caught:
@@ -373,9 +398,10 @@ def test_a_failure_says_how_far_the_test_had_come(tmp_path):
 def test_a_collective_that_no_line_names_is_inferred_where_its_figures_leave_one(tmp_path):
     """As nccl-tests before 2.17 printed it: no line has the program's name."""
     nameless = "\n".join(
-        line for line in REAL.partition("# Collective test concluded")[0].splitlines()
+        line
+        for line in REAL.partition("# Collective test concluded")[0].splitlines()
         if "_perf" not in line
-    )  # fmt: skip
+    )
     summed = nameless.replace("none", " sum")
     for text, name in ((nameless, None), (summed, "reduce_scatter")):
         (tmp_path / "a.log").write_text(text)

@@ -197,14 +197,17 @@ def test_what_is_kept_is_recalled_and_marks_stay():
 @mark.parametrize(
     ("line", "why"),
     [
-        ("{", "cut off"), ("[]", "version"), ("3", "version"), ('{"what": "passed"}', "version"),
+        ("{", "cut off"),
+        ("[]", "version"),
+        ("3", "version"),
+        ('{"what": "passed"}', "version"),
         ('{"what": "seen", "key": "a"}', "version"),
         ('{"what": "sung", "key": "a", "at": "2026"}', "version"),
         ('{"what": "passed", "key": "1.2", "at": "2026", "version": 2}', "version"),
         ('{"what": "asked", "key": "a", "at": "2026", "options": "abc"}', "version"),
         ('{"what": "committed", "key": "01.slope", "at": "2026", "answer": [1]}', "version"),
     ],
-)  # fmt: skip
+)
 def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named(book, line, why):
     ask(value=1)
     with book.open("a") as file:
@@ -295,10 +298,17 @@ def test_notebooks_that_write_at_once_and_one_that_is_killed_lose_nothing_that_w
 @mark.parametrize(
     ("typed", "value"),
     [
-        ("250", 250), (" 2.5e2 ", 250), ("250 µs", 250), ("250us", 250), ("-1", -1), (".5", 0.5),
-        ("1,000", 1000), ("1,250,000.5 µs", 1250000.5), ("12 000", 12000),
+        ("250", 250),
+        (" 2.5e2 ", 250),
+        ("250 µs", 250),
+        ("250us", 250),
+        ("-1", -1),
+        (".5", 0.5),
+        ("1,000", 1000),
+        ("1,250,000.5 µs", 1250000.5),
+        ("12 000", 12000),
     ],
-)  # fmt: skip
+)
 def test_figures_are_read_as_people_type_them(typed, value):
     assert figures.read(typed, "µs") == value
 
@@ -306,10 +316,15 @@ def test_figures_are_read_as_people_type_them(typed, value):
 @mark.parametrize(
     ("typed", "says"),
     [
-        ("a lot", "not a number"), ("3 ms", "asked in µs"), ("", "not"), ("1,5", "decimal comma"),
-        ("0,125", "decimal comma"), ("1,0000", "decimal comma"), ("12 0000", "not a number"),
+        ("a lot", "not a number"),
+        ("3 ms", "asked in µs"),
+        ("", "not"),
+        ("1,5", "decimal comma"),
+        ("0,125", "decimal comma"),
+        ("1,0000", "decimal comma"),
+        ("12 0000", "not a number"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_figure_is_explained(typed, says):
     with raises(ValueError, match=says):
         figures.read(typed, "µs")
@@ -318,11 +333,19 @@ def test_what_is_no_figure_is_explained(typed, says):
 @mark.parametrize(
     ("value", "text"),
     [
-        (123456.0, "123,456"), (1.235e5, "123,500"), (1250, "1,250"), (250.0, "250"), (0, "0"),
-        (137.58, "137.6"), (0.012344, "0.01234"), (2.5e-7, "0.00000025"), (-1234.5, "-1,234"),
-        (9999.6, "10,000"), (0.5, "0.5"),
+        (123456.0, "123,456"),
+        (1.235e5, "123,500"),
+        (1250, "1,250"),
+        (250.0, "250"),
+        (0, "0"),
+        (137.58, "137.6"),
+        (0.012344, "0.01234"),
+        (2.5e-7, "0.00000025"),
+        (-1234.5, "-1,234"),
+        (9999.6, "10,000"),
+        (0.5, "0.5"),
     ],
-)  # fmt: skip
+)
 def test_figures_are_written_as_people_write_them(value, text):
     assert figures.written(value) == text
     assert figures.read(text, "") == float(text.replace(",", ""))

@@ -47,9 +47,11 @@ def test_rounds_that_disagree_decide_nothing():
         for times, other in zip(whole.samples, kept.samples, strict=True)
     ]
     board = evidence.empty()
-    evidence.hold(board, [r for r in made if r is not kept] + [
-        dataclasses.replace(kept, samples=[list(one) for one in mixed])
-    ])  # fmt: skip
+    evidence.hold(
+        board,
+        [r for r in made if r is not kept]
+        + [dataclasses.replace(kept, samples=[list(one) for one in mixed])],
+    )
     assert board.state("c") == "not judged"
 
 
@@ -57,9 +59,10 @@ def test_without_a_difference_there_is_nothing_to_explain():
     made = of("A")
     alike = next(r for r in made if r.case == "25 MB").samples
     board = evidence.empty()
-    evidence.hold(board, [
-        dataclasses.replace(r, samples=alike) if r.case == "all in one" else r for r in made
-    ])  # fmt: skip
+    evidence.hold(
+        board,
+        [dataclasses.replace(r, samples=alike) if r.case == "all in one" else r for r in made],
+    )
     assert set(board.left) == set(evidence.SUSPECTS)
     assert all(board.state(letter) == "not judged" for letter in evidence.SUSPECTS)
 

@@ -60,16 +60,20 @@ def board():
 def test_a_loaded_machine_does_not_read_as_rounds():
     """A ratio of 1.9 in one round, between honest ones, is not judged; it is no latency."""
     records = made_up(
-        one=(0.1, 0.1, 0.1), two=(0.16, 0.16, 0.16),
-        one_quarter=(0.025, 0.025, 0.025), two_quarter=(0.04, 0.085, 0.04),
-    )  # fmt: skip
+        one=(0.1, 0.1, 0.1),
+        two=(0.16, 0.16, 0.16),
+        one_quarter=(0.025, 0.025, 0.025),
+        two_quarter=(0.04, 0.085, 0.04),
+    )
     asked = board()
     evidence.rounds(asked, records)
     assert asked.state("b") == "not judged"
     records = made_up(
-        one=(0.1, 0.1, 0.1), two=(0.16, 0.16, 0.16),
-        one_quarter=(0.025, 0.025, 0.025), two_quarter=(0.085, 0.085, 0.085),
-    )  # fmt: skip
+        one=(0.1, 0.1, 0.1),
+        two=(0.16, 0.16, 0.16),
+        one_quarter=(0.025, 0.025, 0.025),
+        two_quarter=(0.085, 0.085, 0.085),
+    )
     asked = board()
     evidence.rounds(asked, records)
     assert asked.state("b") == "stands"

@@ -126,9 +126,11 @@ def test_the_verdict_can_fail(recorded):
     names = {"runs": runs, "sent": sent, "board": None, **LEDGER}
     halved = busiest | {"reduce_scatter": busiest["reduce_scatter"] / 2}
     CELLS.hold(
-        "verdict", true={"busiest": busiest, **names}, false={"busiest": halved, **names},
+        "verdict",
+        true={"busiest": busiest, **names},
+        false={"busiest": halved, **names},
         words="sends a whole all_reduce",
-    )  # fmt: skip
+    )
 
 
 def test_the_control_can_fail(recorded, monkeypatch):

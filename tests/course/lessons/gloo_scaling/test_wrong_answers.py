@@ -210,9 +210,11 @@ def numbered(number):
 
 def since_the_beginning(reading):
     """Counters as they are."""
-    return confined.answer(dataclasses.replace(
-        reading, before={}, stat_before=reading.stat_before and confined._stat(0, 0)
-    ))  # fmt: skip
+    return confined.answer(
+        dataclasses.replace(
+            reading, before={}, stat_before=reading.stat_before and confined._stat(0, 0)
+        )
+    )
 
 
 def main_thread_only(reading):
@@ -241,9 +243,9 @@ def by_total_waiting(reading):
     def swapped(texts):
         return {k: "{0} {2} {1}".format(*t.split()) for k, t in texts.items()}
 
-    return confined.answer(dataclasses.replace(
-        reading, before=swapped(reading.before), after=swapped(reading.after)
-    ))  # fmt: skip
+    return confined.answer(
+        dataclasses.replace(reading, before=swapped(reading.before), after=swapped(reading.after))
+    )
 
 
 CONFINEMENTS = {

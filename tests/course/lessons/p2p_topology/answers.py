@@ -117,8 +117,9 @@ def half_chunks(tensor, way, chunk, length):
 def whole_tensor(tensor, way, chunk, length):
     if dist.get_rank() in way:
         relay = stand(way)[-1]
-        right_plain(torch.empty(length, dtype=tensor.dtype) if relay else tensor, way, length,
-                    length)  # fmt: skip
+        right_plain(
+            torch.empty(length, dtype=tensor.dtype) if relay else tensor, way, length, length
+        )
 
 
 def in_turns(tensor, way, chunk, length):

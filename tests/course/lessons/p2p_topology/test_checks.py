@@ -148,9 +148,15 @@ def test_a_matrix_read_wrongly(pairs, p2p, words):
     caught(checks.check_reading, lambda: (pairs, p2p), words)
 
 
-@pytest.mark.parametrize("check", [
-    checks.check_best_ways, checks.check_shares, checks.check_reading, checks.check_contention,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "check",
+    [
+        checks.check_best_ways,
+        checks.check_shares,
+        checks.check_reading,
+        checks.check_contention,
+    ],
+)
 def test_an_untouched_stub_is_told_in_a_line(check):
     def untouched():
         raise NotImplementedError("exercise")

@@ -12,10 +12,14 @@ CORE, DEEPER = Cells("04_p2p_topology"), Cells("deeper/04_p2p_topology")
 
 
 def record(way, chunk, seconds):
-    predicted = experiment.modelled("x", {
-        "predicted": seconds, "nbytes": 8_000_000,
-        "params": {"part": "way", "ways": [way], "chunk": chunk},
-    })  # fmt: skip
+    predicted = experiment.modelled(
+        "x",
+        {
+            "predicted": seconds,
+            "nbytes": 8_000_000,
+            "params": {"part": "way", "ways": [way], "chunk": chunk},
+        },
+    )
     return dataclasses.replace(predicted, others=0.0)
 
 

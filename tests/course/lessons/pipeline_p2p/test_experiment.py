@@ -124,8 +124,11 @@ def test_a_slow_first_rank_makes_the_step_longer_and_changes_no_gradient():
 
 
 def test_idle_time_is_what_lies_between_a_ranks_tasks():
-    tasks = ((1, Task("F", 1, 0), Period(1.0, 2.0)), (1, Task("F", 1, 1), Period(5.0, 6.0)),
-             (0, Task("F", 0, 0), Period(0.0, 1.0)))  # fmt: skip
+    tasks = (
+        (1, Task("F", 1, 0), Period(1.0, 2.0)),
+        (1, Task("F", 1, 1), Period(5.0, 6.0)),
+        (0, Task("F", 0, 0), Period(0.0, 1.0)),
+    )
     assert experiment.idle_of(StepTimeline(2, tasks, ())) == 3.0
 
 

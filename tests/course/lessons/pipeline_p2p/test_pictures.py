@@ -47,9 +47,13 @@ def test_two_timelines_share_their_axis(recorded):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("earlier", "words"),
-    [((0, 0, 0), "in 668 ms"), ((1, 1, 1), "in 333 ms"),
-     ((2, 1, 1), "It never ends"), ((0, 2, 1), "It never ends")],
-)  # fmt: skip
+    [
+        ((0, 0, 0), "in 668 ms"),
+        ((1, 1, 1), "in 333 ms"),
+        ((2, 1, 1), "It never ends"),
+        ((0, 2, 1), "It never ends"),
+    ],
+)
 def test_the_queue_editor_shows_the_step_or_the_circle(earlier, words):
     figure = pictures.queue_editor(*earlier)
     shown = alt_text.text_of(figure)

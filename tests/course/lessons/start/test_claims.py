@@ -18,15 +18,23 @@ def test_a_late_rank_makes_the_others_clocks_run_on():
     five = {"Ada": 0.005, "Ben": 1e-5, "Cleo": 0.052, "Dan": 0.1, "Eve": 0.002}
     late = {"Cleo": [0.050, 0.052, 0.061]}
     once = {"Cleo": [0.050, 0.003, 0.052]}  # one round of three, and the claim falls
-    CELLS.hold("meant", true={"five": five, "found": late}, false={"five": five, "found": once},
-               words="in each of seven rounds")  # fmt: skip
+    CELLS.hold(
+        "meant",
+        true={"five": five, "found": late},
+        false={"five": five, "found": once},
+        words="in each of seven rounds",
+    )
 
 
 def test_the_bytes_grow_more_than_the_time():
     small, large = RECORDED[0].summary.median, RECORDED[-1].summary.median
     names = {"small": small, "messages": RECORDED, "mine": experiment.fitted(RECORDED)}
-    CELLS.hold("fit", true=names | {"large": large}, false=names | {"large": 1e6 * large},
-               words="a hundred times more")  # fmt: skip
+    CELLS.hold(
+        "fit",
+        true=names | {"large": large},
+        false=names | {"large": 1e6 * large},
+        words="a hundred times more",
+    )
 
 
 def test_every_claim_of_the_lesson_is_tried():

@@ -44,8 +44,11 @@ WORLDS = {
     "d": "slow between NUMA nodes, whatever the link",
 }
 """Servers in which another suspect of the vote is guilty, for the board of `evidence`."""
-FULL, POOR, PAIR_NBYTES = 46e6, 7.5e6, 2_000_000
-"""Bytes per second of those servers' links, and what a copy between two of their hosts carries."""
+FULL, POOR, PAIR_SECONDS = 46e6, 7.5e6, 0.2
+"""Bytes per second of those servers' links, and how long a copy between two hosts takes alone.
+
+A rank that wakes up 4 ms late then changes a rate by 2 %.
+"""
 once = functools.cache(print)
 """Print a text the first time only: why nothing runs here need not be said for every case."""
 
@@ -229,14 +232,19 @@ def time_world(guilty: str, *, rounds: int = 3) -> list[Record]:
     Raises:
         FabricUnavailable: No hosts can be made here.
     """
-    with Place(hosts=8, rate=WORLDS[guilty], fabric=world(guilty)).up() as here:
+    fabric, everyone = world(guilty), range(PUZZLE.gpus)
+    alone = [
+        [int(PAIR_SECONDS * fabric.payload_rate(a, b)) if a != b else 0 for b in everyone]
+        for a in everyone
+    ]
+    with Place(hosts=8, rate=WORLDS[guilty], fabric=fabric).up() as here:
 
         def measure() -> list[Record]:
-            found = here.launch(every_pair, SRC, DSTS, PAIR_NBYTES, rounds, timeout=300.0)[0]
+            found = here.launch(every_pair, SRC, DSTS, NBYTES, alone, rounds, timeout=300.0)[0]
             values = {"rounds": found}
             samples = [[max(one["together"].values()) for one in found]]
             params = {"part": "world", "guilty": guilty}
-            more = {"nbytes": PAIR_NBYTES, "values": values, "params": params}
+            more = {"nbytes": NBYTES, "values": values, "params": params}
             return [here.record(f"world {guilty}", samples, experiment=NAME, **more)]
 
         return runs.watched(measure)

@@ -84,15 +84,24 @@ def copies(src: int, dsts: Sequence[int], nbytes: int, iters: int) -> list[float
     return samples[1:] if rank in dsts else None
 
 
-def every_pair(src: int, dsts: Sequence[int], nbytes: int, rounds: int) -> list[dict] | None:
+def every_pair(
+    src: int, dsts: Sequence[int], nbytes: int, alone: Sequence[Sequence[int]], rounds: int
+) -> list[dict] | None:
     """Time a copy of each ordered pair alone, then those from `src` to `dsts` together.
+
+    Args:
+        src: Where the copies begin that are made together.
+        dsts: Where they go.
+        nbytes: What each of them carries.
+        alone: What the copy of a pair carries, `alone[src][dst]`.
+        rounds: Of all copies.
 
     Returns:
         On rank 0, for each round: ``alone[src][dst]``, bytes per second, and ``together[dst]``, the
         seconds; both by the receiver's clock.
     """
-    rank, n, tensor = dist.get_rank(), dist.get_world_size(), torch.ones(nbytes // 4)
-    found = []
+    rank, n, found = dist.get_rank(), dist.get_world_size(), []
+    tensor = torch.ones(max(nbytes, *map(max, alone)) // 4)
 
     def copies(pairs: Sequence[tuple[int, int]], message: torch.Tensor) -> float:
         dist.barrier()
@@ -111,14 +120,14 @@ def every_pair(src: int, dsts: Sequence[int], nbytes: int, rounds: int) -> list[
     for _ in range(rounds):
         mine = {}
         for a, b in everyone:
-            took = copies([(a, b)], tensor)
+            took = copies([(a, b)], tensor[: alone[a][b] // 4])
             if b == rank:
-                mine[a] = nbytes / took
-        seconds = copies([(src, dst) for dst in dsts], tensor)
+                mine[a] = alone[a][b] / took
+        seconds = copies([(src, dst) for dst in dsts], tensor[: nbytes // 4])
         gathered: list = [None] * n
         dist.all_gather_object(gathered, (mine, seconds))
-        alone = [[0.0 if a == b else gathered[b][0][a] for b in range(n)] for a in range(n)]
-        found.append({"alone": alone, "together": {str(dst): gathered[dst][1] for dst in dsts}})
+        rates = [[0.0 if a == b else gathered[b][0][a] for b in range(n)] for a in range(n)]
+        found.append({"alone": rates, "together": {str(dst): gathered[dst][1] for dst in dsts}})
     return found if rank == 0 else None
 
 

@@ -133,7 +133,11 @@ def test_the_hunt_shows_the_rank_and_the_call():
 
 
 class Hasty(programs.DuringBackward):
-    """Divides and goes on without having waited."""
+    """Divides and goes on without having waited, while rank 1's sums have yet to begin."""
+
+    def gradient_is_ready(self, number):
+        time.sleep(0.02 * programs.dist.get_rank())
+        super().gradient_is_ready(number)
 
     def finish(self):
         for flat in self.flats:

@@ -1,6 +1,6 @@
 """How all tests run: side by side, what measures alone and last, notebooks through nbval.
 
-Three processes share the tests, a file each. What measures (marked `timed` or `alone`) comes last,
+Four processes share the tests, a file each. What measures (marked `timed` or `alone`) comes last,
 and alone: it holds a lock for itself that all other tests share. Where other programs used more
 than a quarter of a CPU meanwhile, a timed test that fails is not judged, and neither is a lesson's
 claim: the summary counts both.
@@ -38,7 +38,7 @@ def pytest_cmdline_main(config):
         options.markexpr = QUICK if everything else "not exhaustive"
     is_worker = hasattr(config, "workerinput")
     if everything and not decided and not is_worker and usable_cpus() > 1:
-        options.dist, options.tx = "loadfile", 3 * ["popen"]
+        options.dist, options.tx = "loadfile", 4 * ["popen"]
         options.loadscopereorder = False  # what measures stays at the end
 
 

@@ -162,3 +162,10 @@ def test_the_tables_deeper_claims_hold():
     deeper.run("family-claim")
     with pytest.raises(AssertionError, match="kept out agree"):
         deeper.run("factor-verdict", fitted=30.0, found={("Ring", 2e9): 16.0})
+
+
+@pytest.mark.timed
+def test_the_race_says_between_which_sizes_they_cross(capsys):
+    table = checks.race(answers.crossing, answers.ring, answers.doubling)
+    assert len(table.rows) == 7
+    assert "measured: the crossing is" in capsys.readouterr().out

@@ -20,61 +20,6 @@ def caught(check, *given):
     return " ".join(failure.value.meaning.split())
 
 
-# 1.1: the stopwatch
-
-
-RIGHT_TIMERS = [
-    answers.right_timer,
-    answers.tensor_timer,
-    answers.gathering_timer,
-    answers.stepping_timer,
-]
-TIMERS = {
-    answers.own_time: "each rank reports its own time",
-    answers.average_rank: "neither an average over ranks",
-    answers.only_rank_0: "ends without `return`",
-    answers.no_warmup: "there is no warm-up",
-    answers.warmup_counted: "the first calls connect, allocate and load",
-    answers.mean: "a few slow calls must not decide",
-    answers.of_sorted(answers.fastest): "the fastest call, not the typical one",
-    answers.one_call_short: "a loop that begins with 1",
-    answers.one_call_more: "made outside the two loops",
-    answers.exchange_on_the_clock: "the stopwatch times itself",
-    answers.of_sorted(answers.trimmed): "a few slow calls must not decide",
-    answers.of_sorted(answers.slowest_call): "a few slow calls must not decide",
-    answers.slowest_median: "first the slowest rank of each iteration",
-    answers.no_barrier: "the clock starts while",
-    answers.wall_clock: "time.time() is for dates",
-    answers.rank_0_decides: "nor one rank's own time",
-    answers.one_barrier: "meet before *every* call",
-    answers.barrier_on_the_clock: "the stopwatch times itself",
-    answers.milliseconds: "not milliseconds",
-    answers.cpu_clock: "the clock stands while a rank waits",
-    answers.every_second_barrier: "meet before *every* call",
-    answers.cost_subtracted: "a negative time",
-    answers.swallows: "a call that fails must not be timed",
-    answers.swallows_in_the_warmup: "a call that fails must not be timed",
-    answers.rounded: "the time was rounded",
-    answers.summed: "all ranks' seconds together",
-    answers.labkits_stopwatch: "the exercise is to write one yourself",
-}
-
-
-@mark.timed
-@mark.parametrize("answer", RIGHT_TIMERS, ids=lambda answer: answer.__name__)
-def test_a_right_stopwatch_passes(answer, capsys):
-    checks.check_time_call(answer)
-    assert "Exercise 1.1 passed" in capsys.readouterr().out
-
-
-@mark.timed
-@mark.exhaustive
-@mark.parametrize("answer", TIMERS, ids=TIMERS.get)
-def test_each_wrong_stopwatch_is_named(answer, monkeypatch):
-    monkeypatch.setattr(checks, "ATTEMPTS", 2)  # patience is for right answers; this saves time
-    assert TIMERS[answer] in caught(checks.check_time_call, answer)
-
-
 # 1.2: fusing
 
 
@@ -148,6 +93,7 @@ def test_a_right_sum_passes(check, answer, says, capsys):
 
 
 @mark.parametrize(("check", "answer", "says"), WRONG, ids=name)
+@mark.usefixtures("impatient")
 def test_each_wrong_sum_is_named(check, answer, says):
     assert says in caught(check, answer)
 

@@ -363,6 +363,7 @@ def polling(model):
         (lambda model: lambda: None, "no all_reduce was made"),
     ],
 )
+@pytest.mark.usefixtures("impatient")
 def test_wrong_overlaps(answer, words):
     caught(checks.check_overlap, answer, words)
 

@@ -98,6 +98,7 @@ def test_right_answers_pass(check, answer):
 
 
 @pytest.mark.parametrize(("check", "answer", "words"), WRONG, ids=name)
+@pytest.mark.usefixtures("impatient")
 def test_a_mistake_is_named(check, answer, words):
     assert words in refusal(check, answer)
 

@@ -52,11 +52,16 @@ class Notebook(IPyNbFile):
         parts = [part for cell in self.nb.cells if (part := exercises.part_of(cell))]
         self.is_lesson = not parts
         untouched = folder == tree.EXERCISES
-        measures = self.is_lesson or any(TIMED in tags(item.cell) for item in cells)
+        sources = [item.cell.source for item in cells]
+        self.measures = (
+            any("claim(" in source for source in sources)
+            if self.is_lesson
+            else any(TIMED in tags(item.cell) for item in cells)
+        )
         beside = folder == f"{tree.LESSONS}/{tree.DEEPER}" or self.path.stem in tree.UNNUMBERED
         self.is_core = folder == tree.LESSONS and not beside
         self.limit = self.config.option.nbval_cell_timeout
-        kinds = {"lesson": self.is_lesson, "alone": measures and not untouched, "slow": beside}
+        kinds = {"lesson": self.is_lesson, "alone": self.measures and not untouched, "slow": beside}
         marks = [mark for mark, holds in kinds.items() if holds]
         for item in cells:
             name = item.cell.get("id", f"cell-{item.cell_num}")
@@ -191,7 +196,7 @@ class Whole(pytest.Item):
         entries = ledger_file.load(book.ledger).entries.values()
         results = {entry.key: entry.measured for entry in entries if entry.tier != "MEASURED"}
         assert list(spine.given_away(files.read(self.path), results)) == []
-        if book.is_core and book.seconds > MOST_SECONDS:
+        if book.is_core and book.measures and book.seconds > MOST_SECONDS:
             took = f"{book.seconds:.0f} s, {MOST_SECONDS} at most"
             assert not is_calm(book.others), f"its cells take {took}"
             pytest.skip(f"{claims.NOT_JUDGED}: {took}, while others used {book.others:.1f} CPUs")

@@ -46,6 +46,7 @@ def test_rounds_that_disagree_judge_nobody():
 
 
 @pytest.mark.timed
+@pytest.mark.exhaustive  # the recorded world shows it as well
 @needs_hosts
 def test_a_shared_cable_is_found_here_and_now():
     [record] = experiment.time_world("a", rounds=1)

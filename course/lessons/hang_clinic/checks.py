@@ -36,7 +36,8 @@ class Diagnosis:
     rank: int | None
     """The rank whose behaviour departs from the others'; None when all do the same."""
     call: str
-    """The torch.distributed call in which it goes wrong, like "all_reduce"."""
+    """The torch.distributed call in which it waits, that it left out, or that moved wrong
+    numbers."""
     cause: str
     """A key of CAUSES."""
 
@@ -84,7 +85,7 @@ _TRUTHS = {
         1, ("barrier", "all_reduce"), "local decision",
         "all ranks run the same `if`. On what does it depend, and is that the same on all of them?",
         "two ranks wait in the same call, one in another",
-        "name the call that two ranks made and the third did not",
+        "in which call does the odd rank wait, while the two others wait in another?",
     ),
     6: _Truth(
         0, ("all_reduce",), "uneven work",
@@ -181,7 +182,8 @@ def _judge_diagnosis(given: Diagnosis, truth: _Truth) -> None:
     call = str(given.call).removeprefix("torch.distributed.").removeprefix("dist.")
     if call.partition("(")[0].partition(" ")[0] not in truth.calls:
         raise CheckFailed(
-            "the call in which that rank departs from the others, named as in torch.distributed",
+            "the call in which that rank waits, that it left out, or that moved wrong numbers; "
+            "named as in torch.distributed",
             repr(given.call),
             truth.call_hint,
         )

@@ -1,6 +1,6 @@
 """How all tests run: side by side, what measures alone and last, notebooks through nbval.
 
-Four processes share the tests, a file each. What measures (marked `timed` or `alone`) comes last,
+Six processes share the tests, a file each. What measures (marked `timed` or `alone`) comes last,
 and alone: it holds a lock for itself that all other tests share. Where other programs used more
 than a quarter of a CPU meanwhile, a timed test that fails is not judged, and neither is a lesson's
 claim: the summary counts both.
@@ -24,6 +24,8 @@ from tests.nbval_cells import CELL_SECONDS, CLAIMS, Notebook
 VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
 QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
+PROCESSES = 6
+"""More than there are CPUs: most tests wait, for ranks or for a browser."""
 LOCK, LOCKED = StashKey(), StashKey()
 """A folder that all processes lock, and a process's open one."""
 
@@ -38,7 +40,7 @@ def pytest_cmdline_main(config):
         options.markexpr = QUICK if everything else "not exhaustive"
     is_worker = hasattr(config, "workerinput")
     if everything and not decided and not is_worker and usable_cpus() > 1:
-        options.dist, options.tx = "loadfile", 4 * ["popen"]
+        options.dist, options.tx = "loadfile", PROCESSES * ["popen"]
         options.loadscopereorder = False  # what measures stays at the end
 
 

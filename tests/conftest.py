@@ -1,4 +1,7 @@
-"""What tests in Python share: a ledger of their own, and what becomes of a timed one."""
+"""What tests in Python share: a ledger of their own, and what becomes of a timed one.
+
+Not judged are a timed test that fails beside other programs, and one whose browser crashed.
+"""
 
 import os
 
@@ -10,9 +13,14 @@ from course.predictions import claims
 
 @hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Do not judge a timed test that fails while others use the CPUs."""
+    """Judge no test whose browser died, and no timed one that fails while others use the CPUs."""
     if pyfuncitem.get_closest_marker("timed") is None:
-        return (yield)
+        try:
+            return (yield)
+        except Exception as error:
+            if type(error).__name__ != "TargetClosedError":  # Playwright's, which may be missing
+                raise
+        skip(f"{claims.NOT_JUDGED}: the browser ended by itself")
     with other_programs.watch() as used:
         try:
             return (yield)

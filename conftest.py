@@ -1,6 +1,6 @@
 """How all tests run: side by side, what measures alone and last, notebooks through nbval.
 
-Six processes share the tests, a file each. What measures (marked `timed` or `alone`) comes last,
+Four processes share the tests, a file each. What measures (marked `timed` or `alone`) comes last,
 and alone: it holds a lock for itself that all other tests share. Where other programs used more
 than a quarter of a CPU meanwhile, a timed test that fails is not judged, and neither is a lesson's
 claim: the summary counts both.
@@ -24,8 +24,8 @@ from tests.nbval_cells import CELL_SECONDS, CLAIMS, Notebook
 VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
 QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
-PROCESSES = 6
-"""More than there are CPUs: most tests wait, for ranks or for a browser."""
+PROCESSES = 4
+"""Most tests wait, for ranks or for a browser; but each process imports and collects everything."""
 LOCK, LOCKED = StashKey(), StashKey()
 """A folder that all processes lock, and a process's open one."""
 
@@ -98,7 +98,8 @@ def pytest_runtest_protocol(item, nextitem):
 
 
 def pytest_terminal_summary(terminalreporter):
-    reports = [one for found in terminalreporter.stats.values() for one in found]
+    stats = terminalreporter.stats
+    reports = [one for kind in stats if kind != "deselected" for one in stats[kind]]
     seconds, made = Counter(), []
     for one in reports:
         path, _, cell = getattr(one, "nodeid", "").partition("::")

@@ -3,6 +3,8 @@
 import itertools
 import statistics
 
+import numpy as np
+
 from labkit.measure import wire
 from labkit.measure.trace import Span
 
@@ -33,20 +35,48 @@ def share_through(seen: list, name: str) -> float:
     return 100 * sum(one["through"].get(name, 0) for one in seen) / everything
 
 
-def rate(seen: list, phase: str, wire_rate: float) -> float:
-    """Wire meter: bits that left all ranks from the first begin to the last end, over the wire's.
+def peers(seen: list) -> float:
+    """Wire meter: to how many others the rank with most of them has sent."""
+    return float((wire.matrix([one["report"] for one in seen]) > 0).sum(axis=1).max())
 
-    In percent of `wire_rate`, bits per second.
+
+def unsent(seen: list, counted: float) -> float:
+    """Wire meter: the share of `counted` bytes that no rank has sent, in percent."""
+    return float(100 * (1 - wire.matrix([one["report"] for one in seen]).sum() / counted))
+
+
+def at_home(seen: list, ranks_per_host: int) -> float:
+    """Wire meter: the share of all bytes that went to a rank of the same host, in percent."""
+    home, away = _by_host(seen, ranks_per_host)
+    return 100 * home / (home + away)
+
+
+def rate(seen: list, wire_rate: float, phase: str = "", ranks_per_host: int = 1) -> float:
+    """Wire meter: bits that left all hosts from the first begin to the last end, over the wire's.
+
+    In percent of `wire_rate`, bits per second; of the stretches of one phase, or of all of them.
     """
-    sent = wire.matrix([one["report"] for one in seen]).sum()
-    spans = [span for one in seen for span in stretches(one, phase)]
+    spans = [span for one in seen for span in one["spans"] if phase in ("", span.name)]
     seconds = max(span.end for span in spans) - min(span.begin for span in spans)
-    return float(100 * 8 * sent / seconds / wire_rate)
+    return 100 * 8 * _by_host(seen, ranks_per_host)[1] / seconds / wire_rate
+
+
+def _by_host(seen: list, ranks_per_host: int) -> tuple[float, float]:
+    """Return the bytes that stayed on a host, and those that left one."""
+    sent = wire.matrix([one["report"] for one in seen])
+    host = np.arange(len(seen)) // ranks_per_host
+    home = host[:, None] == host
+    return float(sent[home].sum()), float(sent[~home].sum())
 
 
 def unused(seen: list, phase: str, wire_rate: float) -> float:
-    """Wire meter: the share of the wire that is free meanwhile, in percent."""
-    return 100 - rate(seen, phase, wire_rate)
+    """Wire meter: the share of the wire that is free while all ranks are in the phase, in percent.
+
+    From the last begin of each turn to its last end.
+    """
+    turns = _turns(seen, phase)
+    seconds = sum(max(span.end for span in turn) - _last(turn).begin for turn in turns)
+    return max(0.0, 100 - 100 * 8 * _by_host(seen, 1)[1] / seconds / wire_rate)
 
 
 def busy(seen: list) -> float:
@@ -66,11 +96,11 @@ def most_calls(seen: list, kind: str = "") -> float:
 
 
 def late(seen: list, phase: str) -> float:
-    """Timers: how much later than the first the last rank begins a phase; a share, in percent.
+    """Timers: how long somebody is in a phase before the last rank has come; a share, in percent.
 
     Of all turns together, over the longest time that a rank spends in the phase.
     """
-    return 100 * sum(map(_delay, _turns(seen, phase))) / max(total(one, phase) for one in seen)
+    return 100 * sum(map(_waited, _turns(seen, phase))) / max(total(one, phase) for one in seen)
 
 
 def uneven(seen: list, phase: str) -> float:
@@ -92,11 +122,17 @@ def uneven_work(seen: list) -> float:
     return max(times) / min(times)
 
 
-def same_rank(seen: list, phase: str) -> float:
-    """Timers: of the turns that somebody delays most, the share that one and the same rank does."""
-    turns = sorted(_turns(seen, phase), key=_delay, reverse=True)
-    last = [_last(turn).rank for turn in turns[: max(5, len(turns) // 5)]]
-    return 100 * last.count(statistics.mode(last)) / len(last)
+def always(seen: list, phase: str) -> float:
+    """Timers: how much later than the first the usual last rank begins a phase, in percent.
+
+    The median over all turns, of the rank with the largest, over the median time from a turn's
+    begin to the next one's: small where a rank is late in some turns only.
+    """
+    turns = _turns(seen, phase)
+    by_rank = zip(
+        *([s.begin - min(o.begin for o in turn) for s in turn] for turn in turns), strict=True
+    )
+    return 100 * max(map(statistics.median, by_rank)) / _usual(turns)
 
 
 def pauses(seen: list, phase: str) -> float:
@@ -109,9 +145,7 @@ def pauses(seen: list, phase: str) -> float:
     by_rank: dict[int, list[float]] = {one["rank"]: [0.0, 0.0] for one in seen}
     for turn in turns:
         by_rank[_last(turn).rank].append(_delay(turn))
-    begins = [_last(turn).begin for turn in turns]
-    usual = statistics.median(b - a for a, b in itertools.pairwise(begins))
-    return min(sorted(delays)[-2] for delays in by_rank.values()) / usual
+    return min(sorted(delays)[-2] for delays in by_rank.values()) / _usual(turns)
 
 
 def longest_is_last(seen: list, phase: str) -> float:
@@ -149,3 +183,15 @@ def _last(turn: tuple[Span, ...]) -> Span:
 def _delay(turn: tuple[Span, ...]) -> float:
     """Return the seconds by which the last rank begins later than the first."""
     return _last(turn).begin - min(span.begin for span in turn)
+
+
+def _waited(turn: tuple[Span, ...]) -> float:
+    """Return the longest time that a rank is in a turn before the last one begins it."""
+    last = _last(turn).begin
+    return max(min(last, span.end) - span.begin for span in turn)
+
+
+def _usual(turns: list[tuple[Span, ...]]) -> float:
+    """Return the median seconds from a turn's last begin to that of the next one."""
+    begins = [_last(turn).begin for turn in turns]
+    return statistics.median(b - a for a, b in itertools.pairwise(begins))

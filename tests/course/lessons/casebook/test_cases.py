@@ -2,9 +2,7 @@
 
 import json
 import math
-import random
 import re
-import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,94 +14,24 @@ from types import SimpleNamespace
 import pytest
 
 from course.__main__ import main
-from course.lessons.casebook import final, pictures, programs
+from course.lessons.casebook import pictures
 from course.lessons.casebook import readings as read
 from course.lessons.casebook.cases import CASES, REPORTED, STORIES, overview
 from course.lessons.casebook.observe import INSTRUMENTS
 from course.lessons.casebook.ward import (
-    FixFailed,
     Lanes,
-    NeverEnds,
     Suspect,
     Ward,
     circle,
-    play,
 )
 from course.predictions import ledger_file
 from labkit.measure.tables import Table
 from labkit.measure.trace import Kind, Span
 from labkit.show import alt_text
-from tests.fabric.test_fabric import needs_hosts
 
 pytestmark = pytest.mark.slow
 
-NAMES = [
-    pytest.param(name, marks=needs_hosts if case.fabric else ()) for name, case in CASES.items()
-]
 NOTEBOOK = Path(__file__).parents[4] / "notebooks/08_ward.ipynb"
-
-
-def decided(ward):
-    """Diagnose every suspect once; return what became of each, by its key."""
-    outcomes = {}
-    for letter in ward.suspects:
-        ward.diagnose(letter, "to see what becomes of it")
-        outcomes[ward.tries[-1].suspect] = ward.tries[-1].outcome
-    return outcomes
-
-
-def expected(case):
-    return {key: "stands" if key == case.culprit else "fell" for key in case.suspects}
-
-
-@pytest.mark.timed
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", NAMES)
-def test_a_case_is_decided_by_its_instruments_and_cured(name, ledger):
-    case = CASES[name]
-    assert case.culprit in case.suspects and len(case.suspects) >= 3
-    ward = Ward(case)
-    assert decided(ward) == expected(case) and ward.solved
-    table = ward.treat(case.cure)
-    assert table.title.startswith("It is mended, in 3 of 3 rounds"), table
-
-
-@pytest.mark.timed
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", NAMES)
-def test_an_unchanged_program_is_refused(name, ledger):
-    ward = Ward(CASES[name], solved=True)
-    table = ward.treat(CASES[name].fault)
-    assert table.title.startswith("Not mended: what was diagnosed is still there"), table
-    assert ward.gain == 0
-
-
-@pytest.mark.timed
-@pytest.mark.parametrize("threads", [2, 3])
-def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, ledger, monkeypatch):
-    """The time alone accepted both: threads that oversubscribe are slow in some runs only."""
-    ward = Ward(CASES["idle-gpus"], solved=True)
-    cost = iter([100.0, 1.0] * 3)
-    monkeypatch.setattr(ward, "case", replace(ward.case, cost=lambda seen: next(cost)))
-    table = ward.treat(lambda ranks: threads * programs.cpus())
-    assert "still there, though it took less time" in table.title and ward.gain == 0
-
-
-@pytest.mark.timed
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_final_draws_three_faults_and_instruments_tell_them(seed, ledger):
-    random.seed(seed)
-    wards = final.draw()
-    assert len({ward.case.culprit for ward in wards}) == 3
-    for ward in wards:
-        case = ward.case
-        assert decided(Ward(case)) == expected(case)
-        assert ward.diagnose(ward.letter(case.culprit), "seen").right
-        if case.culprit == "late":
-            assert final.late_rank(ward, case.fault["rank"])
-    told = "3 of 3 at the first diagnosis, with 0 instruments. 3 without any instrument: guessed."
-    assert final.score(wards) == told
 
 
 def words(text):
@@ -194,12 +122,6 @@ def test_a_lessons_card_names_the_cases_that_it_deals_out():
         assert named == {name for name, case in CASES.items() if case.lesson == lesson}, lesson
 
 
-@pytest.fixture
-def ledger(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.jsonl"))
-    return tmp_path / "ledger.jsonl"
-
-
 def readings_of(monkeypatch, ward, key, values):
     """Let a suspect's own reading be these values, run by run."""
     given = iter(values)
@@ -217,7 +139,7 @@ def test_a_diagnosis_is_answered_by_a_measurement_and_counted(ledger):
             closed()
     refuted = ward.diagnose(ward.letter("calls"), "there must be many")
     assert not refuted.right and refuted.state == "fell"
-    assert "more than 3,000 calls" in refuted.text and "showed 6 calls" in refuted.text
+    assert "more than 30 calls" in refuted.text and "showed 6 calls" in refuted.text
     assert "3 of 3 rounds" in refuted.text and "this was a guess" in refuted.text
     open_case = ward.close()
     assert "You have tried 1 so far" in str(open_case)
@@ -250,7 +172,7 @@ def test_a_right_diagnosis_opens_the_fault_and_is_told_with_its_tries(ledger, mo
         assert "diagnosed with 1 instrument, at try 2" in shown
         assert "github.com/bo-ke/llm-internal-medicine/pull/68" in shown
     guess = Ward(CASES["228-bytes"])
-    assert readings_of(monkeypatch, guess, "late", [9, 9, 9]).right
+    assert readings_of(monkeypatch, guess, "late", [90, 90, 90]).right
     assert "guessed, at try 1" in guess.course()
     assert "ours; the source has none" in str(guess.close())
 
@@ -325,40 +247,6 @@ def test_what_differs_in_the_results_is_said(monkeypatch, ledger):
     assert "Rank 0, element 1: 5, with the fault 2." in table.title and ward.gain == 0
 
 
-@pytest.mark.timed
-@pytest.mark.parametrize(
-    ("name", "fix", "said"),
-    [
-        ("first-sum", lambda peers: None, "ended in TypeError"),
-        ("averages", lambda metrics: None, "ended in TypeError"),
-        ("averages", None, "measures a function, not None"),
-        ("averages", [], r"measures a function, not \[\]"),
-        ("228-bytes", lambda lengths, ranks: [], "ended in IndexError"),
-    ],
-)
-def test_what_cannot_be_used_is_answered_in_one_line(ledger, name, fix, said):
-    with pytest.raises(FixFailed, match=said) as caught:
-        Ward(CASES[name], solved=True).treat(fix)
-    assert CASES[name].fix in str(caught.value) and "\n" not in str(caught.value)
-    assert caught.value._render_traceback_() == [str(caught.value)]
-
-
-@pytest.mark.timed
-def test_an_order_that_connects_to_nobody_is_told_by_its_results(ledger):
-    table = Ward(CASES["first-sum"], solved=True).treat(lambda peers: [])
-    assert "Rank 0 of 'connected to': [], with the fault [1, 11]." in table.title
-
-
-@pytest.mark.timed
-def test_a_cure_that_never_ends_says_so_in_five_seconds(ledger):
-    ward = Ward(CASES["first-sum"], solved=True)
-    play(ward.case)  # what starts slowly has started
-    begin = time.monotonic()
-    with pytest.raises(NeverEnds, match=r"never ends: a circle.* rank 0 for 1, rank 1 for 2"):
-        ward.treat(lambda peers: list(reversed(peers)))
-    assert time.monotonic() - begin < 9  # with the sick run before it
-
-
 def test_circles_are_found():
     assert circle({0: 1, 1: 2, 2: 0}) == [0, 1, 2]
     assert circle({0: 1, 1: 2}) == [] and circle({}) == []
@@ -423,7 +311,8 @@ def test_readings_of_windows_and_turns():
     assert read.apart(ranks((0, 1), (1, 2)), "x") == 100
     turns = [[(i, i + 1), (i + (0.5 if i % 2 else 0), i + 1)] for i in range(10)]
     one = [{"spans": [stretch("x", *turn[rank], rank) for turn in turns]} for rank in (0, 1)]
-    assert read.same_rank(one, "x") == 100 and read.late(one, "x") == pytest.approx(25)
+    assert read.late(one, "x") == pytest.approx(25)
+    assert read.always(one, "x") == pytest.approx(100 * 0.25 / 1.5)  # in every second turn only
 
 
 def test_pauses_are_those_of_every_rank_and_more_than_once():

@@ -21,7 +21,7 @@ CAUSES = {
     "branch": "a call that all must make stands under an `if` that asks for the rank",
     "local decision": "an `if` asks something that each rank has for itself: a clock, "
     "a loss, a file",
-    "wrong group": "a rank makes its call on another group than its partner",
+    "wrong group": "a rank makes its call in one group, its partner in another",
     "swallowed exception": "an exception was caught, and with it a call was skipped",
     "early reuse": "a buffer was changed too soon",
     "straggler": "nothing is wrong but time: a rank is late",

@@ -179,10 +179,10 @@ def ten_copies(ax: Axes | None = None) -> Axes:
         "NCCL send, to two": figures["send"].value,
         "NCCL batches, to two": figures["batch"].value,
     }
-    ax = new_axes("Ten transfers of 64 MB", x="Time", xunit="ms", ax=ax, size=(9, 3.6))
+    ax = new_axes("Ten transfers of 64 MiB", x="Time", xunit="ms", ax=ax, size=(9, 3.6))
     bars(ax, list(ways), list(ways.values()), series=[0, 0, 0, 1, 1, 1], value_format="{:.0f}")
     described = ", ".join(f"{name} {value:.0f} ms" for name, value in ways.items())
-    describe(ax, f"Ten transfers of 64 MB from one GPU: {described}.")
+    describe(ax, f"Ten transfers of 64 MiB from one GPU: {described}.")
     return plots.stamp_published(ax, figures["send"], note="8x RTX 3090")
 
 

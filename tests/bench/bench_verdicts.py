@@ -57,13 +57,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="add the lines to a file, and count all of it")
     options = parser.parse_args(arguments)
     (path,) = (ROOT / "notebooks").glob(f"{options.lesson}_*.ipynb")
-    cells, begin, lines = code_of(path, options.cells), time.monotonic(), []
+    is_ward = options.lesson == "08"
+    cells = {} if is_ward else code_of(path, options.cells)
+    begin, lines = time.monotonic(), []
     with bursts() if options.bursts else contextlib.nullcontext():
         for number in range(options.runs):
             if time.monotonic() - begin > options.seconds:
                 break
             with other_programs.watch() as used:
-                made = ward_run(options.cells) if options.lesson == "08" else one_run(cells)
+                made = ward_run(options.cells) if is_ward else one_run(cells)
             lines += made
             print(f"run {number + 1}: {len(made)} judged, others {used.cpus:.2f}", file=sys.stderr)
     if options.keep:

@@ -116,9 +116,11 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, f
                 f"{one['calls']} calls",
                 "there is no warm-up: the first `warmup` calls must not be counted"
                 if one["calls"] == sick.iters
-                else "too few calls: a loop that begins with 1, or ends early, leaves one out"
+                else "too few calls: a loop begins with 1, ends early, or does not go by its "
+                "argument"
                 if one["calls"] < sick.warmup + sick.iters
-                else "too many calls: some call is made outside the two loops",
+                else "too many calls: one is made outside the two loops, or a loop does not go by "
+                "its argument",
             )
     answers = [
         checking.answer(

@@ -185,6 +185,15 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
                     "another list than that of `attach`. Empty that one, works.clear(), or "
                     "declare it `nonlocal`",
                 ) from error  # fmt: skip
+            except (AttributeError, TypeError) as error:
+                if "NoneType" not in str(error):
+                    raise
+                raise CheckFailed(
+                    "hooks that find a gradient in parameter.grad",
+                    str(error),
+                    "a hook of register_hook runs before the gradient is in .grad, one of "
+                    "register_post_accumulate_grad_hook after it; or .grad was set to None",
+                ) from error
             for rank, steps in enumerate(ranks):
                 for number, step in enumerate(steps):
                     _judge_step(step, number, f"rank {rank} of {world_size}, step {number}")
@@ -224,6 +233,12 @@ def _train_overlapped(attach: Callable) -> list[dict]:
             with checking.own_work():
                 finish()
             calls = log.calls
+            if any(p.grad is None for p in model.parameters()):
+                raise CheckFailed(
+                    "every parameter keeps its gradient",
+                    "parameter.grad is None after finish()",
+                    "the optimizer reads .grad: leave the mean there",
+                )
             # at once: whoever has not waited has wrong values now
             gradients = [p.grad.clone() for p in model.parameters()]
         steps.append(
@@ -428,6 +443,8 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
 def _why_not_the_mean(
     got: torch.Tensor, local: torch.Tensor, mean: torch.Tensor, ran: Ran, ranks: int
 ) -> str:
+    if not ran.calls:
+        return "the ranks called no all_reduce: without one nobody knows the others' gradients"
     if ran.unwaited:
         return (
             "no work was waited for: the sums may still be on their way when they are read"

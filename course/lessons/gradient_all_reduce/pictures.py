@@ -38,7 +38,7 @@ def puzzle() -> Axes:
     published = load("gradient_all_reduce")
     figures = {"in training": published["in_training"], "in a benchmark": published["benchmark"]}
     ax = new_axes("As many bytes, summed twice", x="Time", xunit="ms", size=(8, 2.4))
-    bars(ax, list(figures), [figure.value for figure in figures.values()], series=[2, 4])
+    bars(ax, list(figures), [figure.value for figure in figures.values()])
     stamp_published(ax, *figures.values())
     describe(
         ax,

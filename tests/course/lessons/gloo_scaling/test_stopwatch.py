@@ -22,7 +22,7 @@ TIMERS = {
     answers.warmup_counted: "the first calls connect, allocate and load",
     answers.mean: "a few slow calls must not decide",
     answers.of_sorted(answers.fastest): "the fastest call, not the typical one",
-    answers.one_call_short: "a loop that begins with 1",
+    answers.one_call_short: "a loop begins with 1",
     answers.one_call_more: "made outside the two loops",
     answers.exchange_on_the_clock: "the stopwatch times itself",
     answers.of_sorted(answers.trimmed): "a few slow calls must not decide",

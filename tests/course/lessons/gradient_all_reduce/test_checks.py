@@ -236,6 +236,25 @@ def after_backward(model):
     return finish
 
 
+def too_early(model):
+    """Hooks that run before the gradient is in .grad."""
+    for parameter in model.parameters():
+        parameter.register_hook(lambda _, p=parameter: dist.all_reduce(p.grad, async_op=True))
+    return lambda: None
+
+
+def without_gradients(model):
+    """Right, until the gradients are thrown away."""
+    finish = attached()(model)
+
+    def and_forget():
+        finish()
+        for parameter in model.parameters():
+            parameter.grad = None
+
+    return and_forget
+
+
 def divided_at_once(parameter):
     work = in_background(parameter)
     parameter.grad /= dist.get_world_size()
@@ -361,6 +380,8 @@ def polling(model):
         ),
         (attached(wait=with_a_barrier), "nothing else has to be sent"),
         (lambda model: lambda: None, "no all_reduce was made"),
+        (too_early, "runs before the gradient is in .grad"),
+        (without_gradients, "leave the mean there"),
     ],
 )
 @pytest.mark.usefixtures("impatient")
@@ -465,6 +486,7 @@ def test_right_averages(capsys):
         (averaging(cap=10**6), "keep the colleague's buckets"),
         (averaging(barrier=True), "not that a work is done"),
         (averaging(divide=4), "0.5 times the mean: divide by the world size, whatever it is"),
+        (lambda gradients, cap: None, "called no all_reduce"),
         (one_after_the_other, "each bucket waits for the one before"),
     ],
 )

@@ -134,6 +134,29 @@ def exposed(record: Record) -> dict[str, list[float]]:
     return seconds
 
 
+def lengths(record: Record) -> dict[str, tuple[float, float]]:
+    """Return, by rung, the seconds of backward and of the whole step.
+
+    Of backward the median over the ranks, of the step from the first begin to the last end on any;
+    medians over all rounds but the first.
+    """
+    whole, rungs = timeline(record), list(programs.RUNGS)
+    steps = 1 + max(span.step for span in whole.spans)
+    found: dict[str, list[tuple[float, float]]] = {rung: [] for rung in rungs}
+    for step in range(len(rungs), steps):
+        one = whole.steps(step, step)
+        backward = [
+            sum(span.seconds for span in one.of(rank) if span.name == "backward")
+            for rank in one.ranks
+        ]
+        length = max(span.end for span in one.spans) - one.begin
+        found[rungs[step % len(rungs)]].append((statistics.median(backward), length))
+    return {
+        rung: tuple(map(statistics.median, zip(*pairs, strict=True)))
+        for rung, pairs in found.items()
+    }
+
+
 def small_calls() -> Record:
     """Time all_reduces of `SMALL` bytes in a row, with nobody late: here, or as recorded.
 

@@ -151,9 +151,10 @@ def expected(lesson: str) -> dict[str, str]:
         return right_of_ward()
     try:
         evidence = importlib.import_module(f"course.lessons.{lesson}.evidence")
-    except ModuleNotFoundError:
+        board = getattr(evidence, "ours", evidence.recorded)()
+    except (ModuleNotFoundError, AttributeError, TypeError):  # none is kept
         return {}
-    return {f"{x} {letter}": test.state for (letter, x), test in evidence.recorded().tests.items()}
+    return {f"{x} {letter}": test.state for (letter, x), test in board.tests.items()}
 
 
 def count(lines: list[dict], right: dict[str, str]) -> Table:

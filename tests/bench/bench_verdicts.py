@@ -87,13 +87,14 @@ def code_of(path: Path, only: str = "") -> dict[str, str]:
 
 def one_run(cells: dict[str, str]) -> list[dict]:
     """Run the cells in a ledger of their own; return what they judged, a line for each."""
+    from IPython.display import display
     from matplotlib import pyplot
 
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / name for name in ("COURSE_CLAIMS", "COURSE_BOARD")}
         variables = {name: str(file) for name, file in files.items()}
         variables |= {"LABKIT_LEDGER": f"{folder}/ledger", "COURSE_GATES": "open"}
-        names: dict = {}
+        names: dict = {"display": display}  # a kernel has it without import
         with mock.patch.dict(os.environ, variables), contextlib.redirect_stdout(io.StringIO()):
             for name, source in cells.items():
                 exec(compile(source, name, "exec"), names)

@@ -82,9 +82,9 @@ def reduce_tensor(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def metrics(phase: Phase, average: Callable) -> dict[str, float]:
-    """Train three steps and average 3000 metrics after each."""
+    """Train three steps and average 6000 metrics after each."""
     rank = dist.get_rank()
-    mine = {f"layer_{i // 30}/expert_{i % 30}/load": float(7919 * i + rank) for i in range(3000)}
+    mine = {f"layer_{i // 30}/expert_{i % 30}/load": float(7919 * i + rank) for i in range(6000)}
     for _ in range(3):
         with phase("compute"):
             time.sleep(0.015)

@@ -1,7 +1,9 @@
 """What to take from an instrument to decide on a suspect: one number of what every rank saw."""
 
 import itertools
+import pickle
 import statistics
+import timeit
 
 import numpy as np
 
@@ -88,6 +90,17 @@ def busy(seen: list) -> float:
 def cpu_time(seen: list) -> float:
     """Scheduler: milliseconds that a rank ran on a CPU, on average."""
     return 1e3 * statistics.mean(one["usage"].on_cpu for one in seen)
+
+
+def unpickled(seen: list, figures: int) -> float:
+    """Scheduler: how often a rank could have unpickled so many named figures in its time on a CPU.
+
+    On average over the ranks; what it takes to unpickle them once is measured here, so that a fast
+    machine counts as a slow one does.
+    """
+    data = pickle.dumps({f"layer_{i // 30}/expert_{i % 30}/load": float(i) for i in range(figures)})
+    once = min(timeit.repeat(lambda: pickle.loads(data), number=10, repeat=5)) / 10
+    return cpu_time(seen) / 1e3 / once
 
 
 def most_calls(seen: list, kind: str = "") -> float:

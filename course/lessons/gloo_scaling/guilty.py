@@ -33,7 +33,7 @@ class World:
 
 WORLDS = {
     "a": World(Job(numel=4096, large=2**16, across=True), most=4, rate="50mbit"),
-    "c": World(Job(elsewhere=0.03, early_clock=True), calls=16, theirs=1),
+    "c": World(Job(elsewhere=0.02, early_clock=True), calls=16, theirs=1),
     "d": World(Job(elsewhere=0.01, small_sums=10), calls=12),
 }
 """By the letter of who is guilty."""

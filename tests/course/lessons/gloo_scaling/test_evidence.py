@@ -18,8 +18,7 @@ OWN = "b"
 def test_the_board_points_at_whoever_is_guilty_and_acquits_all_others(world):
     board = evidence.recorded(world)
     assert board.left == [world or OWN], str(board)
-    if world != "c":  # whose own test our calm run leaves open: one round of three is in between
-        assert board.state(world or OWN) == STANDS
+    assert board.state(world or OWN) == STANDS
     assert "a suspect, not a proof" in board.verdict()
 
 

@@ -332,6 +332,9 @@ class _Ranks:
         os.dup2(stderr, 2)
         os.close(stdout)
         os.close(stderr)
+        low = os.dup(control)  # of a killed process the kernel closes the lowest first, and no peer
+        os.close(control)  # may hear of its end, and end itself, before the launcher does
+        control = low
         if self.fresh:
             os.set_inheritable(control, True)
             command = _RANK.format(directory=self.directory, rank=rank, control=control)

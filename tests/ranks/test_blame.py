@@ -1,6 +1,7 @@
 """Who failed first is blamed, and who failed after that is mentioned."""
 
 import atexit
+import contextlib
 import itertools
 import os
 import re
@@ -112,6 +113,21 @@ def test_peers_that_notice_a_death_and_end_themselves_do_not_hide_it(end):
         launch(program, world_size=4)
     assert caught.value.signal == signal.SIGKILL
     assert "134" in str(caught.value) or "SIGABRT" in str(caught.value)
+
+
+def test_the_launcher_hears_of_a_death_before_any_peer():
+    """The kernel closes files in the order of their numbers: the control socket's is the lowest."""
+
+    def program():
+        numbers = {}
+        for entry in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # the listing's own
+                numbers.setdefault(str(entry.readlink()).partition(":")[0], []).append(
+                    int(entry.name)
+                )
+        return min(numbers["socket"]) < min(numbers["anon_inode"])  # gloo's epoll, before its pairs
+
+    assert launch(program, world_size=2) == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_diagnosis_is_answered_by_a_measurement_and_counted(ledger):
 def test_a_right_diagnosis_opens_the_fault_and_is_told_with_its_tries(ledger, monkeypatch):
     ward = Ward(CASES["averages"], asked=["scheduler"])
     assert readings_of(monkeypatch, ward, "late", [10, 20, 30]).state == "fell"
-    right = readings_of(monkeypatch, ward, "cpu", [80, 90, 85])
+    right = readings_of(monkeypatch, ward, "cpu", [240, 270, 255])
     assert right.right and "Before it you asked 1 instrument." in right.text
     assert "all_gather_object" in ward.fault() and "average(metrics)" in ward.fault()
     told = ward.close()
@@ -179,7 +179,7 @@ def test_a_right_diagnosis_opens_the_fault_and_is_told_with_its_tries(ledger, mo
 
 def test_runs_that_disagree_judge_nothing_and_are_not_tried_again(ledger, monkeypatch):
     ward = Ward(CASES["averages"])
-    split = readings_of(monkeypatch, ward, "cpu", [80, 20, 85])
+    split = readings_of(monkeypatch, ward, "cpu", [240, 20, 255])
     assert not split.right and split.state == "not judged" and not ward.solved
     assert "2 of 3 rounds say yes, 1 say no" in split.text
     assert next(iter(ward.tries)).outcome == "not judged"
@@ -216,12 +216,12 @@ def treated(monkeypatch, costs, values, results=("same", "same"), others=0.0):
 @pytest.mark.parametrize(
     ("costs", "values", "said"),
     [
-        ([9, 3] * 3, [80, 20] * 3, "It is mended, in 3 of 3 rounds"),
-        ([9, 3] * 3, [80, 70] * 3, "still there, though it took less time"),
-        ([9, 9] * 3, [80, 20] * 3, "1 times better; 2 times are needed"),
-        ([9, 3, 9, 9, 9, 3], [80, 20] * 3, "Not judged: 2 of 3 rounds say yes, 1 say no"),
-        ([9, 3] * 3, [80, 20, 10, 20, 80, 20], "Not judged: 2 of 3 rounds say yes, 0 say no"),
-        ([8, 5] * 3, [80, 20] * 3, "Not judged: 0 of 3 rounds say yes, 0 say no"),
+        ([9, 3] * 3, [240, 20] * 3, "It is mended, in 3 of 3 rounds"),
+        ([9, 3] * 3, [240, 210] * 3, "still there, though it took less time"),
+        ([9, 9] * 3, [240, 20] * 3, "1 times better; 2 times are needed"),
+        ([9, 3, 9, 9, 9, 3], [240, 20] * 3, "Not judged: 2 of 3 rounds say yes, 1 say no"),
+        ([9, 3] * 3, [240, 20, 10, 20, 240, 20], "Not judged: 2 of 3 rounds say yes, 0 say no"),
+        ([8, 5] * 3, [240, 20] * 3, "Not judged: 0 of 3 rounds say yes, 0 say no"),
     ],
 )
 def test_a_cure_is_judged_by_its_time_and_by_the_culprits_own_reading(
@@ -233,17 +233,17 @@ def test_a_cure_is_judged_by_its_time_and_by_the_culprits_own_reading(
 
 
 def test_a_cure_whose_time_others_took_is_not_judged(monkeypatch, ledger):
-    _, table = treated(monkeypatch, [9, 9] * 3, [80, 20] * 3, others=1.5)
+    _, table = treated(monkeypatch, [9, 9] * 3, [240, 20] * 3, others=1.5)
     assert table.title == "Not judged: other programs used 1.5 CPUs."
-    _, table = treated(monkeypatch, [9, 9] * 3, [80, 80] * 3, others=1.5)
+    _, table = treated(monkeypatch, [9, 9] * 3, [240, 240] * 3, others=1.5)
     assert table.title.startswith("Not mended")
 
 
 def test_what_differs_in_the_results_is_said(monkeypatch, ledger):
     both = {"sum": 3.0, "collections": 3}, {"sum": 3.0, "collections": 0}
-    ward, table = treated(monkeypatch, [9, 3], [80, 20], both)
+    ward, table = treated(monkeypatch, [9, 3], [240, 20], both)
     assert "Rank 0 of 'collections': 0, with the fault 3." in table.title
-    _, table = treated(monkeypatch, [9, 3], [80, 20], ([1, 2], [1, 5]))
+    _, table = treated(monkeypatch, [9, 3], [240, 20], ([1, 2], [1, 5]))
     assert "Rank 0, element 1: 5, with the fault 2." in table.title and ward.gain == 0
 
 

@@ -29,7 +29,8 @@ def shared(used=1 / 16, waiting=2.0):
     def arm(pairs, placement, **values):
         made = record("calls", pairs, 900, **values)
         params = experiment.Arm(pairs, placement)._asdict() | {"part": "B", "rounds": 3}
-        values = {"ours": [used] * 3, "waiting": [1e-6 * values["waiting"]] * 3}
+        waiting = [1e-6 * values["waiting"]] * 3
+        values = {"ours": [used] * 3, "waiting": waiting, "on_cpu": [1e-4] * 3}
         return dataclasses.replace(made, case="calls", params=params, values=values)
 
     return [arm(8, "one core", waiting=100 * waiting), arm(8, "together", waiting=100),

@@ -1,6 +1,6 @@
 """What is typed is what is kept: far from the kernel, and while it computes."""
 
-from pytest import fixture, mark
+from pytest import fixture, mark, param
 
 from course.notebooks import files
 from course.predictions import ledger_file
@@ -22,7 +22,11 @@ BUSY = "import time; time.sleep(4)"
 REASON = "two of them wait for a CPU, and the third does not"
 
 
-@fixture(scope="module", params=[0.0, 0.15], ids=["near", "300 ms away"])
+@fixture(
+    scope="module",
+    params=[param(0.0, marks=mark.exhaustive), 0.15],  # what arrives from far arrives from near
+    ids=["near", "300 ms away"],
+)
 def page(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("slow")
     with lab.opened(folder, height=1400, picture="slow", delay=request.param) as (

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import statistics
+import time
 import timeit
 
 import numpy as np
@@ -95,11 +96,12 @@ def cpu_time(seen: list) -> float:
 def unpickled(seen: list, figures: int) -> float:
     """Scheduler: how often a rank could have unpickled so many named figures in its time on a CPU.
 
-    On average over the ranks; what it takes to unpickle them once is measured here, so that a fast
-    machine counts as a slow one does.
+    On average over the ranks. What it takes to unpickle them once is measured here, so that a fast
+    machine counts as a slow one does: the shortest of a hundred single times, since of ten in a
+    row one is always interrupted where others use the CPUs.
     """
     data = pickle.dumps({f"layer_{i // 30}/expert_{i % 30}/load": float(i) for i in range(figures)})
-    once = min(timeit.repeat(lambda: pickle.loads(data), number=10, repeat=5)) / 10
+    once = min(timeit.repeat(lambda: pickle.loads(data), time.thread_time, number=1, repeat=100))
     return cpu_time(seen) / 1e3 / once
 
 

@@ -192,7 +192,7 @@ def profiled(folder):
 
     with torch.profiler.profile(schedule=plan, on_trace_ready=save) as profile:
         for _ in range(4):
-            time.sleep(0.05 if dist.get_rank() == 1 else 0.001)
+            time.sleep(0.2 if dist.get_rank() == 1 else 0.001)
             model(torch.ones(4, 64)).sum().backward()
             profile.step()
 

@@ -277,7 +277,6 @@ def test_every_instrument_shows_every_rank(ledger, instrument):
 
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch, ledger):
     monkeypatch.setattr("random.sample", lambda keys, _: sorted(keys))
-    monkeypatch.setattr("course.lessons.casebook.ward.ROUNDS", 1)
     letter = Ward(CASES["averages"]).letter("cpu")
     words = iter(["nonsense", "4", letter, "they unpickle"])
     monkeypatch.setattr("builtins.input", lambda _: next(words))

@@ -51,11 +51,13 @@ class Case:
     """Of each host's link."""
     slow: float = 1.0
     """How many times as long rank 0's tasks take as the others'."""
+    longer_b0: float = 0.0
+    """Seconds by which B0 on rank 2 takes longer."""
 
     @property
     def work(self) -> Workload:
         """Return what is trained."""
-        return Workload(slow=self.slow)
+        return Workload(slow=self.slow, longer_b0=self.longer_b0)
 
     @property
     def ranks(self) -> tuple[Program, ...]:
@@ -67,7 +69,8 @@ class Case:
         early = f", receives {self.ahead} early" if self.ahead else ""
         rate = f", {self.rate}" if self.rate != RATE else ""
         slow = f", rank 0 {self.slow:g} times as slow" if self.slow != 1 else ""
-        return f"{self.schedule}, {self.channel.value}{early}{rate}{slow}"
+        longer = f", B0 {1e3 * self.longer_b0:g} ms longer" if self.longer_b0 else ""
+        return f"{self.schedule}, {self.channel.value}{early}{rate}{slow}{longer}"
 
 
 MYSTERY = Case("eager 1f1b", Channel.ORDERED)
@@ -154,7 +157,7 @@ def compare(*cases: Case, rounds: int = 3, say: Say = print) -> list[Record]:
 def modelled(case: Case, *, leg: float) -> StepTimeline:
     """Simulate a case. `leg`, the seconds of one message, is the model's only parameter."""
     work = case.work
-    costs = Costs(work.forward, work.backward, leg, slow=work.slow)
+    costs = Costs(work.forward, work.backward, leg, slow=work.slow, longer_b0=work.longer_b0)
     return simulate(case.ranks, costs, channel=case.channel)
 
 

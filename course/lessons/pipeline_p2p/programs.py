@@ -40,6 +40,8 @@ class Workload:
     """Seconds of a backward task."""
     slow: float = 1.0
     """How many times as long rank 0's tasks take."""
+    longer_b0: float = 0.0
+    """Seconds by which B0 on rank 2 takes longer."""
 
     @property
     def nbytes(self) -> int:
@@ -88,6 +90,7 @@ class Stage:
         until = time.perf_counter()
         seconds = self._work.forward if task.kind == "F" else self._work.backward
         until += seconds * (self._work.slow if task.stage == 0 else 1.0)
+        until += self._work.longer_b0 if str(task) == "B0" and task.stage == 2 else 0.0
         pass_through = self._forward if task.kind == "F" else self._backward
         made = pass_through(task.micro_batch, arrived)
         time.sleep(max(0.0, until - time.perf_counter()))

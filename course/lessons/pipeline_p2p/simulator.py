@@ -123,12 +123,16 @@ class Costs:
     """Seconds of one transfer (an activation, or its gradient) that shares no network card."""
     slow: float = 1.0
     """How many times as long the tasks of rank 0 take."""
+    longer_b0: float = 0.0
+    """Seconds by which B0 on rank 2 takes longer."""
 
     def activity(self, part: Task | Transfer) -> Activity:
         """Return what a task or a transfer takes, with a transfer in units of a card's seconds."""
         if isinstance(part, Task):
             seconds = self.forward if part.kind == "F" else self.backward
-            return Activity(seconds * (self.slow if part.stage == 0 else 1.0))
+            seconds *= self.slow if part.stage == 0 else 1.0
+            held = str(part) == "B0" and part.stage == 2
+            return Activity(seconds + (self.longer_b0 if held else 0.0))
         links = (("out", part.src), ("in", part.dst))
         return Activity(nbytes=self.leg, links=links, queue=(part.src, part.dst))
 

@@ -1,12 +1,13 @@
 """What lesson 05 claims: each claim holds for figures that bear it out, and fails for others."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from course.lessons.pipeline_p2p import experiment
 from labkit.measure.records import load
-from tests.course.lessons.cells import Cells
+from tests.course.lessons.cells import Cells, ClaimFailed
 from tests.course.lessons.pipeline_p2p.worlds import needs_worlds
 
 LESSON = Cells("05_pipeline_p2p")
@@ -35,6 +36,28 @@ def test_what_earlier_receives_win_is_judged(recorded):
     same = "the gradients are the same"
     LESSON.hold("earlier-claims", true=true, false=true | {"after": other}, words=same)
     LESSON.run("earlier-claims", **true | {"after": slow, "mine": (0, 1, 0)})
+
+
+@pytest.mark.parametrize(
+    ("held", "told"), [(75.0, nullcontext()), (25.5, pytest.raises(ClaimFailed))]
+)
+def test_the_frame_is_longer_with_b0_or_it_is_not_b0(recorded, monkeypatch, held, told):
+    usual = recorded["eager 1f1b, ordered"]
+    runs = [
+        replace(usual, values=usual.values | {"rounds": [{"frame": ms / 1e3}] * 3})
+        for ms in (25.0, held)
+    ]
+    monkeypatch.setattr(experiment, "compare", lambda *_: runs)
+    with told:
+        LESSON.run("longer-b0")
+
+
+def test_model_and_run_have_b0_longer_where_it_is_asked():
+    usual, longer = (
+        experiment.frame_of(experiment.modelled(case, leg=0.008)).seconds
+        for case in (experiment.MYSTERY, replace(experiment.MYSTERY, longer_b0=0.05))
+    )
+    assert longer == pytest.approx(usual + 0.05)
 
 
 @needs_worlds

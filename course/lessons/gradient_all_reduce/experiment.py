@@ -121,17 +121,25 @@ def pairs(record: Record) -> list[tuple[dict[str, float], dict[str, float]]]:
 def exposed(record: Record) -> dict[str, list[float]]:
     """Return, by rung, the seconds of moving bytes that nothing hides, in each round but the first.
 
-    The median over the ranks, without the waiting for late ones, which no rung can hide. The rungs
-    take turns: compare them round by round, since what disturbs a machine lasts longer than one.
+    On the rank whose backward ends last: while it computes, nothing that moves makes the step any
+    longer, also where another rank has ended its own backward early. (Where more ranks than CPUs
+    take turns, some do, and have nothing left to hide behind.) Waiting for late ranks is left out,
+    which no rung can hide. The rungs take turns: compare them round by round, since what disturbs a
+    machine lasts longer than one.
     """
     split, rungs = timeline(record).split(), list(programs.RUNGS)
     steps = 1 + max(span.step for span in split.spans)
     seconds: dict[str, list[float]] = {rung: [] for rung in rungs}
     for step in range(len(rungs), steps):
         one = split.steps(step, step)
-        moving = statistics.median(one.seconds(rank, Kind.MOVE) for rank in one.ranks)
-        seconds[rungs[step % len(rungs)]].append(moving)
+        seconds[rungs[step % len(rungs)]].append(one.seconds(last_of(one), Kind.MOVE))
     return seconds
+
+
+def last_of(step: Timeline) -> int:
+    """Return the rank whose backward ends last in a step."""
+    backward = (span for span in step.spans if span.name == "backward")
+    return max(backward, key=lambda span: span.end).rank
 
 
 def lengths(record: Record) -> dict[str, tuple[float, float]]:

@@ -190,13 +190,16 @@ AFTER, DURING = list(problem.programs.RUNGS)[3:]
 def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
     """Draw when each bucket leaves on one rung, and what is still to move when backward ends.
 
-    One step of rank 0: of the rounds the one whose exposed moving is the median.
+    One step of the rank whose backward ends last: of the rounds the one whose exposed moving is
+    the median.
     """
     whole, order = problem.timeline(record).split(), list(problem.programs.RUNGS)
     seconds = problem.exposed(record)[rung]
     middle = seconds.index(sorted(seconds)[len(seconds) // 2])
     step = (middle + 1) * len(order) + order.index(rung)
-    spans = whole.steps(step, step).of(0)
+    one = whole.steps(step, step)
+    rank = problem.last_of(one)
+    spans = one.of(rank)
     begin = min(span.begin for span in spans)
     over = max(span.end for span in spans if span.kind is Kind.COMPUTE)
     sent = sorted({s.name for s in spans if s.kind is Kind.MOVE and s.channel != MAIN})
@@ -221,7 +224,7 @@ def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
         f"{name} leaves after {start} ms, arrives after {end}" for name, start, end in rows
     )
     said = (
-        f"{rung}, rank 0: backward ends after {1e3 * (over - begin):.0f} ms; {when}. After "
+        f"{rung}, rank {rank}: backward ends after {1e3 * (over - begin):.0f} ms; {when}. After "
         f"backward {1e3 * max(0.0, left):.0f} ms are left."
     )
     ax = draw_lanes(

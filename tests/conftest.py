@@ -4,11 +4,18 @@ Not judged are a timed test that fails beside other programs, and one whose brow
 """
 
 import os
+import signal
 
 from pytest import fixture, hookimpl, skip
 
 from course import other_programs
 from course.predictions import claims
+
+
+def pytest_configure():
+    """Let tests interrupt where a shell has started them in the background, deaf to SIGINT."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @hookimpl(wrapper=True)

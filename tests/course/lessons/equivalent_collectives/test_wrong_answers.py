@@ -171,6 +171,7 @@ def test_right_short_answers_pass(form, capsys):
         ("audit", "f", "impossible", "busbw is 1 GB/s, the link 1"),
         ("audit", "a", ..., "not answered yet"),
         ("audit", "a", "probable", "no such name"),
+        ("audit", "g", "possible", "no such letter"),
         ("traces", "A", "recursive doubling", "log2(n) partners"),
         ("traces", "D", "pipelined broadcast", "sends S, once"),
         ("traces", "B", None, "not answered yet"),

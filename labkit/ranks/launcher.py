@@ -430,14 +430,15 @@ class _Supervisor:
         return [rank for rank in self.fallen if rank.state in {"raised", "died"}]
 
     def _step(self, seconds: float) -> None:
-        for key, _ in self.selector.select(min(seconds, 3600.0)):
+        found = self.selector.select(min(seconds, 3600.0))
+        for key, _ in found:
             if isinstance(key.data, _Stream):
                 if not key.data.pump():
                     self.selector.unregister(key.fileobj)
             elif isinstance(key.data, _Rank):
                 self._on_message(key.data)
-            else:
-                self._note_exits()
+        if any(key.data is None for key, _ in found):  # last: a process ends after its sockets
+            self._note_exits()
 
     def _step_until(self, moment: float, done: Callable[[], bool], every: float = 60.0) -> None:
         """Step until that moment or until it is done, asking at least every so many seconds."""
@@ -455,6 +456,10 @@ class _Supervisor:
             self._note_fall(rank)
         if JOINED in words:
             rank.joined = True
+            # Anew, at the end of the kernel's list: where it was, it would be told of before
+            # whoever falls first from now on.
+            self.selector.unregister(rank.control)
+            self.selector.register(rank.control, selectors.EVENT_READ, rank)
             if all(other.joined for other in self.ranks):
                 for other in self.ranks:
                     with contextlib.suppress(OSError):  # it has just died
@@ -469,6 +474,10 @@ class _Supervisor:
 
     def _note_exits(self) -> None:
         exits = self.link.exits()
+        if any(rank.pid in exits and rank.state == "running" for rank in self.ranks):
+            for key, _ in self.selector.select(0):  # their sockets tell in which order they fell
+                if isinstance(key.data, _Rank):
+                    self._on_message(key.data)
         for rank in self.ranks:
             if rank.pid in exits:
                 rank.status = exits[rank.pid]

@@ -23,10 +23,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -332,9 +334,13 @@ class _Ranks:
         os.dup2(stderr, 2)
         os.close(stdout)
         os.close(stderr)
-        low = os.dup(control)  # of a killed process the kernel closes the lowest first, and no peer
-        os.close(control)  # may hear of its end, and end itself, before the launcher does
-        control = low
+        # Linux closes a killed process's files from the highest number down. No peer may hear of
+        # its end, and end itself, before the launcher does.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = 4096 if most == resource.RLIM_INFINITY else min(most, 4096)
+        high = fcntl.fcntl(control, fcntl.F_DUPFD, most - 8)
+        os.close(control)
+        control = high
         if self.fresh:
             os.set_inheritable(control, True)
             command = _RANK.format(directory=self.directory, rank=rank, control=control)

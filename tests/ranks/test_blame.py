@@ -1,11 +1,11 @@
 """Who failed first is blamed, and who failed after that is mentioned."""
 
 import atexit
-import contextlib
 import itertools
 import os
 import re
 import signal
+import stat
 import time
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.multiprocessing import get_context
 
 from labkit import RankDied, launch
+from labkit.ranks import launcher
 
 WAYS = {
     "signal": (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
@@ -116,18 +117,37 @@ def test_peers_that_notice_a_death_and_end_themselves_do_not_hide_it(end):
 
 
 def test_the_launcher_hears_of_a_death_before_any_peer():
-    """The kernel closes files in the order of their numbers: the control socket's is the lowest."""
+    """The kernel closes files from the highest number down: the control socket's is the highest."""
 
     def program():
-        numbers = {}
-        for entry in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # the listing's own
-                numbers.setdefault(str(entry.readlink()).partition(":")[0], []).append(
-                    int(entry.name)
-                )
-        return min(numbers["socket"]) < min(numbers["anon_inode"])  # gloo's epoll, before its pairs
+        numbers = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+        return stat.S_ISSOCK(os.fstat(max(numbers)).st_mode) and max(numbers) > len(numbers) + 500
 
     assert launch(program, world_size=2) == [True, True]
+
+
+@pytest.mark.parametrize("killed", range(3))
+def test_a_launcher_that_is_held_up_hears_them_in_the_order_in_which_they_fell(killed, monkeypatch):
+    """As where ranks that have just met take its CPU: who met last must not be told of first."""
+
+    def program():
+        if dist.get_rank() == killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            dist.barrier()
+        except RuntimeError:
+            os.abort()
+
+    step = launcher._Supervisor._step
+
+    def held_up(self, seconds):
+        step(self, seconds)
+        if all(rank.joined for rank in self.ranks) and not self.fallen:
+            time.sleep(0.5)
+
+    monkeypatch.setattr(launcher._Supervisor, "_step", held_up)
+    with pytest.raises(RankDied, match=f"rank {killed} of 3 was killed by SIGKILL"):
+        launch(program, world_size=3)
 
 
 @pytest.mark.parametrize(

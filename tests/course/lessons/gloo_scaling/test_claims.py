@@ -55,7 +55,7 @@ def ways(blocking, fused):
 
 CLAIMS = [
     (CORE, "verdict", asked(), asked(used=0.04), "8 pairs keep the one CPU busy"),
-    (CORE, "verdict", asked(), asked(waiting=1.1), "waits longer for it than of 4"),
+    (CORE, "verdict", asked(), asked(waiting=1.1), "waits longer for it than with 4"),
     (DEEPER, "ladder-claims", ways(900, 20), ways(900, 300), "more than 10 times faster"),
 ]
 

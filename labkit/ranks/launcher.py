@@ -430,15 +430,14 @@ class _Supervisor:
         return [rank for rank in self.fallen if rank.state in {"raised", "died"}]
 
     def _step(self, seconds: float) -> None:
-        found = self.selector.select(min(seconds, 3600.0))
-        for key, _ in found:
+        for key, _ in self.selector.select(min(seconds, 3600.0)):
             if isinstance(key.data, _Stream):
                 if not key.data.pump():
                     self.selector.unregister(key.fileobj)
             elif isinstance(key.data, _Rank):
                 self._on_message(key.data)
-        if any(key.data is None for key, _ in found):  # last: a process ends after its sockets
-            self._note_exits()
+            else:
+                self._note_exits()
 
     def _step_until(self, moment: float, done: Callable[[], bool], every: float = 60.0) -> None:
         """Step until that moment or until it is done, asking at least every so many seconds."""
@@ -474,10 +473,6 @@ class _Supervisor:
 
     def _note_exits(self) -> None:
         exits = self.link.exits()
-        if any(rank.pid in exits and rank.state == "running" for rank in self.ranks):
-            for key, _ in self.selector.select(0):  # their sockets tell in which order they fell
-                if isinstance(key.data, _Rank):
-                    self._on_message(key.data)
         for rank in self.ranks:
             if rank.pid in exits:
                 rank.status = exits[rank.pid]

@@ -19,6 +19,7 @@ from course.lessons.pipeline_p2p.exchange import Queues
 from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
+    Computing,
     Program,
     Task,
     Transfer,
@@ -27,21 +28,15 @@ from course.lessons.pipeline_p2p.schedules import (
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Computing):
     """What is trained, and how long it takes."""
 
+    forward: float = 0.0125
+    backward: float = 0.025
     rows: int = 260
     """Rows of a micro-batch."""
     width: int = 192
     """Columns; every stage's weights are width x width."""
-    forward: float = 0.0125
-    """Seconds of a forward task."""
-    backward: float = 0.025
-    """Seconds of a backward task."""
-    slow: float = 1.0
-    """How many times as long rank 0's tasks take."""
-    longer_b0: float = 0.0
-    """Seconds by which B0 on rank 2 takes longer."""
 
     @property
     def nbytes(self) -> int:
@@ -87,10 +82,7 @@ class Stage:
 
     def compute(self, task: Task, arrived: torch.Tensor | None) -> torch.Tensor:
         """Run a task on what arrived: an activation for F, a gradient for B; None at an end."""
-        until = time.perf_counter()
-        seconds = self._work.forward if task.kind == "F" else self._work.backward
-        until += seconds * (self._work.slow if task.stage == 0 else 1.0)
-        until += self._work.longer_b0 if str(task) == "B0" and task.stage == 2 else 0.0
+        until = time.perf_counter() + self._work.seconds(task)
         pass_through = self._forward if task.kind == "F" else self._backward
         made = pass_through(task.micro_batch, arrived)
         time.sleep(max(0.0, until - time.perf_counter()))

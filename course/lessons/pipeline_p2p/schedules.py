@@ -11,7 +11,7 @@ after each batch, as here, PipeDream-Flush, Narayanan et al., 2021).
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -32,6 +32,26 @@ class Task:
 
     def __str__(self) -> str:
         return f"{self.kind}{self.micro_batch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """How long tasks take, in a run as in the model."""
+
+    forward: float
+    """Seconds of a forward task."""
+    backward: float
+    """Seconds of a backward task."""
+    slow: float = field(default=1.0, kw_only=True)
+    """How many times as long the tasks of rank 0 take."""
+    longer_b0: float = field(default=0.0, kw_only=True)
+    """Seconds by which B0 on rank 2 takes longer."""
+
+    def seconds(self, task: Task) -> float:
+        """Return the seconds of a task."""
+        seconds = self.forward if task.kind == "F" else self.backward
+        seconds *= self.slow if task.stage == 0 else 1.0
+        return seconds + (self.longer_b0 if task == Task("B", stage=2, micro_batch=0) else 0.0)
 
 
 Schedule = tuple[tuple[Task, ...], ...]

@@ -15,6 +15,7 @@ import networkx as nx
 from course.comm.sharing import Activity, Period, play
 from course.lessons.pipeline_p2p.schedules import (
     Channel,
+    Computing,
     Program,
     Task,
     Transfer,
@@ -112,27 +113,16 @@ def full_name(part: Task | Transfer) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(Computing):
     """What computing and moving cost."""
 
-    forward: float
-    """Seconds of one forward task."""
-    backward: float
-    """Seconds of one backward task."""
     leg: float = 0.0
     """Seconds of one transfer (an activation, or its gradient) that shares no network card."""
-    slow: float = 1.0
-    """How many times as long the tasks of rank 0 take."""
-    longer_b0: float = 0.0
-    """Seconds by which B0 on rank 2 takes longer."""
 
     def activity(self, part: Task | Transfer) -> Activity:
         """Return what a task or a transfer takes, with a transfer in units of a card's seconds."""
         if isinstance(part, Task):
-            seconds = self.forward if part.kind == "F" else self.backward
-            seconds *= self.slow if part.stage == 0 else 1.0
-            held = str(part) == "B0" and part.stage == 2
-            return Activity(seconds + (self.longer_b0 if held else 0.0))
+            return Activity(self.seconds(part))
         links = (("out", part.src), ("in", part.dst))
         return Activity(nbytes=self.leg, links=links, queue=(part.src, part.dst))
 

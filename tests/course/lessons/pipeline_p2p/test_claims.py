@@ -52,7 +52,11 @@ def test_the_frame_is_longer_with_b0_or_it_is_not_b0(recorded, monkeypatch, held
         LESSON.run("longer-b0")
 
 
-def test_model_and_run_have_b0_longer_where_it_is_asked():
+def test_b0_on_one_rank_alone_is_longer_and_the_models_frame_with_it():
+    usual, longer = experiment.MYSTERY.work, replace(experiment.MYSTERY, longer_b0=0.05).work
+    tasks = [task for rank in experiment.PLAN for task in rank]
+    changed = [task for task in tasks if usual.seconds(task) != longer.seconds(task)]
+    assert [(str(task), task.stage) for task in changed] == [("B0", 2)]
     usual, longer = (
         experiment.frame_of(experiment.modelled(case, leg=0.008)).seconds
         for case in (experiment.MYSTERY, replace(experiment.MYSTERY, longer_b0=0.05))

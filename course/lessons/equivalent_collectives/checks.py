@@ -374,8 +374,8 @@ def _matched(
             raise CheckFailed(f"a dict with {', '.join(right)}", repr(got)[:200], meaning)
         if all(got.get(letter) is ... for letter in right):
             raise NotImplementedError(f"exercise {number}: not attempted yet")
-        for letter in got.keys() - right.keys():
-            raise CheckFailed(f"the letters {', '.join(right)}", repr(letter), "no such letter")
+        if others := [letter for letter in got if letter not in right]:
+            raise CheckFailed(f"the letters {', '.join(right)}", repr(others[0]), "no such letter")
         known = {_plain(option): option for option in options}
         for letter, wanted in right.items():
             given = got.get(letter)

@@ -1,8 +1,8 @@
 """Lesson 06's board: what each suspect predicts of the two-step sum, and whether it came true.
 
 The excess is what the two steps take beyond one all_reduce. Each experiment asks of it: is it gone
-when each step runs alone (launch order), does it stay with a quarter of the bytes (rounds), is it
-the CPU's time for the sums, or do the bytes tell it? `worlds` of the experiment are programs in
+when each step runs alone (launch order), does it stay with a quarter of the bytes (rounds), do the
+bytes tell it, or is it the CPU's time for the sums? `worlds` of the experiment are programs in
 which another suspect is guilty; a test holds that the board then finds that one.
 """
 
@@ -24,8 +24,8 @@ SUSPECTS = {
 EXPERIMENTS = {
     "A": Experiment("each step alone", asks="a"),
     "B": Experiment("a quarter of the bytes", asks="b"),
-    "C": Experiment("the sums, without a wire", asks="d"),
-    "D": Experiment("the bytes, counted", asks="c"),
+    "C": Experiment("the bytes, counted", asks="c"),
+    "D": Experiment("the sums, without links", asks="d"),
 }
 
 
@@ -72,24 +72,6 @@ def rounds(board: Board, records: Mapping[str, Record]) -> list[float]:
     return left
 
 
-def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) -> list[float]:
-    """Hold suspect d to the seconds of the sums without a wire; return their shares of the excess.
-
-    Each of the rounds of `seconds` is held against the smallest excess that was measured.
-    """
-    least = min(excess(records))
-    shares = [one / least for one in seconds]
-    board.test(
-        "d",
-        "C",
-        "all sums and copies of four ranks, in one process, take half of the excess",
-        [outcome(share, stands=0.5, fell=0.25) for share in shares],
-        found=f"{_all(shares)} of the excess",
-        records=records.values(),
-    )
-    return shares
-
-
 def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record]) -> float:
     """Hold suspect c to the bytes of the busiest rank, in S; return how many times as many.
 
@@ -101,7 +83,7 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     explained = [outcome(abs(x / more - 1), stands=0.15, fell=0.3) for x in longer]
     board.test(
         "c",
-        "D",
+        "C",
         "the two steps send as many times the bytes as they take the time, within 15 %",
         explained if more > 1.05 else False,
         found=f"{more:.3g} times the bytes; {' '.join(f'{x:.2f}' for x in longer)} the time",
@@ -111,6 +93,24 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     return more
 
 
+def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) -> list[float]:
+    """Hold suspect d to the seconds of the sums without a wire; return their shares of the excess.
+
+    Each of the rounds of `seconds` is held against the smallest excess that was measured.
+    """
+    least = min(excess(records))
+    shares = [one / least for one in seconds]
+    board.test(
+        "d",
+        "D",
+        "all sums and copies of four ranks, in one process, take half of the excess",
+        [outcome(share, stands=0.5, fell=0.25) for share in shares],
+        found=f"{_all(shares)} of the excess",
+        records=records.values(),
+    )
+    return shares
+
+
 def board_of(
     records: Mapping[str, Record], seconds: Sequence[float], by_way: Mapping[str, float]
 ) -> Board:
@@ -118,8 +118,8 @@ def board_of(
     board = Board("Why do two steps take longer?", SUSPECTS, EXPERIMENTS, say=lambda text: None)
     order(board, records)
     rounds(board, records)
-    sums(board, seconds, records)
     sent(board, by_way, records)
+    sums(board, seconds, records)
     return board
 
 

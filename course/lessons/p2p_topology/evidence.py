@@ -24,9 +24,9 @@ SUSPECTS = {
 }
 EXPERIMENTS = {
     "A": Experiment("each copy alone", asks="a"),
-    "B": Experiment("all copies into GPU 2", asks="c"),
-    "C": Experiment("to other NUMA nodes", asks="d"),
-    "D": Experiment("half of the matrix predicts the other", asks="b"),
+    "B": Experiment("half of the matrix predicts the other", asks="b"),
+    "C": Experiment("all copies into GPU 2", asks="c"),
+    "D": Experiment("to other NUMA nodes", asks="d"),
 }
 
 
@@ -110,7 +110,7 @@ def rounds_of(record: Record) -> list[Copies]:
 def board_of(rounds: Sequence[Copies], **how: object) -> Board:
     """Return the board after all four experiments on one server."""
     board = Board("Why do the copies take so long?", SUSPECTS, EXPERIMENTS, say=quiet)
-    for hold in (queue, receiver, distance, way):
+    for hold in (queue, way, receiver, distance):
         hold(board, rounds, **how)
     return board
 
@@ -135,38 +135,12 @@ def queue(board: Board, rounds: Sequence[Copies], **how: object) -> None:
     )
 
 
-def receiver(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold suspect c to experiment B."""
-    shares = [one.received() for one in rounds]
-    board.test(
-        "c",
-        "B",
-        "GPU 2's best copy in has half the rate of any other GPU's best, or less",
-        [outcome(share, stands=0.5, fell=0.8) for share in shares],
-        found=f"{_all(shares)} of the others' worst",
-        **how,
-    )
-
-
-def distance(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold suspect d to experiment C."""
-    shares = [one.far() for one in rounds]
-    board.test(
-        "d",
-        "C",
-        "the best copy to another node has half the rate of those within one, or less",
-        [outcome(share, stands=0.5, fell=0.8) for share in shares],
-        found=f"far {_all(shares)} of near",
-        **how,
-    )
-
-
 def way(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold suspect b to experiment D."""
+    """Hold suspect b to experiment B."""
     told = [one.follow() for one in rounds]
     board.test(
         "b",
-        "D",
+        "B",
         "rates by class from one half tell 9 of 10 pairs of the other within 5 %, and "
         "the three durations within 10 %",
         [
@@ -176,6 +150,32 @@ def way(board: Board, rounds: Sequence[Copies], **how: object) -> None:
         found="; ".join(
             f"{share:.0%} of the pairs, durations within {miss:.1%}" for share, miss in told[:1]
         ),
+        **how,
+    )
+
+
+def receiver(board: Board, rounds: Sequence[Copies], **how: object) -> None:
+    """Hold suspect c to experiment C."""
+    shares = [one.received() for one in rounds]
+    board.test(
+        "c",
+        "C",
+        "GPU 2's best copy in has half the rate of any other GPU's best, or less",
+        [outcome(share, stands=0.5, fell=0.8) for share in shares],
+        found=f"{_all(shares)} of the others' worst",
+        **how,
+    )
+
+
+def distance(board: Board, rounds: Sequence[Copies], **how: object) -> None:
+    """Hold suspect d to experiment D."""
+    shares = [one.far() for one in rounds]
+    board.test(
+        "d",
+        "D",
+        "the best copy to another NUMA node has half the rate of those within one, or less",
+        [outcome(share, stands=0.5, fell=0.8) for share in shares],
+        found=f"far {_all(shares)} of near",
         **how,
     )
 

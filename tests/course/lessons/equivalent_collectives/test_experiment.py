@@ -129,7 +129,7 @@ def test_the_verdict_can_fail(recorded):
         "verdict",
         true={"busiest": busiest, **names},
         false={"busiest": halved, **names},
-        words="sends a whole all_reduce",
+        words="sends as much as an all_reduce",
     )
 
 

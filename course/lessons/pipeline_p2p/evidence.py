@@ -23,7 +23,7 @@ EXPERIMENTS = {
     "A": Experiment("the bubble by the formula", asks="a"),
     "B": Experiment("links four times as fast", asks="b"),
     "C": Experiment("how long each rank computes", asks="c"),
-    "D": Experiment("a tag for each message", asks="d"),
+    "D": Experiment("B0 on rank 2 takes 50 ms longer", asks="d"),
 }
 
 
@@ -68,13 +68,15 @@ def stages(on: Board, queued: Record) -> None:
     on.test("c", "C", predicts, rounds, found=found, records=[queued])
 
 
-def tags(on: Board, queued: Record, free: Record) -> None:
-    """D: what holds a message up in a queue does not, where the message stands in none."""
-    kept = _kept(queued, free)
-    found = f"{median(kept):.0%} of rank 1's idle time stay"
-    rounds = [outcome(share, stands=0.4, fell=0.6) for share in kept]
-    predicts = "with a tag for each message at most 40 % of rank 1's idle time stay"
-    on.test("d", "D", predicts, rounds, found=found, records=[queued, free])
+def longer_b0(on: Board, usual: Record, longer: Record) -> None:
+    """D: who waits for a task waits longer when the task takes longer."""
+    pairs = zip(_each(usual, "frame"), _each(longer, "frame"), strict=True)
+    grown = [(after - before) / longer.params["longer_b0"] for before, after in pairs]
+    before, after = (1e3 * median(_each(record, "frame")) for record in (usual, longer))
+    rounds = [outcome(share, stands=0.8, fell=0.4) for share in grown]
+    predicts = "when B0 takes 50 ms longer, the frame grows by 40 ms or more"
+    found = f"the frame lasts {before:.0f} ms, then {after:.0f}"
+    on.test("d", "D", predicts, rounds, found=found, records=[usual, longer])
 
 
 def _kept(before: Record, after: Record) -> list[float]:
@@ -85,12 +87,12 @@ def _kept(before: Record, after: Record) -> list[float]:
 
 def board_of(world: Sequence[Record]) -> Board:
     """Ask all four of a world's three records: its step, on faster links, and with tags."""
-    base, fast, free = world
+    base, fast, longer = world
     whole = Board("What has to end before F2's input may move?", SUSPECTS, EXPERIMENTS, say=quiet)
     bubble(whole, base)
     links(whole, base, fast)
     stages(whole, base)
-    tags(whole, base, free)
+    longer_b0(whole, base, longer)
     return whole
 
 

@@ -76,14 +76,15 @@ class Case:
 MYSTERY = Case("eager 1f1b", Channel.ORDERED)
 FASTER = replace(MYSTERY, rate=FAST)
 FREE = replace(MYSTERY, channel=Channel.TAGGED)
+LONGER = replace(MYSTERY, longer_b0=0.05)
 EARLIER = replace(MYSTERY, ahead=1)
 UNNAMED = replace(MYSTERY, ahead=(1, 1, 0))
 """A fault to find: rank 2 posts its receives late."""
 
 
 def _world(base: Case, rate: str) -> tuple[Case, Case, Case]:
-    """Return a world's step, the same on other links, and the same with a tag for each message."""
-    return base, replace(base, rate=rate), replace(base, channel=Channel.TAGGED)
+    """Return a world's step, the same on other links, and the same with a longer B0 on rank 2."""
+    return base, replace(base, rate=rate), replace(base, longer_b0=LONGER.longer_b0)
 
 
 _NO_QUEUE = replace(MYSTERY, channel=Channel.DIRECTION)
@@ -91,7 +92,7 @@ WORLDS = {
     "a": _world(replace(_NO_QUEUE, rate=FAST), "3200mbit"),
     "b": _world(replace(_NO_QUEUE, rate="50mbit"), RATE),
     "c": _world(replace(_NO_QUEUE, slow=4.0), FAST),
-    "d": (MYSTERY, FASTER, FREE),
+    "d": (MYSTERY, FASTER, LONGER),
 }
 """For each suspect of the lesson's vote three cases in a world in which it is guilty."""
 EVERY = tuple(
@@ -226,6 +227,7 @@ def _record(case: Case, steps: Sequence[Sequence[StepNotes]], here: Place, leg: 
     seen = [side_by_side(step) for step in steps]
     params = {"schedule": case.schedule, "channel": case.channel.value, "ahead": case.ahead}
     params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES, "slow": case.slow}
+    params |= {"longer_b0": case.longer_b0}
     params |= {"forward": work.forward, "backward": work.backward}
     values = {"bubble": seen[middle].bubble, "rounds": [_told(one) for one in seen]}
     values["gradients"] = [notes.digest for notes in steps[middle]]

@@ -22,35 +22,38 @@ def test_the_board_points_at_whoever_is_guilty(guilty):
 
 @needs_worlds
 def test_rounds_that_disagree_decide_nothing():
-    base, fast, free = evidence.recorded()
-    values = copy.deepcopy(free.values)
-    values["rounds"][1]["idle"] = 2 * values["rounds"][1]["idle"] + 1.0
-    board = evidence.board_of([base, fast, replace(free, values=values)])
+    base, fast, longer = evidence.recorded()
+    values = copy.deepcopy(longer.values)
+    values["rounds"][1]["frame"] = base.values["rounds"][1]["frame"]
+    board = evidence.board_of([base, fast, replace(longer, values=values)])
     assert board.state("d") == NOT_JUDGED and board.left == ["d"]
 
 
-def idles(record, *seconds):
-    rounds = [dict(one, idle=idle) for one, idle in zip(RAN, seconds, strict=True)]
+def run(record, idle, frame):
+    rounds = [dict(RAN, idle=i, frame=f / 1e3) for i, f in zip(idle, frame, strict=True)]
     return SimpleNamespace(**record, values={"rounds": rounds}, others=1.5, tier="EMULATED")
 
 
-RAN = [{"bubble": 0.67, "frame": 0.025, "forward": [0.0126, 0.0125, 0.0125]}] * 3
+RAN = {"bubble": 0.67, "forward": [0.0126, 0.0125, 0.0125]}
 QUEUED = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.008}}
 FAST = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.002}}
+LONGER = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.008, "longer_b0": 0.05}}
+IDLE = (0.385, 0.384, 0.386)
 
 
 @pytest.mark.parametrize(
-    ("fast", "free", "left"),
+    ("fast", "frame", "left"),
     [
-        ((0.27, 0.26, 0.27), (0.05, 0.05, 0.06), ["d"]),
-        ((0.10, 0.09, 0.12), (0.38, 0.39, 0.37), ["b"]),
-        ((0.27, 0.26, 0.27), (0.38, 0.39, 0.37), []),
-        ((0.10, 0.26, 0.27), (0.05, 0.05, 0.06), ["b", "d"]),
+        ((0.27, 0.26, 0.27), (75, 76, 80), ["d"]),
+        ((0.10, 0.09, 0.12), (25, 24, 30), ["b"]),
+        ((0.27, 0.26, 0.27), (25, 24, 30), []),
+        ((0.10, 0.26, 0.27), (75, 76, 80), ["b", "d"]),
+        ((0.27, 0.26, 0.27), (75, 25, 80), ["d"]),
     ],
 )
-def test_the_board_follows_the_evidence(fast, free, left):
-    queued = idles(QUEUED, 0.385, 0.384, 0.386)
-    board = evidence.board_of([queued, idles(FAST, *fast), idles(QUEUED, *free)])
+def test_the_board_follows_the_evidence(fast, frame, left):
+    queued, longer = run(QUEUED, IDLE, (25, 24, 25)), run(LONGER, IDLE, frame)
+    board = evidence.board_of([queued, run(FAST, fast, (25, 24, 25)), longer])
     assert board.left == left
 
 

@@ -277,10 +277,12 @@ def both_clocks(placement: str, job: Job = Job(), theirs: int = 1024, calls: int
 def one_clock(placement: str, job: Job = Job(), calls: int = 50) -> Series:
     """Time calls by lesson 00's clock, and keep accounts.
 
-    Per call: ``on_cpu`` and ``waiting``, seconds of all threads of this rank; ``ours``: how many
-    CPUs' worth of time it used.
+    `calls` is for sixteen ranks; fewer call more often, so that all are timed for as long. Per
+    call: ``on_cpu`` and ``waiting``, seconds of all threads of this rank; ``ours``: how many CPUs'
+    worth of time it used.
     """
     move(placement)
+    calls = calls * 16 // dist.get_world_size()
     group = pair_group(across=job.across)
     go = job.calls(group, calls)
     go()

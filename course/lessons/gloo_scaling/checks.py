@@ -64,7 +64,7 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
     mistakes = {
         "seconds are asked for, not milliseconds": 1e3 * truth,
         "these are all ranks' seconds together: ReduceOp.MAX gives the slowest rank's": (
-            len(sick.script) * truth
+            sick.together
         ),
         "the fastest call, not the typical one: sort the samples, take the middle one": (
             sick.fastest if sick.fastest < truth / 2 else math.nan

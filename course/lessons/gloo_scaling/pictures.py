@@ -71,10 +71,10 @@ def on_cpus(records: Sequence[Record]) -> Figure:
 
 
 def saturated_server(ranks: int, work: float, elsewhere: float, points: Sequence[Record]) -> Figure:
-    """Draw customers who share one CPU: whose turn it is, and how long a round takes.
+    """Draw customers who share one CPU: whose turn it is, and how long a lap takes.
 
     On the left the turns of `ranks` customers who each work `work` µs on the CPU and spend
-    `elsewhere` µs off it; on the right the time of a round against their number, beside measured
+    `elsewhere` µs off it; on the right the time of a lap against their number, beside measured
     points. The axes depend on the points alone, so that they stay where they are.
     """
     figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 4.6))
@@ -91,7 +91,7 @@ def saturated_server(ranks: int, work: float, elsewhere: float, points: Sequence
     left.grid(visible=False)
     numbers = list(range(1, MOST + 1))
     curve = [round_time(queue(n, work=work, elsewhere=elsewhere)) for n in numbers]
-    plots.new_axes("Time of a round", x="ranks on one CPU", y="time", yunit="µs", ax=right)
+    plots.new_axes("Time of a lap", x="ranks on one CPU", y="time", yunit="µs", ax=right)
     label = "your points" if points[0].tier == "MEASURED" else "recorded points"
     plots.line(right, list(measured), list(measured.values()), label=label)
     plots.model_line(right, numbers, curve, label="the queue on the left, played out")
@@ -99,7 +99,7 @@ def saturated_server(ranks: int, work: float, elsewhere: float, points: Sequence
     right.set(xlim=(0, MOST + 1), ylim=(0, top))
     idle = 1 - min(1.0, ranks * work / curve[ranks - 1])
     setting = f"{ranks} ranks, {work:g} µs on the CPU, {elsewhere:g} µs elsewhere"
-    result = f"a round takes {curve[ranks - 1]:.0f} µs, the CPU is idle {idle:.0%} of the time"
+    result = f"a lap takes {curve[ranks - 1]:.0f} µs, the CPU is idle {idle:.0%} of the time"
     plots.describe(left, f"Blocks: on the CPU; thin lines: waiting for it. {setting}.")
     plots.describe(right, f"{setting}: {result}.")
     plots.stamp(left, "MODELLED", note=result)

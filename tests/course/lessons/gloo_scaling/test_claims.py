@@ -44,7 +44,7 @@ def asked(**options):
         "board": evidence.empty(),
         "evidence": evidence,
         "reconcile": lambda *given, **options: None,
-        "experiment": SimpleNamespace(Arm=experiment.Arm),
+        "experiment": SimpleNamespace(Arm=experiment.Arm, recorded=experiment.recorded),
         "shared": shared(**options),
     }
 
@@ -54,8 +54,8 @@ def ways(blocking, fused):
 
 
 CLAIMS = [
-    (CORE, "verdict", asked(), asked(used=0.04), "8 pairs keep the one CPU busy"),
-    (CORE, "verdict", asked(), asked(waiting=1.1), "waits longer for it than with 4"),
+    (CORE, "accounts-kept", asked(), asked(used=0.04), "8 pairs keep the one CPU busy"),
+    (CORE, "accounts-kept", asked(), asked(waiting=1.1), "waits longer for it than with 4"),
     (DEEPER, "ladder-claims", ways(900, 20), ways(900, 300), "more than 10 times faster"),
 ]
 

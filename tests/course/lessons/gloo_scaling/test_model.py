@@ -47,7 +47,7 @@ def test_the_saturated_server_s_axes_stay_while_a_slider_moves():
 
 def test_the_saturated_server_says_what_it_shows():
     figure = pictures.saturated_server(4, 200, 1000, ONE_CORE)
-    assert "a round takes 1200 µs, the CPU is idle 33% of the time" in alt_text.of(figure).text[1]
+    assert "a lap takes 1200 µs, the CPU is idle 33% of the time" in alt_text.of(figure).text[1]
 
 
 PICTURES = {

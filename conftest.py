@@ -14,6 +14,7 @@ import json
 import os
 import tempfile
 from collections import Counter
+from pathlib import Path
 
 from pytest import StashKey, hookimpl
 
@@ -21,6 +22,7 @@ from course.predictions import claims
 from labkit.ranks.machine import usable_cpus
 from tests.nbval_cells import CELL_SECONDS, CLAIMS, Notebook
 
+ROOT = Path(__file__).resolve().parent
 VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
 QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
@@ -65,9 +67,13 @@ def is_alone(item):
 
 @hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(items):
-    """What measures comes last: files with such tests, and in them those tests."""
+    """Tests of the whole come first, for they take longest; what measures comes last.
+
+    That is: files with such tests, and in them those tests.
+    """
     last = {item.path for item in items if is_alone(item)}
-    items.sort(key=lambda item: (item.path in last, is_alone(item)))
+    whole = {item.path for item in items if item.path.parent == ROOT / "tests"}
+    items.sort(key=lambda item: (item.path in last, item.path not in whole, is_alone(item)))
 
 
 @hookimpl(optionalhook=True)

@@ -7,6 +7,6 @@ def slow(value):
     return param(value, marks=mark.slow)
 
 
-def seldom(value):
-    """Give a value that a neighbour or a lesson shows as well."""
-    return param(value, marks=mark.exhaustive)
+def seldom(*values):
+    """Give values, one for each name, that a neighbour or a lesson shows as well."""
+    return param(*values, marks=mark.exhaustive)

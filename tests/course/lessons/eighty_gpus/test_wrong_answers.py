@@ -325,6 +325,7 @@ def test_wrong_places(words):
         checks.check_placement(PLACES[words])
 
 
+@pytest.mark.exhaustive  # the solution shows it as well
 def test_right_places_in_another_style():
     checks.check_placement(best_of_shuffles)
 

@@ -12,6 +12,7 @@ from course.checks.checking import CheckFailed
 from course.lessons.equivalent_collectives import checks
 from course.notebooks import files
 from tests.course.lessons.equivalent_collectives import answers
+from tests.marks import seldom
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def refused(check, answer):
     "answer",
     [
         partial(answers.ring, swap=answers.batched),
-        partial(answers.ring, swap=answers.parity),
+        seldom(partial(answers.ring, swap=answers.parity)),
     ],
     ids=["batched", "blocking"],
 )
@@ -118,7 +119,7 @@ def test_pipelined_broadcast(wrong, meaning):
 @pytest.mark.parametrize(
     "answer",
     [
-        partial(answers.doubling, swap=answers.by_name),
+        seldom(partial(answers.doubling, swap=answers.by_name)),
         partial(answers.doubling, add=lambda tensor, other: tensor.copy_(tensor + other)),
     ],
     ids=["by name", "out of place"],

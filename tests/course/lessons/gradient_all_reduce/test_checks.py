@@ -11,6 +11,7 @@ from torch.distributed import all_reduce
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import checks
 from tests.course.lessons.refusals import refusal
+from tests.marks import seldom
 
 pytestmark = pytest.mark.slow
 
@@ -212,10 +213,10 @@ def through_copies(model):
     "answer",
     [
         attached(),
-        attached(imported_by_name, wait=waiting_for_futures),
+        seldom(attached(imported_by_name, wait=waiting_for_futures)),
         attached(divided_before, wait=asking, divide=False),
         through_copies,
-        attached_with_futures,
+        seldom(attached_with_futures),
     ],
 )
 def test_right_overlaps(answer, capsys):

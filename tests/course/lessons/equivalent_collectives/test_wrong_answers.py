@@ -136,7 +136,8 @@ DOUBLINGS = {
     "by hand up to seven": (answers.up_to_seven, "the shares of ranks [8] are missing"),
     "a ring": (answers.ring, "a ring or a tree in disguise"),
     "in turns": (partial(answers.doubling, swap=answers.two_exchanges), "two exchanges where"),
-    "race through numpy": (answers.numpy_race, "still being sent"),
+    # Where no send happens to be late, six ranks are refused instead.
+    "race through numpy": seldom(answers.numpy_race, "still being sent"),
     "overwrites": (answers.overwrites, "overwrites this rank's own"),
     "adds two times": (partial(answers.doubling, add=answers.doubly), "swap in round k"),
 }

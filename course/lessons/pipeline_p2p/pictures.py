@@ -153,10 +153,10 @@ def draw(records: Sequence[Record]) -> Figure:
 
 
 def _is_drawn(record: Record, schedule: str) -> bool:
-    """Say whether a record is of a schedule, on links and ranks that all of the picture's share."""
+    """Say whether a record is of a schedule, with links and tasks that all of the picture share."""
     params = record.params
-    same = params.get("rate") == experiment.RATE and params.get("slow", 1) == 1
-    return same and params.get("schedule") == schedule
+    usual = {"schedule": schedule, "rate": experiment.RATE, "slow": 1, "longer_b0": 0}
+    return {name: params.get(name, 0) for name in usual} == usual
 
 
 def mystery(records: Sequence[Record]) -> Figure:

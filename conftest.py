@@ -22,7 +22,7 @@ from course.predictions import claims
 from labkit.ranks.machine import usable_cpus
 from tests.nbval_cells import CELL_SECONDS, CLAIMS, Notebook
 
-ROOT = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parent / "tests"
 VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
 QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
@@ -67,13 +67,9 @@ def is_alone(item):
 
 @hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(items):
-    """Tests of the whole come first, for they take longest; what measures comes last.
-
-    That is: files with such tests, and in them those tests.
-    """
+    """Put the long tests of the whole first; last, files that measure, and in them what does."""
     last = {item.path for item in items if is_alone(item)}
-    whole = {item.path for item in items if item.path.parent == ROOT / "tests"}
-    items.sort(key=lambda item: (item.path in last, item.path not in whole, is_alone(item)))
+    items.sort(key=lambda item: (item.path in last, item.path.parent != TESTS, is_alone(item)))
 
 
 @hookimpl(optionalhook=True)

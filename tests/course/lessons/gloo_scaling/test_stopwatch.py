@@ -3,6 +3,7 @@
 from pytest import mark
 
 from course.lessons.gloo_scaling import checks
+from course.lessons.gloo_scaling.sick_calls import SICK_CALLS
 from tests.course.lessons.gloo_scaling import answers
 from tests.course.lessons.refusals import refusal
 from tests.marks import seldom
@@ -51,6 +52,11 @@ TIMERS = {
 def test_a_right_stopwatch_passes(answer, capsys):
     checks.check_time_call(answer)
     assert "Exercise 1.1 passed" in capsys.readouterr().out
+
+
+def test_a_sum_over_ranks_is_known_for_each_sick_call():
+    """By hand: 2 + 25; twice the middle one, 80; 25 + 2 + 2; 40 + 0, which is the truth."""
+    assert [round(1e3 * sick.together) for sick in SICK_CALLS] == [27, 160, 29, 40]
 
 
 @mark.timed

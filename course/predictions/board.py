@@ -73,6 +73,11 @@ __all__ = ["Board", "Experiment", "Test", "outcome", "suspects"]
 STANDS, FELL, NOT_JUDGED, NOT_ASKED = "stands", "fell", "not judged", "not asked"
 SIGNS = {STANDS: "●", FELL: "✘", NOT_JUDGED: "?", NOT_ASKED: "–"}
 
+LEGEND = (
+    "● stands: it came as the suspect predicted. ✘ fell: it did not; one such test is enough. "
+    "? not judged: the evidence does not decide. – no test."
+)
+
 
 class Experiment(NamedTuple):
     """One column of a board."""
@@ -127,7 +132,7 @@ class Board:
         apart: Letters of suspects, like `cd` -> what would tell them apart, where no experiment of
             the board can.
         key: Of the vote in the ledger; empty where there is none.
-        say: Told in two lines what each test asked and found; `course.runs.quiet` says nothing.
+        say: Told in two lines what each test expected and found; `course.runs.quiet` says nothing.
 
     Raises:
         ValueError: An experiment or `apart` names a suspect that there is not.
@@ -207,7 +212,9 @@ class Board:
             test = Test(*place, test.predicts, test.found, judged, test.tiers)
         self.tests[place] = test
         who = f"{test.suspect}, {self.suspects[test.suspect]}"
-        self.say(f"{test.experiment} asks {who}: {test.predicts}.\n  {test}")
+        self.say(
+            f"{test.experiment} tests {who}. If {test.suspect} is right: {test.predicts}.\n  {test}"
+        )
         self._note(test)
         if self._handle is not None:
             self._handle.update(self._bundle(), raw=True)
@@ -276,7 +283,7 @@ class Board:
             asked = [letter for letter in left if letter in one.asks]
             if name not in made and asked:
                 how = f" ({one.how})" if one.how else ""
-                said = [f"Next: {name}, {one.what}{how}, which asks {' and '.join(asked)}."]
+                said = [f"Next: {name}, {one.what}{how}, which tests {' and '.join(asked)}."]
                 break
         for letters, text in self.apart.items():
             if letters <= set(left):
@@ -358,7 +365,8 @@ class Board:
         tiers = dict.fromkeys(test.tiers for test in self.tests.values() if test.tiers)
         used = [t.judged.others for t in self.tests.values() if t.judged.others is not None]
         said = [*tiers, *([f"other programs used up to {max(used):.1f} CPUs"] if used else [])]
-        return f"<small>{html.escape('; '.join(said))}</small>" if said else ""
+        lines = ["; ".join(said), LEGEND] if said else [LEGEND]
+        return f"<small>{'<br>'.join(map(html.escape, lines))}</small>"
 
     def _vote(self) -> str | None:
         if not self.key:

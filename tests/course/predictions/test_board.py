@@ -136,7 +136,7 @@ def test_a_board_needs_no_vote_and_no_notebook(capsys):
 def test_a_test_says_what_would_have_refuted_it(capsys):
     told(make(say=print), aA=[False] * 3)
     shown = capsys.readouterr().out
-    assert "A asks a, a late rank: it would be so." in shown
+    assert "A tests a, a late rank. If a is right: it would be so." in shown
     assert "✘ fell: found of aA (3 of 3 rounds)" in shown
 
 

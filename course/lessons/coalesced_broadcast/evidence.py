@@ -86,8 +86,8 @@ def fastest(curve: Sequence[Record]) -> list[str]:
 
 
 PREDICTIONS = {
-    ("A", "a"): ("packed into kept buffers, one at a time, most of the difference is left", True),
-    ("A", "d"): ("in kept buffers, one at a time, most of the difference is left", True),
+    ("A", "a"): ("between kept buffers, one at a time, most of the difference is left", True),
+    ("A", "d"): ("between kept buffers, one at a time, most of the difference is left", True),
     ("A", "b"): ("where nothing overlaps on either side, little of the difference is left", False),
     ("A", "c"): ("where nobody needs new memory, little of the difference is left", False),
     ("B", "b"): ("without its overlap, 25 MB loses most of the difference", True),
@@ -102,7 +102,7 @@ def hold(board: Board, records: Sequence[Record]) -> None:
     """Hold each suspect that an experiment asks to its prediction."""
     name, found = asked(records), rounds(records)
     shares = [one.share for one in found]
-    text = f"{1e3 * median(one.change for one in found):+.0f} of "
+    text = f"{1e3 * median(one.change for one in found):+.0f} ms of "
     text += f"{1e3 * median(one.gap for one in found):.0f} ms"
     for (experiment, suspect), (predicts, large) in PREDICTIONS.items():
         if experiment != name:
@@ -110,7 +110,7 @@ def hold(board: Board, records: Sequence[Record]) -> None:
         most, least = (MUCH, LITTLE) if large else (LITTLE, MUCH)
         limit = f"at least {MUCH:.0%}" if large else f"at most {LITTLE:.0%}"
         came = [None if s is None else outcome(s, stands=most, fell=least) for s in shares]
-        board.test(suspect, name, f"{predicts}: {limit}", came, found=text, records=records)
+        board.test(suspect, name, f"{predicts}, {limit}", came, found=text, records=records)
 
 
 def empty(say: Say = quiet) -> Board:

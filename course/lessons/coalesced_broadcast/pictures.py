@@ -37,15 +37,19 @@ LOOKS = {"packing": 3, "on its way": 0, "waiting": 1, "unpacking": 2}
 """What `programs.watch` notes -> the series whose look it has."""
 
 
-def in_time(seen: Mapping[str, Sequence[Sequence[tuple[str, int, float, float]]]]) -> Figure:
+def in_time(seen: Sequence[Mapping[str, Sequence[programs.Spans]]]) -> Figure:
     """Draw, way by way on one time axis, what became of each bucket on two ranks.
 
-    `seen` holds what `programs.watch` returned on each rank, by the name of the way.
+    `seen` holds what `programs.watch` returned on each rank. Of each way's broadcasts the one is
+    drawn whose time is the median.
     """
-    until = max(end for ranks in seen.values() for rank in ranks for *_, end in rank)
-    size = (6.4, 1.9 * len(seen) + 0.6)
-    figure, axes = plots.new_figure(rows=len(seen), size=size)
-    for ax, (name, ranks) in zip(axes, seen.items(), strict=True):
+    typical = {
+        name: _typical(list(zip(*(rank[name] for rank in seen), strict=True))) for name in seen[0]
+    }
+    until = max(_end(ranks) for ranks in typical.values())
+    size = (6.4, 1.9 * len(typical) + 0.6)
+    figure, axes = plots.new_figure(rows=len(typical), size=size)
+    for ax, (name, ranks) in zip(axes, typical.items(), strict=True):
         bars = [
             Bar(lane, what, begin, end, behind=what == "on its way")
             for lane, rank in enumerate(ranks)
@@ -59,7 +63,7 @@ def in_time(seen: Mapping[str, Sequence[Sequence[tuple[str, int, float, float]]]
         draw_lanes(
             ["rank 0", "rank 1"],
             bars,
-            description=f"{name}, {count} buckets: {'; '.join(sums)}.",
+            description=f"{name}, {count} flat buffers: {'; '.join(sums)}.",
             looks={what: plots.style(series) for what, series in LOOKS.items()},
             title=name,
             until=until,
@@ -69,7 +73,15 @@ def in_time(seen: Mapping[str, Sequence[Sequence[tuple[str, int, float, float]]]
     return figure
 
 
-def _total(rank: Sequence[tuple[str, int, float, float]], what: str) -> float:
+def _typical(repeats: Sequence[Sequence[programs.Spans]]) -> Sequence[programs.Spans]:
+    return sorted(repeats, key=_end)[len(repeats) // 2]
+
+
+def _end(ranks: Sequence[programs.Spans]) -> float:
+    return max(end for rank in ranks for *_, end in rank)
+
+
+def _total(rank: programs.Spans, what: str) -> float:
     return 1e3 * sum(end - begin for name, _, begin, end in rank if name == what)
 
 

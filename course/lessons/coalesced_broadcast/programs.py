@@ -28,10 +28,10 @@ GAP: dict[str, dict[str, Any]] = {name: CURVE[name] for name in ("all in one", "
 EXPERIMENTS: dict[str, dict[str, dict[str, Any]]] = {
     "A": {
         "all in one, kept": {"cap": None, "in_flight": 1, "kept": True},
-        "25 MB, kept, in turn": {"cap": 25 * MB, "in_flight": 1, "kept": True},
+        "25 MB, kept, one at a time": {"cap": 25 * MB, "in_flight": 1, "kept": True},
     },
     "B": {
-        "25 MB, in turn": {"cap": 25 * MB, "in_flight": 1},
+        "25 MB, one at a time": {"cap": 25 * MB, "in_flight": 1},
         "25 MB": CURVE["25 MB"],
     },
     "C": {
@@ -141,52 +141,67 @@ def count_faults(send: Callable, way: Mapping[str, Any]) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-def watch(send: Callable, way: Mapping[str, Any]) -> list[tuple[str, int, float, float]]:
-    """Broadcast the state twice, and note what the second one's time went to, on this rank.
+Spans = list[tuple[str, int, float, float]]
+"""``(what, bucket, begin, end)``, in seconds since the ranks met."""
+
+
+def watch(
+    send: Callable, ways: Mapping[str, Mapping[str, Any]], iters: int = 5
+) -> dict[str, list[Spans]]:
+    """Broadcast the state in each way, in turn, and note what the time went to on this rank.
 
     What is noted is what the loop calls: packing, the way of each bucket from its start to the end
     of its wait, unpacking.
 
+    Args:
+        send: ``send(tensors, **arguments)``, such as `broadcast`.
+        ways: Arguments by name, as for `time_ways`, without ``flat``.
+        iters: Broadcasts of each way, after two that are not noted.
+
     Returns:
-        ``(what, bucket, begin, end)`` in seconds since the ranks met: *packing*, *on its
-        way*, *waiting* and *unpacking*; the clock is that of ``time.perf_counter``, which on Linux
-        is one for all processes.
+        For each way the spans of each broadcast: *packing*, *on its way*, *waiting* and
+        *unpacking*. The clock is that of ``time.perf_counter``, which on Linux is one for all
+        processes.
     """
-    spans: list[tuple[str, int, float, float]] = []
+    noted: Spans = []
     clock, flying, started = time.perf_counter, {}, []
     plain = buckets.flatten, buckets.unpack, dist.broadcast
 
-    def noted(what: str, number: Callable[..., int], call: Callable) -> Callable:
-        def timed(*args: Any, **options: Any) -> Any:
+    def timed(what: str, number: Callable[..., int], call: Callable) -> Callable:
+        def note(*args: Any, **options: Any) -> Any:
             begin, result = clock(), call(*args, **options)
-            spans.append((what, number(*args), begin, clock()))
+            noted.append((what, number(*args), begin, clock()))
             return result
 
-        return timed
+        return note
 
     def start(flat: torch.Tensor, *args: Any, **options: Any) -> Any:
         work, number, begin = plain[2](flat, *args, **options), len(started), clock()
-        started.append(work)
+        started.append(number)
         flying[flat.data_ptr()] = number  # a later bucket may lie where an earlier one lay
 
         def wait() -> None:
             waits = clock()
             work.wait()
-            spans.append(("waiting", number, waits, clock()))
-            spans.append(("on its way", number, begin, clock()))
+            noted.append(("waiting", number, waits, clock()))
+            noted.append(("on its way", number, begin, clock()))
 
         return SimpleNamespace(wait=wait)
 
-    given = _given(way)
-    tensors = state(1.0)
-    send(tensors, **given)
-    dist.barrier()
-    met = clock()
+    tensors, given = state(1.0), {name: _given(way) for name, way in ways.items()}
+    seen: dict[str, list[Spans]] = {name: [] for name in ways}
     try:
-        buckets.flatten = noted("packing", lambda *_: len(started), plain[0])
-        buckets.unpack = noted("unpacking", lambda flat, *_: flying[flat.data_ptr()], plain[1])
+        buckets.flatten = timed("packing", lambda *_: len(started), plain[0])
+        buckets.unpack = timed("unpacking", lambda flat, *_: flying[flat.data_ptr()], plain[1])
         dist.broadcast = start
-        send(tensors, **given)
+        for round_ in range(iters + 2):
+            for name, arguments in given.items():
+                noted.clear(), started.clear()
+                dist.barrier()
+                met = clock()
+                send(tensors, **arguments)
+                if round_ > 1:
+                    seen[name].append([(what, n, b - met, e - met) for what, n, b, e in noted])
     finally:
         buckets.flatten, buckets.unpack, dist.broadcast = plain
-    return [(what, number, begin - met, end - met) for what, number, begin, end in spans]
+    return seen

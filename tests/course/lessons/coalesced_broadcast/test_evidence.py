@@ -81,8 +81,9 @@ def test_each_pair_takes_one_thing_away():
 def test_what_is_watched_adds_up():
     from labkit import launch
 
-    way = {"cap": programs.CURVE["25 MB"]["cap"]}
-    for rank in launch(programs.watch, programs.broadcast, way, world_size=2):
+    ways = {name: programs.CURVE[name] for name in ("25 MB", "all in one")}
+    ranks = launch(programs.watch, programs.broadcast, ways, 1, world_size=2)
+    for rank in [once for seen in ranks for (once,) in seen.values()]:
         kinds = [what for what, *_ in rank]
         assert len({kinds.count(what) for what in kinds}) == 1, "each bucket once"
         ends = {(what, number): end for what, number, _, end in rank}

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.comm.buckets import MB
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import pictures, programs
 from course.lessons.coalesced_broadcast.programs import CALLS, CURVE, EXPERIMENTS
@@ -58,6 +59,14 @@ def test_kept_buffers_spare_page_faults_and_memory_is_counted():
     assert new.values["peak"] == pytest.approx(new.nbytes, rel=0.01)
     assert kept.values["peak"] < 0.01 * new.nbytes
     assert len(text_of(pictures.memory([new, kept]))) > 30
+
+
+@pytest.mark.parametrize(("line", "buffers"), [("del flat", 3), ("del work, flat", 2)])
+def test_the_third_buffer_goes_with_both_of_its_names(line, buffers):
+    last, space = "buckets.unpack(flat, members)", vars(programs) | {"__name__": "cell"}
+    exec(CELLS.sources["broadcast"].replace(last, f"{last}; {line}"), space)
+    (record,) = problem.compare(space["broadcast"], {"10 MB": CURVE["10 MB"]}, iters=1)
+    assert record.values["peak"] / MB == pytest.approx(10 * buffers, abs=4)
 
 
 def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pytest import mark, raises
 
 import labkit
@@ -138,6 +139,7 @@ def named_in_data():
             yield from (f"{place}.programs.{name}", f"{place}.readings.{name}")
 
 
+@pytest.mark.slow
 def test_what_is_public_is_used_outside_its_module():
     trees = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
     others = [ast.parse(source) for source in cells()]

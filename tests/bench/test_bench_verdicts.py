@@ -1,5 +1,7 @@
 import time
 
+import pytest
+
 from course import other_programs
 from tests.bench import bench_verdicts as bench
 
@@ -31,6 +33,7 @@ def test_cells_run_with_gates_open_and_what_they_judge_is_returned(monkeypatch):
     assert [one["verdict"] for one in made] == ["held"]
 
 
+@pytest.mark.slow
 def test_bursts_are_other_programs_and_end():
     with bench.bursts(), other_programs.watch() as used:
         time.sleep(bench.PERIOD)

@@ -1,5 +1,6 @@
 """The edition's own script in Chromium: what a reader commits, and pictures on a narrow screen."""
 
+import pytest
 from pytest import mark
 
 from course.catalogue import ROOT
@@ -23,6 +24,7 @@ PAGE = f"""
 </article><script>{(STATIC / "edition.js").read_text()}</script>"""
 
 
+@pytest.mark.slow
 def test_a_reader_gives_a_reason_unfolds_the_result_and_enlarges_a_picture(tmp_path):
     (tmp_path / "page.html").write_text(PAGE)
     with lab.browser() as browser:

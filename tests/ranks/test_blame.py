@@ -210,6 +210,7 @@ def test_an_error_that_only_follows_a_death_is_not_the_cause():
     assert caught.value.later == ["ranks 0, 2 lost a connection to another"]
 
 
+@pytest.mark.slow
 def test_what_other_ranks_returned_comes_with_the_error():
     def program(end):
         if dist.get_rank() == 2:

@@ -159,6 +159,7 @@ def test_a_group_that_is_destroyed_at_once_has_been_joined_by_all():
         launch(dist.destroy_process_group, world_size=6)
 
 
+@pytest.mark.slow
 def test_data_parallel_sharded_and_tensor_parallel_programs(tmp_path):
     def train():
         torch.manual_seed(0)
@@ -476,6 +477,7 @@ def test_calls_that_do_not_fit_together_are_answered_with_checks(unlike):
         launch(lambda: dist.all_reduce(unlike(dist.get_rank())), world_size=2)
 
 
+@pytest.mark.slow
 def test_a_hang_in_unlike_calls_is_answered_with_checks():
     def program():
         dist.barrier() if dist.get_rank() else dist.all_reduce(torch.ones(3))
@@ -487,6 +489,7 @@ def test_a_hang_in_unlike_calls_is_answered_with_checks():
     assert "checks" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_machine_without_loopback_is_told_to_switch_it_on():
     script = "import torch; from labkit import launch; launch(int, world_size=2)"
     command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", script]

@@ -65,8 +65,8 @@ def network(board: Board, records: Sequence[Record]) -> None:
     board.test(
         "a",
         "A",
-        f"a network that is short is full: the calls move {FULL:.0%} or more of what it "
-        f"carries (it falls with {IDLE:.0%} or less)",
+        f"the network is full: the calls move {FULL:.0%} or more of what it carries "
+        f"({IDLE:.0%} or less: refuted)",
         [outcome(share, stands=FULL, fell=IDLE) for share in shares],
         found=f"a rank sends {sent:,.0f} bytes a call, and all of them {median(shares):.1%} of "
         "what the network carries",
@@ -86,7 +86,7 @@ def two_cpus(board: Board, records: Sequence[Record]) -> None:
         "b",
         "B",
         f"with one torch thread a rank, {most} pairs need {FASTER:.0%} or less of the "
-        f"time when they get two CPUs instead of one (it falls with {ALIKE:.0%} or more)",
+        f"time when they get two CPUs instead of one ({ALIKE:.0%} or more: refuted)",
         [outcome(share, stands=FASTER, fell=ALIKE) for share in shares],
         found=f"on two CPUs {median(shares):.0%} of the time on one",
         records=records,
@@ -140,8 +140,8 @@ def _goes_with(
         suspect,
         name,
         f"with {guilty} calls slow down with the pairs, {GROWS:g} times or more, "
-        f"and with {innocent} {LITTLE:.0%} of that growth is left at most (it falls where "
-        f"{MUCH:.0%} are left, or nothing grows)",
+        f"and with {innocent} at most {LITTLE:.0%} of that growth is left ({MUCH:.0%} or more, "
+        "or no growth with either: refuted)",
         [left(a, b) for a, b in zip(with_it, without, strict=True)],
         found=f"with {guilty} {median(with_it):.1f} times as long, with {innocent} "
         f"{median(without):.1f} times",

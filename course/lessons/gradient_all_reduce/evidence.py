@@ -91,8 +91,8 @@ def late_rank(
     board.test(
         "a",
         "A",
-        f"a rank that is {1e3 * delay:.0f} ms late lengthens the classifier's calls by "
-        f"{500 * delay:.0f} ms or more (it falls if they grow by {250 * delay:.0f} ms at most)",
+        f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
+        f"{500 * delay:.0f} ms or more (by {250 * delay:.0f} or less: refuted)",
         [outcome(share, stands=0.5, fell=0.25) for share in rounds],
         found=f"all calls grew by {_ms(all_calls)} ms, the first by {_ms(first)}, the classifier's "
         f"by {_ms([share * delay for share in rounds])}",
@@ -107,9 +107,8 @@ def small_calls(board: Board, record: Record, case: Case = THREAD) -> None:
     board.test(
         "b",
         "B",
-        f"{more} calls more than the benchmark's take half of the "
-        f"{1e3 * case.lost:.0f} ms that were lost, though they carry next to nothing (it falls "
-        "with a quarter at most)",
+        f"{more} more calls than the benchmark's, with next to no bytes, take half of the "
+        f"{1e3 * case.lost:.0f} ms that were lost, or more (a quarter or less: refuted)",
         [outcome(paid / case.lost, stands=0.5, fell=0.25) for paid in rounds],
         found=f"{more} calls take {_ms(rounds)} of the {1e3 * case.lost:.0f} ms",
         records=[record],
@@ -144,8 +143,8 @@ def _where_the_bytes_are(
     board.test(
         "c",
         "C",
-        "the classifier's calls grow where the bytes are: its largest tensor, with 5 of "
-        "6 bytes, has two thirds of the growth or more (it falls with 40 % at most)",
+        "the classifier's calls grow where the bytes are: two thirds of the growth or more are "
+        "in its largest tensor, which has 5 of 6 bytes (40 % or less: refuted)",
         [outcome(share, stands=2 / 3, fell=0.4) for share in shares],
         found=f"they grew by {_ms([part(one) for one in grew])} ms, {median(shares):.0%} of it in "
         "the largest tensor",
@@ -170,7 +169,7 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
     board.test(
         "c",
         "D",
-        "in training the link carries half of what it could at most (c falls from 80 %)",
+        "training uses half of the link, as NCCL counts it, or less (80 % or more: refuted)",
         [outcome(share, stands=0.5, fell=0.8) for share in training],
         found=f"{median(training):.0%} of the link in training",
         **common,
@@ -178,8 +177,8 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
     board.test(
         "d",
         "D",
-        f"for {case.ranks} ranks that add, the benchmark needs 1.25 times what the link "
-        "carries or more (d falls if 1.1 times would do)",
+        f"on {case.ranks} ranks in a ring the benchmark would need 125 % of the link, as NCCL "
+        "counts it, or more (110 % or less: refuted)",
         [outcome(share, stands=1.25, fell=1.1) for share in alone],
         found=f"{median(alone):.0%} of the link in the benchmark",
         **common,
@@ -197,8 +196,8 @@ def every_timer(
     board.test(
         "e",
         "E",
-        "in one of the classifier's calls a rank's timer is shorter than the others', by "
-        f"half of the {1e3 * case.lost:.0f} ms that were lost (it falls with a quarter at most)",
+        "in one of the classifier's calls a rank's timer is shorter than the others', by half "
+        f"of the {1e3 * case.lost:.0f} ms that were lost or more (a quarter or less: refuted)",
         [outcome(spread / case.lost, stands=0.5, fell=0.25) for spread in spreads],
         found=f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call",
         records=records,

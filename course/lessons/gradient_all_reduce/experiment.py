@@ -143,22 +143,18 @@ def last_of(step: Timeline) -> int:
 
 
 def lengths(record: Record) -> dict[str, tuple[float, float]]:
-    """Return, by rung, the seconds of backward and of the whole step.
+    """Return, by rung, when the last rank's backward ends and when the step does.
 
-    Of backward the median over the ranks, of the step from the first begin to the last end on any;
-    medians over all rounds but the first.
+    In seconds since its first rank began; medians over all rounds but the first.
     """
     whole, rungs = timeline(record), list(programs.RUNGS)
     steps = 1 + max(span.step for span in whole.spans)
     found: dict[str, list[tuple[float, float]]] = {rung: [] for rung in rungs}
     for step in range(len(rungs), steps):
         one = whole.steps(step, step)
-        backward = [
-            sum(span.seconds for span in one.of(rank) if span.name == "backward")
-            for rank in one.ranks
-        ]
+        backward = max(span.end for span in one.spans if span.name == "backward") - one.begin
         length = max(span.end for span in one.spans) - one.begin
-        found[rungs[step % len(rungs)]].append((statistics.median(backward), length))
+        found[rungs[step % len(rungs)]].append((backward, length))
     return {
         rung: tuple(map(statistics.median, zip(*pairs, strict=True)))
         for rung, pairs in found.items()

@@ -15,7 +15,7 @@ from labkit.measure.records import Record
 
 SUSPECTS = {
     "a": "the bubble of every pipeline",
-    "b": "the moving of earlier messages",
+    "b": "slow links",
     "c": "a slow task of rank 0",
     "d": "a backward pass on rank 2",
 }
@@ -52,7 +52,8 @@ def links(on: Board, slow: Record, fast: Record) -> None:
     kept = _kept(slow, fast)
     before, after = (1e3 * record.params["leg"] for record in (slow, fast))
     took = f"a message takes {before:.1f}, then {after:.1f} ms"
-    found = f"{took}; {median(kept):.0%} of rank 1's idle time stay"
+    frame = " and ".join(f"{1e3 * median(_each(one, 'frame')):.0f}" for one in (slow, fast))
+    found = f"{took}; {median(kept):.0%} of rank 1's idle time stay (the frame: {frame} ms)"
     rounds = [outcome(share, stands=0.4, fell=0.55) for share in kept]
     predicts = "on links four times as fast at most 40 % of rank 1's idle time stay"
     on.test("b", "B", predicts, rounds, found=found, records=[slow, fast])
@@ -88,7 +89,7 @@ def _kept(before: Record, after: Record) -> list[float]:
 def board_of(world: Sequence[Record]) -> Board:
     """Ask all four of a world's three records: its step, on faster links, and with tags."""
     base, fast, longer = world
-    whole = Board("What has to end before F2's input may move?", SUSPECTS, EXPERIMENTS, say=quiet)
+    whole = Board("Why does F2's input lie there so long?", SUSPECTS, EXPERIMENTS, say=quiet)
     bubble(whole, base)
     links(whole, base, fast)
     stages(whole, base)

@@ -72,7 +72,8 @@ def text_of(on: Axes | Figure) -> str:
     if texts := of(figure).text:
         return " ".join(texts)
     panels = [
-        f"{ax.get_title(loc='left') or 'Chart'} ({ax.get_ylabel()} against {ax.get_xlabel()})"
+        f"{ax.get_title(loc='left') or 'Chart'} "
+        f"({' against '.join(filter(None, [ax.get_ylabel(), ax.get_xlabel()]))})"
         for ax in figure.axes
         if ax.get_title(loc="left") or ax.get_xlabel()
     ]

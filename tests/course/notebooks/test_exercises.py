@@ -1,3 +1,4 @@
+import json
 import re
 
 from pytest import mark, raises
@@ -84,3 +85,16 @@ def test_the_readme_counts_the_exercises_of_each_lesson():
     rows = re.findall(r"\[(\d+)\]\((exercises/\S+\.ipynb)\)", (ROOT / "README.md").read_text())
     assert len(rows) == len(list((ROOT / "exercises").glob("*.ipynb")))
     assert all(int(count) == len(exercises.numbers(ROOT / path)) for count, path in rows)
+
+
+@mark.parametrize("path", sorted((ROOT / "solutions").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_each_statement_names_the_par_that_its_check_names(path):
+    """Solutions keep what their checks print, and nbval holds that against the checks."""
+    cells = json.loads(path.read_text())["cells"]
+    printed = "".join("".join(o.get("text", "")) for c in cells for o in c.get("outputs", ()))
+    pars = re.findall(r"Exercise (\S+) passed: .*?par is (.*)\.$", printed, flags=re.M)
+    texts = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    sections = dict(re.findall(r"^## Exercise (\S+?):(.*?)(?=^## |\Z)", texts, flags=re.M | re.S))
+    assert {number for number, _ in pars} == set(sections)
+    for number, par in pars:
+        assert f"{par} ·" in sections[number], f"exercise {number}: its check says: {par}"

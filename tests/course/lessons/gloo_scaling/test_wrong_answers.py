@@ -5,7 +5,6 @@ from unittest import mock
 
 from pytest import mark, raises
 
-from course.catalogue import ROOT
 from course.checks.checking import CheckFailed
 from course.lessons.gloo_scaling import checks, confined
 from course.lessons.gloo_scaling.model import Saturation
@@ -63,7 +62,6 @@ SHARED = {
     answers.swaps_memory: "swap the memory under a tensor",
     answers.half_precision: "which slot was read",
     answers.the_courses_own: "the exercise is to write one yourself",
-    answers.one_sided_half: "overwrote its slot before we had read it",
     answers.clears_too_early: "cleared before we had read it",
     answers.wakes_twice: "more wake-ups than sums",
     answers.waits_every_second_time: "sums without a wait()",
@@ -257,41 +255,3 @@ def test_a_right_reading_passes(capsys):
 @mark.parametrize("text", ["0", "0-3,8", "0-1,24-25"])
 def test_a_list_of_cpus_is_counted(text):
     assert confined.allowed(text) == {"0": 1, "0-3,8": 5, "0-1,24-25": 4}[text]
-
-
-# 1.6: two boards
-
-
-def test_who_was_it(capsys):
-    checks.check_boards(lambda: dict(checks.BOARDS))
-    assert "Exercise 1.6 passed" in capsys.readouterr().out
-
-
-@mark.parametrize("first", "abcd")
-@mark.parametrize("second", "abcd")
-def test_each_wrong_culprit_is_refused_by_the_row_that_clears_it(first, second):
-    if [first, second] != list(checks.BOARDS.values()):
-        assert "hold each row" in caught(checks.check_boards, lambda: [first, second])
-
-
-# What a statement says and what its check says
-
-
-def test_a_par_stands_once():
-    statements = (ROOT / "solutions" / "01_gloo_scaling.ipynb").read_text()
-    shown = {}
-
-    def noted(number, *, par):
-        shown[number] = par
-        raise StopIteration
-
-    for number, check in {
-        "1.1": checks.check_time_call,
-        "1.2": checks.check_fused_all_reduce,
-        "1.3": checks.check_first_slower,
-        "1.4": checks.check_shared_sum,
-        "1.5": checks.check_confinement,
-    }.items():
-        with mock.patch.object(checks.checking, "exercise", noted), raises(StopIteration):
-            check(None)
-        assert f"**Par:** {shown[number]} ·" in statements

@@ -8,7 +8,6 @@ from course import runs
 from course.lessons.p2p_topology import checks, experiment
 from labkit.measure.records import Tier
 from tests.course.lessons.p2p_topology import answers
-from tests.course.lessons.p2p_topology.test_checks import par_of
 from tests.fabric.test_fabric import needs_hosts
 
 pytestmark = pytest.mark.slow
@@ -95,4 +94,4 @@ def test_right_relays(answer, capsys):
     checks.check_relay(answer)
     printed = capsys.readouterr().out
     assert re.search(r"passed: you reached [567]\.\d times", printed)
-    assert printed.endswith(f"par is {par_of('4.2')}.\n")
+    assert "4.2 passed" in printed

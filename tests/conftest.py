@@ -46,11 +46,3 @@ def throwaway_ledger(tmp_path_factory):
     os.environ["LABKIT_LEDGER"] = str(path)
     yield path
     os.environ.pop("LABKIT_LEDGER") if before is None else os.environ.update(LABKIT_LEDGER=before)
-
-
-@hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    """Let fixtures know that their test failed, so that they can keep a picture."""
-    report = yield
-    item.failed = getattr(item, "failed", False) or report.failed
-    return report

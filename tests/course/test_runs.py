@@ -34,7 +34,3 @@ def test_what_was_not_measured_here_and_now_or_is_watched_already_stays(used):
     used.append(0.4)
     kept = [replace(RECORD, tier=Tier.RECORDED), replace(RECORD, others=0.05)]
     assert runs.watched(lambda: kept) == kept
-
-
-def test_where_nobody_tells_the_record_says_so(used):
-    assert runs.watched(lambda: [RECORD]) == [RECORD] and RECORD.others is None

@@ -1,5 +1,4 @@
 import errno
-import pickle
 
 import pytest
 
@@ -50,8 +49,3 @@ def test_a_switch_of_the_system_is_named(tmp_path, monkeypatch):
 
 def test_a_holder_that_died_is_quoted():
     assert "Segmentation fault" in str(errors.explain({}, "first\nSegmentation fault\n"))
-
-
-def test_it_survives_the_way_between_processes():
-    error = pickle.loads(pickle.dumps(errors.FabricUnavailable("why", "what to do")))
-    assert (error.cause, error.remedy) == ("why", "what to do")

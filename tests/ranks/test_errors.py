@@ -100,16 +100,6 @@ def stuck():
     )
 
 
-def test_who_waits_where_and_for_whom(stuck):
-    assert stuck.running == [0, 2, 3]
-    waiting = stuck.ranks[0].waiting_in
-    assert (waiting.name, waiting.number) == ("broadcast", 2)
-    assert stuck.missing(waiting) == [1, 3]
-    assert stuck.ranks[1].waiting_in is None
-    assert stuck.ranks[3].waiting_in is None
-    assert stuck.ranks[0].line.name == "program", "the innermost line of the learner's own code"
-
-
 def test_the_case_is_told_rank_by_rank(stuck):
     lines = str(stuck).splitlines()
     assert lines[0] == (

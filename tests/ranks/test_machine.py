@@ -8,7 +8,7 @@ import sys
 from pytest import mark, skip
 
 from labkit.ranks import affinity
-from labkit.ranks.machine import Machine, cpu_quota, gpu_count, usable_cpus
+from labkit.ranks.machine import Machine, cpu_quota
 
 
 def cgroup(root, files, own="0::/\n"):
@@ -44,17 +44,6 @@ def test_cores_are_the_quota_if_it_is_lower():
     assert here.cores == 8
     assert dataclasses.replace(here, cpu_quota=1.5).cores == 1.5
     assert dataclasses.replace(here, cpu_quota=16.0).cores == 8
-
-
-def test_it_describes_this_machine():
-    here = Machine.here()
-    assert here.cpus == usable_cpus() >= 1
-    assert here.memory > 1e8
-    assert here.python == sys.version.split()[0]
-    assert here.torch[0].isdigit()
-    assert len(here.gpus) == gpu_count()
-    assert here == Machine.here(), "a value"
-    assert hash(here) == hash(Machine.here())
 
 
 def test_usable_cpus_are_those_of_the_affinity_mask():

@@ -3,33 +3,11 @@ import itertools
 import pytest
 
 from course.lessons.eighty_gpus import experiment, pictures, programs
-from course.runs import by_case
-from labkit.measure.records import Tier
 from labkit.show import alt_text
-from tests.fabric.test_fabric import needs_hosts
 
 pytestmark = pytest.mark.slow
 
 ONE, EACH, LEVELS, ALL = experiment.CASES
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timed
-@needs_hosts
-def test_cards_multiply_what_can_be_summed_and_nothing_else():
-    found = {1: by_case(experiment.measure([ALL], cards=1, iters=1))}
-    found[2] = by_case(experiment.measure(cards=2, iters=2))
-    gain = experiment.busbw(found[2][EACH]) / experiment.busbw(found[2][ONE])
-    assert gain == pytest.approx(2, rel=0.1)
-    for case in (ONE, EACH, LEVELS):
-        record = found[2][case]
-        assert min(record.seconds) == pytest.approx(record.predicted, rel=0.1)
-    assert max(found[2][ONE].values["carried"]) == pytest.approx(10 / 6, rel=0.05)
-    assert max(found[2][EACH].values["carried"]) == pytest.approx(5 / 6, rel=0.05)
-    assert max(found[2][LEVELS].values["carried"]) == pytest.approx(4 / 6, rel=0.05)
-    for cards in (1, 2):  # (n - g)/n is the same for three servers
-        assert max(found[cards][ALL].values["carried"]) == pytest.approx(4 / 6, rel=0.05)
-    assert {record.tier for record in found[2].values()} == {Tier.EMULATED}
 
 
 @pytest.mark.parametrize(("servers", "cards"), [(3, 2), (2, 4), (5, 3)])

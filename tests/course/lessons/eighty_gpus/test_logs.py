@@ -6,7 +6,6 @@ import random
 import statistics
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -347,7 +346,3 @@ def test_polaris_uses_two_wires_or_more():
     assert 25 < rows[0]["busbw_gbs"] < 25 * SOURCES["polaris_cards"].value
     (tcp,) = pick(logs.polaris(), nccl=2.18, setup=1, hosts=2, bytes=2**30)
     assert tcp["busbw_gbs"] == SOURCES["default_is_tcp"].value
-
-
-def test_the_data_are_small():
-    assert sum(path.stat().st_size for path in Path(logs._DATA).iterdir()) < 70_000

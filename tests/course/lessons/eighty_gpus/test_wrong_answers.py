@@ -296,11 +296,6 @@ def best_of_shuffles(jobs, *, tries=3000):
     return [found[job] for job in range(len(jobs))]
 
 
-def alone(jobs):
-    """Right on the days that the notebook shows, and by heart."""
-    return greedy(jobs) if list(jobs) in checks.DAYS else in_order(jobs)
-
-
 PLACES = {
     "is in both groups and uses slot 9d": in_order,
     "can use all eight slots|at full speed": lambda jobs: in_order(jobs, checks.SLOTS - {"9d"}),

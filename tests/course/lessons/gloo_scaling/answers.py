@@ -73,10 +73,6 @@ def of_sorted(pick):
     return timer
 
 
-def trimmed(ordered):
-    return statistics.fmean(ordered[1:-1])
-
-
 def slowest_call(ordered):
     return ordered[-1]
 
@@ -132,16 +128,6 @@ def one_call_short(call, *, warmup, iters):
 def one_call_more(call, *, warmup, iters):
     call()
     return right_timer(call, warmup=warmup, iters=iters)
-
-
-def exchange_on_the_clock(call, *, warmup, iters):
-    def with_exchange():
-        call()
-        dist.all_reduce(torch.zeros(1))
-
-    for _ in range(warmup):
-        call()
-    return reduced(samples_of(with_exchange, 0, iters)).median().item()
 
 
 def mean(call, *, warmup, iters):
@@ -489,14 +475,6 @@ def meets_twice(tensor, slots, me, turn, wake, wait):
     right_shared(tensor, slots, me, 0, wake, wait)
     wake()
     wait()
-
-
-def one_sided_half(tensor, slots, me, turn, wake, wait):
-    halves = {0: turn % 2, 1: 0}  # partner 1 has one slot only
-    slots[halves[me], me].copy_(tensor)
-    wake()
-    wait()
-    tensor.add_(slots[halves[1 - me], 1 - me])
 
 
 def clears_too_early(tensor, slots, me, turn, wake, wait):

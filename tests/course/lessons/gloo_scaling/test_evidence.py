@@ -2,10 +2,9 @@
 
 import dataclasses
 
-import pytest
 from pytest import mark, raises
 
-from course.lessons.gloo_scaling import checks, evidence, guilty
+from course.lessons.gloo_scaling import evidence, guilty
 from course.lessons.gloo_scaling import experiment as problem
 from course.lessons.gloo_scaling.experiment import Arm
 from course.predictions.board import FELL, NOT_JUDGED, STANDS
@@ -97,22 +96,3 @@ def test_the_law_is_tested_by_its_sharpest_consequence():
 def test_an_arm_that_was_not_measured_is_named():
     with raises(LookupError, match="'calls' and Arm"):
         evidence.of([], "calls", Arm(3))
-
-
-def test_the_boards_of_the_exercise_are_two_different_worlds():
-    assert len(set(checks.BOARDS.values())) == 2
-    for table in checks.unnamed().values():
-        assert len(table.rows) == 4
-        assert not any(word in str(table) for word in ("✘", "●", "stands", "fell:"))
-
-
-@pytest.mark.slow
-def test_an_experiment_at_tiny_size_has_a_record_for_each_arm_and_series():
-    if not problem.can_measure() or len(problem.programs.two()) < 2:
-        pytest.skip("no CPU accounts, or one CPU")
-    made = problem.ask("B", problem.partial(problem.programs.one_clock, calls=2), rounds=2, most=2)
-    assert [(r.params["pairs"], r.params["placement"]) for r in made] == [
-        (2, "one core"), (2, "together"), (1, "one core")
-    ]  # fmt: skip
-    assert all(len(evidence.by_round(record)) == 2 for record in made)
-    assert all(len(record.values["on_cpu"]) == 2 for record in made)

@@ -26,8 +26,6 @@ TIMERS = {
     answers.of_sorted(answers.fastest): "the fastest call, not the typical one",
     answers.one_call_short: "a loop begins with 1",
     answers.one_call_more: "made outside the two loops",
-    answers.exchange_on_the_clock: "the stopwatch times itself",
-    answers.of_sorted(answers.trimmed): "a few slow calls must not decide",
     answers.of_sorted(answers.slowest_call): "a few slow calls must not decide",
     answers.slowest_median: "first the slowest rank of each iteration",
     answers.no_barrier: "the clock starts while",

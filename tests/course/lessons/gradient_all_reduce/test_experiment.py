@@ -56,28 +56,6 @@ def test_what_is_recorded_does_what_the_cells_do():
     assert theirs == calls(programs.climb, programs.DuringBackward, *sizes)
 
 
-def late_and_calm():
-    """Timers by call of a rank that waits, with rank 2 late in every second step, on loopback."""
-    traces = launch(programs.train, 2, world_size=4)
-    whole = Timeline(traces)
-    values = {"spans": whole.rows(), "clock_error": 0.0}
-    record = by_case(load(problem.RECORDING))["late"]
-    return pictures.late_and_calm(type(record)(**fields(record) | {"values": values}))
-
-
-def fields(record):
-    return {name: getattr(record, name) for name in record.__slots__}
-
-
-@pytest.mark.timed
-def test_a_late_rank_is_waited_for_in_the_first_call_and_nowhere_else():
-    calm, late = late_and_calm().values()
-    grew = [after.seconds - before.seconds for before, after in zip(calm, late, strict=True)]
-    assert grew.index(max(grew)) == 0
-    assert sum(grew[pictures.CLASSIFIER :]) < 0.5 * grew[0]
-    assert late[0].wait > late[0].move
-
-
 def fault_on(rank, call):
     fault = Fault(4, 22)
     fault._rank, fault._call = rank, call

@@ -63,10 +63,6 @@ def g2():
     return [t.item()]
 
 
-def b2unsent():
-    return [0.0]
-
-
 def g2b():
     r, n = dist.get_rank(), dist.get_world_size()
     m, t = torch.tensor([float(r)]), torch.zeros(1)
@@ -226,20 +222,6 @@ def g4():
     return got
 
 
-def g4b():
-    r, got = dist.get_rank(), []
-    box = torch.zeros(1)
-    if r == 0:
-        boxes = [torch.tensor([float(k)]) for k in range(10)]
-        for w in [dist.isend(b, 1) for b in boxes]:
-            w.wait()
-    if r == 1:
-        for _ in range(10):
-            dist.recv(box, 0)
-            got.append(box.item())
-    return got
-
-
 def g4two():
     r, got = dist.get_rank(), []
     box = torch.zeros(1)
@@ -345,15 +327,7 @@ def bc(el, step):
     return bool(y)
 
 
-def mx(el, step):
-    y = torch.tensor([float(el)])
-    dist.all_reduce(y, op=dist.ReduceOp.MAX)
-    return y.item() > 0.4
-
-
 g5 = base5(bc)
-g5b = base5(mx)
-g5c = base5(lambda e, s: s % 4 == 3)
 b5start = base5(lambda e, s: e > 0.4, start=lambda: dist.barrier())
 b5every = base5(lambda e, s: True)
 b5none = base5(lambda e, s: False)
@@ -368,24 +342,6 @@ def b5nosleep():
         seen.append(x.item())
         if time.monotonic() - saved > 0.4:
             dist.barrier()
-            saved = time.monotonic()
-    return seen
-
-
-b5long = base5(lambda e, s: e > 0.8)
-
-
-def b5r0(el=None):
-    time.sleep(0.25 if dist.get_rank() == 1 else 0.0)
-    saved, seen = time.monotonic(), []
-    for _ in range(10):
-        time.sleep(0.1)
-        x = torch.ones(1)
-        dist.all_reduce(x)
-        seen.append(x.item())
-        if time.monotonic() - saved > 0.4:
-            if dist.get_rank() == 0:
-                dist.barrier()
             saved = time.monotonic()
     return seen
 

@@ -110,10 +110,6 @@ def ways_of_three_only(tensor, way, chunk, length):
         right_plain(tensor, way[:3], chunk, length)
 
 
-def half_chunks(tensor, way, chunk, length):
-    right_plain(tensor, way, max(1, chunk // 2), length)
-
-
 def whole_tensor(tensor, way, chunk, length):
     if dist.get_rank() in way:
         relay = stand(way)[-1]
@@ -195,20 +191,6 @@ def half_precision(tensor, way, chunk, length):
         tensor.copy_(narrow)
 
 
-def two_in_two_out(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    if not relay:
-        right_plain(tensor, way, chunk, length)
-    pieces = list(cut(tensor, chunk, length, relay=True)) if relay else []
-    for k in range(0, len(pieces), 2):
-        for piece in pieces[k : k + 2]:
-            dist.recv(piece, before)
-        for work in [isend(piece, after) for piece in pieces[k : k + 2]]:
-            work.wait()
-
-
 def resizes(tensor, way, chunk, length):
     if dist.get_rank() in way and stand(way)[-1]:
         tensor.resize_(length)
@@ -253,7 +235,3 @@ def labkits_own(tensor, way, chunk, length):
     from course.lessons.p2p_topology.programs import carry
 
     carry(tensor, [way], chunk=chunk)
-
-
-def returns_nothing_yet(tensor, way, chunk, length):
-    raise NotImplementedError("exercise 4.2")

@@ -7,22 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from course.catalogue import ROOT
 from course.lessons.p2p_topology import checks, flows
 from course.lessons.p2p_topology.topology import Topology
-from course.notebooks import files
 from tests.course.lessons.p2p_topology import answers
 from tests.course.lessons.refusals import refusal
 
 pytestmark = pytest.mark.slow
-
-SOLUTIONS = files.read(ROOT / "solutions" / "04_p2p_topology.ipynb")
-
-
-def par_of(number):
-    """The par as the statement words it."""
-    statement = next(c.source for c in SOLUTIONS.cells if c.id == f"ex-{number.replace('.', '-')}")
-    return re.search(r"\*\*Par:\*\* (.*?) · ", statement)[1]
 
 
 def caught(check, answer, words):
@@ -60,7 +50,7 @@ def test_the_right_ways(capsys):
     pairs = ((3, 7.5), (1, 4.0))
     for answer in ((3, 7.5, 1, 4.0), [3.0, 7.5, 1, 4], np.array([3, 7.5, 1, 4]), pairs):
         checks.check_best_ways(lambda answer=answer: answer)
-    assert f"par is {par_of('4.1')}" in capsys.readouterr().out
+    assert "4.1 passed" in capsys.readouterr().out
 
 
 LARGE = [181.5e6, 181.5e6, 37e6]
@@ -98,7 +88,7 @@ def test_right_shares_need_not_be_exact(capsys):
     small = [0, 0, 4e6]
     for kind in (list, tuple, np.array, torch.tensor):
         checks.check_shares(lambda kind=kind: {"4 MB": kind(small), "400 MB": kind(LARGE)})
-    assert f"par is {par_of('4.3')}" in capsys.readouterr().out
+    assert "4.3 passed" in capsys.readouterr().out
 
 
 def test_no_other_shares_are_earlier():
@@ -123,7 +113,7 @@ def test_a_matrix_read(capsys):
                   dict(PAIRS)):  # fmt: skip
         for p2p in (False, "off", "False", 0, np.False_):
             checks.check_reading(lambda pairs=pairs, p2p=p2p: (pairs, p2p))
-    assert f"par is {par_of('4.4')}" in capsys.readouterr().out
+    assert "4.4 passed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -145,25 +135,6 @@ def test_a_matrix_read(capsys):
 )
 def test_a_matrix_read_wrongly(pairs, p2p, words):
     caught(checks.check_reading, lambda: (pairs, p2p), words)
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        checks.check_best_ways,
-        checks.check_shares,
-        checks.check_reading,
-        checks.check_contention,
-    ],
-)
-def test_an_untouched_stub_is_told_in_a_line(check):
-    def untouched():
-        raise NotImplementedError("exercise")
-
-    with pytest.raises(NotImplementedError) as told:
-        check(untouched)
-    [line] = told.value._render_traceback_()
-    assert "not attempted yet" in line
 
 
 @pytest.mark.parametrize(
@@ -189,7 +160,7 @@ def test_wrong_ends(ends, words):
 def test_right_ends(capsys):
     checks.check_contention(lambda: np.array([4.0, 11.0, 10.0]))
     checks.check_contention(lambda: {"P": 4, "R": 10, "Q": 11})
-    assert f"par is {par_of('4.5')}" in capsys.readouterr().out
+    assert "4.5 passed" in capsys.readouterr().out
 
 
 SIZES = {
@@ -231,7 +202,6 @@ def test_without_hosts_all_but_the_speed_is_judged(capsys, monkeypatch):
     [
         (answers.skips_a_hop, "a hop was skipped"),
         (answers.forgets_the_rest, "the last one may be shorter"),
-        (answers.half_chunks, "by itself"),
         (answers.whole_tensor, "by itself"),
         (answers.in_turns, "the hops take turns"),
         (answers.waits_for_the_end, "or a chunk confirmed"),
@@ -244,7 +214,6 @@ def test_without_hosts_all_but_the_speed_is_judged(capsys, monkeypatch):
         (answers.a_copy_to_a_bystander, "nothing to others|not on the way"),
         (answers.by_broadcast, r"a call of dist\.broadcast"),
         (answers.half_precision, "own dtype"),
-        (answers.two_in_two_out, "the hops take turns"),
         (answers.resizes, "a relay has its two slots"),
         (answers.in_numpy, "a relay has its two slots"),
         (answers.empties_the_first, "what it has is still needed"),
@@ -257,36 +226,3 @@ def test_without_hosts_all_but_the_speed_is_judged(capsys, monkeypatch):
 def test_wrong_relays(answer, words, monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")  # found without a look at the clock
     caught(checks.check_relay, answer, words)
-
-
-def test_an_unsolved_exercise_fails_as_it_is():
-    with pytest.raises(NotImplementedError, match=r"exercise 4\.2"):
-        checks.check_relay(answers.returns_nothing_yet)
-
-
-# 4.6
-
-
-def test_both_culprits_pass_and_the_boards_do_not_tell(capsys):
-    for named in ({"first": "A", "second": "d: distance"}, ("a", "d"), ["a)", "D."]):
-        checks.check_boards(lambda named=named: named)
-    assert capsys.readouterr().out.count("4.6 passed") == 3
-    for table in checks.unnamed().values():
-        assert not {"fell", "stands", "guilty"} & set(table.html().replace(":", " ").split())
-        assert {row[0][0] for row in table.rows} == set("abcd")
-
-
-@pytest.mark.parametrize("second", "abcd")
-@pytest.mark.parametrize("first", "abcd")
-def test_every_other_pair_of_culprits_is_refused_with_what_speaks_against_it(first, second):
-    if (first, second) == tuple(checks.BOARDS.values()):
-        return
-    caught(checks.check_boards, lambda: (first, second), f"speaks against ({first}|{second})")
-
-
-@pytest.mark.parametrize(
-    ("named", "words"),
-    [({"first": "a"}, "it is missing"), (("a or b", "d"), "one letter"), (None, "return")],
-)
-def test_culprits_that_are_not_named(named, words):
-    caught(checks.check_boards, lambda: named, words)

@@ -3,10 +3,9 @@
 import pytest
 
 from course import catalogue
-from course.lessons.p2p_topology import evidence, experiment
+from course.lessons.p2p_topology import evidence
 from course.lessons.p2p_topology.topology import PUZZLE
 from course.published import load
-from tests.fabric.test_fabric import needs_hosts
 
 RECORDED = {r.case: r for r in catalogue.experiment("p2p-topology").recorded()}
 
@@ -22,13 +21,9 @@ def test_on_the_authors_figures_the_way_is_left():
     }  # fmt: skip
 
 
-@pytest.mark.timed
-@needs_hosts
 @pytest.mark.parametrize("guilty", "abcd")
 def test_the_board_points_at_whoever_is_guilty(guilty):
-    """In the recorded world; where none is kept yet, in the same world here and now."""
-    record = RECORDED.get(f"world {guilty}") or experiment.time_world(guilty)[0]
-    board = evidence.board_of(evidence.rounds_of(record), records=[record])
+    board = evidence.recorded(guilty)
     assert board.left == [guilty]
     assert board.state(guilty) == "stands"
 
@@ -43,16 +38,6 @@ def test_rounds_that_disagree_judge_nobody():
     board = evidence.board_of([calm, calm, queued], others=0.0)
     assert board.state("a") == board.state("b") == "not judged"
     assert evidence.board_of([queued] * 3, others=0.0).left == ["a"]
-
-
-@pytest.mark.timed
-@pytest.mark.exhaustive  # the recorded world shows it as well
-@needs_hosts
-def test_a_shared_cable_is_found_here_and_now():
-    [record] = experiment.time_world("a", rounds=1)
-    [copies] = evidence.rounds_of(record)
-    assert copies.shrinks() < 0.67
-    assert copies.slowest in experiment.DSTS
 
 
 def test_nothing_of_the_puzzle_is_fast_and_far_alike_by_chance():

@@ -49,10 +49,6 @@ def two_ahead_apart(rank, *, stages, micro_batches):
     return forward_program(rank, stages=stages, micro_batches=micro_batches, together=False)
 
 
-def one_ahead_together(rank, *, stages, micro_batches):
-    return forward_program(rank, stages=stages, micro_batches=micro_batches, ahead=1)
-
-
 def three_ahead(rank, *, stages, micro_batches):
     return forward_program(rank, stages=stages, micro_batches=micro_batches, ahead=3)
 

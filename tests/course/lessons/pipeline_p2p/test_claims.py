@@ -8,7 +8,6 @@ import pytest
 from course.lessons.pipeline_p2p import experiment
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells, ClaimFailed
-from tests.course.lessons.pipeline_p2p.worlds import needs_worlds
 
 LESSON = Cells("05_pipeline_p2p")
 
@@ -64,7 +63,6 @@ def test_b0_on_one_rank_alone_is_longer_and_the_models_frame_with_it():
     assert longer == pytest.approx(usual + 0.05)
 
 
-@needs_worlds
 def test_without_links_the_recorded_run_bears_the_lesson_out(monkeypatch, tmp_path):
     """The cells one after the other, as on a machine that cannot build links between hosts."""
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")

@@ -5,13 +5,11 @@ import torch
 
 from course.comm.sharing import Period
 from course.lessons.pipeline_p2p import experiment
-from course.lessons.pipeline_p2p.experiment import EARLIER, Case
+from course.lessons.pipeline_p2p.experiment import Case
 from course.lessons.pipeline_p2p.programs import Stage, Workload, train
 from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Task, activation, programs
 from course.lessons.pipeline_p2p.simulator import StepTimeline
 from labkit import launch
-from labkit.fabric.fabric import Fabric, FabricUnavailable
-from tests.course.lessons.pipeline_p2p.worlds import needs_worlds
 
 pytestmark = pytest.mark.slow
 
@@ -29,15 +27,6 @@ def train_alone(work, *, stages, micro_batches):
         for number, part in reversed(list(enumerate(parts))):
             dy = part.compute(Task("B", number, k), dy)
     return [part.gradients for part in parts]
-
-
-@pytest.fixture(scope="module")
-def fabric():
-    try:
-        with Fabric.star(hosts=3, rate=experiment.RATE) as fabric:
-            yield fabric
-    except FabricUnavailable as reason:
-        pytest.skip(str(reason))
 
 
 def test_every_channel_computes_the_same_gradients_to_the_last_bit():
@@ -69,30 +58,6 @@ def test_gradients_agree_with_autograd():
     loss.backward()
     for ours, w in zip(train_alone(work, stages=2, micro_batches=k), weights, strict=True):
         torch.testing.assert_close(ours, w.grad)
-
-
-def test_receives_one_task_earlier_bring_eager_1f1b_to_no_order_at_all():
-    late, early, free = (
-        experiment.modelled(case, leg=0.00824).seconds for case in (ORDERED, EARLIER, TAGGED)
-    )
-    assert late == pytest.approx(0.669, abs=0.001)
-    assert early == pytest.approx(free) == pytest.approx(0.333, abs=0.001)
-
-
-@pytest.mark.timed
-def test_order_costs_what_the_model_says_and_earlier_receives_win_it_back(fabric):
-    del fabric  # only: are there fabrics here
-    late, early, free = experiment.pipelines(ORDERED, EARLIER, TAGGED, rounds=1)
-    assert late.summary.median > 1.5 * early.summary.median
-    cost = late.summary.median / free.summary.median
-    assert cost == pytest.approx(late.predicted / free.predicted, rel=0.25)
-    assert late.values["gradients"] == early.values["gradients"] == free.values["gradients"]
-    seen = experiment.step(late)
-    assert len(seen.tasks) == 36
-    assert len(seen.transfers) == 24
-    arrivals = {transfer: at.end for transfer, at in seen.transfers}
-    begins = {task: at.begin for _, task, at in seen.tasks}
-    assert all(begins[transfer.use] >= end for transfer, end in arrivals.items())
 
 
 def test_an_input_that_lies_ready_is_found_only_where_its_rank_is_idle():
@@ -141,7 +106,6 @@ def test_what_nobody_recorded_runs_on_loopback_where_there_are_no_links(monkeypa
     assert after.case == "eager 1f1b, ordered, receives (0, 1, 1) early"
 
 
-@needs_worlds
 def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     lines = []

@@ -9,7 +9,6 @@ from course.lessons.pipeline_p2p.schedules import (
     check_programs,
     eager_1f1b,
     gpipe,
-    ideal_bubble,
     one_f_one_b,
     programs,
 )
@@ -31,10 +30,6 @@ def test_orders_written_out_by_hand():
     ]
     assert words(gpipe(stages=2, micro_batches=2)[1]) == "F0 F1 B0 B1"
     assert words(eager_1f1b(stages=2, micro_batches=4)[0]) == "F0 F1 F2 B0 F3 B1 B2 B3"
-
-
-def test_ideal_bubble():
-    assert ideal_bubble(stages=4, micro_batches=8) == pytest.approx(3 / 11)
 
 
 def message(name: int, src: int, dst: int) -> Transfer:

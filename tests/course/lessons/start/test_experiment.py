@@ -1,6 +1,6 @@
 """Lesson 00's figures: fitted to made-up records by hand, and measured as relations."""
 
-from pytest import approx, fixture, mark
+from pytest import approx, mark
 
 from course.lessons.start import experiment
 from labkit.measure.records import Provenance, Record, Tier
@@ -19,21 +19,3 @@ def test_the_line_is_fitted_to_the_fastest_messages():
     line = experiment.fitted(messages)
     assert line.alpha == approx(40e-6)
     assert line.beta == approx(1e-9)
-
-
-@fixture(scope="module")
-def messages():
-    return experiment.run(quick=True)
-
-
-def test_every_size_is_measured_on_rank_0_alone(messages):
-    assert [record.nbytes for record in messages] == list(experiment.SIZES)
-    assert [record.world_size for record in messages] == [1] * len(messages)
-    assert all(record.others is not None for record in messages)
-
-
-@mark.timed
-def test_large_messages_take_longer(messages):
-    smallest, largest = messages[0], messages[-1]
-    assert min(largest.seconds) > 5 * min(smallest.seconds)  # 64 MiB against 4 bytes
-    assert 0 < experiment.fitted(messages).alpha < largest.summary.median

@@ -1,0 +1,62 @@
+"""Exercises of the form *read a board*, in every lesson that has one."""
+
+import importlib
+import itertools
+
+import pytest
+
+from course.catalogue import ROOT
+from tests.course.lessons.refusals import refusal
+
+FOLDERS = sorted(path.parent.name for path in (ROOT / "course" / "lessons").glob("*/checks.py"))
+CHECKS = {name: importlib.import_module(f"course.lessons.{name}.checks") for name in FOLDERS}
+READ = {name: checks for name, checks in CHECKS.items() if hasattr(checks, "check_boards")}
+
+
+@pytest.fixture(params=READ)
+def checks(request):
+    return READ[request.param]
+
+
+def test_both_culprits_pass_and_the_boards_do_not_tell(checks, capsys):
+    first, second = checks.BOARDS.values()
+    assert first != second
+    checks.check_boards(lambda: dict(checks.BOARDS))
+    checks.check_boards(lambda: (first.upper(), f"{second}: whoever"))
+    assert capsys.readouterr().out.count("passed") == 2
+    for table in checks.unnamed().values():
+        assert not {"fell", "stands", "guilty"} & set(table.html().replace(":", " ").split())
+        assert {first, second} <= {row[0][0] for row in table.rows}
+
+
+def test_every_other_pair_is_refused_by_a_row_that_speaks_against_it(checks):
+    suspects = sorted({row[0][0] for table in checks.unnamed().values() for row in table.rows})
+    for first, second in itertools.product(suspects, repeat=2):
+        if (first, second) != tuple(checks.BOARDS.values()):
+            said = refusal(checks.check_boards, lambda pair=(first, second): pair)
+            assert f"speaks against {first}" in said or f"speaks against {second}" in said
+
+
+GRADIENTS = READ["gradient_all_reduce"].check_boards  # d, then a
+
+
+@pytest.mark.parametrize("answer", ["da", "D, A", "d and a", "The first is d, the second a."])
+def test_an_answer_may_be_written_as_people_write(answer, capsys):
+    GRADIENTS(lambda: answer)
+    assert "2.5 passed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"first": "d"}, "it is missing"),
+        (("d or a", "a"), "one letter"),
+        (("d", "f"), "one letter"),
+        ({"d", "a"}, "a set has no order"),
+        ("d", "each needs one letter"),
+        (("d", "a", "a"), "each needs one letter"),
+        (None, "without `return`"),
+    ],
+)
+def test_what_names_nobody_is_refused(answer, words):
+    assert words in refusal(GRADIENTS, lambda: answer)

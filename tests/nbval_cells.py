@@ -5,13 +5,16 @@ itself: as it is in the repository its checks have to fail, by exactly "not atte
 learner's copy what is open or wrong is told in one line (`-vv` shows all).
 """
 
+import functools
 import json
 import re
+import tempfile
 import textwrap
 import time
 from pathlib import Path
 
 import nbformat
+import nbval.kernel
 import pytest
 from nbval.plugin import IPyNbCell, IPyNbFile
 
@@ -98,6 +101,9 @@ class Notebook(IPyNbFile):
             return
         folder = self.config._tmp_path_factory.mktemp(self.path.stem)
         self.claims, self.ledger = folder / "claims", folder / "ledger"
+        # Files in place of TCP ports, which another kernel or a rank may take before this one does.
+        self.sockets = tempfile.TemporaryDirectory(prefix="kernel-")
+        sockets = {"transport": "ipc", "ip": f"{self.sockets.name}/socket"}
         with pytest.MonkeyPatch.context() as patch:  # the kernel inherits it
             for name, value in environment(
                 LABKIT_LEDGER=str(self.ledger),
@@ -106,7 +112,14 @@ class Notebook(IPyNbFile):
                 PYDEVD_DISABLE_FILE_VALIDATION="1",
             ).items():
                 patch.setenv(name, value)
+            manager = functools.partial(nbval.kernel.KernelManager, **sockets)
+            patch.setattr(nbval.kernel, "KernelManager", manager)
             super().setup()
+
+    def teardown(self):
+        super().teardown()
+        if self.nb is not None:
+            self.sockets.cleanup()
 
     def made(self):
         return self.claims.read_text().splitlines() if self.claims.exists() else []

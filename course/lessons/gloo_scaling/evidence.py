@@ -68,8 +68,8 @@ def network(board: Board, records: Sequence[Record]) -> None:
         f"the network is full: the calls move {FULL:.0%} or more of what it carries "
         f"({IDLE:.0%} or less: refuted)",
         [outcome(share, stands=FULL, fell=IDLE) for share in shares],
-        found=f"a rank sends {sent:,.0f} bytes a call, and all of them {median(shares):.1%} of "
-        "what the network carries",
+        found=f"a rank sends {sent:,.0f} bytes a call, headers and all; the ranks together use "
+        f"{median(shares):.1%} of what the network carries",
         records=records,
     )
 
@@ -143,8 +143,8 @@ def _goes_with(
         f"and with {innocent} at most {LITTLE:.0%} of that growth is left ({MUCH:.0%} or more, "
         "or no growth with either: refuted)",
         [left(a, b) for a, b in zip(with_it, without, strict=True)],
-        found=f"with {guilty} {median(with_it):.1f} times as long, with {innocent} "
-        f"{median(without):.1f} times",
+        found=f"from 1 pair to {most_of(records)} calls take {median(with_it):.1f} times as long "
+        f"with {guilty}, {median(without):.1f} times with {innocent}",
         records=records,
     )
 

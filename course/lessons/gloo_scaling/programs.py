@@ -177,17 +177,35 @@ def timed_calls(placement: str, calls: int, *, sched_batch: bool = False) -> dic
     blocking(tensors[:20], group)
     if sched_batch:
         never_preempt()
-    with sched.watch() as usage:
-        blocks = timing.time_calls(lambda: blocking(tensors, group), warmup=0, iters=BLOCKS)
-    total = calls * BLOCKS
+    samples, usages = accounted(lambda: blocking(tensors, group))
+
+    def per_call(of: Callable[[sched.Usage], float]) -> float:
+        return sum(map(of, usages)) / (calls * BLOCKS)
+
     return {
-        "samples": [seconds / calls for seconds in blocks],
-        "on_cpu": usage.on_cpu / total,
-        "waiting": usage.waiting / total,
-        "loop": loop_seconds(usage.threads) / total,
-        "switches": (usage.voluntary + usage.involuntary) / total,
-        "ours": usage.on_cpu / usage.wall,
+        "samples": [seconds / calls for seconds in samples],
+        "on_cpu": per_call(lambda usage: usage.on_cpu),
+        "waiting": per_call(lambda usage: usage.waiting),
+        "loop": per_call(lambda usage: loop_seconds(usage.threads)),
+        "switches": per_call(lambda usage: usage.voluntary + usage.involuntary),
+        "ours": sum(usage.on_cpu for usage in usages) / sum(usage.wall for usage in usages),
     }
+
+
+def accounted(go: Callable[[], None]) -> tuple[list[float], list[sched.Usage]]:
+    """Time `BLOCKS` of calls; return the seconds of each, and what this rank used in each.
+
+    The accounts are of the calls alone, as the seconds are: the ranks' meeting before each block
+    takes CPU time as well, and with few calls a block not little of it.
+    """
+    usages = []
+
+    def block() -> None:
+        with sched.watch() as usage:
+            go()
+        usages.append(usage)
+
+    return timing.time_calls(block, warmup=0, iters=BLOCKS), usages
 
 
 def loop_seconds(threads: Sequence[sched.ThreadUsage]) -> float:
@@ -286,9 +304,10 @@ def one_clock(placement: str, job: Job = Job(), calls: int = 50) -> Series:
     group = pair_group(across=job.across)
     go = job.calls(group, calls)
     go()
-    with sched.watch() as usage:
-        samples = timing.time_calls(go, warmup=0, iters=BLOCKS)
-    per_call = {"on_cpu": usage.on_cpu, "waiting": usage.waiting}
-    figures = {name: seconds / calls / BLOCKS for name, seconds in per_call.items()}
-    figures |= {"ours": usage.on_cpu / usage.wall}
-    return {"calls": {"samples": [seconds / calls for seconds in samples], **figures}}
+    samples, usages = accounted(go)
+    on_cpu, waiting, wall = (
+        sum(getattr(usage, name) for usage in usages) for name in ("on_cpu", "waiting", "wall")
+    )
+    spent = {"on_cpu": on_cpu / calls / BLOCKS, "waiting": waiting / calls / BLOCKS}
+    samples = [seconds / calls for seconds in samples]
+    return {"calls": {"samples": samples, **spent, "ours": on_cpu / wall}}

@@ -182,7 +182,9 @@ def together(milliseconds: dict[str, float], starts: Sequence[float] = ()) -> Ax
 def switched_off(ratios: dict[str, float]) -> Axes:
     """Draw what is left of a class's rate where P2P is off: off over on, by link class."""
     ax = plots.new_axes(
-        "What P2P off leaves of the rate", x="GB/s off, over GB/s on (above 1: faster)", size=(9, 2.8)
+        "What P2P off leaves of the rate",
+        x="GB/s off, over GB/s on (above 1: faster)",
+        size=(9, 2.8),
     )
     plots.bars(ax, [f"{kind} pairs" for kind in ratios], list(ratios.values()))
     ax.axvline(1.0, color=plots.SOFT, linestyle=":")

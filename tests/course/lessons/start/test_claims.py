@@ -33,7 +33,7 @@ def test_the_bytes_grow_more_than_the_time():
         "fit",
         true=names | {"large": large},
         false=names | {"large": 1e6 * large},
-        words="less than a hundredth of the factor of the bytes",
+        words="less than 170,000 times as long",
     )
 
 

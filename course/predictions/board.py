@@ -74,9 +74,11 @@ STANDS, FELL, NOT_JUDGED, NOT_ASKED = "stands", "fell", "not judged", "not asked
 SIGNS = {STANDS: "●", FELL: "✘", NOT_JUDGED: "?", NOT_ASKED: "–"}
 
 LEGEND = (
-    "● stands: it came as the suspect predicted. ✘ fell: it did not; one such test is enough. "
-    "? not judged: the evidence does not decide. – no test."
+    f"{SIGNS[STANDS]} {STANDS}: it came as the suspect predicted. {SIGNS[FELL]} {FELL}: it did "
+    f"not; one such test is enough. {SIGNS[NOT_JUDGED]} {NOT_JUDGED}: the evidence does not "
+    f"decide. {SIGNS[NOT_ASKED]} no test."
 )
+"""What the signs of a board's cells mean."""
 
 
 class Experiment(NamedTuple):

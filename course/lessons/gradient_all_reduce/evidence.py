@@ -166,10 +166,11 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
     measured = rounds or [(case.in_training, case.benchmark)]
     training, alone = ([case.of_the_link(pair[k]) for pair in measured] for k in (0, 1))
     common = {"records": records, "exact": not rounds}
+    carries = "what its link carries" if rounds else "what NCCL counts for its link"
     board.test(
         "c",
         "D",
-        "training uses half of the link, as NCCL counts it, or less (80 % or more: refuted)",
+        f"training uses half of {carries}, or less (80 % or more: refuted)",
         [outcome(share, stands=0.5, fell=0.8) for share in training],
         found=f"{median(training):.0%} of the link in training",
         **common,
@@ -177,8 +178,8 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
     board.test(
         "d",
         "D",
-        f"on {case.ranks} ranks in a ring the benchmark would need 125 % of the link, as NCCL "
-        "counts it, or more (110 % or less: refuted)",
+        f"on {case.ranks} ranks in a ring the benchmark would need 125 % of {carries}, or more "
+        "(110 % or less: refuted)",
         [outcome(share, stands=1.25, fell=1.1) for share in alone],
         found=f"{median(alone):.0%} of the link in the benchmark",
         **common,

@@ -77,6 +77,18 @@ def test_each_pair_takes_one_thing_away():
         )
 
 
+def test_the_prices_are_those_of_the_reply():
+    apart = {
+        r.case: 1e3 * r.summary.median
+        for r in RECORDED
+        if "asks" not in r.params and r.params["rate"] == "loopback"
+    }
+    many, two = (apart[name] for name in programs.CALLS)
+    assert [round(many), round(two), round((many - two) / 318, 2)] == [131, 50, 0.26]
+    new, kept = (1e3 * r.summary.median for r in of("C") if r.case in programs.EXPERIMENTS["C"])
+    assert (round(kept - two), round(new - kept)) == (42, 44)
+
+
 @pytest.mark.slow
 def test_what_is_watched_adds_up():
     from labkit import launch

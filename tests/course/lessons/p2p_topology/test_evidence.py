@@ -28,6 +28,18 @@ def test_the_board_points_at_whoever_is_guilty(guilty):
     assert board.state(guilty) == "stands"
 
 
+def test_a_bad_slot_is_seen_beside_good_nvlinks():
+    """Only copies over PCIe into GPU 2 are slow; its NVLinks are as good as any."""
+    figures = load("p2p_topology")
+    matrix = [list(row) for row in PUZZLE.with_measured(figures["p2p_on"].value).measured]
+    for src in range(PUZZLE.gpus):
+        if src != 2 and PUZZLE.link(src, 2) == "SYS":
+            matrix[src][2] /= 3
+    durations = dict(zip((1, 2, 4), figures["durations"].value, strict=True))
+    board = evidence.board_of(evidence.published(matrix, durations), exact=True)
+    assert board.state("c") == "stands"
+
+
 def test_rounds_that_disagree_judge_nobody():
     figures = load("p2p_topology")
     matrix = PUZZLE.with_measured(figures["p2p_on"].value).measured

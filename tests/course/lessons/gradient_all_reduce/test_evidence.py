@@ -65,3 +65,8 @@ def test_a_world_with_tiny_layers_has_two_hundred_tensors_more():
     names = [name for name, _ in guilty.model_of(guilty.WORLDS["b"]).named_parameters()]
     assert sum(name.startswith("classifier") for name in names) == 206
     assert programs.CARD == "eth1"
+
+
+def test_the_ends_of_backward_and_of_the_step_are_those_that_the_lesson_names():
+    ends = list(problem.lengths(RUNS["rungs"]).values())[3:]
+    assert [[round(1e3 * s) for s in rung] for rung in ends] == [[152, 212], [198, 210]]

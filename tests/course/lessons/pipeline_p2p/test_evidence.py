@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from course import catalogue
 from course.lessons.pipeline_p2p import evidence, experiment
 from course.predictions.board import FELL, STANDS
+from course.runs import by_case
 
 
 @pytest.mark.parametrize("guilty", experiment.WORLDS)
@@ -48,3 +50,16 @@ def test_the_vote_and_the_board_have_the_same_letters():
     assert list(evidence.SUSPECTS) == list(experiment.WORLDS)
     asked = "".join(one.asks for one in evidence.EXPERIMENTS.values())
     assert sorted(asked) == sorted(evidence.SUSPECTS)
+
+
+def test_one_task_earlier_takes_what_the_reply_says():
+    known = by_case(catalogue.experiment("pipeline-p2p").recorded())
+    both = (experiment.MYSTERY, experiment.EARLIER)
+    assert [round(1e3 * known[str(case)].summary.median) for case in both] == [669, 335]
+
+
+def test_the_frame_lasts_as_long_as_b0_on_either_links():
+    known = by_case(catalogue.experiment("pipeline-p2p").recorded())
+    for case in (experiment.MYSTERY, experiment.FASTER):
+        frames = [1e3 * one["frame"] for one in known[str(case)].values["rounds"]]
+        assert all(24 < ms < 27 for ms in frames)

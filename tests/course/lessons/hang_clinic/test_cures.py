@@ -32,7 +32,7 @@ WRONG = {
     "b4const": "no call",
     "b4bcast": "the job can be done with less",
     "b4barrier": "no barrier",
-    "b5start": "it never ends",
+    "b5start": "is made once and told",
     "b5every": "5 barriers of a rank at most",
     "b5none": "no checkpoint is ever written",
     "b5nosleep": "it never ends",

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,3 +26,15 @@ def python(*arguments, cwd=ROOT, **variables):
     """Run this `python` with this labkit; return what it printed, and its exit status."""
     command, options = [sys.executable, *arguments], {"capture_output": True, "text": True}
     return subprocess.run(command, cwd=cwd, env=environment(**variables), timeout=100, **options)
+
+
+def started(script, **variables):
+    """Start this `python` with a script; what it prints can be read while it runs."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        env=environment(**variables),
+    )

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import textwrap
 from datetime import timedelta
 
 import pytest
@@ -75,6 +74,12 @@ def test_leftovers_of_torchrun_do_not_hang(monkeypatch):
     """With the agent's store each rank would wait for a store that nobody serves."""
     for name in ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "GROUP_RANK"):
         monkeypatch.setenv(name, "True")
+    for name, value in {
+        "MASTER_ADDR": "10.255.255.1",
+        "MASTER_PORT": "1",
+        "WORLD_SIZE": "2",
+    }.items():
+        monkeypatch.setenv(name, value)
     assert launch(main, world_size=3, init=False, timeout=30) == [(3, False, None)] * 3
     asked = launch(variables, "TORCHELASTIC_RUN_ID", world_size=1, env={"TORCHELASTIC_RUN_ID": "7"})
     assert asked == [["7"]], "what is asked for is there"
@@ -89,13 +94,9 @@ def test_leftovers_of_torchrun_do_not_hang(monkeypatch):
     ],
 )
 def test_a_base_images_variables_are_ignored_in_one_line(left, missing, tmp_path):
-    script = """
-        from labkit import launch
-        for _ in range(2):
-            print(launch(int, world_size=2))
-    """
-    done = python("-c", textwrap.dedent(script), cwd=tmp_path, **left)
-    assert done.stdout == "[0, 0]\n[0, 0]\n"
+    script = "from labkit import launch; print(*(launch(int, world_size=2) for _ in range(2)))"
+    done = python("-c", script, cwd=tmp_path, **left)
+    assert done.stdout == "[0, 0] [0, 0]\n"
     [line] = done.stderr.splitlines()
     assert line.startswith("labkit: WORLD_SIZE, MASTER_ADDR")
     assert f"without {missing} it is no job of torchrun's" in line

@@ -1,24 +1,25 @@
 """The launcher at its worst: every way in which ranks fail, and nothing left behind."""
 
+import ctypes
 import os
 import re
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from pytest import mark, param
 
 from labkit import LaunchTimeout, RankDied, RankError, launch
+from tests.marks import slow
 from tests.ranks import leftovers
+from tests.ranks.nodes import started
 
-REPOSITORY = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = mark.usefixtures("nothing_left")
 
 
 class Picky(Exception):
@@ -27,6 +28,11 @@ class Picky(Exception):
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")
         self.one = one
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("nothing to say")
 
 
 def hang(program, *, world_size, settled):
@@ -46,6 +52,10 @@ def wait_for_all():
     dist.all_reduce(torch.ones(1))
 
 
+def fail(error):
+    raise error
+
+
 def test_the_ranks_own_exception_is_raised():
     def program():
         if dist.get_rank() == 2:
@@ -62,73 +72,57 @@ def test_the_ranks_own_exception_is_raised():
 
 
 def test_the_same_failure_everywhere_is_told_once():
-    def program():
-        raise ValueError(f"rank {dist.get_rank()}")
-
     with pytest.raises(ValueError, match=r"rank \d") as caught:
-        launch(program, world_size=3)
+        launch(lambda: fail(ValueError(f"rank {dist.get_rank()}")), world_size=3)
     [note] = caught.value.__notes__
     assert "raised on 3 of 3 ranks (all)" in note
 
 
-def test_an_exception_travels_with_what_it_holds_or_is_told_in_words():
-    def program(of):
-        raise Picky(of(), "that")
-
-    with pytest.raises(Picky, match="0 and that") as caught:
-        launch(program, int, world_size=1)
-    assert caught.value.one == 0
-    with pytest.raises(RankError, match=r"Picky: <unlocked .* and that"):
-        launch(program, threading.Lock, world_size=1)
-
-
-def test_an_exception_without_a_text_is_named():
-    class Mute(Exception):
-        def __str__(self):
-            raise ValueError("nothing to say")
-
-    def program():
-        raise Mute
-
-    with pytest.raises(RankError, match="its text cannot be had"):
+@mark.parametrize(
+    "program, error, says",
+    [
+        (lambda: fail(Picky(threading.Lock(), "that")), RankError, "Picky: <unlocked .* and that"),
+        (lambda: fail(Mute()), RankError, "its text cannot be had"),
+        (lambda: sys.exit(3), RankError, "SystemExit: 3"),
+        (threading.Lock, TypeError, r"returned a _thread.lock that cannot be sent back"),
+    ],
+)
+def test_what_cannot_travel_is_told_in_words(program, error, says):
+    with pytest.raises(error, match=says):
         launch(program, world_size=2)
+
+
+def test_an_exception_travels_with_what_it_holds():
+    with pytest.raises(Picky, match="0 and that") as caught:
+        launch(lambda: fail(Picky(0, "that")), world_size=1)
+    assert caught.value.one == 0
 
 
 def test_sys_exit_does_not_end_the_caller():
     assert launch(lambda: sys.exit(0), world_size=2) == [None, None]
-    with pytest.raises(RankError, match="SystemExit: 3"):
-        launch(lambda: sys.exit(3), world_size=2)
 
 
-def test_a_result_that_cannot_travel_is_explained():
-    with pytest.raises(TypeError, match=r"returned a _thread.lock that cannot be sent back"):
-        launch(threading.Lock, world_size=1)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_killed_rank_is_named_with_its_signal(number):
+@mark.parametrize(
+    "end, says, number, status",
+    [
+        (lambda: os.kill(os.getpid(), 9), "was killed by SIGKILL", signal.SIGKILL, None),
+        (lambda: os.kill(os.getpid(), 11), "was killed by SIGSEGV", signal.SIGSEGV, None),
+        (lambda: os._exit(0), "exited with status 0", None, 0),
+        (lambda: os._exit(7), "exited with status 7", None, 7),
+    ],
+)
+def test_a_rank_that_dies_is_named_with_its_signal_or_status(end, says, number, status):
     def program():
         if dist.get_rank() == 1:
             print("last words", file=sys.stderr)
-            os.kill(os.getpid(), number)
+            end()
         wait_for_all()
 
-    with pytest.raises(RankDied, match=f"rank 1 of 3 was killed by {number.name}") as caught:
+    with pytest.raises(RankDied, match=f"rank 1 of 3 {says}") as caught:
         launch(program, world_size=3)
-    assert (caught.value.rank, caught.value.signal) == (1, number)
-    assert caught.value.stderr[0] == "last words"
-
-
-@pytest.mark.parametrize("status", [0, 7])
-def test_a_rank_that_exits_is_named_with_its_status(status):
-    def program():
-        if dist.get_rank() == 0:
-            os._exit(status)
-        wait_for_all()
-
-    with pytest.raises(RankDied, match=f"rank 0 of 2 exited with status {status}") as caught:
-        launch(program, world_size=2)
-    assert (caught.value.signal, caught.value.exitcode) == (None, status)
+    died = caught.value
+    assert (died.rank, died.signal, died.exitcode) == (1, number, status)
+    assert died.stderr[0] == "last words"
 
 
 def test_an_endless_loop_is_shown_by_its_line():
@@ -167,75 +161,61 @@ def test_a_rank_in_a_collective_is_shown_with_those_it_waits_for():
     assert "dist.broadcast(torch.ones(2, 3), src=0)" in str(timeout)
 
 
-def test_a_call_in_a_smaller_group_is_told_with_its_members():
-    def program():
-        group = dist.new_group([0, 2])
-        if dist.get_rank() == 0:
-            dist.all_reduce(torch.ones(2), group=group)
-
-    timeout = hang(program, world_size=3, settled=lambda case: case.ranks[0].waiting_in)
-    assert "group [0, 2]; not there yet: rank 2" in str(timeout)
+def in_a_smaller_group():
+    group = dist.new_group([0, 2])
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(2), group=group)
 
 
-@pytest.mark.slow
-def test_a_rank_that_never_lets_go_of_the_interpreter_still_shows_its_stack():
-    def program():
-        import ctypes
+def in_a_receive():
+    if dist.get_rank() == 0:
+        dist.recv(torch.empty(4), src=1)
 
+
+def holding_the_interpreter():
+    if dist.get_rank() == 0:
         ctypes.PyDLL(None).sleep(60)  # PyDLL, unlike CDLL, keeps the lock during the call
 
-    case = hang(program, world_size=1, settled=lambda case: case.ranks[0].line).case
-    assert "sleep(60)" in case.ranks[0].line.source
-    assert case.running == [0], "though the signal for the stack cut its sleep short"
+
+@mark.parametrize(
+    "program, says",
+    [
+        (in_a_smaller_group, "group [0, 2]; not there yet: rank 2"),
+        (in_a_receive, "rank 0: running, waiting in recv"),
+        param(holding_the_interpreter, "PyDLL(None).sleep(60)", marks=mark.slow),
+    ],
+)
+def test_where_a_rank_hangs_is_told(program, says):
+    timeout = hang(program, world_size=3, settled=lambda case: says in str(case))
+    assert says in str(timeout)
+    assert 0 in timeout.case.running, "though the signal for its stack may cut a sleep short"
 
 
-def test_a_blocked_receive_is_shown():
-    def program():
-        if dist.get_rank() == 0:
-            dist.recv(torch.empty(4), src=1)
-
-    timeout = hang(program, world_size=2, settled=lambda case: case.ranks[0].inside == "recv")
-    assert timeout.case.ranks[0].inside == "recv"
-    assert "rank 0: running, waiting in recv" in str(timeout)
+def swapped():
+    (dist.barrier if dist.get_rank() else wait_for_all)()
 
 
-@pytest.mark.slow
-def test_ddp_is_built_and_trains_with_checks():
+def ddp():
     """Its constructor dies of SIGSEGV under torch's own checks (2.13): see `rank.join`."""
-
-    def program():
-        rank = dist.get_rank()
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-        model(torch.full((1, 2), float(rank))).sum().backward()
-        if rank == 1:
-            dist.all_reduce(torch.ones(3))
-        else:
-            dist.all_reduce(torch.ones(2))
-        return model.module.weight.grad.tolist()
-
-    with pytest.raises(RuntimeError, match="Detected mismatch between collectives on ranks"):
-        launch(program, world_size=2, checks=True)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    model(torch.full((1, 2), 1.0)).sum().backward()
+    assert model.module.weight.grad is not None
+    swapped()
 
 
-def test_swapped_collectives_are_found_where_checks_are_asked_for():
-    def program():
-        (dist.barrier if dist.get_rank() else wait_for_all)()
-
+@mark.parametrize("program", [swapped, slow(ddp)])
+def test_swapped_collectives_are_found_where_checks_are_asked_for(program):
     with pytest.raises(RuntimeError, match="Detected mismatch between collectives on ranks"):
         launch(program, world_size=2, checks=True)
 
 
 def test_an_interrupt_ends_the_launch_and_the_next_one_works():
-    def program():
-        time.sleep(30)
-
-    timer = threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        launch(program, world_size=4)
+        launch(time.sleep, 30, world_size=4)
     assert time.monotonic() - start < 10
-    assert launch(lambda: dist.get_rank(), world_size=2) == [0, 1]
+    assert launch(dist.get_rank, world_size=2) == [0, 1]
 
 
 def test_a_daemon_that_a_rank_leaves_in_a_session_of_its_own_ends_too():
@@ -247,16 +227,17 @@ def test_a_daemon_that_a_rank_leaves_in_a_session_of_its_own_ends_too():
         beside = subprocess.Popen(["sleep", "60"], start_new_session=True)
         return orphan, beside.pid
 
-    [(orphan, beside)] = launch(program, world_size=1)
-    assert not leftovers.alive(orphan)
-    assert not leftovers.alive(beside)
+    [left] = launch(program, world_size=1)
+    assert not any(map(leftovers.alive, left))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "body", ["time.sleep(60)", "dist.barrier() if dist.get_rank() else time.sleep(60)"]
+@mark.slow
+@mark.parametrize(
+    "moment, number",
+    [("late", signal.SIGKILL), ("late", signal.SIGTERM), ("early", signal.SIGKILL)],
 )
-def test_nothing_outlives_a_killed_parent(body):
+def test_nothing_outlives_a_parent_that_is_killed(moment, number):
+    """Late, while ranks wait in a barrier; early, while the server starts."""
     script = f"""
         import os, time
         from labkit import launch
@@ -264,38 +245,22 @@ def test_nothing_outlives_a_killed_parent(body):
         def program():
             import torch.distributed as dist
             print("up", flush=True)
-            {body}
-        print("pids", os.getpid(), server.shared().pid, flush=True)
+            dist.barrier() if dist.get_rank() else time.sleep(60)
+        if {moment == "late"}:
+            print(server.shared().pid, flush=True)
         launch(program, world_size=3)
     """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
-    )
-    with parent:
-        _, pid, server = parent.stdout.readline().split()
-        for _ in range(3):
-            assert "up" in parent.stdout.readline()
-        ranks = leftovers.children_of(int(server))
-        assert len(ranks) == 3
-        assert leftovers.directories_of(int(pid))
-        parent.kill()
-    assert leftovers.after([*ranks, int(server)], int(pid)) == []
-
-
-@pytest.mark.slow
-def test_a_parent_killed_while_the_server_starts_leaves_nothing():
-    script = "from labkit import launch; print(flush=True); launch(int, world_size=2)"
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
-    ) as parent:
-        parent.stdout.readline()
-        deadline = time.monotonic() + 10
-        while not (servers := leftovers.children_of(parent.pid)) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        parent.kill()
-    assert len(servers) == 1
-    assert leftovers.directories_of(parent.pid) == []
-    assert leftovers.after(servers, parent.pid) == []
+    with started(script) as parent:
+        if moment == "late":
+            servers = [int(parent.stdout.readline())]
+            for _ in range(3):
+                assert "up" in parent.stdout.readline()
+            ranks = leftovers.children_of(servers[0])
+            assert len(ranks) == 3 and leftovers.directories_of(parent.pid)
+        else:
+            deadline, ranks = time.monotonic() + 10, []
+            while not (servers := leftovers.children_of(parent.pid)):
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+        parent.send_signal(number)
+    assert leftovers.after([*ranks, *servers], parent.pid) == []

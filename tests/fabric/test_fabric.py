@@ -1,11 +1,11 @@
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from labkit import launch
 from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.measure.timing import slowest, summarize, time_calls
 from tests.marks import seldom
-from tests.ranks.nodes import ROOT, python
+from tests.ranks.nodes import ROOT, python, started
 
 pytestmark = pytest.mark.slow
 
@@ -49,13 +49,6 @@ def send_to_1():
 def ring_all_reduce():
     x = torch.ones(NBYTES // 4)
     return time_calls(lambda: dist.all_reduce(x), warmup=1, iters=3)
-
-
-def retransmitted():
-    for line in Path("/proc/self/net/snmp").read_text().splitlines():
-        if line.startswith("Tcp:") and "RetransSegs" not in line:
-            return int(line.split()[12])
-    raise AssertionError("no Tcp line")
 
 
 def closest(measure, ideal):
@@ -100,18 +93,6 @@ def test_a_message_of_300_kb_takes_the_time_of_its_bytes():
         assert ideal == pytest.approx(12.38e-3, rel=0.01)
         ratio = closest(lambda: times(one_way, fabric, 2), ideal)
         assert ratio == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.timed
-@needs_hosts
-def test_the_wire_loses_next_to_nothing():
-    def program():
-        ring_all_reduce()
-        return retransmitted()
-
-    with Fabric.star(hosts=4, rate="200mbit") as fabric:
-        sent = 4 * 1.5 * NBYTES / 8948  # packets of a rank
-        assert max(launch(program, world_size=4, fabric=fabric)) < 0.01 * sent
 
 
 @pytest.mark.timed
@@ -165,14 +146,7 @@ def test_each_ordered_pair_has_its_own_rate():
     with Fabric(rates) as fabric:
         for src, dst in ((0, 1), (0, 2), (1, 0)):
             ideal = (1 << 20) / fabric.payload_rate(src, dst)
-            ratio = closest(
-                lambda src=src, dst=dst: (
-                    summarize(
-                        slowest(launch(program, src, dst, world_size=3, fabric=fabric))
-                    ).median
-                ),
-                ideal,
-            )
+            ratio = closest(lambda way=(src, dst): times(partial(program, *way), fabric, 3), ideal)
             assert ratio == pytest.approx(1, abs=0.05), (src, dst)
 
 
@@ -210,18 +184,18 @@ def test_a_fabric_of_8_is_up_within_a_second():
 
 @needs_hosts
 def test_nothing_is_left_after_sigkill_of_the_maker():
-    script = (
-        "import time, sys\n"
-        "from labkit.fabric.fabric import Fabric\n"
-        "with Fabric.star(hosts=3, rate='100mbit') as fabric:\n"
-        "    print(fabric.placement(0, 3).namespaces[-1], flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    maker = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    script = """
+        import time
+        from labkit import Fabric
+        with Fabric.star(hosts=3, rate='100mbit') as fabric:
+            print(fabric.placement(0, 3).namespaces[-1], flush=True)
+            time.sleep(60)
+    """
+    maker = started(script)
     network = Path(maker.stdout.readline().strip())
     holder = network.parents[1]
     assert holder.is_dir()
-    maker.send_signal(signal.SIGKILL)
+    maker.kill()
     maker.communicate()
     deadline = time.monotonic() + 5
     while holder.is_dir() and time.monotonic() < deadline:
@@ -252,20 +226,13 @@ def test_payload_is_what_headers_leave():
     assert fabric.payload_rate(0, 1) == pytest.approx(100e6 / 8 * 8948 / 9014)
 
 
-def test_a_rate_beyond_this_machine_is_refused():
-    with (
-        pytest.raises(ValueError, match="loopback carries"),
-        Fabric.star(hosts=2, rate="90000gbit"),
-    ):
-        pass
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: Fabric.star(hosts=65, rate="1gbit"), "2 to 64"),
         (lambda: Fabric.star(hosts=1, rate="1gbit"), "2 to 64"),
         (lambda: Fabric.star(hosts=2, rate="1 GB/s"), "rate='1 GB/s'"),
+        (lambda: Fabric.star(hosts=2, rate="90000gbit"), "loopback carries"),
         (lambda: Fabric.star(hosts=3, rate=["1gbit"]), "1 rates were given"),
         (lambda: Fabric.star(hosts=2, rate="1gbit", ranks_per_host=0), "ranks_per_host=0"),
         (lambda: Fabric([["1gbit", "1gbit"], ["1gbit"]]), "square"),
@@ -273,7 +240,7 @@ def test_a_rate_beyond_this_machine_is_refused():
 )
 def test_bad_plans_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
-        make()
+        make().start()
 
 
 def test_the_switch_makes_it_unavailable(monkeypatch):

@@ -2,13 +2,14 @@
 
 import dataclasses
 import os
-import subprocess
-import sys
 
 from pytest import mark, skip
 
 from labkit.ranks import affinity
 from labkit.ranks.machine import Machine, cpu_quota
+from tests.ranks.nodes import python
+
+HERE = "from labkit.ranks.machine import Machine"
 
 
 def cgroup(root, files, own="0::/\n"):
@@ -50,24 +51,13 @@ def test_usable_cpus_are_those_of_the_affinity_mask():
     if not affinity.available():
         skip("this system has no affinity")
     first = affinity.cpus()[0]
-    script = f"""
-import os
-os.sched_setaffinity(0, [{first}])
-from labkit.ranks.machine import Machine
-print(Machine.here().cpus)
-"""
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    script = f"import os; os.sched_setaffinity(0, [{first}]); {HERE}; print(Machine.here().cpus)"
+    run = python("-c", script)
     assert run.stdout == "1\n", run.stderr
 
 
 def test_asking_for_gpus_does_not_cost_torch_where_there_are_none():
     if os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/kfd"):  # noqa: PTH110
         skip("this machine has GPUs")
-    script = """
-import sys
-from labkit.ranks.machine import Machine
-Machine.here()
-print("torch" in sys.modules)
-"""
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    run = python("-c", f"import sys; {HERE}; Machine.here(); print('torch' in sys.modules)")
     assert run.stdout == "False\n", run.stderr

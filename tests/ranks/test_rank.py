@@ -16,62 +16,58 @@ def by_value(function):
     return function
 
 
-def unpacked(program, *args):
-    function, arguments, _ = pack(program, args).load()
-    return function(*arguments)
+@by_value
+def uses_a_global():
+    return [LOCK for _ in range(1)]  # inside a nested code object
 
 
-def test_a_function_travels_with_its_closure_and_arguments():
-    offset = [10]
-    assert unpacked(lambda x, y: offset[0] + x * y, 2, 3) == 16
+def closes_over(lock):
+    return lambda: lock
 
 
-def test_the_argument_is_named():
-    with pytest.raises(
-        TypeError, match=r"launch\(.*<lambda>\): argument 2 \(a _thread\.lock\) can"
-    ):
-        pack(lambda a, b: None, (1, LOCK))
-
-
-def test_the_closed_over_variable_is_named():
-    lock = LOCK
-
-    def program():
-        return lock.locked()
-
-    with pytest.raises(TypeError, match=r"the closed-over variable 'lock' \(a _thread\.lock\)"):
-        pack(program, ())
-
-
-def test_the_innermost_user_of_it_is_named():
-    lock = LOCK
-
+def uses_a_helper(lock):
     def helper():
         return lock
 
     def program():
         return helper()
 
-    with pytest.raises(TypeError, match=r"'lock' \(a _thread\.lock\), which .*helper uses,"):
-        pack(program, ())
+    return program
 
 
-@by_value
-def uses_a_global():
-    return [LOCK for _ in range(1)]  # inside a nested code object
+def use_each_other(the_lock):
+    def ping():
+        return pong()
+
+    def pong():
+        return ping(), the_lock  # in alphabetical order: ping is looked at first
+
+    return ping
 
 
-def test_the_global_is_named_also_inside_a_comprehension():
-    with pytest.raises(TypeError, match=r"the global 'LOCK' .* which uses_a_global uses,"):
-        pack(uses_a_global, ())
+def test_a_function_travels_with_its_closure_and_arguments():
+    offset = [10]
+    function, arguments, _ = pack(lambda x, y: offset[0] + x * y, (2, 3)).load()
+    assert function(*arguments) == 16
 
 
-def test_what_is_inside_a_partial_is_found():
-    lock = LOCK
-    with pytest.raises(TypeError, match=r"the closed-over variable 'lock'"):
-        pack(functools.partial(lambda x: lock, 1), ())
-    with pytest.raises(TypeError, match=r"partial.* cannot be sent to the ranks"):
-        pack(functools.partial(int, LOCK), ())
+@pytest.mark.parametrize(
+    "program, arguments, says",
+    [
+        (lambda a, b: 0, (1, LOCK), r"launch\(.*<lambda>\): argument 2 \(a _thread\.lock\) can"),
+        (closes_over(LOCK), (), r"the closed-over variable 'lock' \(a _thread\.lock\)"),
+        (uses_a_helper(LOCK), (), r"'lock' \(a _thread\.lock\), which .*helper uses,"),
+        (use_each_other(LOCK), (), "'the_lock'"),
+        (uses_a_global, (), r"the global 'LOCK' .* which uses_a_global uses,"),
+        (functools.partial(closes_over(LOCK), 1), (), r"the closed-over variable 'lock'"),
+        (functools.partial(int, LOCK), (), r"partial.* cannot be sent to the ranks"),
+        (print, (LOCK,), "Create it inside the program"),
+    ],
+)
+def test_what_cannot_travel_is_named(program, arguments, says):
+    with pytest.raises(TypeError, match=says) as caught:
+        pack(program, arguments)
+    assert "cannot pickle" in str(caught.value.__cause__)
 
 
 def test_a_variable_that_is_not_assigned_yet_does_not_hide_the_culprit():
@@ -83,22 +79,3 @@ def test_a_variable_that_is_not_assigned_yet_does_not_hide_the_culprit():
     with pytest.raises(TypeError, match="closed-over variable 'lock'"):
         pack(program, ())
     later = 1
-
-
-def test_functions_that_use_each_other_are_looked_through_once():
-    the_lock = LOCK
-
-    def ping():
-        return pong()
-
-    def pong():
-        return ping(), the_lock  # in alphabetical order: ping is looked at first
-
-    with pytest.raises(TypeError, match="'the_lock'"):
-        pack(ping, ())
-
-
-def test_the_advice_and_the_cause_are_there():
-    with pytest.raises(TypeError, match="Create it inside the program") as caught:
-        pack(print, (LOCK,))
-    assert "cannot pickle" in str(caught.value.__cause__)

@@ -3,9 +3,6 @@
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
 import time
 from concurrent.futures import ProcessPoolExecutor
 
@@ -16,7 +13,7 @@ from labkit import FabricUnavailable, LaunchError, LaunchTimeout, RankDied, Rank
 from labkit.measure.sched import SchedUnavailable
 from labkit.measure.wire import WireMismatch, WireUnavailable
 from labkit.ranks.errors import CaseFile, RankCase
-from tests.ranks.nodes import ROOT, environment
+from tests.ranks.nodes import ROOT, python
 
 CASE = CaseFile((RankCase(0, "finished"), RankCase(1, "running")))
 ERRORS = (
@@ -79,17 +76,8 @@ def test_they_come_out_of_a_pool_of_processes(start):
 
 @pytest.mark.slow
 def test_they_are_told_by_tests_in_several_processes(tmp_path):
-    (tmp_path / "test_it.py").write_text(
-        textwrap.dedent("""
-        import os
-        from labkit import launch
-        def test_dies():
-            launch(lambda: os._exit(3), world_size=2)
-    """)
-    )
-    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", "."]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100
-    )
+    lines = "from labkit import launch", "def test(): launch(lambda: __import__('os')._exit(3))"
+    (tmp_path / "test_it.py").write_text("\n".join(lines))
+    done = python("-m", "pytest", "-n", "1", "-p", "no:cacheprovider", ".", cwd=tmp_path)
     assert "exited with status 3 before its program returned" in done.stdout, done.stdout
     assert str(ROOT / "labkit/ranks/launcher.py") not in done.stdout, "frames of ours are left out"

@@ -47,17 +47,17 @@ def shown(browser, made, *, width=390):
     return page
 
 
+def form(title, question, rows, **more):
+    act, first = (lambda *_: Reply("?")), Reply("Commit first.")
+    buttons = {"commit": "Commit", "skip": "Skip"}
+    more |= {"rows": rows, "buttons": buttons, "act": act, "first": first}
+    return Form("course-question-form", title, question, **more)
+
+
 def vote():
-    return Form(
-        "course-question-form",
-        "Your vote.",
-        "What is the cause?",
-        options={"a": "a) the queue", "b": f"b) {LONG}", "c": "c) a late rank"},
-        rows=[("", [Field("reason", "because", hint="one line", size=44, figure=False)])],
-        buttons={"commit": "Commit", "skip": "Skip"},
-        act=lambda *_: Reply("?"),
-        first=Reply("Commit first."),
-    )
+    options = {"a": "a) the queue", "b": f"b) {LONG}", "c": "c) a late rank"}
+    reason = Field("reason", "because", hint="one line", size=44, figure=False)
+    return form("Your vote.", "What is the cause?", [("", [reason])], options=options)
 
 
 def said(text, **how):
@@ -105,22 +105,9 @@ def test_a_form_fits_its_page_and_each_field_has_a_name(browser, width):
     assert page.get_by_role("group", name="What is the cause?").count() == 1
     lab.photograph(page, f"form-{width}")
     page.close()
-    rows = [
-        ("", [Field("answer", "I expect", "µs", "a number")]),
-        (
-            "80 % sure that it lies between:",
-            [Field("low", "at least"), Field("high", "at most", "µs")],
-        ),
-    ]
-    asked = Form(
-        "x",
-        "Your prediction.",
-        "How long?",
-        rows=rows,
-        buttons={"commit": "Commit"},
-        act=lambda *_: Reply("?"),
-        first=Reply("Commit first."),
-    )
+    bounds = [Field("low", "at least"), Field("high", "at most", "µs")]
+    rows = [("", [Field("answer", "I expect", "µs", "a number")]), ("between:", bounds)]
+    asked = form("Your prediction.", "How long?", rows)
     page = shown(browser, asked, width=width)
     for name in ("I expect", "at least", "at most"):
         assert page.get_by_role("textbox", name=name).count() == 1

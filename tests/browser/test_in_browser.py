@@ -204,10 +204,6 @@ def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_pa
             assert box["x"] + box["width"] <= 390, "a form fits a narrow screen"
         lab.photograph(page, "narrow")
         page.set_viewport_size({"width": 1200, "height": 1400})
-        dark = "'apputils:change-theme', {theme: 'JupyterLab Dark'}"
-        page.evaluate(f"window.jupyterapp.commands.execute({dark})")
-        page.wait_for_timeout(1500)
-        lab.photograph(page, "dark")
         page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
         page.wait_for_timeout(1500)
         page.evaluate(f"{lab.SESSION}.shutdown()")

@@ -1,6 +1,6 @@
 """What is typed is what is kept: far from the kernel, and while it computes."""
 
-from pytest import fixture, mark, param
+from pytest import fixture, mark
 
 from course.notebooks import files
 from course.predictions import ledger_file
@@ -22,17 +22,11 @@ BUSY = "import time; time.sleep(4)"
 REASON = "two of them wait for a CPU, and the third does not"
 
 
-@fixture(
-    scope="module",
-    params=[param(0.0, marks=mark.exhaustive), 0.15],  # what arrives from far arrives from near
-    ids=["near", "300 ms away"],
-)
-def page(request, tmp_path_factory):
+@fixture(scope="module")
+def page(tmp_path_factory):
+    """300 ms away, there and back."""
     folder = tmp_path_factory.mktemp("slow")
-    with lab.opened(folder, height=1400, picture="slow", delay=request.param) as (
-        page,
-        address,
-    ):
+    with lab.opened(folder, height=1400, picture="slow", delay=0.15) as (page, address):
         cells = [ASK.format(number) for number in range(4)]
         files.write(files.canonical(lesson(*cells, BUSY)), folder / "course" / "slow.ipynb")
         notebook = lab.Notebook(page, address, "slow.ipynb")

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from pytest import fixture
+from pytest import fixture, mark
 
 import course
 import labkit
@@ -38,29 +38,28 @@ def calls(*entries, groups):
     return RankCase.read(0, "running", calls=written).entered
 
 
-def stack_of(text):
-    return RankCase.read(0, "running", text).stack
-
-
 def test_the_main_threads_stack_is_read_innermost_first():
-    lines = stack_of(STACK)
+    lines = RankCase.read(0, "running", STACK).stack
     assert [line.name for line in lines] == ["recv", "program", "main"]
     assert lines[1] == Line("/home/me/lesson.py", 12, "program")
 
 
-def test_whose_code_a_line_is():
-    def own(path):
-        return Line(path, 1, "f").of_program
-
-    assert own("/home/me/work/lesson.py")
-    assert own("/tmp/ipykernel_77/123.py")
-    assert not own("/env/lib/python3.11/site-packages/torch/nn/x.py")
-    assert not own("/usr/lib/python3/dist-packages/numpy/x.py")
-    assert not own("/usr/lib/python3.11/threading.py")
-    assert not own(f"{Path(labkit.__file__).parent}/ranks/rank.py")
-    assert not own(f"{Path(course.__file__).parent}/lessons/gloo_scaling/checks.py")
-    assert own("/home/me/labkit/train.py"), "a folder of the same name"
-    assert not own("<frozen importlib._bootstrap>")
+@mark.parametrize(
+    "path, own",
+    [
+        ("/home/me/work/lesson.py", True),
+        ("/tmp/ipykernel_77/123.py", True),
+        ("/home/me/labkit/train.py", True),  # a folder of the same name
+        ("/env/lib/python3.11/site-packages/torch/nn/x.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/x.py", False),
+        ("/usr/lib/python3.11/threading.py", False),
+        (f"{Path(labkit.__file__).parent}/ranks/rank.py", False),
+        (f"{Path(course.__file__).parent}/lessons/gloo_scaling/checks.py", False),
+        ("<frozen importlib._bootstrap>", False),
+    ],
+)
+def test_whose_code_a_line_is(path, own):
+    assert Line(path, 1, "f").of_program == own
 
 
 def test_calls_are_read_with_group_number_shapes_and_state():

@@ -14,6 +14,7 @@ STILL = dict.fromkeys(("gate", "reconcile", "mark"), lambda *_, **__: None)
 CELLS = Cells("03_coalesced_broadcast", **STILL)
 RECORDED = [r for r in load(problem.RECORDING, recorded=True) if "asks" not in r.params]
 CURVE_RUN = [r for r in RECORDED if r.params["rate"] != problem.LINK and r.case in CURVE]
+KEPT = "all in one, kept"
 HOSTS = [record for record in RECORDED if record.params["rate"] == problem.LINK]
 
 
@@ -23,19 +24,28 @@ def lasting(record, *seconds):
     return dataclasses.replace(record, samples=[times] * 2)
 
 
-def test_a_kept_buffer_faults_little_and_calls_cost():
-    def names(faults, *one_by_one):
-        given = [lasting(record, 0.09) for record in CURVE_RUN]
-        given[0] = lasting(given[0], *one_by_one)
-        launch = lambda *_, **__: next(found)  # noqa: E731
-        found = iter([[25_000] * 2, [faults] * 2])
-        ms = {record.case: 1e3 * record.summary.median for record in given}
-        ways = dict.fromkeys(("all in one", "all in one, kept"))
-        return {"curve": given, "ms": ms, "launch": launch, "ways": ways, "broadcast": None}
+def answering(records):
+    """What cells find as the lesson's experiment: it answers with these records."""
+    answer = SimpleNamespace(**vars(problem) | {"compare": lambda *_, **__: records})
+    return {"problem": answer, "broadcast": None}
 
-    CELLS.hold("pages", true=names(3, 0.2), false=names(9_000, 0.2), words="one page in ten")
-    CELLS.hold("pages", true=names(3, 0.2), false=names(3, 0.1), words="1.3 times as long")
-    CELLS.hold("pages", true=names(3, 0.2), false=names(3, 0.2, 0.1, 0.2), words="1.3 times")
+
+def test_a_kept_buffer_faults_little():
+    def names(faults):
+        found = iter([[25_000] * 2, [faults] * 2])
+        launch, ways = (lambda *_, **__: next(found)), dict.fromkeys(["all in one", KEPT])
+        return {"curve": CURVE_RUN, "launch": launch, "ways": ways, "broadcast": None}
+
+    CELLS.hold("pages", true=names(3), false=names(9_000), words="one page in ten")
+
+
+def test_calls_cost():
+    def names(*many):
+        return answering([lasting(CURVE_RUN[0], *many), *rest]) | {"pages": 25_000}
+
+    rest = [lasting(CURVE_RUN[0], seconds) for seconds in (0.05, 0.13, 0.09)]
+    for false in (names(0.07), names(0.13, 0.07, 0.13)):
+        CELLS.hold("prices", true=names(0.13), false=false, words="1.5 times as long as 2")
 
 
 def test_one_bucket_takes_as_much_as_the_model_and_three_small_ones_live_at_once():
@@ -53,15 +63,12 @@ def test_one_bucket_takes_as_much_as_the_model_and_three_small_ones_live_at_once
 
 
 def test_between_hosts_one_by_one_loses_to_every_bucket():
-    def names(records):
-        answer = SimpleNamespace(**vars(problem) | {"compare": lambda *_, **__: records})
-        return {"problem": answer, "broadcast": None}
-
     alike = [lasting(record, 0.08) for record in HOSTS]
     slow = [lasting(HOSTS[0], 0.2), *alike[1:]]
     once = [lasting(HOSTS[0], 0.2, 0.09, 0.2), *alike[1:]]
-    CELLS.hold("hosts", true=names(slow), false=names(alike), words="loses to every bucket")
-    CELLS.hold("hosts", true=names(slow), false=names(once), words="loses to every bucket")
+    for false in (alike, once):
+        true = answering(slow)
+        CELLS.hold("hosts", true=true, false=answering(false), words="loses to every bucket")
 
 
 def test_the_vote_on_the_curve_follows_each_round():

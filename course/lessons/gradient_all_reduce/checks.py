@@ -1,11 +1,13 @@
 """Checks of lesson 2: a trace, a cap, hooks that overlap, a program to repair, two boards."""
 
 import contextlib
+import re
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,7 +34,22 @@ TRACE = (
 def check_reading(reading: Callable[[], tuple[int, float, float]]) -> None:
     """Judge exercise 2.1: what a trace of several late ranks says."""
     with checking.exercise("2.1", par="the straggler, the transfer and the loss"):
-        checking.figures(checking.ask(reading), _READING)
+        checking.figures(_in_ms(checking.ask(reading)), _READING)
+
+
+def _in_ms(got: Any) -> Any:
+    """Return what was given; refuse figures that a text gives in another unit than ms."""
+    got = checking.plain(got)
+    for one in got if isinstance(got, tuple | list) else ():
+        if isinstance(one, str) and _ANOTHER_UNIT.search(one):
+            raise CheckFailed("times in ms", repr(one), "the unit: all timers here are in ms")
+    return got
+
+
+_ANOTHER_UNIT = re.compile(
+    r"\d\s*(s|secs?|seconds?|us|[µμ]s|microseconds?|ns|nanoseconds?|min|minutes?)\W*$",
+    re.IGNORECASE,
+)
 
 
 _READING = (
@@ -141,7 +158,7 @@ def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
             mistakes,
             "bucket by bucket: when is the wire free?",
         )
-        checking.figures(got[1:], [asked])
+        checking.figures(_in_ms(got[1:]), [asked])
         done.reached = "both"
 
 
@@ -186,18 +203,23 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
                     "declare it `nonlocal`",
                 ) from error  # fmt: skip
             except (AttributeError, TypeError) as error:
-                if "NoneType" not in str(error):
+                if not re.search("NoneType|hook returned", str(error)):
                     raise
                 raise CheckFailed(
-                    "hooks that find a gradient in parameter.grad",
+                    "hooks that find a gradient in parameter.grad, and return nothing",
                     str(error),
-                    "a hook of register_hook runs before the gradient is in .grad, one of "
-                    "register_post_accumulate_grad_hook after it; or .grad was set to None",
+                    f"{_EARLY}; or .grad was set to None",
                 ) from error
             for rank, steps in enumerate(ranks):
                 for number, step in enumerate(steps):
                     _judge_step(step, number, f"rank {rank} of {world_size}, step {number}")
         verdict.reached = f"{step['seen'][-1]} of {len(step['nbytes'])} on their way"
+
+
+_EARLY = (
+    "a hook of register_hook runs before the gradient is in .grad, and what it returns replaces "
+    "the gradient; one of register_post_accumulate_grad_hook runs after it"
+)
 
 
 def _network() -> nn.Sequential:
@@ -244,6 +266,7 @@ def _train_overlapped(attach: Callable) -> list[dict]:
         steps.append(
             {
                 "again": len(log.waited_for & ended),
+                "early": any(p._backward_hooks for p in model.parameters()),
                 "seen": seen,
                 "waited": waited,
                 "calls": calls,
@@ -340,8 +363,10 @@ def _judge_step(step: dict, number: int, what: str) -> None:
         raise CheckFailed(
             f"{what}: nobody touches a gradient that is under way",
             touched,
-            "between the start of its all_reduce and the end of the wait a gradient belongs to the "
-            "library: divide before you start, or after you have waited"
+            f"autograd itself puts it into .grad: {_EARLY}"
+            if step["early"]
+            else "between the start of its all_reduce and the end of the wait a gradient belongs "
+            "to the library: divide before you start, or after you have waited"
             if number == 0
             else "the first step was right: does `finish` forget last step's works, or wait for "
             "them again and divide this step's gradients too early?",
@@ -382,16 +407,10 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
         turned = checking.rank_data(12, rank=rank, seed=1).view(3, 4).t()  # not contiguous
         return (*data, turned), 64
 
-    def in_place(given: tuple[torch.Tensor, ...], cap: int) -> None:
+    def in_place(given: tuple[torch.Tensor, ...], cap: int) -> bool:
         before = [gradient.data_ptr() for gradient in given]
         average(list(given), cap)  # a list of its own: what stands in it in the end is not judged
-        if [gradient.data_ptr() for gradient in given] != before:
-            raise CheckFailed(
-                "gradients that stay where they are",
-                "a gradient has new memory",
-                "others, as the optimizer, may hold a view of it: copy_ into it, do not replace "
-                "its data",
-            )
+        return [gradient.data_ptr() for gradient in given] == before
 
     with checking.exercise("2.4", par="every gradient the mean, one call for each bucket"):
         trial = Trial(in_place, checks=False)
@@ -407,6 +426,13 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
                     )
                     checking.same_values(
                         got, mean, what=f"{what}, gradient {place}", meaning=meaning
+                    )
+                if not ran.returned:
+                    raise CheckFailed(
+                        f"{what}: gradients that stay where they are",
+                        "a gradient has new memory",
+                        "others, as the optimizer, may hold a view of it: copy_ into it, do not "
+                        "replace its data",
                     )
                 if other := {call.kind for call in ran.calls} - {"all_reduce"}:
                     raise CheckFailed(

@@ -1,10 +1,29 @@
-"""What a check says to a wrong answer."""
+"""Wrong answers, made of right ones, and what a check says to them."""
 
 import contextlib
+import json
+from pathlib import Path
 
 from pytest import raises
 
 from course.checks.checking import CheckFailed
+
+SOLUTIONS = Path(__file__).resolve().parents[3] / "solutions"
+
+
+def solution(lesson, cell):
+    """The source of a lesson's own answer."""
+    cells = json.loads((SOLUTIONS / f"{lesson}.ipynb").read_text())["cells"]
+    return next("".join(one["source"]) for one in cells if one["id"] == cell)
+
+
+def changed(source, *changes, **names):
+    """The function that a source defines, with something changed in it: old, new, old, new, ..."""
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in source, old
+        source = source.replace(old, new)
+    exec(source, names)
+    return names.popitem()[1]
 
 
 def refusal(check, *given):

@@ -55,10 +55,8 @@ def test_a_run_in_which_the_six_grow_with_the_late_rank_speaks_against_us():
 
 
 def test_pairs_are_a_usual_step_and_the_changed_one_after_it():
-    pairs = problem.pairs(RUNS["thin card"])
-    assert len(pairs) == 4
-    for usual, thin in pairs:
-        assert thin[evidence.LARGEST] > 2 * usual[evidence.LARGEST]
+    largest = [[x[evidence.LARGEST] for x in pair] for pair in problem.pairs(RUNS["thin card"])]
+    assert len(largest) == 4 and all(thin > 2 * usual for usual, thin in largest)
 
 
 def test_a_world_with_tiny_layers_has_two_hundred_tensors_more():

@@ -9,10 +9,10 @@ LESSON = Lesson(
     words=1500,
     cells=32,
     room=Room(
-        minutes="20",
+        minutes="25",
         cell="change",
-        what="one thing at a time until Ada's program shows Eve's figure",
-        vote="the fastest clock is the right one",
+        what="one thing changed until Cleo's program shows Eve's figure",
+        vote="the late rank's own clock shows it",
         reply="what would the receiver of your data say at that moment?",
     ),
 )

@@ -16,12 +16,12 @@ CELLS = Cells("00_start_here", gate=lambda key: None, reconcile=lambda *_, **__:
 
 def test_a_late_rank_makes_the_others_clocks_run_on():
     five = {"Ada": 0.005, "Ben": 1e-5, "Cleo": 0.052, "Dan": 0.1, "Eve": 0.002}
-    late = {"Cleo": [0.050, 0.052, 0.061]}
-    once = {"Cleo": [0.050, 0.003, 0.052]}  # one round of three, and the claim falls
+    held = [0.050, 0.052, 0.061]
+    once = [0.050, 0.003, 0.052]  # one round of three, and the claim falls
     CELLS.hold(
         "meant",
-        true={"five": five, "found": late},
-        false={"five": five, "found": once},
+        true={"five": five, "found": {"Cleo": held}, "late": [0.002] * 3},
+        false={"five": five, "found": {"Cleo": once}, "late": [0.002] * 3},
         words="in each of seven rounds",
     )
 

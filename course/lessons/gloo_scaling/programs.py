@@ -277,8 +277,12 @@ def both_sizes(placement: str, job: Job = Job(), calls: int = 50, few: int = 2) 
 
 
 def both_clocks(placement: str, job: Job = Job(), theirs: int = 1024, calls: int = 50) -> Series:
-    """Time the same calls by the thread's clock (at once, cold) and by lesson 00's."""
+    """Time the same calls by the thread's clock (at once, cold) and by lesson 00's.
+
+    `calls` is for sixteen ranks and lesson 00's clock; see `one_clock`.
+    """
     move(placement)
+    calls = calls * 16 // dist.get_world_size()
     start = time.perf_counter()
     group = pair_group(across=job.across)
     if not job.early_clock:

@@ -18,12 +18,7 @@ from course.lessons.casebook import pictures
 from course.lessons.casebook import readings as read
 from course.lessons.casebook.cases import CASES, REPORTED, STORIES, overview
 from course.lessons.casebook.observe import INSTRUMENTS
-from course.lessons.casebook.ward import (
-    Lanes,
-    Suspect,
-    Ward,
-    circle,
-)
+from course.lessons.casebook.ward import Lanes, Suspect, Ward, circle
 from course.predictions import ledger_file
 from labkit.measure.tables import Table
 from labkit.measure.trace import Kind, Span

@@ -253,7 +253,6 @@ def test_the_final_draws_three_faults_and_instruments_tell_them(seed, ledger):
     ("name", "fix", "said"),
     [
         ("first-sum", lambda peers: None, "ended in TypeError"),
-        ("averages", lambda metrics: None, "ended in TypeError"),
         ("averages", None, "measures a function, not None"),
         ("averages", [], r"measures a function, not \[\]"),
         ("228-bytes", lambda lengths, ranks: [], "ended in IndexError"),

@@ -143,7 +143,10 @@ def queue(board: Board, rounds: Sequence[Copies], **how: object) -> None:
 
 
 def way(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold suspect b to experiment B."""
+    """Hold suspect b to experiment B.
+
+    It falls by either half: fewer than 3 of 4 pairs told, or a duration missed by 30 %.
+    """
     told = [one.follow() for one in rounds]
     board.test(
         "b",
@@ -151,7 +154,7 @@ def way(board: Board, rounds: Sequence[Copies], **how: object) -> None:
         "each kind of link has one rate: taken from half of the matrix, it tells 9 of 10 pairs of "
         "the other half within 5 %, and the three durations within 10 %",
         [
-            True if share >= 0.9 and miss <= 0.1 else False if miss > 0.3 else None
+            True if share >= 0.9 and miss <= 0.1 else False if share < 0.75 or miss > 0.3 else None
             for share, miss in told
         ],
         found="; ".join(

@@ -2,23 +2,25 @@
 
 import pytest
 
-from course import catalogue
 from course.lessons.p2p_topology import evidence
 from course.lessons.p2p_topology.topology import PUZZLE
 from course.published import load
 
-RECORDED = {r.case: r for r in catalogue.experiment("p2p-topology").recorded()}
+DURATIONS = dict(zip((1, 2, 4), load("p2p_topology")["durations"].value, strict=True))
+
+
+def authors(changed=lambda src, dst: 1, times=1):
+    """The authors' figures, each rate times `changed`, each duration times `times`."""
+    matrix = PUZZLE.with_measured(load("p2p_topology")["p2p_on"].value).measured
+    rates = [[rate * changed(a, b) for b, rate in enumerate(row)] for a, row in enumerate(matrix)]
+    return evidence.published(rates, {dst: ms * times for dst, ms in DURATIONS.items()})
 
 
 def test_on_the_authors_figures_the_way_is_left():
-    figures = load("p2p_topology")
-    matrix = PUZZLE.with_measured(figures["p2p_on"].value).measured
-    durations = dict(zip((1, 2, 4), figures["durations"].value, strict=True))
-    board = evidence.board_of(evidence.published(matrix, durations), exact=True)
+    board = evidence.board_of(authors(), exact=True)
     assert board.left == ["b"]
-    assert {letter: board.state(letter) for letter in "abcd"} == {
-        "a": "fell", "b": "stands", "c": "fell", "d": "fell",
-    }  # fmt: skip
+    states = ["fell", "stands", "fell", "fell"]
+    assert [board.state(letter) for letter in "abcd"] == states
 
 
 @pytest.mark.parametrize("guilty", "abcd")
@@ -30,32 +32,35 @@ def test_the_board_points_at_whoever_is_guilty(guilty):
 
 def test_a_bad_slot_is_seen_beside_good_nvlinks():
     """Only copies over PCIe into GPU 2 are slow; its NVLinks are as good as any."""
-    figures = load("p2p_topology")
-    matrix = [list(row) for row in PUZZLE.with_measured(figures["p2p_on"].value).measured]
-    for src in range(PUZZLE.gpus):
-        if src != 2 and PUZZLE.link(src, 2) == "SYS":
-            matrix[src][2] /= 3
-    durations = dict(zip((1, 2, 4), figures["durations"].value, strict=True))
-    board = evidence.board_of(evidence.published(matrix, durations), exact=True)
-    assert board.state("c") == "stands"
+    slot = authors(lambda src, dst: 1 / 3 if dst == 2 and PUZZLE.link(src, 2) == "SYS" else 1)
+    assert evidence.board_of(slot, exact=True).state("c") == "stands"
+
+
+@pytest.mark.parametrize(
+    ("server", "state"),
+    [
+        (authors(lambda src, dst: 0.5 + (src + dst) % 3 if src < dst else 1), "fell"),
+        (authors(lambda src, dst: 2 if dst == 5 else 1), "not judged"),
+        (authors(times=1.2), "not judged"),
+        (authors(times=2), "fell"),
+    ],
+    ids=["the kind tells no rate", "of one GPU it tells none", "a little longer", "twice as long"],
+)
+def test_the_way_falls_by_its_rates_and_by_its_durations(server, state):
+    assert evidence.board_of(server, exact=True).state("b") == state
 
 
 def test_rounds_that_disagree_judge_nobody():
-    figures = load("p2p_topology")
-    matrix = PUZZLE.with_measured(figures["p2p_on"].value).measured
-    durations = dict(zip((1, 2, 4), figures["durations"].value, strict=True))
-    [calm] = evidence.published(matrix, durations)
-    longer = {dst: 3 * seconds for dst, seconds in calm.together.items()}
-    queued = evidence.Copies(calm.alone, longer, calm.nbytes)
-    board = evidence.board_of([calm, calm, queued], others=0.0)
+    calm, queued = authors(), authors(times=3)
+    board = evidence.board_of([*calm, *calm, *queued], others=0.0)
     assert board.state("a") == board.state("b") == "not judged"
-    assert evidence.board_of([queued] * 3, others=0.0).left == ["a"]
+    assert evidence.board_of(queued * 3, others=0.0).left == ["a"]
 
 
 def test_nothing_of_the_puzzle_is_fast_and_far_alike_by_chance():
     """What the explanation says: every SYS pair joins two nodes, within a node all have NVLinks."""
-    everyone = [(a, b) for a in range(8) for b in range(8) if a != b]
-    near = [pair for pair in everyone if PUZZLE.numa[pair[0]] == PUZZLE.numa[pair[1]]]
+    pairs = authors()[0].pairs
+    near = [(a, b) for a, b in pairs if PUZZLE.numa[a] == PUZZLE.numa[b]]
     assert {PUZZLE.link(*pair) for pair in near} == {"NV4"}
-    fast = [p for p in everyone if p not in near and PUZZLE.link(*p) != "SYS"]
+    fast = [p for p in pairs if p not in near and PUZZLE.link(*p) != "SYS"]
     assert len(fast) == 24

@@ -6,11 +6,15 @@ from torch.distributed import irecv, isend
 
 
 def stand(way):
-    """Where this rank stands: index, rank before, rank after, whether it is a relay."""
+    """Who stands before this rank, who after it, and whether it is a relay."""
     here = way.index(dist.get_rank())
     before = way[here - 1] if here > 0 else None
     after = way[here + 1] if here + 1 < len(way) else None
-    return here, before, after, before is not None and after is not None
+    return before, after, is_relay(way)
+
+
+def is_relay(way):
+    return dist.get_rank() in way[1:-1]
 
 
 def cut(tensor, chunk, length, *, relay):
@@ -20,13 +24,15 @@ def cut(tensor, chunk, length, *, relay):
         yield tensor[begin : begin + min(chunk, length - start)]
 
 
-def relayed(tensor, way, chunk, length, *, before_reuse, to_the_end=True):
+def relayed(
+    tensor, way, chunk, length, *, before_reuse=lambda *_: None, to_the_end=True, slots=True
+):
     """Hand chunks on; `before_reuse(leaving, k)` comes before a relay receives chunk k >= 2."""
     if dist.get_rank() not in way:
         return
-    _, before, after, relay = stand(way)
+    before, after, relay = stand(way)
     leaving = []
-    for k, piece in enumerate(cut(tensor, chunk, length, relay=relay)):
+    for k, piece in enumerate(cut(tensor, chunk, length, relay=relay and slots)):
         if relay and k >= 2:
             before_reuse(leaving, k)
         if before is not None:
@@ -35,6 +41,14 @@ def relayed(tensor, way, chunk, length, *, before_reuse, to_the_end=True):
             leaving.append(dist.isend(piece, after))
     for work in leaving if to_the_end else ():
         work.wait()
+
+
+def chunk_by_chunk(tensor, way, chunk, length, *, step):
+    """Take one step (piece, rank before, rank after) for each chunk, none beside another."""
+    if dist.get_rank() in way:
+        before, after, relay = stand(way)
+        for piece in cut(tensor, chunk, length, relay=relay):
+            step(piece, before, after)
 
 
 def wait_and_keep(leaving, k):
@@ -54,13 +68,13 @@ def drops_a_handle(*case):
 
 
 def reuses_a_slot(*case):
-    relayed(*case, before_reuse=lambda leaving, k: None)
+    relayed(*case)
 
 
 def right_posted_ahead(tensor, way, chunk, length):
     if dist.get_rank() not in way:
         return
-    _, before, after, relay = stand(way)
+    before, after, relay = stand(way)
     pieces = list(cut(tensor, chunk, length, relay=relay))
     ahead = 2 if relay else len(pieces)
     arriving = [irecv(piece, before) for piece in pieces[:ahead] if before is not None]
@@ -111,48 +125,43 @@ def ways_of_three_only(tensor, way, chunk, length):
 
 
 def whole_tensor(tensor, way, chunk, length):
-    if dist.get_rank() in way:
-        relay = stand(way)[-1]
-        right_plain(
-            torch.empty(length, dtype=tensor.dtype) if relay else tensor, way, length, length
-        )
+    room = torch.empty(length, dtype=tensor.dtype) if is_relay(way) else tensor
+    right_plain(room, way, length, length)
 
 
-def in_turns(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    for piece in cut(tensor, chunk, length, relay=relay):
-        if before is not None:
-            dist.recv(piece, before)
-        if after is not None:
-            dist.send(piece, after)
+def receive_and_send(piece, before, after):
+    if before is not None:
+        dist.recv(piece, before)
+    if after is not None:
+        dist.send(piece, after)
 
 
-def waits_for_the_end(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    receipt = tensor.new_zeros(1)
-    for piece in cut(tensor, chunk, length, relay=relay):
-        if before is not None:
-            dist.recv(piece, before)
-        if after is not None:
-            dist.send(piece, after)
-            dist.recv(receipt, after)
-        if before is not None:
-            dist.send(receipt, before)
+def confirm(piece, before, after):
+    receive_and_send(piece, before, after)
+    receipt = piece.new_zeros(1)
+    if after is not None:
+        dist.recv(receipt, after)
+    if before is not None:
+        dist.send(receipt, before)
 
 
-def hands_on_too_early(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    _, before, after, relay = stand(way)
-    for piece in cut(tensor, chunk, length, relay=relay):
-        works = [dist.irecv(piece, before)] if before is not None else []
-        works += [dist.isend(piece, after)] if after is not None else []
-        for work in works:
-            work.wait()
+def receive_beside_send(piece, before, after):
+    works = [dist.irecv(piece, before)] if before is not None else []
+    works += [dist.isend(piece, after)] if after is not None else []
+    for work in works:
+        work.wait()
+
+
+def in_turns(*case):
+    chunk_by_chunk(*case, step=receive_and_send)
+
+
+def waits_for_the_end(*case):
+    chunk_by_chunk(*case, step=confirm)
+
+
+def hands_on_too_early(*case):
+    chunk_by_chunk(*case, step=receive_beside_send)
 
 
 def slots_swapped(tensor, way, chunk, length):
@@ -182,31 +191,15 @@ def by_broadcast(tensor, way, chunk, length):
 
 
 def half_precision(tensor, way, chunk, length):
-    if dist.get_rank() not in way:
-        return
-    ends = not stand(way)[-1]
     narrow = tensor.half()
     right_plain(narrow, way, chunk, length)
-    if ends:
+    if not is_relay(way):
         tensor.copy_(narrow)
 
 
 def resizes(tensor, way, chunk, length):
-    if dist.get_rank() in way and stand(way)[-1]:
-        tensor.resize_(length)
-        whole_in_place(tensor, way, chunk, length)
-    else:
-        right_plain(tensor, way, chunk, length)
-
-
-def whole_in_place(tensor, way, chunk, length):
-    _, before, after, _ = stand(way)
-    leaving = []
-    for piece in cut(tensor, chunk, length, relay=False):
-        dist.recv(piece, before)
-        leaving.append(isend(piece, after))
-    for work in leaving:
-        work.wait()
+    room = tensor.resize_(length) if is_relay(way) else tensor
+    relayed(room, way, chunk, length, slots=False)
 
 
 def empties_the_first(tensor, way, chunk, length):
@@ -216,13 +209,10 @@ def empties_the_first(tensor, way, chunk, length):
 
 
 def in_numpy(tensor, way, chunk, length):
-    if dist.get_rank() in way and stand(way)[-1]:
-        import numpy as np
+    import numpy as np
 
-        room = torch.from_numpy(np.zeros(length, dtype=tensor.numpy().dtype))
-        whole_in_place(room, way, chunk, length)
-    else:
-        right_plain(tensor, way, chunk, length)
+    room = torch.from_numpy(np.zeros(length, tensor.numpy().dtype)) if is_relay(way) else tensor
+    relayed(room, way, chunk, length, slots=False)
 
 
 def never_sends(tensor, way, chunk, length):

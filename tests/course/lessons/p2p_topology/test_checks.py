@@ -24,19 +24,14 @@ def caught(check, answer, words):
     [
         ((1, 8.0, 1, 4.0), "add their times. That is the winner in small"),
         ((3, 7.5, 3, 6.0), "in chunks they overlap"),
-        ((3, 6.0, 1, 4.0), "add their times"),
         ((3, 8.0, 1, 4.0), "that is the other relay"),
         ((3, 1.5, 1, 4.0), "the first hop alone"),
         ((3, 7.5, 1, 8.0), "in small chunks the hops overlap"),
-        ((3, 7.5, 1, 6.0), "that is the other relay"),
         ((3, 7.5, 1, 1.5), "the slower of the two rates alone decides"),
         ((2, 7.5, 1, 4.0), "write down the time of both relays"),
         ((3, 7.5e-3, 1, 4e-3), "in another unit"),
-        ((1, 4.0, 3, 7.5), "add their times. That is the winner in small"),
         ((), "4 figures are asked"),
-        ((3, 7.5), "4 figures are asked"),
         ("3, 7.5, 1, 4", "the ms in|relay"),
-        (None, "relay"),
     ],
 )
 def test_wrong_ways(answer, words):
@@ -62,18 +57,12 @@ BY_RATE = [400e6 * rate / sum(checks.WAY_RATES) for rate in checks.WAY_RATES]
     [
         ([1.8e6, 1.8e6, 0.4e6], LARGE, "of no use"),
         ([0, 0, 4e6], [400e6 / 3] * 3, "what could it have carried"),
-        ([0, 0, 4e6], [200e6, 200e6, 0], "what could it have carried"),
         ([0, 0, 4e6], [150e6, 150e6, 37e6], "all bytes must go"),
-        ([0, 0, 4e6], [181.5e6, 181.5e6, 36.6e6], "all bytes must go"),
         ([0, 0, 4], [181.5, 181.5, 37], "that is MB"),
         ([0, 0, 4e6], BY_RATE, "in proportion to the rates"),
         ([-0.2e6, -0.2e6, 4.4e6], LARGE, "would have to end before it starts"),
-        ([-1e6, 0, 5e6], LARGE, "would have to end before it starts"),
         ([math.nan] * 3, LARGE, "by each of the three ways"),
-        ([0, 4e6], LARGE, "by each of the three ways"),
         (4e6, LARGE, "by each of the three ways"),
-        (["0", "0", "all"], LARGE, "by each of the three ways"),
-        (None, LARGE, "by each of the three ways"),
     ],
 )
 def test_wrong_shares(small, large, words):
@@ -120,9 +109,7 @@ def test_a_matrix_read(capsys):
     ("pairs", "p2p", "words"),
     [
         (PAIRS, True, "nearly alike"),
-        (PAIRS, "on", "nearly alike"),
         (PAIRS, "perhaps", "`True` is on"),
-        (PAIRS, None, "`True` is on"),
         ([(0, 1), (2, 3), (4, 5), (6, 7)], False, "0 and 1 have an ordinary rate"),
         ([(0, 4), (1, 6), (2, 5)], False, "some are missing"),
         ([(0, 4), (1, 6), (2, 5), (2, 3)], False, "GPU 2 stands in two pairs"),
@@ -130,7 +117,6 @@ def test_a_matrix_read(capsys):
         ([(0, 4, 1), (2, 5), (3, 7), (6, 6)], False, "a pair is two GPUs"),
         ([(0, 8)], False, "from 0 to 7"),
         ([0, 4, 1, 6], False, "for instance"),
-        (None, False, "for instance"),
     ],
 )
 def test_a_matrix_read_wrongly(pairs, p2p, words):
@@ -142,15 +128,10 @@ def test_a_matrix_read_wrongly(pairs, p2p, words):
     [
         ((2, 6, 5), "its time alone"),
         ((4, 12, 10), "half a link from beginning to end"),
-        ((4, 6, 10), "its time alone"),
-        ((4, 11, 5), "its time alone"),
         ((4, 10, 11), "Q's end"),
         ((4, 8, 10), "share anew"),
-        ((4, 9, 7), "share anew"),
-        ((2, 11, 10), "its time alone"),
         ((0.004, 0.011, 0.010), "in another unit"),
         ((4, 11), "3 figures are asked"),
-        (11, "P's end"),
     ],
 )
 def test_wrong_ends(ends, words):

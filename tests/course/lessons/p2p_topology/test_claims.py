@@ -12,15 +12,9 @@ CORE, DEEPER = Cells("04_p2p_topology"), Cells("deeper/04_p2p_topology")
 
 
 def record(way, chunk, seconds):
-    predicted = experiment.modelled(
-        "x",
-        {
-            "predicted": seconds,
-            "nbytes": 8_000_000,
-            "params": {"part": "way", "ways": [way], "chunk": chunk},
-        },
-    )
-    return dataclasses.replace(predicted, others=0.0)
+    params = {"part": "way", "ways": [way], "chunk": chunk}
+    fields = {"predicted": seconds, "nbytes": 8_000_000, "params": params}
+    return dataclasses.replace(experiment.modelled("x", fields), others=0.0)
 
 
 def timed(whole, pieces):

@@ -55,18 +55,17 @@ def test_ways_share_what_they_both_cross():
     assert of([0, 5, 2], [0, 2], shares=[NV2, SYS]) == pytest.approx(8e9 / (NV2 + SYS))
 
 
-def test_one_chunk_stores_and_forwards():
-    assert relay_time([MB, MB, MB], nbytes=MB, chunk=MB) == pytest.approx(3.0)
-    assert relay_time([MB, MB, MB], nbytes=MB, chunk=9 * MB) == pytest.approx(3.0)
-
-
-def test_by_hand():
-    # 4 chunks of 0.25 MB; hops take 0.25 + 0.1 and 0.125 + 0.1: 0.35 + 0.225 + 3 * 0.35.
-    assert relay_time([MB, 2 * MB], nbytes=MB, chunk=MB // 4, alpha=0.1) == pytest.approx(1.625)
-
-
-def test_small_free_chunks_cost_one_transfer():
-    assert relay_time([MB, MB], nbytes=MB, chunk=100) == pytest.approx(1.0, rel=1e-3)
+@pytest.mark.parametrize(
+    ("rates", "options", "seconds"),
+    [
+        ([MB, MB, MB], {"chunk": MB}, 3.0),  # stored and forwarded
+        ([MB, MB, MB], {"chunk": 9 * MB}, 3.0),
+        ([MB, MB], {"chunk": 100}, 1.0),  # small free chunks cost one transfer
+        ([MB, 2 * MB], {"chunk": MB // 4, "alpha": 0.1}, 0.35 + 0.225 + 3 * 0.35),
+    ],
+)
+def test_a_relayed_copy_by_hand(rates, options, seconds):
+    assert relay_time(rates, nbytes=MB, **options) == pytest.approx(seconds, rel=1e-3)
 
 
 @pytest.mark.parametrize("rates", [[MB, MB], [MB, 2 * MB], [3 * MB, MB, 2 * MB]])

@@ -15,12 +15,12 @@ from labkit.measure.calls import ANY_SOURCE, Call, CallLog
 from tests.marks import slow
 
 
-def logged(block):
+def logged(block, kind=CallLog):
     """Run `block(rank, other)` on two ranks and return both logs."""
 
     def program():
         dist.barrier()
-        with CallLog() as log:
+        with kind() as log:
             block(dist.get_rank(), 1 - dist.get_rank())
         dist.barrier()
         return log.calls

@@ -13,6 +13,6 @@ LESSON = Lesson(
         cell="change",
         what="one thing changed until Cleo's program shows Eve's figure",
         vote="the late rank's own clock shows it",
-        reply="what would the receiver of your data say at that moment?",
+        reply="when does the late rank's own clock start?",
     ),
 )

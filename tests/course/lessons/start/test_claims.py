@@ -2,6 +2,8 @@
 
 import time
 
+from pytest import mark
+
 from course.catalogue import ROOT
 from course.comm.costs import AlphaBeta
 from course.lessons.start import experiment, pictures, programs
@@ -24,6 +26,25 @@ def test_a_late_rank_makes_the_others_clocks_run_on():
         false={"five": five, "found": {"Cleo": once}, "late": [0.002] * 3},
         words="in each of seven rounds",
     )
+
+
+@mark.parametrize(
+    ("on_time", "other", "verdict"),
+    [
+        ([0.053, 0.05, 0.061], [0.003] * 3, ["a"]),
+        ([0.003] * 3, [0.053, 0.05, 0.061], ["b"]),
+        ([0.055] * 3, [0.053] * 3, ["c"]),
+        ([0.003] * 3, [0.004] * 3, ["d"]),
+        ([0.053, 0.003, 0.061], [0.003] * 3, []),
+    ],
+)
+def test_the_verdict_on_the_late_rank_is_what_both_clocks_show(on_time, other, verdict, capsys):
+    said = []
+    names = {"reconcile": lambda key, letter, **_: said.append(letter)}
+    names |= {"found": {"Cleo": on_time}, "late": other, "five": {"Cleo": on_time[0]}}
+    CELLS.run("meant", **names, claim=lambda *_, **__: None)
+    assert said == verdict
+    assert ("Not judged" in capsys.readouterr().out) == (verdict == [])
 
 
 def test_the_bytes_grow_more_than_the_time():

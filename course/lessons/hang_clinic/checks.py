@@ -13,15 +13,16 @@ from course.predictions import ledger
 from labkit.measure.calls import Call
 
 CAUSES = {
-    "uneven work": "unequal data, so the ranks make different numbers of calls",
+    "uneven work": "the ranks have different amounts of data, so they make different "
+    "numbers of calls",
     "other order": "the same calls, in different orders",
     "other shape": "tensors of different shapes in one call",
     "circle of sends": "every rank sends first and waits for a receiver",
-    "branch": "a call of all stands under an `if` that asks for the rank",
+    "branch": "a call that all must make stands under an `if` that asks for the rank",
     "local decision": "an `if` asks something that each rank has for itself: a clock, "
     "a loss, a file",
     "wrong group": "a rank makes its call in one group, its partner in another",
-    "swallowed exception": "an error was caught, and a call was skipped",
+    "swallowed exception": "an exception was caught, and with it a call was skipped",
     "early reuse": "a buffer was changed too soon",
     "straggler": "nothing is wrong but time: a rank is late",
 }

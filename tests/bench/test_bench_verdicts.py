@@ -1,3 +1,8 @@
+import time
+
+import pytest
+
+from course import other_programs
 from tests.bench import bench_verdicts as bench
 
 
@@ -26,3 +31,13 @@ def test_cells_run_with_gates_open_and_what_they_judge_is_returned(monkeypatch):
         }
     )
     assert [one["verdict"] for one in made] == ["held"]
+
+
+@pytest.mark.slow
+def test_bursts_are_other_programs_and_end():
+    with bench.bursts(), other_programs.watch() as used:
+        time.sleep(bench.PERIOD)
+    assert used.cpus > 0.3
+    with other_programs.watch() as after:
+        time.sleep(0.5)
+    assert after.cpus < used.cpus + 2

@@ -51,6 +51,13 @@ def ring_all_reduce():
     return time_calls(lambda: dist.all_reduce(x), warmup=1, iters=3)
 
 
+def retransmitted():
+    for line in Path("/proc/self/net/snmp").read_text().splitlines():
+        if line.startswith("Tcp:") and "RetransSegs" not in line:
+            return int(line.split()[12])
+    raise AssertionError("no Tcp line")
+
+
 def closest(measure, ideal):
     """Measure until it agrees with the ideal, three times at most: other programs may interrupt."""
     ratios = []
@@ -93,6 +100,18 @@ def test_a_message_of_300_kb_takes_the_time_of_its_bytes():
         assert ideal == pytest.approx(12.38e-3, rel=0.01)
         ratio = closest(lambda: times(one_way, fabric, 2), ideal)
         assert ratio == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.timed
+@needs_hosts
+def test_the_wire_loses_next_to_nothing():
+    def program():
+        ring_all_reduce()
+        return retransmitted()
+
+    with Fabric.star(hosts=4, rate="200mbit") as fabric:
+        sent = 4 * 1.5 * NBYTES / 8948  # packets of a rank
+        assert max(launch(program, world_size=4, fabric=fabric)) < 0.01 * sent
 
 
 @pytest.mark.timed

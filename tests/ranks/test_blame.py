@@ -32,23 +32,52 @@ def fail():
     raise ValueError("the root cause")
 
 
-def one_after_another(first, second, ways, mark):
-    """Two of three ranks fail, 0.1 s apart; the other one is in a collective.
+def one_after_another(first, second, ways, gap, mark):
+    """Two of three ranks fail, so many seconds apart; the other one is in a collective.
 
     On a busy machine a process takes its time to die. So the second one looks until the first is
-    gone, or has run its exit handlers, which it does once its exception is reported.
+    gone, or has run its exit handlers, which it does once its exception is reported; for a gap of
+    0 both go at one moment.
     """
-    rank, pids = dist.get_rank(), [0] * 3
+    rank, start, pids = dist.get_rank(), [time.monotonic() + 0.05], [0] * 3
+    dist.broadcast_object_list(start)
     dist.all_gather_object(pids, os.getpid())
     if rank == first:
         atexit.register(mark.touch)
-        WAYS[ways[0]][0]()
-    if rank == second:
+    if rank == second and gap:
         while Path(f"/proc/{pids[first]}").exists() and not mark.exists():
             time.sleep(0.001)
-        time.sleep(0.1)
-        WAYS[ways[1]][0]()
+        time.sleep(gap)
+    if rank in (first, second):
+        time.sleep(max(0, start[0] - time.monotonic()))
+        WAYS[ways[rank == second]][0]()
     dist.barrier()
+
+
+def check(first, second, ways, gap, mark):
+    """Launch it; fail unless the first one is blamed, and the second one named."""
+    mark.unlink(missing_ok=True)
+    with pytest.raises((RankDied, ValueError)) as caught:
+        launch(one_after_another, first, second, ways, gap, mark, world_size=3, timeout=20)
+    error = caught.value
+    blamed, note = named(error)
+    if gap == 0 and blamed != first:  # nobody can say who was first, but both are named
+        first, second, ways = second, first, ways[::-1]
+    said = f"{ways}, ranks {first} and {second}, {gap} s apart: {error} {note}"
+    assert blamed == first, said
+    assert isinstance(error, ValueError) == (ways[0] == "exception"), said
+    if ways == ("exception", "exception"):
+        assert note.startswith(f"[labkit] raised on 2 of 3 ranks ({min(first, second)}, "), said
+    else:
+        assert f"rank {second} {WAYS[ways[1]][1]}" in (note or "".join(error.later)), said
+
+
+def named(error):
+    """The rank that is blamed, and the note of an exception."""
+    if isinstance(error, RankDied):
+        return error.rank, ""
+    [note] = error.__notes__
+    return int(re.search(r"here rank (\d+)|on rank (\d+)", note)[0].split()[-1]), note
 
 
 @pytest.mark.parametrize(
@@ -58,22 +87,17 @@ def one_after_another(first, second, ways, mark):
         for number, one in enumerate(SAMPLE)
     ],
 )
-def test_the_first_one_is_blamed_and_the_second_one_named(ways, order, tmp_path):
-    first, second = order
-    with pytest.raises((RankDied, ValueError)) as caught:
-        launch(one_after_another, *order, ways, tmp_path / "now", world_size=3, timeout=20)
-    error = caught.value
-    if ways[0] != "exception":
-        assert isinstance(error, RankDied) and error.rank == first
-        note = "".join(error.later)
-    else:
-        assert isinstance(error, ValueError)
-        [note] = error.__notes__
-        assert re.search(rf"(here|on) rank {first}\b", note)
-    if ways == ("exception", "exception"):
-        assert note.startswith(f"[labkit] raised on 2 of 3 ranks ({min(order)}, ")
-    else:
-        assert f"rank {second} {WAYS[ways[1]][1]}" in note
+def test_the_first_one_is_blamed(ways, order, tmp_path):
+    check(*order, ways, 0.1, tmp_path / "now")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("gap", [0, 0.02, 0.1, 0.25])
+@pytest.mark.parametrize("ways", [*itertools.product(WAYS, WAYS)], ids="-then-".join)
+def test_the_first_one_is_blamed_each_time_and_in_every_order(ways, gap, tmp_path):
+    for _, order in itertools.product(range(20), ORDERS):
+        check(*order, ways, gap, tmp_path / "now")
 
 
 @pytest.mark.parametrize("end", [os.abort, lambda: os._exit(134)])
@@ -173,6 +197,6 @@ def test_what_other_ranks_returned_comes_with_the_error():
 
     for end in (fail, lambda: os._exit(1), lambda: time.sleep(60)):
         with pytest.raises((ValueError, RuntimeError)) as caught:
-            launch(program, end, world_size=3, timeout=1.5)
+            launch(program, end, world_size=3, timeout=3)
         results = caught.value.results
         assert {rank: value.tolist() for rank, value in results.items()} == {0: [0, 0], 1: [1, 1]}

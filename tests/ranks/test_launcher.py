@@ -119,10 +119,17 @@ async def coroutine():
 @pytest.mark.parametrize(
     "program, given, says",
     [
-        *((rank_squared, {"world_size": n}, "world_size must be") for n in (0, -1, "4", 2.0, True)),
+        *(
+            (rank_squared, {"world_size": n}, f"world_size must be .* got {n!r}")
+            for n in (0, -1, "4", 2.0, True)
+        ),
         *((rank_squared, {"timeout": t}, "timeout must be") for t in (0, -1.0, "soon", True)),
         (rank_squared, {"timeout": None}, r'float\("inf"\)'),
-        (rank_squared, {"world_size": TOO_MANY, "backend": "nccl"}, f"needs {TOO_MANY} GPUs"),
+        (
+            rank_squared,
+            {"world_size": TOO_MANY, "backend": "nccl"},
+            f"needs {TOO_MANY} GPUs; this machine has",
+        ),
         (rank_squared, {"backend": "mpi"}, 'must be "gloo" or "nccl", got \'mpi\''),
         (generator, {}, "generator function"),
         (coroutine, {}, "coroutine function"),
@@ -130,6 +137,7 @@ async def coroutine():
         (lambda rank, **options: rank, {}, r"'rank'.* asks dist\.get_rank\(\)"),
         (lambda rank, world_size: 0, {"rank": 0, "world_size": 2}, "keeps world_size= for itself"),
         (rank_squared, {"wrld_size": 4}, r"Did you mean world_size=\?"),
+        (rank_squared, {"num_processes": 4}, r"Did you mean world_size=\?"),
         (rank_squared, {"nprocs": 4}, r"Did you mean world_size=\?"),
         (rank_squared, {"time_out": 4}, r"Did you mean timeout=\?"),
         (rank_squared, {"check": True}, r"Did you mean checks=\?"),

@@ -1,15 +1,21 @@
 """Ranks that torchrun started, on one node or two (two agents stand for two nodes)."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
+import textwrap
 
 import nbclient
 import nbformat
-from pytest import mark, raises
+from pytest import approx, mark, raises
 
 from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.fabric.plan import address
 from labkit.measure import records
-from tests.ranks.nodes import environment, free_port, python
+from tests.fabric.test_fabric import needs_hosts
+from tests.ranks.nodes import ROOT, environment, free_port, python
 
 pytestmark = mark.slow
 
@@ -18,9 +24,10 @@ MARKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_POR
 
 def run_ranks(folder, text, world_size):
     """Run a script under torchrun; return its exit status, output and error output."""
-    (folder / "script.py").write_text(text)
-    script = str(folder / "script.py")
-    done = python("-m", "torch.distributed.run", f"--nproc-per-node={world_size}", script)
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text))
+    command = ["-m", "torch.distributed.run", f"--nproc-per-node={world_size}", str(script)]
+    done = python(*command)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -28,12 +35,12 @@ def run_ranks(folder, text, world_size):
 def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words(rank):
     marks = MARKS | {"RANK": rank, "MASTER_PORT": str(free_port())}
     program = "import labkit; from labkit.ranks import torchrun; "
-    program += "torchrun._PATIENCE, torchrun._START = 0.1, 1.0; labkit.launch(print)"
+    program += "torchrun._PATIENCE, torchrun._START = 0.1, 3.0; labkit.launch(print)"
     done = python("-c", program, **marks)
     assert done.returncode == 1
-    assert "labkit: launch waits 1 s for the 2 ranks of a job." in done.stderr
+    assert "labkit: launch waits 3 s for the 2 ranks of a job." in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert "LaunchError: 2 ranks were announced, but not all came in 1 s (" in last
+    assert "LaunchError: 2 ranks were announced, but not all came in 3 s (" in last
     assert "Unset RANK, WORLD_SIZE" in last
 
 
@@ -71,7 +78,7 @@ def test_checks_and_threads_are_as_asked(tmp_path):
 def test_a_hang_ends_in_time_with_the_stack_of_a_rank_that_is_late(tmp_path):
     status, _, err = run_ranks(tmp_path, HANGS, 2)
     assert status == 1
-    assert "Timeout (0:00:01)!" in err and "in program" in err
+    assert "Timeout (0:00:02)!" in err and "in program" in err
 
 
 USED = """
@@ -129,7 +136,7 @@ from labkit import launch
 def program():
     if dist.get_rank() == 0:
         dist.barrier()
-launch(program, timeout=1)
+launch(program, timeout=2)
 """
 OWN_GROUP = """
 import os, torch, torch.distributed as dist
@@ -164,21 +171,93 @@ def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(tmp_pat
     assert alive == ["True", "3"]
 
 
+def agent(node, port, *command, place=None, master="127.0.0.1"):
+    """Start torchrun as one of two nodes: on this machine, or on a fabric's host (`place`)."""
+    network = {"GLOO_SOCKET_IFNAME": place.interface} if place else {}
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nnodes=2",
+            "--nproc-per-node=1",
+            f"--node-rank={node}",
+            f"--master-addr={master}",
+            f"--master-port={port}",
+            *command,
+        ],
+        env=environment(**network),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=ROOT,
+        preexec_fn=place.enter if place else None,
+    )
+
+
 def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
-    out = tmp_path / "records.json"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
-    command += ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
-    program = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    nodes = [
-        subprocess.Popen([*command, f"--node-rank={n}", *program], env=environment(), **options)
-        for n in range(2)
-    ]
+    port, out = free_port(), tmp_path / "records.json"
+    command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
+    nodes = [agent(node, port, *command) for node in range(2)]
     first, second = (node.communicate(timeout=100) for node in nodes)
     assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
     assert "ping-pong" in first[0] and str(out) in first[0]
     assert "ping-pong" not in second[0], "rank 0 alone prints"
     assert records.load(out)
+
+
+@mark.exhaustive
+@mark.timed
+@needs_hosts
+def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
+    """Each agent on a host of its own: the records tell of both, and of the link between them."""
+    out = tmp_path / "records.json"
+    command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
+    with Fabric.star(hosts=2, rate="2gbit") as fabric:
+        nodes = [
+            agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
+            for host in range(2)
+        ]
+        first, second = (node.communicate(timeout=100) for node in nodes)
+        assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
+        messages = [record for record in records.load(out) if record.case == "ping-pong"]
+        assert messages[-1].algbw == approx(fabric.payload_rate(0, 1), rel=0.1)
+    assert messages[0].provenance.nodes == ((0,), (1,))
+    assert "2 nodes" in first[0]
+
+
+DIES = """
+import os, time
+import torch, torch.distributed as dist
+from labkit import launch
+def program():
+    dist.barrier()
+    print(os.getpid(), flush=True)
+    time.sleep(3)
+    dist.all_reduce(torch.ones(1000))
+launch(program, timeout=40)
+"""
+
+
+@mark.exhaustive
+@mark.parametrize("all_of_it", [True, False], ids=["a node dies", "a rank dies"])
+def test_what_dies_in_the_middle_ends_the_other_node_and_a_rank_is_named(all_of_it, tmp_path):
+    script = tmp_path / "dies.py"
+    script.write_text(DIES)
+    port = free_port()
+    nodes = [agent(node, port, str(script)) for node in range(2)]
+    rank_1 = int(nodes[1].stdout.readline())
+    # the node's agent, and its rank in a session of its own
+    for process in (nodes[1].pid, rank_1) if all_of_it else (rank_1,):
+        os.kill(process, signal.SIGKILL)
+    _, error = nodes[0].communicate(timeout=60)
+    _, there = nodes[1].communicate(timeout=60)
+    assert nodes[0].returncode != 0
+    assert "Error" in error
+    if not all_of_it:
+        assert nodes[1].returncode != 0
+        assert re.search(r"rank +: 1 .*\n +exitcode +: -9", there), there
 
 
 def test_under_torchrun_there_is_no_fabric(monkeypatch):

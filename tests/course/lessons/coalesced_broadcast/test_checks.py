@@ -93,6 +93,12 @@ def emptying_its_list(tensors, cap, src):
     in_groups()(mine, cap, src)
 
 
+def cast(tensors, cap, src):
+    flat = torch.cat([t.reshape(-1).float() for t in tensors] or [torch.zeros(0)])
+    dist.broadcast(flat, src=src)
+    unpacked(flat, tensors)
+
+
 def in_half_precision(tensors, cap, src):
     for members in group(tensors, cap):
         flat = torch.cat([t.reshape(-1) for t in members])
@@ -176,6 +182,14 @@ def in_another_order_on_odd_ranks(tensors, cap):
     return done[::-1] if dist.get_rank() % 2 else done
 
 
+def lone_ones_as_they_lie(tensors, cap, src):
+    for members in group(tensors, cap):
+        if len(members) == 1:
+            dist.broadcast(members[0], src=src)
+        else:
+            in_groups()(members, cap, src)
+
+
 def in_memory_order(tensor):
     return tensor.as_strided((tensor.numel(),), (1,))
 
@@ -197,6 +211,7 @@ def test_right_coalesces(answer, capsys):
         (in_groups(fits=lambda held, cap: held < cap), "a bucket may be exactly full"),
         (in_groups(first_fit), "nothing joins it later"),
         (in_groups(lambda tensors, cap: [[t] for t in tensors]), "put in tensors until the next"),
+        (cast, "may not exceed the cap"),
         (in_half_precision, "half precision on the wire"),
         (in_groups(unpack=lambda flat, members: None), "copy the buffer back into it"),
         (in_groups(unpack=replaced), "do not replace its data"),
@@ -207,6 +222,7 @@ def test_right_coalesces(answer, capsys):
         (in_groups(from_the_last), "begin with the first"),
         (in_groups(in_a_sets_order), "dict.fromkeys keeps the list's"),
         (in_groups(in_another_order_on_odd_ranks), "from values, sets or the rank"),
+        (lone_ones_as_they_lie, "this tensor is transposed"),
         (
             lambda tensors, cap, src: in_groups()(tensors, cap * (tensors[0].numel() > 0), src),
             "no first tensor",

@@ -231,20 +231,21 @@ def test_wrong_averages(words, changes):
 
 
 @pytest.mark.parametrize(
-    ("check", "answer"),
+    ("number", "check", "answer"),
     [
-        (checks.check_reading, lambda: (1, 20, 37.0)),
-        (checks.check_reading, lambda: [np.int64(1), torch.tensor(20), "37 ms"]),
-        (checks.check_cap, lambda: (np.int64(3), 20.5)),
-        (checks.check_cap, lambda: ("3 MB", "20.5 ms")),
-        (checks.check_overlap, through_copies),
+        ("2.1", checks.check_reading, lambda: (1, 20, 37.0)),
+        ("2.1", checks.check_reading, lambda: [np.int64(1), torch.tensor(20), "37 ms"]),
+        ("2.2", checks.check_cap, lambda: (np.int64(3), 20.5)),
+        ("2.2", checks.check_cap, lambda: ("3 MB", "20.5 ms")),
+        ("2.3", checks.check_overlap, through_copies),
         (
+            "2.3",
             checks.check_overlap,
             changed(ATTACH, WAIT, POLL + WAIT, DIVIDE, "", START, BEFORE, **NAMES),
         ),
-        (checks.check_average, changed(AVERAGE, **NAMES)),
+        ("2.4", checks.check_average, changed(AVERAGE, **NAMES)),
     ],
 )
-def test_right_answers(check, answer, capsys):
+def test_right_answers(number, check, answer, capsys):
     check(answer)
-    assert " passed: " in capsys.readouterr().out
+    assert f"{number} passed: " in capsys.readouterr().out

@@ -29,8 +29,10 @@ def test_the_model_has_the_parameters_of_the_thread_under_its_names():
     assert (len(nbytes), sum(nbytes)) == (22, 4 * 132_863_336)
     assert round(sum(nbytes[pictures.CLASSIFIER :]) / 1e6, 1) == 494.6
     assert round(max(nbytes) / 1e6) == 411
-    names = [name for name, _ in model.named_parameters()][pictures.CLASSIFIER :]
-    assert [n.split(".")[:2] for n in names[::2]] == [["classifier", k] for k in "036"]
+    names = [name for name, _ in model.named_parameters()]
+    assert names[pictures.CLASSIFIER :] == [
+        f"classifier.{layer}.{part}" for layer in (0, 3, 6) for part in ("weight", "bias")
+    ]
 
 
 def calls(program, *args):
@@ -153,5 +155,10 @@ def test_the_late_rank_of_the_arrivals_has_the_smallest_timer():
 
 def test_the_recording_has_every_case_and_its_pictures_have_words():
     assert set(problem.CASES) <= set(RECORDED)
-    drawn = pictures.draw([*RECORDED.values()]), pictures.rungs(RECORDED["rungs"])
-    assert all(len(text_of(picture)) > 30 for picture in (pictures.puzzle(), *drawn))
+    drawn = (
+        pictures.puzzle(),
+        pictures.leaving(RECORDED["rungs"], pictures.DURING),
+        pictures.draw([*RECORDED.values()]),
+        pictures.rungs(RECORDED["rungs"]),
+    )
+    assert all(len(text_of(picture)) > 30 for picture in drawn)

@@ -58,6 +58,7 @@ import html
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,8 @@ LEGEND = (
     f"decide. {SIGNS[NOT_ASKED]} no test."
 )
 """What the signs of a board's cells mean."""
+WIDTH = 96
+"""Characters of a printed line: JupyterLab breaks longer ones within a word."""
 
 
 class Experiment(NamedTuple):
@@ -214,9 +217,9 @@ class Board:
             test = Test(*place, test.predicts, test.found, judged, test.tiers)
         self.tests[place] = test
         who = f"{test.suspect}, {self.suspects[test.suspect]}"
-        self.say(
-            f"{test.experiment} tests {who}. If {test.suspect} is right: {test.predicts}.\n  {test}"
-        )
+        said = f"{test.experiment} tests {who}. If {test.suspect} is right: {test.predicts}."
+        found = textwrap.fill(str(test), WIDTH, initial_indent="  ", subsequent_indent="    ")
+        self.say(f"{textwrap.fill(said, WIDTH)}\n{found}")
         self._note(test)
         if self._handle is not None:
             self._handle.update(self._bundle(), raw=True)

@@ -110,6 +110,8 @@ def draw_lanes(
             frameon=False,
             fontsize=9,
             handlelength=1.6,
+            handletextpad=0.5,
+            columnspacing=0.9,
             borderaxespad=0,
         )
     describe(ax, description, table=table or _table(lanes, bars, arrows))

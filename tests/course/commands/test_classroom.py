@@ -1,7 +1,7 @@
 import random
 import re
 
-from pytest import fixture
+from pytest import fixture, raises
 
 from course.__main__ import main
 from course.commands import classroom, progress
@@ -64,11 +64,11 @@ def test_a_watched_folder_is_written_again_when_something_comes(tmp_path, monkey
         learner(len(looks), folder, monkeypatch)
 
     monkeypatch.setattr(classroom.time, "sleep", sleep)
-    try:
+    with raises(KeyboardInterrupt):
         main(["class", "--watch", str(folder), "--out", str(out)])
-    except KeyboardInterrupt:
-        assert looks[0] == "" and "A class of 1" in looks[1] and "A class of 2" in looks[2]
-        assert 'http-equiv="refresh"' in looks[2]
+    assert len(looks) == 3
+    assert looks[0] == "" and "A class of 1" in looks[1] and "A class of 2" in looks[2]
+    assert 'http-equiv="refresh"' in looks[2]
 
 
 def test_without_a_file_that_can_be_read_there_is_no_page(tmp_path):

@@ -36,16 +36,6 @@ def test_failure_names_exercise_expected_got_and_meaning():
     assert "9.1" not in ledger_file.load().passed
 
 
-def unattempted():
-    raise NotImplementedError("exercise 9.1")
-
-
-def test_an_unattempted_exercise_fails_with_its_own_error():
-    with raises(NotImplementedError) as caught, checking.exercise("9.1", par="-"):
-        checking.on_ranks(unattempted, world_size=2)
-    assert caught.value._render_traceback_() == ["exercise 9.1: not attempted yet"]
-
-
 def both_send_first():
     other = 1 - dist.get_rank()
     dist.send(torch.ones(1), other)
@@ -100,14 +90,10 @@ def all_reduced(length):
     return data
 
 
-@mark.parametrize("world_size", (2, 3, 4, 5))
-def test_rank_data_sums_exactly(world_size):
-    for got in checking.on_ranks(all_reduced, 1000, world_size=world_size):
-        expected = sum(checking.rank_data(1000, rank=rank) for rank in range(world_size))
+def test_rank_data_sum_exactly_and_differ_between_ranks_and_seeds():
+    for got in checking.on_ranks(all_reduced, 1000, world_size=5):
+        expected = sum(checking.rank_data(1000, rank=rank) for rank in range(5))
         checking.same_values(got, expected, what="sum", meaning="-")
-
-
-def test_rank_data_differs_between_ranks_and_seeds():
     drawn = [checking.rank_data(64, rank=r, seed=s) for r in range(4) for s in range(2)]
     assert all(not torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
 
@@ -177,63 +163,28 @@ def test_an_error_of_the_answer_comes_through():
 # Answers as people write them
 
 
-@mark.parametrize(
-    "got",
-    [
-        "c",
-        "C",
-        " c ",
-        "c)",
-        "(c)",
-        "c: Rank 2",
-        "c, it waits",
-        "Answer: c",
-        "my vote is c.",
-        ("c", "it waits"),
-        ["it waits", "c"],
-        {"c"},
-    ],
-)
+@mark.parametrize("got", [" C ", "(c)", "c, it waits", "my vote is c.", ("c", "it waits"), {"c"}])
 def test_a_letter_is_read_as_people_write_it(got):
     assert checking.chosen(got, "abcd") == "c"
 
 
-@mark.parametrize(
-    "got", ["cat", "c or d", "c, d", ("c", "d"), "e", "", None, 3, ["c", "because", "b"]]
-)
+@mark.parametrize("got", ["cat", "c or d", ("c", "d"), "e", "", None, 3, ["c", "because", "b"]])
 def test_what_is_no_letter_or_two_of_them_is_refused(got):
     with raises(CheckFailed):
         checking.chosen(got, "abcd")
 
 
-@mark.parametrize("got", ["Possible", "possible.", " POSSIBLE ", "'possible'"])
-def test_a_word_is_read_whatever_its_dress(got):
+@mark.parametrize("got", ["Possible.", " POSSIBLE ", "'possible'"])
+def test_a_word_is_read_whatever_its_dress_and_another_is_told_which_there_are(got):
     assert checking.word(got, ["possible", "impossible"], what="it is") == "possible"
     assert checking.word("ring reduce-scatter", ["ring_reduce_scatter"], what="x")
-
-
-def test_another_word_is_told_which_there_are():
     with raises(CheckFailed, match="there is possible, impossible"):
         checking.word("perhaps", ["possible", "impossible"], what="it is")
 
 
-@mark.parametrize(
-    ("got", "value"),
-    [
-        (82, 82),
-        (np.int64(82), 82),
-        (torch.tensor(82.0), 82),
-        ("82", 82),
-        ("82 ms", 82),
-        ("123,456", 123456),
-        ("1 234 567 bytes", 1234567),
-        ("2.5e3", 2500),
-        ([82], 82),
-        (".5", 0.5),
-    ],
-)
-def test_a_figure_is_read_as_people_write_it(got, value):
-    assert checking.number(got, what="it") == value
+@mark.parametrize("got", [np.int64(1200), torch.tensor(1200.0), "1 200 ms", "1.2e3", [1200]])
+def test_a_figure_is_read_as_people_write_it(got):
+    assert checking.number(got, what="it") == 1200
 
 
 @mark.parametrize("got", ["2,5", "about ten", None, True, [1, 2], "1.2.3"])
@@ -242,10 +193,22 @@ def test_what_is_no_figure_is_refused(got):
         checking.number(got, what="it")
 
 
-@mark.parametrize("got", [..., {"a": ...}, (1, ...)])
-def test_an_open_answer_is_not_answered_yet_in_one_line(got):
+def unattempted():
+    raise NotImplementedError("exercise 9.1")
+
+
+@mark.parametrize(
+    "look",
+    [
+        lambda: checking.plain(...),
+        lambda: checking.plain({"a": ...}),
+        lambda: checking.plain((1, ...)),
+        lambda: checking.on_ranks(unattempted, world_size=2),
+    ],
+)
+def test_an_open_answer_is_not_attempted_yet_in_one_line(look):
     with raises(NotImplementedError) as caught, checking.exercise("9.1", par="-"):
-        checking.plain(got)
+        look()
     assert caught.value._render_traceback_() == ["exercise 9.1: not attempted yet"]
 
 

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 from matplotlib.figure import Figure
 from pytest import fixture, mark, raises
@@ -53,17 +54,12 @@ def test_a_tier_is_required_and_may_come_from_records():
     assert ledger_file.entry("a").tier == "RECORDED"
 
 
-def test_only_what_is_here_and_now_is_called_so(capsys):
-    ledger.reconcile("a", 1, tier="PUBLISHED")
-    assert "here and now" not in capsys.readouterr().out
-    ledger.reconcile("a", 1, tier="MEASURED")
-    assert "here and now" in capsys.readouterr().out
-
-
-def test_reconcile_needs_no_prediction(capsys):
-    ledger.reconcile("02.never-asked", 3.5, tier="MEASURED")
-    assert "3.5" in capsys.readouterr().out
-    assert not ledger_file.entry("02.never-asked").counts
+def test_without_a_prediction_too_a_figure_says_whether_it_is_of_here_and_now(capsys):
+    for tier, told in (("PUBLISHED", False), ("MEASURED", True)):
+        ledger.reconcile("02.never-asked", 3.5, tier=tier)
+        shown = capsys.readouterr().out
+        assert "3.5" in shown and ("here and now" in shown) == told
+        assert not ledger_file.entry("02.never-asked").counts
 
 
 def test_an_answer_may_be_corrected_until_its_gate_is_passed_and_then_is_locked(capsys):
@@ -88,6 +84,11 @@ def test_a_range_is_kept_and_judged(capsys):
     assert "Outside your range" in capsys.readouterr().out
     ask("x", value=100, low=150, high=200)
     assert "not between" in capsys.readouterr().out
+    ask("wide", value=100, low=50, high=300)
+    ledger.reconcile("wide", 250, tier="MEASURED")
+    out = capsys.readouterr().out
+    assert "Inside your range. 2.5 times below." in out
+    assert "leave out" not in out, "who is inside is not asked what was left out"
 
 
 def test_a_letter_that_is_no_option_is_refused(capsys):
@@ -142,10 +143,7 @@ def test_gates_are_open_under_tests_unless_they_are_closed(gates, stops, monkeyp
     monkeypatch.delenv("COURSE_GATES")
     if gates:
         monkeypatch.setenv("COURSE_GATES", gates)
-    if stops:
-        with raises(ledger.Stopped):
-            ledger.gate("01.cause")
-    else:
+    with raises(ledger.Stopped) if stops else nullcontext():
         ledger.gate("01.cause")
 
 
@@ -199,9 +197,7 @@ def test_what_is_kept_is_recalled_and_marks_stay():
     [
         ("{", "cut off"),
         ("[]", "version"),
-        ("3", "version"),
         ('{"what": "passed"}', "version"),
-        ('{"what": "seen", "key": "a"}', "version"),
         ('{"what": "sung", "key": "a", "at": "2026"}', "version"),
         ('{"what": "passed", "key": "1.2", "at": "2026", "version": 2}', "version"),
         ('{"what": "asked", "key": "a", "at": "2026", "options": "abc"}', "version"),
@@ -295,31 +291,18 @@ def test_notebooks_that_write_at_once_and_one_that_is_killed_lose_nothing_that_w
     assert len(read.left_out) <= len(writers), "at most what a writer was killed in"
 
 
-@mark.parametrize(
-    ("typed", "value"),
-    [
-        ("250", 250),
-        (" 2.5e2 ", 250),
-        ("250 µs", 250),
-        ("250us", 250),
-        ("-1", -1),
-        (".5", 0.5),
-        ("1,000", 1000),
-        ("1,250,000.5 µs", 1250000.5),
-        ("12 000", 12000),
-    ],
-)
-def test_figures_are_read_as_people_type_them(typed, value):
-    assert figures.read(typed, "µs") == value
+@mark.parametrize("typed", ["1250", " 1.25e3 ", "1,250.0 µs", "1250us", "1 250", "+1250."])
+def test_figures_are_read_as_people_type_them(typed):
+    assert figures.read(typed, "µs") == 1250
+    assert figures.read(".5", "µs") == 0.5
 
 
 @mark.parametrize(
     ("typed", "says"),
     [
         ("a lot", "not a number"),
+        ("", "not a number"),
         ("3 ms", "asked in µs"),
-        ("", "not"),
-        ("1,5", "decimal comma"),
         ("0,125", "decimal comma"),
         ("1,0000", "decimal comma"),
         ("12 0000", "not a number"),
@@ -334,8 +317,6 @@ def test_what_is_no_figure_is_explained(typed, says):
     ("value", "text"),
     [
         (123456.0, "123,456"),
-        (1.235e5, "123,500"),
-        (1250, "1,250"),
         (250.0, "250"),
         (0, "0"),
         (137.58, "137.6"),
@@ -343,7 +324,6 @@ def test_what_is_no_figure_is_explained(typed, says):
         (2.5e-7, "0.00000025"),
         (-1234.5, "-1,234"),
         (9999.6, "10,000"),
-        (0.5, "0.5"),
     ],
 )
 def test_figures_are_written_as_people_write_them(value, text):
@@ -425,23 +405,11 @@ def test_pages_escape_what_was_asked():
 def test_a_disturbed_figure_judges_no_prediction(others, says, capsys):
     ask(value=6, low=4, high=9)
     ledger.reconcile("01.slope", 15, model=6, tier="MEASURED", others=others)
-    out = capsys.readouterr().out
-    assert says in out
+    assert says in capsys.readouterr().out
     assert ledger_file.entry("01.slope").counts == (others < 1)
-
-
-def test_records_tell_whether_a_figure_was_disturbed(capsys):
-    ask(value=6)
-    busy = Record("x", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=1.5)
-    ledger.reconcile("01.slope", 15, records=[busy])
-    assert "Not judged" in capsys.readouterr().out
-
-
-def test_who_is_inside_the_range_is_not_asked_what_was_left_out(capsys):
-    ask(value=100, low=50, high=300)
-    ledger.reconcile("01.slope", 250, tier="MEASURED")
-    out = capsys.readouterr().out
-    assert "Inside your range. 2.5 times below." in out and "leave out" not in out
+    record = Record("x", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=others)
+    ledger.reconcile("01.slope", 15, records=[record])
+    assert ("Not judged" in capsys.readouterr().out) == (others > 1), "records tell it, too"
 
 
 def test_the_first_calm_result_counts_and_a_vote_says_when_none_was(capsys):

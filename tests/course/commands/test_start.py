@@ -1,6 +1,7 @@
 import argparse
+from pathlib import Path
 
-from pytest import fixture
+from pytest import fixture, mark
 
 from course.commands import start
 from course.notebooks import files
@@ -50,22 +51,27 @@ def test_copies_are_made_once(course, work):
     assert start.refresh(course, work) == []
 
 
-def test_an_untouched_copy_follows_the_course(course, work):
-    start.refresh(course, work)
-    write(course / "notebooks/01_a.ipynb", "x = 2")
-    assert start.refresh(course, work) == ["work/notebooks/01_a.ipynb: brought up to date"]
-    assert source(work / "notebooks/01_a.ipynb") == "x = 2"
-
-
-def test_running_and_saving_is_no_change(course, work):
-    start.refresh(course, work)
-    path = work / "notebooks/01_a.ipynb"
+def run_and_save(path):
     notebook = files.read(path)
     notebook.cells[0].execution_count = 7
     notebook.cells[0].metadata["scrolled"] = True
     files.write(notebook, path)
+
+
+@mark.parametrize(
+    ("touch", "told"),
+    [
+        (Path.exists, "brought up to date"),
+        (run_and_save, "brought up to date"),
+        (Path.unlink, "copied"),
+    ],
+)
+def test_what_no_learner_changed_follows_the_course(course, work, touch, told):
+    start.refresh(course, work)
+    touch(work / "notebooks/01_a.ipynb")
     write(course / "notebooks/01_a.ipynb", "x = 2")
-    assert start.refresh(course, work) == ["work/notebooks/01_a.ipynb: brought up to date"]
+    assert start.refresh(course, work) == [f"work/notebooks/01_a.ipynb: {told}"]
+    assert source(work / "notebooks/01_a.ipynb") == "x = 2"
 
 
 def test_what_a_learner_changed_is_never_overwritten(course, work):
@@ -87,12 +93,6 @@ def test_without_its_notes_it_takes_every_difference_for_the_learners(course, wo
     (work / ".copies.json").write_text("damaged")
     assert start.refresh(course, work) == [BESIDE]
     assert source(work / "notebooks/01_a.ipynb") == "x = 'mine'"
-
-
-def test_a_deleted_copy_is_made_again(course, work):
-    start.refresh(course, work)
-    (work / "notebooks/01_a.ipynb").unlink()
-    assert start.refresh(course, work) == ["work/notebooks/01_a.ipynb: copied"]
 
 
 def test_a_copy_that_is_no_notebook_any_more_is_the_learners(course, work):

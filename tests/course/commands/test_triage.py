@@ -29,10 +29,7 @@ THREADS = [
     ("02", (280.682, 60), LATE, {2}),
     ("02, nobody late", (280.682, 60), BYTES, {5, 6, 7}),
     ("03", (43.6, 0), {"wait": 0, "calls": (43.6 - 26.8) / 43.6}, {4, 5, 6, 7}),
-    ("04", (53.3, 0), BYTES, {5, 6, 7}),
     ("05", (584.6, 396.8), BYTES, {5, 6, 7}),
-    ("06", (211.8, 0), BYTES, {5, 6, 7}),
-    ("07: 16 GiB at 5.13 GB/s", (3349, 0), BYTES, {5, 6, 7}),
     ("first-sum: 2.3 s its own", (742e3, 0), {"wait": 1 - 2.3 / 742}, {2}),
     ("stretches", (18458, 16715), LATE, {2}),
     ("averages", (43.7e3, 0), BYTES, {5, 6, 7}),
@@ -122,28 +119,20 @@ def test_a_checkup_without_its_values_and_a_missing_file_are_one_line_each(tmp_p
     assert "nothere: No such file or directory" in error and error.count("\n") == 2
 
 
-def triaged(tmp_path, capsys, text):
+@mark.parametrize(
+    ("text", "says"),
+    [
+        (public.SOCKETS + public.SEVERAL, "Row 6; TCP; nccl.log, line 3; why is there no RDMA?"),
+        (public.LOST, "Row 8; rdma statistic; local_ack_timeout_err"),
+        (public.WORKSTATION, "Nothing read speaks for or against a row. Next: B, the checkup"),
+    ],
+)
+def test_nccls_own_log_leads_to_a_row_or_to_the_next_experiment(tmp_path, capsys, text, says):
     (tmp_path / "nccl.log").write_text(text)
     assert main(["triage", str(tmp_path / "nccl.log")]) == 0
-    return capsys.readouterr().out
-
-
-def test_nccls_own_log_leads_to_the_link(tmp_path, capsys):
-    printed = triaged(tmp_path, capsys, public.SOCKETS + public.SEVERAL)
-    assert "Row 6" in printed and "TCP" in printed and "nccl.log, line 3" in printed
-    assert "why is there no RDMA?" in printed
-
-
-def test_lost_packets_lead_to_the_counters_that_see_them(tmp_path, capsys):
-    printed = triaged(tmp_path, capsys, public.LOST)
-    assert "rdma statistic" in printed and "local_ack_timeout_err" in printed
-    assert "Row 8" in printed
-
-
-def test_where_nothing_speaks_the_next_experiment_is_named(tmp_path, capsys):
-    printed = triaged(tmp_path, capsys, public.WORKSTATION)
-    assert "Nothing read speaks for or against a row. Next: B, the checkup" in printed
-    assert "TCP" not in printed and "●" not in printed
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in says.split("; ")), printed
+    assert text != public.WORKSTATION or not ("TCP" in printed or "●" in printed)
 
 
 def test_the_files_of_one_jobs_processes_are_compared(tmp_path, capsys):

@@ -119,7 +119,11 @@ class Form(anywidget.AnyWidget):
     def _take(self, _: Any, content: Any, __: Any) -> None:
         if isinstance(content, dict) and "do" in content:
             given = {str(k): str(v) for k, v in dict(content.get("values") or {}).items()}
-            self.say(self._act(str(content["do"]), given))
+            try:
+                reply = self._act(str(content["do"]), given)
+            except Exception as error:  # without a reply the page would wait for one for ever
+                reply = Reply(f"Not kept: {error}", error=True)
+            self.say(reply)
 
 
 def _drawn(field: Field) -> dict[str, Any]:

@@ -189,6 +189,8 @@ def state_of(entry: Entry) -> str:
         return "The result has been seen. What you commit now is noted beside it."
     if entry.locked:
         return "You went on without an answer. After the result you may note what you think then."
+    if entry.skipped:
+        return "Skipped. You may still commit until you see the result."
     return "Commit before you run on: a guess in writing is worth ten in hindsight."
 
 
@@ -235,13 +237,12 @@ def _question_form(
     again = " Now run this cell again (Shift+Enter)." if skip else ""
 
     def act(button: str, values: dict[str, str]) -> Reply:
-        if button == "skip" and skip:
-            text = "Skipped." if not skip().committed else "Nothing to skip: it is committed."
-            return Reply(f"{text}{again}")
         try:
-            return _reply(commit(values), again)
+            now = skip() if button == "skip" and skip else commit(values)
         except (ValueError, OSError) as error:
             return Reply(f"Not committed: {error}", error=True)
+        refresh(now)
+        return _reply(now, again)
 
     buttons = {"commit": "Commit"} | ({"skip": "Skip this question"} if skip else {})
     form = Form(

@@ -321,8 +321,6 @@ def _show(asked: Entry, *, gated: bool = False) -> None:
         return
 
     def commit(given: dict[str, str]) -> Entry:
-        now = ledger_file.commit(key, **forms.answer_of(ledger_file.entry(key), given))
-        forms.refresh(now)
-        return now
+        return ledger_file.commit(key, **forms.answer_of(ledger_file.entry(key), given))
 
     forms.show_question(asked, commit, skip=(lambda: ledger_file.skip(key)) if gated else None)

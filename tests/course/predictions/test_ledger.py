@@ -376,10 +376,12 @@ def test_a_vote_and_a_skip_by_their_buttons(form):
     form().hand_over("commit", answer="c", reason="one CPU")
     assert ledger_file.entry("01.cause").reason == "one CPU"
     vote("01.other")
+    above = form()
     with raises(ledger.Stopped):
         ledger.gate("01.other")
     form().hand_over("skip")
     assert "Skipped" in form().reply["text"]
+    assert "Skipped" in above.reply["text"], "two forms say the same"
     ledger.gate("01.other")
 
 
@@ -389,6 +391,10 @@ def test_a_warm_up_answers_once_and_its_form_closes(form, monkeypatch):
     ledger.warmup("00.clock")
     form().hand_over("commit", answer="")
     assert form().reply["error"] and not ledger_file.load().answers
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_file, "answered", lambda *_, **__: 1 / 0)
+        form().hand_over("commit", answer="b")
+    assert form().reply["error"] and "Not kept" in form().reply["text"], "it never waits for ever"
     form().hand_over("commit", answer="b")
     assert "Right" in form().reply["text"] and not form().reply["open"]
 

@@ -161,15 +161,11 @@ def test_mpirun_puts_its_mark_before_lines_and_into_them_and_nccl_speaks_in_betw
     text += "[1,1]<stdout>:box:22:28 [1] NCCL INFO Channel 00 : 1[1] -> 0[0] via P2P\n"
     text += f"{tag}box:21:27 [0] NCCL INFO Using network AWS Libfabric\n"
     text += f"{tag}box:21:27 [0] NCCL INFO NCCL_P2P_LEVEL set by environment to LOC.\n"
-    text += (
-        f"{tag}        1024           256     float     sum      -1box:21:27 [0] NCCL INFO Launch\n"
-    )
+    text += f"{tag}  1024  256  float  sum  -1box:21:27 [0] NCCL INFO Launch\n"
     text += f"{tag}box:21:27 [0] NCCL INFO Launch mode Parallel\n"
     text += f"{tag}    20.48    0.05    0.07      0    20.00    0.05    0.08      0\n"
-    text += (
-        f"{tag}     1048576        262144     float     sum      -1{tag}    64.00   16.38   24.58"
-    )
-    text += f"      0{tag}    65.54   16.00   24.00      0\n{tag}# Avg bus bandwidth    : 12\n"
+    text += f"{tag}  1048576  262144  float  sum  -1{tag}    64.00   16.38   24.58      0"
+    text += f"{tag}    65.54   16.00   24.00      0\n{tag}# Avg bus bandwidth    : 12\n"
     log = read(tmp_path, text)
     assert log.problems == []
     assert [(n, s) for _, n, _, s in facts(log)] == [
@@ -232,44 +228,23 @@ def test_rccl_and_a_list_of_devices_that_is_cut(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage, says, kept",
+    "old, new, says, kept",
     [
-        (lambda t: t[: t.index("24.00")], r"line 14: cut short: 11 of 13 columns", 3),
-        (lambda t: t[: t.index("# Out")], "line 14: all_reduce_perf ends here without", 4),
-        (
-            lambda t: t.replace("   64.00   16.38   24.58", "     N/A     N/A     N/A"),
-            "line 14: no figures: N/A N/A N/A 0",
-            3,
-        ),
-        (
-            lambda t: t.replace("64.00   16.38   24.58      0", "64.00   16.38   24.58     12"),
-            "line 14: 12 wrong elements",
-            4,
-        ),
-        (lambda t: t.replace(HEADER, ""), "line 11: a row without a header before it", 4),
-        (
-            lambda t: t.replace("24.58", "39.00"),
-            r"line 14: busbw 39 GB/s is printed, but all_reduce"
-            r" on 4 ranks makes 24.6",
-            4,
-        ),
-        (
-            lambda t: t[: t.index("#\n#    ")] + "box: Test NCCL failure common.cu:958 'invalid'",
-            "line 8: a test failed: box: Test NCCL failure",
-            0,
-        ),
-        (lambda t: t[: t.index("        1024")], "line 12: a test began and printed no figures", 0),
-        (lambda t: re.sub(r"#  Rank  [123].*\n", "", t), "one rank moves nothing.*MPI=1", 4),
-        (lambda t: re.sub(r"Rank  [123]", "Rank  0", t), "one rank moves nothing.*MPI=1", 4),
-        (
-            lambda t: t.replace("24.58", "16.38").replace("24.00", "16.00"),
-            "nothing says which collective this is",
-            4,
-        ),
+        (r"24\.00[\s\S]*", "", "line 14: cut short: 11 of 13 columns", 3),
+        (r"# Out[\s\S]*", "", "line 14: all_reduce_perf ends here without", 4),
+        ("64.00   16.38   24.58", "N/A  N/A  N/A", "line 14: no figures: N/A N/A N/A 0", 3),
+        ("24.58      0", "24.58     12", "line 14: 12 wrong elements", 4),
+        (re.escape(HEADER), "", "line 11: a row without a header before it", 4),
+        ("24.58", "39.00", "14: busbw 39 GB/s is printed, but all_reduce on 4 ranks makes 24.6", 4),
+        (r"#\n#    [\s\S]*", "box: Test NCCL failure c.cu:9 'no'", "line 8: a test failed: box", 0),
+        (r"        1024[\s\S]*", "", "line 12: a test began and printed no figures", 0),
+        (r"#  Rank  [123].*\n", "", "one rank moves nothing.*MPI=1", 4),
+        (r"Rank  [123]", "Rank  0", "one rank moves nothing.*MPI=1", 4),
+        (r"(16\.\d\d)   24\.\d\d", r"\1   \1", "nothing says which collective this is", 4),
     ],
 )
-def test_what_is_damaged_is_told_with_its_line_and_the_rest_is_kept(tmp_path, damage, says, kept):
-    log = read(tmp_path, damage(V2_13))
+def test_what_is_damaged_is_told_with_its_line_and_the_rest_is_kept(tmp_path, old, new, says, kept):
+    log = read(tmp_path, re.sub(old, new, V2_13))
     assert re.search(says, "\n".join(log.problems)), log.problems
     assert len(log.records) == kept
 
@@ -315,12 +290,10 @@ def test_a_large_file_is_read_in_proportion_to_its_size(tmp_path):
 
 
 def test_a_file_that_is_none_of_these_is_refused(tmp_path):
-    (tmp_path / "notes.txt").write_text("Dear all,\nthe cluster is slow.\n")
     with pytest.raises(logs.UnknownLog, match=r"notes.txt is no log .* It begins: 'Dear all,'"):
-        logs.read([tmp_path / "notes.txt"])
-    (tmp_path / "empty.log").write_text("")
+        read(tmp_path, "Dear all,\nthe cluster is slow.\n", "notes.txt")
     with pytest.raises(logs.UnknownLog, match="is empty"):
-        logs.read([tmp_path / "empty.log"])
+        read(tmp_path, "")
 
 
 # As nccl-tests' src/util.cu writes it, JSON_FILE_VERSION 3; figures of V2_13 above.
@@ -366,23 +339,11 @@ def test_a_json_of_a_test_that_failed_is_a_failure(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        '{"a": 1}',
-        as_json()[:-200],
-        as_json(results=[3]),
-        as_json(args=[]),
-        as_json(nccl_version="x"),
-        as_json(config=None),
-        "{" * 100_000,
-        as_json(env=7),
-    ],
+    "text", ["{", '{"a": 1}', as_json()[:-200], as_json(results=[3]), as_json(env=7), "{" * 100_000]
 )
 def test_another_json_or_one_that_is_cut_is_refused_in_one_line(tmp_path, text):
-    (tmp_path / "x.json").write_text(text)
     with pytest.raises(logs.UnknownLog) as caught:
-        logs.read([tmp_path / "x.json"])
+        read(tmp_path, text, "x.json")
     assert "x.json is no log that can be read" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -397,14 +358,10 @@ def test_a_failure_says_how_far_the_test_had_come(tmp_path):
 
 def test_a_collective_that_no_line_names_is_inferred_where_its_figures_leave_one(tmp_path):
     """As nccl-tests before 2.17 printed it: no line has the program's name."""
-    nameless = "\n".join(
-        line
-        for line in REAL.partition("# Collective test concluded")[0].splitlines()
-        if "_perf" not in line
-    )
+    first = REAL.partition("# Collective test concluded")[0]
+    nameless = re.sub(r".*_perf.*\n", "", first)
     summed = nameless.replace("none", " sum")
     for text, name in ((nameless, None), (summed, "reduce_scatter")):
-        (tmp_path / "a.log").write_text(text)
-        (log,) = logs.read([tmp_path / "a.log"])
+        log = read(tmp_path, text)
         assert {record.collective for record in log.records} == {name}
         assert any("no line names the collective" in one for one in log.problems) == bool(name)

@@ -50,13 +50,7 @@ def test_what_is_above_the_wire_is_explained(cluster):
 @pytest.mark.parametrize(
     "collective, hosts, gpus, busbw, says",
     [
-        (
-            "all_reduce",
-            2,
-            1,
-            90,
-            "a tree: between two hosts it sends S each way, a ring almost 2 S$",
-        ),
+        ("all_reduce", 2, 1, 90, "a tree: between two hosts it sends S each way, a ring .* 2 S$"),
         ("all_reduce", 3, 1, 95, "a stopwatch that stops before"),
         ("all_gather", 2, 1, 60, "a stopwatch that stops before"),
         ("all_gather", 2, 4, 230, "a stopwatch that stops before"),
@@ -118,11 +112,8 @@ def test_runs_with_other_settings_are_series_of_their_own(tmp_path, differ):
     made = [record("all_reduce", nbytes, 1e-3, 2, 4) for nbytes in (2**20, 2**20)]
     made[0].params["settings"] = long
     made[1].params["settings"] = long + " NCCL_WORK_FIFO_DEPTH=4194304" * differ
-    names = list(report._series(made))
-    assert (
-        names
-        == ["all_reduce, 2 x 4", "all_reduce, 2 x 4, NCCL_WORK_FIFO_DEPTH=4194304"][: 1 + differ]
-    )
+    names = ["all_reduce, 2 x 4", "all_reduce, 2 x 4, NCCL_WORK_FIFO_DEPTH=4194304"]
+    assert list(report._series(made)) == names[: 1 + differ]
     made[1].values["wrong"] = 3232.0
     facts = dict(report._facts(Log("nccl-tests", [tmp_path / "a.log"], made), report.Cards()))
     assert facts["WRONG SUMS"] == "1 of 2 results; the first: a.log, line 7"

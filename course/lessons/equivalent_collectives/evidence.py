@@ -6,6 +6,7 @@ bytes tell it, or is it the CPU's time for the sums? `worlds` of the experiment 
 which another suspect is guilty; a test holds that the board then finds that one.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from course.predictions.board import Board, Experiment, outcome
@@ -40,6 +41,19 @@ def excess(records: Mapping[str, Record], part: str = "") -> list[float]:
     return [two - one for two, one in pairs]
 
 
+def _judged(
+    shares: Sequence[float], excesses: Sequence[float], *, most: float = math.inf, **limits: float
+) -> list[bool | None]:
+    """Judge each round's share of its excess.
+
+    A share of no excess says nothing, nor does one above `most`, which no suspect predicts.
+    """
+    return [
+        outcome(share, **limits) if more > 0 and share <= most else None
+        for share, more in zip(shares, excesses, strict=True)
+    ]
+
+
 def order(board: Board, records: Mapping[str, Record]) -> list[float]:
     """Hold suspect a to the steps alone; return the shares of the excess that launching makes."""
     steps = zip(_seconds(records, FIRST), _seconds(records, SECOND), strict=True)
@@ -49,7 +63,7 @@ def order(board: Board, records: Mapping[str, Record]) -> list[float]:
         "a",
         "A",
         "half of the excess or more is gone when each step runs alone",
-        [outcome(share, stands=0.5, fell=0.25) for share in shares],
+        _judged(shares, excess(records), stands=0.5, fell=0.25),
         found=f"{_all(shares)} of the excess gone",
         records=records.values(),
     )
@@ -57,15 +71,17 @@ def order(board: Board, records: Mapping[str, Record]) -> list[float]:
 
 
 def rounds(board: Board, records: Mapping[str, Record]) -> list[float]:
-    """Hold suspect b to a quarter of the bytes; return what is left of the excess."""
-    left = [
-        few / whole for few, whole in zip(excess(records, QUARTER), excess(records), strict=True)
-    ]
+    """Hold suspect b to a quarter of the bytes; return what is left of the excess.
+
+    Messages that only wait leave all of it. Clearly more than all is another program's doing.
+    """
+    whole = excess(records)
+    left = [few / more for few, more in zip(excess(records, QUARTER), whole, strict=True)]
     board.test(
         "b",
         "B",
         "with a quarter of the bytes in as many messages, two thirds of the excess stay",
-        [outcome(share, stands=0.67, fell=0.45) for share in left],
+        _judged(left, whole, stands=0.67, fell=0.45, most=1.5),
         found=f"{_all(left)} of the excess left",
         records=records.values(),
     )
@@ -104,7 +120,7 @@ def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) 
         "d",
         "D",
         "all sums and copies of four ranks, in one process, take half of the excess",
-        [outcome(share, stands=0.5, fell=0.25) for share in shares],
+        _judged(shares, [least] * len(shares), stands=0.5, fell=0.25),
         found=f"{_all(shares)} of the excess",
         records=records.values(),
     )

@@ -42,6 +42,7 @@ def made_up(**seconds):
     """Records of three rounds of each way, of these seconds."""
     model = next(r for r in KEPT if r.case == evidence.ONE)
     names = {"one": evidence.ONE, "two": evidence.TWO}
+    names |= {"first": evidence.FIRST, "second": evidence.SECOND}
     names |= {f"{k}_quarter": f"{name}{evidence.QUARTER}" for k, name in names.items()}
     return {
         names[k]: dataclasses.replace(model, samples=[list(times)] * 4)
@@ -53,26 +54,36 @@ def board():
     return evidence.Board("?", evidence.SUSPECTS, evidence.EXPERIMENTS, say=lambda text: None)
 
 
-def test_a_loaded_machine_does_not_read_as_rounds():
-    """A ratio of 1.9 in one round, between honest ones, is not judged; it is no latency."""
-    records = made_up(
-        one=(0.1, 0.1, 0.1),
-        two=(0.16, 0.16, 0.16),
-        one_quarter=(0.025, 0.025, 0.025),
-        two_quarter=(0.04, 0.085, 0.04),
-    )
+@pytest.mark.parametrize(
+    "whole, quarter, state",
+    [
+        (0.06, (0.06, 0.06, 0.06), "stands"),
+        (0.06, (0.015, 0.06, 0.015), "not judged"),  # a load in one round, between honest ones
+        (0.06, (0.114, 0.11, 0.12), "not judged"),  # in all of them: 1.9 times, as no latency does
+        (-0.001, (0.06, 0.06, 0.06), "not judged"),  # of no excess there is no share
+        (0.06, (0.015, 0.015, 0.015), "fell"),
+    ],
+)
+def test_a_loaded_machine_does_not_read_as_rounds(whole, quarter, state):
     asked = board()
-    evidence.rounds(asked, records)
-    assert asked.state("b") == "not judged"
-    records = made_up(
-        one=(0.1, 0.1, 0.1),
-        two=(0.16, 0.16, 0.16),
-        one_quarter=(0.025, 0.025, 0.025),
-        two_quarter=(0.085, 0.085, 0.085),
+    evidence.rounds(
+        asked,
+        made_up(
+            one=[0.1] * 3,
+            two=[0.1 + whole] * 3,
+            one_quarter=[0.025] * 3,
+            two_quarter=[0.025 + more for more in quarter],
+        ),
     )
+    assert asked.state("b") == state
+
+
+def test_without_an_excess_order_and_sums_are_not_judged():
+    records = made_up(one=[0.1] * 3, two=[0.098] * 3, first=[0.05] * 3, second=[0.05] * 3)
     asked = board()
-    evidence.rounds(asked, records)
-    assert asked.state("b") == "stands"
+    evidence.order(asked, records)
+    evidence.sums(asked, [0.002] * 5, records)
+    assert asked.state("a") == asked.state("d") == "not judged"
 
 
 def test_equal_bytes_refute_bytes_whatever_the_clock_says():

@@ -89,7 +89,7 @@ def _kept(before: Record, after: Record) -> list[float]:
 def board_of(world: Sequence[Record]) -> Board:
     """Ask all four of a world's records: its step, on faster links, and with a longer B0."""
     base, fast, longer = world
-    whole = Board("Why does F2's input lie there so long?", SUSPECTS, EXPERIMENTS, say=quiet)
+    whole = Board("Why does rank 1 stand idle?", SUSPECTS, EXPERIMENTS, say=quiet)
     bubble(whole, base)
     links(whole, base, fast)
     stages(whole, base)

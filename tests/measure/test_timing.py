@@ -66,18 +66,8 @@ def test_a_work_that_is_returned_is_waited_for():
     assert launch(program, "none", world_size=2)[0] < 0.04, "who returns no Work is not waited for"
 
 
-@mark.parametrize(
-    ("warmup", "iters", "says"), [(0, 0, "iters .* at least 1"), (-1, 5, "warmup .* at least 0")]
-)
-def test_counts_that_make_no_sense_are_refused(warmup, iters, says):
-    with pytest.raises(ValueError, match=says):
-        time_calls(lambda: None, warmup=warmup, iters=iters)
-
-
 def test_the_slowest_rank_counts_per_iteration():
     assert slowest([[1, 8, 3], [4, 5, 6], [2, 2, 9]]) == [4, 8, 9]
-    with pytest.raises(ValueError, match="as many samples of each rank"):
-        slowest([[1, 2], [1]])
 
 
 def test_a_summary_is_the_median_and_two_percentiles():
@@ -86,8 +76,6 @@ def test_a_summary_is_the_median_and_two_percentiles():
     assert summarize([7.0]) == Summary(7.0, 7.0, 7.0, 1)
     between = summarize([0.0, 1.0])
     assert (between.p10, between.median, between.p90) == pytest.approx((0.1, 0.5, 0.9))
-    with pytest.raises(ValueError, match="at least one sample"):
-        summarize([])
 
 
 @mark.parametrize(

@@ -1,11 +1,7 @@
 """A lesson is a folder and its notebooks: a toy one is found by every command."""
 
-import os
 import shutil
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import nbformat
 from pytest import fixture, mark, raises
@@ -13,6 +9,7 @@ from pytest import fixture, mark, raises
 from course import catalogue
 from course.notebooks import files
 from tests.course.samples import cell, solutions
+from tests.ranks.nodes import python
 
 ROOT = catalogue.ROOT
 SPEAK_OF_LESSONS = (
@@ -36,20 +33,10 @@ TOY = {
 
         from course.catalogue import Lesson, Room
 
-        LESSON = Lesson(
-            number="09",
-            title="A toy",
-            experiment="toy",
-            words=300,
-            cells=12,
-            room=Room(
-                minutes="5",
-                cell="run",
-                what="the only run",
-                vote="the bytes",
-                reply="how many are there?",
-            ),
-        )
+        asks = {"vote": "the bytes", "reply": "how many are there?"}
+        room = Room(minutes="5", cell="run", what="the only run", **asks)
+        caps = {"words": 300, "cells": 12}
+        LESSON = Lesson(number="09", title="A toy", experiment="toy", room=room, **caps)
     ''',
     "programs.py": '''
         """What the ranks run."""
@@ -146,11 +133,10 @@ def course(tmp_path_factory):
     """A copy of the course with a toy lesson: a folder, its notebooks, a row in the table."""
     copy = tmp_path_factory.mktemp("copy") / "course"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("__pycache__", ".*", "work", "build"))
-    for name in (".ci", ".github", ".devcontainer", ".zenodo.json"):
+    for name in (".ci", ".github", ".devcontainer"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name)
-        elif (ROOT / name).exists():
-            shutil.copy(ROOT / name, copy)
+    shutil.copy(ROOT / ".zenodo.json", copy)
     for name, text in TOY.items():
         path = copy / "course" / "lessons" / "toy" / name
         path.parent.mkdir(exist_ok=True)
@@ -172,15 +158,9 @@ def course(tmp_path_factory):
     return copy
 
 
-def run_course(course: Path, *command: str) -> str:
-    variables = os.environ | {"PYTHONPATH": str(course), "LABKIT_LEDGER": str(course / "l.json")}
-    done = subprocess.run(
-        [sys.executable, "-m", "course", *command],
-        cwd=course,
-        env=variables,
-        capture_output=True,
-        text=True,
-    )
+def run(course, module, *command):
+    variables = {"PYTHONPATH": str(course), "LABKIT_LEDGER": str(course / "l.json")}
+    done = python("-m", module, *command, cwd=course, timeout=600, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -188,35 +168,19 @@ def run_course(course: Path, *command: str) -> str:
 @mark.slow
 @mark.timeout(600)
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
-    assert "predicted ms" in run_course(course, "run", "toy", "--quick")
+    assert "predicted ms" in run(course, "course", "run", "toy", "--quick")
     assert list(course.glob("work/runs/*/toy.png")), "its picture is drawn"
-    assert "running 09_toy.ipynb" in run_course(course, "sync", "--outputs")
-    assert ", 0 problems" in run_course(course, "check")
-    assert "course/lessons/toy" in run_course(course, "check", "--sizes")
-    assert "A toy" in run_course(course, "progress") and "0 of 1" in run_course(course, "progress")
+    assert "running 09_toy.ipynb" in run(course, "course", "sync", "--outputs")
+    assert ", 0 problems" in run(course, "course", "check")
+    assert "course/lessons/toy" in run(course, "course", "check", "--sizes")
+    told = run(course, "course", "progress")
+    assert "A toy" in told and "0 of 1" in told
     assert "| 09 | 5 | `run`: the only run |" in (course / "INSTRUCTORS.md").read_text()
     notebooks = [f"{folder}/09_toy.ipynb" for folder in ("notebooks", "exercises", "solutions")]
-    command = [
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not (slow or exhaustive)",
-    ]
-    command += [*notebooks, *SPEAK_OF_LESSONS]
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=course,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(course)},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    options = ["-n0", "-p", "no:cacheprovider", "-m", "not (slow or exhaustive)"]
+    tested = run(course, "pytest", *options, *notebooks, *SPEAK_OF_LESSONS)
     for name in notebooks:
-        assert f"{name} ." in done.stdout, "its cells were run"
+        assert f"{name} ." in tested, "its cells were run"
 
 
 def test_the_lessons_stand_in_the_order_of_their_numbers():

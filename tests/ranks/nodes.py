@@ -22,10 +22,11 @@ def environment(**more):
     return os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
 
 
-def python(*arguments, cwd=ROOT, **variables):
+def python(*arguments, cwd=ROOT, timeout=100, **variables):
     """Run this `python` with this labkit; return what it printed, and its exit status."""
-    command, options = [sys.executable, *arguments], {"capture_output": True, "text": True}
-    return subprocess.run(command, cwd=cwd, env=environment(**variables), timeout=100, **options)
+    options = {"capture_output": True, "text": True, "timeout": timeout}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment(**variables), **options)
 
 
 def started(script, **variables):

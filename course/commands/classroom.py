@@ -36,6 +36,10 @@ def main(options: argparse.Namespace) -> int:
     """Write the page; return 0 unless no file could be read."""
     if options.watch is None:
         return _write(options.files, options.out)
+    if not options.watch.is_dir():
+        print(f"{options.watch} is no folder", file=sys.stderr)
+        return 1
+    print(f"{options.out} follows the hand-ins in {options.watch}; Ctrl-C ends it", flush=True)
     seen = None
     while True:
         files = sorted(options.watch.glob("*.json"))
@@ -54,7 +58,7 @@ def _write(files: Iterable[Path], out: Path, *, reload: bool = False) -> int:
         except ValueError as error:
             print(f"left out: {error}", file=sys.stderr)
     if not hand_ins:
-        print("no hand-in could be read", file=sys.stderr)
+        print("no hand-in could be read: name what learners handed in", file=sys.stderr)
         return 1
     text = str(page(hand_ins))
     if reload:

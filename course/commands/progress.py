@@ -188,7 +188,9 @@ def load(path: Path) -> HandIn:
         schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
         if wrong := exceptions.best_match(Draft202012Validator(schema).iter_errors(document)):
             raise ValueError(f"{wrong.json_path}: {wrong.message}")
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ValueError(one_line(f"{path}: {error.strerror or error}")) from None
+    except (ValueError, RecursionError) as error:
         raise ValueError(one_line(f"{path} is no hand-in of this course: {error}")) from None
     del document["version"]
     entries = [Entry(**entry) for entry in document.pop("entries")]

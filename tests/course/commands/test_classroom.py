@@ -71,7 +71,10 @@ def test_a_watched_folder_is_written_again_when_something_comes(tmp_path, monkey
     assert 'http-equiv="refresh"' in looks[2]
 
 
-def test_without_a_file_that_can_be_read_there_is_no_page(tmp_path):
+def test_without_a_file_that_can_be_read_there_is_no_page(tmp_path, capsys):
     (tmp_path / "bad.json").write_text("{")
+    assert main(["class", "--watch", str(tmp_path / "none")]) == 1, "it waits for nothing"
+    assert main(["class", str(tmp_path / "none.json")]) == 1
+    assert "[Errno" not in capsys.readouterr().err
     assert main(["class", str(tmp_path / "bad.json"), "--out", str(tmp_path / "c.html")]) == 1
     assert not (tmp_path / "c.html").exists()

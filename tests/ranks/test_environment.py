@@ -74,11 +74,8 @@ def test_leftovers_of_torchrun_do_not_hang(monkeypatch):
     """With the agent's store each rank would wait for a store that nobody serves."""
     for name in ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "GROUP_RANK"):
         monkeypatch.setenv(name, "True")
-    for name, value in {
-        "MASTER_ADDR": "10.255.255.1",
-        "MASTER_PORT": "1",
-        "WORLD_SIZE": "2",
-    }.items():
+    job = {"MASTER_ADDR": "10.255.255.1", "MASTER_PORT": "1", "WORLD_SIZE": "2"}
+    for name, value in job.items():
         monkeypatch.setenv(name, value)
     assert launch(main, world_size=3, init=False, timeout=30) == [(3, False, None)] * 3
     asked = launch(variables, "TORCHELASTIC_RUN_ID", world_size=1, env={"TORCHELASTIC_RUN_ID": "7"})

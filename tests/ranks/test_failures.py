@@ -92,13 +92,10 @@ def test_what_cannot_travel_is_told_in_words(program, error, says):
         launch(program, world_size=2)
 
 
-def test_an_exception_travels_with_what_it_holds():
+def test_an_exception_travels_with_what_it_holds_and_sys_exit_ends_a_rank_only():
     with pytest.raises(Picky, match="0 and that") as caught:
         launch(lambda: fail(Picky(0, "that")), world_size=1)
     assert caught.value.one == 0
-
-
-def test_sys_exit_does_not_end_the_caller():
     assert launch(lambda: sys.exit(0), world_size=2) == [None, None]
 
 

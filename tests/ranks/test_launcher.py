@@ -3,7 +3,7 @@
 import os
 import sys
 import textwrap
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from labkit import Launcher, RankDied, launch
 from tests.marks import slow
 from tests.ranks.nodes import python
 
-TOO_MANY = torch.cuda.device_count() + 1
+TOO_MANY = {"world_size": torch.cuda.device_count() + 1, "backend": "nccl"}
 
 
 def rank_squared():
@@ -96,16 +96,9 @@ def test_a_script_needs_no_main_guard_and_no_torch():
 
 
 def test_threads_may_launch_too():
-    results = {}
-    workers = [
-        threading.Thread(target=lambda n=n: results.update({n: launch(rank_squared, world_size=n)}))
-        for n in (1, 2, 3)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert results == {1: [0], 2: [0, 1], 3: [0, 1, 4]}
+    with ThreadPoolExecutor(3) as threads:
+        results = [*threads.map(lambda n: launch(rank_squared, world_size=n), (1, 2, 3))]
+    assert results == [[0], [0, 1], [0, 1, 4]]
 
 
 def generator():
@@ -125,11 +118,7 @@ async def coroutine():
         ),
         *((rank_squared, {"timeout": t}, "timeout must be") for t in (0, -1.0, "soon", True)),
         (rank_squared, {"timeout": None}, r'float\("inf"\)'),
-        (
-            rank_squared,
-            {"world_size": TOO_MANY, "backend": "nccl"},
-            f"needs {TOO_MANY} GPUs; this machine has",
-        ),
+        (rank_squared, TOO_MANY, f"needs {TOO_MANY['world_size']} GPUs; this machine has"),
         (rank_squared, {"backend": "mpi"}, 'must be "gloo" or "nccl", got \'mpi\''),
         (generator, {}, "generator function"),
         (coroutine, {}, "coroutine function"),

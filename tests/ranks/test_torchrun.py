@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 
 import nbclient
 import nbformat
@@ -25,9 +24,8 @@ MARKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_POR
 def run_ranks(folder, text, world_size):
     """Run a script under torchrun; return its exit status, output and error output."""
     script = folder / "script.py"
-    script.write_text(textwrap.dedent(text))
-    command = ["-m", "torch.distributed.run", f"--nproc-per-node={world_size}", str(script)]
-    done = python(*command)
+    script.write_text(text)
+    done = python("-m", "torch.distributed.run", f"--nproc-per-node={world_size}", str(script))
     return done.returncode, done.stdout, done.stderr
 
 
@@ -174,26 +172,11 @@ def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(tmp_pat
 def agent(node, port, *command, place=None, master="127.0.0.1"):
     """Start torchrun as one of two nodes: on this machine, or on a fabric's host (`place`)."""
     network = {"GLOO_SOCKET_IFNAME": place.interface} if place else {}
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--nnodes=2",
-            "--nproc-per-node=1",
-            f"--node-rank={node}",
-            f"--master-addr={master}",
-            f"--master-port={port}",
-            *command,
-        ],
-        env=environment(**network),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=ROOT,
-        preexec_fn=place.enter if place else None,
-    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    torchrun += [f"--node-rank={node}", f"--master-addr={master}", f"--master-port={port}"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+    options |= {"start_new_session": True, "preexec_fn": place.enter if place else None}
+    return subprocess.Popen([*torchrun, *command], env=environment(**network), **options)
 
 
 def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):

@@ -31,12 +31,13 @@ def answering(records):
 
 
 def test_a_kept_buffer_faults_little():
-    def names(faults):
-        found = iter([[25_000] * 2, [faults] * 2])
+    def names(faults, new=25_000):
+        found = iter([[new] * 2, [faults] * 2])
         launch, ways = (lambda *_, **__: next(found)), dict.fromkeys(["all in one", KEPT])
         return {"curve": CURVE_RUN, "launch": launch, "ways": ways, "broadcast": None}
 
-    CELLS.hold("pages", true=names(3), false=names(9_000), words="one page in ten")
+    for false in (names(9_000), names(40, new=60)):  # huge pages: both are few
+        CELLS.hold("pages", true=names(3), false=false, words="a tenth as often")
 
 
 def test_calls_cost():

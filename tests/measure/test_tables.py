@@ -17,16 +17,13 @@ def test_html_escapes_what_strangers_wrote():
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (1e7, "10,000,000"),
         (12345.678, "12,346"),
         (9999.7, "10,000"),
         (-2.5e9, "-2,500,000,000"),
-        (4096, "4096"),
         (9999.4, "9999"),
         (1048576, "1,048,576"),
         (0.00012, "0.00012"),
         (True, "True"),
-        (float("inf"), "inf"),
         (float("nan"), "nan"),
         ("1e7", "1e7"),
     ],

@@ -20,9 +20,8 @@ def collective(rank, begin, end, call=0, name="sum", **more):
 
 
 def test_a_collective_is_split_at_the_last_arrival():
-    timeline = Timeline(
-        traces(collective(0, 0.0, 5.0), collective(1, 1.0, 5.5), collective(2, 4.0, 5.2))
-    )
+    spans = collective(0, 0.0, 5.0), collective(1, 1.0, 5.5), collective(2, 4.0, 5.2)
+    timeline = Timeline(traces(*spans))
     (arrival,) = timeline.arrivals()
     assert arrival.last == 2
     assert arrival.straggler_delay == 3.0  # had rank 2 been on time, rank 1 would have been last
@@ -70,15 +69,15 @@ def test_steps_can_be_left_out():
     assert [a.call for a in timeline.steps(0, 0).arrivals()] == [0]
 
 
-def test_ranks_that_traced_different_collectives_are_refused():
+def test_traces_that_do_not_fit_together_are_refused():
     timeline = Timeline(traces(collective(0, 0, 1), collective(1, 0, 1, name="max")))
     with pytest.raises(ValueError, match=r"number 0 is, by rank, \['sum', 'max'\]"):
         timeline.arrivals()
-    shorter = Timeline(
-        traces(collective(0, 0, 1), collective(0, 2, 3, call=1), collective(1, 0, 1))
-    )
+    spans = collective(0, 0, 1), collective(0, 2, 3, call=1), collective(1, 0, 1)
     with pytest.raises(ValueError, match=r"this rank traced fewer.*group=group"):
-        shorter.arrivals()
+        Timeline(traces(*spans)).arrivals()
+    with pytest.raises(ValueError, match="one trace per rank"):
+        Timeline(traces(collective(0, 0, 1)) * 2)
 
 
 def test_collectives_of_some_ranks_are_matched_within_their_group():
@@ -92,11 +91,8 @@ def test_collectives_of_some_ranks_are_matched_within_their_group():
             *(collective(rank, 10.0 + rank, 13.0) for rank in range(3)),
         )
     )
-    assert [(a.ranks, a.last) for a in timeline.arrivals()] == [
-        ((0, 1, 2), 2),
-        ((0, 1), 1),
-        ((1, 2), 1),
-    ]
+    arrivals = [(arrival.ranks, arrival.last) for arrival in timeline.arrivals()]
+    assert arrivals == [((0, 1, 2), 2), ((0, 1), 1), ((1, 2), 1)]
     assert timeline.straggler_delays() == {0: 0.0, 1: 4.0, 2: 1.0}
     assert timeline.split().seconds(2, Kind.WAIT) == 3.0
 
@@ -114,11 +110,6 @@ def test_what_overlaps_counts_once():
     assert timeline.seconds(0, Kind.COMPUTE) == timeline.hidden(0) == 1.0, "then it waits"
 
 
-def test_two_traces_of_one_rank_are_refused():
-    with pytest.raises(ValueError, match="one trace per rank"):
-        Timeline(traces(collective(0, 0, 1)) * 2)
-
-
 def test_the_table_has_one_row_per_rank():
     table = Timeline(traces(collective(0, 0, 3), collective(1, 1, 3))).time_by_rank()
     assert table.columns[0] == "rank" and len(table.rows) == 2
@@ -130,9 +121,6 @@ def test_chrome_events_carry_rank_kind_and_microseconds(tmp_path):
     path = save_chrome(timeline, tmp_path / "trace.json")
     events = json.loads(path.read_text())["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
-    assert [(e["pid"], e["cat"], e["ts"], e["dur"]) for e in spans] == [
-        (0, "wait", 0.0, 1e6),
-        (0, "move", 1e6, 1e6),
-        (1, "move", 1e6, 1e6),
-    ]
+    shown = [(e["pid"], e["cat"], e["ts"], e["dur"]) for e in spans]
+    assert shown == [(0, "wait", 0.0, 1e6), (0, "move", 1e6, 1e6), (1, "move", 1e6, 1e6)]
     assert spans[2]["args"]["nbytes"] == 8

@@ -1,7 +1,5 @@
 import gc
 import json
-import subprocess
-import sys
 import weakref
 
 import numpy as np
@@ -11,6 +9,7 @@ from pytest import approx, mark
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.show import alt_text, plots
+from tests.ranks.nodes import python
 
 
 def sample():
@@ -30,29 +29,21 @@ def test_axes_that_are_given_are_dressed():
     assert figure.get_suptitle() == "Both"
 
 
-def test_the_data_table_is_what_was_drawn():
-    (table,) = alt_text.tables_of(sample())
+def test_a_picture_carries_its_description_and_the_table_of_what_was_drawn():
+    ax = sample()
+    (table,) = alt_text.tables_of(ax)
     assert table.title == "free"
     assert table.columns == ["Pairs", "Time [µs]", "10th percentile", "90th percentile"]
     assert table.rows[-1] == (4.0, 40.5, 30.0, 50.0)
-
-
-def test_the_picture_carries_its_description_and_table():
-    ax = sample()
+    assert alt_text.text_of(ax) == "A title (Time [µs] against Pairs)", "nobody described it yet"
     plots.describe(ax, 'Time "doubles"\n  with the pairs.')
     page = alt_text.to_html(ax)
     assert 'alt="Time &#34;doubles&#34; with the pairs."' in page
     assert '<td class="figure">40.5</td>' in page and ">Pairs</th>" in page
-
-
-def test_without_a_description_titles_and_axes_stand_in():
-    assert alt_text.text_of(sample()) == "A title (Time [µs] against Pairs)"
-
-
-def test_a_table_that_is_given_replaces_the_drawn_one():
-    ax = sample()
     plots.describe(ax, "x", table=Table(["a"], [[1]]))
-    assert alt_text.tables_of(ax) == [Table(["a"], [[1]], "A title")]
+    assert alt_text.tables_of(ax) == [Table(["a"], [[1]], "A title")], (
+        "given, it replaces the other"
+    )
 
 
 def test_a_figure_that_nobody_holds_is_freed():
@@ -68,11 +59,6 @@ def test_saved_pictures_hold_their_text(tmp_path):
         assert picture.text["Description"] == "Doubles."
 
 
-def test_the_stamp_tells_tiers_and_notes():
-    ax = plots.stamp(sample(), [Tier.MEASURED, Tier.MODELLED], note="alpha = 20 µs")
-    assert ax.figure.get_supxlabel() == "MEASURED + MODELLED · alpha = 20 µs"
-
-
 def test_a_stamp_says_what_others_used():
     where = Provenance.here()
     made = [
@@ -84,7 +70,9 @@ def test_a_stamp_says_what_others_used():
     assert "other programs" not in calm and "used up to 1.3 CPUs" in busy.replace("\n", " ")
 
 
-def test_panels_of_different_tiers_are_told_apart():
+def test_the_stamp_tells_tiers_and_notes_and_each_panels_own():
+    ax = plots.stamp(sample(), [Tier.MEASURED, Tier.MODELLED], note="alpha = 20 µs")
+    assert ax.figure.get_supxlabel() == "MEASURED + MODELLED · alpha = 20 µs"
     _, (left, right) = plots.new_figure(1, 2)
     plots.stamp(plots.new_axes("L", ax=left), "MEASURED")
     plots.stamp(plots.new_axes("R", ax=right), "EMULATED")
@@ -92,9 +80,8 @@ def test_panels_of_different_tiers_are_told_apart():
 
 
 def test_bars_write_their_figures_and_keep_their_order():
-    ax = plots.bars(
-        plots.new_axes(x="Time"), ["a", "b"], [1354.2, 14.0], low=[1, 13], high=[1500, 15]
-    )
+    axes = plots.new_axes(x="Time")
+    ax = plots.bars(axes, ["a", "b"], [1354.2, 14.0], low=[1, 13], high=[1500, 15])
     assert [text.get_text() for text in ax.texts] == ["1,350", "14"]
     top, bottom = (label.get_position()[1] for label in ax.get_yticklabels())
     assert ax.transData.transform((0, top))[1] > ax.transData.transform((0, bottom))[1]
@@ -128,7 +115,7 @@ print(json.dumps([sorted(form(ax)[0]), sorted(form(ax.figure)[0]), sorted(form(m
 
 @mark.slow
 def test_a_notebook_shows_axes_and_figures_as_html_but_not_pyplots_twice():
-    done = subprocess.run([sys.executable, "-c", SHOWS], capture_output=True, text=True, check=True)
+    done = python("-c", SHOWS)
     ours, figure, pyplots = json.loads(done.stdout.splitlines()[-1])
     assert "text/html" in ours and "text/html" in figure
     assert "text/html" not in pyplots

@@ -11,9 +11,8 @@ def line_of(n, slope):
 
 
 def test_moving_a_slider_redraws_the_picture():
-    box = widgets.explore(
-        line_of, title="Try <it>", n=(2, 64, 1, 33), slope=widgets.log(1e-6, 1e-2, 1e-4)
-    )
+    slopes = widgets.log(1e-6, 1e-2, 1e-4)
+    box = widgets.explore(line_of, title="Try <it>", n=(2, 64, 1, 33), slope=slopes)
     heading, ranks, slope, picture, _ = box.children
     assert "Try &lt;it&gt;" in heading.value
     assert ranks.value == 33 and abs(slope.value - 1e-4) < 1e-9

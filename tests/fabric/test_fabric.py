@@ -233,42 +233,18 @@ def test_leaving_the_block_leaves_nothing():
         fabric.placement(0, 2)
 
 
-def test_a_world_that_does_not_fit_is_refused():
+def test_payload_is_what_headers_leave_and_a_world_that_does_not_fit_is_refused():
+    # A packet of 9000 bytes takes 9014 of the wire and carries 9000 - 20 - 32 = 8948.
     fabric = Fabric.star(hosts=2, rate="100mbit", ranks_per_host=2)
     with pytest.raises(ValueError, match="world_size=5 does not fit on 2 hosts"):
         fabric.placement(4, 5)
-
-
-def test_payload_is_what_headers_leave():
-    # A packet of 9000 bytes takes 9014 of the wire and carries 9000 - 20 - 32 = 8948.
-    fabric = Fabric.star(hosts=2, rate="100mbit")
     assert fabric.payload_rate(0, 1) == pytest.approx(100e6 / 8 * 8948 / 9014)
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Fabric.star(hosts=65, rate="1gbit"), "2 to 64"),
-        (lambda: Fabric.star(hosts=1, rate="1gbit"), "2 to 64"),
-        (lambda: Fabric.star(hosts=2, rate="1 GB/s"), "rate='1 GB/s'"),
-        (lambda: Fabric.star(hosts=2, rate="90000gbit"), "loopback carries"),
-        (lambda: Fabric.star(hosts=3, rate=["1gbit"]), "1 rates were given"),
-        (lambda: Fabric.star(hosts=2, rate="1gbit", ranks_per_host=0), "ranks_per_host=0"),
-        (lambda: Fabric([["1gbit", "1gbit"], ["1gbit"]]), "square"),
-    ],
-)
-def test_bad_plans_are_refused(make, words):
-    with pytest.raises(ValueError, match=words):
-        make().start()
 
 
 def test_the_switch_makes_it_unavailable(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
-    with (
-        pytest.raises(FabricUnavailable, match="LABKIT_NO_FABRIC"),
-        Fabric.star(hosts=2, rate="1gbit"),
-    ):
-        pass
+    with pytest.raises(FabricUnavailable, match="LABKIT_NO_FABRIC"):
+        Fabric.star(hosts=2, rate="1gbit").start()
 
 
 @needs_hosts
@@ -280,12 +256,8 @@ def test_a_machine_that_forbids_namespaces_is_explained():
         "open('/proc/sys/user/max_net_namespaces', 'w').write('0')\n"
         "with Fabric.star(hosts=2, rate='100mbit'): pass\n"
     )
-    done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True)
     if "Read-only" in done.stderr or "unshare:" in done.stderr:
         pytest.skip("/proc/sys cannot be written here")
     assert "FabricUnavailable" in done.stderr

@@ -96,9 +96,8 @@ def test_without_notebooks_a_command_does_its_job_or_says_what_it_needs(tmp_path
     done = python("-c", COMMANDS_ALONE, cwd=tmp_path, **paths)
     status = dict(re.findall(r"^exit status of (\S+) (\d)$", done.stdout, re.MULTILINE))
     assert status.keys() == COMMANDS.keys() | {"case"}, done.stderr
-    assert re.findall(
-        r"^course (\w+): there are no notebooks .* needs a clone", done.stderr, re.MULTILINE
-    ) == list(FROM_A_CLONE)
+    wants = r"^course (\w+): there are no notebooks .* needs a clone"
+    assert re.findall(wants, done.stderr, re.MULTILINE) == list(FROM_A_CLONE)
     assert {name for name in status if status[name] == "0"} == {"progress", "case"}
     assert "First see to: notebooks." in done.stdout
 
@@ -111,10 +110,8 @@ def test_binder_installs_the_pinned_versions_and_no_test_packages():
 
 
 def test_the_devcontainer_takes_the_cpu_build_of_the_pinned_torch():
-    command = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())[
-        "postCreateCommand"
-    ]
-    cpu, everything, _ = command.split(" && ")
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    cpu, everything, _ = container["postCreateCommand"].split(" && ")
     assert f"torch=={pins('requirements.txt')['torch']} " in cpu and "whl/cpu" in cpu
     assert everything == "pip install -r requirements.txt"
 
@@ -123,9 +120,7 @@ def test_the_paper_cites_what_its_bibliography_holds():
     paper, bibliography = ((ROOT / f"docs/paper.{kind}").read_text() for kind in ("md", "bib"))
     front = yaml.safe_load(paper.split("---")[1])
     assert front["title"] == CITATION["title"]
-    assert [author["name"] for author in front["authors"]] == [
-        a["name"] for a in CITATION["authors"]
-    ]
+    assert [a["name"] for a in front["authors"]] == [a["name"] for a in CITATION["authors"]]
     cited = set(re.findall(r"@([a-z]+\d{4}[a-z]+)", paper))
     assert cited == set(re.findall(r"^@\w+\{(\w+),", bibliography, re.MULTILINE))
 

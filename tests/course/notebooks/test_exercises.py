@@ -12,25 +12,27 @@ def problems(notebook, lesson="1"):
     return list(exercises.problems(notebook, lesson=lesson))
 
 
-def test_the_stub_keeps_signature_docstring_and_indent():
-    assert exercises.stub(ANSWER, number="1.1").split("\n") == [
-        "def double(number):",
-        '    """Return twice the number."""',
-        '    raise NotImplementedError("exercise 1.1: not attempted yet")',
-    ]
+REGION = "### BEGIN SOLUTION\nb = 2\n### END SOLUTION"
+OPEN = 'raise NotImplementedError("exercise 1.1: not attempted yet")'
 
 
-def test_what_stands_around_a_region_is_given():
-    source = "a = ...\n### BEGIN SOLUTION\na = 2\n### END SOLUTION\nc = 3"
-    given = exercises.stub(source, number="5b.2")
-    assert given == "a = ...\n# exercise 5b.2: your answer\nc = 3", "only the check fails"
+@mark.parametrize(
+    ("source", "left"),
+    [
+        (ANSWER, f'def double(number):\n    """Return twice the number."""\n    {OPEN}'),
+        (f"a = ...\n{REGION}\nc = 3", "a = ...\n# exercise 1.1: your answer\nc = 3"),
+        (f"  {REGION}\nc\n  {REGION}", f"  {OPEN}\nc\n  {OPEN}"),
+    ],
+)
+def test_each_region_goes_and_what_stands_around_it_is_given(source, left):
+    """Where a cell has an answer of its own, `a = ...`, only the check fails."""
+    assert exercises.stub(source, number="1.1") == left
 
 
 @mark.parametrize(
     "source",
     [
         "### BEGIN SOLUTION\n1",
-        "1\n### END SOLUTION",
         "### END SOLUTION\n### BEGIN SOLUTION",
         "### BEGIN SOLUTION\n### BEGIN SOLUTION\n### END SOLUTION",
         "a = 1  ### BEGIN SOLUTION, as a remark\n### END SOLUTION",
@@ -39,12 +41,6 @@ def test_what_stands_around_a_region_is_given():
 def test_markers_that_do_not_pair_are_refused(source):
     with raises(ValueError, match=r"exercise 1\.1: .* do not pair"):
         exercises.derive(solutions(answer=source))
-
-
-def test_each_region_goes():
-    region = "### BEGIN SOLUTION\nb = 2\n### END SOLUTION"
-    gone = '  raise NotImplementedError("exercise 1.1: not attempted yet")'
-    assert exercises.stub(f"  {region}\nc\n  {region}", number="1.1") == f"{gone}\nc\n{gone}"
 
 
 def test_a_solution_outside_an_answer_cell_is_refused():
@@ -65,12 +61,9 @@ def test_grading_metadata_comes_from_ids_and_stars():
     assert (check["grade"], check["locked"], check["points"]) == (True, True, 2)
 
 
-def test_a_good_notebook_has_no_problems():
-    assert problems(solutions()) == []
-
-
 def test_a_missing_check_a_wrong_number_and_a_bad_id_are_named():
     notebook = solutions()
+    assert problems(notebook) == []
     del notebook.cells[3]
     assert "has statement, answer" in problems(notebook)[0]
     assert "must be 2.1" in problems(solutions(), lesson="2")[0]

@@ -11,9 +11,7 @@ def run_as_somebody(notebook):
     for count, item in enumerate(notebook.cells, start=40):
         item.metadata |= {"execution": {"iopub.execute_input": "now"}, "scrolled": True}
         item.execution_count = count
-        item.outputs = [
-            new_output("execute_result", {"text/plain": "3"}, execution_count=count),
-        ]
+        item.outputs = [new_output("execute_result", {"text/plain": "3"}, execution_count=count)]
     return notebook
 
 
@@ -46,18 +44,16 @@ def test_an_id_used_twice_is_named():
     ]
 
 
-def test_a_file_with_an_id_twice_is_refused_not_repaired(tmp_path):
-    path = tmp_path / "01.ipynb"
-    path.write_text(files.dumps(lesson("1", "2")).replace("step-1", "step-0"))
-    with raises(ValueError, match="step-0"):
-        files.read(path)
+TWICE = files.dumps(lesson("1", "2")).replace("step-1", "step-0")
 
 
-def test_a_file_that_is_no_notebook_is_named(tmp_path):
-    path = tmp_path / "notes.ipynb"
-    path.write_text("not json")
-    with raises(ValueError, match=r"notes\.ipynb is not a notebook"):
-        files.read(path)
+@mark.parametrize(
+    ("text", "says"), [(TWICE, "step-0"), ("not json", r"notes\.ipynb is not a notebook")]
+)
+def test_no_notebook_and_one_with_an_id_twice_are_refused_not_repaired(tmp_path, text, says):
+    (tmp_path / "notes.ipynb").write_text(text)
+    with raises(ValueError, match=says):
+        files.read(tmp_path / "notes.ipynb")
 
 
 @mark.slow

@@ -44,10 +44,9 @@ def test_badges_come_and_go_with_the_address(course):
     assert {path.name for path in tree.sync(course)} == {"README.md", "01_sample.ipynb"}
     assert tree.sync(course) == [] and list(tree.problems(course)) == []
     readme, cells = texts(course)
+    colab = "colab.research.google.com/github/somebody/why-slow/blob/HEAD/notebooks"
     for text, path in ((readme, "00_start_here"), (cells[hosted.BADGES], "01_sample")):
-        assert (
-            f"colab.research.google.com/github/somebody/why-slow/blob/HEAD/notebooks/{path}" in text
-        )
+        assert f"{colab}/{path}" in text
         assert f"v2/gh/somebody/why-slow/HEAD?urlpath=lab%2Ftree%2Fnotebooks%2F{path}" in text
         assert "codespaces.new/somebody/why-slow" in text
     assert f"@ git+{ADDRESS}" in cells[hosted.CELL]
@@ -73,24 +72,24 @@ def test_what_is_no_address_is_refused(course, wrong):
         tree.derived(course)
 
 
+def fronted(address):
+    return hosted.fronted(new_notebook(cells=[cell("a", "1")]), address, "x.ipynb").cells
+
+
 def test_elsewhere_than_on_github_there_are_no_badges_but_an_address_to_install_from():
     assert hosted.badges("https://gitlab.com/a/b") == ""
-    front = hosted.fronted(
-        new_notebook(cells=[cell("a", "1")]), "https://gitlab.com/a/b", "x.ipynb"
-    )
-    assert [one.id for one in front.cells] == [hosted.CELL, "a"]
+    assert [one.id for one in fronted("https://gitlab.com/a/b")] == [hosted.CELL, "a"]
 
 
 @mark.parametrize("address", ["", ADDRESS])
 def test_the_cell_does_nothing_where_labkit_is(address):
-    *_, first, _ = hosted.fronted(new_notebook(cells=[cell("a", "1")]), address, "x.ipynb").cells
+    *_, first, _ = fronted(address)
     done = subprocess.run([sys.executable, "-c", first.source], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_without_labkit_and_address_one_line_says_what_is_missing():
-    (first, _) = hosted.fronted(new_notebook(cells=[cell("a", "1")]), "", "x.ipynb").cells
-    alone = [sys.executable, "-I", "-S", "-c", first.source]
+    alone = [sys.executable, "-I", "-S", "-c", fronted("")[0].source]
     done = subprocess.run(alone, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0 and done.stdout.count("\n") == 1
     assert "no address to install it from" in done.stdout

@@ -31,10 +31,8 @@ def test_a_check_whose_output_nobody_kept_is_told(course):
 
 
 def test_only_a_check_of_solutions_is_compared(course):
-    kept, derived = (
-        files.read(course / f"{folder}/01_sample.ipynb").cells
-        for folder in ("solutions", "exercises")
-    )
+    folders = course / "solutions", course / "exercises"
+    kept, derived = (files.read(folder / "01_sample.ipynb").cells for folder in folders)
     (output,) = kept[3].outputs
     assert (output.text, kept[3].execution_count) == ("passed\n", 1)
     assert files.COMPARED in kept[3].metadata.tags
@@ -47,27 +45,22 @@ def test_a_synced_course_has_no_problems_and_sync_is_done_once(course):
     assert tree.sync(course) == []
 
 
-def test_an_edited_exercise_is_told_and_mended(course):
-    path = course / "exercises/01_sample.ipynb"
-    path.write_text(path.read_text().replace("exercise 1.1", "exercise 9.9"))
-    assert "01_sample.ipynb: not up to date" in next(tree.problems(course))
-    assert tree.sync(course) == [path]
-    assert list(tree.problems(course)) == []
-
-
-def test_an_exercise_without_solution_is_told_and_removed(course):
-    (course / "exercises/02_orphan.ipynb").write_text("{}")
-    assert "has no solutions notebook" in next(tree.problems(course))
+@mark.parametrize(
+    ("path", "change", "says"),
+    [  # an edited exercise, a lesson that a person saved, an exercise without solutions
+        ("exercises/01_sample.ipynb", ("exercise 1.1", "exercise 9.9"), "not up to date"),
+        ("notebooks/01_sample.ipynb", ('data": {}', 'data": {"scrolled": true}'), "not up to date"),
+        ("exercises/02_orphan.ipynb", None, "has no solutions notebook"),
+    ],
+)
+def test_what_does_not_follow_is_told_and_mended(course, path, change, says):
+    path = course / path
+    before = path.read_text() if change else ""
+    path.write_text(before.replace(*change, 1) if change else "{}")
+    assert f"{path.name}: {says}" in next(tree.problems(course))
     tree.sync(course)
-    assert not (course / "exercises/02_orphan.ipynb").exists()
-
-
-def test_a_notebook_saved_by_a_person_is_told(course):
-    path = course / "notebooks/01_sample.ipynb"
-    notebook = files.read(path)
-    notebook.cells[0].metadata["scrolled"] = True
-    files.write(notebook, path)
-    assert "01_sample.ipynb: not up to date" in next(tree.problems(course))
+    assert list(tree.problems(course)) == []
+    assert (path.read_text() if path.exists() else "") == before
 
 
 def test_unclosed_markers_are_told_with_file_and_exercise(course):

@@ -41,18 +41,12 @@ def environment(folder):
         "COURSE_GATES": "closed",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
-    folders = {
-        "JUPYTER_CONFIG_DIR": "config",
-        "JUPYTER_RUNTIME_DIR": "runtime",
-        "JUPYTERLAB_SETTINGS_DIR": "settings",
-        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-        "IPYTHONDIR": "ipython",
-    }
-    for key, name in folders.items():
+    own = "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR"
+    for name in (settings := "JUPYTERLAB_SETTINGS_DIR", *own):
         (folder / name).mkdir()
-        variables[key] = str(folder / name)
+        variables[name] = str(folder / name)
     for name, value in SETTINGS.items():
-        path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path = folder / settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value))
     return variables

@@ -6,7 +6,6 @@ from pytest import fixture, mark
 
 from course.predictions import form as forms
 from course.predictions.form import Field, Form, Reply
-from labkit.show import widgets
 from tests.browser import lab
 
 pytestmark = [
@@ -112,21 +111,4 @@ def test_a_form_fits_its_page_and_each_field_has_a_name(browser, width):
     for name in ("I expect", "at least", "at most"):
         assert page.get_by_role("textbox", name=name).count() == 1
     lab.photograph(page, f"figure-{width}")
-    page.close()
-
-
-AREA = """<div class="jp-OutputArea"><div class="jp-OutputArea-child">{output}</div>
-<div class="jp-OutputArea-child">{note}</div></div>"""
-
-
-def test_what_sleeps_says_so_and_what_lives_does_not(browser):
-    page = browser.new_page()
-    error = '<div class="jupyter-widgets">Error displaying widget: model not found</div>'
-    live = '<div class="jupyter-widgets labkit-live"><form>a form</form></div>'
-    parts = [AREA.format(output=one, note=widgets._ASLEEP) for one in (error, live)]
-    page.set_content("".join(parts))
-    notes = page.locator(".labkit-asleep")
-    assert notes.count() == 2 and notes.first.is_visible() and not notes.last.is_visible()
-    assert not page.get_by_text("model not found").is_visible()
-    assert page.get_by_text("a form").is_visible()
     page.close()

@@ -168,12 +168,17 @@ def mark(
         line(value, color=color, linestyle="--", zorder=3)
         if entry.low is not None:
             band(entry.low * scale, entry.high * scale, color=color, alpha=0.1, zorder=0)
+        low, high = sorted(ax.get_ylim() if axis == "y" else ax.get_xlim())
+        if not low <= value <= high:  # limits that were set: it is said at the edge
+            text += " (outside the picture)"
+            value = min(max(value, low), high)
         if axis == "y":  # on the left: curves often end where the answer lies
             frame = ax.get_yaxis_transform()
             ax.text(0.01, value, text, ha="left", va="top", transform=frame, **look)
         else:
-            frame = ax.get_xaxis_transform()
-            ax.text(value, 0.99, text, ha="right", va="top", transform=frame, **look)
+            frame, left = ax.get_xaxis_transform(), value < (low + high) / 4
+            side = "left" if left else "right"
+            ax.text(value, 0.99, text, ha=side, va="top", transform=frame, **look)
     elif at and entry.answer in at:
         ax.annotate(
             "your vote",

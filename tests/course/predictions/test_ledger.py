@@ -163,6 +163,15 @@ def test_the_learners_mark_stands_in_the_picture():
     assert "100 µs (50 to 200)" in alt_text.text_of(ax)
 
 
+def test_a_mark_outside_limits_that_were_set_stands_at_their_edge():
+    ask(value=100)
+    ax = Figure().subplots()
+    ax.set_xlim(0, 14)
+    ledger.mark(ax, "01.slope", axis="x")
+    assert ax.get_xlim() == (0, 14) and ax.texts[-1].get_position()[0] == 14
+    assert "100 µs (outside the picture)" in ax.texts[-1].get_text()
+
+
 def test_a_warm_up_tells_its_reason_only_when_answered(monkeypatch, capsys):
     asked = forms.Quiz("00.clock", "Which?", ["one", "two"], 1, "Both count.")
     monkeypatch.setattr(ledger, "warmups", lambda: {"00.clock": asked})
@@ -214,6 +223,15 @@ def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named(book, line, w
     assert line in book.read_text().splitlines()
     assert list(read.left_out) == [3] and why in read.complaint()
     assert read.complaint().count("\n") == 0 and "All other lines count" in read.complaint()
+
+
+def test_a_pass_of_the_exercise_that_had_a_number_before_does_not_count(book):
+    ledger.passed("6.4")
+    with book.open("a") as file:
+        file.write('{"at": "2026", "what": "passed", "key": "6.5"}\n')
+    assert ledger_file.load().passed == {"6.4"} and not ledger_file.load().left_out
+    ledger.passed("6.5")
+    assert ledger_file.load().passed == {"6.4", "6.5"}
 
 
 @mark.parametrize("kept", [0.3, 0.5, 0.7, 0.99])

@@ -45,12 +45,6 @@ def use_each_other(the_lock):
     return ping
 
 
-def test_a_function_travels_with_its_closure_and_arguments():
-    offset = [10]
-    function, arguments, _ = pack(lambda x, y: offset[0] + x * y, (2, 3)).load()
-    assert function(*arguments) == 16
-
-
 @pytest.mark.parametrize(
     "program, arguments, says",
     [

@@ -37,13 +37,9 @@ def test_a_fit_gives_small_messages_a_vote():
     assert AlphaBeta.fit(SIZES, times).alpha == approx(30e-6, rel=0.05)
 
 
-def test_parameters_are_never_negative():
+def test_parameters_are_never_negative_and_a_steep_curve_leaves_latency_to_the_smallest():
     falling = AlphaBeta.fit([1000, 2000, 4000], [50e-6, 20e-6, 10e-6])
-    assert falling.alpha > 0
-    assert falling.beta > 0
-
-
-def test_a_steeper_curve_leaves_latency_to_the_smallest_message():
+    assert falling.alpha > 0 and falling.beta > 0
     fitted = AlphaBeta.fit([1000, 2000, 4000], [10e-6, 30e-6, 90e-6])
     assert fitted.alpha == 10e-6
     assert fitted.beta == approx(15e-9)  # of (30 - 10) / 2000 and (90 - 10) / 4000, the median

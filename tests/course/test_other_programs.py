@@ -70,9 +70,8 @@ def test_our_own_ranks_and_children_are_not_others():
 
 def snapshot(clock, *, stolen=0.0, busy=0.0, whole=True, **processes):
     """Processes as `p7=(parent, used, reaped)`."""
-    table = {
-        int(name[1:]): other_programs._Process(*figures) for name, figures in processes.items()
-    }
+    of = other_programs._Process
+    table = {int(name[1:]): of(*figures) for name, figures in processes.items()}
     return other_programs._Snapshot(clock, table, 2, busy, stolen, whole)
 
 

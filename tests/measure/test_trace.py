@@ -34,10 +34,8 @@ def test_an_injected_delay_is_attributed_to_its_rank_within_ten_percent():
     # attribution that is wrong is wrong every time.
     seen = []
     for _ in range(8):
-        timeline = Timeline(launch(late_rank, 2, 11, world_size=4))
-        delays = [
-            arrival.straggler_delay for arrival in timeline.steps(1).arrivals() if arrival.last == 2
-        ]
+        arrivals = Timeline(launch(late_rank, 2, 11, world_size=4)).steps(1).arrivals()
+        delays = [arrival.straggler_delay for arrival in arrivals if arrival.last == 2]
         seen.append(statistics.median(delays) if len(delays) >= 6 else 0.0)
         if seen[-1] == pytest.approx(DELAY, rel=0.1):
             return

@@ -193,13 +193,10 @@ def test_without_the_kernels_counts_the_calls_are_counted():
     assert wire.counted(reports).tolist() == [[0, 40], [0, 0]]
 
 
-def test_every_rank_must_report_once():
+def test_every_rank_must_report_once_after_the_block():
     report = wire.Report(rank=0, world_size=2, calls=(), flows={})
     with pytest.raises(ValueError, match=r"world_size=2, reports of ranks \[0, 0\]"):
         wire.matrix([report, report])
-
-
-def test_the_report_is_there_after_the_block_only():
     with pytest.raises(RuntimeError, match="after its `with` block"):
         _ = wire.Meter().report
 

@@ -1,14 +1,12 @@
 """Imports point one way: labkit knows no course, a lesson no other lesson."""
 
 import ast
-import subprocess
-import sys
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 from pytest import mark, raises
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.ranks.nodes import ROOT, python
+
 COURSE = {"course", "course.comm"}
 MAY_IMPORT = {
     "labkit": {"labkit.ranks", "labkit.fabric", "labkit.measure", "labkit.show"},
@@ -105,7 +103,7 @@ def test_what_ranks_import_loads_nothing_that_draws():
         f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\n"
         f"print([name for name in {sorted(DRAWING)} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    done = python("-c", program)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 

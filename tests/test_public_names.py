@@ -5,18 +5,15 @@ import importlib
 import inspect
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from pytest import mark, raises
 
 import labkit
 from tests.marks import slow
+from tests.ranks.nodes import ROOT, python
 from tests.test_layers import MODULES
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "labkit.md").read_text()
 INSTRUMENTS = {
     "course.lessons.casebook.final.late_rank",  # typed by the learner
@@ -70,14 +67,13 @@ def test_each_public_name_is_documented_and_shown(name):
     ],
 )
 def test_what_people_guess_can_be_imported(guess):
-    done = subprocess.run([sys.executable, "-c", guess], capture_output=True, text=True)
-    assert done.stderr == ""
+    assert python("-c", guess).stderr == ""
 
 
 def test_importing_labkit_is_light():
     heavy = ["torch", "matplotlib", "ipywidgets", "IPython", "networkx", "pyroute2", "cloudpickle"]
     program = f"import sys, labkit; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = python("-c", program)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 

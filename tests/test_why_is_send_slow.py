@@ -2,13 +2,11 @@
 
 import contextlib
 import importlib.util
-import subprocess
-import sys
 
 import torch
 from pytest import mark
 
-from course.catalogue import ROOT
+from tests.ranks.nodes import ROOT, python
 
 pytestmark = mark.slow
 
@@ -24,7 +22,7 @@ def script():
 
 @mark.skipif(torch.cuda.device_count() > 1, reason="says so where there are none")
 def test_without_two_gpus_it_says_so():
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
+    done = python(SCRIPT)
     assert done.returncode == 1
     assert "needs two GPUs; this machine has" in done.stderr
 

@@ -1,15 +1,10 @@
 """The command line."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 from pytest import raises
 
 from course import catalogue
 from course.__main__ import COMMANDS, main
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.ranks.nodes import python
 
 
 def test_every_command_has_help_and_only_its_module_is_imported():
@@ -19,8 +14,8 @@ def test_every_command_has_help_and_only_its_module_is_imported():
         assert ended.value.code == 0
     program = "import sys, course.__main__ as m\ntry: m.main(['--help'])\nexcept SystemExit: pass"
     program += "\nprint('torch' in sys.modules, 'matplotlib' in sys.modules)"
-    code = [sys.executable, "-c", program]
-    done = subprocess.run(code, capture_output=True, text=True, cwd=ROOT, check=True)
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False False"
 
 

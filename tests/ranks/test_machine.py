@@ -34,10 +34,7 @@ def test_the_tightest_group_around_the_process_counts(tmp_path):
     files |= {"user/me/cpu.max": "70000 100000"}
     assert cgroup(tmp_path, files, own="0::/user/me\n") == 0.7
     assert cgroup(tmp_path, files, own="0::/somebody/else\n") is None
-
-
-def test_no_control_groups_no_limit(tmp_path):
-    assert cpu_quota(tmp_path / "absent", tmp_path / "absent") is None
+    assert cpu_quota(tmp_path / "absent", tmp_path / "absent") is None, "no control groups"
 
 
 def test_cores_are_the_quota_if_it_is_lower():

@@ -1,3 +1,5 @@
+import random
+
 from pytest import mark, raises
 
 from course.predictions import judging
@@ -6,14 +8,10 @@ from course.predictions import judging
 @mark.parametrize(
     ("rounds", "others", "comes_to"),
     [
-        ([True] * 3, 1.6, True),
-        ([False] * 3, 1.6, False),
         ([True] * 19 + [False], 0.0, None),
         ([True, True, None], 0.0, None),
         ([True, True], 0.0, True),
         ([True, True], 1.6, None),
-        (True, 0.0, True),
-        (True, 1.6, None),
         (False, 1.6, None),
         (False, None, False),
         (None, 0.0, None),
@@ -37,8 +35,6 @@ def test_what_lies_between_the_limits_says_nothing_in_both_directions():
 
 
 def test_pure_noise_is_rarely_decided_by_five_rounds():
-    import random
-
     draw = random.Random(1)
     runs = [judging.judge([draw.random() < 0.5 for _ in range(5)]) for _ in range(1000)]
     assert sum(run.outcome is not None for run in runs) < 100

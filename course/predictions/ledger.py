@@ -296,7 +296,8 @@ def recall(name: str) -> dict[str, Any] | None:
 
 def passed(number: str) -> None:
     """Note that an exercise's check passed."""
-    ledger_file.add("passed", number)
+    named = ledger_file.REUSED.get(number)
+    ledger_file.add("passed", number, **({"exercise": named} if named else {}))
 
 
 def finished(lesson: str) -> None:

@@ -28,6 +28,9 @@ from course.predictions.figures import RATIOS, written
 LETTERS = "abcdefgh"
 VERSION = 1
 """Of a line. What a later version of the course wrote is left out."""
+REUSED = {"6.5": "crossing", "6.6": "boards"}
+"""Number that another exercise had before -> what lines of the one that has it now call it. A line
+without this is a pass of the other one, and does not count."""
 STANDING = "still standing"
 """What a board says of a suspect that was judged and has not fallen."""
 
@@ -179,7 +182,8 @@ class Book:
                     raise TypeError
                 self.answers.append(Answer(key, _text(line["letter"]), line["right"], at))
             case "passed":
-                self.passed.add(key)
+                if line.get("exercise") == REUSED.get(key):
+                    self.passed.add(key)
             case "finished":
                 self.finished.setdefault(key, at)
             case "kept":

@@ -1,4 +1,4 @@
-"""Checks of lesson 6: collectives by hand, judged on values and every cost; claims, traces.
+"""Checks of lesson 6: collectives by hand, judged on values and every cost; claims.
 
 A function is tried on data that differ by rank and place, on world sizes and lengths that do not
 divide, on two dimensions and other dtypes, and on tensors so large that a race shows. How it was
@@ -10,7 +10,7 @@ costs, in every run and on every rank.
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 import torch
@@ -36,9 +36,8 @@ PARS = {
     "6.2": "chunks + n - 2 rounds, S per link, no scratch",
     "6.3": "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch",
     "6.4": "6 of 6 verdicts",
-    "6.5": "5 of 5 traces",
-    "6.6": "five settings within 1 %",
-    "6.7": "all culprits",
+    "6.5": "five settings within 1 %",
+    "6.6": "all culprits",
 }
 VERDICTS = ("possible", "needs a switch that adds", "impossible")
 CLAIMS = {
@@ -50,23 +49,6 @@ CLAIMS = {
     "f": ("broadcast", 10**9, 4, 1.0, 1e9),  # just possible
 }
 """Claims to audit: collective, S, ranks, seconds, bytes per second of a rank's link one way."""
-TRACES = {
-    "A": ("whole tensors passed around", [{1: 3}, {2: 3}, {3: 3}, {0: 3}]),
-    "B": ("recursive doubling", [{1: 1, 2: 1}, {0: 1, 3: 1}, {3: 1, 0: 1}, {2: 1, 1: 1}]),
-    "C": ("ring reduce_scatter", [{1: 0.75}, {2: 0.75}, {3: 0.75}, {0: 0.75}]),
-    "D": ("tree broadcast", [{1: 1, 2: 1}, {3: 1}, {}, {}]),
-    "E": ("ring all_reduce", [{1: 1.5}, {2: 1.5}, {3: 1.5}, {0: 1.5}]),
-}
-"""What made each trace, and what each of 4 ranks sent to whom, in S; a test runs them."""
-TRAITS = {
-    "ring all_reduce": "each rank sends 2(n-1)/n S, to one neighbour",
-    "ring reduce_scatter": "each rank sends (n-1)/n S, to one neighbour",
-    "recursive doubling": "each rank swaps S with log2(n) partners",
-    "whole tensors passed around": "each rank sends (n-1) S, to one neighbour",
-    "tree broadcast": "somebody sends S twice, and somebody nothing",
-    "pipelined broadcast": "each rank of a chain but the last sends S, once",
-}
-"""What can have made a trace, and what one of it would look like."""
 
 
 OTHER_CHUNK = (
@@ -227,22 +209,26 @@ def claims() -> Table:
 
 
 def check_audit(verdicts: dict[str, str]) -> None:
-    """Judge exercise 6.4: one of `VERDICTS` for each of `CLAIMS`."""
-    _matched("6.4", verdicts, {key: _verdict(*claim) for key, claim in CLAIMS.items()}, VERDICTS)
-
-
-def traces() -> Table:
-    """Lay out what exercise 6.5 asks to name."""
-    rows = [
-        [letter, *(", ".join(f"{s:g} S to {dst}" for dst, s in row.items()) or "-" for row in sent)]
-        for letter, (_, sent) in TRACES.items()
-    ]
-    return Table(["", *(f"rank {rank} sends" for rank in range(4))], rows)
-
-
-def check_traces(names: dict[str, str]) -> None:
-    """Judge exercise 6.5: one of `TRAITS` for each of `TRACES`."""
-    _matched("6.5", names, {letter: name for letter, (name, _) in TRACES.items()}, TRAITS)
+    """Judge exercise 6.4: one of `VERDICTS` for each of `CLAIMS`; say what refutes a wrong one."""
+    with checking.exercise("6.4", par=PARS["6.4"]) as verdict:
+        if not isinstance(verdicts, dict):
+            meaning = "keep the form of the cell above: a dict, with an answer for each letter"
+            raise CheckFailed(f"a dict with {', '.join(CLAIMS)}", repr(verdicts)[:200], meaning)
+        if all(verdicts.get(letter) is ... for letter in CLAIMS):
+            raise NotImplementedError("exercise 6.4: not attempted yet")
+        if others := [letter for letter in verdicts if letter not in CLAIMS]:
+            raise CheckFailed(f"the letters {', '.join(CLAIMS)}", repr(others[0]), "no such letter")
+        known = {_plain(option): option for option in VERDICTS}
+        for letter, claim in CLAIMS.items():
+            given, one = verdicts.get(letter), f"{letter}: one of {', '.join(VERDICTS)}"
+            if given is None or given is ...:
+                raise CheckFailed(one, "nothing", f"{letter} is not answered yet")
+            named = known.get(_plain(given))
+            if named is None:
+                raise CheckFailed(one, repr(given), "no such name")
+            if named != _verdict(*claim):
+                raise CheckFailed(f"{letter}: another answer", repr(given), _refuted(letter, named))
+        verdict.reached = f"{len(CLAIMS)} of {len(CLAIMS)}"
 
 
 def ring_seconds(nbytes: float, n: int, link: AlphaBeta) -> float:
@@ -263,12 +249,12 @@ def crossing_of(link: AlphaBeta, n: int) -> float:
 
 
 SETTINGS = ((200e-6, 4e-8, 8), (200e-6, 4e-8, 4), (5e-6, 1e-10, 16), (1e-3, 1e-9, 64))
-"""Alpha, beta and ranks at which exercise 6.6 is judged; then two ranks, where nothing crosses."""
+"""Alpha, beta and ranks at which exercise 6.5 is judged; then two ranks, where nothing crosses."""
 
 
 def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
-    """Judge exercise 6.6: `crossing(alpha, beta, n)` returns bytes."""
-    with checking.exercise("6.6", par=PARS["6.6"]) as verdict:
+    """Judge exercise 6.5: `crossing(alpha, beta, n)` returns bytes."""
+    with checking.exercise("6.5", par=PARS["6.5"]) as verdict:
         for alpha, beta, n in SETTINGS:
             link, logs = AlphaBeta(alpha, beta), math.log2(n)
             right, tensors = crossing_of(link, n), logs - 2 * (n - 1) / n
@@ -364,46 +350,13 @@ def race(
     return Table(["S (kB)", "ring (ms)", "doubling (ms)", "faster in all rounds"], rows)
 
 
-def _matched(
-    number: str, got: dict[str, str], right: dict[str, str], options: Collection[str]
-) -> None:
-    """Judge answers to several short questions; say what refutes a wrong one, not what is right."""
-    with checking.exercise(number, par=PARS[number]) as verdict:
-        if not isinstance(got, dict):
-            meaning = "keep the form of the cell above: a dict, with an answer for each letter"
-            raise CheckFailed(f"a dict with {', '.join(right)}", repr(got)[:200], meaning)
-        if all(got.get(letter) is ... for letter in right):
-            raise NotImplementedError(f"exercise {number}: not attempted yet")
-        if others := [letter for letter in got if letter not in right]:
-            raise CheckFailed(f"the letters {', '.join(right)}", repr(others[0]), "no such letter")
-        known = {_plain(option): option for option in options}
-        for letter, wanted in right.items():
-            given = got.get(letter)
-            if given is None or given is ...:
-                raise CheckFailed(
-                    f"{letter}: one of {', '.join(options)}",
-                    "nothing",
-                    f"{letter} is not answered yet",
-                )
-            named = known.get(_plain(given))
-            if named is None:
-                raise CheckFailed(
-                    f"{letter}: one of {', '.join(options)}", repr(given), "no such name"
-                )
-            if named != wanted:
-                raise CheckFailed(f"{letter}: another answer", repr(given), _refuted(letter, named))
-        verdict.reached = f"{len(right)} of {len(right)}"
-
-
 def _plain(name: object) -> str:
     """Return a name without what people write in different ways: case, hyphens, a full stop."""
     return re.sub(r"[\W_]+", " ", str(name)).strip().lower()
 
 
 def _refuted(letter: str, given: str) -> str:
-    """Say by which figure or trait an answer falls."""
-    if letter in TRACES:
-        return f"{given}: {TRAITS[given]}. Look at who sends how much, and to how many"
+    """Say by which figure an answer falls."""
     name, nbytes, n, seconds, link = CLAIMS[letter]
     if given == VERDICTS[1]:
         return "only an all_reduce whose busbw is above the link, and (n+1)/n S / t is not"
@@ -606,17 +559,17 @@ def _wrong_copy(got: torch.Tensor, case: Case, rank: int) -> str:
 
 
 BOARDS = {"first": "d", "second": "b"}
-"""Which of the guilty worlds each board of exercise 6.7 comes from."""
+"""Which of the guilty worlds each board of exercise 6.6 comes from."""
 
 
 def unnamed() -> dict[str, Table]:
-    """Return the two boards of exercise 6.7 without their verdicts: what was found, by suspect."""
+    """Return the two boards of exercise 6.6 without their verdicts: what was found, by suspect."""
     return boards.tables(_recorded())
 
 
 def check_boards(who: Callable[[], dict[str, str]]) -> None:
-    """Judge exercise 6.7: who is guilty on two boards of other programs."""
-    boards.check("6.7", who, _recorded())
+    """Judge exercise 6.6: who is guilty on two boards of other programs."""
+    boards.check("6.6", who, _recorded())
 
 
 def _recorded() -> dict[str, Board]:

@@ -350,7 +350,7 @@ def up_to_seven(tensor):
         powers_of_two_only(tensor, skip=True)
 
 
-# 6.6, the crossing
+# 6.5, the crossing
 
 
 def crossing(alpha, beta, n, *, turns=2, rounds=math.log2, two=math.inf):

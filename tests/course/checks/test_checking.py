@@ -168,7 +168,7 @@ def test_a_letter_is_read_as_people_write_it(got):
     assert checking.chosen(got, "abcd") == "c"
 
 
-@mark.parametrize("got", ["cat", "c or d", ("c", "d"), "e", "", None, 3, ["c", "because", "b"]])
+@mark.parametrize("got", ["cat", "c, d", ("c", "d"), "e", "", None, 3, ["c", "because", "b"]])
 def test_what_is_no_letter_or_two_of_them_is_refused(got):
     with raises(CheckFailed):
         checking.chosen(got, "abcd")
@@ -185,6 +185,7 @@ def test_a_word_is_read_whatever_its_dress_and_another_is_told_which_there_are(g
 @mark.parametrize("got", [np.int64(1200), torch.tensor(1200.0), "1 200 ms", "1.2e3", [1200]])
 def test_a_figure_is_read_as_people_write_it(got):
     assert checking.number(got, what="it") == 1200
+    assert checking.number(".5", what="it") == 0.5
 
 
 @mark.parametrize("got", ["2,5", "about ten", None, True, [1, 2], "1.2.3"])

@@ -321,6 +321,7 @@ def test_figures_are_read_as_people_type_them(typed):
         ("a lot", "not a number"),
         ("", "not a number"),
         ("3 ms", "asked in µs"),
+        ("1,5", "decimal comma"),
         ("0,125", "decimal comma"),
         ("1,0000", "decimal comma"),
         ("12 0000", "not a number"),

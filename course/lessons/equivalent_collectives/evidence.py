@@ -63,7 +63,7 @@ def order(board: Board, records: Mapping[str, Record]) -> list[float]:
         "a",
         "A",
         "half of the excess or more is gone when each step runs alone",
-        _judged(shares, excess(records), stands=0.5, fell=0.25),
+        _judged(shares, excess(records), stands=0.5, fell=0.25, most=1.5),
         found=f"{_all(shares)} of the excess gone",
         records=records.values(),
     )

@@ -88,9 +88,8 @@ def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
     hand_in(room / "cem", solved=[])
     (room / "no_notebook.ipynb").write_text("{'these': are not")
     (room / "an_image.ipynb").write_bytes(bytes(range(256)))
-    lost = lesson("1")
+    lost = lesson("answer = 1")
     lost.cells[0].id = "ex-2-1-answer"
-    lost.cells[0].source = "answer = 1"
     files.write(lost, room / "dan" / NAME)
     endless = hand_in(room / "eve", solved=[2])
     for one in endless.cells:
@@ -102,13 +101,10 @@ def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
         INSTRUCTOR, "--nbval-cell-timeout=20", **{"hand_ins.xml": report, "hand_ins": room}
     )
     assert status == 1
-    found = {}
-    for case in ElementTree.parse(report).iter("testcase"):
-        found[case.get("classname").rpartition("room.")[2], case.get("name")] = case
     failed = {
-        key: one[0].get("message") or one[0].text or ""
-        for key, one in found.items()
-        if one.find("failure") is not None
+        (case.get("classname").rpartition("room.")[2], case.get("name"))
+        for case in ElementTree.parse(report).iter("testcase")
+        if case.find("failure") is not None
     }
     name = NAME.removesuffix(".ipynb")
     for who, open_ones in [("ann", ""), ("ben", "345"), ("cem", "12345"), ("eve", "1345")]:
@@ -130,11 +126,8 @@ def test_without_our_options_nbval_says_the_same(tmp_path):
     hand_in(tmp_path / "half", solved=[1, 2])
     shutil.copy(ROOT / "solutions" / NAME, tmp_path)
     shutil.copy(ROOT / "notebooks/00_start_here.ipynb", tmp_path)
-    ledger = {"LABKIT_LEDGER": str(tmp_path / "ledger")}
-    words = [sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env", "-rf", "."]
-    done = subprocess.run(
-        words, cwd=tmp_path, env=environment(**ledger), capture_output=True, text=True
-    )
+    words = ["-m", "pytest", "--nbval-lax", "--nbval-current-env", "-rf", "."]
+    done = python(*words, cwd=tmp_path, timeout=300, LABKIT_LEDGER=str(tmp_path / "ledger"))
     failed = re.findall(r"exercise 2\.\d: not attempted yet", done.stdout)
     assert sorted(set(failed)) == [f"exercise 2.{n}: not attempted yet" for n in (3, 4, 5)]
     assert re.search(r"=+ 3 failed, \d+ passed in", done.stdout), done.stdout
@@ -150,19 +143,12 @@ def test_where_nobody_can_answer_gates_are_open_and_one_line_says_so(tmp_path):
         variables.pop(name, None)
     own = ROOT / "work" / "ledger.jsonl"
     before = own.read_text() if own.exists() else None
-    command = [
-        sys.executable,
-        "-m",
-        "nbconvert",
-        "--execute",
-        "--inplace",
-        "--to=notebook",
-        "01.ipynb",
-    ]
-    subprocess.run(command, cwd=tmp_path, env=variables, check=True, capture_output=True)
-    assert (own.read_text() if own.exists() else None) == before, (
-        "the learner's own file is left alone"
+    words = ["-m", "nbconvert", "--execute", "--inplace", "--to=notebook", "01.ipynb"]
+    subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env=variables, check=True, capture_output=True
     )
+    after = own.read_text() if own.exists() else None
+    assert after == before, "the learner's own file is left alone"
     printed = [
         "".join(out.get("text", "") for out in cell.outputs)
         for cell in files.read(tmp_path / "01.ipynb").cells

@@ -15,8 +15,8 @@ def test_a_missing_essential_is_told_with_its_remedy_and_fails(monkeypatch, caps
     torch = (lambda: ("none", "All.", "Install."), "missing")
     monkeypatch.setattr(doctor, "CHECKS", {"memory": (lambda: ("8 GiB",),), "torch": torch})
     assert main(["doctor"]) == 1
-    *_, remedy, _, last = capsys.readouterr().out.splitlines()
-    assert remedy.strip() == "Install."
+    *_, why, remedy, _, last = capsys.readouterr().out.splitlines()
+    assert (why.strip(), remedy.strip()) == ("All.", "Install.")
     assert last == "The course cannot run yet. First see to: torch."
 
 

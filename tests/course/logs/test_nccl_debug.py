@@ -101,7 +101,6 @@ def test_a_statement_names_its_first_line(tmp_path, text, topic, says, line):
         (NO_CARD, "through TCP sockets", 3),
         (NO_CARD, "no InfiniBand or RoCE card", 2),
         (STAGED, "GPUDirect RDMA is off", 2),
-        (DIRECT, "GPUDirect RDMA is on", 2),
         (RINGS, "GPUDirect RDMA is on", 2),
         (MADE, "through its memory (SHM)", 6),
     ],

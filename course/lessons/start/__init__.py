@@ -11,7 +11,7 @@ LESSON = Lesson(
     room=Room(
         minutes="25",
         cell="change",
-        what="one thing changed until Cleo's program shows Eve's figure",
+        what="one argument changed, so that Cleo's two ranks show the same: in two ways",
         vote="the late rank's own clock shows it",
         reply="when does the late rank's own clock start?",
     ),

@@ -181,7 +181,7 @@ def sweep(
 ) -> list[Record]:
     """Measure the time per call for each number of pairs and each placement, in turns.
 
-    Beside the time, ``values`` has where it went (see `programs.timed_calls`). Where nothing can
+    Beside the time, ``values`` has where it went (see `programs.accounted`). Where nothing can
     be measured the recorded points stand in.
     """
     if not can_measure():

@@ -162,22 +162,37 @@ def never_preempt() -> None:
 
 
 def timed_calls(placement: str, calls: int, *, sched_batch: bool = False) -> dict[str, Any]:
-    """Call all_reduce on the pair's group in `BLOCKS` of calls, and account for the time.
+    """Call all_reduce on the pair's group, and account for the time (see `accounted`).
 
-    Ranks meet before each block. With `sched_batch` no thread that wakes up may take the CPU from
-    the one that runs.
-
-    Returns:
-        ``samples``: seconds per call, one for each block. Per call over all blocks, in seconds:
-        ``on_cpu`` and ``waiting`` (all threads), ``loop`` (on a CPU in gloo's loop threads);
-        ``switches`` per call; ``ours``: how many CPUs' worth of time this rank used.
+    With `sched_batch` no thread that wakes up may take the CPU from the one that runs.
     """
     move(placement)
     group, tensors = pair_group(), [torch.ones(SHAPE)] * calls
     blocking(tensors[:20], group)
     if sched_batch:
         never_preempt()
-    samples, usages = accounted(lambda: blocking(tensors, group))
+    return accounted(lambda: blocking(tensors, group), calls)
+
+
+def accounted(go: Callable[[], None], calls: int) -> dict[str, Any]:
+    """Time `BLOCKS` of calls, which `go` makes, and account for this rank's time.
+
+    Ranks meet before each block. That takes CPU time as well, and with few calls a block not
+    little of it: the accounts are of the calls alone, as the seconds are.
+
+    Returns:
+        ``samples``: seconds per call, one for each block. Per call over all blocks, in seconds:
+        ``on_cpu`` and ``waiting`` (all threads), ``loop`` (on a CPU in gloo's loop threads);
+        ``switches`` per call; ``ours``: how many CPUs' worth of time this rank used.
+    """
+    usages = []
+
+    def block() -> None:
+        with sched.watch() as usage:
+            go()
+        usages.append(usage)
+
+    samples = timing.time_calls(block, warmup=0, iters=BLOCKS)
 
     def per_call(of: Callable[[sched.Usage], float]) -> float:
         return sum(map(of, usages)) / (calls * BLOCKS)
@@ -190,22 +205,6 @@ def timed_calls(placement: str, calls: int, *, sched_batch: bool = False) -> dic
         "switches": per_call(lambda usage: usage.voluntary + usage.involuntary),
         "ours": sum(usage.on_cpu for usage in usages) / sum(usage.wall for usage in usages),
     }
-
-
-def accounted(go: Callable[[], None]) -> tuple[list[float], list[sched.Usage]]:
-    """Time `BLOCKS` of calls; return the seconds of each, and what this rank used in each.
-
-    The accounts are of the calls alone, as the seconds are: the ranks' meeting before each block
-    takes CPU time as well, and with few calls a block not little of it.
-    """
-    usages = []
-
-    def block() -> None:
-        with sched.watch() as usage:
-            go()
-        usages.append(usage)
-
-    return timing.time_calls(block, warmup=0, iters=BLOCKS), usages
 
 
 def loop_seconds(threads: Sequence[sched.ThreadUsage]) -> float:
@@ -297,21 +296,13 @@ def both_clocks(placement: str, job: Job = Job(), theirs: int = 1024, calls: int
 
 
 def one_clock(placement: str, job: Job = Job(), calls: int = 50) -> Series:
-    """Time calls by lesson 00's clock, and keep accounts.
+    """Time calls by lesson 00's clock, and keep accounts (see `accounted`).
 
-    `calls` is for sixteen ranks; fewer call more often, so that all are timed for as long. Per
-    call: ``on_cpu`` and ``waiting``, seconds of all threads of this rank; ``ours``: how many CPUs'
-    worth of time it used.
+    `calls` is for sixteen ranks; fewer call more often, so that all are timed for as long.
     """
     move(placement)
     calls = calls * 16 // dist.get_world_size()
     group = pair_group(across=job.across)
     go = job.calls(group, calls)
     go()
-    samples, usages = accounted(go)
-    on_cpu, waiting, wall = (
-        sum(getattr(usage, name) for usage in usages) for name in ("on_cpu", "waiting", "wall")
-    )
-    spent = {"on_cpu": on_cpu / calls / BLOCKS, "waiting": waiting / calls / BLOCKS}
-    samples = [seconds / calls for seconds in samples]
-    return {"calls": {"samples": samples, **spent, "ours": on_cpu / wall}}
+    return {"calls": accounted(go, calls)}

@@ -44,12 +44,14 @@ html_theme_options = {
 
 
 def setup(app):
-    """Name the buttons that unfold the navigation: the theme leaves them without a word."""
+    """Name what the theme leaves without a word: buttons that unfold, and the sidebar."""
 
-    def name_buttons(app, failed):
+    def name_parts(app, failed):
         for page in Path(app.outdir).rglob("*.html"):
             text = page.read_text(encoding="utf-8")
             bare = '<summary><span class="toctree-toggle"'
-            page.write_text(text.replace(bare, bare.replace(">", ' aria-label="unfold">', 1)))
+            text = text.replace(bare, bare.replace(">", ' aria-label="unfold">', 1))
+            bar = '<div id="pst-primary-sidebar"'
+            page.write_text(text.replace(bar, f'{bar} role="complementary" aria-label="Contents"'))
 
-    app.connect("build-finished", name_buttons)
+    app.connect("build-finished", name_parts)

@@ -190,6 +190,7 @@ def test_a_reader_commits_and_the_result_unfolds(site):
             asked = []
             page.on("request", lambda request: asked.append(request.url))  # noqa: B023
             assert page.goto(f"{address}/index.html").ok
+            assert page.locator("#pst-primary-sidebar[role=complementary]").count() == 1
             lab.photograph(page, f"front-{scheme}")
             page.goto(f"{address}/notebooks/{lesson}.html")
             read(page)

@@ -231,5 +231,15 @@ def recorded() -> Board:
     return board
 
 
+def recorded_rung(rung: str = "3b: all at once, after backward") -> str:
+    """Tell in a line what a rung took in our recorded run, as a ground for a prediction."""
+    record = by_case(measured_records.load(problem.RECORDING, recorded=True))["rungs"]
+    backward, _ = problem.lengths(record)[rung]
+    return (
+        f"RECORDED, rung {rung.partition(':')[0]}: backward takes {1e3 * backward:.0f} ms, and then the buckets "
+        f"move for {_ms(problem.exposed(record)[rung])} ms."
+    )
+
+
 def _ms(rounds: Sequence[float]) -> str:
     return f"{1e3 * median(rounds):.0f}"

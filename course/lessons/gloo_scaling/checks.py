@@ -8,6 +8,7 @@ usual mistake shows every time, on a busy machine too.
 import math
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 
 import torch
 
@@ -451,7 +452,7 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
             if len(got) != 2:
                 raise CheckFailed("a name and a number", repr(got), "two things are asked")
             name = checking.word(got[0], confined.NAMES, what=title)
-            cpus = checking.number(got[1], what=f"{title}: CPUs")
+            cpus = checking.answer(got[1], Real, what=f"{title}: CPUs")
             if name != right[0]:
                 raise CheckFailed(f"{title}: another name", name, hint or confined.OTHERWISE)
             if not math.isclose(cpus, right[1], rel_tol=1e-6):

@@ -7,6 +7,7 @@ Linux kernel's Documentation/scheduler/sched-stats.rst for schedstat, and its
 Documentation/admin-guide/cgroup-v2.rst for cpu.max and cpu.stat.
 """
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -88,13 +89,19 @@ def answer(reading: Reading) -> tuple[str, float]:
 
 def why(reading: Reading, got: float) -> str:
     """Say what a wrong number of CPUs usually means."""
-    known = {
-        allowed(reading.allowed): "the mask allows so many, but the quota fewer",
-        quota(reading): "the quota allows so much, but the mask fewer",
-        reading.cpus: "so many has the machine; how many may this process use?",
-    }
+    mask, right = allowed(reading.allowed), answer(reading)[1]
+    most = (reading.cpu_max or "max").split()[0]
+    short_period = min(mask, int(most) / 100_000) if most != "max" else math.nan
+    known = [
+        (mask, "the mask allows so many, but the quota fewer"),
+        (quota(reading), "the quota allows so much, but the mask fewer"),
+        (reading.cpus, "so many has the machine; how many may this process use?"),
+        (short_period, "the period is the second figure of cpu_max, and not always 100000"),
+    ]
     otherwise = 'the smaller of two: the CPUs of the mask ("0-3,8" are five), and quota / period'
-    return next((text for value, text in known.items() if value == got), otherwise)
+    if right != int(right) and abs(got - right) < 1:
+        otherwise = "a quota may allow a part of a CPU, like 1.25: return it as it is, not rounded"
+    return next((text for value, text in known if value == got), otherwise)
 
 
 def _stat(periods: int, hits: int) -> str:
@@ -175,6 +182,44 @@ CASES: list[tuple[str, Reading, str]] = [
         "just half",
         Reading(4, "0-1", before={7: "100 50 3"}, after={7: "400000100 200000050 40"}),
         "200 ms are half of 400: *less* than half is asked",
+    ),
+    (
+        "just under half",
+        Reading(4, "0-3", before={7: "100 50 3"}, after={7: "400000101 200000050 40"}),
+        "200000000 ns are less than half of 400000001: nothing is rounded",
+    ),
+    (
+        "a period of 50 ms",
+        Reading(48, "0-7", **_CALM, cpu_max="62500 50000", stat_before=_stat(0, 0),
+                stat_after=_stat(20, 0)),
+        "no period was throttled, and the threads hardly wait",
+    ),
+    (
+        "a quota that was lifted meanwhile",
+        Reading(8, "0-3", **_CALM, cpu_max="max 100000", stat_before=_stat(10, 10),
+                stat_after=_stat(60, 50)),
+        "40 of 50 periods were throttled, and rule 1 asks nothing else: cpu_max is what holds now",
+    ),
+    (
+        "threads that wait unequally",
+        Reading(4, "0-3", before={7: "0 0 0", 8: "0 0 0", 9: "0 0 0"},
+                after={7: "400000000 220000000 9", 8: "300000000 50000000 9",
+                       9: "50000000 50000000 9"}),
+        "together they waited for 320 ms and were on a CPU for 750: add up first, then compare. "
+        "Neither one thread nor the mean of their ratios decides",
+    ),
+    (
+        "a thread that has ended, and worked",
+        Reading(4, "0-3", before={7: "100 50 3", 8: "900000000 100 9"},
+                after={7: "400000100 100000050 40"}),
+        "thread 8 is only in `before`: it has ended, and does not count. Take the difference "
+        "thread by thread, for those in `after`",
+    ),
+    (
+        "a thread that has ended, and waited",
+        Reading(4, "0-3", before={7: "100 50 3", 8: "900000000 900000000 9"},
+                after={7: "400000100 100000050 40"}),
+        "thread 8 is only in `before`: it has ended, and does not count",
     ),
 ]  # fmt: skip
 """A title, a reading in the kernel's format (written by hand: a quota was not run), and a hint."""

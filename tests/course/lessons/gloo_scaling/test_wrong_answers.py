@@ -171,6 +171,44 @@ def old_threads_only(reading):
     return confined.answer(dataclasses.replace(reading, after=after))
 
 
+def of_threads(differences):
+    """Other sums of what the threads did: made of the pairs `differences(reading)`."""
+
+    def confinement(reading):
+        on_cpu, waiting = (sum(pair) for pair in zip(*differences(reading), strict=True))
+        after = {7: f"{on_cpu} {waiting} 0"}
+        return confined.answer(dataclasses.replace(reading, before={}, after=after))
+
+    return confinement
+
+
+def figures(text):
+    return [int(figure) for figure in text.split()[:2]]
+
+
+def of_each(reading, threads=None):
+    """What each thread did."""
+    for thread in threads or reading.after:
+        new, old = (figures(one.get(thread, "0 0 0")) for one in (reading.after, reading.before))
+        yield new[0] - old[0], new[1] - old[1]
+
+
+def with_ended(reading):
+    return of_each(reading, {**reading.before, **reading.after})
+
+
+def with_ended_in_absolute(reading):
+    return [(abs(on_cpu), abs(waiting)) for on_cpu, waiting in with_ended(reading)]
+
+
+def mean_ratio(reading):
+    return [(10**9, waiting * 10**9 // on_cpu) for on_cpu, waiting in of_each(reading) if on_cpu]
+
+
+def one_that_waits(reading):
+    return [max(of_each(reading), key=lambda pair: pair[1] / max(pair[0], 1))]
+
+
 def any_throttling(reading):
     name, cpus = confined.answer(reading)
     return ("quota" if confined.throttled(reading) else name), cpus
@@ -232,8 +270,38 @@ CONFINEMENTS = {
     "a name alone": lambda reading: "mask",
     "an unknown name": lambda reading: ("confined", 1),
     "none at all": lambda reading: None,
+    "quota by cpu.max, too": lambda r: confined.answer(r) if confined.quota(r) < 999 else (
+        in_order("none", "mask")(r)
+    ),
+    "ended threads": of_threads(with_ended),
+    "ended threads in absolute": of_threads(with_ended_in_absolute),
+    "the busiest thread": of_threads(lambda r: [max(of_each(r))]),
+    "one that waits": of_threads(one_that_waits),
+    "the mean ratio": of_threads(mean_ratio),
+    "half rounded down": lambda r: confined.answer(r) if (
+        confined.spent(r)[1] != confined.spent(r)[0] // 2
+    ) else in_order("quota", "mask")(r),
+    "a period of 100000": numbered(lambda r: min(
+        confined.allowed(r.allowed), float((r.cpu_max or "max 1").split()[0].replace("max", "inf"))
+        / 1e5
+    )),
+    "rounded": numbered(lambda r: round(cpus_of(r), 1)),
+    "a number as text": numbered(lambda r: str(cpus_of(r))),
 }  # fmt: skip
 """What people return who did not see our answer."""
+SAYS = {
+    "quota by cpu.max, too": "rule 1 asks nothing else",
+    "ended threads": "it has ended",
+    "ended threads in absolute": "it has ended",
+    "the busiest thread": "add up first",
+    "one that waits": "add up first",
+    "the mean ratio": "add up first",
+    "half rounded down": "nothing is rounded",
+    "a period of 100000": "not always 100000",
+    "rounded": "not rounded",
+    "a number as text": "another type",
+}
+"""What some of them are told; each of the others, one thing or another."""
 
 
 def judge_confinement(answer):
@@ -244,7 +312,9 @@ def judge_confinement(answer):
 
 @mark.parametrize("wrong", CONFINEMENTS)
 def test_each_wrong_reading_is_refused_with_a_reason(wrong):
-    assert len(caught(judge_confinement, CONFINEMENTS[wrong])) > 20
+    meaning = caught(judge_confinement, CONFINEMENTS[wrong])
+    assert len(meaning) > 20
+    assert SAYS.get(wrong, "") in meaning
 
 
 def test_a_right_reading_passes(capsys):

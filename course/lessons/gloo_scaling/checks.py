@@ -5,6 +5,7 @@ they script the calls (`sick_calls`) and the meetings of the partners (`meetings
 usual mistake shows every time, on a busy machine too.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +19,7 @@ from course.checks.trial import Case, Ran, Trial
 from course.lessons.gloo_scaling import confined, evidence, meetings, sick_calls
 from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
-from course.lessons.gloo_scaling.sick_calls import SickCall
+from course.lessons.gloo_scaling.sick_calls import APART, SickCall
 from course.predictions.board import Board
 from labkit.measure import calls
 from labkit.measure.tables import Table
@@ -30,6 +31,8 @@ WITHIN = 0.4
 """Accepted relative error. The usual mistakes are off by a half or more."""
 OWN_COST = 0.05
 """What a stopwatch may add to a call, in barriers. Reading a clock costs a thousandth of one."""
+LONGEST = 20
+"""What takes so many barriers is no barrier."""
 ATTEMPTS = 3
 """A busy machine can spoil a reading, hardly three in a row; a mistake spoils all of them."""
 
@@ -39,7 +42,7 @@ def check_time_call(time_call: Callable[..., float]) -> None:
 
     It returns, on each of them, the median over iterations of the slowest rank's seconds.
     """
-    par = "within 40 % on four sick calls, own cost at most 5 % of a barrier"
+    par = "within 40 % on five sick calls, own cost at most 5 % of a barrier"
     with checking.exercise("1.1", par=par) as verdict:
         first, *others = sick_calls.SICK_CALLS
         errors = [_error(time_call, first)]
@@ -64,6 +67,8 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
             return error
     mistakes = {
         "seconds are asked for, not milliseconds": 1e3 * truth,
+        "one rank's stop less another rank's start: each rank's clock has a zero of its own. Take "
+        "the difference on each rank, then exchange": got if got > APART / 2 else math.nan,
         "these are all ranks' seconds together: ReduceOp.MAX gives the slowest rank's": (
             sick.together
         ),
@@ -82,7 +87,11 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
 
 
 def _own_cost(time_call: Callable[..., float]) -> float:
-    """Return what the stopwatch adds to a call, in barriers."""
+    """Return what the stopwatch adds to a call, in barriers; it is called without options."""
+    try:
+        inspect.signature(time_call).bind(None)
+    except TypeError as missing:
+        raise CheckFailed("time_call(call) is enough", f"{missing}", _DEFAULTS) from None
     for _ in range(ATTEMPTS):
         got, barrier = _examined(time_call, sick_calls.NOTHING)
         if got == 0:
@@ -96,13 +105,19 @@ def _own_cost(time_call: Callable[..., float]) -> float:
     raise CheckFailed(
         f"a call that does nothing: at most {OWN_COST:.0%} of a barrier's time",
         f"{got / barrier:.2f} barriers",
-        "the stopwatch times itself: a barrier or another collective runs between start and stop",
+        "the stopwatch times itself: a barrier, another collective or work of Python's own is done "
+        "between start and stop"
+        if got < LONGEST * barrier
+        else "no barrier takes that long: is what is returned what was measured?",
     )
 
 
 def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, float]:
     """Run a sick call under a stopwatch; return what all ranks got, and a barrier's seconds."""
-    seen = checking.on_ranks(sick_calls.examine, time_call, sick, world_size=len(sick.script))
+    ranks = len(sick.script)
+    seen = checking.on_ranks(
+        sick_calls.examine, time_call, sick, world_size=ranks, checks=sick.checks
+    )
     if any(one["borrowed"] for one in seen):
         raise CheckFailed(
             "a stopwatch of your own",
@@ -115,7 +130,9 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, f
             raise CheckFailed(
                 f"{sick.name}: {sick.warmup} calls to warm up and {sick.iters} that count",
                 f"{one['calls']} calls",
-                "there is no warm-up: the first `warmup` calls must not be counted"
+                _DEFAULTS
+                if sick.defaults
+                else "there is no warm-up: the first `warmup` calls must not be counted"
                 if one["calls"] == sick.iters
                 else "too few calls: a loop begins with 1, ends early, or does not go by its "
                 "argument"
@@ -129,7 +146,13 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, f
         )
         for one in seen
     ]
-    shown = f"{', '.join(f'{answer * 1e3:.2f}' for answer in answers)} ms on the ranks"
+    shown = f"{', '.join(f'{answer * 1e3:.6g}' for answer in answers)} ms on the ranks"
+    if not all(map(math.isfinite, answers)):
+        raise CheckFailed(
+            f"{sick.name}: a time",
+            shown,
+            "no number: a median of no samples, or samples of which one was never filled in",
+        )
     if min(answers) < 0:
         raise CheckFailed(
             f"{sick.name}: a time",
@@ -145,6 +168,9 @@ def _examined(time_call: Callable[..., float], sick: SickCall) -> tuple[float, f
             "exchange the times (all_reduce with ReduceOp.MAX) before you take the median",
         )
     return answers[0], seen[0]["barrier"]
+
+
+_DEFAULTS = "who gives no `warmup` and `iters` wants 5 and 20: keep the defaults of the signature"
 
 
 # 1.2: many small sums in one call

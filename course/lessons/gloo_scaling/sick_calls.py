@@ -29,6 +29,10 @@ class SickCall:
     if_short: str = "the wrong samples are counted; see the statement"
     meets: bool = False
     """Whether each call begins with an all_reduce, so that it waits for a late rank."""
+    checks: bool = True
+    """Whether torch compares the ranks' calls: then even an asynchronous one waits for all."""
+    defaults: bool = False
+    """Whether `warmup` and `iters` are left out: they are those of the signature."""
 
     def seconds(self, rank: int, call: int) -> float:
         """Return what a call takes on a rank once all are there."""
@@ -90,20 +94,37 @@ SICK_CALLS = (
         if_long="the clock starts while a rank is still on its way, so you time the wait for it. "
         "One barrier before the loop is not enough: meet before *every* call, then start the clock",
     ),
+    SickCall(
+        "a rank that is late for the only call that counts",
+        script=((0, 40), (100, 40)),
+        warmup=1,
+        iters=1,
+        if_long="the ranks have not met when the clock starts: there is no barrier before the "
+        "first call that counts, or before the last; or it comes after the call; or it only begins "
+        "(async_op=True) and nobody waits for it",
+        meets=True,
+        checks=False,
+    ),
 )
-NOTHING = SickCall("a call that does nothing", ((0,),) * 2, warmup=5, iters=21, if_long="")
+APART = 1000
+"""Seconds between the clocks of two ranks: each clock has a zero of its own."""
+NOTHING = SickCall(
+    "a call that does nothing", ((0,),) * 2, 5, 20, if_long="", checks=False, defaults=True
+)
 
 
 def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any]:
     """Let a stopwatch time a sick call; runs on every rank.
 
-    Meanwhile the wall clock is set back by an hour whenever somebody reads it.
+    Meanwhile the wall clock is set back by an hour whenever somebody reads it, and the other clocks
+    of a rank are `APART` seconds ahead of those of the rank before, as on machines of their own.
 
     Returns:
         What it ``got``, how many ``calls`` it made, the seconds of a ``barrier``, and whether
         labkit's own stopwatch made a call (``borrowed``).
     """
     made, borrowed = itertools.count(), False
+    idle = not sick.meets and not any(map(any, sick.script))
 
     def call() -> None:
         nonlocal borrowed
@@ -115,10 +136,19 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> dict[str, Any]:
             time.sleep(seconds)
 
     barriers = timing.time_calls(dist.barrier, warmup=0, iters=9)
-    with mock.patch.object(time, "time", itertools.count(1e9, -3600).__next__):
-        got = time_call(call, warmup=sick.warmup, iters=sick.iters)
+    options = {} if sick.defaults else {"warmup": sick.warmup, "iters": sick.iters}
+    clocks = {"time": itertools.count(1e9, -3600).__next__}
+    for name in ("perf_counter", "monotonic"):
+        clocks[name] = _ahead(getattr(time, name), APART * dist.get_rank())
+        clocks[f"{name}_ns"] = _ahead(getattr(time, f"{name}_ns"), 10**9 * APART * dist.get_rank())
+    with mock.patch.multiple(time, **clocks):
+        got = time_call((lambda: next(made)) if idle else call, **options)
     barrier = statistics.median(barriers)
     return {"got": got, "calls": next(made), "barrier": barrier, "borrowed": borrowed}
+
+
+def _ahead(clock: Callable[[], float], by: int) -> Callable[[], float]:
+    return lambda: clock() + by
 
 
 def callers() -> set[str]:

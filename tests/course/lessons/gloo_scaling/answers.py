@@ -67,7 +67,7 @@ def stepping_timer(call, *, warmup=5, iters=20):
 
 
 def of_sorted(pick):
-    def timer(call, *, warmup, iters):
+    def timer(call, *, warmup=5, iters=20):
         return pick(sorted(reduced(samples_of(call, warmup, iters)).tolist()))
 
     return timer
@@ -81,64 +81,64 @@ def fastest(ordered):
     return ordered[0]
 
 
-def cpu_clock(call, *, warmup, iters):
+def cpu_clock(call, *, warmup=5, iters=20):
     return reduced(samples_of(call, warmup, iters, time.process_time)).median().item()
 
 
-def wall_clock(call, *, warmup, iters):
+def wall_clock(call, *, warmup=5, iters=20):
     return reduced(samples_of(call, warmup, iters, lambda: time.time())).median().item()
 
 
-def own_time(call, *, warmup, iters):
+def own_time(call, *, warmup=5, iters=20):
     return statistics.median(samples_of(call, warmup, iters))
 
 
-def average_rank(call, *, warmup, iters):
+def average_rank(call, *, warmup=5, iters=20):
     total = reduced(samples_of(call, warmup, iters), ReduceOp.SUM)
     return total.median().item() / dist.get_world_size()
 
 
-def summed(call, *, warmup, iters):
+def summed(call, *, warmup=5, iters=20):
     return reduced(samples_of(call, warmup, iters), ReduceOp.SUM).median().item()
 
 
-def rank_0_decides(call, *, warmup, iters):
+def rank_0_decides(call, *, warmup=5, iters=20):
     samples = torch.tensor(samples_of(call, warmup, iters), dtype=torch.float64)
     dist.broadcast(samples, 0)
     return samples.median().item()
 
 
-def only_rank_0(call, *, warmup, iters):
+def only_rank_0(call, *, warmup=5, iters=20):
     median = right_timer(call, warmup=warmup, iters=iters)
     return median if dist.get_rank() == 0 else None
 
 
-def no_warmup(call, *, warmup, iters):
+def no_warmup(call, *, warmup=5, iters=20):
     return right_timer(call, warmup=0, iters=iters)
 
 
-def warmup_counted(call, *, warmup, iters):
+def warmup_counted(call, *, warmup=5, iters=20):
     return right_timer(call, warmup=0, iters=warmup + iters)
 
 
-def one_call_short(call, *, warmup, iters):
+def one_call_short(call, *, warmup=5, iters=20):
     return right_timer(call, warmup=warmup, iters=iters - 1)
 
 
-def one_call_more(call, *, warmup, iters):
+def one_call_more(call, *, warmup=5, iters=20):
     call()
     return right_timer(call, warmup=warmup, iters=iters)
 
 
-def mean(call, *, warmup, iters):
+def mean(call, *, warmup=5, iters=20):
     return reduced(samples_of(call, warmup, iters)).mean().item()
 
 
-def slowest_median(call, *, warmup, iters):
+def slowest_median(call, *, warmup=5, iters=20):
     return reduced([statistics.median(samples_of(call, warmup, iters))]).item()
 
 
-def timed(call, *, warmup, iters, meet_each=0):
+def timed(call, *, warmup=5, iters=20, meet_each=0):
     """Time with a barrier on the clock before every `meet_each`-th call; 0: none at all."""
     samples = []
     for i in range(warmup + iters):
@@ -150,16 +150,16 @@ def timed(call, *, warmup, iters, meet_each=0):
     return reduced(samples[warmup:]).quantile(0.5).item()
 
 
-def no_barrier(call, *, warmup, iters):
+def no_barrier(call, *, warmup=5, iters=20):
     return timed(call, warmup=warmup, iters=iters)
 
 
-def one_barrier(call, *, warmup, iters):
+def one_barrier(call, *, warmup=5, iters=20):
     dist.barrier()
     return timed(call, warmup=warmup, iters=iters)
 
 
-def every_second_barrier(call, *, warmup, iters):
+def every_second_barrier(call, *, warmup=5, iters=20):
     samples = []
     for i in range(warmup + iters):
         if i % 2 == 0:
@@ -170,23 +170,82 @@ def every_second_barrier(call, *, warmup, iters):
     return reduced(samples[warmup:]).quantile(0.5).item()
 
 
-def barrier_on_the_clock(call, *, warmup, iters):
+def barrier_on_the_clock(call, *, warmup=5, iters=20):
     return timed(call, warmup=warmup, iters=iters, meet_each=1)
 
 
-def cost_subtracted(call, *, warmup, iters):
+def like_ours(**changes):
+    """The right stopwatch with something done elsewhere."""
+
+    def timer(call, *, warmup=5, iters=20):
+        return _timed_like_ours(call, warmup, iters, **changes)
+
+    return timer
+
+
+def _timed_like_ours(
+    call, warmup, iters, before=lambda i, n: dist.barrier(), after=lambda: None, late=lambda: None
+):
+    for _ in range(warmup):
+        call()
+    samples = []
+    for i in range(iters):
+        before(i, iters)
+        start = time.perf_counter()
+        call()
+        late()
+        samples.append(time.perf_counter() - start)
+        after()
+    return reduced(samples).median().item()
+
+
+def from_start_to_stop(call, *, warmup=5, iters=20):
+    """From the first rank's start to the last one's stop."""
+    edges = []
+    for i in range(warmup + iters):
+        dist.barrier()
+        start = time.perf_counter()
+        call()
+        edges += [(-start, time.perf_counter())] * (i >= warmup)
+    return reduced(edges).sum(1).median().item()
+
+
+def other_defaults(call, *, warmup=0, iters=1):
+    return right_timer(call, warmup=warmup, iters=iters)
+
+
+def no_defaults(call, warmup, iters):
+    return right_timer(call, warmup=warmup, iters=iters)
+
+
+def nan_timer(call, **options):
+    return right_timer(call, **options) * float("nan")
+
+
+def constant(call, **options):
+    right_timer(call, **options)
+    return 0.03
+
+
+def reduced_to_rank_0(call, *, warmup=5, iters=20):
+    tensor = torch.tensor(samples_of(call, warmup, iters), dtype=torch.float64)
+    dist.reduce(tensor, 0, op=ReduceOp.MAX)
+    return tensor.median().item()
+
+
+def cost_subtracted(call, *, warmup=5, iters=20):
     median = barrier_on_the_clock(call, warmup=warmup, iters=iters)
     start = time.perf_counter()
     for _ in range(20):
         dist.barrier()
-    return median - (time.perf_counter() - start) / 2
+    return median - 5 * (time.perf_counter() - start)
 
 
 def milliseconds(call, **options):
     return 1e3 * right_timer(call, **options)
 
 
-def swallows_in_the_warmup(call, *, warmup, iters):
+def swallows_in_the_warmup(call, *, warmup=5, iters=20):
     for _ in range(warmup):
         with contextlib.suppress(Exception):
             call()
@@ -197,7 +256,7 @@ def rounded(call, **options):
     return round(right_timer(call, **options), 2)
 
 
-def labkits_stopwatch(call, *, warmup, iters):
+def labkits_stopwatch(call, *, warmup=5, iters=20):
     return reduced(timing.time_calls(call, warmup=warmup, iters=iters)).median().item()
 
 
@@ -211,7 +270,7 @@ def quietly(call):
     return swallowing
 
 
-def swallows(call, *, warmup, iters):
+def swallows(call, *, warmup=5, iters=20):
     return right_timer(quietly(call), warmup=warmup, iters=iters)
 
 

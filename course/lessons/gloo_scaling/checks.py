@@ -360,26 +360,40 @@ def check_shared_sum(shared_sum: Callable[..., None]) -> None:
     In place; ``slots`` are float32, of shape (2, 2) and then the tensor's.
     """
     with checking.exercise("1.4", par="1 wake-up per sum, right in every meeting") as verdict:
-        polled = (
-            "the partner's slot is polled: looking again and again takes a CPU, which on a busy "
-            "machine is the partner's, and here it never gets on. wait() sleeps"
-        )
-        checking.on_ranks(_hold_meetings, shared_sum, world_size=1, hang=polled)
+        checking.on_ranks(_hold_meetings, shared_sum, world_size=1, hang=_POLLED)
         ranks = launch(meetings.race, shared_sum, world_size=2)
         ours, gloo = (1e6 * max(times) for times in zip(*ranks, strict=True))
         verdict.reached = f"1 wake-up per sum, {ours:.0f} µs (gloo: {gloo:.0f} µs)"
 
 
+_POLLED = (
+    "the partner's slot is polled: looking again and again takes a CPU, which on a busy machine is "
+    "the partner's, and here it never gets on. wait() sleeps"
+)
+
+
 def _hold_meetings(shared_sum: Callable[..., None]) -> None:
     for habit, means in meetings.HABITS.items():
         for slow in (0, 1):
-            meeting = Meeting(habit, slow)
+            who = f"; rank {slow} {means}" if habit else ""
+            meeting = Meeting(habit, slow, large=bool(slow))
             with calls.CallLog() as log:
                 try:
                     meeting.hold(shared_sum)
-                except (RuntimeError, ValueError):
-                    if not log.calls:
+                except meetings.Polled:
+                    raise CheckFailed(
+                        f"a sum that waits{who}", "a loop that does not end", _POLLED
+                    ) from None
+                except (RuntimeError, ValueError, IndexError) as error:
+                    if not log.calls and not meeting.large:
                         raise
+                    if not log.calls:
+                        raise CheckFailed(
+                            f"the sum of tensors of shape {meeting.shape}, not contiguous",
+                            f"{type(error).__name__}: {error}"[:300],
+                            "small contiguous tensors work. But a tensor may be of any size, and "
+                            "view(-1) of one that is not contiguous fails: copy in its own shape",
+                        ) from error
             if meeting.borrowed:
                 raise CheckFailed(
                     "a sum of your own",
@@ -394,13 +408,15 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
                     "torch.distributed does the sum here, not the shared memory: that is what you "
                     "are to be faster than",
                 )
-            _judge_meeting(meeting, f"; rank {slow} {means}" if habit else "")
+            _judge_meeting(meeting, who)
 
 
 def _judge_meeting(meeting: Meeting, who: str) -> None:
     for turn, tensors in enumerate(zip(*meeting.got, strict=False)):
-        data = [meetings.data(turn, rank) for rank in (0, 1)]
-        for rank, tensor in enumerate(tensors):
+        data = [meeting.data(turn, rank) for rank in (0, 1)]
+        unwritten = [bool(tensor.isnan().any()) for tensor in tensors]
+        for rank in sorted((0, 1), key=lambda rank: not unwritten[rank]):  # nan tells the most
+            tensor = tensors[rank]
             meaning = _why_the_sum(tensor, turn, rank, meeting)
             what = f"turn {turn} on rank {rank}{who}"
             checking.same_values(tensor, data[0] + data[1], what=what, meaning=meaning)
@@ -420,6 +436,13 @@ def _judge_meeting(meeting: Meeting, who: str) -> None:
             else "nobody calls wake(): each partner must wake the other",
         )
     counts = {*meeting.wakes, *meeting.waits}
+    if min(counts) < meetings.TURNS:
+        raise CheckFailed(
+            "1 wake() and 1 wait() per sum",
+            f"{meeting.wakes} and {meeting.waits} on the ranks, in {meetings.TURNS} sums",
+            "there are sums without a wait() or a wake(): that the slot has changed does not say "
+            "that all of it is written",
+        )
     if counts != {meetings.TURNS}:
         raise CheckFailed(
             "1 wake() and 1 wait() per sum",
@@ -431,7 +454,7 @@ def _judge_meeting(meeting: Meeting, who: str) -> None:
 
 def _why_the_sum(got: torch.Tensor, turn: int, rank: int, meeting: Meeting) -> str:
     """Name the mistake that leads to this value."""
-    mine = meetings.data(turn, rank)
+    mine = meeting.data(turn, rank)
     if not any(meeting.waits):
         return "wait() is never called: the partner's slot is read before the partner wrote it"
     if torch.isnan(got).any():
@@ -439,14 +462,15 @@ def _why_the_sum(got: torch.Tensor, turn: int, rank: int, meeting: Meeting) -> s
             "we read a slot that the partner had not written in this turn. What does a wake-up "
             "promise to who is woken? And do both partners mean the same half?"
         )
+    copied = "" if got.is_contiguous() else "reshape(-1) of one that is not contiguous is a copy; "
     mistakes = {
-        "the tensor is as it was: `tensor = tensor + ...` makes a new one, so add in place (add_); "
-        "or the partner's slot was cleared before we had read it": mine,
+        f"the tensor is as it was: {copied}`tensor = tensor + ...` makes a new one, so add in "
+        "place (add_); or the partner's slot was cleared before we had read it": mine,
         "this is twice our own tensor: the partner's slot is the one at 1 - me": 2 * mine,
-        "this is the mean: the sum is asked": (mine + meetings.data(turn, 1 - rank)) / 2,
+        "this is the mean: the sum is asked": (mine + meeting.data(turn, 1 - rank)) / 2,
         "we read what the partner wrote for the *next* turn: it was faster and overwrote its slot "
         "before we had read it. Two halves, used in turns, make that impossible": (
-            mine + meetings.data(turn + 1, 1 - rank)
+            mine + meeting.data(turn + 1, 1 - rank)
         ),
     }
     otherwise = (

@@ -3,14 +3,18 @@
 A race shows itself once in a million calls, or never on your machine. So both partners are threads
 of which one runs at a time, and a script says which: each goes on until it must wait, and the slow
 one stops at its bad moment until the other has got *as far as it can*. A mistake is caught in every
-run, and a right answer is never held up.
+run, and a right answer is never held up. Who looks again and again instead of waiting would keep
+the other from its turn for ever: that is noticed by the lines of code that it runs meanwhile.
 """
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import FrameType
+from typing import Any
 
 import torch
 
@@ -25,22 +29,29 @@ HABITS = {
     "dawdles after waking": "goes on after wake() only when the partner has gone on",
 }
 """What the slow one of the two partners does."""
-TURNS, SHAPE = 6, (3, 4)
+TURNS = 32
+"""Sums of a meeting: for the halves to be right once or twice is not enough."""
+ALWAYS = 20
+"""So many sums long the slow one keeps its habit, and is behind; then in every second one only."""
+LINES, SECONDS = 100_000, 2.0
+"""What a partner may run between a wake() or a wait() and the next: far more than a sum needs."""
 
 
-def data(turn: int, rank: int) -> torch.Tensor:
-    """Make what a rank sums in a turn; no two turns or ranks have the same. Sums need 24 bits."""
-    generator = torch.Generator().manual_seed(2 * turn + rank)
-    return torch.randint(2**21, 2**23, SHAPE, generator=generator).float()
+class Polled(Exception):
+    """A partner does not wait, but looks again and again."""
 
 
 class Meeting:
     """Both partners' slots, wake() and wait(), and the script of who goes on."""
 
-    def __init__(self, habit: str, slow: int) -> None:
-        """Have partner `slow` keep a habit, a key of `HABITS`."""
-        self.habit, self.slow = habit, slow
-        self.slots = torch.full((2, 2, *SHAPE), float("nan"))
+    def __init__(self, habit: str, slow: int, *, large: bool = False) -> None:
+        """Have partner `slow` keep a habit, a key of `HABITS`.
+
+        The tensors are small and contiguous, or `large` and transposed.
+        """
+        self.habit, self.slow, self.large = habit, slow, large
+        self.shape = (40, 30) if large else (3, 4)
+        self.slots = torch.full((2, 2, *self.shape), float("nan"))
         self.wakes, self.waits = [0, 0], [0, 0]
         self.stuck: int | None = None
         """Who waited for a wake-up that never came."""
@@ -49,14 +60,26 @@ class Meeting:
         """Whether all sums are in the tensors' own memory."""
         self.borrowed = False
         """Whether the course's own answer summed."""
+        self._turns, self._lines, self._since = [0, 0], [0, 0], [0.0, 0.0]
         self._pending, self._idle, self._done = [0, 0], [False, False], [False, False]
         self._go = [threading.Semaphore(1), threading.Semaphore(0)]
+
+    def data(self, turn: int, rank: int) -> torch.Tensor:
+        """Make what a rank sums in a turn; no two turns or ranks have the same. Sums need 24 bits.
+
+        A transposed tensor is not contiguous, and its sums are right only in its own order.
+        """
+        generator = torch.Generator().manual_seed(2 * turn + rank)
+        shape = self.shape[::-1] if self.large else self.shape
+        made = torch.randint(2**21, 2**23, shape, generator=generator).float()
+        return made.t() if self.large else made
 
     def hold(self, shared_sum: SharedSum) -> None:
         """Sum `TURNS` tensors, or as many as it takes to get stuck.
 
         Raises:
-            Exception: What the learner's function raises.
+            Polled: The learner's function does not wait.
+            Exception: What else it raises.
         """
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(partial(self._play, shared_sum), (0, 1)))
@@ -65,11 +88,17 @@ class Meeting:
         self._go[me].acquire()
         try:
             for turn in range(TURNS):
+                self._turns[me] = turn
                 self._pause(me, "comes late")
-                tensor = data(turn, me)
+                tensor = self.data(turn, me)
                 place = tensor.data_ptr()
                 wake, wait = partial(self._wake, me), partial(self._wait, me)
-                shared_sum(tensor, self.slots, me, turn, wake, wait)
+                self._begin(me)
+                sys.settrace(partial(self._watch, me))
+                try:
+                    shared_sum(tensor, self.slots, me, turn, wake, wait)
+                finally:
+                    sys.settrace(None)
                 if self.stuck is not None:
                     break
                 self.got[me].append(tensor)
@@ -77,6 +106,19 @@ class Meeting:
         finally:
             self._done[me] = True
             self._go[1 - me].release()
+
+    def _begin(self, me: int) -> None:
+        self._lines[me], self._since[me] = 0, time.monotonic()
+
+    def _watch(self, me: int, frame: FrameType, event: str, _: Any) -> Callable | None:
+        """Count the lines that the learner's function runs; end it where they do not end."""
+        if frame.f_code.co_filename == __file__:
+            return None
+        self._lines[me] += event == "line"
+        lines, seconds = self._lines[me], time.monotonic() - self._since[me]
+        if lines > LINES or (lines > LINES / 1000 and seconds > SECONDS):
+            raise Polled
+        return partial(self._watch, me)
 
     def _wake(self, me: int) -> None:
         frame = sys._getframe(1)
@@ -86,6 +128,7 @@ class Meeting:
         self.wakes[me] += 1
         self._pending[1 - me] += 1
         self._pause(me, "dawdles after waking")
+        self._begin(me)
 
     def _wait(self, me: int) -> None:
         self.waits[me] += 1
@@ -98,9 +141,11 @@ class Meeting:
             self._idle[me] = False
         self._pending[me] -= 1
         self._pause(me, "dawdles when woken")
+        self._begin(me)
 
     def _pause(self, me: int, moment: str) -> None:
-        if (me, moment) == (self.slow, self.habit) and self._can_go_on(1 - me):
+        now = self._turns[me] < ALWAYS or self._turns[me] % 2
+        if now and (me, moment) == (self.slow, self.habit) and self._can_go_on(1 - me):
             self._switch(me)
 
     def _can_go_on(self, who: int) -> bool:

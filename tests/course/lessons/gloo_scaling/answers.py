@@ -556,3 +556,63 @@ def waits_every_second_time(tensor, slots, me, turn, wake, wait):
 def mean_of_both(tensor, slots, me, turn, wake, wait):
     right_shared(tensor, slots, me, turn, wake, wait)
     tensor /= 2
+
+
+def by_halves(half_of, meet=lambda theirs, wake, wait: (wake(), wait())):
+    """The right sum with another half, or with another way to meet."""
+
+    def summed(tensor, slots, me, turn, wake, wait):
+        half = slots[half_of(turn, me)]
+        half[me] = tensor
+        meet(half[1 - me], wake, wait)
+        tensor += half[1 - me]
+
+    return summed
+
+
+def in_turns(turn, me):
+    return turn % 2
+
+
+def waits_if_unchanged(theirs, wake, wait):
+    old = theirs.clone()
+    wake()
+    if torch.equal(old, theirs) or theirs.isnan().any():
+        wait()
+
+
+def polls_for_ever(theirs, wake, wait):
+    while theirs.isnan().any():
+        pass
+
+
+def naps(theirs, wake, wait):
+    wake()
+    while theirs.isnan().any():
+        time.sleep(0.005)
+
+
+def by_view(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor.view(-1), slots.view(2, 2, -1), me, turn, wake, wait)
+
+
+def by_reshape(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor.reshape(-1), slots.view(2, 2, -1), me, turn, wake, wait)
+
+
+def up_to_ten(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots[:, :, :10, :10], me, turn, wake, wait)
+
+
+def one_sums_for_both(tensor, slots, me, turn, wake, wait):
+    """Odd, but right: a wake-up each, and no half is needed."""
+    if me == 0:
+        slots[0, 0] = tensor
+        wake()
+        wait()
+        tensor.copy_(slots[0, 1])
+    else:
+        wait()
+        tensor += slots[0, 0]
+        slots[0, 1] = tensor
+        wake()

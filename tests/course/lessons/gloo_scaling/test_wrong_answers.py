@@ -66,6 +66,15 @@ SHARED = {
     answers.wakes_twice: "more wake-ups than sums",
     answers.waits_every_second_time: "sums without a wait()",
     answers.mean_of_both: "this is the mean",
+    answers.by_halves(lambda turn, me: turn % 7 % 2): "overwrote its slot before we had read it",
+    answers.by_halves(lambda turn, me: turn % 19 % 2): "overwrote its slot before we had read it",
+    answers.by_halves(lambda turn, me: (turn + me) % 2): "do both partners mean the same half",
+    answers.by_halves(answers.in_turns, answers.waits_if_unchanged): "sums without a wait()",
+    answers.by_halves(answers.in_turns, answers.polls_for_ever): "polled",
+    answers.by_halves(answers.in_turns, answers.naps): "polled",
+    answers.by_view: "copy in its own shape",
+    answers.by_reshape: "reshape(-1) of one that is not contiguous is a copy",
+    answers.up_to_ten: "a tensor may be of any size",
 }
 
 
@@ -75,6 +84,7 @@ RIGHT = [
     (checks.check_fused_all_reduce, answers.in_a_thread(answers.right_fused), "1 call per dtype"),
     (checks.check_shared_sum, answers.right_shared, "1 wake-up per sum"),
     (checks.check_shared_sum, answers.shared_by_numpy, "1 wake-up per sum"),
+    (checks.check_shared_sum, answers.one_sums_for_both, "1 wake-up per sum"),
 ]
 WRONG = [(checks.check_fused_all_reduce, *wrong) for wrong in FUSED.items()]
 WRONG += [(checks.check_shared_sum, *wrong) for wrong in SHARED.items()]

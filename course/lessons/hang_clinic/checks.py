@@ -103,25 +103,25 @@ TRIES = "05b.tries"
 def judge(number: int, diagnosis: Diagnosis) -> None:
     """Judge a diagnosis in the lesson: print what `check_diagnosis` says, and go on.
 
-    A part that is still ``...`` is not judged yet. When rank and call are given, which the case
-    file tells, the program's source is shown.
+    A part that is still ``...`` is not judged yet. When rank and call are right, which the case
+    file tells, the program's source is shown: the cause is read there.
     """
     if number not in PATIENTS:
         raise ValueError(f"no patient {number!r}; there are: {', '.join(map(str, PATIENTS))}.")
     checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
-    given = (diagnosis.rank, diagnosis.call)
-    if ... not in given or os.environ.get("COURSE_GATES") == "open":
+    in_place = ... not in (diagnosis.rank, diagnosis.call)
+    right = in_place and _place_of(diagnosis, _TRUTHS[number]) is None
+    if right or os.environ.get("COURSE_GATES") == "open":
         print(inspect.getsource(PATIENTS[number].program))
-    if ... in given:
-        print("Not judged yet: put rank and call for the dots. Then the source opens.")
-        return
-    if diagnosis.cause is ...:
-        print("Not judged yet: now the cause.")
-        return
-    try:
-        check_diagnosis(number, diagnosis)
-    except CheckFailed as failure:
-        print(failure)
+    if not in_place:
+        print("Not judged yet: put rank and call for the dots. Once right, they open the source.")
+    elif right and diagnosis.cause is ...:
+        print("Rank and call are right; now the cause.")
+    else:
+        try:
+            check_diagnosis(number, diagnosis)
+        except CheckFailed as failure:
+            print(failure)
 
 
 def check_diagnosis(number: int, diagnosis: Diagnosis) -> None:
@@ -159,6 +159,8 @@ def tally() -> list[list]:
 
 
 def _judge_diagnosis(given: Diagnosis, truth: _Truth) -> None:
+    if wrong := _place_of(given, truth):
+        raise wrong
     cause = given.cause.strip(" .").lower() if isinstance(given.cause, str) else given.cause
     if cause not in CAUSES:
         raise CheckFailed(
@@ -169,24 +171,29 @@ def _judge_diagnosis(given: Diagnosis, truth: _Truth) -> None:
     if cause != truth.cause:
         got = f"{cause!r}: {CAUSES[cause]}"
         raise CheckFailed("the cause, by program and case file", got, truth.cause_hint)
+
+
+def _place_of(given: Diagnosis, truth: _Truth) -> CheckFailed | None:
+    """Return what is wrong with the rank or the call, which the case file tells; else None."""
     if isinstance(given.rank, str):
-        raise CheckFailed(
+        return CheckFailed(
             "a rank: a number, or None", repr(given.rank), "write it without quotation marks"
         )
     if given.rank != truth.rank:
-        raise CheckFailed(
+        return CheckFailed(
             "the rank that departs from the others (None if all do the same)",
             f"rank {given.rank}" if given.rank is not None else "None",
             truth.rank_hint,
         )
     call = str(given.call).removeprefix("torch.distributed.").removeprefix("dist.")
     if call.partition("(")[0].partition(" ")[0] not in truth.calls:
-        raise CheckFailed(
+        return CheckFailed(
             "the call in which that rank waits, that it left out, or that moved wrong numbers; "
             "named as in torch.distributed",
             repr(given.call),
             truth.call_hint,
         )
+    return None
 
 
 # Cures

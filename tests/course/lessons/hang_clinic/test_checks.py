@@ -104,13 +104,19 @@ def test_the_lesson_prints_what_the_check_says(capsys):
     assert "Not judged yet" in text and "def pass_on" not in text
     judge(2, Diagnosis(rank=..., call="send", cause=...))
     assert "def pass_on" not in capsys.readouterr().out
+    for wrong in (Diagnosis(0, "send", ...), Diagnosis(None, "barrier", "circle of sends")):
+        judge(2, wrong)
+        text = capsys.readouterr().out
+        assert "departs" in text or "the call in which" in text
+        assert "def pass_on" not in text, "the source is for whoever has read the case file"
     judge(2, Diagnosis(rank=None, call="send", cause=...))
     text = capsys.readouterr().out
     assert "now the cause" in text and "def pass_on" in text
-    judge(2, Diagnosis(0, "send", "circle of sends"))
-    assert "the rank that departs" in capsys.readouterr().out
+    judge(2, Diagnosis(None, "send", "branch"))
+    text = capsys.readouterr().out
+    assert "the cause, by program" in text and "def pass_on" in text
     judge(2, Diagnosis(None, "send", "circle of sends"))
-    assert "✔ Patient 2, after 2 tries" in capsys.readouterr().out
+    assert "✔ Patient 2, after 4 tries" in capsys.readouterr().out
 
 
 def test_tries_are_counted_each_different_one_once(capsys):

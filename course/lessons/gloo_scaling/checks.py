@@ -7,6 +7,7 @@ usual mistake shows every time, on a busy machine too.
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 from numbers import Real
@@ -185,14 +186,14 @@ SUMS = {"all_reduce"}
 def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
     """Make a rank's tensors of one turn: every shape, stride and type that is promised.
 
-    Turn 0 has them all, turn 1 the same with other values, turn 2 others in another order; turn 3
-    has none, and turn 4 large ones.
+    Turn 0 has them all, turn 1 the same with other values, turn 2 others in another order, small
+    counters and an infinity; turn 3 has none, and turn 4 large ones.
     """
 
     def made(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         generator = torch.Generator().manual_seed(1000 * seed + 10 * turn + rank)
         whole = torch.randint(-(2**21), 2**21, shape, generator=generator)  # sums need 24 bits
-        return whole.to(dtype) + (HUGE if dtype == torch.int64 else 0)
+        return whole.to(dtype) + (HUGE if dtype == torch.int64 and turn != 2 else 0)
 
     if turn == 3:
         return []
@@ -200,7 +201,9 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
     if turn == 4:
         return [made((2**17,), seed, dtype) for seed in range(4) for dtype in (whole, wide)]
     if turn == 2:
-        return [made((5,), 1, whole), made((3,), 4, wide), made((4, 4), 2), made((4, 4), 3)]
+        endless = made((3,), 4, wide)
+        endless[rank] = math.inf
+        return [made((5,), 1, whole), endless, made((4, 4), 2), made((4, 4), 3)]
     shaped = [made((10, 10), 1), made((7,), 3, whole), made((10, 7), 4).t(), made((), 5)]
     return [*shaped, made((0,), 6), made((2, 5), 2, wide), made((6, 10), 8)[:, ::2]]
 
@@ -234,9 +237,16 @@ def _turn(case: Case, rank: int, *, turn: int) -> tuple[list[torch.Tensor]]:
 
 def _in_place(fused_all_reduce: Callable, tensors: list[torch.Tensor]) -> bool:
     """Let the learner sum a list; return whether all tensors still have their memory."""
-    places = [tensor.data_ptr() for tensor in tensors]
+    places, given = [tensor.data_ptr() for tensor in tensors], list(tensors)
     with checking.own_work():
-        fused_all_reduce(list(tensors))
+        fused_all_reduce(given)
+    if [*map(id, given)] != [*map(id, tensors)]:
+        raise CheckFailed(
+            f"the caller's list with its {len(tensors)} tensors, in their order",
+            f"a list of {len(given)}, or in another order",
+            "the list is the caller's, who goes on with it: clear(), append(), sort() and `del` "
+            "belong on a list of your own",
+        )
     return [tensor.data_ptr() for tensor in tensors] == places
 
 
@@ -255,6 +265,7 @@ def _judge_calls(ran: Ran, given: list[torch.Tensor]) -> None:
     sums = {call.kind for call in made} <= SUMS
     if not sums or [(call.dtype, call.nbytes) for call in made] != list(plan.items()):
         reasons = {
+            "for an empty list there is nothing to do: make no call": not plan,
             "nothing is summed through torch.distributed: the ranks cannot know of each other": (
                 not made
             ),
@@ -264,6 +275,9 @@ def _judge_calls(ran: Ran, given: list[torch.Tensor]) -> None:
             "and every further collective pays the latency of a call once more": not sums,
             "more than one call per dtype: each pays the latency and the CPU time of a call once "
             "more. Pack all tensors of a dtype into one": len(made) > len(plan),
+            "a dtype is left out: its tensors are not summed at all": (
+                {(call.dtype, call.nbytes) for call in made} < set(plan.items())
+            ),
             "one flat tensor for several dtypes: `cat` of int64 and float32 gives float32, which "
             "has 24 bits for a number (float64 has 53). One flat tensor per dtype": (
                 len(made) < len(plan)
@@ -294,6 +308,7 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
         return [sum(p) for p in zip(*(tensors_of(r, turn) for r in range(world_size)), strict=True)]
 
     before, got, expected = tensors_of(rank, turn), ran.given[0], sums(turn)
+    everybody = [tensors_of(r, turn) for r in range(world_size)]
     wrong = [i for i in range(len(got)) if not torch.equal(got[i], expected[i])]
     if not wrong and ran.returned:
         return
@@ -319,12 +334,29 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
         "each part back into its tensor": before[first],
         "these are means: an all_reduce sums unless it is told otherwise, and nobody asked you to "
         "divide": (expected[first] / world_size).to(before[first].dtype),
+        "these are the largest of all ranks' elements: ReduceOp.MAX was asked for, not SUM": (
+            torch.stack([tensors[first] for tensors in everybody]).amax(0)
+            if before[first].numel()
+            else before[first]
+        ),
+        "the sum is added to what the tensor had: copy it there (copy_), do not add": (
+            before[first] + expected[first]
+        ),
+        "these are sums times the number of ranks: a sum needs no factor": (
+            expected[first] * world_size
+        ),
+        "our own elements times the number of ranks: the others have elements of their own": (
+            before[first] * world_size
+        ),
     }
     if turn == 1:
         kept = "these are the sums of the call before: the function keeps something between calls"
         mistakes[kept] = sums(0)[first]
     if first and torch.equal(got[0], expected[0]):
         mistakes = {}  # not all are wrong
+    mistakes["an infinity was replaced: nobody asked for it, and it hides what went wrong"] = (
+        expected[first].nan_to_num()
+    )
     checking.same_values(
         got[first],
         expected[first],
@@ -348,7 +380,14 @@ def check_first_slower(vote: Callable[[], str]) -> None:
         "d": "these are all the CPUs that the machine shows: cpu.max allows fewer, quota / period",
     }
     with checking.exercise("1.3", par="the number"):
-        checking.letter(vote, right="b", wrong=wrong)
+        got = vote()
+        checking.letter(lambda: got, right="b", wrong=wrong)
+        text = got if isinstance(got, str) else " ".join(map(str, got))
+        beside = re.fullmatch(r"\W*b\W+(\d+)(\s*pairs?)?\W*", text, re.IGNORECASE)
+        if beside and beside[1] != "3":
+            raise CheckFailed(
+                "a letter, and perhaps its own number", repr(got), "b is another number: which one?"
+            )
 
 
 # 1.4: a sum through shared memory

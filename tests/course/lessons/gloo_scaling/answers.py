@@ -402,6 +402,54 @@ def means(tensors):
         tensor.copy_(tensor / dist.get_world_size())
 
 
+def put_back_by(method):
+    """The right answer, with another way to write the sums."""
+
+    def fused(tensors):
+        def unpack(alike, flat):
+            for tensor, part in parts(alike, flat):
+                method(tensor, part.view_as(tensor))
+
+        right_fused(tensors, unpack=unpack)
+
+    return fused
+
+
+def then(change):
+    """The right answer, and then something with the list."""
+
+    def fused(tensors):
+        right_fused(tensors)
+        change(tensors)
+
+    return fused
+
+
+def largest(tensors):
+    right_fused(tensors, sum_up=lambda flat: dist.all_reduce(flat, op=ReduceOp.MAX))
+
+
+def without_counters(tensors):
+    right_fused([tensor for tensor in tensors if tensor.dtype != torch.int64])
+
+
+def always_calls(tensors):
+    right_fused(tensors or [torch.zeros(0)])
+
+
+def small_counters_narrowed(tensors):
+    def narrowed(flat):
+        narrow = flat if flat.abs().max() >= 2**24 else flat.float()
+        dist.all_reduce(narrow)
+        flat.copy_(narrow)
+
+    right_fused(tensors, sum_up=narrowed)
+
+
+def times_ranks(tensor, total):
+    tensor.copy_(total * dist.get_world_size())
+
+
 def nothing_is_sent(tensors):
     for tensor in tensors:
         tensor.mul_(dist.get_world_size())

@@ -243,9 +243,9 @@ def _in_place(fused_all_reduce: Callable, tensors: list[torch.Tensor]) -> bool:
     if [*map(id, given)] != [*map(id, tensors)]:
         raise CheckFailed(
             f"the caller's list with its {len(tensors)} tensors, in their order",
-            f"a list of {len(given)}, or in another order",
-            "the list is the caller's, who goes on with it: clear(), append(), sort() and `del` "
-            "belong on a list of your own",
+            f"a list of {len(given)}, with others in it or in another order",
+            "the list is the caller's, who goes on with it and with its tensors: copy_ the sums "
+            "into these, and clear, extend or sort a list of your own",
         )
     return [tensor.data_ptr() for tensor in tensors] == places
 

@@ -65,8 +65,8 @@ def network(board: Board, records: Sequence[Record]) -> None:
     board.test(
         "a",
         "A",
-        f"the network is full: the calls move {FULL:.0%} or more of what it carries "
-        f"({IDLE:.0%} or less: refuted)",
+        f"the network is full: the calls move {FULL:.0%} or more of what it carries; "
+        f"at {IDLE:.0%} or less it falls",
         [outcome(share, stands=FULL, fell=IDLE) for share in shares],
         found=f"a rank sends {sent:,.0f} bytes a call, headers and all; the ranks together use "
         f"{median(shares):.1%} of what the network carries",
@@ -85,8 +85,8 @@ def two_cpus(board: Board, records: Sequence[Record]) -> None:
     board.test(
         "b",
         "B",
-        f"with one torch thread a rank, {most} pairs need {FASTER:.0%} or less of the "
-        f"time when they get two CPUs instead of one ({ALIKE:.0%} or more: refuted)",
+        f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time "
+        f"when they get two CPUs instead of one; at {ALIKE:.0%} or more it falls",
         [outcome(share, stands=FASTER, fell=ALIKE) for share in shares],
         found=f"on two CPUs {median(shares):.0%} of the time on one",
         records=records,
@@ -139,9 +139,9 @@ def _goes_with(
     board.test(
         suspect,
         name,
-        f"with {guilty} calls slow down with the pairs, {GROWS:g} times or more, "
-        f"and with {innocent} at most {LITTLE:.0%} of that growth is left ({MUCH:.0%} or more, "
-        "or no growth with either: refuted)",
+        f"with {guilty} calls take {GROWS:g} times as long or more when there are many pairs, and "
+        f"with {innocent} at most {LITTLE:.0%} of that growth is left; it falls where {MUCH:.0%} "
+        "is left, or where there is no growth to begin with",
         [left(a, b) for a, b in zip(with_it, without, strict=True)],
         found=f"from 1 pair to {most_of(records)} calls take {median(with_it):.1f} times as long "
         f"with {guilty}, {median(without):.1f} times with {innocent}",

@@ -425,6 +425,12 @@ def then(change):
     return fused
 
 
+def replaced_in_the_list(tensors):
+    sums = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
+    right_fused(sums)
+    tensors[:] = sums
+
+
 def largest(tensors):
     right_fused(tensors, sum_up=lambda flat: dist.all_reduce(flat, op=ReduceOp.MAX))
 

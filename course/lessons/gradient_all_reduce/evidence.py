@@ -92,10 +92,10 @@ def late_rank(
         "a",
         "A",
         f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
-        f"{500 * delay:.0f} ms or more (by {250 * delay:.0f} or less: refuted)",
+        f"{500 * delay:.0f} ms or more; at {250 * delay:.0f} or less it falls",
         [outcome(share, stands=0.5, fell=0.25) for share in rounds],
-        found=f"all calls grew by {_ms(all_calls)} ms, the first by {_ms(first)}, the classifier's "
-        f"by {_ms([share * delay for share in rounds])}",
+        found=f"all calls together grew by {_ms(all_calls)} ms, the first by {_ms(first)}, the "
+        f"classifier's by {_ms([share * delay for share in rounds])}",
         records=[record],
     )
 
@@ -107,8 +107,8 @@ def small_calls(board: Board, record: Record, case: Case = THREAD) -> None:
     board.test(
         "b",
         "B",
-        f"{more} more calls than the benchmark's, with next to no bytes, take half of the "
-        f"{1e3 * case.lost:.0f} ms that were lost, or more (a quarter or less: refuted)",
+        f"{more} more calls than the benchmark's, with next to no bytes, take at least half of the "
+        f"{1e3 * case.lost:.0f} ms that were lost; at a quarter or less it falls",
         [outcome(paid / case.lost, stands=0.5, fell=0.25) for paid in rounds],
         found=f"{more} calls take {_ms(rounds)} of the {1e3 * case.lost:.0f} ms",
         records=[record],
@@ -143,8 +143,8 @@ def _where_the_bytes_are(
     board.test(
         "c",
         "C",
-        "the classifier's calls grow where the bytes are: two thirds of the growth or more are "
-        "in its largest tensor, which has 5 of 6 bytes (40 % or less: refuted)",
+        "the classifier's calls grow where the bytes are: at least two thirds of the growth is in "
+        "its largest tensor, which has 5 of 6 bytes; at 40 % or less it falls",
         [outcome(share, stands=2 / 3, fell=0.4) for share in shares],
         found=f"they grew by {_ms([part(one) for one in grew])} ms, {median(shares):.0%} of it in "
         "the largest tensor",
@@ -170,7 +170,7 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
     board.test(
         "c",
         "D",
-        f"training uses half of {carries}, or less (80 % or more: refuted)",
+        f"training uses at most half of {carries}; at 80 % or more it falls",
         [outcome(share, stands=0.5, fell=0.8) for share in training],
         found=f"{median(training):.0%} of the link in training",
         **common,
@@ -178,8 +178,8 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
     board.test(
         "d",
         "D",
-        f"on {case.ranks} ranks in a ring the benchmark would need 125 % of {carries}, or more "
-        "(110 % or less: refuted)",
+        f"on {case.ranks} ranks in a ring the benchmark would need at least 125 % of {carries}; "
+        "at 110 % or less it falls",
         [outcome(share, stands=1.25, fell=1.1) for share in alone],
         found=f"{median(alone):.0%} of the link in the benchmark",
         **common,
@@ -197,8 +197,8 @@ def every_timer(
     board.test(
         "e",
         "E",
-        "in one of the classifier's calls a rank's timer is shorter than the others', by half "
-        f"of the {1e3 * case.lost:.0f} ms that were lost or more (a quarter or less: refuted)",
+        "in one of the classifier's calls a rank's timer is shorter than the others', by at least "
+        f"half of the {1e3 * case.lost:.0f} ms that were lost; at a quarter or less it falls",
         [outcome(spread / case.lost, stands=0.5, fell=0.25) for spread in spreads],
         found=f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call",
         records=records,
@@ -236,8 +236,8 @@ def recorded_rung(rung: str = "3b: all at once, after backward") -> str:
     record = by_case(measured_records.load(problem.RECORDING, recorded=True))["rungs"]
     backward, _ = problem.lengths(record)[rung]
     return (
-        f"RECORDED, rung {rung.partition(':')[0]}: backward takes {1e3 * backward:.0f} ms, and then the buckets "
-        f"move for {_ms(problem.exposed(record)[rung])} ms."
+        f"RECORDED, rung {rung.partition(':')[0]}: backward takes {1e3 * backward:.0f} ms, and "
+        f"then the buckets move for {_ms(problem.exposed(record)[rung])} ms."
     )
 
 

@@ -152,8 +152,8 @@ def way(board: Board, rounds: Sequence[Copies], **how: object) -> None:
         "b",
         "B",
         "each kind of link has one rate: taken from half of the matrix, it tells 9 of 10 pairs of "
-        "the other half within 5 %, and the three durations within 10 % (fewer than 3 of 4 pairs, "
-        "or a duration missed by more than 30 %: refuted)",
+        "the other half within 5 %, and the three durations within 10 %; it falls at fewer than "
+        "3 of 4 pairs, or where a duration is missed by more than 30 %",
         [
             True if share >= 0.9 and miss <= 0.1 else False if share < 0.75 or miss > 0.3 else None
             for share, miss in told

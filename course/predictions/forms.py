@@ -318,8 +318,8 @@ def _verdict(entry: Entry) -> str:
         sentences.append(f"{entry.because[:1].upper()}{entry.because[1:].rstrip('.')}.")
     if entry.committed and entry.options and entry.disturbed:
         sentences.append(
-            f"(Other programs used {entry.others:.1f} CPUs meanwhile: where your own pictures "
-            "do not show it, a calm run does.)"
+            f"(Other programs used {entry.others:.1f} CPUs meanwhile. If your pictures do "
+            "not show this, a calm run does.)"
         )
     return " ".join(filter(None, sentences))
 
@@ -339,7 +339,7 @@ def _judgement(entry: Entry) -> str:
     if miss < 1.1:
         text = "Within 10 %: well predicted."
     elif miss < 2:
-        text = f"{written(miss, 3)} times {side}: the right size."
+        text = f"{written(miss, 3)} times {side}: the right order of magnitude."
     elif entry.inside:
         text = f"{written(miss, 2)} times {side}."
     elif miss < 10:

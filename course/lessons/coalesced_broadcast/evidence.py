@@ -88,7 +88,10 @@ def fastest(curve: Sequence[Record]) -> list[str]:
 PREDICTIONS = {
     ("A", "a"): ("between kept buffers, one at a time, most of the difference is left", True),
     ("A", "d"): ("between kept buffers, one at a time, most of the difference is left", True),
-    ("A", "b"): ("where neither program overlaps anything, little of the difference is left", False),
+    ("A", "b"): (
+        "where neither program overlaps anything, little of the difference is left",
+        False,
+    ),
     ("A", "c"): ("where neither program needs new memory, little of the difference is left", False),
     ("B", "b"): ("without its overlap, 25 MB loses most of the difference", True),
     ("C", "c"): ("with its buffer kept, 'all in one' gains most of the difference", True),

@@ -37,7 +37,9 @@ def puzzle() -> Axes:
     """Draw what the thread measured: the training's all_reduces beside the benchmark's."""
     published = load("gradient_all_reduce")
     figures = {"in training": published["in_training"], "in a benchmark": published["benchmark"]}
-    ax = new_axes("The same bytes, in training and in a benchmark", x="Time", xunit="ms", size=(8, 2.4))
+    ax = new_axes(
+        "The same bytes, in training and in a benchmark", x="Time", xunit="ms", size=(8, 2.4)
+    )
     bars(ax, list(figures), [figure.value for figure in figures.values()])
     stamp_published(ax, *figures.values())
     describe(

@@ -18,7 +18,7 @@ from labkit.measure.records import Record
 
 SUSPECTS = {
     "a": "a queue at GPU 0",
-    "b": "the way: each pair's own links",
+    "b": "each pair's own links",
     "c": "the receiver, GPU 2",
     "d": "distance alone",
 }
@@ -185,7 +185,7 @@ def distance(board: Board, rounds: Sequence[Copies], **how: object) -> None:
     board.test(
         "d",
         "D",
-        "the best copy to another NUMA node has half the rate of those within one, or less",
+        "the best copy to another NUMA node has at most half the rate of copies within one",
         [outcome(share, stands=0.5, fell=0.8) for share in shares],
         found=f"the best far copy has {_all(shares)} of the rate of the near ones",
         **how,

@@ -62,9 +62,10 @@ def order(board: Board, records: Mapping[str, Record]) -> list[float]:
     board.test(
         "a",
         "A",
-        "half of the excess or more is gone when each step runs alone",
+        "when each step runs alone, at least half of the excess (what the two steps take longer "
+        "than all_reduce) is gone",
         _judged(shares, excess(records), stands=0.5, fell=0.25, most=1.5),
-        found=f"{_all(shares)} of the excess gone",
+        found=f"{_all(shares)} of the excess gone, round by round",
         records=records.values(),
     )
     return shares
@@ -80,9 +81,10 @@ def rounds(board: Board, records: Mapping[str, Record]) -> list[float]:
     board.test(
         "b",
         "B",
-        "with a quarter of the bytes in as many messages, two thirds of the excess stay",
+        "with a quarter of the bytes in as many messages, at least two thirds of the excess (what "
+        "the two steps take longer than all_reduce) stay",
         _judged(left, whole, stands=0.67, fell=0.45, most=1.5),
-        found=f"{_all(left)} of the excess left",
+        found=f"{_all(left)} of the excess left, round by round",
         records=records.values(),
     )
     return left
@@ -100,7 +102,8 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     board.test(
         "c",
         "C",
-        "the two steps send as many times the bytes as they take the time, within 15 %",
+        "the two steps send more bytes than all_reduce, and take longer by the same factor, "
+        "within 15 %",
         explained if more > 1.05 else False,
         found=f"{more:.3g} times the bytes; {' '.join(f'{x:.2f}' for x in longer)} the time",
         records=records.values(),
@@ -119,7 +122,7 @@ def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) 
     board.test(
         "d",
         "D",
-        "all sums and copies of four ranks, in one process, take half of the excess",
+        "all sums and copies of four ranks, in one process, take at least half of the excess",
         _judged(shares, [least] * len(shares), stands=0.5, fell=0.25),
         found=f"{_all(shares)} of the excess",
         records=records.values(),

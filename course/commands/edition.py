@@ -13,15 +13,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
     parser.add_argument(
         "--reuse",
-        action="store_true",
-        help="take lessons as they ran last, where their cells are the same; run only the others",
+        nargs="?",
+        type=Path,
+        const=True,
+        metavar="FOLDER",
+        help="take lessons as they ran last (OUT-runs), or as they ran on a calm machine (FOLDER, "
+        "an OUT-runs from there), where their cells are the same; run only the others",
     )
 
 
 def main(options: argparse.Namespace) -> int:
     """Build the site, print its front page's path; return 1 where it cannot be built."""
     try:
-        print(edition.build(options.out, reuse=options.reuse))
+        print(edition.build(options.out, reuse=options.reuse or False))
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -57,11 +57,11 @@ _NOT_PROSE = re.compile(
 """Code, links, formulas, tags, headings, tables: nothing in them is linked to the glossary."""
 
 
-def build(out: Path, *, reuse: bool = False, say: Callable[[str], object] = print) -> Path:
+def build(out: Path, *, reuse: bool | Path = False, say: Callable[[str], object] = print) -> Path:
     """Run the lessons, build the site in the folder `out`, whose content goes; return its front.
 
     Each executed lesson is kept, in `out`-runs. With `reuse` a lesson whose cells are still those
-    that were run is taken from there, and only the others run.
+    that were run is taken from there, or from the folder that it names; only the others run.
 
     What Sphinx reads stays beside it, in `out`-source, and is built again without running anything
     by `python -m sphinx -c docs/edition SOURCE OUT`.
@@ -75,10 +75,11 @@ def build(out: Path, *, reuse: bool = False, say: Callable[[str], object] = prin
     source = out.with_name(f"{out.name}-source")
     for folder in (source, out):
         shutil.rmtree(folder, ignore_errors=True)
+    runs = reuse if isinstance(reuse, Path) else out.with_name(f"{out.name}-runs")
     beside = {_name(path): path.read_bytes() for one in FILES for path in ROOT.glob(one)}
     for name, content in [
         *beside.items(),
-        *pages(say, out.with_name(f"{out.name}-runs"), reuse=reuse),
+        *pages(say, runs, reuse=bool(reuse)),
     ]:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)

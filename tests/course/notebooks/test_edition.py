@@ -168,7 +168,10 @@ def site(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edition, "lesson_files", lambda: chosen)
         patch.setattr(edition.files, "execute", lambda path, **_: ran[path])
-        edition.build(folder / "html", say=len)
+        edition.build(folder / "html", reuse=folder / "calm", say=len)
+    assert len(list((folder / "calm").rglob("*.ipynb"))) == 2, (
+        "runs are kept where they were sought"
+    )
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=folder / "html")

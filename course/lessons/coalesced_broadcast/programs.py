@@ -56,7 +56,7 @@ def broadcast(tensors, cap, in_flight=2, kept=None):
     flying, plan = deque(), buckets.plan(tensors, cap=cap)
     for number, bucket in enumerate(plan):
         members = [tensors[place] for place in bucket.members]
-        flat = buckets.flatten(members, out=kept and kept.of(number, bucket))
+        flat = buckets.flatten(members, out=kept.of(number, bucket) if kept else None)
         flying.append((dist.broadcast(flat, 0, async_op=True), flat, members))
         while flying and (len(flying) == in_flight or number == len(plan) - 1):
             work, flat, members = flying.popleft()

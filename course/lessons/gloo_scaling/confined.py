@@ -221,6 +221,49 @@ CASES: list[tuple[str, Reading, str]] = [
                 after={7: "400000100 100000050 40"}),
         "thread 8 is only in `before`: it has ended, and does not count",
     ),
+    (
+        "a mask, and a quota that is not reached",
+        Reading(8, "0-3", **_WAITS, cpu_max="133333 100000", stat_before=_stat(0, 0),
+                stat_after=_stat(50, 0)),
+        "no period was throttled, the threads wait, and the mask has 4 of 8 CPUs",
+    ),
+    (
+        "a quota, and a mask that is tighter",
+        Reading(8, "5", **_WAITS, cpu_max="200000 100000", stat_before=_stat(0, 0),
+                stat_after=_stat(50, 20)),
+        "20 of 50 periods were throttled, and rule 1 asks nothing else",
+    ),
+    (
+        "a long time",
+        Reading(4, "0-3", **_CALM, cpu_max="200000 100000", stat_before=_stat(0, 0),
+                stat_after=_stat(1000, 10)),
+        "10 of 1000 periods are less than a tenth: the share counts, not the number",
+    ),
+    (
+        "6 of 100",
+        Reading(4, "0-3", **_CALM, cpu_max="200000 100000", stat_before=_stat(100, 10),
+                stat_after=_stat(200, 16)),
+        "6 of 100 periods are less than a tenth, and nothing is rounded",
+    ),
+    (
+        "a short time",
+        Reading(4, "0-3", **_CALM, cpu_max="200000 100000", stat_before=_stat(0, 0),
+                stat_after=_stat(8, 3)),
+        "3 of 8 periods are more than a tenth, however few they are",
+    ),
+    (
+        "1 of 11",
+        Reading(4, "0-3", **_CALM, cpu_max="200000 100000", stat_before=_stat(0, 0),
+                stat_after=_stat(11, 1)),
+        "1 of 11 periods is less than a tenth: a tenth of 11 is 1.1, and nothing is rounded",
+    ),
+    (
+        "five threads that work",
+        Reading(4, "0-2", before={},
+                after={7: "100000000 0 9", 8: "100000000 10000000 9", 9: "100000000 10000000 9",
+                       10: "90000000 100000000 9", 11: "90000000 130000000 9"}),
+        "add up all five: together they waited for 250 ms and were on a CPU for 480",
+    ),
 ]  # fmt: skip
 """A title, a reading in the kernel's format (written by hand: a quota was not run), and a hint."""
 

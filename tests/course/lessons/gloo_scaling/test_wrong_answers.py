@@ -239,6 +239,28 @@ def one_that_waits(reading):
     return [max(of_each(reading), key=lambda pair: pair[1] / max(pair[0], 1))]
 
 
+def by_periods(holds):
+    """The right answer, with another first rule: of the throttled periods, and of all."""
+
+    def confinement(reading):
+        texts = (reading.stat_before, reading.stat_after)
+        old, new = (text.split() if text else "0" * 6 for text in texts)
+        fits = holds(*(int(new[k]) - int(old[k]) for k in (5, 3)))
+        return ("quota", cpus_of(reading)) if fits else in_order("none", "mask")(reading)
+
+    return confinement
+
+
+def own_limit(name, limit):
+    """The right answer, but this name has a number of its own."""
+
+    def confinement(reading):
+        found, cpus = confined.answer(reading)
+        return found, limit(reading) if found == name else cpus
+
+    return confinement
+
+
 def any_throttling(reading):
     name, cpus = confined.answer(reading)
     return ("quota" if confined.throttled(reading) else name), cpus
@@ -317,6 +339,17 @@ CONFINEMENTS = {
     )),
     "rounded": numbered(lambda r: round(cpus_of(r), 1)),
     "a number as text": numbered(lambda r: str(cpus_of(r))),
+    "two digits": numbered(lambda r: round(cpus_of(r), 2)),
+    "the mask's number for mask": own_limit("mask", lambda r: confined.allowed(r.allowed)),
+    "the quota's number for quota": own_limit("quota", lambda r: (
+        q if (q := confined.quota(r)) < 999 else cpus_of(r)
+    )),
+    "ten periods": by_periods(lambda hits, periods: hits >= 10),
+    "a twentieth": by_periods(lambda hits, periods: 0 < periods <= 20 * hits),
+    "of ten periods or more": by_periods(lambda hits, periods: 10 <= periods <= 10 * hits),
+    "a tenth rounded down": by_periods(lambda hits, periods: periods > 0 and hits >= periods // 10),
+    "the first three threads": of_threads(lambda r: [*of_each(r)][:3]),
+    "the busiest two threads": of_threads(lambda r: sorted(of_each(r))[-2:]),
 }  # fmt: skip
 """What people return who did not see our answer."""
 SAYS = {
@@ -330,6 +363,15 @@ SAYS = {
     "a period of 100000": "not always 100000",
     "rounded": "not rounded",
     "a number as text": "another type",
+    "two digits": "not rounded",
+    "the mask's number for mask": "but the quota fewer",
+    "the quota's number for quota": "but the mask fewer",
+    "ten periods": "the share counts",
+    "a twentieth": "6 of 100",
+    "of ten periods or more": "3 of 8",
+    "a tenth rounded down": "1 of 11",
+    "the first three threads": "add up all five",
+    "the busiest two threads": "add up all five",
 }
 """What some of them are told; each of the others, one thing or another."""
 

@@ -415,39 +415,53 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
     for habit, means in meetings.HABITS.items():
         for slow in (0, 1):
             who = f"; rank {slow} {means}" if habit else ""
-            meeting = Meeting(habit, slow, large=bool(slow))
-            with calls.CallLog() as log:
-                try:
-                    meeting.hold(shared_sum)
-                except meetings.Polled:
-                    raise CheckFailed(
-                        f"a sum that waits{who}", "a loop that does not end", _POLLED
-                    ) from None
-                except (RuntimeError, ValueError, IndexError) as error:
-                    if not log.calls and not meeting.large:
-                        raise
-                    if not log.calls:
-                        raise CheckFailed(
-                            f"the sum of tensors of shape {meeting.shape}, not contiguous",
-                            f"{type(error).__name__}: {error}"[:300],
-                            "small contiguous tensors work. But a tensor may be of any size, and "
-                            "view(-1) of one that is not contiguous fails: copy in its own shape",
-                        ) from error
-            if meeting.borrowed:
+            _hold(Meeting(habit, slow, large=bool(slow)), shared_sum, who)
+    for shape in meetings.SHAPES:
+        try:
+            _hold(Meeting("", 0, shape=shape), shared_sum, f"; tensors of shape {shape}")
+        except (RuntimeError, ValueError, IndexError, AssertionError) as error:
+            if isinstance(error, CheckFailed):
+                raise
+            raise CheckFailed(
+                f"the sum of tensors of shape {shape}",
+                f"{type(error).__name__}: {error}"[:300],
+                "tensors of two dimensions work. But a tensor may have any shape, also () and (0,)",
+            ) from error
+
+
+def _hold(meeting: Meeting, shared_sum: Callable[..., None], who: str) -> None:
+    with calls.CallLog() as log:
+        try:
+            meeting.hold(shared_sum)
+        except meetings.Polled:
+            raise CheckFailed(
+                f"a sum that waits{who}", "a loop that does not end", _POLLED
+            ) from None
+        except (RuntimeError, ValueError, IndexError) as error:
+            if not log.calls and not meeting.large:
+                raise
+            if not log.calls:
                 raise CheckFailed(
-                    "a sum of your own",
-                    "the course's shared_sum",
-                    "the course's functions are there to be read and compared with; the exercise "
-                    "is to write one yourself",
-                )
-            if log.calls:
-                raise CheckFailed(
-                    "a sum through `slots`, `wake` and `wait`",
-                    f"a call of {log.calls[0].kind}",
-                    "torch.distributed does the sum here, not the shared memory: that is what you "
-                    "are to be faster than",
-                )
-            _judge_meeting(meeting, who)
+                    f"the sum of tensors of shape {meeting.shape}, not contiguous",
+                    f"{type(error).__name__}: {error}"[:300],
+                    "small contiguous tensors work. But a tensor may be of any size, and "
+                    "view(-1) of one that is not contiguous fails: copy in its own shape",
+                ) from error
+    if meeting.borrowed:
+        raise CheckFailed(
+            "a sum of your own",
+            "the course's shared_sum",
+            "the course's functions are there to be read and compared with; the exercise "
+            "is to write one yourself",
+        )
+    if log.calls:
+        raise CheckFailed(
+            "a sum through `slots`, `wake` and `wait`",
+            f"a call of {log.calls[0].kind}",
+            "torch.distributed does the sum here, not the shared memory: that is what you "
+            "are to be faster than",
+        )
+    _judge_meeting(meeting, who)
 
 
 def _judge_meeting(meeting: Meeting, who: str) -> None:

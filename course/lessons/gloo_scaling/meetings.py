@@ -29,6 +29,8 @@ HABITS = {
     "dawdles after waking": "goes on after wake() only when the partner has gone on",
 }
 """What the slow one of the two partners does."""
+SHAPES = (), (1,), (0,), (7,), (2, 3, 5)
+"""Of small tensors that have other than two dimensions."""
 TURNS = 32
 """Sums of a meeting: for the halves to be right once or twice is not enough."""
 ALWAYS = 20
@@ -44,13 +46,15 @@ class Polled(Exception):
 class Meeting:
     """Both partners' slots, wake() and wait(), and the script of who goes on."""
 
-    def __init__(self, habit: str, slow: int, *, large: bool = False) -> None:
+    def __init__(
+        self, habit: str, slow: int, *, large: bool = False, shape: tuple[int, ...] = (3, 4)
+    ) -> None:
         """Have partner `slow` keep a habit, a key of `HABITS`.
 
-        The tensors are small and contiguous, or `large` and transposed.
+        The tensors are small, contiguous and of a shape, or `large` and transposed.
         """
         self.habit, self.slow, self.large = habit, slow, large
-        self.shape = (40, 30) if large else (3, 4)
+        self.shape = (40, 30) if large else shape
         self.slots = torch.full((2, 2, *self.shape), float("nan"))
         self.wakes, self.waits = [0, 0], [0, 0]
         self.stuck: int | None = None

@@ -86,6 +86,7 @@ SHARED = {
     answers.by_view: "copy in its own shape",
     answers.by_reshape: "reshape(-1) of one that is not contiguous is a copy",
     answers.up_to_ten: "a tensor may be of any size",
+    answers.by_first_dimension: "a tensor may have any shape",
 }
 
 

@@ -16,6 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=Path,
         const=True,
+        default=False,
         metavar="FOLDER",
         help="take lessons as they ran last (OUT-runs), or as they ran on a calm machine (FOLDER, "
         "an OUT-runs from there), where their cells are the same; run only the others",
@@ -25,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Build the site, print its front page's path; return 1 where it cannot be built."""
     try:
-        print(edition.build(options.out, reuse=options.reuse or False))
+        print(edition.build(options.out, reuse=options.reuse))
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -67,9 +67,19 @@ def is_alone(item):
 
 @hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(items):
-    """Put the long tests of the whole first; last, files that measure, and in them what does."""
-    last = {item.path for item in items if is_alone(item)}
-    items.sort(key=lambda item: (item.path in last, item.path.parent != TESTS, is_alone(item)))
+    """Put the long tests of the whole first; last, files that measure, and in them what does.
+
+    Exercises of which some cells measure come before the files that measure as a whole: their
+    other cells run beside other tests. A notebook's cells keep their order.
+    """
+    counts = Counter((item.path, is_alone(item)) for item in items)
+
+    def rank(item):
+        measures, rests = counts[item.path, True], counts[item.path, False]
+        is_test = item.path.suffix == ".py"
+        return bool(measures), not rests, item.path.parent != TESTS, is_test and is_alone(item)
+
+    items.sort(key=rank)
 
 
 @hookimpl(optionalhook=True)

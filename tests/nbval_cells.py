@@ -56,15 +56,11 @@ class Notebook(IPyNbFile):
         self.is_lesson = not parts
         untouched = folder == tree.EXERCISES
         sources = [item.cell.source for item in cells]
-        self.measures = (
-            any("claim(" in source for source in sources)
-            if self.is_lesson
-            else any(TIMED in tags(item.cell) for item in cells)
-        )
+        self.measures = self.is_lesson and any("claim(" in source for source in sources)
         beside = folder == f"{tree.LESSONS}/{tree.DEEPER}" or self.path.stem in tree.UNNUMBERED
         self.is_core = folder == tree.LESSONS and not beside
         self.limit = self.config.option.nbval_cell_timeout
-        kinds = {"lesson": self.is_lesson, "alone": self.measures and not untouched, "slow": beside}
+        kinds = {"lesson": self.is_lesson, "alone": self.measures, "slow": beside}
         marks = [mark for mark, holds in kinds.items() if holds]
         for item in cells:
             name = item.cell.get("id", f"cell-{item.cell_num}")
@@ -72,6 +68,8 @@ class Notebook(IPyNbFile):
             cell = Cell.from_parent(self, name=name, **fields)
             if untouched:
                 cell.expect_untouched()
+            elif not self.is_lesson and TIMED in tags(item.cell):
+                cell.add_marker("alone")
             for mark in (*marks, pytest.mark.timeout(self.limit + 60)):
                 cell.add_marker(mark)
             yield cell

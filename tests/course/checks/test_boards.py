@@ -29,6 +29,7 @@ def test_both_culprits_pass_and_the_boards_do_not_tell(checks, capsys):
         assert {first, second} <= {row[0][0] for row in table.rows}
 
 
+@pytest.mark.slow
 def test_every_other_pair_is_refused_by_a_row_that_speaks_against_it(checks):
     suspects = sorted({row[0][0] for table in checks.unnamed().values() for row in table.rows})
     for first, second in itertools.product(suspects, repeat=2):

@@ -190,7 +190,6 @@ def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     assert records.load(out)
 
 
-@mark.exhaustive
 @mark.timed
 @needs_hosts
 def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
@@ -223,7 +222,6 @@ launch(program, timeout=40)
 """
 
 
-@mark.exhaustive
 @mark.parametrize("all_of_it", [True, False], ids=["a node dies", "a rank dies"])
 def test_what_dies_in_the_middle_ends_the_other_node_and_a_rank_is_named(all_of_it, tmp_path):
     script = tmp_path / "dies.py"

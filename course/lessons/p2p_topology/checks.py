@@ -451,13 +451,18 @@ def check_contention(answer: Callable[[], Sequence[float]]) -> None:
         rate = machine.bandwidth(0, 1)
         alone = [1e3 * size / rate for size in sizes]
         halves = [2 * ms for ms in alone]
-        regrow = "when a transfer ends, those that met it on a link share anew: they get faster"
+        first = "until one of them ends, two transfers share each link, half and half"
+        regrow = (
+            "when a transfer ends, the others share anew; and over two links a transfer is as fast "
+            "as the smaller of its two shares"
+        )
         asked: list[checking.Asked] = []
         for name, end, one, half in zip(TRANSFERS, ends, alone, halves, strict=True):
             mistakes = {"that is its time alone; here two transfers share each link": one}
             if not math.isclose(half, end):
                 mistakes[f"half a link from beginning to end? {regrow}"] = half
-            asked.append((f"{name}'s end in ms", end, mistakes, regrow))
+            otherwise = first if end == min(ends) else regrow
+            asked.append((f"{name}'s end in ms", end, mistakes, otherwise))
         got = _given_by(answer)
         if isinstance(got, Mapping) and {*got} == {*TRANSFERS}:
             got = [got[name] for name in TRANSFERS]

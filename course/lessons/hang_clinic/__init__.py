@@ -5,10 +5,10 @@ from course.catalogue import Lesson, Room
 LESSON = Lesson(
     number="05b",
     title="The hang clinic",
-    words=1500,
-    cells=40,
+    words=1600,
+    cells=41,
     room=Room(
-        minutes="50",
+        minutes="40",
         cell="mend",
         what="one patient, cured by their own hand",
         vote="the network hangs; a barrier will help",

@@ -245,11 +245,13 @@ def same_values(got: Any, expected: torch.Tensor, *, what: str, meaning: str) ->
     wrong = (got != expected).flatten().nonzero().flatten().tolist()
     if wrong:
         first = wrong[0]
+        pair = [tensor.flatten()[first].item() for tensor in (got, expected)]
+        short = [f"{value:g}" for value in pair]
+        gives, asked = short if short[0] != short[1] else map(repr, pair)  # all digits, if need be
         raise CheckFailed(
             f"{what}: {_shown(expected)}",
             f"{_shown(got)}; {len(wrong)} of {got.numel()} elements differ, the first at index "
-            f"{first}: {got.flatten()[first].item():g} instead of "
-            f"{expected.flatten()[first].item():g}",
+            f"{first}: {gives} instead of {asked}",
             meaning,
         )
 

@@ -51,7 +51,8 @@ def check_time_call(time_call: Callable[..., float]) -> None:
             raise CheckFailed(
                 "an exception of the call comes out of the stopwatch",
                 "it was swallowed",
-                "a call that fails must not be timed as if it had worked: no bare `except`",
+                "a call that fails must not be timed as if it had worked: no bare `except`, "
+                "and no second try",
             )
         own = _own_cost(time_call)
         errors += [_error(time_call, sick) for sick in others]
@@ -93,8 +94,10 @@ def _own_cost(time_call: Callable[..., float]) -> float:
         inspect.signature(time_call).bind(None)
     except TypeError as missing:
         raise CheckFailed("time_call(call) is enough", f"{missing}", _DEFAULTS) from None
-    for _ in range(ATTEMPTS):
+    tries = []
+    for _ in range(2 * ATTEMPTS):
         got, barrier = _examined(time_call, sick_calls.NOTHING)
+        tries.append((got / barrier, got, barrier))
         if got == 0:
             raise CheckFailed(
                 "a call that does nothing: some hundred nanoseconds",
@@ -103,6 +106,7 @@ def _own_cost(time_call: Callable[..., float]) -> float:
             )
         if got <= OWN_COST * barrier:
             return got / barrier
+    _, got, barrier = min(tries)  # what other programs added least to
     raise CheckFailed(
         f"a call that does nothing: at most {OWN_COST:.0%} of a barrier's time",
         f"{got / barrier:.2f} barriers",
@@ -186,13 +190,16 @@ SUMS = {"all_reduce"}
 def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
     """Make a rank's tensors of one turn: every shape, stride and type that is promised.
 
-    Turn 0 has them all, turn 1 the same with other values, turn 2 others in another order, small
-    counters and an infinity; turn 3 has none, and turn 4 large ones.
+    Turn 0 has them all, turn 1 the same with other values, turn 2 many others in another order,
+    an infinity and small counters, alone of their dtype and with gaps; turn 3 has none, and turn 4
+    large ones.
     """
 
     def made(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         generator = torch.Generator().manual_seed(1000 * seed + 10 * turn + rank)
         whole = torch.randint(-(2**21), 2**21, shape, generator=generator)  # sums need 24 bits
+        if dtype == torch.float64:
+            return whole.to(dtype) * (2**29 + 1)  # more digits than a float32 has; sums are exact
         return whole.to(dtype) + (HUGE if dtype == torch.int64 and turn != 2 else 0)
 
     if turn == 3:
@@ -203,9 +210,13 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
     if turn == 2:
         endless = made((3,), 4, wide)
         endless[rank] = math.inf
-        return [made((5,), 1, whole), endless, made((4, 4), 2), made((4, 4), 3)]
+        many = [row.clone() for row in made((1100, 2), 3)]
+        return [made((6, 10), 1, whole)[:, ::2], endless, made((4, 4), 2), *many]
     shaped = [made((10, 10), 1), made((7,), 3, whole), made((10, 7), 4).t(), made((), 5)]
-    return [*shaped, made((0,), 6), made((2, 5), 2, wide), made((6, 10), 8)[:, ::2]]
+    shaped += [made((0,), 6), made((2, 5), 2, wide), made((6, 10), 8)[:, ::2]]
+    shaped += [made((), 9, dtype) for dtype in (whole, wide)]
+    shaped += [made((4, 6), 10, dtype)[:, ::2] for dtype in (whole, wide)]
+    return [*shaped, made((2, 1, 3, 2, 2), 11)]
 
 
 def check_fused_all_reduce(fused_all_reduce: Callable[..., None]) -> None:
@@ -213,7 +224,7 @@ def check_fused_all_reduce(fused_all_reduce: Callable[..., None]) -> None:
     par = "1 call per dtype, 1 S, 1 S of extra memory"
     with checking.exercise("1.2", par=par) as verdict:
         trial = Trial(partial(_in_place, fused_all_reduce), hint=_hint)
-        ranks_of_turns = 3, 3, 3, 2, 2
+        ranks_of_turns = 3, 3, 2, 2, 2  # the many come once few are right
         cases = [Case(n, make=partial(_turn, turn=k)) for k, n in enumerate(ranks_of_turns)]
         for turn, (case, ranks) in enumerate(trial.runs(cases)):
             for rank, ran in enumerate(ranks):
@@ -327,8 +338,10 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
         otherwise = (
             "only tensors with gaps or another order are wrong: reshape(-1) or flatten() of such a "
             "tensor is a copy, and writing to it changes nothing. Shape the part like the tensor, "
-            "not the tensor like the part"
+            "not the tensor like the part. And gloo sums a tensor with gaps as if it had none"
         )
+    elif before[first].is_floating_point() and _nearly(got[first], expected[first]):
+        otherwise = "digits got lost: somewhere the elements or sums pass through another dtype"
     mistakes = {
         "the sums are somewhere else: in the flat tensor, or in new ones that are returned. Copy "
         "each part back into its tensor": before[first],
@@ -354,6 +367,9 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
         mistakes[kept] = sums(0)[first]
     if first and torch.equal(got[0], expected[0]):
         mistakes = {}  # not all are wrong
+        if any(before[i].is_contiguous() for i in wrong):
+            some = "as it was, while others are right: not all sums were copied into their tensors"
+            mistakes[some] = before[first]
     mistakes["an infinity was replaced: nobody asked for it, and it hides what went wrong"] = (
         expected[first].nan_to_num()
     )
@@ -363,6 +379,10 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
         what=f"turn {turn}, tensor {first} ({described}) on rank {rank} of {world_size}",
         meaning=checking.diagnose(got[first], mistakes, otherwise=otherwise),
     )
+
+
+def _nearly(got: torch.Tensor, expected: torch.Tensor) -> bool:
+    return got.shape == expected.shape and torch.allclose(got, expected, 1e-6)
 
 
 def _short(dtype: torch.dtype | None) -> str:
@@ -425,7 +445,8 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
             raise CheckFailed(
                 f"the sum of tensors of shape {shape}",
                 f"{type(error).__name__}: {error}"[:300],
-                "tensors of two dimensions work. But a tensor may have any shape, also () and (0,)",
+                "contiguous tensors of two dimensions work. But a tensor may have any shape, also "
+                "() and (0,), and gaps: it need not be contiguous",
             ) from error
 
 

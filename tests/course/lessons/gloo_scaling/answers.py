@@ -260,6 +260,16 @@ def labkits_stopwatch(call, *, warmup=5, iters=20):
     return reduced(timing.time_calls(call, warmup=warmup, iters=iters)).median().item()
 
 
+def tries_again(call):
+    def second_try():
+        try:
+            return call()
+        except Exception:
+            return call()
+
+    return second_try
+
+
 def quietly(call):
     def swallowing():
         try:
@@ -270,8 +280,23 @@ def quietly(call):
     return swallowing
 
 
-def swallows(call, *, warmup=5, iters=20):
-    return right_timer(quietly(call), warmup=warmup, iters=iters)
+def swallows(call, *, warmup=5, iters=20, by=quietly):
+    return right_timer(by(call), warmup=warmup, iters=iters)
+
+
+def retries(call, *, warmup=5, iters=20):
+    return swallows(call, warmup=warmup, iters=iters, by=tries_again)
+
+
+def middle_in_time(call, *, warmup=5, iters=20):
+    return reduced(samples_of(call, warmup, iters))[iters // 2].item()
+
+
+def ranks_0_and_1(call, *, warmup=5, iters=20):
+    mine = torch.tensor(samples_of(call, warmup, iters), dtype=torch.float64)
+    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, mine)
+    return torch.maximum(*every[:2]).median().item()
 
 
 # 1.2: fusing
@@ -347,6 +372,25 @@ def gathered(tensors):
         flat.copy_(sum(every))
 
     right_fused(tensors, sum_up=gather)
+
+
+def lone_as_it_is(tensors, flat_of=lambda tensor: tensor):
+    """A tensor that is alone of its dtype is not packed."""
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+        dist.all_reduce(flat_of(alike[0])) if len(alike) == 1 else right_fused(alike)
+
+
+def lone_as_a_copy(tensors):
+    lone_as_it_is(tensors, lambda tensor: tensor.reshape(-1))
+
+
+def only_1024(tensors):
+    def unpack(alike, flat):
+        for tensor, part in [*parts(alike, flat)][:1024]:
+            tensor.copy_(part.view_as(tensor))
+
+    right_fused(tensors, unpack=unpack)
 
 
 def writes_to_a_copy(tensors):

@@ -3,6 +3,7 @@
 import dataclasses
 from unittest import mock
 
+import torch
 from pytest import mark, raises
 
 from course.checks.checking import CheckFailed
@@ -25,6 +26,12 @@ def caught(check, *given):
 FUSED = {
     answers.returned_instead: "new ones that are returned",
     answers.writes_to_a_copy: "writing to it changes nothing",
+    answers.lone_as_it_is: "sums a tensor with gaps as if it had none",
+    answers.lone_as_a_copy: "writing to it changes nothing",
+    answers.only_1024: "not all sums were copied",
+    answers.put_back_by(
+        lambda t, total: t.copy_(total if t.dtype == torch.int64 else total.float())
+    ): "digits got lost",
     answers.promoted: "one flat tensor for several dtypes",
     answers.wrong_order: "cut in another order",
     answers.swapped_data: "assigning `.data` swaps the memory",

@@ -212,6 +212,8 @@ class _Cure:
     """How many it makes, at least and at most."""
     rule: str = ""
     """What a cure of this patient rests on."""
+    due: str = ""
+    """How many barriers are due, and why."""
 
 
 _DECIDING = ("broadcast", "all_gather", "all_gather_into_tensor", "all_reduce")
@@ -237,15 +239,17 @@ CURES = {
     ),
     5: _Cure(
         (*_DECIDING, "barrier"), lambda world: 40,
-        (World(3, late=2), World(3, fast_clock=1), World(2, fast_clock=0)), barriers=(1, 5),
+        (World(3, late=2), World(3, fast_clock=1), World(2, fast_clock=0)), barriers=(2, 5),
         rule="a decision that all must take alike is made once and told, or rests on something "
         "that all have alike, such as the number of the step",
+        due="ten steps take a second and a little more, so two or three checkpoints are due. Is "
+        "the age of the *last* one asked for, in fractions of a second?",
     ),
     6: _Cure(
         (*_DECIDING, "barrier"), lambda world: 4097 // (256 * world.world_size) + 5,
         (World(3), World(2), World(4, late=3)), barriers=(0, 1),
-        rule="all ranks go through the same number of batches; a rank that has no items left "
-        "takes part with a count of zero",
+        rule="all ranks go through the same number of batches, as many as the rank with the most "
+        "has; a rank that has no items left takes part with a count of zero",
     ),
 }  # fmt: skip
 """By patient."""
@@ -312,7 +316,8 @@ def _judge_values(number: int, report: CaseReport, world: World, cure: _Cure) ->
     raise CheckFailed(
         f"{world}: rank {rank} returns {PATIENTS[number].healthy(rank, n)}",
         repr(got)[:200],
-        f"{cure.rule}. If it does so: are other numbers sent or returned than before?",
+        f"{cure.rule}. If it does so: are other numbers sent or returned than before, or sent to "
+        "another rank?",
     )
 
 
@@ -324,14 +329,16 @@ def _judge_calls(calls: tuple[Call, ...], rank: int, world: World, cure: _Cure) 
         raise CheckFailed(
             f"{world}: {most} barriers of a rank at most" if most else f"{world}: no barrier",
             f"{len(barriers)} on rank {rank}",
-            "a barrier makes ranks meet; it does not cure what keeps them apart, and everybody "
+            cure.due
+            or "a barrier makes ranks meet; it does not cure what keeps them apart, and everybody "
             f"waits in it. What does: {cure.rule}",
         )
     if len(barriers) < least:
         raise CheckFailed(
             f"{world}: the program still does what it did",
-            f"rank {rank} makes no barrier: no checkpoint is ever written",
-            "the cure took away what the program is for",
+            f"rank {rank} makes {len(barriers) or 'no'} barrier"
+            + ("" if barriers else ": no checkpoint is ever written"),
+            f"the cure took away what the program is for: {cure.due}",
         )
     if others := [call.kind for call in calls if call.kind not in (*cure.kinds, "barrier")]:
         raise CheckFailed(
@@ -367,6 +374,7 @@ def _judge_alike(number: int, report: CaseReport, world: World, cure: _Cure) -> 
     for rank, calls in enumerate(report.calls):
         moved = sum(call.nbytes for call in calls if call.kind != "barrier")
         sends = [call.peer for call in calls if call.kind == "send"]
+        kinds = [call.kind for call in calls[:12]]
         right = {
             1: moved == 32,
             2: sends == [(rank + 1) % n],
@@ -377,7 +385,7 @@ def _judge_alike(number: int, report: CaseReport, world: World, cure: _Cure) -> 
         }[number]
         if not right:
             raise CheckFailed(
-                f"{world}: every rank still sums or sends its own numbers",
-                f"rank {rank}: " + (", ".join(c.kind for c in calls[:12]) or "no call"),
+                f"{world}: every rank still sums or sends its own numbers, all of them",
+                f"rank {rank}: " + (f"{', '.join(kinds)}; {moved} bytes" if kinds else "no call"),
                 "the values must come from the other ranks, by the program's own calls",
             )

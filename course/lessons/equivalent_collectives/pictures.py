@@ -16,7 +16,8 @@ from labkit.show import plots
 _TWICE, _COMPLETE, _PARTIAL = "#f4b8ae", "#bfe3c6", "#ffffff"
 _LIMIT = FIGURES["NVLink"]
 WHY_480 = (
-    "its source names NVLS: the switch adds, and (n+1)/n S cross each link each way, not 2(n-1)/n S"
+    "the source of the 480 GB/s names NVLS: the switch between the GPUs adds, and (n+1)/n S cross "
+    "each link each way, not 2(n-1)/n S"
 )
 """Why the published 480 GB/s are possible."""
 
@@ -102,7 +103,7 @@ def sent(by_way: Mapping[str, np.ndarray], *, title: str, ax: Axes | None = None
     ]
     plots.describe(ax, f"{title}. Sent by rank 0, 1, ...: {'; '.join(rows)}.")
     tier = Tier.RECORDED if wire.unavailable() else Tier.MEASURED
-    return plots.stamp(ax, tier, note="bytes, as the kernel counted them")
+    return plots.stamp(ax, tier, note="bytes, as the operating system counted them")
 
 
 def ring(first: str, second: str, third: str) -> Figure:

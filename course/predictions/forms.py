@@ -332,7 +332,7 @@ def _judgement(entry: Entry) -> str:
     if entry.options:
         return "Your vote stands." if entry.right else "The evidence is against your vote."
     if entry.disturbed:
-        return f"Not judged: other programs used {entry.others:.1f} CPUs meanwhile."
+        return f"Not judged: a single figure, and other programs used {entry.others:.1f} CPUs."
     if not entry.counts:
         return "Compare the two figures yourself: a ratio makes no sense for them."
     side, miss = "above" if entry.answer > entry.measured else "below", entry.miss

@@ -11,6 +11,7 @@ from course.lessons.gloo_scaling import experiment as problem
 from course.predictions.board import Board, Experiment, outcome, suspects
 from course.runs import Say, quiet
 from labkit.measure.records import Record
+from labkit.ranks.machine import usable_cpus
 
 QUESTION = "What do the pairs share, so that each slows down all others?"
 SUSPECTS = {"a": "the network", "b": "the CPUs", "c": "the stopwatch", "d": "torch's threads"}
@@ -30,6 +31,9 @@ LITTLE, MUCH = 0.25, 0.5
 """Shares of the growth that are left without a suspect."""
 SAME = 1.15
 """Times of two cases that are alike."""
+CROWDED = 0.5
+"""Share of the CPUs that we may use: where other programs use more, a lone pair's calls are slow in
+every round alike, and rounds that agree prove nothing."""
 
 
 def by_round(record: Record) -> list[float]:
@@ -87,7 +91,7 @@ def two_cpus(board: Board, records: Sequence[Record]) -> None:
         "B",
         f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time "
         f"when they get two CPUs instead of one; at {ALIKE:.0%} or more it falls",
-        [outcome(share, stands=FASTER, fell=ALIKE) for share in shares],
+        _unless_crowded([outcome(x, stands=FASTER, fell=ALIKE) for x in shares], records),
         found=f"on two CPUs {median(shares):.0%} of the time on one",
         records=records,
     )
@@ -110,7 +114,7 @@ def threads(board: Board, records: Sequence[Record]) -> None:
     of_several, of_one = (
         _growth(*(of(records, "calls", arm) for arm in pair)) for pair in (chosen[:2], chosen[2:])
     )
-    names = f"{several} threads a rank", "one"
+    names = f"{several} threads a rank", "one thread"
     _goes_with(board, "d", "D", names, of_several, of_one, records)
 
 
@@ -131,6 +135,12 @@ def left(with_it: float, without: float) -> bool | None:
     return share if with_it >= GROWS else None if share else share
 
 
+def _unless_crowded(rounds: list[bool | None], records: Sequence[Record]) -> list[bool | None]:
+    """Return the rounds' outcomes; None for each where other programs had most of the CPUs."""
+    others = max((record.others or 0.0) for record in records)
+    return [None] * len(rounds) if others > CROWDED * usable_cpus() else rounds
+
+
 def _goes_with(
     board: Board, suspect: str, name: str, names: tuple[str, str], with_it: Sequence[float],
     without: Sequence[float], records: Sequence[Record],
@@ -142,7 +152,7 @@ def _goes_with(
         f"with {guilty} calls take {GROWS:g} times as long or more when there are many pairs, and "
         f"with {innocent} at most {LITTLE:.0%} of that growth is left; it falls where {MUCH:.0%} "
         "is left, or where there is no growth to begin with",
-        [left(a, b) for a, b in zip(with_it, without, strict=True)],
+        _unless_crowded([left(a, b) for a, b in zip(with_it, without, strict=True)], records),
         found=f"from 1 pair to {most_of(records)} calls take {median(with_it):.1f} times as long "
         f"with {guilty}, {median(without):.1f} times with {innocent}",
         records=records,

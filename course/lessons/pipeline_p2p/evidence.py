@@ -53,9 +53,9 @@ def links(on: Board, slow: Record, fast: Record) -> None:
     before, after = (1e3 * record.params["leg"] for record in (slow, fast))
     took = f"a message takes {before:.1f}, then {after:.1f} ms"
     frame = " and ".join(f"{1e3 * median(_each(one, 'frame')):.0f}" for one in (slow, fast))
-    found = f"{took}; {median(kept):.0%} of rank 1's idle time stay (the frame: {frame} ms)"
+    found = f"{took}; {median(kept):.0%} of rank 1's idle time stays (the frame: {frame} ms)"
     rounds = [outcome(share, stands=0.4, fell=0.55) for share in kept]
-    predicts = "on links four times as fast at most 40 % of rank 1's idle time stay"
+    predicts = "on links four times as fast at most 40 % of rank 1's idle time stays"
     on.test("b", "B", predicts, rounds, found=found, records=[slow, fast])
 
 

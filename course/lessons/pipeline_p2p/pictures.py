@@ -88,8 +88,8 @@ def queue_editor(rank_0: int = 0, rank_1: int = 0, rank_2: int = 0) -> Figure:
     cycle = queues(case.ranks, ax=above)
     if cycle:
         below.set_axis_off()
-        names = " → ".join(map(full_name, [*cycle, cycle[0]]))
-        text = f"It never ends. Each waits for the next:\n{names}"
+        names = ", which waits for\n".join(map(full_name, [*cycle, cycle[0]]))
+        text = f"It never ends, for here is a circle:\n{names}"
         below.text(0.0, 0.8, text, fontsize=11, va="top", wrap=True, transform=below.transAxes)
         describe(below, text)
         stamp(above, Tier.MODELLED)

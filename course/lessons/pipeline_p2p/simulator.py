@@ -70,7 +70,7 @@ def _in_lanes(after: Waits, rank: int, program: Program, channel: Channel) -> No
                 for sent in made:  # a batch starts when everything it sends is there
                     after[transfer][sent.task] = f"rank {rank} sends what it makes"
                 for before in previous.get(lane, ()):
-                    after[transfer][before] = f"it stands before it in rank {rank}'s queue"
+                    after[transfer][before] = f"the latter stands before it in rank {rank}'s queue"
                 if transfer.dst == rank:
                     arrives[transfer.use] = batch
             previous[lane] = batch

@@ -425,7 +425,7 @@ def test_pages_escape_what_was_asked():
 
 
 @mark.parametrize(
-    ("others", "says"), [(1.5, "Not judged: other programs used 1.5"), (0.1, "leave out")]
+    ("others", "says"), [(1.5, "a single figure, and other programs used 1.5"), (0.1, "leave out")]
 )
 def test_a_disturbed_figure_judges_no_prediction(others, says, capsys):
     ask(value=6, low=4, high=9)

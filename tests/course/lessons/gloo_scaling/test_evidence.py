@@ -96,3 +96,12 @@ def test_the_law_is_tested_by_its_sharpest_consequence():
 def test_an_arm_that_was_not_measured_is_named():
     with raises(LookupError, match="'calls' and Arm"):
         evidence.of([], "calls", Arm(3))
+
+
+@mark.parametrize("name", "BCD")
+def test_where_others_have_the_cpus_not_even_rounds_that_agree_decide(name):
+    crowded = [dataclasses.replace(record, others=99.0) for record in problem.recorded(name)]
+    board = evidence.empty()
+    evidence.hold(board, crowded)
+    assert board.state(name.lower()) == NOT_JUDGED
+    assert "other programs used 99.0 CPUs" in str(board.tests[name.lower(), name])

@@ -105,7 +105,10 @@ def why(reading: Reading, got: float) -> str:
 
 
 def _stat(periods: int, hits: int) -> str:
-    return f"usage_usec 9000000\nnr_periods {periods}\nnr_throttled {hits}\nthrottled_usec 7\n"
+    """Write a cpu.stat as cgroup version 2 does."""
+    used = "usage_usec 9000000\nuser_usec 7000000\nsystem_usec 2000000\n"
+    counts = f"nr_periods {periods}\nnr_throttled {hits}\nthrottled_usec 7\n"
+    return f"{used}{counts}nr_bursts 0\nburst_usec 0\n"
 
 
 _CALM = {"before": {7: "100 800000050 3"}, "after": {7: "900000100 802000050 40"}}

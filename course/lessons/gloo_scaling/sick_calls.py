@@ -5,7 +5,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -59,6 +59,18 @@ class SickCall:
         return [of([self.seconds(rank, call) for rank in ranks]) for call in counted]
 
 
+LATE_ONCE = SickCall(
+    "a rank that is late for the only call that counts",
+    script=((0, 40), (0, 40), (100, 40), (0, 40)),
+    warmup=1,
+    iters=1,
+    if_long="not all ranks have met when the clock starts: there is no barrier before the first "
+    "call that counts, or before the last; or it comes after the call; or it only begins "
+    "(async_op=True) and nobody waits for it; or it is a call in which a rank need not wait for "
+    "every other one",
+    meets=True,
+    checks=False,
+)
 SICK_CALLS = (
     SickCall(
         "one rank is slower, and so are the first calls",
@@ -94,17 +106,8 @@ SICK_CALLS = (
         if_long="the clock starts while a rank is still on its way, so you time the wait for it. "
         "One barrier before the loop is not enough: meet before *every* call, then start the clock",
     ),
-    SickCall(
-        "a rank that is late for the only call that counts",
-        script=((0, 40), (100, 40)),
-        warmup=1,
-        iters=1,
-        if_long="the ranks have not met when the clock starts: there is no barrier before the "
-        "first call that counts, or before the last; or it comes after the call; or it only begins "
-        "(async_op=True) and nobody waits for it",
-        meets=True,
-        checks=False,
-    ),
+    LATE_ONCE,
+    replace(LATE_ONCE, name="rank 0 is late for it", script=((100, 40), *((0, 40),) * 3)),
 )
 APART = 1000
 """Seconds between the clocks of two ranks: each clock has a zero of its own."""

@@ -252,8 +252,8 @@ def by_periods(holds):
 
     def confinement(reading):
         texts = (reading.stat_before, reading.stat_after)
-        old, new = (text.split() if text else "0" * 6 for text in texts)
-        fits = holds(*(int(new[k]) - int(old[k]) for k in (5, 3)))
+        old, new = (text.split() if text else "0" * 10 for text in texts)
+        fits = holds(*(int(new[k]) - int(old[k]) for k in (9, 7)))
         return ("quota", cpus_of(reading)) if fits else in_order("none", "mask")(reading)
 
     return confinement

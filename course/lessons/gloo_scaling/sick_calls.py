@@ -61,7 +61,7 @@ class SickCall:
 
 LATE_ONCE = SickCall(
     "a rank that is late for the only call that counts",
-    script=((0, 40), (0, 40), (100, 40), (0, 40)),
+    script=((0, 40), (0, 40), (200, 40), (0, 40)),
     warmup=1,
     iters=1,
     if_long="not all ranks have met when the clock starts: there is no barrier before the first "
@@ -107,7 +107,7 @@ SICK_CALLS = (
         "One barrier before the loop is not enough: meet before *every* call, then start the clock",
     ),
     LATE_ONCE,
-    replace(LATE_ONCE, name="rank 0 is late for it", script=((100, 40), *((0, 40),) * 3)),
+    replace(LATE_ONCE, name="rank 0 is late for the only call that counts", script=((200, 40), *((0, 40),) * 3)),
 )
 APART = 1000
 """Seconds between the clocks of two ranks: each clock has a zero of its own."""

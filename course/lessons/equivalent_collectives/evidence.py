@@ -18,7 +18,7 @@ QUARTER = ", S/4"
 """What the name of a way ends with that gets a quarter of the tensor."""
 SUSPECTS = {
     "a": "launch order",
-    "b": "rounds, each with a latency",
+    "b": "rounds, each with its alpha",
     "c": "bytes",
     "d": "sums and copies by the CPU",
 }

@@ -107,7 +107,11 @@ SICK_CALLS = (
         "One barrier before the loop is not enough: meet before *every* call, then start the clock",
     ),
     LATE_ONCE,
-    replace(LATE_ONCE, name="rank 0 is late for the only call that counts", script=((200, 40), *((0, 40),) * 3)),
+    replace(
+        LATE_ONCE,
+        name="rank 0 is late for the only call that counts",
+        script=((200, 40), *((0, 40),) * 3),
+    ),
 )
 APART = 1000
 """Seconds between the clocks of two ranks: each clock has a zero of its own."""

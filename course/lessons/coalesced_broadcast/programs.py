@@ -52,7 +52,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 def broadcast(tensors, cap, in_flight=2, kept=None):
-    """Give every rank rank 0's values, in buckets of at most `cap` bytes."""
+    """Give rank 0's values to every rank, in buckets of at most `cap` bytes."""
     flying, plan = deque(), buckets.plan(tensors, cap=cap)
     for number, bucket in enumerate(plan):
         members = [tensors[place] for place in bucket.members]

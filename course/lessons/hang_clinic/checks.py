@@ -18,13 +18,13 @@ CAUSES = {
     "other order": "the same calls, in different orders",
     "other shape": "tensors of different shapes in one call",
     "circle of sends": "every rank sends first and waits for a receiver",
-    "branch": "a call that all must make stands under an `if` that asks for the rank",
-    "local decision": "an `if` asks something that each rank has for itself: a clock, "
-    "a loss, a file",
+    "branch": "a call that all must make stands under an `if` that tests the rank's number",
+    "local decision": "an `if` depends on something that can differ between the ranks: a "
+    "clock, a loss, a file",
     "wrong group": "a rank makes its call in one group, its partner in another",
     "swallowed exception": "an exception was caught, and with it a call was skipped",
     "early reuse": "a buffer was changed too soon",
-    "straggler": "nothing is wrong but time: a rank is late",
+    "straggler": "all calls are right, but one rank is late",
 }
 """The words for a cause, and what each means."""
 

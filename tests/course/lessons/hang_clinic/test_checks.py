@@ -71,7 +71,7 @@ def test_the_victim_is_not_the_culprit():
 
 
 def test_a_decision_that_each_rank_makes_for_itself_is_no_branch_on_the_rank():
-    assert "asks for the rank" in CAUSES["branch"] and "for itself" in CAUSES["local decision"]
+    assert "rank's number" in CAUSES["branch"] and "between the ranks" in CAUSES["local decision"]
     words = refusal(5, Diagnosis(1, "barrier", "branch"))
     assert "all ranks run the same `if`" in words
 

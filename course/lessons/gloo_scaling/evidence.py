@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from course.lessons.gloo_scaling import experiment as problem
+from course.predictions import judging
 from course.predictions.board import Board, Experiment, outcome, suspects
 from course.runs import Say, quiet
 from labkit.measure.records import Record
@@ -137,7 +138,7 @@ def left(with_it: float, without: float) -> bool | None:
 
 def _unless_crowded(rounds: list[bool | None], records: Sequence[Record]) -> list[bool | None]:
     """Return the rounds' outcomes; None for each where other programs had most of the CPUs."""
-    others = max((record.others or 0.0) for record in records)
+    others = judging.others_in(records) or 0.0
     return [None] * len(rounds) if others > CROWDED * usable_cpus() else rounds
 
 

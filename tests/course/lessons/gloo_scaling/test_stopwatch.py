@@ -79,7 +79,9 @@ SAMPLE = answers.own_time, answers.no_warmup, answers.middle_in_time, answers.cp
 
 
 @mark.timed
-@mark.parametrize("answer", [one if one in SAMPLE else seldom(one) for one in TIMERS])
+@mark.parametrize(
+    "answer", [one if one in SAMPLE else seldom(one) for one in TIMERS], ids=TIMERS.get
+)
 def test_each_wrong_stopwatch_is_named(answer, monkeypatch):
     monkeypatch.setattr(checks, "ATTEMPTS", 2)  # patience is for right answers; this saves time
     assert TIMERS[answer] in refusal(checks.check_time_call, answer)

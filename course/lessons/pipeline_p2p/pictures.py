@@ -18,7 +18,7 @@ from labkit.show.timeline import Arrow, Bar, draw_lanes
 
 KINDS = {"F": "F forward", "B": "B backward"}
 LOOKS = {"F forward": replace(style(5), hatch=""), "B backward": style(4)}
-IN_CYCLE = "in a cycle"
+IN_CYCLE = "in the circle"
 QUEUE_LOOKS = {
     "computes": replace(style(6), hatch="", color="#d0d0d0"),
     "receives": replace(style(0), hatch=""),

@@ -214,7 +214,8 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
         many = [row.clone() for row in made((1100, 2), 3)]
         return [made((6, 10), 1, whole)[:, ::2], endless, made((4, 4), 2), *many]
     shaped = [made((10, 10), 1), made((0,), 7, whole), made((2, 5), 2, wide)]
-    shaped += [made((7,), 3, whole), made((10, 7), 4).t(), made((), 5)]
+    turned = made((10, 7), 4).t()  # its strides differ from rank to rank
+    shaped += [made((7,), 3, whole), turned.contiguous() if rank == 1 else turned, made((), 5)]
     shaped += [made((0,), 6), made((6, 10), 8)[:, ::2]]
     shaped += [made((), 9, dtype) for dtype in (whole, wide)]
     shaped += [made((4, 6), 10, dtype)[:, ::2] for dtype in (whole, wide)]
@@ -438,6 +439,7 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
         for slow in (0, 1):
             who = f"; rank {slow} {means}" if habit else ""
             _hold(Meeting(habit, slow, large=bool(slow)), shared_sum, who)
+    _hold_to_nan(shared_sum)
     for shape in meetings.SHAPES:
         try:
             _hold(Meeting("", 0, shape=shape), shared_sum, f"; tensors of shape {shape}")
@@ -450,6 +452,19 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
                 "contiguous tensors of two dimensions work. But a tensor may have any shape, also "
                 "() and (0,), and gaps: it need not be contiguous",
             ) from error
+
+
+def _hold_to_nan(shared_sum: Callable[..., None]) -> None:
+    """Hold it to sum what is there, also a partner's nan."""
+    meeting = Meeting("", 0, spoilt=True)
+    meeting.hold(shared_sum)
+    if not all(tensor.flatten()[0].isnan() for tensors in meeting.got for tensor in tensors):
+        raise CheckFailed(
+            "a sum with nan is nan",
+            "a number",
+            "a nan was left out or replaced: who hides it hides what went wrong, in the partner's "
+            "tensor or between the two. A slot needs no mending once its partner has woken you",
+        )
 
 
 def _hold(meeting: Meeting, shared_sum: Callable[..., None], who: str) -> None:

@@ -7,6 +7,7 @@ run, and a right answer is never held up. Who looks again and again instead of w
 the other from its turn for ever: that is noticed by the lines of code that it runs meanwhile.
 """
 
+import math
 import sys
 import threading
 import time
@@ -47,13 +48,20 @@ class Meeting:
     """Both partners' slots, wake() and wait(), and the script of who goes on."""
 
     def __init__(
-        self, habit: str, slow: int, *, large: bool = False, shape: tuple[int, ...] = (3, 4)
+        self,
+        habit: str,
+        slow: int,
+        *,
+        large: bool = False,
+        shape: tuple[int, ...] = (3, 4),
+        spoilt: bool = False,
     ) -> None:
         """Have partner `slow` keep a habit, a key of `HABITS`.
 
-        The tensors are small, contiguous and of a shape, or `large` and transposed.
+        The tensors are small, contiguous and of a shape, or `large` and transposed. Partner 1's
+        begin with nan where they are `spoilt`.
         """
-        self.habit, self.slow, self.large = habit, slow, large
+        self.habit, self.slow, self.large, self.spoilt = habit, slow, large, spoilt
         self.shape = (40, 30) if large else shape
         self.slots = torch.full((2, 2, *self.shape), float("nan"))
         self.wakes, self.waits = [0, 0], [0, 0]
@@ -78,6 +86,8 @@ class Meeting:
         if turn % 2 and self.shape in SHAPES:  # every second element of a larger one
             return torch.randint(2**21, 2**23, (*shape, 2), generator=generator).float()[..., 0]
         made = torch.randint(2**21, 2**23, shape, generator=generator).float()
+        if self.spoilt and rank == 1:
+            made[0, 0] = math.nan
         return made.t() if self.large else made
 
     def hold(self, shared_sum: SharedSum) -> None:

@@ -81,11 +81,13 @@ SICK_CALLS = (
         if_short="neither an average over ranks nor one rank's own time: take the slowest rank's",
     ),
     SickCall(
-        "calls that take between 25 and 800 ms",
-        script=((30, 500, 25, 450, 800, 40, 80, 80),) * 2,  # in time, the middle ones are slow
+        "calls that take between 10 and 400 ms",
+        # neither the middle one in time is the middle one, nor that of all calls but one
+        script=((12, 300, 80, 400, 200, 10, 15),) * 2,
         warmup=0,
-        iters=8,
-        if_long="a few slow calls must not decide: time every call, sort, take the middle one",
+        iters=7,
+        if_long="a few slow calls must not decide: time every call, sort, take the middle one of "
+        "all of them",
     ),
     SickCall(
         "ranks take turns in being slow",

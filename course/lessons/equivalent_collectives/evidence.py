@@ -1,7 +1,8 @@
 """Lesson 06's board: what each suspect predicts of the two-step sum, and whether it came true.
 
 The excess is what the two steps take beyond one all_reduce. Each experiment asks of it: is it gone
-when each step runs alone (launch order), does it stay with a quarter of the bytes (rounds), do the
+when each step runs alone (launch order; steps that run alone do not overlap, so missing overlap is
+not judged), does it stay with a quarter of the bytes (rounds), do the
 bytes tell it, or is it the CPU's time for the sums? `worlds` of the experiment are programs in
 which another suspect is guilty; a test holds that the board then finds that one.
 """
@@ -62,8 +63,8 @@ def order(board: Board, records: Mapping[str, Record]) -> list[float]:
     board.test(
         "a",
         "A",
-        "when each step runs alone, at least half of the excess (what the two steps take longer "
-        "than all_reduce) is gone",
+        "the times of the two steps, each run alone, add up to less than the two take in a row: at "
+        "least half of the excess (what these take longer than all_reduce) is gone",
         _judged(shares, excess(records), stands=0.5, fell=0.25, most=1.5),
         found=f"{_all(shares)} of the excess gone, round by round",
         records=records.values(),
@@ -81,7 +82,7 @@ def rounds(board: Board, records: Mapping[str, Record]) -> list[float]:
     board.test(
         "b",
         "B",
-        "with a quarter of the bytes in as many messages, at least two thirds of the excess (what "
+        "with a quarter of the bytes in the same calls, at least two thirds of the excess (what "
         "the two steps take longer than all_reduce) stay",
         _judged(left, whole, stands=0.67, fell=0.45, most=1.5),
         found=f"{_all(left)} of the excess left, round by round",

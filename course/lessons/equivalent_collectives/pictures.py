@@ -16,8 +16,9 @@ from labkit.show import plots
 _TWICE, _COMPLETE, _PARTIAL = "#f4b8ae", "#bfe3c6", "#ffffff"
 _LIMIT = FIGURES["NVLink"]
 WHY_480 = (
-    "the source of the 480 GB/s names NVLS: the switch between the GPUs adds, and (n+1)/n S cross "
-    "each link each way, not 2(n-1)/n S"
+    "the source of the 480 GB/s says that NVLS was in use: the switch between the GPUs does the "
+    "sums. Then each link carries (n+1)/n S each way, 1.125 S for 8 GPUs; the formula assumes a "
+    "ring's 1.75 S"
 )
 """Why the published 480 GB/s are possible."""
 
@@ -129,7 +130,7 @@ def ring(first: str, second: str, third: str) -> Figure:
             edge = plots.INK if rank == chunk else plots.FAINT
             corner = chunk - 0.47, rank - 0.44
             ax.add_patch(Rectangle(corner, 0.94, 0.88, facecolor=color, edgecolor=edge))
-            shares = "".join(str(r) * min(count, 2) for r, count in enumerate(counts))[:8]
+            shares = "".join(str(r) * min(count, 3) for r, count in enumerate(counts))[:8]
             look = {"ha": "center", "va": "center", "fontsize": 8.5, "color": plots.INK}
             ax.text(chunk, rank, shares + sign, **look)
         twice = (now.holds.max(axis=2) > 1).sum()
@@ -172,10 +173,9 @@ def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Ax
         size=(8.5, 2.9),
     )
     bounds = {"the links of a GPU allow": machine.gpu}
-    bounds["the cards of a host allow"] = machine.host if hosts > 1 else 0.0
+    if hosts > 1:
+        bounds["the cards of a host allow"] = machine.host
     plots.bars(ax, list(bounds), list(bounds.values()), label="GB/s", value_format="{:.0f}")
-    if hosts == 1:
-        ax.texts[-1].set_text("not needed: one host")
     for text in ax.texts:
         text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
     ax.axvline(busbw, color=plots.INK, linewidth=1.8, linestyle="--", zorder=2)

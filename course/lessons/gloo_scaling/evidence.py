@@ -70,8 +70,8 @@ def network(board: Board, records: Sequence[Record]) -> None:
     board.test(
         "a",
         "A",
-        f"the network is full: the calls move {FULL:.0%} or more of what it carries; "
-        f"at {IDLE:.0%} or less it falls",
+        f"the calls move {FULL:.0%} or more of what the network carries; at {IDLE:.0%} or less a "
+        "falls",
         [outcome(share, stands=FULL, fell=IDLE) for share in shares],
         found=f"a rank sends {sent:,.0f} bytes a call, headers and all; the ranks together use "
         f"{median(shares):.1%} of what the network carries",
@@ -91,9 +91,9 @@ def two_cpus(board: Board, records: Sequence[Record]) -> None:
         "b",
         "B",
         f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time "
-        f"when they get two CPUs instead of one; at {ALIKE:.0%} or more it falls",
+        f"when they get two CPUs instead of one; at {ALIKE:.0%} or more b falls",
         _unless_crowded([outcome(x, stands=FASTER, fell=ALIKE) for x in shares], records),
-        found=f"on two CPUs {median(shares):.0%} of the time on one",
+        found=f"on two CPUs a call takes {median(shares):.0%} of its time on one",
         records=records,
     )
 
@@ -150,9 +150,9 @@ def _goes_with(
     board.test(
         suspect,
         name,
-        f"with {guilty} calls take {GROWS:g} times as long or more when there are many pairs, and "
-        f"with {innocent} at most {LITTLE:.0%} of that growth is left; it falls where {MUCH:.0%} "
-        "is left, or where there is no growth to begin with",
+        f"from 1 pair to {most_of(records)} calls take {GROWS:g} times as long or more with "
+        f"{guilty}, and with {innocent} at most {LITTLE:.0%} of that growth is left. {suspect} "
+        f"falls where {MUCH:.0%} or more is left, or where nothing grew to begin with",
         _unless_crowded([left(a, b) for a, b in zip(with_it, without, strict=True)], records),
         found=f"from 1 pair to {most_of(records)} calls take {median(with_it):.1f} times as long "
         f"with {guilty}, {median(without):.1f} times with {innocent}",

@@ -26,7 +26,7 @@ def per_call() -> dict[int, float]:
 def thread() -> Axes:
     """Draw the thread's own figures."""
     ax, times = _axes("Independent pairs, and yet: time per call"), per_call()
-    plots.published(ax, list(times), list(times.values()), label="the thread: 48 logical CPUs")
+    plots.published(ax, list(times), list(times.values()), label="the asker: 48 logical CPUs")
     _from_zero(ax)
     plots.describe(ax, f"From {times[1]:.0f} µs with 1 pair to {times[8]:.0f} µs with 8.")
     note = "rank 0's seconds there, divided by 1024"

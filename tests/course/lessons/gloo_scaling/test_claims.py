@@ -56,7 +56,7 @@ def ways(blocking, fused):
 
 CLAIMS = [
     (CORE, "accounts-kept", asked(), asked(used=0.04), "8 pairs keep the one CPU busy"),
-    (CORE, "accounts-kept", asked(), asked(waiting=1.1), "among 8 than among 4"),
+    (CORE, "accounts-kept", asked(), asked(waiting=1.1), "among 8 pairs than among 4"),
     (DEEPER, "ladder-claims", ways(900, 20), ways(900, 300), "more than 10 times faster"),
 ]
 

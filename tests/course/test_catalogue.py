@@ -13,7 +13,6 @@ from tests.ranks.nodes import python
 
 ROOT = catalogue.ROOT
 SPEAK_OF_LESSONS = (
-    "tests/test_layers.py",
     "tests/test_links.py",
     "tests/test_notebooks.py",
     "tests/test_packaging.py",

@@ -16,9 +16,7 @@ BUSY = dataclasses.replace(CALM, others=1.3)
         (True, [CALM], claims.HELD),
         (True, [BUSY], claims.NOT_JUDGED),
         (False, [CALM], claims.NOT_HELD),
-        (False, [CALM, BUSY], claims.NOT_JUDGED),
         ([True] * 3, [BUSY], claims.HELD),
-        ([False] * 3, [BUSY], claims.NOT_HELD),
         ([True, True, False], [CALM], claims.NOT_JUDGED),
     ],
 )
@@ -30,15 +28,11 @@ def test_a_claim_is_one_line_judged_both_ways_and_never_ends_a_lesson(holds, rec
     assert (says == claims.NOT_JUDGED) == ("other programs" in shown or "rounds say" in shown)
 
 
-def test_a_count_is_judged_beside_other_programs(capsys):
-    claims.claim(True, "six buckets", measured=6, records=[BUSY], exact=True)
-    assert "held" in capsys.readouterr().out
-
-
 def test_each_claim_leaves_a_line_for_tests(tmp_path, monkeypatch):
     monkeypatch.setenv("COURSE_CLAIMS", str(tmp_path / "claims"))
     claims.claim(False, "e", measured=1.0, records=[BUSY])
     claims.claim([True] * 3, "e", measured=1.0, records=[BUSY])
+    claims.claim(True, "six buckets", measured=6, records=[BUSY], exact=True)
     lines = [json.loads(line) for line in (tmp_path / "claims").read_text().splitlines()]
-    assert [line["verdict"] for line in lines] == [claims.NOT_JUDGED, claims.HELD]
+    assert [line["verdict"] for line in lines] == [claims.NOT_JUDGED, claims.HELD, claims.HELD]
     assert all({"expected", "measured", "others"} <= set(line) for line in lines)

@@ -1,9 +1,8 @@
 import os
-import signal
+import re
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 
 from matplotlib.figure import Figure
 from pytest import fixture, mark, raises
@@ -45,10 +44,9 @@ def test_predict_then_reconcile_shows_all_three(capsys):
 
 
 def test_a_tier_is_required_and_may_come_from_records():
-    with raises(ValueError, match="tier= or records="):
-        ledger.reconcile("a", 1)
-    with raises(ValueError, match="GUESSED"):
-        ledger.reconcile("a", 1, tier="GUESSED")
+    for tier, says in ((None, "tier= or records="), ("GUESSED", "GUESSED")):
+        with raises(ValueError, match=says):
+            ledger.reconcile("a", 1, tier=tier)
     recorded = Record("x", "a", {}, [[1.0]], Tier.RECORDED, Provenance.here())
     ledger.reconcile("a", 1, records=[recorded])
     assert ledger_file.entry("a").tier == "RECORDED"
@@ -86,29 +84,14 @@ def test_a_range_is_kept_and_judged(capsys):
     assert "not between" in capsys.readouterr().out
     ask("wide", value=100, low=50, high=300)
     ledger.reconcile("wide", 250, tier="MEASURED")
-    out = capsys.readouterr().out
-    assert "Inside your range. 2.5 times below." in out
-    assert "leave out" not in out, "who is inside is not asked what was left out"
+    assert "Inside your range. 2.5 times below." in capsys.readouterr().out
 
 
-def test_a_letter_that_is_no_option_is_refused(capsys):
-    vote(answer="d")
-    assert "choose one of a, b, c" in capsys.readouterr().out
-    with raises(ValueError, match="none of the options"):
-        ledger.reconcile("01.cause", "d", tier="MEASURED")
-
-
-def test_a_gate_stops_until_there_is_a_commitment(capsys):
+def test_a_gate_stops_until_there_is_a_commitment_or_a_skip_of_which_the_ledger_knows(capsys):
     vote()
     with raises(ledger.Stopped) as stop:
         ledger.gate("01.cause")
     assert len(stop.value._render_traceback_()) == 1 and "skip=True" in capsys.readouterr().out
-    vote(answer="a")
-    ledger.gate("01.cause")
-
-
-def test_a_gate_can_be_skipped_and_the_ledger_knows():
-    vote()
     ledger.gate("01.cause", skip=True)
     ledger.gate("01.cause")
     vote(answer="b")
@@ -127,62 +110,32 @@ def test_a_ratio_is_above_zero_and_half_as_much_is_told(unit, capsys):
     assert ledger_file.entry("9.gain").committed and not ledger_file.entry("9.ratio").committed
 
 
-def test_a_question_is_asked_as_before_when_only_its_gate_is_run_again(form):
-    ask(low=True)
-    with raises(ledger.Stopped):
-        ledger.gate("01.slope")
-    asked = form().ask
-    assert [field["name"] for row in asked["rows"] for field in row["fields"]] == [
-        "answer", "low", "high"
-    ]  # fmt: skip
-
-
-@mark.parametrize(("gates", "stops"), [("open", False), ("closed", True), (None, False)])
-def test_gates_are_open_under_tests_unless_they_are_closed(gates, stops, monkeypatch):
+@mark.parametrize("gates", ["open", None])
+def test_gates_are_open_under_tests_unless_they_are_closed(gates, monkeypatch):
     vote()
     monkeypatch.delenv("COURSE_GATES")
     if gates:
         monkeypatch.setenv("COURSE_GATES", gates)
-    with raises(ledger.Stopped) if stops else nullcontext():
-        ledger.gate("01.cause")
+    ledger.gate("01.cause")
 
 
 def test_the_learners_mark_stands_in_the_picture():
     ask(value=100, low=50, high=200)
     vote(answer="b")
     ax = Figure().subplots()
-    before = len(ax.lines)
     ledger.mark(ax, "never-asked")
-    assert len(ax.lines) == before and not ax.texts
+    assert not ax.lines and not ax.texts
     ledger.mark(ax, "01.slope", scale=0.5)
     assert list(ax.lines[0].get_ydata()) == [50, 50] and ax.patches
     ledger.mark(ax, "01.cause", at={"b": (0.5, 0.5)})
     ledger.mark(ax.figure, "01.cause")
     assert ax.texts[-2].xy == (0.5, 0.5) and ax.texts[-1].get_text() == "you: b)"
-    assert "b) the stopwatch" in alt_text.text_of(ax)
-    assert "100 µs (50 to 200)" in alt_text.text_of(ax)
-
-
-def test_a_mark_outside_limits_that_were_set_stands_at_their_edge():
-    ask(value=100)
-    ax = Figure().subplots()
-    ax.set_xlim(0, 14)
+    described = alt_text.text_of(ax)
+    assert "b) the stopwatch" in described and "100 µs (50 to 200)" in described
+    ax.set_xlim(0, 14)  # limits that were set: the mark stands at their edge
     ledger.mark(ax, "01.slope", axis="x")
     assert ax.get_xlim() == (0, 14) and ax.texts[-1].get_position()[0] == 14
-    assert "100 µs (outside the picture)" in ax.texts[-1].get_text()
-
-
-def test_a_warm_up_tells_its_reason_only_when_answered(monkeypatch, capsys):
-    asked = forms.Quiz("00.clock", "Which?", ["one", "two"], 1, "Both count.")
-    monkeypatch.setattr(ledger, "warmups", lambda: {"00.clock": asked})
-    ledger.warmup("00.clock")
-    assert "Both count" not in capsys.readouterr().out
-    ledger.warmup("00.clock", answer="a")
-    assert "No: b) two. Both count." in capsys.readouterr().out
-    ledger.warmup("00.clock", answer="b")
-    assert [one.right for one in ledger_file.load().answers] == [False, True]
-    with raises(ValueError, match=r"00\.clock"):
-        ledger.warmup("00.other")
+    assert "(50 to 200) (outside the picture)" in ax.texts[-1].get_text()
 
 
 def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
@@ -191,29 +144,20 @@ def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
         assert asked.reason and asked.question.rstrip()[-1] in "?."
 
 
-def test_what_is_kept_is_recalled_and_marks_stay():
-    assert ledger.recall("passport") is None
-    ledger.keep("passport", {"alpha": 2e-5})
-    ledger.passed("1.1")
-    ledger.finished("01")
-    read = ledger_file.load()
-    assert read.kept["passport"]["alpha"] == 2e-5
-    assert "1.1" in read.passed and "01" in read.finished
-
-
 @mark.parametrize(
     ("line", "why"),
     [
         ("{", "cut off"),
-        ("[]", "version"),
-        ('{"what": "passed"}', "version"),
         ('{"what": "sung", "key": "a", "at": "2026"}', "version"),
         ('{"what": "passed", "key": "1.2", "at": "2026", "version": 2}', "version"),
         ('{"what": "asked", "key": "a", "at": "2026", "options": "abc"}', "version"),
         ('{"what": "committed", "key": "01.slope", "at": "2026", "answer": [1]}', "version"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named(book, line, why):
+def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named_once(
+    book, line, why, monkeypatch, capsys
+):
+    monkeypatch.setattr(ledger, "_complaints", set())
     ask(value=1)
     with book.open("a") as file:
         file.write(line + "\n")
@@ -223,6 +167,9 @@ def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named(book, line, w
     assert line in book.read_text().splitlines()
     assert list(read.left_out) == [3] and why in read.complaint()
     assert read.complaint().count("\n") == 0 and "All other lines count" in read.complaint()
+    ask("a")
+    ask("b")
+    assert capsys.readouterr().out.count("ledger.jsonl: Left out: line 3 ") == 1
 
 
 def test_a_pass_of_the_exercise_that_had_a_number_before_does_not_count(book):
@@ -234,7 +181,7 @@ def test_a_pass_of_the_exercise_that_had_a_number_before_does_not_count(book):
     assert ledger_file.load().passed == {"6.4", "6.5"}
 
 
-@mark.parametrize("kept", [0.3, 0.5, 0.7, 0.99])
+@mark.parametrize("kept", [0.5, 0.99])
 def test_a_file_that_was_cut_off_loses_no_whole_line_and_takes_new_ones(book, kept):
     for number in range(5):
         ledger.passed(f"1.{number}")
@@ -246,18 +193,6 @@ def test_a_file_that_was_cut_off_loses_no_whole_line_and_takes_new_ones(book, ke
     ledger.passed("2.2")
     read = ledger_file.load()
     assert read.passed == left | {"2.1", "2.2"} and len(read.left_out) == 1
-
-
-def test_what_was_left_out_is_said_once_where_the_next_question_is_asked(book, capsys):
-    ledger.passed("1.1")
-    with book.open("a") as file:
-        file.write('{"what": "passed", "key": "1.2", "at": "2026", "version": 7}\n')
-    ask("a")
-    said = capsys.readouterr().out
-    assert said.startswith("ledger.jsonl: Left out: line 2 is of another version of the course.")
-    assert said.splitlines()[0].endswith("All other lines count.")
-    ask("b")
-    assert "Left out" not in capsys.readouterr().out
 
 
 def test_other_ends_of_a_line_within_a_text_are_no_ends_of_a_line():
@@ -279,31 +214,24 @@ import sys
 from course.predictions import ledger_file
 for number in range(100_000):
     ledger_file.add("passed", f"{sys.argv[1]}.{number}", padding="x" * 3000)
-    print(number, flush=True)
+    print(f"{sys.argv[1]}.{number}", flush=True)
 """
 
 
 def test_notebooks_that_write_at_once_and_one_that_is_killed_lose_nothing_that_was_whole(book):
-    paths = os.environ | {"PYTHONPATH": str(ROOT)}
-    writers = {
-        name: subprocess.Popen(
-            [sys.executable, "-c", WRITER, name], env=paths, stdout=subprocess.PIPE, text=True
-        )
+    options = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "stdout": subprocess.PIPE}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, name], text=True, **options)
         for name in ("a", "b", "killed")
-    }
-    for writer in writers.values():
-        assert writer.stdout.readline() == "0\n"
+    ]
+    first = {writer.stdout.readline().strip() for writer in writers}
     time.sleep(0.5)
-    writers["killed"].send_signal(signal.SIGKILL)
+    writers[-1].kill()
     time.sleep(0.3)
-    for writer in writers.values():
+    for writer in writers:
         writer.kill()
-    confirmed = {
-        f"{name}.{line.strip()}"
-        for name, writer in writers.items()
-        for line in ["0", *writer.communicate()[0].splitlines()]
-        if line.strip().isdigit()
-    }
+    whole = re.compile(r"\w+\.\d+(?=\n)")
+    confirmed = first.union(*(whole.findall(writer.communicate()[0]) for writer in writers))
     read = ledger_file.load()
     assert len(confirmed) > 50 and confirmed <= read.passed
     assert len(read.left_out) <= len(writers), "at most what a writer was killed in"
@@ -315,17 +243,12 @@ def test_figures_are_read_as_people_type_them(typed):
     assert figures.read(".5", "µs") == 0.5
 
 
+COMMA = "decimal comma"
+
+
 @mark.parametrize(
-    ("typed", "says"),
-    [
-        ("a lot", "not a number"),
-        ("", "not a number"),
-        ("3 ms", "asked in µs"),
-        ("1,5", "decimal comma"),
-        ("0,125", "decimal comma"),
-        ("1,0000", "decimal comma"),
-        ("12 0000", "not a number"),
-    ],
+    "typed, says",
+    [("a lot", "number"), ("3 ms", "in µs"), ("1,5", COMMA), ("1,0000", COMMA), ("0,125", COMMA)],
 )
 def test_what_is_no_figure_is_explained(typed, says):
     with raises(ValueError, match=says):
@@ -333,16 +256,13 @@ def test_what_is_no_figure_is_explained(typed, says):
 
 
 @mark.parametrize(
-    ("value", "text"),
+    "value, text",
     [
-        (123456.0, "123,456"),
-        (250.0, "250"),
+        (123456.4, "123,456"),
         (0, "0"),
         (137.58, "137.6"),
-        (0.012344, "0.01234"),
-        (2.5e-7, "0.00000025"),
-        (-1234.5, "-1,234"),
-        (9999.6, "10,000"),
+        (25e-8, "0.00000025"),
+        (-999.96, "-1,000"),
     ],
 )
 def test_figures_are_written_as_people_write_them(value, text):
@@ -361,6 +281,8 @@ def form(monkeypatch):
 
 def test_what_a_form_hands_over_is_read_all_at_once(form):
     ask(low=True)
+    with raises(ledger.Stopped):
+        ledger.gate("01.slope")  # the form stands there as it was asked, with its range
     form().hand_over("commit", answer="3 ms", low="", high="")
     assert "Not committed" in form().reply["text"] and form().reply["error"]
     form().hand_over("commit", answer="30", low="10", high="1,000")
@@ -369,53 +291,30 @@ def test_what_a_form_hands_over_is_read_all_at_once(form):
     assert (entry.answer, entry.low, entry.high) == (30, 10, 1000)
 
 
-def test_two_forms_of_one_question_say_the_same(form):
-    vote(why=True)
-    first = form()
-    with raises(ledger.Stopped):
-        ledger.gate("01.cause")
-    second = form()
-    assert first is not second
-    second.hand_over("commit", answer="a", reason="far")
-    assert "committed: a)" in first.reply["text"]
-    first.hand_over("commit", answer="b", reason="clocks lie")
-    assert "committed: b)" in second.reply["text"]
-    assert second.reply["values"]["reason"] == "clocks lie"
-    ledger.gate("01.cause")
-    assert not first.reply["open"] and not second.reply["open"]
-    first.hand_over("commit", answer="c", reason="")
-    assert "locked" in first.reply["text"] and ledger_file.entry("01.cause").answer == "b"
-
-
-def test_a_vote_and_a_skip_by_their_buttons(form):
+def test_a_form_without_a_letter_says_which_there_are(form):
     vote(why=True)
     form().hand_over("commit", reason="one CPU")
     assert "choose one of a, b, c" in form().reply["text"]
     assert [button["name"] for button in form().ask["buttons"]] == ["commit"]
-    form().hand_over("commit", answer="c", reason="one CPU")
-    assert ledger_file.entry("01.cause").reason == "one CPU"
-    vote("01.other")
-    above = form()
-    with raises(ledger.Stopped):
-        ledger.gate("01.other")
-    form().hand_over("skip")
-    assert "Skipped" in form().reply["text"]
-    assert "Skipped" in above.reply["text"], "two forms say the same"
-    ledger.gate("01.other")
 
 
-def test_a_warm_up_answers_once_and_its_form_closes(form, monkeypatch):
+def test_a_warm_up_tells_its_reason_when_answered_once_and_its_form_closes(
+    form, monkeypatch, capsys
+):
     asked = forms.Quiz("00.clock", "Which?", ["one", "two"], 1, "Both count.")
     monkeypatch.setattr(ledger, "warmups", lambda: {"00.clock": asked})
+    ledger.warmup("00.clock", answer="a")
+    assert "No: b) two. Both count." in capsys.readouterr().out
     ledger.warmup("00.clock")
     form().hand_over("commit", answer="")
-    assert form().reply["error"] and not ledger_file.load().answers
+    assert form().reply["error"] and "Both count" not in form().reply["text"]
     with monkeypatch.context() as patched:
         patched.setattr(ledger_file, "answered", lambda *_, **__: 1 / 0)
         form().hand_over("commit", answer="b")
     assert form().reply["error"] and "Not kept" in form().reply["text"], "it never waits for ever"
     form().hand_over("commit", answer="b")
     assert "Right" in form().reply["text"] and not form().reply["open"]
+    assert [one.right for one in ledger_file.load().answers] == [False, True]
 
 
 def test_pages_escape_what_was_asked():
@@ -441,10 +340,8 @@ def test_the_first_calm_result_counts_and_a_vote_says_when_none_was(capsys):
     ask(value=6, low=4, high=9)
     for measured, others in ((30, 1.5), (5, 0.0), (40, 0.0)):
         ledger.reconcile("01.slope", measured, tier="MEASURED", others=others)
-    assert (ledger_file.entry("01.slope").measured, ledger_file.entry("01.slope").inside) == (
-        5,
-        True,
-    )
+    kept = ledger_file.entry("01.slope")
+    assert (kept.measured, kept.inside) == (5, True)
     assert "40" in capsys.readouterr().out, "the one just measured is shown"
     ledger.choose("01.cause", "Which?", ["this", "that"], answer="a")
     ledger.reconcile("01.cause", "b", tier="MEASURED", others=1.5)

@@ -7,18 +7,15 @@ from course.commands import start
 from course.notebooks import files
 from tests.course.samples import lesson
 
-BESIDE = (
-    "work/notebooks/01_a.ipynb: yours, kept; the course's new version is beside it as "
-    "01_a.new.ipynb"
-)
+MINE = "work/notebooks/01_a.ipynb: yours, kept"
+BESIDE = f"{MINE}; the course's new version is beside it as 01_a.new.ipynb"
 
 
 def test_start_gives_jupyterlab_its_own_options():
     parser = argparse.ArgumentParser()
     start.configure(parser)
-    command = start.jupyter(
-        parser.parse_args(["--no-browser", "--port", "9999", "--ip", "0.0.0.0"])
-    )
+    given = ["--no-browser", "--port", "9999", "--ip", "0.0.0.0"]
+    command = start.jupyter(parser.parse_args(given))
     assert {"--no-browser", "--port=9999", "--ip=0.0.0.0"} <= set(command)
     assert any("00_start_here" in part for part in command)
     assert str(start.ROOT) in start.environment()["PYTHONPATH"]
@@ -47,7 +44,6 @@ def source(path):
 def test_copies_are_made_once(course, work):
     made = start.refresh(course, work)
     assert made == ["work/notebooks/01_a.ipynb: copied", "work/exercises/01_a.ipynb: copied"]
-    assert source(work / "notebooks/01_a.ipynb") == "x = 1"
     assert start.refresh(course, work) == []
 
 

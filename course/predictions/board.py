@@ -174,6 +174,7 @@ class Board:
         records: Iterable[Record] = (),
         others: float | None = None,
         exact: bool = False,
+        ratio: bool = False,
     ) -> Test:
         """Hold a suspect to what it predicts of an experiment, and say what became of it.
 
@@ -186,6 +187,7 @@ class Board:
             records: From which it was computed; they know what other programs used meanwhile.
             others: CPUs that other programs used, where no records tell.
             exact: Whether noise cannot have made it.
+            ratio: Whether it is a ratio of times; see `judging.judge`.
 
         Raises:
             ValueError: There is no such suspect or experiment, or no round.
@@ -193,7 +195,7 @@ class Board:
         records = list(records)
         if not exact and others is None:
             others = judging.others_in(records)
-        judged = judging.judge(rounds, others=None if exact else others)
+        judged = judging.judge(rounds, others=None if exact else others, ratio=ratio)
         tiers = measured_records.tiers_of(records)
         return self.add(Test(suspect, experiment, predicts, found, judged, tiers))
 
@@ -213,7 +215,7 @@ class Board:
             old.judged.outcome is None and old.judged.disturbed
         ):
             both = old.judged.rounds + test.judged.rounds
-            judged = judging.judge(both, others=test.judged.others)
+            judged = judging.judge(both, others=test.judged.others, ratio=test.judged.crowded)
             test = Test(*place, test.predicts, test.found, judged, test.tiers)
         self.tests[place] = test
         who = f"{test.suspect}, {self.suspects[test.suspect]}"

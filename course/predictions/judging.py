@@ -2,7 +2,8 @@
 
 Noise is judged both ways. A comparison is made within one run, in at least `LEAST` rounds that take
 turns with what they are compared with. Where all rounds agree they decide, whatever other programs
-did; where they disagree nothing is decided, however few there are that differ. Fewer rounds count
+did; where they disagree nothing is decided, however few there are that differ. (A ratio of times
+may ask for more: programs that stay use the CPUs in every round alike.) Fewer rounds count
 as a single measurement: if other programs used more than `DISTURBED` CPUs meanwhile, it decides
 nothing, whether or not it came out as we like. Nothing is run again until it agrees.
 """
@@ -16,9 +17,13 @@ from typing import NamedTuple
 from course import other_programs
 from course.other_programs import DISTURBED
 from labkit.measure.records import Record
+from labkit.ranks.machine import usable_cpus
 
 LEAST = 3
 """Rounds that decide by agreeing."""
+CROWDED = 0.5
+"""Share of the CPUs that we may use. Where other programs use more, a short program that runs alone
+is slow in every round, and a ratio of times is wrong in all of them alike."""
 SHORTEST = 0.3
 """Seconds over which what others used can be told."""
 Rounds = bool | None | Iterable[bool | None]
@@ -33,6 +38,8 @@ class Judged(NamedTuple):
     rounds: tuple[bool | None, ...]
     others: float | None
     """CPUs that other programs used meanwhile, where that is known."""
+    crowded: bool = False
+    """Whether rounds that agree were not believed, since others used so much."""
 
     @property
     def disturbed(self) -> bool:
@@ -45,6 +52,8 @@ class Judged(NamedTuple):
         if self.outcome is not None:
             return ""
         used = f"other programs used {self.others:.1f} CPUs" if self.disturbed else ""
+        if self.crowded:
+            return f"{used}, too many for a ratio of times, whatever the rounds say"
         if len(set(self.rounds)) == 1 and self.rounds[0] is not None:
             return used
         yes, no = (sum(one is wanted for one in self.rounds) for wanted in (True, False))
@@ -52,13 +61,15 @@ class Judged(NamedTuple):
         return f"{split}; {used}" if used else split
 
 
-def judge(rounds: Rounds, *, others: float | None = None) -> Judged:
+def judge(rounds: Rounds, *, others: float | None = None, ratio: bool = False) -> Judged:
     """Decide by rounds.
 
     Args:
         rounds: Of each round, whether it came out so.
         others: CPUs that other programs used meanwhile; None where nobody looked, or where noise
             cannot have made the result: arithmetic, a log, somebody's published figure.
+        ratio: Whether it is a ratio of times that programs beside it bend in every round alike.
+            It is not judged where these use more than `CROWDED`.
 
     Raises:
         ValueError: There is no round.
@@ -76,7 +87,8 @@ def judge(rounds: Rounds, *, others: float | None = None) -> Judged:
     if not seen:
         raise ValueError("rounds is empty: give the outcome of each round, three at least.")
     few = len(seen) < LEAST and (others or 0.0) > DISTURBED
-    return Judged(None if few or len(set(seen)) > 1 else seen[0], seen, others)
+    crowded = ratio and (others or 0.0) > CROWDED * usable_cpus()
+    return Judged(None if few or crowded or len(set(seen)) > 1 else seen[0], seen, others, crowded)
 
 
 def outcome(figure: float, *, stands: float, fell: float) -> bool | None:

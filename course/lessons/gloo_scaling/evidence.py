@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from course.lessons.gloo_scaling import experiment as problem
-from course.predictions import judging
 from course.predictions.board import Board, Experiment, outcome, suspects
 from course.runs import Say, quiet
 from labkit.measure.records import Record
-from labkit.ranks.machine import usable_cpus
 
 QUESTION = "What do the pairs share, so that each slows down all others?"
 SUSPECTS = {"a": "the network", "b": "the CPUs", "c": "the stopwatch", "d": "torch's threads"}
@@ -32,9 +30,6 @@ LITTLE, MUCH = 0.25, 0.5
 """Shares of the growth that are left without a suspect."""
 SAME = 1.15
 """Times of two cases that are alike."""
-CROWDED = 0.5
-"""Share of the CPUs that we may use: where other programs use more, a lone pair's calls are slow in
-every round alike, and rounds that agree prove nothing."""
 
 
 def by_round(record: Record) -> list[float]:
@@ -92,9 +87,10 @@ def two_cpus(board: Board, records: Sequence[Record]) -> None:
         "B",
         f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time "
         f"when they get two CPUs instead of one; at {ALIKE:.0%} or more b falls",
-        _unless_crowded([outcome(x, stands=FASTER, fell=ALIKE) for x in shares], records),
+        [outcome(x, stands=FASTER, fell=ALIKE) for x in shares],
         found=f"on two CPUs a call takes {median(shares):.0%} of its time on one",
         records=records,
+        ratio=True,
     )
 
 
@@ -136,12 +132,6 @@ def left(with_it: float, without: float) -> bool | None:
     return share if with_it >= GROWS else None if share else share
 
 
-def _unless_crowded(rounds: list[bool | None], records: Sequence[Record]) -> list[bool | None]:
-    """Return the rounds' outcomes; None for each where other programs had most of the CPUs."""
-    others = judging.others_in(records) or 0.0
-    return [None] * len(rounds) if others > CROWDED * usable_cpus() else rounds
-
-
 def _goes_with(
     board: Board, suspect: str, name: str, names: tuple[str, str], with_it: Sequence[float],
     without: Sequence[float], records: Sequence[Record],
@@ -153,10 +143,11 @@ def _goes_with(
         f"from 1 pair to {most_of(records)} calls take {GROWS:g} times as long or more with "
         f"{guilty}, and with {innocent} at most {LITTLE:.0%} of that growth is left. {suspect} "
         f"falls where {MUCH:.0%} or more is left, or where nothing grew to begin with",
-        _unless_crowded([left(a, b) for a, b in zip(with_it, without, strict=True)], records),
+        [left(a, b) for a, b in zip(with_it, without, strict=True)],
         found=f"from 1 pair to {most_of(records)} calls take {median(with_it):.1f} times as long "
         f"with {guilty}, {median(without):.1f} times with {innocent}",
         records=records,
+        ratio=True,
     )
 
 

@@ -51,18 +51,13 @@ def test_arrays_count_where_they_are_asked_for():
     assert both == pytest.approx(4 * KIB + 1024 * KIB, rel=0.1)
 
 
-def test_views_and_in_place_work_are_free():
+def test_views_and_in_place_work_are_free_and_a_storage_counts_once_while_any_view_lives():
     x = torch.ones(KIB)
     with memory.Allocated() as usage:
         for part in x.tensor_split(7):
             part.add_(part.view(-1)[: part.numel()])
         x[::2].mul_(3)
-        x.t()
-    assert usage.peak == 0
-
-
-def test_a_storage_counts_once_while_any_view_lives():
-    with memory.Allocated() as usage:
+        assert usage.peak == 0
         view = torch.ones(KIB)[:1]
         for _ in range(5):
             view = view.view(1)
@@ -71,42 +66,26 @@ def test_a_storage_counts_once_while_any_view_lives():
     assert usage.now == 0
 
 
-def change_what_is_sent(rank, other):
-    x, y = torch.ones(8), torch.ones(8)
-    receiving, sending = dist.irecv(y, other), dist.isend(x, other)
-    receiving.wait()
-    x += y
+def change_what_is_sent(x, y, other):
+    x += 1
+
+
+def read_before_the_wait(x, y, other):
+    return x + y
+
+
+def pass_on_before_the_wait(x, y, other):
+    sending = dist.isend(y[1], other)
+    dist.recv(torch.ones(6), other)
     sending.wait()
 
 
-def read_before_the_wait(rank, other):
-    x, y = torch.ones(8), torch.ones(8)
-    receiving, sending = dist.irecv(y, other), dist.isend(x, other)
-    total = x + y
-    receiving.wait()
-    sending.wait()
-    return total
-
-
-def pass_on_before_the_wait(rank, other):
-    x, y = torch.ones(8), torch.ones(8)
-    works = [dist.irecv(y, other), dist.isend(x, other), dist.isend(y, other)]
-    dist.recv(torch.ones(8), other)
-    for work in works:
-        work.wait()
-
-
-def other_rows(rank, other):
-    x, y = torch.ones(4, 6), torch.ones(4, 6)
-    receiving, sending = dist.irecv(y[1], other), dist.isend(x[1], other)
+def other_rows(x, y, other):
     y[::2] += 1
     x[::2, 3:] += y[3, 3:]
     torch.empty_like(y)
     y[1].view(2, 3).numel()
     x[1].sum()
-    receiving.wait()
-    sending.wait()
-    y += 1
 
 
 def read_at_the_root(rank, other):
@@ -121,7 +100,7 @@ def test_the_root_of_a_broadcast_may_read_its_buffer():
 
 
 @pytest.mark.parametrize(
-    "block, expected",
+    "meanwhile, expected",
     [
         (change_what_is_sent, [None, "aten.add_"]),
         (read_before_the_wait, ["aten.add", None]),
@@ -129,7 +108,14 @@ def test_the_root_of_a_broadcast_may_read_its_buffer():
         (other_rows, [None, None]),
     ],
 )
-def test_a_buffer_that_is_touched_before_the_wait(block, expected):
+def test_a_buffer_that_is_touched_before_the_wait(meanwhile, expected):
+    def block(rank, other):
+        x, y = torch.ones(4, 6), torch.ones(4, 6)
+        works = [dist.irecv(y[1], other), dist.isend(x[1], other)]
+        meanwhile(x, y, other)
+        for work in works:
+            work.wait()
+
     for log in logged(block, BufferLog):
         assert [call.touched for call in log] == expected
 

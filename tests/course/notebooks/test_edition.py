@@ -11,39 +11,34 @@ from pytest import mark
 
 from course.catalogue import ROOT
 from course.notebooks import edition, files
-from labkit.show import plots, widgets
 from tests.browser import lab
 from tests.course.samples import cell
 
-pytestmark = pytest.mark.slow
+pytestmark = mark.slow
 
 
 def notebook(*cells):
     return nbformat.v4.new_notebook(cells=cells)
 
 
-def output(data, **role):
-    return nbformat.v4.new_output("display_data", data=data, metadata={"course": role})
-
-
-def asking(name, source, **role):
-    one = cell(name, source)
-    one.outputs = [output({"text/html": "<b>?</b>"}, **role)]
-    return one
-
-
-def test_results_are_folded_from_a_question_to_its_reconciliation():
+def test_results_are_folded_from_a_question_to_its_reconciliation(tmp_path):
     cells = [
-        asking("ask", 'predict(\n    "9.a", "How long?", "ms")', asks="9.a"),
-        cell("measure", "run()"),
-        asking("vote", 'ledger.choose("9.b", "Why?", ["x", "y"])', asks="9.b"),
-        asking("compare", 'ledger.reconcile("9.a", 3)', tells="9.a"),
-        asking("decide", 'reconcile("9.b", "a")', tells="9.b"),
-        cell("after", "more()"),
-        asking("quiz", "warmup(1)", asks=""),
-        asking("loop", "for q in stories: choose(q)", asks="9.c"),
+        cell(
+            "begin",
+            "from course.predictions import ledger\nfrom course.predictions.ledger import *",
+        ),
+        cell("ask", 'predict(\n    "9.a", "How long?", "ms")'),
+        cell("measure", "run = 3"),
+        cell("vote", 'ledger.choose("9.b", "Why?", ["x", "y"])'),
+        cell("compare", 'ledger.reconcile("9.a", run, tier="MEASURED")'),
+        cell("decide", 'reconcile("9.b", "a", tier="MEASURED")'),
+        cell("after", "run += 1"),
+        cell("quiz", 'warmup("00.alpha_beta")'),
+        cell("loop", 'for key in ["9.c"]: choose(key, "Which?", ["x", "y"])'),
     ]
-    page = edition.prepared(notebook(*cells), [])
+    files.write(notebook(*cells), tmp_path / "lesson.ipynb")
+    own = {"LABKIT_STATIC": "1", "LABKIT_LEDGER": str(tmp_path / "ledger.jsonl")}
+    page = edition.prepared(files.execute(tmp_path / "lesson.ipynb", **own), [])
     tags = {one.id: one.metadata.tags for one in page.cells}
     folded = [name for name, given in tags.items() if "hide-output" in given]
     assert folded == ["measure", "compare", "decide"]
@@ -53,28 +48,13 @@ def test_results_are_folded_from_a_question_to_its_reconciliation():
     assert not tags["loop"] and not tags["after"]
 
 
-def test_a_cells_output_says_what_it_asks_and_tells(tmp_path):
-    path = tmp_path / "lesson.ipynb"
-    cells = [
-        cell("begin", "from course.predictions.ledger import choose, predict, reconcile, warmup"),
-        cell("ask", 'predict("9.a", "How long?", "ms")'),
-        cell("vote", 'choose("9.b", "Why?", ["x", "y"])'),
-        cell("tell", 'reconcile("9.a", 3, tier="MEASURED")'),
-        cell("quiz", 'warmup("00.alpha_beta")'),
-    ]
-    files.write(notebook(*cells), path)
-    ran = files.execute(path, LABKIT_STATIC="1", LABKIT_LEDGER=str(tmp_path / "ledger.json"))
-    outputs = [one for ran_cell in ran.cells for one in ran_cell.outputs if "metadata" in one]
-    roles = [one.metadata["course"] for one in outputs]
-    assert roles == [{"asks": "9.a"}, {"asks": "9.b"}, {"tells": "9.a"}, {"asks": ""}]
-
-
-def test_pictures_stand_where_widgets_would():
-    widget = cell("widget", "explore()")
+def test_neither_widgets_nor_the_cells_for_hosted_notebooks_are_on_the_page():
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "1"}, "text/html": "<b>x</b>"}
-    widget.outputs = [output(view)]
-    (shown,) = edition.prepared(notebook(widget), []).cells[-1].outputs
-    assert list(shown.data) == ["text/html"]
+    widget = cell("widget", "explore()")
+    widget.outputs = [nbformat.v4.new_output("display_data", data=view)]
+    cells = [cell("badges", "[![x](y)](z)", kind="markdown"), cell("hosted", "install()"), widget]
+    (shown,) = edition.prepared(notebook(*cells), []).cells
+    assert shown.id == "widget" and list(shown.outputs[0].data) == ["text/html"]
 
 
 def test_a_term_is_linked_once_and_only_in_prose():
@@ -103,24 +83,12 @@ def test_a_kept_run_is_used_until_its_lesson_changes(monkeypatch, tmp_path):
     lesson = tmp_path / "notebooks" / "01_a.ipynb"
     monkeypatch.setattr(edition, "ROOT", tmp_path)
     ran = []
-    monkeypatch.setattr(
-        edition.files, "execute", lambda path, **_: ran.append(path) or files.read(path)
-    )
+    execute = lambda path, **_: ran.append(path) or files.read(path)  # noqa: E731
+    monkeypatch.setattr(edition.files, "execute", execute)
     for source, reuse, runs in (("1", True, 1), ("1", True, 1), ("2", True, 2), ("2", False, 3)):
         files.write(files.canonical(notebook(cell("a", source))), lesson)
         made = edition._ran(lesson, tmp_path / "runs", len, reuse=reuse)
         assert made.cells[0].source == source and len(ran) == runs
-
-
-def test_sliders_become_small_multiples():
-    def draw(n, size):
-        return plots.new_axes(f"{n} ranks, {size}")
-
-    controls = {"n": (2, 10, 1, 4), "size": [1.0, 2.0]}
-    fields = {name: widgets._field(name, control) for name, control in controls.items()}
-    page = widgets._small_multiples(draw, "How many?", fields)
-    assert page.count("<figure") == 4, "the start stands there once"
-    assert "n = 2" in page and "n = 10" in page and "size = 2" in page
 
 
 def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
@@ -130,12 +98,6 @@ def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
     assert all("BEGIN SOLUTION" not in page for page in pages.values())
     assert all(name in pages for name in edition.GUIDES)
     assert "[`228-bytes`](/cases/228-bytes.md)" in pages["FIELD_GUIDE.md"]
-
-
-def test_the_cells_for_hosted_notebooks_are_not_on_the_page():
-    cells = [cell("badges", "[![x](y)](z)", kind="markdown"), cell("hosted", "install()")]
-    page = edition.prepared(notebook(*cells, cell("a", "1")), [])
-    assert [one.id for one in page.cells] == ["a"]
 
 
 ASK = "from course.predictions.ledger import choose, gate, predict, reconcile\n"
@@ -169,20 +131,17 @@ def site(tmp_path_factory):
         patch.setattr(edition, "lesson_files", lambda: chosen)
         patch.setattr(edition.files, "execute", lambda path, **_: ran[path])
         edition.build(folder / "html", reuse=folder / "calm", say=len)
-    assert len(list((folder / "calm").rglob("*.ipynb"))) == 2, (
-        "runs are kept where they were sought"
-    )
+    kept = list((folder / "calm").rglob("*.ipynb"))
+    assert len(kept) == 2, "runs are kept where they were sought"
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(handler, directory=folder / "html")
-    )
+    serving = functools.partial(handler, directory=folder / "html")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serving)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}", chosen[0].stem
     server.shutdown()
     server.server_close()
 
 
-@mark.slow
 @mark.timeout(300)
 @mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium")
 def test_a_reader_commits_and_the_result_unfolds(site):
@@ -202,7 +161,6 @@ def test_a_reader_commits_and_the_result_unfolds(site):
             page.reload()
             assert page.get_by_text("forty-two").is_visible(), "the browser keeps it"
             assert [url for url in asked if not url.startswith((address, "data:"))] == []
-            page.context.clear_cookies()
             page.evaluate("localStorage.clear()")
 
 

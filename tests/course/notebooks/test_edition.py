@@ -23,10 +23,8 @@ def notebook(*cells):
 
 def test_results_are_folded_from_a_question_to_its_reconciliation(tmp_path):
     cells = [
-        cell(
-            "begin",
-            "from course.predictions import ledger\nfrom course.predictions.ledger import *",
-        ),
+        cell("import", "from course.predictions import ledger"),
+        cell("names", "from course.predictions.ledger import *"),
         cell("ask", 'predict(\n    "9.a", "How long?", "ms")'),
         cell("measure", "run = 3"),
         cell("vote", 'ledger.choose("9.b", "Why?", ["x", "y"])'),

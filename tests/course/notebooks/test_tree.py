@@ -40,11 +40,6 @@ def test_only_a_check_of_solutions_is_compared(course):
     assert not any(files.COMPARED in cell.metadata.get("tags", []) for cell in derived)
 
 
-def test_a_synced_course_has_no_problems_and_sync_is_done_once(course):
-    assert list(tree.problems(course)) == []
-    assert tree.sync(course) == []
-
-
 @mark.parametrize(
     ("path", "change", "says"),
     [  # an edited exercise, a lesson that a person saved, an exercise without solutions
@@ -55,6 +50,7 @@ def test_a_synced_course_has_no_problems_and_sync_is_done_once(course):
 )
 def test_what_does_not_follow_is_told_and_mended(course, path, change, says):
     path = course / path
+    assert list(tree.problems(course)) == tree.sync(course) == []
     before = path.read_text() if change else ""
     path.write_text(before.replace(*change, 1) if change else "{}")
     assert f"{path.name}: {says}" in next(tree.problems(course))

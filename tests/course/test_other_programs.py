@@ -1,13 +1,11 @@
 """What strangers used is told apart from what we and our ranks used."""
 
-import contextlib
+import functools
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 from pytest import mark
@@ -24,42 +22,29 @@ while time.thread_time() < end:
 """
 
 
-@contextlib.contextmanager
-def stranger(seconds):
-    """Let a program that is not ours burn a CPU; yields the file that appears when it is done."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = Path(folder) / "done"
-        code = f"{BURN}open({str(done)!r}, 'w').close()"
-        command = ["setsid", "--fork", sys.executable, "-c", code, str(seconds)]
-        subprocess.run(command, check=True)
-        yield done
-
-
-needs_proc = mark.skipif(
-    other_programs._Snapshot.take() is None, reason="this system does not tell"
-)
+needs_proc = mark.skipif(other_programs._Snapshot.take() is None, reason="nothing tells here")
 
 
 @needs_proc
 @mark.skipif(not shutil.which("setsid"), reason="needs a program that is not our child")
-def test_what_a_stranger_uses_is_told():
+def test_what_a_stranger_uses_is_told(tmp_path):
+    done = tmp_path / "done"
+    program = f"{BURN}open({str(done)!r}, 'w').close()"
     start = time.perf_counter()
-    with other_programs.watch() as used, stranger(0.5) as done:
+    with other_programs.watch() as used:
+        subprocess.run(["setsid", "--fork", sys.executable, "-c", program, "0.5"], check=True)
         while not done.exists():
             time.sleep(0.01)
     wall = time.perf_counter() - start
     assert used.cpus * wall > 0.8 * 0.5, "others may add to it, none can take from it"
 
 
-@pytest.mark.slow
+@mark.slow
 @needs_proc
 def test_our_own_ranks_and_children_are_not_others():
-    def program():
-        burn(0.4)
-
-    launch(program, world_size=2)  # starts the fork server
+    launch(burn, 0.1, world_size=2)  # starts the fork server
     before = other_programs._Snapshot.take()
-    launch(program, world_size=2)
+    launch(burn, 0.4, world_size=2)
     subprocess.run([sys.executable, "-c", BURN, "0.3"], check=True)
     burn(0.2)
     after = other_programs._Snapshot.take()
@@ -75,35 +60,32 @@ def snapshot(clock, *, stolen=0.0, busy=0.0, whole=True, **processes):
     return other_programs._Snapshot(clock, table, 2, busy, stolen, whole)
 
 
-def cpus(before, after):
-    return pytest.approx(before.cpus_of_others(after, ours=10))
+ANCESTORS = snapshot(0, p20=(1, 1, 3), p21=(20, 4, 0), p22=(20, 1, 0))
+CONTAINER = snapshot(0, p10=(1, 1, 0))
+inside = functools.partial(snapshot, 4, p10=(1, 3.0, 0))
+ADDED_UP = {
+    "who descends from us is ours": (
+        snapshot(0, p1=(0, 5, 5), p10=(1, 1, 0), p20=(1, 1, 0)),
+        snapshot(2, p1=(0, 5, 5), p10=(1, 2, 8), p11=(10, 9, 0), p12=(11, 9, 0), p20=(1, 2, 0)),
+        0.5,
+    ),
+    "21 ended, having used 4 before, and another of which only its parent tells": (
+        ANCESTORS, snapshot(2, p20=(1, 1, 9.01), p22=(20, 1, 0)), 1.0,
+    ),
+    "it may be rounding": (ANCESTORS, snapshot(2, p20=(1, 1, 3.01), p21=(20, 4, 0)), 0),
+    "21 was reaped by nobody": (ANCESTORS, snapshot(2, p20=(1, 2, 3), p22=(20, 1, 0)), 0.5),
+    "stolen time counts": (snapshot(0), snapshot(2, stolen=1.01), 0.5),
+    "in a container the machine's total tells": (
+        CONTAINER, inside(busy=7.0, whole=False), (7.0 - 2.0 - 3 * 0.01 * 800**0.5) / 4,
+    ),
+    "whoever sees all needs no total": (CONTAINER, inside(busy=7.0), 0),
+    "the total is within its error": (CONTAINER, inside(busy=2.5, whole=False), 0),
+}  # fmt: skip
 
 
-def test_who_descends_from_us_is_ours():
-    before = snapshot(0, p1=(0, 5, 5), p10=(1, 1, 0), p20=(1, 1, 0))
-    after = snapshot(2, p1=(0, 5, 5), p10=(1, 2, 8), p11=(10, 9, 0), p12=(11, 9, 0), p20=(1, 2, 0))
-    assert cpus(before, after) == 0.5
-
-
-def test_who_began_and_ended_meanwhile_shows_at_its_parent():
-    before = snapshot(0, p20=(1, 1, 3), p21=(20, 4, 0), p22=(20, 1, 0))
-    after = snapshot(2, p20=(1, 1, 9.01), p22=(20, 1, 0))  # 21 ended, having used 4; and another
-    assert cpus(before, after) == 1.0, "of 6 s that were reaped, 4 had been used before"
-    assert cpus(before, snapshot(2, p20=(1, 1, 3.01), p21=(20, 4, 0))) == 0, "may be rounding"
-    assert cpus(before, snapshot(2, p20=(1, 2, 3), p22=(20, 1, 0))) == 0.5, "reaped by nobody"
-
-
-def test_stolen_time_counts():
-    assert cpus(snapshot(0), snapshot(2, stolen=1.01)) == 0.5
-
-
-def test_in_a_container_the_machines_total_tells():
-    inside = {"p10": (1, 3.0, 0)}
-    before = snapshot(0, p10=(1, 1, 0))
-    after = snapshot(4, busy=7.0, whole=False, **inside)
-    assert cpus(before, after) == (7.0 - 2.0 - 3 * 0.01 * 800**0.5) / 4
-    assert cpus(before, snapshot(4, busy=7.0, **inside)) == 0, "whoever sees all needs no total"
-    assert cpus(before, snapshot(4, busy=2.5, whole=False, **inside)) == 0, "within the error"
+@mark.parametrize(("before", "after", "cpus"), ADDED_UP.values(), ids=ADDED_UP)
+def test_what_others_used_is_added_up(before, after, cpus):
+    assert before.cpus_of_others(after, ours=10) == pytest.approx(cpus)
 
 
 def test_where_nobody_tells_others_are_unknown(tmp_path, monkeypatch):

@@ -1,36 +1,17 @@
 """Measured, and whether it was calm."""
 
-import contextlib
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
-
-import pytest
 
 from course import other_programs, runs
 from labkit.measure.records import Provenance, Record, Tier
 
 RECORD = Record("an experiment", "a case", {}, [[1.0]], Tier.MEASURED, Provenance.here())
+OLD, WATCHED = replace(RECORD, tier=Tier.RECORDED), replace(RECORD, others=0.05)
 
 
-@pytest.fixture
-def used(monkeypatch):
-    """What others use in the attempts to come; empty: nobody tells."""
-    figures = []
-
-    @contextlib.contextmanager
-    def watch():
-        yield SimpleNamespace(cpus=figures.pop(0) if figures else None)
-
-    monkeypatch.setattr(other_programs, "watch", watch)
-    return figures
-
-
-def test_records_tell_what_others_used(used):
-    used.append(0.4)
-    assert runs.watched(lambda: [RECORD])[0].others == 0.4
-
-
-def test_what_was_not_measured_here_and_now_or_is_watched_already_stays(used):
-    used.append(0.4)
-    kept = [replace(RECORD, tier=Tier.RECORDED), replace(RECORD, others=0.05)]
-    assert runs.watched(lambda: kept) == kept
+def test_records_tell_what_others_used_where_they_were_measured_and_nobody_watched(monkeypatch):
+    monkeypatch.setattr(other_programs, "watch", lambda: nullcontext(SimpleNamespace(cpus=0.4)))
+    found = runs.watched(lambda: [RECORD, OLD, WATCHED])
+    assert [record.others for record in found] == [0.4, None, 0.05]

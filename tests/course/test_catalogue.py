@@ -4,7 +4,7 @@ import shutil
 import textwrap
 
 import nbformat
-from pytest import fixture, mark, raises
+from pytest import fixture, mark
 
 from course import catalogue
 from course.notebooks import files
@@ -12,20 +12,12 @@ from tests.course.samples import cell, solutions
 from tests.ranks.nodes import python
 
 ROOT = catalogue.ROOT
-SPEAK_OF_LESSONS = (
-    "tests/test_links.py",
-    "tests/test_notebooks.py",
-    "tests/test_packaging.py",
-    "tests/course/commands",
-    "tests/course/notebooks",
-    "tests/course/predictions",
-    "tests/course/lessons/test_all_lessons.py",
-    "tests/course/test_catalogue.py",
-    "tests/course/test_instructors.py",
-    "tests/course/test_main.py",
-    "tests/course/test_published.py",
-    "tests/course/test_runs.py",
-)
+SPEAK_OF_LESSONS = [
+    *(f"tests/test_{name}.py" for name in ("links", "notebooks", "packaging")),
+    *(f"tests/course/{name}" for name in ("commands", "notebooks", "predictions")),
+    *(f"tests/course/test_{name}.py" for name in ("catalogue", "instructors", "main", "published")),
+    *("tests/course/lessons/test_all_lessons.py", "tests/course/test_runs.py"),
+]
 TOY = {
     "__init__.py": '''
         """Lesson 09: a toy."""
@@ -37,29 +29,23 @@ TOY = {
         caps = {"words": 300, "cells": 12}
         LESSON = Lesson(number="09", title="A toy", experiment="toy", room=room, **caps)
     ''',
-    "programs.py": '''
-        """What the ranks run."""
+    "experiment.py": '''
+        """Time one small sum."""
 
         import torch
         import torch.distributed as dist
 
-        from labkit.measure import timing
+        from course import runs
+        from labkit import launch
+        from labkit.measure import Provenance, Record, Tier, timing
+
+        TITLE = "A toy measures itself"
 
 
         def program():
             """Time a small sum."""
             data = torch.ones(4)
             return timing.time_calls(lambda: dist.all_reduce(data), warmup=1, iters=3)
-    ''',
-    "experiment.py": '''
-        """Time one small sum."""
-
-        from labkit.ranks.launcher import launch
-        from course.lessons.toy.programs import program
-        from course import runs
-        from labkit.measure.records import Provenance, Record, Tier
-
-        TITLE = "A toy measures itself"
 
 
         def run(*, quick, progress):
@@ -185,8 +171,3 @@ def test_a_folder_and_its_notebooks_are_a_lesson(course):
 def test_the_lessons_stand_in_the_order_of_their_numbers():
     numbers = [lesson.number for lesson in catalogue.find().values()]
     assert numbers == sorted(numbers) and len(numbers) == len(set(numbers))
-
-
-def test_an_experiment_that_is_not_there_lists_those_that_are():
-    with raises(ValueError, match="gloo-scaling"):
-        catalogue.experiment("gloo-scalling")

@@ -1,5 +1,4 @@
 import gc
-import json
 import weakref
 
 import numpy as np
@@ -9,7 +8,6 @@ from pytest import mark
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.show import alt_text, plots
-from tests.ranks.nodes import python
 
 
 def sample():
@@ -83,24 +81,3 @@ def test_byte_ticks_are_powers_of_two():
     plots.line(ax, [4, 2**26], [1, 2])
     assert all(float(np.log2(value)).is_integer() for value in ax.get_xticks())
     assert {"1 MiB", "2 MiB", "4 MiB"} & {plots._as_bytes(value) for value in ax.get_xticks()}
-
-
-SHOWS = """
-import json, sys
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
-from labkit.show import plots
-ax = plots.new_axes("T"); plots.line(ax, [1, 2], [3, 4]); plots.describe(ax, "Rises.")
-form = shell.display_formatter.format
-import matplotlib.pyplot as plt
-_, managed = plt.subplots()
-print(json.dumps([sorted(form(ax)[0]), sorted(form(ax.figure)[0]), sorted(form(managed)[0])]))
-"""
-
-
-@mark.slow
-def test_a_notebook_shows_axes_and_figures_as_html_but_not_pyplots_twice():
-    done = python("-c", SHOWS)
-    ours, figure, pyplots = json.loads(done.stdout.splitlines()[-1])
-    assert "text/html" in ours and "text/html" in figure
-    assert "text/html" not in pyplots

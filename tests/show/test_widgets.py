@@ -1,28 +1,17 @@
-from pytest import mark, raises
+from pytest import approx, mark, raises
 
-from labkit.show import plots, widgets
-
-
-def line_of(n, slope):
-    ax = plots.new_axes(f"{n} ranks", x="n", y="t")
-    plots.line(ax, [0, n], [0, slope * n])
-    plots.describe(ax, f"{n} ranks, slope {slope:g}")
-    return ax
-
-
-def test_moving_a_slider_redraws_the_picture():
-    slopes = widgets.log(1e-6, 1e-2, 1e-4)
-    box = widgets.explore(line_of, title="Try <it>", n=(2, 64, 1, 33), slope=slopes)
-    heading, ranks, _, picture, _ = box.children
-    assert "Try &lt;it&gt;" in heading.value
-    assert 'alt="33 ranks, slope 0.0001"' in picture.value
-    ranks.value = 8
-    assert 'alt="8 ranks' in picture.value
+from labkit.show import widgets
 
 
 @mark.parametrize(
     ("control", "start"),
-    [((0.0, 1.0, 0.1, 0.5), 0.5), ((2, 10, 2, 4), 4), ([3, 1], 3), (([3, 1], 1), 1)],
+    [
+        ((0.0, 1.0, 0.1, 0.5), 0.5),
+        ((2, 10, 2, 4), 4),
+        ([3, 1], 3),
+        (([3, 1], 1), 1),
+        (widgets.log(1e-6, 1e-2, 1e-4), approx(1e-4)),
+    ],
 )
 def test_each_kind_of_control_starts_where_it_says(control, start):
     assert widgets._field("x", control).value == start

@@ -81,13 +81,6 @@ def test_elsewhere_than_on_github_there_are_no_badges_but_an_address_to_install_
     assert [one.id for one in fronted("https://gitlab.com/a/b")] == [hosted.CELL, "a"]
 
 
-@mark.parametrize("address", ["", ADDRESS])
-def test_the_cell_does_nothing_where_labkit_is(address):
-    *_, first, _ = fronted(address)
-    done = subprocess.run([sys.executable, "-c", first.source], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 def test_without_labkit_and_address_one_line_says_what_is_missing():
     alone = [sys.executable, "-I", "-S", "-c", fronted("")[0].source]
     done = subprocess.run(alone, capture_output=True, text=True, cwd="/")

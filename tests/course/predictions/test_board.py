@@ -1,7 +1,6 @@
 import json
 import re
 
-import nbformat
 from nbclient import NotebookClient
 from pytest import fixture, mark, raises
 
@@ -10,6 +9,7 @@ from course.predictions import ledger
 from course.predictions.board import Board, Experiment, suspects
 from course.predictions.ledger_file import entry
 from course.runs import quiet
+from tests.course.samples import lesson
 
 NAMES = {"a": "a late rank", "b": "many calls", "c": "less bandwidth", "d": "arithmetic"}
 EXPERIMENTS = {
@@ -155,14 +155,12 @@ def test_each_test_leaves_a_line_for_the_bench(tmp_path, monkeypatch):
 
 @mark.slow
 def test_in_a_notebook_the_board_that_was_shown_grows_in_place(tmp_path):
-    notebook = nbformat.v4.new_notebook()
-    cells = [
+    notebook = lesson(
         "from course.predictions.board import Board, Experiment\n"
         "board = Board('Where?', {'a': 'a late rank'}, {'A': Experiment('one late', asks='a')})\n"
         "board",
         "board.test('a', 'A', 'it would grow', [False] * 3, found='it did not', exact=True);",
-    ]
-    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    )
     NotebookClient(notebook, kernel_name="python3").execute()
     (shown,), (told,) = (cell.outputs for cell in notebook.cells)
     assert "it did not" in shown["data"]["text/html"] and "✘ fell" in shown["data"]["text/plain"]

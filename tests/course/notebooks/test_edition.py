@@ -12,6 +12,7 @@ from pytest import mark
 from course.catalogue import ROOT
 from course.notebooks import edition, files
 from tests.browser import lab
+from tests.course import samples
 from tests.course.samples import cell
 
 pytestmark = mark.slow
@@ -106,8 +107,7 @@ DECIDE = 'reconcile("9.b", "b", tier="RECORDED", because="the control shows it")
 SLIDE = """
 from labkit.show import plots, widgets
 def draw(n):
-    ax = plots.new_axes(f"{n} ranks", x="n", y="t")
-    plots.line(ax, [0, n], [0, n])
+    ax = plots.new_axes(f"{n} ranks")
     plots.describe(ax, f"{n} ranks")
     return ax
 widgets.explore(draw, title="Try", n=(2, 64, 1, 33))
@@ -120,9 +120,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("edition")
     chosen = edition.lesson_files()[:2]
     title = cell("title", "# A lesson", kind="markdown")
-    asking = [cell("ask", ASK), cell("vote", VOTE), cell("see", SEE)]
-    made = notebook(title, *asking, cell("decide", DECIDE), cell("slide", SLIDE))
-    files.write(made, folder / "source.ipynb")
+    rest = samples.lesson(ASK, VOTE, SEE, DECIDE, SLIDE).cells
+    files.write(notebook(title, *rest), folder / "source.ipynb")
     ran = {chosen[0]: files.execute(folder / "source.ipynb", LABKIT_STATIC="1")}
     ran[chosen[1]] = files.read(chosen[1])
     with pytest.MonkeyPatch.context() as patch:
@@ -145,38 +144,30 @@ def site(tmp_path_factory):
 def test_a_reader_commits_and_the_result_unfolds(site):
     address, lesson = site
     with lab.browser() as browser:
-        for scheme, width in (("light", 1200), ("dark", 390)):
-            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 1500})
-            asked = []
-            page.on("request", lambda request: asked.append(request.url))  # noqa: B023
-            assert page.goto(f"{address}/index.html").ok
-            assert page.locator("#pst-primary-sidebar[role=complementary]").count() == 1
-            lab.photograph(page, f"front-{scheme}")
-            page.goto(f"{address}/notebooks/{lesson}.html")
-            read(page)
-            lab.photograph(page, f"lesson-{scheme}", full_page=True)
-            assert page.evaluate("document.documentElement.scrollWidth") == width
-            page.reload()
-            assert page.get_by_text("forty-two").is_visible(), "the browser keeps it"
-            assert [url for url in asked if not url.startswith((address, "data:"))] == []
-            page.evaluate("localStorage.clear()")
-
-
-def read(page):
-    result = page.get_by_text("forty-two")
-    assert not result.is_visible() and "predict(" not in page.content()
-    vote = page.locator('.course-question[data-key="9.b"]')
-    vote.get_by_label("b) a late rank").check()
-    vote.get_by_role("button").click()
-    assert not result.is_visible(), "another question"
-    ask = page.locator('.course-question[data-key="9.a"]')
-    ask.get_by_label("I expect").fill("40")
-    ask.get_by_label("I expect").press("Enter")
-    result.wait_for(state="visible")
-    assert page.get_by_text("You said: 40 ms").is_visible()
-    assert "The control shows it" in page.locator('[data-key="9.b"].course-result').inner_text()
-    assert "Nothing was committed" not in page.content()
-    assert page.get_by_alt_text("33 ranks").is_visible()
-    page.get_by_label("n = 64").check()
-    assert page.get_by_alt_text("64 ranks").is_visible()
-    assert not page.get_by_alt_text("33 ranks").is_visible()
+        page = browser.new_page(viewport={"width": 390, "height": 1500})
+        loaded = []
+        page.on("request", lambda request: loaded.append(request.url))
+        assert page.goto(f"{address}/index.html").ok
+        page.goto(f"{address}/notebooks/{lesson}.html")
+        result = page.get_by_text("forty-two")
+        assert not result.is_visible() and "predict(" not in page.content()
+        vote = page.locator('.course-question[data-key="9.b"]')
+        vote.get_by_label("b) a late rank").check()
+        vote.get_by_role("button").click()
+        assert not result.is_visible(), "another question"
+        ask = page.locator('.course-question[data-key="9.a"]')
+        ask.get_by_label("I expect").fill("40")
+        ask.get_by_label("I expect").press("Enter")
+        result.wait_for(state="visible")
+        assert page.get_by_text("You said: 40 ms").is_visible()
+        decided = page.locator('[data-key="9.b"].course-result')
+        assert "The control shows it" in decided.inner_text()
+        assert page.get_by_alt_text("33 ranks").is_visible()
+        page.get_by_label("n = 64").check()
+        assert page.get_by_alt_text("64 ranks").is_visible()
+        assert not page.get_by_alt_text("33 ranks").is_visible()
+        lab.photograph(page, "lesson", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.reload()
+        assert page.get_by_text("forty-two").is_visible(), "the browser keeps it"
+        assert all(url.startswith((address, "data:")) for url in loaded)

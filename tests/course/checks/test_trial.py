@@ -5,10 +5,9 @@ import torch
 import torch.distributed as dist
 from pytest import mark, raises
 
-from course.checks import checking
-from course.checks.checking import CheckFailed
 from course.checks.trial import WIDE, Case, Trial, sent_elements
 from labkit.measure import wire
+from tests.course.lessons.refusals import refusal
 
 
 def pass_on(tensor, times=1):
@@ -91,16 +90,14 @@ def drops_a_handle(tensor):
         (drops_a_handle, "a send to rank 1 that nobody waits for"),
         (reads_early, "wait for the send, too"),
         (wrong_type, "cut or order differently"),
-        (second_fails, "IndexError: flat, please | hint for shape (2, 3)"),
+        (second_fails, "IndexError: flat, please"),
         (lambda tensor: None, "no send and no receive"),
         (lambda tensor: dist.all_reduce(tensor), "a call of dist.all_reduce"),
     ],
 )
 def test_by_hand_is_held(way, says):
-    trial = Trial(way, by_hand=True, hint=lambda case: f"hint for shape {case.shape}")
-    with raises(CheckFailed) as caught:
-        list(trial.runs([Case(2, (3,)), Case(2, (2, 3))]))
-    assert says in f"{caught.value.got} | {caught.value.meaning}"
+    trial = Trial(way, by_hand=True, hint=lambda case: f"hint for {case.shape}")
+    assert says in refusal(lambda: list(trial.runs([Case(2, (3,)), Case(2, (2, 3))])))
 
 
 def test_the_first_case_raises_as_it_is_and_nothing_is_refused_without_by_hand():
@@ -111,6 +108,6 @@ def test_the_first_case_raises_as_it_is_and_nothing_is_refused_without_by_hand()
     ((case, ranks),) = Trial(library).runs([Case(2)])
     assert ranks[0].calls[0].kind == "all_reduce"
     assert ranks[0].peak >= 2**20, "numpy's arrays count"
-    checking.same_values(ranks[0].given[0], case.total(), what="sum", meaning="-")
+    assert torch.equal(ranks[0].given[0], case.total())
     with raises(ZeroDivisionError):
         list(Trial(lambda tensor: 1 / 0).runs([Case(2)]))

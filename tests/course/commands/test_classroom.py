@@ -19,7 +19,7 @@ def learner(number, folder, monkeypatch):
     draw = random.Random(number)
     ledger.predict("01.slope", "How much per <pair>?", "µs", value=draw.lognormvariate(4, 1))
     ledger.reconcile("01.slope", 100.0 * draw.uniform(0.8, 1.2), tier="MEASURED")
-    for answer in "ab" if number % 3 else "bb":  # two of three change their minds
+    for answer in "ab" if number % 3 else "bb":  # two of three know it, the others learn it
         ledger.choose("02.cause", "Why?", ["the bytes", "a late rank"], answer=answer)
         ledger.reconcile("02.cause", "b", tier="RECORDED")
     ledger.choose("03.cause", "Where do you stop?", ["here", "there"], answer="a")

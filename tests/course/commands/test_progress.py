@@ -1,8 +1,7 @@
-import json
 import socket
 from datetime import UTC, datetime, timedelta
 
-from pytest import fixture, mark, raises
+from pytest import fixture
 
 from course.__main__ import main
 from course.commands import progress
@@ -22,15 +21,13 @@ def course(tmp_path, monkeypatch):
 
 
 def test_a_new_learner_has_everything_ahead_and_what_was_done_is_told(course):
-    first, second, *_ = progress.summary(course).splitlines()
-    assert first.split() == ["00", "Start", "here", "not", "finished"]
+    _, second, *_ = progress.summary(course).splitlines()
     assert second.startswith("01 ") and second.endswith("not finished   □ 0 of 1 exercises passed")
     ledger.finished("01")
     ledger.passed("1.1")
-    ledger.passed("9.9")
+    ledger.passed("9.9")  # an exercise of another course
     text = progress.summary(course)
-    assert "run to the end" in text and "■ 1 of 1 exercises passed" in text
-    assert "9.9" not in text, "an exercise of another course"
+    assert "run to the end" in text and "■ 1 of 1 exercises passed" in text and "9.9" not in text
 
 
 def test_only_honest_predictions_count_and_why_others_do_not_is_told(course):
@@ -109,27 +106,16 @@ def test_the_inventory_is_told_only_after_its_second_form(course):
     assert "the inventory: the timer is the transfer" in progress.summary(course)
 
 
-@fixture
-def handed_in(course):
+def test_a_hand_in_holds_what_was_answered_and_no_name_or_path_that_was_not_typed(course):
     ledger.predict("01.slope", "How much per <pair>?", "µs", value=50, low=20, high=90)
     ledger.choose("01.cause", "Why?", ["x", "y"], answer="a", reason="so it is")
     ledger.keep("passport", {"alpha": 2e-5})
     ledger.keep("case.stall", {"asked": 3, "diagnosed": True})
     inventory.inventory("before", answers="c" * 12)
-    return progress.save(progress.hand_in(), course / "mine.json")
-
-
-def test_a_hand_in_holds_what_was_answered_and_no_name_or_path_that_was_not_typed(handed_in):
-    text = handed_in.read_text()
-    assert not any(mine in text for mine in ("alpha", str(handed_in.parent), socket.gethostname()))
-    read = progress.load(handed_in)
+    path = progress.save(progress.hand_in(), course / "mine.json")
+    text = path.read_text()
+    assert not any(mine in text for mine in ("alpha", str(course), socket.gethostname()))
+    read = progress.load(path)
     assert read == progress.hand_in()
     assert read.stopped == "01.cause" and read.name == "" and list(read.games) == ["case.stall"]
     assert read.entries[0].low == 20 and read.entries[1].reason == "so it is"
-
-
-@mark.parametrize(("key", "value"), [("version", 9), ("name", "x" * 81), ("surprise", 1)])
-def test_a_hand_in_that_is_none_is_refused_in_one_line(handed_in, key, value):
-    handed_in.write_text(json.dumps(json.loads(handed_in.read_text()) | {key: value}))
-    with raises(ValueError, match=r"mine\.json is no hand-in of this course: .*$"):
-        progress.load(handed_in)

@@ -27,6 +27,5 @@ def test_there_are_eight_rows_and_every_case_is_in_them():
 
 
 def test_a_terminal_gets_the_words_without_marks():
-    assert (
-        field_guide.plain("the **first** `WARN`, [`ras`](https://x.y/z)") == "the first WARN, ras"
-    )
+    plain = field_guide.plain("the **first** `WARN`, [`ras`](https://x.y/z)")
+    assert plain == "the first WARN, ras"

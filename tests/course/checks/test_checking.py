@@ -5,17 +5,14 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
-from pytest import fixture, mark, param, raises
+from pytest import mark, param, raises
 
 from course.checks import checking
 from course.checks.checking import CheckFailed
 from course.predictions import ledger_file
 from tests.course.lessons.refusals import patiently, refusal
 
-
-@fixture(autouse=True)
-def book(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
+pytestmark = mark.usefixtures("book")
 
 
 def test_success_says_what_was_reached_and_is_noted(capsys):

@@ -1,16 +1,13 @@
 import random
 import re
 
-from pytest import fixture, raises
+from pytest import mark, raises
 
 from course.__main__ import main
 from course.commands import classroom, progress
 from course.predictions import inventory, ledger
 
-
-@fixture(autouse=True)
-def book(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.jsonl"))
+pytestmark = mark.usefixtures("book")
 
 
 def learner(number, folder, monkeypatch):

@@ -14,8 +14,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @fixture(autouse=True)
-def course(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
+def course(tmp_path, book):
     files.write(exercises.derive(solutions()), tmp_path / "exercises/01_a.ipynb")
     return tmp_path
 
@@ -44,10 +43,12 @@ def test_only_honest_predictions_count_and_why_others_do_not_is_told(course):
     assert "within a factor of 2.50" in text, "half-way between 2 and 3"
 
 
-def test_a_hand_in_without_a_name_has_one_and_a_broken_ledger_is_told(course, monkeypatch, capsys):
+def test_a_hand_in_without_a_name_has_one_and_a_broken_ledger_is_told(
+    course, book, monkeypatch, capsys
+):
     monkeypatch.chdir(course)
     ledger.passed("1.1")
-    with (course / "ledger.json").open("a") as file:
+    with book.open("a") as file:
         file.write('{"what": "pas')
     assert main(["progress", "--hand-in"]) == 0
     printed = capsys.readouterr().out

@@ -1,8 +1,7 @@
-import json
 import re
 
 from nbclient import NotebookClient
-from pytest import fixture, mark, raises
+from pytest import mark, raises
 
 from course.commands import progress
 from course.predictions import ledger
@@ -11,6 +10,7 @@ from course.predictions.ledger_file import entry
 from course.runs import quiet
 from tests.course.samples import lesson
 
+pytestmark = mark.usefixtures("book")
 NAMES = {"a": "a late rank", "b": "many calls", "c": "less bandwidth", "d": "arithmetic"}
 EXPERIMENTS = {
     "A": Experiment("one rank late", asks="a"),
@@ -29,11 +29,6 @@ def told(board, **outcomes):
     for place, rounds in outcomes.items():
         board.test(*place, "it would be so", rounds, found=f"found of {place}", exact=True)
     return board
-
-
-@fixture(autouse=True)
-def file(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger"))
 
 
 @mark.parametrize(
@@ -142,15 +137,6 @@ def test_wrong_names_say_which_there_are():
     ledger.choose("9.x", "Where?", ["one", "two"], answer="a")
     with raises(ValueError, match=r"options of 9\.x are \['a', 'b'\]"):
         suspects("9.x", NAMES, EXPERIMENTS)
-
-
-def test_each_test_of_a_vote_leaves_a_line_for_the_bench(tmp_path, monkeypatch):
-    monkeypatch.setenv("COURSE_BOARD", str(tmp_path / "board"))
-    told(make(), aA=[True])  # of no vote: from a recording
-    told(make(key="9.x"), aA=[False] * 3)
-    line = json.loads((tmp_path / "board").read_text())
-    kept = (line["suspect"], line["experiment"], line["state"], line["rounds"])
-    assert kept == ("a", "A", "fell", [False] * 3)
 
 
 @mark.slow

@@ -2,15 +2,12 @@ import json
 import re
 from pathlib import Path
 
-from pytest import fixture
+from pytest import mark
 
 from course import catalogue
 from course.predictions import inventory, ledger, ledger_file
 
-
-@fixture(autouse=True)
-def book(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.jsonl"))
+pytestmark = mark.usefixtures("book")
 
 
 def no_letter_is_favoured(rights):

@@ -16,12 +16,8 @@ OPTIONS = ["the network", "the stopwatch", "a queue"]
 
 
 @fixture(autouse=True)
-def book(tmp_path, monkeypatch):
-    """A ledger of the test's own, and closed gates."""
-    path = tmp_path / "folder" / "ledger.jsonl"
-    monkeypatch.setenv("LABKIT_LEDGER", str(path))
+def closed_gates(book, monkeypatch):
     monkeypatch.setenv("COURSE_GATES", "closed")
-    return path
 
 
 def ask(key="01.slope", **answer):

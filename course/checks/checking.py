@@ -397,7 +397,8 @@ def chosen(got: Any, letters: Sequence[str]) -> str:
         first,
         re.DOTALL,
     )
-    also = match and re.match(rf"\s*(?:or|and|/|,|\+)\s*{pattern}(?![\w'])", match["rest"])
+    more = rf"(?:\s*(?:or\b|and\b|[/,;+&]))+\s*{pattern}(?![\w'])"
+    also = match and re.match(more, match["rest"])
     if match is None or also or len(alone) > 1:
         if got is None:
             wanted = "the function ends without `return` on this path"

@@ -144,7 +144,8 @@ class _State:
         self.positions = itertools.count()
         self.open: dict[int, tuple[dist.Work, list[_Entry]]] = {}
         """By id: works that nobody has waited for. The reference keeps the id from being reused."""
-        self.futures: dict[int, tuple[Any, dist.Work]] = {}
+        self.futures: dict[int, tuple[Any, list[dist.Work]]] = {}
+        """By id: futures, and the works whose end they tell (from `collect_all`: several)."""
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -286,19 +287,36 @@ def _reporting(by: str) -> Callable[..., Any]:
 
 def _get_future(original: Callable[..., Any], self: dist.Work) -> Any:
     future = original(self)
-    _state.futures[id(future)] = (future, self)
+    _state.futures[id(future)] = (future, [self])
     return future
+
+
+def _told_by(future: Any) -> list[dist.Work]:
+    known, works = _state.futures.get(id(future), (None, []))
+    return works if known is future else []
 
 
 def _ask_future(original: Callable[..., Any], self: Any) -> Any:
     result = original(self)
-    future, work = _state.futures.get(id(self), (None, None))
-    if work is not None and future is self and result is not False:
+    for work in _told_by(self) if result is not False else ():
         _state.ended(work, "future")
     return result
 
 
-_REPLACEMENTS: dict[type, dict[str, Callable[..., Any]]] = {
+def _collect_all(original: Callable[..., Any], futures: list[Any]) -> Any:
+    together = original(futures)
+    _state.futures[id(together)] = (together, [w for one in futures for w in _told_by(one)])
+    return together
+
+
+def _wait_all(original: Callable[..., Any], futures: list[Any]) -> Any:
+    result = original(futures)
+    for work in (work for one in futures for work in _told_by(one)):
+        _state.ended(work, "future")
+    return result
+
+
+_REPLACEMENTS: dict[Any, dict[str, Callable[..., Any]]] = {
     dist.Work: {
         "wait": _reporting("wait"),
         "synchronize": _reporting("wait"),
@@ -308,6 +326,7 @@ _REPLACEMENTS: dict[type, dict[str, Callable[..., Any]]] = {
     torch._C.Future: {
         name: _ask_future for name in ("wait", "value", "done") if hasattr(torch._C.Future, name)
     },
+    torch.futures: {"collect_all": _collect_all, "wait_all": _wait_all},
 }
 
 

@@ -2,9 +2,10 @@
 
 import itertools
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -65,6 +66,9 @@ def _mixed(rank: int) -> list[torch.Tensor]:
         some(6, 20)[:8],  # of a larger storage
         some(7, 8),
         some(8, 1),
+        some(9, 2, 3, 4).permute(2, 0, 1),
+        torch.tensor([-0.0, 1e-40, -1e-40, math.inf])
+        * (-1 if rank else 1),  # arithmetic changes it
     ]
 
 
@@ -77,6 +81,7 @@ _DTYPES = (
     torch.int64,
     torch.float16,
     torch.int32,
+    torch.bool,
 )
 _SETS: dict[str, Callable[[int], list[torch.Tensor]]] = {
     "buckets that are just full": lambda rank: [torch.full((8,), rank + 1 / 3) for _ in range(9)],
@@ -85,6 +90,11 @@ _SETS: dict[str, Callable[[int], list[torch.Tensor]]] = {
     "a source of zeros": lambda rank: [torch.full((n,), float(rank % 2)) for n in (4, 12, 5, 16)],
     "a tensor of each dtype": lambda rank: [
         torch.full((n,), rank + 1, dtype=dtype) for n, dtype in enumerate(_DTYPES, start=2)
+    ],
+    "several of each dtype": lambda rank: [
+        torch.full((n,), (rank + 1 + place) % 2 if dtype == torch.bool else rank + 1, dtype=dtype)
+        for place, n in enumerate((10, 15, 3, 20, 5))  # 25 bytes of int8 exceed 24 by one
+        for dtype in _DTYPES
     ],
     "no tensors": lambda rank: [],
 }
@@ -211,6 +221,7 @@ def _judge_order(sent: list[str], tensors: Sequence[torch.Tensor], cap: int, wha
         lambda d: by_name[d].nbytes,
         lambda d: by_name[d].dtype.itemsize,
         lambda d: by_name[d].nbytes <= cap,  # what goes alone goes first
+        lambda d: by_name[d].is_floating_point(),
     )
     orders = [sorted(base, key=key) for key in keys for base in (names, names[::-1])]
     if sent not in orders and sent[::-1] not in orders:
@@ -433,10 +444,36 @@ def _networks() -> dict[str, Network]:
         "a bucket of just 32 MiB, which is not more": Network(
             (2 * 2**20,) * 32, 400 * MB, 1e-5, 1e-6, (2**24, NEW, 2**26)
         ),
+        "4 to 8 MB, and only a larger cap fits": Network(
+            tuple(n * MB for n in (4, 2, 1, 7, 8)), 17 * MB, 1e-4, 1e-6, (3 * MB, 6 * MB)
+        ),
+        "6 tensors of 2 MB, and a cap above them all": Network(
+            (2 * MB,) * 6, 400 * MB, 1e-4, 1e-6, (4 * MB, 100 * MB)
+        ),
+        "a tensor above its cap is new memory, too": Network(
+            (40 * MB, MB, MB), 400 * MB, 1e-3, 1e-6, (10 * MB, 50 * MB)
+        ),
+        "large ones first and last": Network(
+            tuple(n * MB for n in (20, 1, 1, 1, 20)), 30 * MB, 1e-4, 1e-6, (MB, None)
+        ),
+        "a cap of 0 is a cap": Network((20 * MB,) * 3, 400 * MB, 1e-4, 1e-6, (0, 40 * MB)),
+        **{f"a network drawn by lot, number {n}": _drawn(n) for n in range(60)},
         "pages of which the last is not full": Network(
             (35_002_368, 35_000_320, 1229), 400 * MB, 5e-7, 1e-6, (35_001_000, 36 * MB)
         ),
     }
+
+
+def _drawn(number: int) -> Network:
+    """Draw a network by lot, always the same for a number, in which some cap fits."""
+    lot = random.Random(number)
+    sizes = [64, 300_000, MB, 2 * MB, 5 * MB, 10 * MB, 20 * MB, 40 * MB]
+    nbytes = tuple(lot.choice(sizes) + lot.randrange(PAGE) for _ in range(lot.randint(2, 14)))
+    caps = (*lot.sample([0, MB, 3 * MB, 8 * MB, 12 * MB, 25 * MB, 45 * MB, 90 * MB], 4), None)
+    prices = 10 ** lot.uniform(-6, -2), 10 ** lot.uniform(-7, -5)
+    network = Network(nbytes, 0, *prices, caps)
+    needed = [network.memory(cap) for cap in caps]
+    return replace(network, budget=lot.randint(min(needed), max(needed)))
 
 
 def check_cap(best_cap: Callable[..., int | None]) -> None:

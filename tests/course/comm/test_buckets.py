@@ -55,13 +55,14 @@ def test_tied_weights_are_not_torn_apart():
         buckets.as_one_buffer([weight, weight.double()])
 
 
-def test_kept_buffers_are_the_same_again_and_take_turns():
+@pytest.mark.parametrize(("count", "shared"), [(None, 3), (2, 2), (1, 1)])
+def test_kept_buffers_are_the_same_again_and_take_turns(count, shared):
     plan = buckets.plan([torch.zeros(n) for n in (4, 2, 6)], cap=0)
-    for count, shared in ((None, 3), (2, 2), (1, 1)):
-        kept = buckets.Kept(count)
-        for _ in range(2):
-            flats = [kept.of(number, bucket) for number, bucket in enumerate(plan)]
-        assert [flat.numel() for flat in flats] == [4, 2, 6]
-        again = [kept.of(number, bucket).data_ptr() for number, bucket in enumerate(plan)]
-        assert again == [kept.of(number, bucket).data_ptr() for number, bucket in enumerate(plan)]
-        assert len(set(again)) == shared
+    kept = buckets.Kept(count)
+    for _ in range(2):
+        flats = [kept.of(number, bucket) for number, bucket in enumerate(plan)]
+    assert [flat.numel() for flat in flats] == [4, 2, 6]
+    turns = [
+        [kept.of(number, bucket).data_ptr() for number, bucket in enumerate(plan)] for _ in "ab"
+    ]
+    assert turns[0] == turns[1] and len(set(turns[0])) == shared

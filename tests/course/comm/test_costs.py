@@ -9,10 +9,8 @@ from course.comm.costs import AlphaBeta
 
 def test_time_is_latency_plus_bytes():
     link = AlphaBeta(alpha=20e-6, beta=2e-9)
-    assert link.time(0) == 20e-6
-    assert link.time(5000) == approx(30e-6)
-    assert link.bandwidth == approx(0.5e9)
-    assert link.half_nbytes == approx(10_000)
+    assert (link.time(0), link.time(5000)) == approx((20e-6, 30e-6))
+    assert (link.bandwidth, link.half_nbytes) == approx((0.5e9, 10_000))
 
 
 SIZES = [4**k for k in range(2, 13)]

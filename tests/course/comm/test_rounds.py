@@ -4,23 +4,12 @@ from functools import partial
 import pytest
 import torch.distributed as dist
 
-from course.comm import algorithms
 from course.comm.collectives import pattern
 from course.comm.rounds import count_rounds
 from labkit import launch
 from labkit.measure import wire
 from labkit.measure.calls import Call
 from tests.course.lessons.equivalent_collectives import answers
-
-
-def ring(numel):
-    with wire.meter() as m:
-        algorithms.ring_all_reduce(pattern(dist.get_rank(), numel))
-    return m.report
-
-
-def test_a_ring_keeps_every_link_busy_in_every_round():
-    assert count_rounds(launch(ring, 64, world_size=3)) == 2 * 2  # of its 12 messages
 
 
 def report(rank, *calls):

@@ -10,13 +10,11 @@ def test_max_min_by_hand():
     assert max_min({1: ["a"], 2: ["a", "b"], 3: ["b"]}, rates) == {1: 8.0, 2: 2.0, 3: 2.0}
 
 
-def test_activities_share_a_link_and_a_queue_does_not():
-    activities = {name: Activity(nbytes=1.0, links=("a",)) for name in "xy"}
+@pytest.mark.parametrize(("queue", "ends"), [(None, [2.0, 2.0]), ("q", [1.0, 2.0])])
+def test_activities_share_a_link_and_a_queue_does_not(queue, ends):
+    activities = {name: Activity(nbytes=1.0, links=("a",), queue=queue) for name in "xy"}
     spans = play(activities, after={}, rates={"a": 1.0})
-    assert [spans[name].end for name in "xy"] == [2.0, 2.0]
-    activities = {name: Activity(nbytes=1.0, links=("a",), queue="q") for name in "xy"}
-    spans = play(activities, after={}, rates={"a": 1.0})
-    assert [spans[name].end for name in "xy"] == [1.0, 2.0]
+    assert [spans[name].end for name in "xy"] == ends
 
 
 def test_a_circle_of_activities_is_named():

@@ -74,29 +74,23 @@ TOY = {
 LESSON = {
     "imports": """
         from course.lessons.toy import experiment
-        from course.predictions.claims import claim
-        from course.predictions.ledger import choose, finished, gate, predict, reconcile
+        from course.predictions.ledger import finished, gate, predict, reconcile
     """,
-    "ask": 'predict("09.time", "How long does a sum of 16 bytes take?", "µs")',
-    "vote": 'choose("09.cause", "What takes the time?", ["the bytes", "the calls"])',
+    "ask": """
+        predict("09.time", "How long does a sum of 16 bytes take?", "µs")
+        predict("09.ranks", "How many ranks does it take?", "ranks")
+    """,
     "run": """
         gate("09.time")
         record, = experiment.run(quick=True, progress=print)
-        times = [time for rank in record.samples for time in rank]
     """,
-    "time": 'reconcile("09.time", min(times) * 1e6, records=[record])',
-    "cause": """
-        gate("09.cause")
-        # 16 bytes in a microsecond would be 16 MB/s, which any memory can do
-        reconcile("09.cause", "b" if min(times) > 1e-6 else "a", records=[record])
-    """,
-    "claim": """
-        claim(min(times) > 1e-6, "over 1 µs", measured=min(times), records=[record])
+    "end": """
+        gate("09.ranks")
+        reconcile("09.time", record.summary.median * 1e6, records=[record])
+        reconcile("09.ranks", record.world_size, records=[record])
         finished("09")
     """,
 }
-TAGS = {"cause": ["hide-cell"]}
-"""What names the right letter is folded."""
 CHECK = """
 from course.checks import checking
 
@@ -128,7 +122,7 @@ def course(tmp_path_factory):
         path.write_text(dedented(text))
     cells = [cell("title", "# 09 · A toy", kind="markdown")]
     for name, source in LESSON.items():
-        cells.append(cell(name, dedented(source), tags=TAGS.get(name, [])))
+        cells.append(cell(name, dedented(source)))
     lesson = nbformat.v4.new_notebook(cells=cells)
     files.write(files.canonical(lesson), copy / "notebooks" / "09_toy.ipynb")
     exercise = solutions(check=CHECK)

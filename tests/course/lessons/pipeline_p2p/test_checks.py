@@ -1,7 +1,10 @@
 """The checks of lesson 05: right answers in every style pass, each usual mistake is named."""
 
+from functools import partial
+
 import pytest
 import torch
+import torch.distributed as dist
 
 from course.lessons.pipeline_p2p.checks import (
     check_activations,
@@ -11,116 +14,145 @@ from course.lessons.pipeline_p2p.checks import (
     check_trace,
     unnamed_trace,
 )
+from course.lessons.pipeline_p2p.schedules import Batch, Task, activation
 from tests.course.lessons.pipeline_p2p import answers
-from tests.course.lessons.refusals import refusal
+from tests.course.lessons.refusals import changed, refusal, solution
 
 pytestmark = pytest.mark.slow
 
-RIGHT = [
-    (check_inference_program, answers.forward_program),
-    (check_inference_program, answers.as_a_generator),
-    (check_repair, lambda: [3, 1]),
-    (check_repair, lambda: [3, 1, 3]),
-    (check_repair, lambda: {1, "3"}),
-    (check_repair, lambda: frozenset({1, 3})),
-    (check_repair, lambda: (rank for rank in (1, 3))),
-    (check_repair, lambda: torch.tensor([1, 3])),
-    (check_activations, lambda: (8, 4, 7, 1.5)),
-    (check_activations, lambda: torch.tensor([8, 4, 7, 1.5])),
-    (check_consume, answers.one_after_each_use),
-    (check_consume, answers.by_name_into_reused_buffers),
-    (check_consume, answers.the_next_before_each_use),
-    (check_consume, answers.by_clone),
-]
-WRONG = [
-    (check_inference_program, answers.in_program_order, "right before its task moves nothing"),
-    (check_inference_program, answers.two_ahead_apart, "at once: started in one batch"),
-    (check_inference_program, answers.three_ahead, "too early holds up the sends"),
-    (check_inference_program, answers.two_receives_always, "never sends it"),
-    (check_inference_program, answers.sends_too_early, "put the send after the task"),
-    (check_inference_program, answers.forgets_to_send, "never sends it"),
-    (check_inference_program, answers.receives_backwards, "in the same order"),
-    (check_inference_program, answers.bare_transfers, "also a single one: Batch((a,))"),
-    (check_inference_program, answers.computes_backwards, "of its own stage once, in this order"),
-    pytest.param(
-        check_inference_program, answers.never_ends, "does not end", marks=pytest.mark.exhaustive
-    ),
-    (check_inference_program, lambda *a, **k: [], "computes each task"),
-    (check_inference_program, lambda *a, **k: None, "without `return`"),
-    (check_repair, set, "exactly one must receive first"),
-    (check_repair, lambda: {1}, "exactly one must receive first"),
-    (check_repair, lambda: {1, 3, 9}, "there is no such rank"),
-    (check_repair, lambda: {"odd"}, "a rank: a number"),
-    (check_repair, lambda: range(5), "exactly one must receive first"),
-    (check_repair, lambda: {1: True, 3: True}, "another type was returned"),
-    (check_repair, lambda: "1, 3", "another type was returned"),
-    (check_repair, lambda: [0, 1, 2, 3, 4], "exactly one must receive first"),
-    (check_repair, lambda: {0, 2, 4}, "may go on sending first"),
-    (check_repair, lambda: None, "without `return`"),
-    (check_consume, answers.one_by_one, "post `credits` of them before the first wait"),
-    (check_consume, answers.all_at_once, "at most 1 receives under way"),
-    (check_consume, answers.all_buffers_in_advance, "all buffers were made in advance"),
-    (check_consume, answers.copies_that_stay, "or none is let go"),
-    (check_consume, answers.posts_the_last_first, "the next 2 were posted"),
-    (check_consume, answers.drains_first, "one more after each use"),
-    (check_consume, answers.waits_for_all_first, "messages that you do not need yet"),
-    (check_consume, answers.without_tags, "tag 0"),
-    (check_consume, answers.arbitrary_tags, "each with a tag of `wanted`"),
-    (check_consume, answers.one_buffer, "two receives share one buffer"),
-    (check_consume, answers.another_type, "torch.empty_like(like)"),
-    (check_consume, answers.from_anybody, "give irecv the source"),
-    (check_consume, answers.from_rank_0, "recv, rank 0"),
-    (check_consume, answers.without_waiting, "it belongs to the receive"),
-    (check_consume, answers.one_left_over, "every irecv waited for"),
-    (check_consume, answers.in_order_of_tags, "in the order of `wanted`"),
-    (check_consume, answers.with_a_barrier, "receive, and nothing else"),
-    (check_consume, answers.never_ends, "in never_ends: time.sleep(0.01)"),
-    (check_consume, answers.waits_twice, "a second one for the same handle"),
-    (check_consume, answers.made_up, "a receive for it was posted"),
-    (check_activations, lambda: (8, 3, 7, 2.0), "one more F comes before the first B"),
-    (check_activations, lambda: (8, 4, 6, 1.0), "that is the warm-up alone"),
-    (check_activations, lambda: (8, 4, 7, 3), "not GB"),
-    (check_activations, lambda: (8, 4, 7, 3.5), "not what it needs beyond"),
-    (check_activations, lambda: (8, 4, 7), "4 figures are asked"),
-    (check_activations, lambda: None, "without `return`"),
-]
+NAMES = {"torch": torch, "dist": dist, "Batch": Batch, "Task": Task, "activation": activation}
+program = partial(changed, solution("05_pipeline_p2p", "ex-5-2-answer"), **NAMES)
+consume = partial(changed, solution("05_pipeline_p2p", "ex-5-4-answer"), **NAMES)
+
+START = "posted, rest = [], list(wanted)"
+NEW, POSTED = "torch.empty_like(like)", "dist.irecv(buffer, src, tag=tag)"
+WAIT, USE = "        work.wait()\n", "        use(tag, buffer)\n"
+NEXT = "        if rest:\n            post(rest.pop(0))\n"
 
 
-def name(value):
-    return getattr(value, "__name__", None)
-
-
-@pytest.mark.parametrize(("check", "answer"), RIGHT, ids=name)
+@pytest.mark.parametrize(
+    ("check", "answer"),
+    [
+        (check_inference_program, answers.as_a_generator),
+        (check_repair, lambda: [3, 1, 3]),
+        (check_repair, lambda: {1, "3"}),
+        (check_repair, lambda: (rank for rank in (1, 3))),
+        (check_repair, lambda: torch.tensor([1, 3])),
+        (check_activations, lambda: torch.tensor([8, 4, 7, 1.5])),
+        (check_consume, answers.by_name_into_reused_buffers),
+        # as the lesson's Mailbox: what has arrived makes room for the next, used or not
+        (check_consume, consume(USE + NEXT, NEXT + USE)),
+        (check_consume, consume("use(tag, buffer)", "use(tag, buffer.clone())")),
+    ],
+)
 def test_right_answers_pass(check, answer):
     check(answer)
 
 
-@pytest.mark.parametrize(("check", "answer", "words"), WRONG, ids=name)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            program(
+                "steps.append(Batch(tuple(moved)))", "steps += [Batch((one,)) for one in moved]"
+            ),
+            "at once: started in one batch",
+        ),
+        (program("(0, 1)", "(0, 1, 2)", "k + 2", "k + 3"), "too early holds up the sends"),
+        (program("k < micro_batches", "k < max(micro_batches, 2)"), "never sends it"),
+        (
+            program("return steps", "return sorted(steps, key=lambda one: isinstance(one, Task))"),
+            "put the send after the task",
+        ),
+        (program("(0, 1)", "(1, 0)"), "in the same order"),
+        (program("steps.append(Batch(tuple(moved)))", "steps += moved"), "also a single one"),
+        (program("return steps", "return steps[::-1]"), "of its own stage once, in this order"),
+        pytest.param(answers.never_ends, "does not end", marks=pytest.mark.exhaustive),
+    ],
+)
 @pytest.mark.usefixtures("impatient")
-def test_a_mistake_is_named(check, answer, words):
-    assert words in refusal(check, answer)
-
-
-@pytest.mark.parametrize("vote", ["c", "C)", ("c", "its receives stand before their tasks")])
-def test_the_trace_names_who_posts_late(vote):
-    check_trace(lambda: vote)
+def test_a_wrong_program(answer, words):
+    assert words in refusal(check_inference_program, answer)
 
 
 @pytest.mark.parametrize(
-    ("vote", "words"),
+    ("answer", "words"),
     [
-        ("a", "follow the chain"),
-        ("b", "it is idle longest"),
-        ("d", "stand elsewhere"),
-        ("rank 2", "answer with one letter"),
-        (2, "answer with one letter"),
-        (None, "without `return`"),
+        (consume("while rest and len(posted) < credits", "while rest"), "at most 1 receives under"),
+        (
+            consume(NEW, "made[tag]", START, f"{START}\n    made = {{t: {NEW} for t in wanted}}"),
+            "all buffers were made in advance",
+        ),
+        (  # where torch does not see it
+            consume(
+                "use(tag, buffer)",
+                "kept.append(buffer.numpy().copy())\n        use(tag, torch.from_numpy(kept[-1]))",
+                START,
+                f"{START}\n    kept = []",
+            ),
+            "or none is let go",
+        ),
+        (  # beside the next one those that are used last
+            consume(
+                "post(rest.pop(0))\n    while posted:\n",
+                "post(rest.pop(-1 if posted else 0))\n    while posted:\n"
+                "        posted.sort(key=lambda one: wanted.index(one[0]))\n",
+            ),
+            "the next 2 were posted",
+        ),
+        (
+            consume("if rest:", "for _ in rest[: 0 if posted else credits]:"),
+            "one more after each use",
+        ),
+        (
+            consume(
+                POSTED,
+                f"works.append({POSTED})",
+                WAIT,
+                "        while works:\n            works.pop(0).wait()\n",
+                START,
+                f"{START}\n    works = []",
+            ),
+            "messages that you do not need yet",
+        ),
+        (consume(", tag=tag", ""), "tag 0"),
+        (consume(NEW, "like"), "two receives share one buffer"),
+        (consume(NEW, "torch.empty(like.shape)"), "torch.empty_like(like)"),
+        (consume("(buffer, src,", "(buffer,"), "give irecv the source"),
+        (consume(WAIT + USE, USE + WAIT), "it belongs to the receive"),
+        (consume(NEXT, f"{NEXT}    post(tag)\n"), "every irecv waited for"),
+        (consume("list(wanted)", "sorted(wanted)"), "in the order of `wanted`"),
+        (consume(WAIT, WAIT + WAIT), "a second one for the same handle"),
+        (answers.with_a_barrier, "receive, and nothing else"),
+        (answers.never_ends, "in never_ends: time.sleep(0.01)"),
+        (answers.made_up, "a receive for it was posted"),
     ],
 )
-def test_the_trace_refuses_the_victims(vote, words):
-    assert words in refusal(check_trace, lambda: vote)
+@pytest.mark.usefixtures("impatient")
+def test_a_wrong_consumer(answer, words):
+    assert words in refusal(check_consume, answer)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer", "words"),
+    [
+        (check_trace, "a", "follow the chain"),
+        (check_trace, "b", "it is idle longest"),
+        (check_trace, "d", "stand elsewhere"),
+        (check_repair, range(5), "exactly one must receive first"),
+        (check_repair, {1, 3, 9}, "there is no such rank"),
+        (check_repair, {"odd"}, "a rank: a number"),
+        (check_repair, "1, 3", "another type was returned"),
+        (check_repair, {0, 2, 4}, "may go on sending first"),
+        (check_activations, (8, 3, 7, 2.0), "one more F comes before the first B"),
+        (check_activations, (8, 4, 6, 1.0), "that is the warm-up alone"),
+        (check_activations, (8, 4, 7, 3), "not GB"),
+        (check_activations, (8, 4, 7, 3.5), "not what it needs beyond"),
+    ],
+)
+def test_a_wrong_figure(check, answer, words):
+    assert words in refusal(check, lambda: answer)
 
 
 def test_the_lesson_holds_the_letter():
-    late = unnamed_trace().params["ahead"]
-    assert late == [1, 1, 0]
+    assert unnamed_trace().params["ahead"] == [1, 1, 0]

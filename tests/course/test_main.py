@@ -17,9 +17,3 @@ def test_every_command_has_help_and_only_its_module_is_imported():
     done = python("-c", program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False False"
-
-
-def test_an_unknown_command_lists_the_right_ones(capsys):
-    with raises(SystemExit):
-        main(["strat"])
-    assert "start" in capsys.readouterr().err

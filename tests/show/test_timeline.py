@@ -8,8 +8,7 @@ from labkit.show.timeline import Arrow, Bar
 def test_bars_and_arrows_are_drawn_in_their_lanes_and_listed():
     bars = [Bar(0, "F", 0.0, 0.010, label="F0"), Bar(1, "F", 0.012, 0.022), Bar(1, "B", 0.03, 0.04)]
     arrows = [Arrow(0, 0.010, 1, 0.012, "F", label="F0")]
-    how = {"arrows": arrows, "description": "A sends to b.", "title": "T"}
-    ax = timeline.draw_lanes(["a", "b"], bars, **how)
+    ax = timeline.draw_lanes(["a", "b"], bars, arrows=arrows, description="A sends to b.")
     drawn = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
     assert [(p.get_x(), round(p.get_width(), 9)) for p in drawn] == [(0, 10), (12, 10), (30, 10)]
     assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 1

@@ -42,6 +42,9 @@ def test_a_tier_is_required_and_may_come_from_records():
     for tier, says in ((None, "tier= or records="), ("GUESSED", "GUESSED")):
         with raises(ValueError, match=says):
             ledger.reconcile("a", 1, tier=tier)
+    vote()
+    with raises(ValueError, match="none of the options"):
+        ledger.reconcile("01.cause", "d", tier="MEASURED")
     recorded = Record("x", "a", {}, [[1.0]], Tier.RECORDED, Provenance.here())
     ledger.reconcile("a", 1, records=[recorded])
     assert ledger_file.entry("a").tier == "RECORDED"

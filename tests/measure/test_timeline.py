@@ -31,28 +31,18 @@ def test_a_collective_is_split_at_the_last_arrival():
     assert [split.seconds(rank, Kind.MOVE) for rank in range(3)] == pytest.approx([1.0, 1.5, 1.2])
 
 
-def test_hidden_and_exposed_communication_of_a_launched_collective():
+def test_a_launched_collective_is_hidden_or_exposed_and_its_wait_is_split_too():
     timeline = Timeline(
         traces(
-            Span(0, "backward", Kind.COMPUTE, 0.0, 10.0),
-            collective(0, 6.0, 13.0, channel=NETWORK),
-            Span(0, "wait sum", Kind.WAIT, 10.0, 13.0),
-        )
-    )
-    assert timeline.hidden(0) == 4.0
-    assert timeline.exposed(0) == 3.0
-
-
-def test_a_wait_for_a_launched_collective_is_split_at_the_last_arrival_too():
-    timeline = Timeline(
-        traces(
+            Span(0, "backward", Kind.COMPUTE, -3.0, 1.0),
             collective(0, 0.0, 7.0, channel=NETWORK),
             Span(0, "wait sum", Kind.WAIT, 1.0, 7.0, call=0),
             collective(1, 4.0, 7.0),
         )
-    ).split()
-    assert timeline.seconds(0, Kind.WAIT) == 3.0
-    assert timeline.seconds(0, Kind.MOVE) == 3.0
+    )
+    assert (timeline.hidden(0), timeline.exposed(0)) == (1.0, 6.0)
+    split = timeline.split()
+    assert split.seconds(0, Kind.WAIT) == split.seconds(0, Kind.MOVE) == 3.0
 
 
 def test_a_timeline_can_be_kept_as_rows():

@@ -1,4 +1,3 @@
-import random
 import statistics
 import time
 
@@ -10,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labkit import launch
 from labkit.measure import trace
 from labkit.measure.timeline import Timeline
-from labkit.measure.trace import Kind, Tracer, covered
+from labkit.measure.trace import Kind, Tracer
 
 DELAY = 0.020
 
@@ -135,11 +134,3 @@ def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does(blocking):
     waits = [split.seconds(rank, Kind.WAIT) for rank in range(3)]
     assert min(waits[:2]) > 0.05 > waits[2]
     assert max(split.seconds(rank, Kind.COMPUTE) for rank in range(2)) < 0.05, "it waits inside"
-
-
-def test_what_is_covered_is_counted_once():
-    numbers = random.Random(7)
-    for _ in range(200):
-        begins = [numbers.randint(0, 60) for _ in range(8)]
-        some = [(begin, begin + numbers.randint(0, 9)) for begin in begins]
-        assert covered(some) == len({tick for span in some for tick in range(*span)})

@@ -201,39 +201,18 @@ def test_every_rank_must_report_once_after_the_block():
         _ = wire.Meter().report
 
 
-def connected(family, host):
-    with socket.socket(family) as listener:
-        listener.bind((host, 0))
-        listener.listen()
-        client = socket.create_connection(listener.getsockname()[:2])
-        server, _ = listener.accept()
-    return client, server
-
-
-@pytest.mark.parametrize("family, host", [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_both_ends_agree_on_who_and_how_much(family, host):
+def test_both_ends_of_a_connection_of_ip_6_agree_on_who_and_how_much():
     try:
-        client, server = connected(family, host)
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError as error:
-        pytest.skip(f"no {host} here: {error}")
-    with client, server:
-        client.sendall(b"x" * 12345)
-        received = 0
-        while received < 12345:
-            received += len(server.recv(65536))
-        wire._drain()
-        found = wire._snapshot()
-        end = next(end for end in found if end.local[1] == client.getsockname()[1])
-        assert found[end] == wire.Traffic(sent=12345, received=0)
-        assert found[end.other_end] == wire.Traffic(sent=0, received=12345)
-
-
-def test_drain_gives_up_on_a_reader_that_never_reads():
-    client, server = connected(socket.AF_INET, "127.0.0.1")
-    with client, server:
-        client.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            while True:
-                client.send(b"x" * 2**20)
-        with pytest.raises(TimeoutError, match="still queued"):
-            wire._drain(timeout=0.05)
+        pytest.skip(f"no ::1 here: {error}")
+    with listener, socket.create_connection(listener.getsockname()[:2]) as client:
+        server, _ = listener.accept()
+        with server:
+            client.sendall(b"x" * 12345)
+            server.recv(12345, socket.MSG_WAITALL)
+            wire._drain()
+            found, port = wire._snapshot(), client.getsockname()[1]
+    end = next(end for end in found if end.local[1] == port)
+    assert found[end] == wire.Traffic(sent=12345, received=0)
+    assert found[end.other_end] == wire.Traffic(sent=0, received=12345)

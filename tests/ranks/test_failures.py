@@ -103,9 +103,7 @@ def test_an_exception_travels_with_what_it_holds_and_sys_exit_ends_a_rank_only()
     "end, says, number, status",
     [
         (lambda: os.kill(os.getpid(), 9), "was killed by SIGKILL", signal.SIGKILL, None),
-        (lambda: os.kill(os.getpid(), 11), "was killed by SIGSEGV", signal.SIGSEGV, None),
         (lambda: os._exit(0), "exited with status 0", None, 0),
-        (lambda: os._exit(7), "exited with status 7", None, 7),
     ],
 )
 def test_a_rank_that_dies_is_named_with_its_signal_or_status(end, says, number, status):
@@ -155,7 +153,9 @@ def test_a_rank_in_a_collective_is_shown_with_those_it_waits_for():
     assert case.ranks[2].waiting_in.name == "barrier"  # the root's data had reached rank 2
     assert [call.name for call in case.ranks[1].entered] == ["all_reduce"]
     assert "not there yet: rank 1" in str(timeout)
+    assert "    #2 broadcast(float[2x3]) in group default: NOT FINISHED" in str(timeout)
     assert "dist.broadcast(torch.ones(2, 3), src=0)" in str(timeout)
+    assert "site-packages" not in str(timeout), "the learner's lines are enough"
 
 
 def in_a_smaller_group():

@@ -2,12 +2,10 @@
 
 import importlib
 import os
-import re
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,8 +17,6 @@ from tests.ranks import leftovers
 from tests.ranks.nodes import ROOT, python, started
 
 pytestmark = pytest.mark.slow
-
-HUGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 
 
 def sleep():
@@ -56,16 +52,6 @@ def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
     server.discard()
     with pytest.raises(LaunchError, match=r"ended \(status 1\)[\s\S]*broken on purpose"):
         launch(int, world_size=1)
-
-
-def test_a_server_that_is_lost_at_the_first_rank_leaves_no_descriptors(monkeypatch, nothing_left):
-    def lost(self, *_):
-        raise LaunchError("the fork server ended")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(server.Server, "start_rank", lost)
-        with pytest.raises(LaunchError, match="the fork server ended"):
-            launch(int, world_size=2)
 
 
 def test_a_second_interrupt_ends_the_server_with_its_ranks(monkeypatch):
@@ -178,15 +164,6 @@ def test_another_way_to_start_is_refused(monkeypatch):
     monkeypatch.setenv("LABKIT_START", "thread")
     with pytest.raises(ValueError, match='LABKIT_START must be "fork" or "spawn", got \'thread\''):
         launch(int, world_size=1)
-
-
-def test_the_server_keeps_its_memory_in_huge_pages_where_the_kernel_can():
-    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
-    if sys.platform != "linux" or release < (6, 1) or not HUGE.exists():
-        pytest.skip("no MADV_COLLAPSE here")
-    memory = Path(f"/proc/{server.shared().pid}/smaps_rollup").read_text()
-    held = {name: int(kb) for name, kb in re.findall(r"(\w+): +(\d+) kB", memory)}
-    assert held["AnonHugePages"] > 0.3 * held["Anonymous"]
 
 
 def test_what_ranks_import_of_torch_is_there_in_the_next_launch():

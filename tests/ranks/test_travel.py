@@ -13,14 +13,12 @@ from labkit import FabricUnavailable, LaunchError, LaunchTimeout, RankDied, Rank
 from labkit.measure.sched import SchedUnavailable
 from labkit.measure.wire import WireMismatch, WireUnavailable
 from labkit.ranks.errors import CaseFile, RankCase
-from tests.ranks.nodes import ROOT, python
 
 CASE = CaseFile((RankCase(0, "finished"), RankCase(1, "running")))
 ERRORS = (
     LaunchError("it failed"),
     RankError("a.Type: its text"),
     RankDied(1, 3, -9, ["last words"], ["rank 2 exited with status 1"]),
-    RankDied(0, 2, 7, []),
     LaunchTimeout(2.5, CASE),
     FabricUnavailable("no namespaces", "Allow them."),
     WireMismatch("they do not add up"),
@@ -72,12 +70,3 @@ def test_they_come_out_of_a_pool_of_processes(start):
         assert pool.submit(abs, -1).result(timeout=60) == 1, "the pool has not broken"
     assert (died.value.rank, died.value.exitcode) == (1, 3)
     assert late.value.case.running == [0, 1]
-
-
-@pytest.mark.slow
-def test_they_are_told_by_tests_in_several_processes(tmp_path):
-    lines = "from labkit import launch", "def test(): launch(lambda: __import__('os')._exit(3))"
-    (tmp_path / "test_it.py").write_text("\n".join(lines))
-    done = python("-m", "pytest", "-n", "1", "-p", "no:cacheprovider", ".", cwd=tmp_path)
-    assert "exited with status 3 before its program returned" in done.stdout, done.stdout
-    assert str(ROOT / "labkit/ranks/launcher.py") not in done.stdout, "frames of ours are left out"

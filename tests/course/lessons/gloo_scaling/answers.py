@@ -73,10 +73,6 @@ def of_sorted(pick):
     return timer
 
 
-def slowest_call(ordered):
-    return ordered[-1]
-
-
 def fastest(ordered):
     return ordered[0]
 
@@ -100,12 +96,6 @@ def average_rank(call, *, warmup=5, iters=20):
 
 def summed(call, *, warmup=5, iters=20):
     return reduced(samples_of(call, warmup, iters), ReduceOp.SUM).median().item()
-
-
-def rank_0_decides(call, *, warmup=5, iters=20):
-    samples = torch.tensor(samples_of(call, warmup, iters), dtype=torch.float64)
-    dist.broadcast(samples, 0)
-    return samples.median().item()
 
 
 def only_rank_0(call, *, warmup=5, iters=20):
@@ -148,15 +138,6 @@ def timed(call, *, warmup=5, iters=20, meet_each=0):
         call()
         samples.append(time.perf_counter() - start)
     return reduced(samples[warmup:]).quantile(0.5).item()
-
-
-def no_barrier(call, *, warmup=5, iters=20):
-    return timed(call, warmup=warmup, iters=iters)
-
-
-def one_barrier(call, *, warmup=5, iters=20):
-    dist.barrier()
-    return timed(call, warmup=warmup, iters=iters)
 
 
 def every_second_barrier(call, *, warmup=5, iters=20):
@@ -225,20 +206,6 @@ def nan_timer(call, **options):
 def constant(call, **options):
     right_timer(call, **options)
     return 0.03
-
-
-def reduced_to_rank_0(call, *, warmup=5, iters=20):
-    tensor = torch.tensor(samples_of(call, warmup, iters), dtype=torch.float64)
-    dist.reduce(tensor, 0, op=ReduceOp.MAX)
-    return tensor.median().item()
-
-
-def cost_subtracted(call, *, warmup=5, iters=20):
-    median = barrier_on_the_clock(call, warmup=warmup, iters=iters)
-    start = time.perf_counter()
-    for _ in range(20):
-        dist.barrier()
-    return median - 5 * (time.perf_counter() - start)
 
 
 def milliseconds(call, **options):
@@ -356,15 +323,6 @@ def waits_too_late(tensors):
         work.wait()
 
 
-def in_half_precision(tensors):
-    def narrowed(flat):
-        narrow = flat.bfloat16() if flat.dtype == torch.float32 else flat
-        dist.all_reduce(narrow)
-        flat.copy_(narrow)
-
-    right_fused(tensors, sum_up=narrowed)
-
-
 def gathered(tensors):
     def gather(flat):
         every = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
@@ -389,14 +347,6 @@ def only_1024(tensors):
     def unpack(alike, flat):
         for tensor, part in [*parts(alike, flat)][:1024]:
             tensor.copy_(part.view_as(tensor))
-
-    right_fused(tensors, unpack=unpack)
-
-
-def writes_to_a_copy(tensors):
-    def unpack(alike, flat):
-        for tensor, part in parts(alike, flat):
-            tensor.reshape(-1).copy_(part)
 
     right_fused(tensors, unpack=unpack)
 
@@ -565,18 +515,6 @@ def library_instead(tensor, slots, me, turn, wake, wait):
     dist.all_reduce(tensor)
 
 
-def polls(tensor, slots, me, turn, wake, wait):
-    half = slots[turn % 2]
-    half[me].copy_(tensor)
-    wake()
-    end = time.monotonic() + 20
-    while half[1 - me].isnan().any() and time.monotonic() < end:
-        pass
-    wait()
-    tensor.add_(half[1 - me])
-    half[1 - me].fill_(float("nan"))
-
-
 def swaps_memory(tensor, slots, me, turn, wake, wait):
     half = slots[turn % 2]
     half[me].copy_(tensor)
@@ -589,14 +527,6 @@ def half_precision(tensor, slots, me, turn, wake, wait):
     right_shared(tensor, slots, me, turn, wake, wait)
     theirs = slots[turn % 2, 1 - me]
     tensor.sub_(theirs).add_(theirs.bfloat16().float())
-
-
-def one_half(tensor, slots, me, turn, wake, wait):
-    right_shared(tensor, slots, me, 0, wake, wait)
-
-
-def half_by_partner(tensor, slots, me, turn, wake, wait):
-    right_shared(tensor, slots, me, me, wake, wait)
 
 
 def no_wait(tensor, slots, me, turn, wake, wait):

@@ -32,17 +32,12 @@ TIMERS = {
     answers.of_sorted(lambda s: s[len(s) // 2 + (len(s) % 2 == 0)]): "take the middle one",
     answers.ranks_0_and_1: "nor one rank's own time",
     answers.retries: "no second try",
-    answers.of_sorted(answers.slowest_call): "a few slow calls must not decide",
     answers.slowest_median: "first the slowest rank of each iteration",
-    answers.no_barrier: "the clock starts while",
     answers.wall_clock: "time.time() is for dates",
-    answers.rank_0_decides: "nor one rank's own time",
-    answers.one_barrier: "meet before *every* call",
     answers.barrier_on_the_clock: "the stopwatch times itself",
     answers.milliseconds: "not milliseconds",
     answers.cpu_clock: "the clock stands while a rank waits",
     answers.every_second_barrier: "meet before *every* call",
-    answers.cost_subtracted: "a negative time",
     answers.swallows: "a call that fails must not be timed",
     answers.swallows_in_the_warmup: "a call that fails must not be timed",
     answers.rounded: "the time was rounded",
@@ -59,7 +54,6 @@ TIMERS = {
     answers.no_defaults: "keep the defaults",
     answers.nan_timer: "no number",
     answers.constant: "no barrier takes that long",
-    answers.reduced_to_rank_0: "each rank reports its own time",
 }
 
 

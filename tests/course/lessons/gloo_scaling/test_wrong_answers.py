@@ -25,7 +25,6 @@ def caught(check, *given):
 
 FUSED = {
     answers.returned_instead: "new ones that are returned",
-    answers.writes_to_a_copy: "writing to it changes nothing",
     answers.lone_as_it_is: "sums a tensor with gaps as if it had none",
     answers.lone_as_a_copy: "writing to it changes nothing",
     answers.only_1024: "not all sums were copied",
@@ -37,9 +36,7 @@ FUSED = {
     answers.swapped_data: "assigning `.data` swaps the memory",
     answers.one_by_one: "more than one call per dtype",
     answers.gathered: "gathering everybody's tensors",
-    answers.cloned_first: "a copy too many is alive",
     answers.in_a_thread(answers.cloned_first): "a copy too many is alive",
-    answers.in_half_precision: "in another dtype",
     answers.waits_too_late: "with async_op=True a call only begins",
     answers.by_a_sets_order: "in another order than the list has them",
     answers.remembering: "keeps something between calls",
@@ -48,7 +45,6 @@ FUSED = {
     answers.coalesced: "all_reduce_coalesced packs for you",
     answers.labkits_own: "the exercise is to write one yourself",
     answers.nothing_is_sent: "nothing is summed through torch.distributed",
-    answers.then(list.clear): "the list is the caller's",
     answers.then(lambda tensors: tensors.append(tensors)): "the list is the caller's",
     answers.then(list.reverse): "sort a list of your own",
     answers.replaced_in_the_list: "copy_ the sums into these",
@@ -66,8 +62,6 @@ FUSED = {
 
 
 SHARED = {
-    answers.one_half: "overwrote its slot before we had read it",
-    answers.half_by_partner: "do both partners mean the same half",
     answers.no_wait: "wait() is never called",
     answers.no_wake: "nobody calls wake()",
     answers.wait_first: "each waits before it wakes the other",
@@ -76,7 +70,6 @@ SHARED = {
     answers.new_tensor: "add in place",
     answers.meets_twice: "the partners meet twice",
     answers.library_instead: "torch.distributed does the sum here",
-    answers.polls: "polled",
     answers.swaps_memory: "swap the memory under a tensor",
     answers.half_precision: "which slot was read",
     answers.the_courses_own: "the exercise is to write one yourself",
@@ -84,7 +77,6 @@ SHARED = {
     answers.wakes_twice: "more wake-ups than sums",
     answers.waits_every_second_time: "sums without a wait()",
     answers.mean_of_both: "this is the mean",
-    answers.by_halves(lambda turn, me: turn % 7 % 2): "overwrote its slot before we had read it",
     answers.by_halves(lambda turn, me: turn % 19 % 2): "overwrote its slot before we had read it",
     answers.by_halves(lambda turn, me: (turn + me) % 2): "do both partners mean the same half",
     answers.by_halves(answers.in_turns, answers.waits_if_unchanged): "sums without a wait()",
@@ -293,11 +285,7 @@ def by_total_waiting(reading):
 CONFINEMENTS = {
     "mask before quota": in_order("mask", "quota", "none"),
     "none before quota": in_order("none", "quota", "mask"),
-    "no quota": in_order("none", "mask"),
-    "no none": in_order("quota", "mask"),
-    "no mask": in_order("quota", "none"),
     "cpus of the mask": numbered(lambda r: confined.allowed(r.allowed)),
-    "cpus of the quota": numbered(confined.quota),
     "cpus of the quota where there is one": numbered(
         lambda r: q if (q := confined.quota(r)) < r.cpus else confined.allowed(r.allowed)
     ),
@@ -325,8 +313,6 @@ CONFINEMENTS = {
     "any throttling": any_throttling,
     "by cpu.max": by_cpu_max,
     "slices for waiting": by_total_waiting,
-    "always quota": lambda reading: ("quota", cpus_of(reading)),
-    "always none": lambda reading: ("none", cpus_of(reading)),
     "a name alone": lambda reading: "mask",
     "an unknown name": lambda reading: ("confined", 1),
     "none at all": lambda reading: None,
@@ -345,7 +331,6 @@ CONFINEMENTS = {
         confined.allowed(r.allowed), float((r.cpu_max or "max 1").split()[0].replace("max", "inf"))
         / 1e5
     )),
-    "rounded": numbered(lambda r: round(cpus_of(r), 1)),
     "a number as text": numbered(lambda r: str(cpus_of(r))),
     "two digits": numbered(lambda r: round(cpus_of(r), 2)),
     "the mask's number for mask": own_limit("mask", lambda r: confined.allowed(r.allowed)),
@@ -369,7 +354,6 @@ SAYS = {
     "the mean ratio": "add up first",
     "half rounded down": "nothing is rounded",
     "a period of 100000": "not always 100000",
-    "rounded": "not rounded",
     "a number as text": "another type",
     "two digits": "not rounded",
     "the mask's number for mask": "but the quota fewer",

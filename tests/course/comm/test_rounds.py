@@ -1,5 +1,4 @@
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch.distributed as dist
@@ -9,7 +8,6 @@ from course.comm.rounds import count_rounds
 from labkit import launch
 from labkit.measure import wire
 from labkit.measure.calls import Call
-from tests.course.lessons.equivalent_collectives import answers
 
 
 def report(rank, *calls):
@@ -29,25 +27,34 @@ def test_a_receipt_orders_and_is_left_out():
     assert count_rounds(pieces) == 2
 
 
-def chain(way):
-    """Broadcast 40 numbers in 5 pieces from rank 0 down a chain; some wait for too much."""
+def chain(waits_for):
+    """Broadcast 5 pieces down a chain of ranks."""
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    pieces = pattern(0, 40).tensor_split(5)
+    blocking, leaving = waits_for == "each send", []
     with wire.meter() as m:
-        way(pattern(0, 40), 0, 5)
+        arriving = [dist.irecv(piece, rank - 1) for piece in pieces if rank and not blocking]
+        for work in arriving if waits_for == "all pieces" else []:
+            work.wait()
+        for k, piece in enumerate(pieces):
+            if rank and blocking:
+                dist.recv(piece, rank - 1)
+            elif rank and waits_for == "its piece":
+                arriving[k].wait()
+            if rank < last:
+                leaving.append((dist.send if blocking else dist.isend)(piece, rank + 1))
+        for work in filter(None, leaving):
+            work.wait()
     return m.report
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "way, expected",
-    [
-        (answers.prefetching, 5 + 4 - 2),
-        (answers.store_and_forward, 3 * 5),
-        (partial(answers.chain, send=dist.send), 2 * 5 + 1),
-    ],
+    "waits_for, expected",
+    [("its piece", 5 + 4 - 2), ("all pieces", 3 * 5), ("each send", 2 * 5 + 1)],
 )
-def test_what_is_waited_for_before_it_is_passed_on_costs_rounds(way, expected):
-    """The second waits for all pieces, the third for each send before the next receive."""
-    assert count_rounds(launch(chain, way, world_size=4)) == expected
+def test_what_is_waited_for_before_it_is_passed_on_costs_rounds(waits_for, expected):
+    assert count_rounds(launch(chain, waits_for, world_size=4)) == expected
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from course.lessons.casebook.ward import ROUNDS, FixFailed, NeverEnds, Ward, pla
 from labkit.fabric.fabric import Fabric
 from tests.fabric.test_fabric import needs_hosts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.usefixtures("book")]
 
 
 NAMES = [
@@ -181,7 +181,6 @@ def test_a_suspect_is_found_where_it_is_guilty(name, guilty):
     fabric, constants, changes = WORLDS[name][guilty]
     program = changed(case.program, changes, constants)
     found = states(replace(case, program=program, fabric=fabric or case.fabric))
-    print(found)
     assert {key: state for key, (state, _) in found.items()} == {
         key: "stands" if key == guilty else "fell" for key in case.suspects
     }, found
@@ -205,7 +204,7 @@ def expected(case):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
-def test_a_case_is_decided_by_its_instruments_and_cured(name, ledger):
+def test_a_case_is_decided_by_its_instruments_and_cured(name):
     case = CASES[name]
     assert case.culprit in case.suspects and len(case.suspects) >= 3
     ward = Ward(case)
@@ -216,7 +215,7 @@ def test_a_case_is_decided_by_its_instruments_and_cured(name, ledger):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
-def test_an_unchanged_program_is_refused(name, ledger):
+def test_an_unchanged_program_is_refused(name):
     ward = Ward(CASES[name], solved=True)
     table = ward.treat(CASES[name].fault)
     assert table.title.startswith("Not mended: what was diagnosed is still there"), table
@@ -224,7 +223,7 @@ def test_an_unchanged_program_is_refused(name, ledger):
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, ledger, monkeypatch):
+def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, monkeypatch):
     """The time alone accepted both: threads that oversubscribe are slow in some runs only."""
     ward = Ward(CASES["idle-gpus"], solved=True)
     cost = iter([100.0, 1.0] * 3)
@@ -235,7 +234,7 @@ def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, le
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_final_draws_three_faults_and_instruments_tell_them(seed, ledger):
+def test_the_final_draws_three_faults_and_instruments_tell_them(seed):
     random.seed(seed)
     wards = final.draw()
     assert len({ward.case.culprit for ward in wards}) == 3
@@ -254,23 +253,22 @@ def test_the_final_draws_three_faults_and_instruments_tell_them(seed, ledger):
     [
         ("first-sum", lambda peers: None, "ended in TypeError"),
         ("averages", None, "measures a function, not None"),
-        ("averages", [], r"measures a function, not \[\]"),
         ("228-bytes", lambda lengths, ranks: [], "ended in IndexError"),
     ],
 )
-def test_what_cannot_be_used_is_answered_in_one_line(ledger, name, fix, said):
+def test_what_cannot_be_used_is_answered_in_one_line(name, fix, said):
     with pytest.raises(FixFailed, match=said) as caught:
         Ward(CASES[name], solved=True).treat(fix)
     assert CASES[name].fix in str(caught.value) and "\n" not in str(caught.value)
     assert caught.value._render_traceback_() == [str(caught.value)]
 
 
-def test_an_order_that_connects_to_nobody_is_told_by_its_results(ledger):
+def test_an_order_that_connects_to_nobody_is_told_by_its_results():
     table = Ward(CASES["first-sum"], solved=True).treat(lambda peers: [])
     assert "Rank 0 of 'connected to': [], with the fault [1, 11]." in table.title
 
 
-def test_a_cure_that_never_ends_says_so_in_five_seconds(ledger):
+def test_a_cure_that_never_ends_says_so_in_five_seconds():
     ward = Ward(CASES["first-sum"], solved=True)
     play(ward.case)  # what starts slowly has started
     begin = time.monotonic()

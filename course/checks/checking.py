@@ -185,21 +185,25 @@ def _answer(function: Callable[..., Any], args: tuple, alone: bool) -> Any:
 
 
 @contextmanager
-def own_work() -> Iterator[None]:
+def own_work(*others: Callable[..., Any]) -> Iterator[None]:
     """Refuse that labkit's own algorithms, of `course.comm` or a lesson, do a learner's work.
+
+    `others`: functions of torch that may not do it, either.
 
     Raises:
         CheckFailed: One of them was called during the block, in this thread.
     """
     called: list[str] = []
+    torchs = {other.__code__ for other in others}
 
     def watch(frame: Any, event: str, _: Any) -> None:
         code = frame.f_code
-        if called or event != "call" or not code.co_filename.startswith(_ALGORITHMS):
+        ours = code.co_filename.startswith(_ALGORITHMS)
+        if called or event != "call" or not (ours or code in torchs):
             return
         importing = code.co_name == "<module>" or frame.f_back.f_code.co_name == "<module>"
         if not importing:
-            called.append(code.co_qualname)
+            called.append(f"{'labkit' if ours else 'torch'}'s {code.co_qualname}")
 
     sys.setprofile(watch)
     try:
@@ -209,9 +213,9 @@ def own_work() -> Iterator[None]:
     if called:
         raise CheckFailed(
             "an answer of your own",
-            f"a call of labkit's {called[0]}",
-            "labkit's functions are there to be read and compared with; the exercise is to write "
-            "one yourself",
+            f"a call of {called[0]}",
+            "such functions are there to be read and compared with; the exercise is to write one "
+            "yourself",
         )
 
 

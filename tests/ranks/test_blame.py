@@ -17,60 +17,87 @@ from torch.multiprocessing import get_context
 from labkit import RankDied, launch
 from labkit.ranks import launcher
 
+WAYS = {
+    "signal": (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
+    "exit": (lambda: os._exit(9), "exited with status 9"),
+    "abort": (os.abort, "was killed by SIGABRT"),
+    "exception": (lambda: fail(), "raised ValueError: the root cause"),
+}
+ORDERS = tuple(itertools.permutations(range(3), 2))
+SAMPLE = tuple(zip(itertools.product(WAYS, WAYS), itertools.cycle(ORDERS), strict=False))
+QUICK = (1, 6, 8, 15)  # each way once as the first, and once as the second
+
 
 def fail():
     raise ValueError("the root cause")
 
 
-WAYS = {
-    "signal": (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
-    "exit": (lambda: os._exit(9), "exited with status 9"),
-    "abort": (os.abort, "was killed by SIGABRT"),
-    "exception": (fail, "raised ValueError: the root cause"),
-}
-QUICK = (1, 6, 8, 15)  # each way once as the first, and once as the second
-ORDERS = itertools.cycle(itertools.permutations(range(3), 2))
-SAMPLE = [
-    pytest.param(*ways, *order, marks=[] if number in QUICK else pytest.mark.slow)
-    for number, (ways, order) in enumerate(zip(itertools.product(WAYS, WAYS), ORDERS, strict=False))
-]
-
-
-@pytest.mark.parametrize("way, later, first, second", SAMPLE)
-def test_the_first_one_is_blamed(way, later, first, second, tmp_path):
-    """Two of three ranks fail, one after the other; the third is in a collective.
+def one_after_another(first, second, ways, gap, mark):
+    """Two of three ranks fail, so many seconds apart; the other one is in a collective.
 
     On a busy machine a process takes its time to die. So the second one looks until the first is
-    gone, or has run its exit handlers, which it does once its exception is reported.
+    gone, or has run its exit handlers, which it does once its exception is reported; for a gap of
+    0 both go at one moment.
     """
-    mark = tmp_path / "ended"
+    rank, start, pids = dist.get_rank(), [time.monotonic() + 0.05], [0] * 3
+    dist.broadcast_object_list(start)
+    dist.all_gather_object(pids, os.getpid())
+    if rank == first:
+        atexit.register(mark.touch)
+    if rank == second and gap:
+        while Path(f"/proc/{pids[first]}").exists() and not mark.exists():
+            time.sleep(0.001)
+        time.sleep(gap)
+    if rank in (first, second):
+        time.sleep(max(0, start[0] - time.monotonic()))
+        WAYS[ways[rank == second]][0]()
+    dist.barrier()
 
-    def program():
-        rank, pids = dist.get_rank(), [0] * 3
-        dist.all_gather_object(pids, os.getpid())
-        if rank == first:
-            atexit.register(mark.touch)
-            time.sleep(0.05)
-            WAYS[way][0]()
-        if rank == second:
-            while Path(f"/proc/{pids[first]}").exists() and not mark.exists():
-                time.sleep(0.001)
-            time.sleep(0.1)
-            WAYS[later][0]()
-        dist.barrier()
 
-    with pytest.raises(ValueError if way == "exception" else RankDied) as caught:
-        launch(program, world_size=3, timeout=20)
-    if way == "exception":
-        said = "".join(caught.value.__notes__)
-        blamed = int(re.search(r"here rank (\d)|on rank (\d)", said)[0][-1])
-    else:
-        said, blamed = "".join(caught.value.later), caught.value.rank
+def check(first, second, ways, gap, mark):
+    """Launch it; fail unless the first one is blamed, and the second one named."""
+    mark.unlink(missing_ok=True)
+    with pytest.raises((RankDied, ValueError)) as caught:
+        launch(one_after_another, first, second, ways, gap, mark, world_size=3, timeout=20)
+    error = caught.value
+    blamed, note = named(error)
+    if gap == 0 and blamed != first:  # nobody can say who was first, but both are named
+        first, second, ways = second, first, ways[::-1]
+    said = f"{ways}, ranks {first} and {second}, {gap} s apart: {error} {note}"
     assert blamed == first, said
-    if way == later == "exception":
-        assert f"raised on 2 of 3 ranks ({min(first, second)}, " in said
+    assert isinstance(error, ValueError) == (ways[0] == "exception"), said
+    if ways == ("exception", "exception"):
+        assert note.startswith(f"[labkit] raised on 2 of 3 ranks ({min(first, second)}, "), said
     else:
-        assert f"rank {second} {WAYS[later][1]}" in said
+        assert f"rank {second} {WAYS[ways[1]][1]}" in (note or "".join(error.later)), said
+
+
+def named(error):
+    """The rank that is blamed, and the note of an exception."""
+    if isinstance(error, RankDied):
+        return error.rank, ""
+    [note] = error.__notes__
+    return int(re.search(r"here rank (\d+)|on rank (\d+)", note)[0].split()[-1]), note
+
+
+@pytest.mark.parametrize(
+    "ways, order",
+    [
+        pytest.param(*one, marks=[] if number in QUICK else pytest.mark.slow)
+        for number, one in enumerate(SAMPLE)
+    ],
+)
+def test_the_first_one_is_blamed(ways, order, tmp_path):
+    check(*order, ways, 0.1, tmp_path / "now")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("gap", [0, 0.02, 0.1, 0.25])
+@pytest.mark.parametrize("ways", [*itertools.product(WAYS, WAYS)], ids="-then-".join)
+def test_the_first_one_is_blamed_each_time_and_in_every_order(ways, gap, tmp_path):
+    for _, order in itertools.product(range(20), ORDERS):
+        check(*order, ways, gap, tmp_path / "now")
 
 
 @pytest.mark.parametrize("end", [os.abort, lambda: os._exit(134)])

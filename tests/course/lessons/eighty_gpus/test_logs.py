@@ -7,9 +7,11 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from course import published, runs
+from course.comm.costs import AlphaBeta
 from course.lessons.eighty_gpus import checks, evidence, logs, make_data, model
 from course.lessons.eighty_gpus.logs import pick, select, seventeen_hosts
 from course.predictions.board import Board
@@ -99,6 +101,18 @@ def test_more_senders_bring_more_into_a_sick_slot():
     assert ends == one | {("alltoall", 4): (1.9, 2.6), ("alltoall", 8): (2.7, 3.9)}
 
 
+def test_host_8_is_far_from_its_own_group_at_every_size():
+    """In sendrecv with 8 GPUs, whose messages enter slot 1b alone; `near`: both of one group."""
+    tests = select(seventeen_hosts(), collective="sendrecv", gpus_per_host=8)
+    near = [t for t in tests if (t.first in NINE) == (t.second in NINE)]
+    for size in ("32MiB", "1GiB", "16GiB"):
+        with_8 = [t.busbw[size] for t in near if 8 in (t.first, t.second)]
+        others = [t.busbw[size] for t in near if 8 not in (t.first, t.second)]
+        assert (len(with_8), len(others)) == (7, 57)
+        assert max(with_8) < 0.98 * min(others)
+    assert {slot for t in tests for _, _, slot in t.messages()} == {"1b"}
+
+
 def world(guilty):
     """Tests of seventeen hosts with another culprit."""
     tests = [Test(t) for t in seventeen_hosts()]
@@ -140,6 +154,28 @@ def test_what_luck_does():
     assert math.comb(72, 5) / math.comb(136, 5) == pytest.approx(0.039, abs=0.001)
 
 
+def test_nothing_lies_between_slow_and_fast():
+    for collective, gpus in itertools.product(("sendrecv", "alltoall"), (1, 4, 8)):
+        shares = sorted(
+            test.busbw["16GiB"] / logs.best(collective, gpus)
+            for test in select(seventeen_hosts(), collective=collective, gpus_per_host=gpus)
+        )
+        assert not [share for share in shares if 0.32 < share < 0.9]
+
+
+def test_the_hosts_are_found_in_sendrecv_alone():
+    sendrecv = select(seventeen_hosts(), collective="sendrecv")
+    slow = [test for test in sendrecv if test.is_slow]
+    assert len(slow) == 35
+    assert set.intersection(*({s for *_, s in test.messages()} for test in slow)) == {"9d"}
+    single = [t for t in sendrecv if [s for *_, s in t.messages()].count("9d") == 1]
+    hit = [(to, t.is_slow) for t in single for _, to, slot in t.messages() if slot == "9d"]
+    assert {host for host, is_slow in hit if is_slow} == NINE
+    assert {host for host, is_slow in hit if not is_slow}.isdisjoint(NINE)
+    receivers = {to for t in single for _, to, slot in t.messages() if slot == "9d"}
+    assert receivers > NINE
+
+
 def test_two_blocks_and_what_lies():
     eight = select(seventeen_hosts(), collective="alltoall", gpus_per_host=8)
     found = {count: [] for count in range(3)}
@@ -162,6 +198,30 @@ def test_host_3_got_its_upper_four_gpus_in_most_of_its_tests():
     tests = select(seventeen_hosts(), collective="sendrecv", gpus_per_host=4)
     own = [t.gpus[(t.first, t.second).index(3)][0] for t in tests if 3 in (t.first, t.second)]
     assert (own.count("9d"), len(own)) == (10, 15)
+
+
+@pytest.mark.parametrize("size", ["32MiB", "1GiB", "16GiB"])
+def test_a_quiet_witness_messages_that_stay_on_rail_and_group_are_faster(size):
+    """All 235 fast sendrecv tests with 4 or 8 GPUs: no overlap between the two kinds."""
+    group = {
+        host: "nine" if host in NINE else "alone" if host == 8 else "rest" for host in range(1, 18)
+    }
+    tests = [t for t in select(seventeen_hosts(), collective="sendrecv") if t.gpus_per_host > 1]
+    fast, counted = [t for t in tests if not t.is_slow], 0
+    for gpus in (4, 8):
+        by_kind = {True: [], False: []}
+        for test in (t for t in fast if t.gpus_per_host == gpus):
+            took_part = dict(zip((test.first, test.second), test.gpus, strict=True))
+            stays = all(
+                group[src] == group[to] and slot in took_part[src]
+                for src, to, slot in test.messages()
+            )
+            by_kind[stays].append(test.busbw[size])
+            counted += 1
+        assert min(by_kind[True]) > 1.02 * max(by_kind[False])
+        middle = [statistics.median(by_kind[kind]) for kind in (True, False)]
+        assert 1.03 < middle[0] / middle[1] < 1.06
+    assert counted == 235
 
 
 def test_slow_gets_slower_with_size_and_no_size_hides_it():
@@ -193,6 +253,25 @@ def test_rails_and_the_law_of_alltoall():
         assert one * (10 * g - 1) / (9 * g) == pytest.approx(busbw("alltoall", 10, g)[-1], rel=0.03)
 
 
+def test_the_missing_fifth():
+    ten, two = busbw("alltoall", 10, 8)[-1] * 72 / 79, busbw("alltoall", 2, 8)[-1] * 8 / 15
+    assert (ten, 8 * ten) == (pytest.approx(45.9, abs=0.05), pytest.approx(367, abs=0.5))
+    assert 8 * two == pytest.approx(392, abs=0.5)
+    out, own = busbw("all_reduce", 10, 8), busbw("all_reduce", 10, 8, "inplace_gbs")
+    assert [round(gbs) for gbs in (out[5], own[6], out[7])] == [345, 364, 314]
+    assert ten > out[-1] / 8  # a card can carry more than all_reduce asks of it
+
+
+def test_two_errors_of_the_simulator_cancel():
+    S, n, g = 280e9, 64, 8
+    in_logs = 2 * (n - 1) / n * S / (SOURCES["eight_cards"].value * 1e9)
+    across = 2 * (g - 1) / g * S / g / 50e9
+    added = {nvlink: 2 * (g - 1) / g * S / nvlink + across for nvlink in (900e9, 450e9)}
+    assert added[900e9] / in_logs == pytest.approx(1.03, abs=0.005)
+    assert (added[450e9], in_logs) == (pytest.approx(2.31, abs=0.01), pytest.approx(1.72, abs=0.01))
+    assert across / in_logs == pytest.approx(0.71, abs=0.01)
+
+
 def test_the_tuner_computes_what_nccl_writes():
     # by hand, tuning.cc, 10 hosts x 8: tree, LL128: 14 + 2 (7 x 1.25 + 3 x 8.5); 391.2 x .92 x
     # 120/128 / 2, x 0.9; NVLSTree: 25 + 2 x 3 x 20.9; ring on 10 x 1: 1.4 (8.4 + 18 x 14)
@@ -207,6 +286,59 @@ def test_the_tuner_computes_what_nccl_writes():
     assert ("nvls tree", "Simple") in ten.choices() and len(single.choices()) == 6
     assert min(single.choices(), key=lambda c: single.microseconds(2**30, *c)) == ("ring", "Simple")
     assert min(single.choices(), key=lambda c: single.microseconds(2**10, *c))[0] == "tree"
+
+
+def test_a_line_holds_for_most_and_not_inside_one_host():
+    worst = {}
+    names = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv")
+    for name, (hosts, gpus) in itertools.product(
+        names, ((10, 1), (10, 2), (10, 4), (10, 8), (1, 8))
+    ):
+        rows = pick(logs.h100(), collective=name, hosts=hosts, gpus_per_host=gpus)
+        sizes, times = [row["bytes"] for row in rows], [row["time_us"] for row in rows]
+        line = AlphaBeta.fit(sizes[::2], times[::2])
+        unseen = zip(sizes[1::2], times[1::2], strict=True)
+        worst[name, hosts, gpus] = max(abs(line.time(size) / t - 1) for size, t in unseen)
+    assert sum(error < 0.105 for error in worst.values()) == 22
+    assert max(worst, key=worst.get) == ("sendrecv", 1, 8)
+    inside = pick(logs.h100(), collective="sendrecv", hosts=1, gpus_per_host=8)
+    times = {row["bytes"] >> 20: row["time_us"] for row in inside}
+    assert times[256] < 1.1 * times[64] and times[1024] > 3 * times[256]
+
+
+def test_the_tuner_beside_the_logs_errors_and_order_of_shapes():
+    card, found = SOURCES["one_card"].value, {}
+    for gpus in (1, 2, 4, 8):
+        tuner = model.Tuner(10, gpus, card * gpus, 2 * gpus)
+        for row in pick(logs.h100(), collective="all_reduce", hosts=10, gpus_per_host=gpus):
+            guess = min(tuner.microseconds(row["bytes"], *choice) for choice in tuner.choices())
+            found[gpus, row["bytes"]] = guess, row["time_us"]
+    few = [(size, guess / t) for (gpus, size), (guess, t) in found.items() if gpus < 3]
+    assert all(abs(ratio - 1) < 0.12 for _, ratio in few)
+    assert all(abs(ratio - 1) < 0.02 for size, ratio in few if size >= 2**28)
+    eight = [guess / t for (gpus, _), (guess, t) in found.items() if gpus == 8]
+    assert (max(eight), 1 / min(eight)) == (
+        pytest.approx(0.906, abs=1e-3),
+        pytest.approx(2.63, abs=0.01),
+    )
+    pairs = [(one, other) for one, other in itertools.combinations(found, 2) if one[1] == other[1]]
+    wrong = [
+        (few, many)
+        for few, many in pairs
+        if (found[few][0] < found[many][0]) != (found[few][1] < found[many][1])
+    ]
+    assert (len(pairs), len(wrong)) == (60, 2)
+    assert {size for pair in wrong for _, size in pair} == {2**25}
+
+
+def test_540_hosts_are_a_tree():
+    rows = pick(logs.polaris(), nccl=2.21, setup=5, bytes=4)
+    smallest = {row["hosts"]: row["time_us"] for row in rows}
+    ring = smallest[8] / (2 * 31) * 2 * (4 * 540 - 1)
+    few = [2, 8, 256]
+    slope, start = np.polyfit(np.log2(few), [smallest[hosts] for hosts in few], 1)
+    assert ring > 20 * smallest[540]
+    assert start + slope * np.log2(540) == pytest.approx(smallest[540], rel=0.15)
 
 
 def test_polaris_uses_two_wires_or_more():

@@ -10,6 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch import _utils
 from torch.distributed import ReduceOp, all_gather_object, all_reduce
 
 from course.lessons.gloo_scaling import programs
@@ -266,6 +267,16 @@ def ranks_0_and_1(call, *, warmup=5, iters=20):
     return torch.maximum(*every[:2]).median().item()
 
 
+def first_dropped(call, *, warmup=5, iters=20):
+    samples = samples_of(call, warmup, iters)
+    return reduced(samples[1:] or samples).median().item()
+
+
+def of_all_ranks(call, *, warmup=5, iters=20):
+    """Right: torch's comparison of calls miscounts `monitored_barrier`'s."""
+    return _timed_like_ours(call, warmup, iters, before=lambda i, n: dist.monitored_barrier())
+
+
 # 1.2: fusing
 
 
@@ -341,6 +352,20 @@ def lone_as_it_is(tensors, flat_of=lambda tensor: tensor):
 
 def lone_as_a_copy(tensors):
     lone_as_it_is(tensors, lambda tensor: tensor.reshape(-1))
+
+
+def in_storage_order(tensors):
+    """As they lie in memory, which is another order where a rank has one transposed."""
+    right_fused([t.t() if t.dim() == 2 and t.t().is_contiguous() else t for t in tensors])
+
+
+def by_torchs_packers(tensors):
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = _utils._flatten_dense_tensors(alike)
+        dist.all_reduce(flat)
+        for tensor, part in zip(alike, _utils._unflatten_dense_tensors(flat, alike), strict=True):
+            tensor.copy_(part)
 
 
 def only_1024(tensors):
@@ -622,6 +647,11 @@ def naps(theirs, wake, wait):
 
 def by_view(tensor, slots, me, turn, wake, wait):
     right_shared(tensor.view(-1), slots.view(2, 2, -1), me, turn, wake, wait)
+
+
+def leaves_nan_out(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, wake, wait)
+    tensor.nan_to_num_()
 
 
 def by_reshape(tensor, slots, me, turn, wake, wait):

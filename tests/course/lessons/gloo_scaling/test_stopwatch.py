@@ -13,6 +13,7 @@ from tests.marks import seldom
 pytestmark = mark.slow
 
 RIGHT_TIMERS = [
+    answers.of_all_ranks,
     seldom(answers.right_timer),  # the solution's
     answers.tensor_timer,
     seldom(answers.gathering_timer),
@@ -30,6 +31,7 @@ TIMERS = {
     answers.one_call_more: "made outside the two loops",
     answers.middle_in_time: "sort, take the middle one",
     answers.of_sorted(lambda s: s[len(s) // 2 + (len(s) % 2 == 0)]): "take the middle one",
+    answers.first_dropped: "middle one of all of them",
     answers.ranks_0_and_1: "nor one rank's own time",
     answers.retries: "no second try",
     answers.slowest_median: "first the slowest rank of each iteration",

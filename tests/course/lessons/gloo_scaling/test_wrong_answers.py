@@ -26,6 +26,8 @@ def caught(check, *given):
 FUSED = {
     answers.returned_instead: "new ones that are returned",
     answers.lone_as_it_is: "sums a tensor with gaps as if it had none",
+    answers.in_storage_order: "another order",
+    answers.by_torchs_packers: "write one yourself",
     answers.lone_as_a_copy: "writing to it changes nothing",
     answers.only_1024: "not all sums were copied",
     answers.put_back_by(
@@ -83,6 +85,7 @@ SHARED = {
     answers.by_halves(answers.in_turns, answers.polls_for_ever): "polled",
     answers.by_halves(answers.in_turns, answers.naps): "polled",
     answers.by_view: "copy in its own shape",
+    answers.leaves_nan_out: "a nan was left out or replaced",
     answers.by_reshape: "reshape(-1) of one that is not contiguous is a copy",
     answers.up_to_ten: "a tensor may be of any size",
     answers.by_first_dimension: "a tensor may have any shape",

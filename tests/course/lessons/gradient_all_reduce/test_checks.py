@@ -217,7 +217,7 @@ ALONE = "    for gradient in gradients:\n        gradient.data = gradient / 2\n 
         ("called no all_reduce", ("    works = []\n", "    return\n")),
         ("called no all_reduce", ("    works = []\n", ALONE)),
         (
-            "each bucket waits for the one before",
+            "some bucket waits for one before it",
             (
                 "dist.all_reduce(flat, async_op=True)",
                 "dist.all_reduce(flat)",

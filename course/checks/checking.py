@@ -169,6 +169,28 @@ def ask(
         raise
 
 
+def ask_each(
+    function: Callable[..., Any], cases: Sequence[tuple], *, limit: float = 20.0, alone: bool = True
+) -> list[Any]:
+    """Call a learner's function with the arguments of many cases, in one process.
+
+    Raises:
+        CheckFailed: As `ask`.
+    """
+
+    def every(cases: Sequence[tuple]) -> list[Any]:
+        answers = []
+        for args in cases:
+            try:
+                answers.append(function(*args))
+            except Exception as error:
+                error.add_note(f"in the case: {', '.join(map(repr, args))}")
+                raise
+        return answers
+
+    return ask(every, cases, limit=limit, alone=alone)
+
+
 def _answer(function: Callable[..., Any], args: tuple, alone: bool) -> Any:
     given = copy.deepcopy(args)
     with own_work() if alone else nullcontext():

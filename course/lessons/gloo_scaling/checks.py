@@ -8,9 +8,10 @@ usual mistake shows every time, on a busy machine too.
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from numbers import Real
+from typing import Any
 
 import torch
 from torch import _utils
@@ -55,6 +56,12 @@ def check_time_call(time_call: Callable[..., float]) -> None:
                 "it was swallowed",
                 "a call that fails must not be timed as if it had worked: no bare `except`, "
                 "and no second try",
+            )
+        if not launch(sick_calls.starts_anew, time_call, world_size=1)[0]:
+            raise CheckFailed(
+                "of a call of 0.01 s and one of 0.1 s, each its own time",
+                "about the same time for both",
+                "something is kept from one use of the stopwatch to the next",
             )
         own = _own_cost(time_call)
         errors += [_error(time_call, sick) for sick in others]
@@ -205,9 +212,9 @@ SUMS = {"all_reduce"}
 def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
     """Make a rank's tensors of one turn: every shape, stride and type that is promised.
 
-    Turn 0 has them all, turn 1 the same with other values, turn 2 many others in another order,
-    an infinity and small counters, alone of their dtype and with gaps; turn 3 has none, and turn 4
-    large ones, but of float32 fewer than before.
+    Turn 0 has them all, turn 1 as many, with other values and two of them swapped. Turn 2 has many
+    others in another order, an infinity and small counters, alone of their dtype and with gaps.
+    Turn 3 has none, and turn 4 large ones, but of float32 fewer than before.
     """
 
     def made(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -221,7 +228,11 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
         return []
     whole, wide = torch.int64, torch.float64
     if turn == 4:
-        large = [made((2**17,), seed, dtype) for seed in range(4) for dtype in (whole, wide)]
+        large = [
+            made((2**20,), seed, dtype)  # 34 MB of a dtype: more than DDP's buckets
+            for seed in range(4)
+            for dtype in (whole, wide)
+        ]
         return [*large, made((8,), 5)]
     if turn == 2:
         endless = made((3,), 4, wide)
@@ -234,6 +245,8 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
     shaped += [made((0,), 6), made((6, 10), 8)[:, ::2]]
     shaped += [made((), 9, dtype) for dtype in (whole, wide)]
     shaped += [made((4, 6), 10, dtype)[:, ::2] for dtype in (whole, wide)]
+    if turn == 1:
+        shaped[0], shaped[10] = shaped[10], shaped[0]
     return [*shaped, made((2, 1, 3, 2, 2), 11)]
 
 
@@ -600,11 +613,9 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
     On readings in the kernel's format, and on two launches that are made here and now.
     """
     with checking.exercise("1.5", par="every reading") as verdict:
-        live = confined.two_launches()
-        cases = [*confined.CASES, *(("a launch made just now", one, "") for one in live.values())]
-        for title, reading, hint in cases:
+        for title, reading, hint, answer in _confinements(confinement):
             right = confined.answer(reading)
-            got = checking.plain(checking.ask(confinement, reading, case=f"{title}, {reading}"))
+            got = checking.plain(answer)
             got = list(checking.answer(got, (tuple, list), what=f"{title}: a name and a number"))
             if len(got) != 2:
                 raise CheckFailed("a name and a number", repr(got), "two things are asked")
@@ -616,7 +627,22 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
                 raise CheckFailed(
                     f"{title}: another number of CPUs", f"{cpus:g}", confined.why(reading, cpus)
                 )
-        verdict.reached = f"{len(cases)} readings"
+        verdict.reached = f"{len(confined.CASES) + 2 + LOTS} readings"
+
+
+LOTS = 200
+"""Readings that are drawn by lot."""
+
+
+def _confinements(confinement: Callable) -> Iterator[tuple[str, Reading, str, Any]]:
+    """Yield title, reading, hint and what was answered; those drawn by lot are asked at once."""
+    live = [("a launch made just now", one, "") for one in confined.two_launches().values()]
+    for title, one, hint in [*confined.CASES, *live]:
+        yield title, one, hint, checking.ask(confinement, one, case=f"{title}, {one}")
+    lots = [confined.by_lot(number) for number in range(LOTS)]
+    answers = checking.ask_each(confinement, [(one,) for one in lots])
+    for one, answer in zip(lots, answers, strict=True):
+        yield f"a reading drawn by lot, {one}", one, "", answer
 
 
 # 1.6: two boards

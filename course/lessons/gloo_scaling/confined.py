@@ -9,6 +9,7 @@ Documentation/admin-guide/cgroup-v2.rst for cpu.max and cpu.stat.
 
 import math
 import os
+import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,9 +105,9 @@ def why(reading: Reading, got: float) -> str:
     return next((text for value, text in known if value == got), otherwise)
 
 
-def _stat(periods: int, hits: int) -> str:
+def _stat(periods: int, hits: int, nice: str = "") -> str:
     """Write a cpu.stat as cgroup version 2 does."""
-    used = "usage_usec 9000000\nuser_usec 7000000\nsystem_usec 2000000\n"
+    used = f"usage_usec 9000000\nuser_usec 7000000\nsystem_usec 2000000\n{nice}"
     counts = f"nr_periods {periods}\nnr_throttled {hits}\nthrottled_usec 7\n"
     return f"{used}{counts}nr_bursts 0\nburst_usec 0\n"
 
@@ -269,6 +270,43 @@ CASES: list[tuple[str, Reading, str]] = [
     ),
 ]  # fmt: skip
 """A title, a reading in the kernel's format (written by hand: a quota was not run), and a hint."""
+
+
+def by_lot(number: int) -> Reading:
+    """Draw a reading in the kernel's format, always the same for a number."""
+    lot = random.Random(number)
+    edges = sorted(lot.sample(range(64), 2 * lot.randint(1, 3)))
+    parts = [
+        str(first) if lot.random() < 0.4 else f"{first}-{last}"
+        for first, last in zip(edges[::2], edges[1::2], strict=True)
+    ]
+    mask = ",".join(parts) if lot.random() < 0.8 else f"0-{edges[0] + 1}"
+    cpus = allowed(mask) if mask.startswith("0-") and "," not in mask else 64
+
+    def schedstat(worked: int, waited: int) -> str:
+        return f"{worked} {waited} {lot.randrange(10**4)}"
+
+    before, after, busy = {}, {}, lot.random() < 0.8
+    for thread in lot.sample(range(5, 3000), lot.randint(1, 5)):
+        old = [lot.randrange(10**10), lot.randrange(10**10)]
+        here = lot.random()
+        if here < 0.75:
+            before[thread] = schedstat(*old)
+        if here > 0.15 or not after:
+            grown = [lot.randrange(10**9) * busy, lot.randrange(10**9) * lot.choice((0, 1, 1))]
+            begun = old if thread in before else [0, 0]
+            after[thread] = schedstat(*map(sum, zip(begun, grown, strict=True)))
+    period = lot.choice((50_000, 100_000, 250_000))
+    quota_of = lot.choice(("max", str(lot.randrange(1, 400) * period // 100)))
+    begun, periods = lot.randrange(500), lot.choice((0, lot.randint(1, 200)))
+    hits = min(periods, max(0, periods // 10 + lot.choice((-1, 0, 1, 2, 50))))
+    nice = lot.choice(("", "nice_usec 0\n"))  # as kernels since 6.11 have it
+    stats = [_stat(begun, begun // 3, nice), _stat(begun + periods, begun // 3 + hits, nice)]
+    there = lot.random() < 0.8
+    return Reading(
+        cpus, mask, before, after,
+        f"{quota_of} {period}" if lot.random() < 0.8 else None, *(stats if there else [None] * 2),
+    )  # fmt: skip
 
 
 def two_launches() -> dict[str, Reading]:

@@ -79,13 +79,17 @@ class Meeting:
     def data(self, turn: int, rank: int) -> torch.Tensor:
         """Make what a rank sums in a turn; no two turns or ranks have the same. Sums need 24 bits.
 
+        Some are below zero, and most are no whole numbers.
+
         A transposed tensor is not contiguous, and its sums are right only in its own order.
         """
         generator = torch.Generator().manual_seed(2 * turn + rank)
         shape = self.shape[::-1] if self.large else self.shape
-        if turn % 2 and self.shape in SHAPES:  # every second element of a larger one
-            return torch.randint(2**21, 2**23, (*shape, 2), generator=generator).float()[..., 0]
-        made = torch.randint(2**21, 2**23, shape, generator=generator).float()
+        gaps = turn % 2 and self.shape in SHAPES  # then every second element of a larger one
+        made = torch.randint(-(2**23), 2**23, (*shape, 2) if gaps else shape, generator=generator)
+        made = made.float() / 8
+        if gaps:
+            return made[..., 0]
         if self.spoilt and rank == 1:
             made[0, 0] = math.nan
         return made.t() if self.large else made

@@ -61,7 +61,7 @@ class SickCall:
 
 LATE_ONCE = SickCall(
     "a rank that is late for the only call that counts",
-    script=((0, 40), (0, 40), (200, 40), (0, 40)),
+    script=((0, 2), (0, 40), (0, 2), (200, 2)),
     warmup=1,
     iters=1,
     if_long="not all ranks have met when the clock starts: there is no barrier before the first "
@@ -81,9 +81,9 @@ SICK_CALLS = (
         if_short="neither an average over ranks nor one rank's own time: take the slowest rank's",
     ),
     SickCall(
-        "calls that take between 10 and 400 ms",
+        "calls that take between 9 and 400 ms",
         # neither the middle one in time is the middle one, nor that of all calls but one
-        script=((12, 300, 80, 400, 200, 10, 15),) * 2,
+        script=((10, 300, 80, 400, 200, 9, 11),) * 2,
         warmup=0,
         iters=7,
         if_long="a few slow calls must not decide: time every call, sort, take the middle one of "
@@ -111,8 +111,9 @@ SICK_CALLS = (
     LATE_ONCE,
     replace(
         LATE_ONCE,
-        name="rank 0 is late for the only call that counts",
-        script=((200, 40), *((0, 40),) * 3),
+        name="rank 0 is late for the first call that counts, rank 3 for the last",
+        script=((200, 2, 2, 2), (0, 2, 2, 2), (0, 40, 2, 10), (0, 2, 200, 2)),
+        iters=3,  # 40, 200 and 10 ms: one that also has a wait moves the middle
     ),
 )
 APART = 1000
@@ -174,12 +175,18 @@ def callers() -> set[str]:
 
 
 def comes_through(time_call: Callable[..., float]) -> bool:
-    """Time calls that fail, in the warm-up and later; say whether each exception comes out."""
-    failing = ZeroDivisionError("a call that fails")
-    for outcomes in ([failing] + [None] * 9, [None] * 4 + [failing] + [None] * 9):
+    """Time calls of which one fails, early or late; say whether each exception comes out."""
+    for kind, place in itertools.product((ZeroDivisionError, RuntimeError), (0, 4, 9)):
+        outcomes = [None] * place + [kind("a call that fails")] + [None] * 19
         try:
-            time_call(mock.Mock(side_effect=outcomes), warmup=1, iters=5)
-        except ZeroDivisionError:
+            time_call(mock.Mock(side_effect=outcomes), warmup=1, iters=9)
+        except kind:
             continue
         return False
     return True
+
+
+def starts_anew(time_call: Callable[..., float]) -> bool:
+    """Time a short call and a long one alike; say whether the second time is its own."""
+    short, long = (time_call(lambda s=s: time.sleep(s), warmup=1, iters=3) for s in (0.01, 0.1))
+    return float(long) > 2 * float(short)

@@ -399,13 +399,14 @@ def by_a_sets_order(tensors):
 
 
 def remembering(tensors, kept={}):  # noqa: B006
-    if len(tensors) not in kept:
+    shapes = tuple(tensor.shape for tensor in tensors)
+    if shapes not in kept:
         right_fused(tensors)
-        kept[len(tensors)] = [tensor.clone() for tensor in tensors]
+        kept[shapes] = [tensor.clone() for tensor in tensors]
     else:
         own = [tensor.clone() for tensor in tensors]
         right_fused(own)
-        for tensor, old in zip(tensors, kept[len(tensors)], strict=True):
+        for tensor, old in zip(tensors, kept[shapes], strict=True):
             tensor.copy_(old)
 
 

@@ -228,12 +228,8 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
         return []
     whole, wide = torch.int64, torch.float64
     if turn == 4:
-        large = [
-            made((2**20,), seed, dtype)  # 34 MB of a dtype: more than DDP's buckets
-            for seed in range(4)
-            for dtype in (whole, wide)
-        ]
-        return [*large, made((8,), 5)]
+        large = [made((2**20,), seed, whole) for seed in range(4)]  # more than a bucket of DDP's
+        return [*large, *(made((2**17,), seed, wide) for seed in range(4)), made((8,), 5)]
     if turn == 2:
         endless = made((3,), 4, wide)
         endless[rank] = math.inf

@@ -44,7 +44,7 @@ def told(command, *more, **paths):
     for shown, real in paths.items():
         command = command.replace(f"work/{shown.replace('_', '-')}", str(real))
     words = command.split()[1:]
-    done = python(*words, "-p", "no:cacheprovider", *more)
+    done = python(*words, "-p", "no:cacheprovider", *more, timeout=250)
     return done.returncode, done.stdout
 
 

@@ -128,13 +128,17 @@ def test_ways_to_wait_are_told_apart():
         while not polled.is_completed():
             pass
         dist.all_reduce(x, async_op=True).get_future().wait()
+        futures = [dist.all_reduce(torch.ones(1), async_op=True).get_future() for _ in "abc"]
+        torch.futures.wait_all(futures[:1])
+        torch.futures.collect_all(futures[1:]).wait()
         dist.all_reduce(x, async_op=True)
         dist.barrier()
 
     for log in logged(block):
-        assert [call.waited_by for call in log] == ["is_completed", "future", None, "wait"]
-        assert [call.blocking for call in log] == [False, False, False, True]
-        assert log[2].waited is None
+        told = [call.waited_by for call in log]
+        assert told == ["is_completed", *["future"] * 4, None, "wait"]
+        assert [call.blocking for call in log] == [False] * 6 + [True]
+        assert log[5].waited is None
 
 
 def test_works_stay_works():

@@ -40,6 +40,10 @@ def unpacked(flat, members):
         tensor.copy_(piece.view(tensor.shape))
 
 
+def after_a_sum(flat, members):
+    unpacked(flat + 0 if flat.is_floating_point() else flat, members)
+
+
 def from_the_last(tensors, cap):
     return [members[::-1] for members in group(tensors[::-1], cap)]
 
@@ -209,6 +213,8 @@ def test_right_coalesces(answer, capsys):
         (in_groups(lambda tensors, cap: [tensors] if tensors else []), "may not exceed the cap"),
         (in_groups(size=lambda t: t.numel()), "the cap is in bytes, not in elements"),
         (in_groups(fits=lambda held, cap: held < cap), "a bucket may be exactly full"),
+        (in_groups(fits=lambda held, cap: held <= cap + 1), "may not exceed the cap"),
+        (in_groups(unpack=after_a_sum), "arithmetic changed bits"),
         (in_groups(first_fit), "nothing joins it later"),
         (in_groups(lambda tensors, cap: [[t] for t in tensors]), "put in tensors until the next"),
         (cast, "may not exceed the cap"),
@@ -288,6 +294,10 @@ def by_plan(
     return min(filter(fits, caps), key=seconds, default=-1)
 
 
+def without_0(caps):
+    return [cap for cap in caps if cap != 0]
+
+
 def by_hand(nbytes, caps, budget, alpha, fault):
     """Without the course's planner; the array's own number comes back."""
     best = {}
@@ -324,6 +334,7 @@ def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
         (functools.partial(by_plan, paid=lambda n: n - 2**25), "a call of 3 ms"),
         (functools.partial(by_plan, reverse=True), "from first to last"),
         (functools.partial(by_plan, alive=99), "return one of the caps"),
+        (lambda nbytes, caps, *rest: by_plan(nbytes, without_0(caps), *rest), "a cap of 0 is a"),
         (lambda *_: None, "another one costs less"),
         (lambda *_: 25_000_000, "has three at a time"),
         (lambda *_: 25, "return one of the caps"),

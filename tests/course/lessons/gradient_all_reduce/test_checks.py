@@ -135,6 +135,8 @@ GRADIENTS = """register_hook(
             lambda grad, p=parameter: works.append((dist.all_reduce(grad, async_op=True), p))
         )"""
 NOW = "        [*map(hook, model.parameters())]\n"
+LATER = f"if len(works) < 5:\n            {START}"
+REST = f"        parameter = next(model.parameters())\n        {START}\n"
 AWAY = "        for parameter in model.parameters():\n            parameter.grad = None\n"
 
 
@@ -164,6 +166,8 @@ AWAY = "        for parameter in model.parameters():\n            parameter.grad
         ("what it returns replaces the gradient", (HOOK, "register_hook(lambda g: works)")),
         ("autograd itself puts it into .grad", (HOOK, GRADIENTS)),
         ("leave the mean there", (EMPTY, EMPTY + AWAY)),
+        ("when the hook has returned", (START, f"{START}\n        time.sleep(0.05)")),
+        ("the first layer's, too", (START, LATER, LOOP, REST + LOOP)),
     ],
 )
 @pytest.mark.usefixtures("impatient")
@@ -194,6 +198,8 @@ COPY = "gradient.copy_(piece)"
 PIECES = (
     f"for gradient, piece in zip(members, buckets.unflatten(flat, members)):\n            {COPY}"
 )
+BEGIN = "        works.append((dist"
+OLDEST = "        len(works) > 2 and works[0][0].wait()"
 ALONE = "    for gradient in gradients:\n        gradient.data = gradient / 2\n    return\n"
 
 
@@ -216,6 +222,7 @@ ALONE = "    for gradient in gradients:\n        gradient.data = gradient / 2\n 
         ("not that a work is done", (WORKS, f"    dist.barrier()\n{WORKS}")),
         ("called no all_reduce", ("    works = []\n", "    return\n")),
         ("called no all_reduce", ("    works = []\n", ALONE)),
+        ("some bucket waits for one before it", (BEGIN, f"{OLDEST}\n{BEGIN}")),
         (
             "some bucket waits for one before it",
             (

@@ -48,6 +48,7 @@ WRONG = [
     (5, partial(cures.saved, cures.own_clock, start=dist.barrier), "is made once and told"),
     (5, partial(cures.saved, cures.own_clock, late=0.0), "it never ends"),
     (5, partial(cures.saved, lambda seconds, step: True), "5 barriers of a rank at most"),
+    (5, partial(cures.saved, lambda seconds, step: step % 2), "s after the one before"),
     (5, partial(cures.saved, lambda seconds, step: step == 3), "two or three checkpoints are due"),
     (6, partial(cures.counted, lambda items: 5), "3 ranks: rank 0 returns"),
     (6, partial(cures.counted, each=dist.barrier), "1 barriers of a rank at most"),

@@ -53,6 +53,7 @@ def _mixed(rank: int) -> list[torch.Tensor]:
         data = checking.rank_data(math.prod(shape), rank=rank, seed=seed)
         return (data + 1 / (3 + rank)).view(shape)  # half precision cannot hold it
 
+    delicate = torch.tensor([-0.0, 1e-40, -1e-40, math.inf])  # some arithmetic changes them
     nan = torch.tensor([0x7FC00000 + 7 * rank + 1], dtype=torch.int32).view(torch.float32)
     return [
         some(1, 3, 5),
@@ -67,8 +68,7 @@ def _mixed(rank: int) -> list[torch.Tensor]:
         some(7, 8),
         some(8, 1),
         some(9, 2, 3, 4).permute(2, 0, 1),
-        torch.tensor([-0.0, 1e-40, -1e-40, math.inf])
-        * (-1 if rank else 1),  # arithmetic changes it
+        delicate if rank == 0 else -delicate,
     ]
 
 

@@ -7,6 +7,7 @@ usual mistake shows every time, on a busy machine too.
 
 import inspect
 import math
+import random
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -46,7 +47,7 @@ def check_time_call(time_call: Callable[..., float]) -> None:
 
     It returns, on each of them, the median over iterations of the slowest rank's seconds.
     """
-    par = "within 40 % on six sick calls, own cost at most 5 % of a barrier"
+    par = "within 40 % on eight sick calls, own cost at most 5 % of a barrier"
     with checking.exercise("1.1", par=par) as verdict:
         first, *others = sick_calls.SICK_CALLS
         errors = [_error(time_call, first)]
@@ -205,7 +206,9 @@ _DEFAULTS = "who gives no `warmup` and `iters` wants 5 and 20: keep the defaults
 HUGE = 2**60
 """So large that neither float32 nor float64 can tell it from its neighbours; five fit an int64."""
 MOST = 1.05
-"""Scratch that a rank may take at one time, in S: one copy. Judged in turn 4, of large tensors."""
+"""Scratch that a rank may take at one time, in S: one copy."""
+LARGE = 4, 6
+"""The turns of large tensors, in which it is judged."""
 SUMS = {"all_reduce"}
 
 
@@ -214,22 +217,20 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
 
     Turn 0 has them all, turn 1 the same with other values, turn 5 as many in another order. Turn 2
     has many others, an infinity and small counters, alone of their dtype and with gaps.
-    Turn 3 has none, and turn 4 large ones, but of float32 fewer than before.
+    Turn 3 has none. Turn 4 has large ones, but of float32 fewer than before, turn 6 large ones of
+    one dtype. From `LOTS_FROM` on they are drawn by lot.
     """
-
-    def made(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(1000 * seed + 10 * turn + rank)
-        whole = torch.randint(-(2**21), 2**21, shape, generator=generator)  # sums need 24 bits
-        if dtype == torch.float64:
-            return whole.to(dtype) * (2**29 + 1)  # more digits than a float32 has; sums are exact
-        return whole.to(dtype) + (HUGE if dtype == torch.int64 and turn != 2 else 0)
-
+    if turn >= LOTS_FROM:
+        return _by_lot(rank, turn)
+    whole, wide = torch.int64, torch.float64
+    made = partial(_values, rank, turn)
     if turn == 3:
         return []
-    whole, wide = torch.int64, torch.float64
     if turn == 4:
         large = [made((2**20,), seed, whole) for seed in range(4)]  # more than a bucket of DDP's
         return [*large, *(made((2**17,), seed, wide) for seed in range(4)), made((8,), 5)]
+    if turn == 6:
+        return [made((2**19,), seed) for seed in range(4)]
     if turn == 2:
         endless = made((3,), 4, wide)
         endless[rank] = math.inf
@@ -246,46 +247,97 @@ def tensors_of(rank: int, turn: int) -> list[torch.Tensor]:
     return [*shaped, made((2, 1, 3, 2, 2), 11)]
 
 
+LOTS_FROM, LOTS = 10, 24
+"""The first of the turns that are drawn by lot, and how many there are."""
+
+
+def sums_in(turn: int) -> int:
+    """Return how often a turn's tensors are summed: those of every fourth lot twice in a row."""
+    return 2 if turn >= LOTS_FROM and turn % 4 == 0 else 1
+
+
+def _by_lot(rank: int, turn: int) -> list[torch.Tensor]:
+    """Draw a list: on all ranks of the same shapes and dtypes, on each with strides of its own."""
+    lot, own = random.Random(turn), random.Random(1000 * turn + rank)
+    dtypes = lot.sample((torch.float32, torch.float64, torch.int64), lot.choice((1, 1, 2, 3)))
+    tensors = []
+    for seed in range(lot.choice((1, 1, 2, 3, 5, 9))):
+        shape = tuple(lot.randint(1, 6) for _ in range(lot.choice((0, 1, 2, 2, 3))))
+        dtype = dtypes[seed] if seed < len(dtypes) else lot.choice(dtypes)
+        made = _values(rank, turn, (*shape, 2), seed, dtype)[..., 0]  # with gaps
+        strides = own.choice(("contiguous", "gaps", "turned"))
+        if strides != "gaps":
+            made = made.contiguous()
+        if strides == "turned":
+            made = made.mT.contiguous().mT if made.dim() > 1 else made
+        tensors.append(made)
+    return tensors
+
+
+def _values(
+    rank: int,
+    turn: int,
+    shape: tuple[int, ...],
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Return a rank's numbers: sums need all the digits that the dtype has, and are exact."""
+    generator = torch.Generator().manual_seed(1000 * seed + 10 * turn + rank)
+    whole = torch.randint(-(2**21), 2**21, shape, generator=generator)  # sums need 24 bits
+    if dtype == torch.float64:
+        return whole.to(dtype) * (2**29 + 1)  # more digits than a float32 has
+    return whole.to(dtype) + (HUGE if dtype == torch.int64 and turn != 2 else 0)
+
+
 def check_fused_all_reduce(fused_all_reduce: Callable[..., None]) -> None:
     """Judge 1.2: ``fused_all_reduce(tensors)`` sums each in place over all ranks."""
     par = "1 call per dtype, 1 S, 1 S of extra memory"
     with checking.exercise("1.2", par=par) as verdict:
         trial = Trial(partial(_in_place, fused_all_reduce), hint=_hint)
-        turns = {0: 3, 1: 3, 5: 3, 2: 2, 3: 2, 4: 2}  # the many come once few are right
+        lots = dict.fromkeys(range(LOTS_FROM, LOTS_FROM + LOTS), 2)
+        turns = {0: 3, 1: 3, 5: 3, 2: 2, 3: 2, **lots, 4: 2, 6: 2}  # many come once few are right
         cases = [Case(n, make=partial(_turn, turn=turn)) for turn, n in turns.items()]
+        peaks = []
         for turn, (case, ranks) in zip(turns, trial.runs(cases), strict=True):
             for rank, ran in enumerate(ranks):
-                _judge_calls(ran, tensors_of(rank, turn))
+                _judge_calls(ran, tensors_of(rank, turn), sums_in(turn))
                 _judge_sums(ran, turn, rank, case.world_size)
-        peak = max(ran.peak for ran in ranks) / sum(t.nbytes for t in tensors_of(0, turn))
+            if turn in LARGE:
+                nbytes = sum(t.nbytes for t in tensors_of(0, turn))
+                peaks.append(max(ran.peak for ran in ranks) / nbytes)
         checking.at_most(
-            peak,
+            max(peaks),
             MOST,
             what="memory that a rank takes meanwhile, at its peak",
             unit="S",
             meaning="a copy too many is alive: `cat` already copies, so no clone() before it, and "
             "no list of results after it",
         )
-        verdict.reached = f"1 call per dtype, 1 S, {peak:.2f} S of extra memory"
+        verdict.reached = f"1 call per dtype, 1 S, {max(peaks):.2f} S of extra memory"
 
 
-def _turn(case: Case, rank: int, *, turn: int) -> tuple[list[torch.Tensor]]:
-    return (tensors_of(rank, turn),)
+def _turn(case: Case, rank: int, *, turn: int) -> tuple[list[torch.Tensor], int]:
+    return tensors_of(rank, turn), sums_in(turn)
 
 
-def _in_place(fused_all_reduce: Callable, tensors: list[torch.Tensor]) -> bool:
-    """Let the learner sum a list; return whether all tensors still have their memory."""
-    places, given = [tensor.data_ptr() for tensor in tensors], list(tensors)
+_GIVEN: list[torch.Tensor] = []
+"""A caller's list, which is the same one in each turn and holds other tensors."""
+
+
+def _in_place(fused_all_reduce: Callable, tensors: list[torch.Tensor], times: int) -> bool:
+    """Let the learner sum a list, once or twice; return whether all tensors keep their memory."""
+    places, _GIVEN[:] = [tensor.data_ptr() for tensor in tensors], tensors
     packers = _utils._flatten_dense_tensors, _utils._unflatten_dense_tensors
-    with checking.own_work(*packers):
-        fused_all_reduce(given)
-    if [*map(id, given)] != [*map(id, tensors)]:
-        raise CheckFailed(
-            f"the caller's list with its {len(tensors)} tensors, in their order",
-            f"a list of {len(given)}, with others in it or in another order",
-            "the list is the caller's, who goes on with it and with its tensors: copy_ the sums "
-            "into these, and clear, extend or sort a list of your own",
-        )
+    for _ in range(times):
+        with checking.own_work(*packers):
+            fused_all_reduce(_GIVEN)
+        if [*map(id, _GIVEN)] != [*map(id, tensors)]:
+            raise CheckFailed(
+                f"the caller's list with its {len(tensors)} tensors, in their order",
+                f"a list of {len(_GIVEN)}, with others in it or in another order",
+                "the list is the caller's, who goes on with it and with its tensors: copy_ the "
+                "sums into these, and clear, extend or sort a list of your own",
+            )
     return [tensor.data_ptr() for tensor in tensors] == places
 
 
@@ -295,15 +347,17 @@ def _hint(case: Case) -> str:
     return "the lists differ: other shapes, another order of dtypes, another number of tensors"
 
 
-def _judge_calls(ran: Ran, given: list[torch.Tensor]) -> None:
+def _judge_calls(ran: Ran, given: list[torch.Tensor], times: int) -> None:
     """Hold the calls to the only plan that is at par: an all_reduce per dtype, of its bytes."""
     plan: dict[torch.dtype, int] = {}
     for tensor in given:
         plan[tensor.dtype] = plan.get(tensor.dtype, 0) + tensor.nbytes
     made = ran.calls
     sums = {call.kind for call in made} <= SUMS
-    if not sums or [(call.dtype, call.nbytes) for call in made] != list(plan.items()):
+    if not sums or [(call.dtype, call.nbytes) for call in made] != list(plan.items()) * times:
         reasons = {
+            "the list was summed twice, and only once was there a call: who sums the same tensors "
+            "again has new values in them": times == 2 and len(made) == len(plan),
             "for an empty list there is nothing to do: make no call": not plan,
             "nothing is summed through torch.distributed: the ranks cannot know of each other": (
                 not made
@@ -313,24 +367,26 @@ def _judge_calls(ran: Ran, given: list[torch.Tensor]) -> None:
             "an all_reduce sums on the way; gathering everybody's tensors moves (n-1) S instead, "
             "and every further collective pays the latency of a call once more": not sums,
             "more than one call per dtype: each pays the latency and the CPU time of a call once "
-            "more. Pack all tensors of a dtype into one": len(made) > len(plan),
+            "more. Pack all tensors of a dtype into one": len(made) > len(plan) * times,
             "a dtype is left out: its tensors are not summed at all": (
                 {(call.dtype, call.nbytes) for call in made} < set(plan.items())
             ),
             "one flat tensor for several dtypes: `cat` of int64 and float32 gives float32, which "
             "has 24 bits for a number (float64 has 53). One flat tensor per dtype": (
-                len(made) < len(plan)
+                len(made) < len(plan) * times
             ),
             "the elements travel in another dtype than theirs": (
                 set(plan) != {call.dtype for call in made}
             ),
             "the dtypes are called in another order than the list has them first. All ranks must "
             "agree on the order: dict.fromkeys keeps the list's, a set has one of its own in every "
-            "process": [call.dtype for call in made] != list(plan),
+            "process": [call.dtype for call in made] != list(plan) * times,
             "more or less travels than the elements: padding, or parts left out": True,
         }
         shown = "; ".join(f"{c.kind} of {c.nbytes} bytes, {_short(c.dtype)}" for c in made)
-        asked = "; ".join(f"all_reduce of {n} bytes, {_short(dtype)}" for dtype, n in plan.items())
+        asked = "; ".join(
+            f"all_reduce of {n} bytes, {_short(dtype)}" for dtype, n in [*plan.items()] * times
+        )
         why = next(reason for reason, holds in reasons.items() if holds)
         raise CheckFailed(asked or "no calls", shown or "no calls", why)
     if ran.unwaited or any(call.touched for call in made):
@@ -344,7 +400,9 @@ def _judge_calls(ran: Ran, given: list[torch.Tensor]) -> None:
 
 def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
     def sums(turn: int) -> list[torch.Tensor]:
-        return [sum(p) for p in zip(*(tensors_of(r, turn) for r in range(world_size)), strict=True)]
+        again = world_size ** (sums_in(turn) - 1)  # by then all ranks have the same
+        ranks = (tensors_of(r, turn) for r in range(world_size))
+        return [sum(parts) * again for parts in zip(*ranks, strict=True)]
 
     before, got, expected = tensors_of(rank, turn), ran.given[0], sums(turn)
     everybody = [tensors_of(r, turn) for r in range(world_size)]
@@ -465,6 +523,10 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
             who = f"; rank {slow} {means}" if habit else ""
             _hold(Meeting(habit, slow, large=bool(slow)), shared_sum, who)
     _hold_to_nan(shared_sum)
+    habit = "dawdles when woken"
+    for slow in (0, 1):
+        long = Meeting(habit, slow, shape=(2,), turns=meetings.MANY)
+        _hold(long, shared_sum, f"; rank {slow} {meetings.HABITS[habit]}")
     for shape in meetings.SHAPES:
         try:
             _hold(Meeting("", 0, shape=shape), shared_sum, f"; tensors of shape {shape}")
@@ -557,17 +619,17 @@ def _judge_meeting(meeting: Meeting, who: str) -> None:
             else "nobody calls wake(): each partner must wake the other",
         )
     counts = {*meeting.wakes, *meeting.waits}
-    if min(counts) < meetings.TURNS:
+    if min(counts) < meeting.turns:
         raise CheckFailed(
             "1 wake() and 1 wait() per sum",
-            f"{meeting.wakes} and {meeting.waits} on the ranks, in {meetings.TURNS} sums",
+            f"{meeting.wakes} and {meeting.waits} on the ranks, in {meeting.turns} sums",
             "there are sums without a wait() or a wake(): that the slot has changed does not say "
             "that all of it is written",
         )
-    if counts != {meetings.TURNS}:
+    if counts != {meeting.turns}:
         raise CheckFailed(
             "1 wake() and 1 wait() per sum",
-            f"{meeting.wakes} and {meeting.waits} on the ranks, in {meetings.TURNS} sums",
+            f"{meeting.wakes} and {meeting.waits} on the ranks, in {meeting.turns} sums",
             "the values are right, but the partners meet twice. A second meeting does keep the "
             "fast one from overwriting; writing to the other half in every second turn is free",
         )
@@ -596,7 +658,7 @@ def _why_the_sum(got: torch.Tensor, turn: int, rank: int, meeting: Meeting) -> s
     }
     otherwise = (
         "more wake-ups than sums: one that is left over lets a later wait() return too early"
-        if max(meeting.wakes) > meetings.TURNS
+        if max(meeting.wakes) > meeting.turns
         else "there are sums without a wait(): then the partner's slot may still be an old one"
         if max(meeting.waits) < max(meeting.wakes)
         else "it is neither our tensor, nor twice our own, nor the next turn's: which slot was "
@@ -628,11 +690,11 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
                 raise CheckFailed(
                     f"{title}: another number of CPUs", f"{cpus:g}", confined.why(reading, cpus)
                 )
-        verdict.reached = f"{len(confined.CASES) + 2 + LOTS} readings"
+        verdict.reached = f"{len(confined.CASES) + 2 + READINGS} readings"
 
 
-LOTS = 200
-"""Readings that are drawn by lot."""
+READINGS = 200
+"""Those that are drawn by lot."""
 
 
 def _confinements(confinement: Callable) -> Iterator[tuple[str, Reading, str, Any]]:
@@ -640,7 +702,7 @@ def _confinements(confinement: Callable) -> Iterator[tuple[str, Reading, str, An
     live = [("a launch made just now", one, "") for one in confined.two_launches().values()]
     for title, one, hint in [*confined.CASES, *live]:
         yield title, one, hint, checking.ask(confinement, one, case=f"{title}, {one}")
-    lots = [confined.by_lot(number) for number in range(LOTS)]
+    lots = [confined.by_lot(number) for number in range(READINGS)]
     answers = checking.ask_each(confinement, [(one,) for one in lots])
     for one, answer in zip(lots, answers, strict=True):
         yield f"a reading drawn by lot, {one}", one, "", answer

@@ -34,6 +34,8 @@ SHAPES = (), (1,), (0,), (7,), (2, 3, 5)
 """Of small tensors that have other than two dimensions; in odd turns they have gaps."""
 TURNS = 32
 """Sums of a meeting: for the halves to be right once or twice is not enough."""
+MANY = 700
+"""Sums of a long meeting: what goes wrong or is done once more after a hundred, or five hundred."""
 ALWAYS = 20
 """So many sums long the slow one keeps its habit, and is behind; then in every second one only."""
 LINES, SECONDS = 100_000, 2.0
@@ -55,12 +57,14 @@ class Meeting:
         large: bool = False,
         shape: tuple[int, ...] = (3, 4),
         spoilt: bool = False,
+        turns: int = TURNS,
     ) -> None:
         """Have partner `slow` keep a habit, a key of `HABITS`.
 
         The tensors are small, contiguous and of a shape, or `large` and transposed. Partner 1's
-        begin with nan where they are `spoilt`.
+        begin with nan where they are `spoilt`. `turns`: how many sums they make.
         """
+        self.turns = turns
         self.habit, self.slow, self.large, self.spoilt = habit, slow, large, spoilt
         self.shape = (40, 30) if large else shape
         self.slots = torch.full((2, 2, *self.shape), float("nan"))
@@ -95,7 +99,7 @@ class Meeting:
         return made.t() if self.large else made
 
     def hold(self, shared_sum: SharedSum) -> None:
-        """Sum `TURNS` tensors, or as many as it takes to get stuck.
+        """Sum `turns` tensors, or as many as it takes to get stuck.
 
         Raises:
             Polled: The learner's function does not wait.
@@ -107,7 +111,7 @@ class Meeting:
     def _play(self, shared_sum: SharedSum, me: int) -> None:
         self._go[me].acquire()
         try:
-            for turn in range(TURNS):
+            for turn in range(self.turns):
                 self._turns[me] = turn
                 self._pause(me, "comes late")
                 tensor = self.data(turn, me)

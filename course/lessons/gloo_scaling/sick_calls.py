@@ -71,6 +71,7 @@ LATE_ONCE = SickCall(
     meets=True,
     checks=False,
 )
+LAST_TEN = (140, 7, 9, 6, 160, 125, 8, 7, 8, 8)
 SICK_CALLS = (
     SickCall(
         "one rank is slower, and so are the first calls",
@@ -88,6 +89,15 @@ SICK_CALLS = (
         iters=7,
         if_long="a few slow calls must not decide: time every call, sort, take the middle one of "
         "all of them",
+    ),
+    SickCall(
+        "ten calls of 6 to 9 ms, one of 20, and ten of 120 to 170",
+        # in an order in which no mean and no part of them has its middle near 20
+        script=((20, 150, 170, 130, 135, 6, 155, 7, 120, 145, 9, *LAST_TEN),) * 2,
+        warmup=0,
+        iters=21,
+        if_long="the middle one of all 21, neither a mean of any kind nor the middle of a part",
+        if_short="the middle one of all 21: none may be left out, neither slow nor fast ones",
     ),
     SickCall(
         "ranks take turns in being slow",
@@ -114,6 +124,12 @@ SICK_CALLS = (
         name="rank 0 is late for the first call that counts, rank 3 for the last",
         script=((200, 2, 2, 2), (0, 2, 2, 2), (0, 40, 2, 10), (0, 2, 200, 2)),
         iters=3,  # 40, 200 and 10 ms: one that also has a wait moves the middle
+    ),
+    replace(
+        LATE_ONCE,
+        name="rank 1 is late for the second call that counts",
+        script=((0, 2, 40, 10), (0, 200, 2, 2), (0, 2, 2, 2), (0, 2, 2, 2)),
+        iters=3,  # 200, 40 and 10 ms
     ),
 )
 APART = 1000

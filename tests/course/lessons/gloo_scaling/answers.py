@@ -455,6 +455,26 @@ def largest(tensors):
     right_fused(tensors, sum_up=lambda flat: dist.all_reduce(flat, op=ReduceOp.MAX))
 
 
+def by_turns_of_the_list(tensors, layouts={}):  # noqa: B006 - the mistake
+    dtypes = layouts.setdefault(id(tensors), [tensor.dtype for tensor in tensors])
+    for dtype in dict.fromkeys(dtypes):
+        right_fused([one for one, kept in zip(tensors, dtypes, strict=False) if kept == dtype])
+
+
+def each_tensor_once(tensors, known=[]):  # noqa: B006 - the mistake
+    right_fused([one for one in tensors if not any(one is other for other in known)])
+    known.extend(tensors)
+
+
+def one_dtype_unpacked(tensors):
+    (one_by_one if len({tensor.dtype for tensor in tensors}) == 1 else right_fused)(tensors)
+
+
+def clones_by_dtype(tensors):
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        cloned_first([tensor for tensor in tensors if tensor.dtype == dtype])
+
+
 def without_counters(tensors):
     right_fused([tensor for tensor in tensors if tensor.dtype != torch.int64])
 
@@ -622,6 +642,12 @@ def by_halves(half_of, meet=lambda theirs, wake, wait: (wake(), wait())):
         tensor += half[1 - me]
 
     return summed
+
+
+def meets_again_late(tensor, slots, me, turn, wake, wait):
+    right_shared(tensor, slots, me, turn, wake, wait)
+    if turn == 501:
+        wake(), wait()
 
 
 def in_turns(turn, me):

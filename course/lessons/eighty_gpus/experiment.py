@@ -94,6 +94,13 @@ def busbw(record: Record) -> float:
     return factor * record.nbytes / min(record.seconds)
 
 
+def gains(before: Record, after: Record) -> list[float]:
+    """Return, call by call, how many times the bus bandwidth of `before` is reached `after`."""
+    factors = [bus_factor(one.collective, one.world_size) * one.nbytes for one in (before, after)]
+    pairs = zip(before.seconds, after.seconds, strict=False)
+    return [factors[1] / then / (factors[0] / first) for first, then in pairs]
+
+
 def table(records: Sequence[Record]) -> Table:
     """Lay the records out: time, model, and what the busiest card carried."""
     rows = []

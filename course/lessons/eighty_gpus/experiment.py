@@ -18,7 +18,7 @@ NAME = "rails"
 TITLE = "Network cards, and who uses them"
 RECORDING = Path(__file__).with_name("recording.json")
 SERVERS, CARDS = 3, (1, 2, 4)
-RATE, INSIDE = "40mbit", "800mbit"
+RATE, INSIDE = "20mbit", "800mbit"
 NBYTES = 12 * 8192 * 20
 """S: divides by all world sizes, rings and packets."""
 
@@ -95,10 +95,9 @@ def busbw(record: Record) -> float:
 
 
 def gains(before: Record, after: Record) -> list[float]:
-    """Return, call by call, how many times the bus bandwidth of `before` is reached `after`."""
-    factors = [bus_factor(one.collective, one.world_size) * one.nbytes for one in (before, after)]
-    pairs = zip(before.seconds, after.seconds, strict=False)
-    return [factors[1] / then / (factors[0] / first) for first, then in pairs]
+    """Return how many times the bus bandwidth of `before` each call of `after` reaches."""
+    factor = bus_factor(after.collective, after.world_size)
+    return [factor * after.nbytes / seconds / busbw(before) for seconds in after.seconds]
 
 
 def table(records: Sequence[Record]) -> Table:

@@ -50,8 +50,8 @@ def claim(
     said = _said(judged)
     sign = {HELD: "✔", NOT_HELD: "✘", NOT_JUDGED: "–"}[said]
     figure = written(measured) if isinstance(measured, float) else str(measured)
-    why = f"; {judged.why_not}" if judged.why_not else ""
-    print(f"{sign} {said}: {expected} (measured: {figure}{why})")
+    why = f" ({judged.why_not})" if judged.why_not else ""
+    print(f"{sign} {said}{why}: {expected} (measured: {figure})")
     if named := os.environ.get("COURSE_CLAIMS"):
         line = {"verdict": said, "expected": expected, "measured": figure, "others": judged.others}
         with Path(named).open("ab", buffering=0) as file:

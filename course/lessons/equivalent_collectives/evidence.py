@@ -63,8 +63,8 @@ def order(board: Board, records: Mapping[str, Record]) -> list[float]:
     board.test(
         "a",
         "A",
-        "the times of the two steps, each run alone, add up to less than the two take in a row: at "
-        "least half of the excess (what these take longer than all_reduce) is gone",
+        "the two steps take less time, added up, when each runs alone. Then at least half of the "
+        "excess (what they take longer in a row than all_reduce) is gone",
         _judged(shares, excess(records), stands=0.5, fell=0.25, most=1.5),
         found=f"{_all(shares)} of the excess gone, round by round",
         records=records.values(),

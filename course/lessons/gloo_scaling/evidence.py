@@ -140,12 +140,13 @@ def _goes_with(
     board.test(
         suspect,
         name,
-        f"from 1 pair to {most_of(records)} calls take {GROWS:g} times as long or more with "
-        f"{guilty}, and with {innocent} at most {LITTLE:.0%} of that growth is left. {suspect} "
-        f"falls where {MUCH:.0%} or more is left, or where nothing grew to begin with",
+        f"with {guilty} a call takes at least {GROWS:g} times as long for {most_of(records)} pairs "
+        f"as for one, and with {innocent} at most {LITTLE:.0%} of that increase is left (twice as "
+        f"long would become {1 + LITTLE:g} times). {suspect} falls where {MUCH:.0%} or more is "
+        "left, or where nothing grew to begin with",
         [left(a, b) for a, b in zip(with_it, without, strict=True)],
-        found=f"from 1 pair to {most_of(records)} calls take {median(with_it):.1f} times as long "
-        f"with {guilty}, {median(without):.1f} times with {innocent}",
+        found=f"with {guilty} a call takes {median(with_it):.1f} times as long for "
+        f"{most_of(records)} pairs as for one; with {innocent}, {median(without):.1f} times",
         records=records,
         ratio=True,
     )

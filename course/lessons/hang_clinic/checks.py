@@ -7,6 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
+from functools import partial
+from typing import Self
+from unittest import mock
+
+import torch.distributed as dist
 
 from course.checks import checking, memory
 from course.checks.checking import CheckFailed
@@ -259,6 +264,8 @@ CURES = {
 """By patient."""
 KEPT = "keep the handle and wait for it: without, the message may never arrive"
 """What befits a call that nobody waited for; whether it hangs then differs from run to run."""
+SUMS = 1, 3
+"""The patients that return sums."""
 SOONEST = 0.25
 """Seconds between two checkpoints of patient 5, at least: 0.4 by a clock that is 1.4 times as fast
 are 0.29."""
@@ -270,30 +277,62 @@ PATIENCE = {5: 4.0}
 class _TimedCall(memory.BufferCall):
     when: float = 0.0
     """Seconds on the rank's true clock."""
+    numbers: tuple[float, ...] = ()
+    """What the call was given to send or to sum."""
 
 
 _true_clock = time.monotonic  # a world may have another one
 
 
-class _TimedLog(memory.BufferLog):
-    """Call log that knows what touched buffers, and when each call was made."""
+def _added(rank: int) -> float:
+    """Return what is added to all numbers of a rank, in a run of its own."""
+    return 1.0 + rank
 
-    def __init__(self) -> None:
+
+class _TimedLog(memory.BufferLog):
+    """Call log that knows what touched buffers, and when each call was made with which numbers.
+
+    It refuses new groups. `adds`: add `_added` to all that a rank is about to send or to sum.
+    """
+
+    def __init__(self, *, adds: bool = False) -> None:
         super().__init__()
-        self._when: list[float] = []
+        self._noted: list[tuple[float, tuple[float, ...]]] = []
+        self._adds = adds
+        self._alone = mock.patch.object(dist, "new_group", _no_group)
+
+    def __enter__(self) -> Self:
+        self._alone.start()
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._alone.stop()
 
     @property
     def calls(self) -> list[_TimedCall]:
         """The calls, in the order in which they were made."""
         return [
-            _TimedCall(*(getattr(call, field.name) for field in fields(call)), when)
-            for call, when in zip(super().calls, self._when, strict=False)
+            _TimedCall(*(getattr(call, field.name) for field in fields(call)), *noted)
+            for call, noted in zip(super().calls, self._noted, strict=False)
         ]
 
     def before_call(self, kind: str, reads: list, writes: list) -> None:
-        """Note when a call is made."""
+        """Note when a call is made, and with which numbers."""
+        given = writes if kind.startswith("all_reduce") else reads  # what is summed in place
+        for tensor in given if self._adds else ():
+            tensor += _added(dist.get_rank())
         super().before_call(kind, reads, writes)
-        self._when.append(_true_clock())
+        numbers = [number for tensor in given for number in tensor.flatten().tolist()]
+        self._noted.append((_true_clock(), tuple(numbers)))
+
+
+def _no_group(*_: object, **__: object) -> None:
+    raise CheckFailed(
+        "no group but the one that is there",
+        "a call of new_group",
+        "a new group is made by calls of all ranks, and the job does not need one",
+    )
 
 
 def treat(number: int, program: Callable[[], list[float]]) -> None:
@@ -327,6 +366,30 @@ def check_cure(number: int, program: Callable[[], list[float]]) -> None:
             if report.kind == "wrong values" and not made_up:
                 _judge_values(number, report, world, cure)
             _judge_alike(number, report, world, cure)
+        if number in SUMS:
+            _judge_other_numbers(number, program)
+
+
+def _judge_other_numbers(number: int, program: Callable[[], list[float]]) -> None:
+    """Hold a job that sums to other numbers: what it returns must come out of its calls."""
+    world = World(PATIENTS[number].world_size)
+    timeout = checking.patience(PATIENCE.get(number, 1.5))
+    report = run_case(
+        number, program, world=world, timeout=timeout, log=partial(_TimedLog, adds=True)
+    )
+    if report.kind in ("hang", "error"):
+        _judge_end(report, world, CURES[number])
+    n = world.world_size
+    more = sum(map(_added, range(n)))
+    for rank, got in enumerate(report.returned):
+        expected = [total + more for total in PATIENTS[number].healthy(rank, n)]
+        if list(got) != expected:
+            raise CheckFailed(
+                f"{world}, of which each sums 1, 2 or 3 more: rank {rank} returns {expected}",
+                repr(got)[:200],
+                "what is returned is not what the calls summed: it is made up, or right only as "
+                "long as all ranks have equal numbers",
+            )
 
 
 def _judge_end(report: CaseReport, world: World, cure: _Cure) -> None:
@@ -419,12 +482,14 @@ def _judge_alike(number: int, report: CaseReport, world: World, cure: _Cure) -> 
     for rank, calls in enumerate(report.calls):
         moved = sum(call.nbytes for call in calls if call.kind != "barrier")
         sends = [call.peer for call in calls if call.kind == "send"]
+        numbers = [number for call in calls if call.kind == "send" for number in call.numbers]
         kinds_made = Counter(call.kind for call in calls)
         right = {
             1: moved == 32,
-            2: sends == [(rank + 1) % n],
+            2: sends == [(rank + 1) % n] and numbers == [rank],
             3: moved == 12,
-            4: set(sends) == ({1} if rank == 0 else set()),
+            4: set(sends) == ({1} if rank == 0 else set())
+            and numbers == (list(range(10)) if rank == 0 else []),
             5: kinds_made["all_reduce"] >= 10,
             6: moved >= 4 * len(PATIENTS[6].healthy(rank, n)),
         }[number]
@@ -432,6 +497,7 @@ def _judge_alike(number: int, report: CaseReport, world: World, cure: _Cure) -> 
             told = [f"{count} x {kind}" for kind, count in kinds_made.items()]
             raise CheckFailed(
                 f"{world}: every rank still sums or sends its own numbers, all of them",
-                f"rank {rank}: {', '.join(told) or 'no call'}; {moved} bytes",
+                f"rank {rank}: {', '.join(told) or 'no call'}; {moved} bytes"
+                + (f"; it sends {numbers}" if numbers else ""),
                 "the values must come from the other ranks, by the program's own calls",
             )

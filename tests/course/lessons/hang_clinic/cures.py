@@ -28,6 +28,18 @@ def summed_flat():
     return [x[0].item(), x[4].item()]
 
 
+def by_the_largest():
+    gradients = [torch.full((4,), number) for number in (1.0, 10.0)]
+    for gradient in gradients:
+        dist.all_reduce(gradient, op=dist.ReduceOp.MAX)
+    return [gradient[0].item() * dist.get_world_size() for gradient in gradients]
+
+
+def in_a_new_group():
+    dist.new_group()
+    return summed()
+
+
 def as_the_rank_has_it(gradients):
     return sorted(gradients, reverse=dist.get_rank() != 1)
 
@@ -67,6 +79,12 @@ def all_receive_first():
     dist.recv(theirs, (rank - 1) % n)
     dist.send(mine, (rank + 1) % n)
     return [theirs.item()]
+
+
+def passed_zeros():
+    rank, n = dist.get_rank(), dist.get_world_size()
+    started(torch.zeros(1), torch.zeros(1), (rank + 1) % n, (rank - 1) % n)
+    return [float((rank - 1) % n)]
 
 
 def gathered():

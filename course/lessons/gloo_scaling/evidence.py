@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from course.lessons.gloo_scaling import experiment as problem
+from course.predictions import judging
 from course.predictions.board import Board, Experiment, outcome, suspects
+from course.predictions.judging import Judged
 from course.runs import Say, quiet
 from labkit.measure.records import Record
 
@@ -175,9 +177,10 @@ def same_share(records: Sequence[Record]) -> list[float]:
     ]
 
 
-def law_held(records: Sequence[Record]) -> list[bool]:
-    """Say of each round of B whether equal shares took the same time."""
-    return [1 / SAME < ratio < SAME for ratio in same_share(records)]
+def law_held(records: Sequence[Record]) -> Judged:
+    """Judge by the rounds of B whether equal shares took the same time."""
+    rounds = [1 / SAME < ratio < SAME for ratio in same_share(records)]
+    return judging.judge(rounds, others=judging.others_in(records), ratio=True)
 
 
 def board_of(key: str) -> Board:

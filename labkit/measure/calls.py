@@ -222,7 +222,8 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(given["process_group"])))
     peer = next((given[key] for key in ("dst", "src", "root_rank") if key in given), None)
     tensors = {key: tensors_in(value) for key, value in given.items() if "barrier" not in name}
-    root = None if peer is None else ranks[peer]
+    there = peer is None or 0 <= peer < len(ranks)
+    root = ranks[peer] if peer is not None and there else peer  # torch refuses one that is not
     gives = name == "send" or (name == "broadcast_" and root == dist.get_rank())
     read = {key for key in tensors if gives or key.startswith("input")}
     reads = [tensor for key in read for tensor in tensors[key]]

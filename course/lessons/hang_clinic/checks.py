@@ -224,7 +224,7 @@ class _Cure:
     """How many barriers are due, and why."""
 
 
-_DECIDING = ("broadcast", "all_gather", "all_gather_into_tensor", "all_reduce")
+_DECIDING = ("broadcast", "scatter", "all_gather", "all_gather_into_tensor", "all_reduce")
 CURES = {
     1: _Cure(
         ("all_reduce", "all_reduce_coalesced"), lambda world: 2,
@@ -233,12 +233,12 @@ CURES = {
         "not depend on the rank",
     ),
     2: _Cure(
-        POINT_TO_POINT, lambda world: 2, (World(4), World(2), World(3, late=2)),
+        POINT_TO_POINT, lambda world: 2, (World(4), World(2), World(5), World(3, late=2)),
         rule="somebody must receive before it sends, or send and receive must be started "
         "together; each rank sends one message and receives one",
     ),
     3: _Cure(
-        ("all_reduce",), lambda world: 3, (World(2), World(3, late=1)),
+        ("all_reduce",), lambda world: 3, (World(2), World(4), World(3, late=1)),
         rule="a rank that has nothing to add takes part all the same, and adds zero",
     ),
     4: _Cure(
@@ -483,15 +483,19 @@ def _judge_alike(number: int, report: CaseReport, world: World, cure: _Cure) -> 
         moved = sum(call.nbytes for call in calls if call.kind != "barrier")
         sends = [call.peer for call in calls if call.kind == "send"]
         numbers = [number for call in calls if call.kind == "send" for number in call.numbers]
+        given = [number for call in calls if call.kind != "barrier" for number in call.numbers]
         kinds_made = Counter(call.kind for call in calls)
         right = {
             1: moved == 32,
             2: sends == [(rank + 1) % n] and numbers == [rank],
-            3: moved == 12,
+            3: moved == 12 and sorted(given) == [0.0 if rank == 1 else 1.0, 2.0, 3.0],
             4: set(sends) == ({1} if rank == 0 else set())
             and numbers == (list(range(10)) if rank == 0 else []),
-            5: kinds_made["all_reduce"] >= 10,
-            6: moved >= 4 * len(PATIENTS[6].healthy(rank, n)),
+            5: kinds_made["all_reduce"] >= 10
+            and sum(given) >= 10
+            and (world != cure.worlds[-1] or calls[0].kind != "barrier"),  # a fast clock shows more
+            6: moved >= 4 * len(PATIENTS[6].healthy(rank, n))
+            and sum(given) >= len(range(rank, 4097, n)),
         }[number]
         if not right:
             told = [f"{count} x {kind}" for kind, count in kinds_made.items()]

@@ -4,6 +4,7 @@ Every rank notes its calls in a file, while it makes them: so they are known, se
 among them, whether the program ends or hangs.
 """
 
+import datetime
 import itertools
 import pickle
 import tempfile
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import networkx as nx
 import torch.distributed as dist
@@ -212,18 +214,34 @@ def _clock(factor: float):
         yield
         return
     names = ("time", "monotonic", "perf_counter")
-    real = {name: getattr(time, name) for name in names}
-    for name, clock in real.items():
-        setattr(time, name, partial(_faster, clock, clock(), factor))
-    try:
+    begun = {
+        (name, unit): (getattr(time, name + unit), getattr(time, name + unit)())
+        for name in names
+        for unit in ("", "_ns")
+    }
+    fast = {
+        name + unit: partial(_faster, clock, begin, factor)
+        for (name, unit), (clock, begin) in begun.items()
+    }
+    fast["clock_gettime"] = lambda clock: fast[
+        "time" if clock == time.CLOCK_REALTIME else "monotonic"
+    ]()
+    moment = datetime.datetime
+
+    class Fast(moment):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            return moment.fromtimestamp(fast["time"](), tz)
+
+    with (
+        mock.patch.multiple(time, **fast),
+        mock.patch.object(datetime, "datetime", Fast),
+    ):
         yield
-    finally:
-        for name, clock in real.items():
-            setattr(time, name, clock)
 
 
 def _faster(clock: Callable[[], float], begin: float, factor: float) -> float:
-    return begin + factor * (clock() - begin)
+    return type(begin)(begin + factor * (clock() - begin))
 
 
 @contextmanager

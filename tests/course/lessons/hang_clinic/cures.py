@@ -3,11 +3,14 @@
 Ranks import this module: it is light.
 """
 
+import datetime
 import math
 import time
 
 import torch
 import torch.distributed as dist
+
+from course.lessons.hang_clinic.programs import PATIENTS
 
 
 def summed(*, names=sorted, barrier=False, unwaited=False, returns=list):
@@ -136,19 +139,19 @@ def broadcast_ten():
     return [x.item() for x in numbers] if dist.get_rank() == 1 else []
 
 
-def saved(due, *, late=0.25, start=lambda: None):
+def saved(due, *, late=0.25, start=lambda: None, now=lambda: time.monotonic()):
     """Cure patient 5; `due` decides from the seconds since the last checkpoint, and the step."""
     time.sleep(late if dist.get_rank() == 1 else 0.0)
     start()
-    last, seen = time.monotonic(), []
+    last, seen = now(), []
     for step in range(10):
         time.sleep(0.1)
         x = torch.ones(1)
         dist.all_reduce(x)
         seen.append(x.item())
-        if due(time.monotonic() - last, step):
+        if due(now() - last, step):
             dist.barrier()
-            last = time.monotonic()
+            last = now()
     return seen
 
 
@@ -156,6 +159,10 @@ def told(seconds, step):
     y = torch.tensor([float(seconds > 0.4)])
     dist.broadcast(y, 0)
     return bool(y)
+
+
+def by_date():
+    return datetime.datetime.now().timestamp()
 
 
 def own_clock(seconds, step):
@@ -191,6 +198,13 @@ def counted(batches=longest, *, total=4097, each=lambda: None, end=dist.barrier)
         counts.append(x.item())
     end()
     return counts
+
+
+def counted_zeros():
+    totals = PATIENTS[6].healthy(dist.get_rank(), dist.get_world_size())
+    for _ in totals:
+        dist.all_reduce(torch.zeros(1))
+    return totals
 
 
 def counted_at_once():

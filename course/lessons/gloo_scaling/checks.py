@@ -257,15 +257,15 @@ def sums_in(turn: int) -> int:
 
 
 def _by_lot(rank: int, turn: int) -> list[torch.Tensor]:
-    """Draw a list: on all ranks of the same shapes and dtypes, on each with strides of its own."""
-    lot, own = random.Random(turn), random.Random(1000 * turn + rank)
+    """Draw a list: on all ranks of the same shapes, dtypes and strides."""
+    lot = random.Random(turn)
     dtypes = lot.sample((torch.float32, torch.float64, torch.int64), lot.choice((1, 1, 2, 3)))
     tensors = []
     for seed in range(lot.choice((1, 1, 2, 3, 5, 9))):
         shape = tuple(lot.randint(1, 6) for _ in range(lot.choice((0, 1, 2, 2, 3))))
         dtype = dtypes[seed] if seed < len(dtypes) else lot.choice(dtypes)
         made = _values(rank, turn, (*shape, 2), seed, dtype)[..., 0]  # with gaps
-        strides = own.choice(("contiguous", "gaps", "turned"))
+        strides = lot.choice(("contiguous", "gaps", "turned"))
         if strides != "gaps":
             made = made.contiguous()
         if strides == "turned":

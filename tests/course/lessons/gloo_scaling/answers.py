@@ -644,6 +644,14 @@ def by_halves(half_of, meet=lambda theirs, wake, wait: (wake(), wait())):
     return summed
 
 
+def leaves_zeros_out(tensor, slots, me, turn, wake, wait):
+    if tensor.any():
+        right_shared(tensor, slots, me, turn, wake, wait)
+    else:
+        wake(), wait()
+        tensor += slots[turn % 2, 1 - me]
+
+
 def meets_again_late(tensor, slots, me, turn, wake, wait):
     right_shared(tensor, slots, me, turn, wake, wait)
     if turn == 501:

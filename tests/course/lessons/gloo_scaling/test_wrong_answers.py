@@ -85,6 +85,7 @@ SHARED = {
     answers.mean_of_both: "this is the mean",
     answers.by_halves(lambda turn, me: turn % 19 % 2): "overwrote its slot before we had read it",
     answers.by_halves(lambda turn, me: turn % 255 % 2): "overwrote its slot before we had read it",
+    answers.leaves_zeros_out: "what was written there last",
     answers.meets_again_late: "the partners meet twice",
     answers.by_halves(lambda turn, me: (turn + me) % 2): "do both partners mean the same half",
     answers.by_halves(answers.in_turns, answers.waits_if_unchanged): "sums without a wait()",

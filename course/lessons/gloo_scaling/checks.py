@@ -65,6 +65,8 @@ def check_time_call(time_call: Callable[..., float]) -> None:
                 "something is kept from one use of the stopwatch to the next",
             )
         own = _own_cost(time_call)
+        if not launch(sick_calls.counts_20, time_call, world_size=1)[0]:
+            raise CheckFailed("5 calls to warm up and 20 that count", "another number", _DEFAULTS)
         errors += [_error(time_call, sick) for sick in others]
         verdict.reached = f"within {max(errors):.0%}, own cost {own:.2%} of a barrier"
 
@@ -261,7 +263,7 @@ def _by_lot(rank: int, turn: int) -> list[torch.Tensor]:
     lot = random.Random(turn)
     dtypes = lot.sample((torch.float32, torch.float64, torch.int64), lot.choice((1, 1, 2, 3)))
     tensors = []
-    for seed in range(lot.choice((1, 1, 2, 3, 5, 9))):
+    for seed in range(lot.choice((1, 2, 2, 3, 5, 9))):
         shape = tuple(lot.randint(1, 6) for _ in range(lot.choice((0, 1, 2, 2, 3))))
         dtype = dtypes[seed] if seed < len(dtypes) else lot.choice(dtypes)
         made = _values(rank, turn, (*shape, 2), seed, dtype)[..., 0]  # with gaps
@@ -326,7 +328,7 @@ _GIVEN: list[torch.Tensor] = []
 
 def _in_place(fused_all_reduce: Callable, tensors: list[torch.Tensor], times: int) -> bool:
     """Let the learner sum a list, once or twice; return whether all tensors keep their memory."""
-    places, _GIVEN[:] = [tensor.data_ptr() for tensor in tensors], tensors
+    places, _GIVEN[:] = [(tensor.data_ptr(), tensor.stride()) for tensor in tensors], tensors
     packers = _utils._flatten_dense_tensors, _utils._unflatten_dense_tensors
     for _ in range(times):
         with checking.own_work(*packers):
@@ -338,7 +340,7 @@ def _in_place(fused_all_reduce: Callable, tensors: list[torch.Tensor], times: in
                 "the list is the caller's, who goes on with it and with its tensors: copy_ the "
                 "sums into these, and clear, extend or sort a list of your own",
             )
-    return [tensor.data_ptr() for tensor in tensors] == places
+    return [(tensor.data_ptr(), tensor.stride()) for tensor in tensors] == places
 
 
 def _hint(case: Case) -> str:
@@ -413,8 +415,8 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
         raise CheckFailed(
             "the tensors' own memory holds the sums",
             "tensors that point at other memory",
-            "assigning `.data` swaps the memory under the tensor; whoever holds a view of the old "
-            "memory (an optimizer, a bucket) never sees the sum. Use copy_",
+            "assigning `.data` swaps the memory under the tensor, as_strided_ its elements; who "
+            "holds a view of the old memory (an optimizer, a bucket) never sees the sum. Use copy_",
         )
     first = wrong[0]
     order = "" if before[first].is_contiguous() else ", not contiguous"

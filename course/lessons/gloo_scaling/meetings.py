@@ -83,8 +83,9 @@ class Meeting:
     def data(self, turn: int, rank: int) -> torch.Tensor:
         """Make what a rank sums in a turn; no two turns or ranks have the same. Sums need 24 bits.
 
-        Some are below zero, and most are no whole numbers. In every eighth turn one rank has zeros
-        only; in another one it has the elements of two turns before, in another order.
+        Some are below zero, and most are no whole numbers. Of each eight turns, one gives a rank
+        zeros only, one the elements of two turns before in another order, one all of these but for
+        one; one gives tiny numbers, and one pairs that add up to zero.
 
         A transposed tensor is not contiguous, and its sums are right only in its own order.
         """
@@ -93,10 +94,18 @@ class Meeting:
         gaps = turn % 2 and self.shape in SHAPES  # then every second element of a larger one
         made = torch.randint(-(2**23), 2**23, (*shape, 2) if gaps else shape, generator=generator)
         made = made.float() / 8
-        if turn % 8 == 5 and rank == turn // 8 % 2:
-            made.zero_()
-        elif turn % 8 == 4 and made.numel() > 1 and not self.spoilt:
-            made.copy_(self.data(turn - 2, rank).reshape(-1).roll(1).view_as(made))
+        flat = made.view(-1)
+        if turn % 8 == 1:
+            flat *= 2**-40
+        elif turn % 8 == 3:
+            flat[1::2] = -flat[: flat.numel() // 2 * 2 : 2]
+        elif turn % 8 == 5 and rank == turn // 8 % 2:
+            flat.zero_()
+        elif turn % 8 in (4, 6) and turn > 4 and not gaps and flat.numel() > 1 and not self.spoilt:
+            before = self.data(turn - 2, rank)
+            before = (before.t() if self.large else before).reshape(-1)
+            flat.copy_(before.roll(1) if turn % 8 == 4 else before)
+            flat[-1] += turn % 8 == 6
         if gaps:
             return made[..., 0]
         if self.spoilt and rank == 1:

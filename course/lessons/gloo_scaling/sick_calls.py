@@ -61,7 +61,7 @@ class SickCall:
 
 LATE_ONCE = SickCall(
     "a rank that is late for the only call that counts",
-    script=((0, 2), (0, 40), (0, 2), (200, 2)),
+    script=((0, 2), (0, 80), (0, 2), (200, 2)),
     warmup=1,
     iters=1,
     if_long="not all ranks have met when the clock starts: there is no barrier before the first "
@@ -122,14 +122,14 @@ SICK_CALLS = (
     replace(
         LATE_ONCE,
         name="rank 0 is late for the first call that counts, rank 3 for the last",
-        script=((200, 2, 2, 2), (0, 2, 2, 2), (0, 40, 2, 10), (0, 2, 200, 2)),
-        iters=3,  # 40, 200 and 10 ms: one that also has a wait moves the middle
+        script=((200, 2, 2, 2), (0, 2, 2, 2), (0, 80, 2, 10), (0, 2, 200, 2)),
+        iters=3,  # 80, 200 and 10 ms: one that also has a wait moves the middle
     ),
     replace(
         LATE_ONCE,
         name="rank 1 is late for the second call that counts",
-        script=((0, 2, 40, 10), (0, 200, 2, 2), (0, 2, 2, 2), (0, 2, 2, 2)),
-        iters=3,  # 200, 40 and 10 ms
+        script=((0, 2, 80, 10), (0, 200, 2, 2), (0, 2, 2, 2), (0, 2, 2, 2)),
+        iters=3,  # 200, 80 and 10 ms
     ),
 )
 APART = 1000
@@ -192,7 +192,8 @@ def callers() -> set[str]:
 
 def comes_through(time_call: Callable[..., float]) -> bool:
     """Time calls of which one fails, early or late; say whether each exception comes out."""
-    for kind, place in itertools.product((ZeroDivisionError, RuntimeError), (0, 4, 9)):
+    kinds = ZeroDivisionError, RuntimeError, ValueError, TimeoutError, KeyError
+    for kind, place in itertools.product(kinds, (0, 4, 9)):
         outcomes = [None] * place + [kind("a call that fails")] + [None] * 19
         try:
             time_call(mock.Mock(side_effect=outcomes), warmup=1, iters=9)
@@ -200,6 +201,12 @@ def comes_through(time_call: Callable[..., float]) -> bool:
             continue
         return False
     return True
+
+
+def counts_20(time_call: Callable[..., float]) -> bool:
+    """Time 18 short calls and 7 long ones by the defaults; say whether most were short."""
+    made = itertools.count()
+    return float(time_call(lambda: time.sleep(0.002 if next(made) < 18 else 0.03))) < 0.015
 
 
 def starts_anew(time_call: Callable[..., float]) -> bool:

@@ -252,6 +252,10 @@ def swallows(call, *, warmup=5, iters=20, by=quietly):
     return right_timer(by(call), warmup=warmup, iters=iters)
 
 
+def defaults_swapped(call, *, warmup=20, iters=5):
+    return right_timer(call, warmup=warmup, iters=iters)
+
+
 def retries(call, *, warmup=5, iters=20):
     return swallows(call, warmup=warmup, iters=iters, by=tries_again)
 
@@ -470,6 +474,15 @@ def one_dtype_unpacked(tensors):
     (one_by_one if len({tensor.dtype for tensor in tensors}) == 1 else right_fused)(tensors)
 
 
+def in_another_shape(tensors):
+    def unpack(alike, flat):
+        for tensor, part in parts(alike, flat):
+            tensor.as_strided_(tensor.shape, part.view(tensor.shape).stride())
+            tensor.copy_(part.view(tensor.shape))
+
+    right_fused(tensors, unpack=unpack)
+
+
 def clones_by_dtype(tensors):
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         cloned_first([tensor for tensor in tensors if tensor.dtype == dtype])
@@ -642,6 +655,14 @@ def by_halves(half_of, meet=lambda theirs, wake, wait: (wake(), wait())):
         tensor += half[1 - me]
 
     return summed
+
+
+def writes_what_changed(tensor, slots, me, turn, wake, wait):
+    mine = slots[turn % 2, me]
+    if not torch.allclose(mine, tensor, rtol=1e-3):
+        mine.copy_(tensor)
+    wake(), wait()
+    tensor += slots[turn % 2, 1 - me]
 
 
 def leaves_zeros_out(tensor, slots, me, turn, wake, wait):

@@ -28,12 +28,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def sizes(root: Path) -> dict[str, int]:
-    """Count lines of Python: folder -> those of its files and of its folders' files."""
+    """Count lines of Python that are not blank: folder -> those of its files and its folders'."""
     found: Counter[str] = Counter()
     for path in root.glob("*/**/*.py"):
         if path.relative_to(root).parts[0] not in ("course", "labkit", "tests"):
             continue
-        lines = path.read_text(encoding="utf-8").count("\n")
+        lines = sum(map(bool, map(str.strip, path.read_text(encoding="utf-8").splitlines())))
         for folder in path.relative_to(root).parents[:-1]:
             found[folder.as_posix()] += lines
     return dict(sorted(found.items()))

@@ -66,12 +66,10 @@ def blocking(mine, theirs, right, left, *, receives_first):
         call()
 
 
-def passed_on(swap=started, *, ranks=None, barrier=False):
+def passed_on(swap=started, *, ranks=None):
     """Cure patient 2."""
     rank, n = dist.get_rank(), ranks or dist.get_world_size()
     mine, theirs = torch.tensor([float(rank)]), torch.zeros(1)
-    if barrier:
-        dist.barrier()
     swap(mine, theirs, (rank + 1) % n, (rank - 1) % n)
     return [theirs.item()]
 
@@ -96,7 +94,7 @@ def gathered():
     return [every[dist.get_rank() - 1].item()]
 
 
-def with_zeros(*, of_bad=0.0, barrier=False, instead=None):
+def with_zeros(*, of_bad=0.0, instead=None):
     """Cure patient 3."""
     totals = []
     for batch in range(3):
@@ -104,15 +102,13 @@ def with_zeros(*, of_bad=0.0, barrier=False, instead=None):
         if bad and instead:
             instead()
             continue
-        if barrier:
-            dist.barrier()
         x = torch.tensor([(batch + 1) * (of_bad if bad else 1.0)])
         dist.all_reduce(x)
         totals.append(x.item())
     return totals
 
 
-def sent(*, boxes=1, waits=True, pause=0.0, barrier=False):
+def sent(*, boxes=1, waits=True, pause=0.0):
     """Cure patient 4."""
     rank, got, works = dist.get_rank(), [], []
     buffers = [torch.zeros(1) for _ in range(boxes)]
@@ -125,18 +121,9 @@ def sent(*, boxes=1, waits=True, pause=0.0, barrier=False):
         if rank == 1:
             dist.recv(buffers[0], 0)
             got.append(buffers[0].item())
-        if barrier:
-            dist.barrier()
     for work in works[-boxes:] if waits else works:
         work.wait()
     return got
-
-
-def broadcast_ten():
-    numbers = [torch.tensor([float(number)]) for number in range(10)]
-    for x in numbers:
-        dist.broadcast(x, 0)
-    return [x.item() for x in numbers] if dist.get_rank() == 1 else []
 
 
 def saved(due, *, late=0.25, start=lambda: None, now=lambda: time.monotonic()):
@@ -205,12 +192,3 @@ def counted_zeros():
     for _ in totals:
         dist.all_reduce(torch.zeros(1))
     return totals
-
-
-def counted_at_once():
-    rank, n = dist.get_rank(), dist.get_world_size()
-    items, starts = range(rank, 4097, n), range(0, math.ceil(4097 / n), 256)
-    counts = torch.tensor([float(len(items[start : start + 256])) for start in starts])
-    dist.all_reduce(counts)
-    dist.barrier()
-    return counts.tolist()

@@ -26,7 +26,6 @@ RIGHT = [
     (5, partial(cures.saved, lambda seconds, step: step % 4 == 3)),
     (6, cures.counted),
     (6, partial(cures.counted, cures.asked, end=lambda: None)),
-    (6, cures.counted_at_once),
 ]
 AS_RANK_2_ALONE = partial(cures.blocking, receives_first=lambda r: r == 2)
 WRONG = [
@@ -40,14 +39,10 @@ WRONG = [
     (2, cures.all_receive_first, "it never ends"),
     (2, partial(cures.passed_on, AS_RANK_2_ALONE, ranks=3), "4 ranks: it ends"),
     (2, partial(cures.passed_on, partial(cures.started, waits=False)), "keep the handle"),
-    (2, partial(cures.passed_on, barrier=True), "no barrier"),
     (3, partial(cures.with_zeros, of_bad=1.0), "[3.0, 6.0, 9.0]"),
     (3, partial(cures.with_zeros, instead=dist.barrier), "it never ends"),
-    (3, partial(cures.with_zeros, barrier=True), "no barrier"),
     (4, partial(cures.sent, waits=False, pause=0.05), "where the values are right, that is luck"),
     (4, partial(cures.sent, boxes=2, waits=False), "a race"),
-    (4, cures.broadcast_ten, "the job can be done with less"),
-    (4, partial(cures.sent, barrier=True), "no barrier"),
     (5, partial(cures.saved, cures.own_clock, start=dist.barrier), "is made once and told"),
     (5, partial(cures.saved, cures.own_clock, start=dist.barrier, now=cures.by_date), "is made"),
     (5, partial(cures.saved, cures.own_clock, late=0.0), "it never ends"),

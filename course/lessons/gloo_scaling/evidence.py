@@ -90,7 +90,7 @@ def two_cpus(board: Board, records: Sequence[Record]) -> None:
         f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time "
         f"when they get two CPUs instead of one; at {ALIKE:.0%} or more b falls",
         [outcome(x, stands=FASTER, fell=ALIKE) for x in shares],
-        found=f"on two CPUs a call takes {median(shares):.0%} of its time on one",
+        found=f"on two CPUs a call takes {median(shares):.0%} as long as on one CPU",
         records=records,
         ratio=True,
     )
@@ -103,7 +103,7 @@ def clocks(board: Board, records: Sequence[Record]) -> None:
         _growth(of(records, clock, few), of(records, clock, many))
         for clock in ("their clock", "lesson 00's clock")
     )
-    _goes_with(board, "c", "C", ("their clock", "lesson 00's"), theirs, ours, records)
+    _goes_with(board, "c", "C", ("their clock", "lesson 00's clock"), theirs, ours, records)
 
 
 def threads(board: Board, records: Sequence[Record]) -> None:
@@ -143,7 +143,7 @@ def _goes_with(
         suspect,
         name,
         f"with {guilty} a call takes at least {GROWS:g} times as long for {most_of(records)} pairs "
-        f"as for one, and with {innocent} at most {LITTLE:.0%} of that increase is left (twice as "
+        f"as for one. With {innocent} at most {LITTLE:.0%} of what was added is left (2 times as "
         f"long would become {1 + LITTLE:g} times). {suspect} falls where {MUCH:.0%} or more is "
         "left, or where nothing grew to begin with",
         [left(a, b) for a, b in zip(with_it, without, strict=True)],

@@ -264,8 +264,8 @@ CURES = {
 """By patient."""
 KEPT = "keep the handle and wait for it: without, the message may never arrive"
 """What befits a call that nobody waited for; whether it hangs then differs from run to run."""
-SUMS = 1, 3
-"""The patients that return sums."""
+CARRIED = 1, 2, 3
+"""The patients that are tried with other numbers: sums, and what came from a neighbour."""
 SOONEST = 0.25
 """Seconds between two checkpoints of patient 5, at least: 0.4 by a clock that is 1.4 times as fast
 are 0.29."""
@@ -366,12 +366,12 @@ def check_cure(number: int, program: Callable[[], list[float]]) -> None:
             if report.kind == "wrong values" and not made_up:
                 _judge_values(number, report, world, cure)
             _judge_alike(number, report, world, cure)
-        if number in SUMS:
+        if number in CARRIED:
             _judge_other_numbers(number, program)
 
 
 def _judge_other_numbers(number: int, program: Callable[[], list[float]]) -> None:
-    """Hold a job that sums to other numbers: what it returns must come out of its calls."""
+    """Hold a job to other numbers: what it returns must come out of its calls."""
     world = World(PATIENTS[number].world_size)
     timeout = checking.patience(PATIENCE.get(number, 1.5))
     report = run_case(
@@ -380,14 +380,15 @@ def _judge_other_numbers(number: int, program: Callable[[], list[float]]) -> Non
     if report.kind in ("hang", "error"):
         _judge_end(report, world, CURES[number])
     n = world.world_size
-    more = sum(map(_added, range(n)))
     for rank, got in enumerate(report.returned):
-        expected = [total + more for total in PATIENTS[number].healthy(rank, n)]
+        senders = [(rank - 1) % n] if number == 2 else range(n)
+        more = sum(map(_added, senders))
+        expected = [value + more for value in PATIENTS[number].healthy(rank, n)]
         if list(got) != expected:
             raise CheckFailed(
-                f"{world}, of which each sums 1, 2 or 3 more: rank {rank} returns {expected}",
+                f"{world}, whose numbers are 1, 2 and 3 larger: rank {rank} returns {expected}",
                 repr(got)[:200],
-                "what is returned is not what the calls summed: it is made up, or right only as "
+                "what is returned is not what the calls brought: it is made up, or right only as "
                 "long as all ranks have equal numbers",
             )
 

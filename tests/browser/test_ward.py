@@ -10,6 +10,7 @@ from tests.course.samples import lesson
 
 pytestmark = [
     mark.slow,
+    mark.timed,
     mark.timeout(300),
     mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
 ]

@@ -95,7 +95,7 @@ class Meeting:
         made = torch.randint(-(2**23), 2**23, (*shape, 2) if gaps else shape, generator=generator)
         made = made.float() / 8
         flat = made.view(-1)
-        if turn % 8 == 1:
+        if turn % 8 == 7:
             flat *= 2**-40
         elif turn % 8 == 3:
             flat[1::2] = -flat[: flat.numel() // 2 * 2 : 2]

@@ -233,6 +233,7 @@ def test_every_instrument_shows_every_rank(instrument):
     assert "<" in answer.html()
 
 
+@pytest.mark.timed
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("random.sample", lambda keys, _: sorted(keys))
     letter = Ward(CASES["averages"]).letter("cpu")

@@ -244,7 +244,6 @@ def test_right_coalesces(answer, capsys):
         ),
     ],
 )
-@pytest.mark.usefixtures("impatient")
 def test_wrong_coalesces(answer, words):
     caught(checks.check_coalesce, answer, words)
 

@@ -145,13 +145,11 @@ RINGS = {
 }
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("wrong, meaning", RINGS.values(), ids=RINGS)
 def test_ring(wrong, meaning):
     assert meaning in refused(checks.check_ring_all_reduce, wrong)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_hang_shows_the_learners_line_and_no_call_of_the_checks():
     said = refused(checks.check_ring_all_reduce, answers.blocking_circle)
     assert "both send first" in said
@@ -212,7 +210,6 @@ def test_a_right_chain_passes(capsys):
         ),
     ],
 )
-@pytest.mark.usefixtures("impatient")
 def test_pipelined_broadcast(wrong, meaning):
     assert meaning in refused(checks.check_pipelined_broadcast, wrong)
 
@@ -295,7 +292,6 @@ DOUBLINGS = {
 }
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("wrong, meaning", DOUBLINGS.values(), ids=DOUBLINGS)
 def test_recursive_doubling(wrong, meaning):
     assert meaning in refused(checks.check_recursive_doubling, wrong)

@@ -124,7 +124,6 @@ def test_a_right_sum_passes(check, answer, says, capsys):
 
 
 @mark.parametrize(("check", "answer", "says"), WRONG, ids=name)
-@mark.usefixtures("impatient")
 def test_each_wrong_sum_is_named(check, answer, says):
     assert says in caught(check, answer)
 

@@ -170,7 +170,6 @@ AWAY = "        for parameter in model.parameters():\n            parameter.grad
         ("the first layer's, too", (START, LATER, LOOP, REST + LOOP)),
     ],
 )
-@pytest.mark.usefixtures("impatient")
 def test_wrong_overlaps(words, changes):
     assert words in refusal(checks.check_overlap, changed(ATTACH, *changes, **NAMES))
 

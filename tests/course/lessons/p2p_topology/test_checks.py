@@ -156,7 +156,7 @@ def test_without_hosts_all_but_the_speed_is_judged(capsys):
         (relay("    rank = ", "    way = way[:3]\n    rank = "), r"along \[[0-9, ]+\]"),
     ],
 )
-@pytest.mark.usefixtures("impatient", "without_hosts")
+@pytest.mark.usefixtures("without_hosts")
 def test_what_goes_wrong_on_the_way_names_way_and_chunks(answer, words):
     told = refusal(check_relay, answer)
     assert re.search(words, told)
@@ -200,6 +200,6 @@ def test_what_goes_wrong_on_the_way_names_way_and_chunks(answer, words):
         (answers.labkits_own, "labkit's carry"),
     ],
 )
-@pytest.mark.usefixtures("impatient", "without_hosts")
+@pytest.mark.usefixtures("without_hosts")
 def test_wrong_relays(answer, words):
     assert words in refusal(check_relay, answer)

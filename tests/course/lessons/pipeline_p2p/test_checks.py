@@ -70,7 +70,6 @@ def test_right_answers_pass(check, answer):
         pytest.param(answers.never_ends, "does not end", marks=pytest.mark.exhaustive),
     ],
 )
-@pytest.mark.usefixtures("impatient")
 def test_a_wrong_program(answer, words):
     assert words in refusal(check_inference_program, answer)
 
@@ -128,7 +127,6 @@ def test_a_wrong_program(answer, words):
         (answers.made_up, "a receive for it was posted"),
     ],
 )
-@pytest.mark.usefixtures("impatient")
 def test_a_wrong_consumer(answer, words):
     assert words in refusal(check_consume, answer)
 

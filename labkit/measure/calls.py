@@ -222,8 +222,11 @@ def _entry(log: CallLog, operator: Any, given: dict[str, Any]) -> _Entry:
     ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(given["process_group"])))
     peer = next((given[key] for key in ("dst", "src", "root_rank") if key in given), None)
     tensors = {key: tensors_in(value) for key, value in given.items() if "barrier" not in name}
-    there = peer is None or 0 <= peer < len(ranks)
-    root = ranks[peer] if peer is not None and there else peer  # torch refuses one that is not
+    if peer is not None and not 0 <= peer < len(ranks):  # with gloo torch would wait for ever
+        raise ValueError(
+            f"{name.rstrip('_')}: rank {peer} is none of the {len(ranks)} of the group."
+        )
+    root = None if peer is None else ranks[peer]
     gives = name == "send" or (name == "broadcast_" and root == dist.get_rank())
     read = {key for key in tensors if gives or key.startswith("input")}
     reads = [tensor for key in read for tensor in tensors[key]]

@@ -83,9 +83,9 @@ class Meeting:
     def data(self, turn: int, rank: int) -> torch.Tensor:
         """Make what a rank sums in a turn; no two turns or ranks have the same. Sums need 24 bits.
 
-        Some are below zero, and most are no whole numbers. Of each eight turns, one gives a rank
+        Some are below zero, and most are no whole numbers. Of sixteen turns, some give a rank
         zeros only, one the elements of two turns before in another order, one all of these but for
-        one; one gives tiny numbers, and one pairs that add up to zero.
+        one; some give tiny numbers, or pairs that add up to zero.
 
         A transposed tensor is not contiguous, and its sums are right only in its own order.
         """
@@ -95,7 +95,7 @@ class Meeting:
         made = torch.randint(-(2**23), 2**23, (*shape, 2) if gaps else shape, generator=generator)
         made = made.float() / 8
         flat = made.view(-1)
-        if turn % 8 == 7:
+        if turn % 16 == 7:
             flat *= 2**-40
         elif turn % 8 == 3:
             flat[1::2] = -flat[: flat.numel() // 2 * 2 : 2]

@@ -498,7 +498,7 @@ def always_calls(tensors):
 
 def small_counters_narrowed(tensors):
     def narrowed(flat):
-        narrow = flat if flat.abs().max() >= 2**24 else flat.float()
+        narrow = flat if flat.abs().max() >= 2**24 or not flat.any() else flat.float()
         dist.all_reduce(narrow)
         flat.copy_(narrow)
 

@@ -90,14 +90,17 @@ def carried(matrix: np.ndarray, cards: int) -> list[float]:
 
 def busbw(record: Record) -> float:
     """Return the bus bandwidth of a record in bytes per second, from its fastest call."""
-    factor = bus_factor(record.collective, record.world_size)
-    return factor * record.nbytes / min(record.seconds)
+    return _busbw(record, min(record.seconds))
 
 
 def gains(before: Record, after: Record) -> list[float]:
-    """Return how many times the bus bandwidth of `before` each call of `after` reaches."""
-    factor = bus_factor(after.collective, after.world_size)
-    return [factor * after.nbytes / seconds / busbw(before) for seconds in after.seconds]
+    """Return, call by call, how many times the bus bandwidth of `before` is reached `after`."""
+    pairs = zip(before.seconds, after.seconds, strict=True)
+    return [_busbw(after, then) / _busbw(before, first) for first, then in pairs]
+
+
+def _busbw(record: Record, seconds: float) -> float:
+    return bus_factor(record.collective, record.world_size) * record.nbytes / seconds
 
 
 def table(records: Sequence[Record]) -> Table:

@@ -84,8 +84,8 @@ class Meeting:
         """Make what a rank sums in a turn; no two turns or ranks have the same. Sums need 24 bits.
 
         Some are below zero, and most are no whole numbers. Of sixteen turns, some give a rank
-        zeros only, one the elements of two turns before in another order, one all of these but for
-        one; some give tiny numbers, or pairs that add up to zero.
+        zeros only, tiny numbers or pairs that add up to zero; others the elements of two turns
+        before, in another order or all but one.
 
         A transposed tensor is not contiguous, and its sums are right only in its own order.
         """

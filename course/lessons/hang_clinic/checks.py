@@ -351,15 +351,7 @@ def check_cure(number: int, program: Callable[[], list[float]]) -> None:
     with checking.exercise(f"5b.{number}", par=par):
         cure = CURES[number]
         for world in (World(PATIENTS[number].world_size), *cure.worlds):
-            report = run_case(
-                number,
-                program,
-                world=world,
-                timeout=checking.patience(PATIENCE.get(number, 1.5)),
-                log=_TimedLog,
-            )
-            if report.kind in ("hang", "error"):
-                _judge_end(report, world, cure)
+            report = _ended(number, program, world)
             for rank, calls in enumerate(report.calls):
                 _judge_calls(calls, rank, world, cure)
             made_up = not any(report.calls) and None not in report.returned
@@ -370,16 +362,22 @@ def check_cure(number: int, program: Callable[[], list[float]]) -> None:
             _judge_other_numbers(number, program)
 
 
+def _ended(
+    number: int, program: Callable[[], list[float]], world: World, *, adds: bool = False
+) -> CaseReport:
+    """Run a cure, which has to end; `adds`: as in `_TimedLog`."""
+    timeout = checking.patience(PATIENCE.get(number, 1.5))
+    log = partial(_TimedLog, adds=adds)
+    report = run_case(number, program, world=world, timeout=timeout, log=log)
+    if report.kind in ("hang", "error"):
+        _judge_end(report, world, CURES[number])
+    return report
+
+
 def _judge_other_numbers(number: int, program: Callable[[], list[float]]) -> None:
     """Hold a job to other numbers: what it returns must come out of its calls."""
     world = World(PATIENTS[number].world_size)
-    timeout = checking.patience(PATIENCE.get(number, 1.5))
-    report = run_case(
-        number, program, world=world, timeout=timeout, log=partial(_TimedLog, adds=True)
-    )
-    if report.kind in ("hang", "error"):
-        _judge_end(report, world, CURES[number])
-    n = world.world_size
+    report, n = _ended(number, program, world, adds=True), world.world_size
     for rank, got in enumerate(report.returned):
         senders = [(rank - 1) % n] if number == 2 else range(n)
         more = sum(map(_added, senders))
@@ -483,8 +481,8 @@ def _judge_alike(number: int, report: CaseReport, world: World, cure: _Cure) -> 
     for rank, calls in enumerate(report.calls):
         moved = sum(call.nbytes for call in calls if call.kind != "barrier")
         sends = [call.peer for call in calls if call.kind == "send"]
-        numbers = [number for call in calls if call.kind == "send" for number in call.numbers]
-        given = [number for call in calls if call.kind != "barrier" for number in call.numbers]
+        numbers = [one for call in calls if call.kind == "send" for one in call.numbers]
+        given = [one for call in calls if call.kind != "barrier" for one in call.numbers]
         kinds_made = Counter(call.kind for call in calls)
         right = {
             1: moved == 32,

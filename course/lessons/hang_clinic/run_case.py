@@ -213,15 +213,10 @@ def _clock(factor: float):
     if factor == 1.0:
         yield
         return
-    names = ("time", "monotonic", "perf_counter")
-    begun = {
-        (name, unit): (getattr(time, name + unit), getattr(time, name + unit)())
-        for name in names
-        for unit in ("", "_ns")
-    }
+    clocks = [name + unit for name in ("time", "monotonic", "perf_counter") for unit in ("", "_ns")]
     fast = {
-        name + unit: partial(_faster, clock, begin, factor)
-        for (name, unit), (clock, begin) in begun.items()
+        name: partial(_faster, getattr(time, name), getattr(time, name)(), factor)
+        for name in clocks
     }
     fast["clock_gettime"] = lambda clock: fast[
         "time" if clock == time.CLOCK_REALTIME else "monotonic"

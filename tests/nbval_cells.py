@@ -8,11 +8,13 @@ learner's copy what is open or wrong is told in one line (`-vv` shows all).
 import functools
 import json
 import re
+import sys
 import tempfile
 import textwrap
 import time
 from pathlib import Path
 
+import jupyter_client.provisioning.local_provisioner as provisioner
 import nbformat
 import nbval.kernel
 import pytest
@@ -23,13 +25,15 @@ from course.catalogue import environment
 from course.notebooks import exercises, files, tree
 from course.predictions import claims, ledger_file
 from tests import spine
+from tests.kernels import Forker
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS = 120
 """What one cell may take, where `--nbval-cell-timeout` says nothing else."""
 CLAIMS = "claims"
 TIMED = "timed"
-"""The tag of a cell that holds times against each other."""
+"""The tag of a cell that holds times against each other, or runs what a claim is about."""
+FORKER = pytest.StashKey()
 
 
 class Notebook(IPyNbFile):
@@ -53,19 +57,21 @@ class Notebook(IPyNbFile):
         parts = [part for cell in self.nb.cells if (part := exercises.part_of(cell))]
         self.is_lesson = not parts
         untouched = folder == tree.EXERCISES
-        sources = [item.cell.source for item in cells]
-        self.measures = self.is_lesson and any("claim(" in source for source in sources)
         beside = folder == f"{tree.LESSONS}/{tree.DEEPER}" or self.path.stem in tree.UNNUMBERED
         self.limit = self.config.option.nbval_cell_timeout
-        kinds = {"lesson": self.is_lesson, "alone": self.measures, "slow": beside}
+        kinds = {"lesson": self.is_lesson, "slow": beside}
         marks = [mark for mark, holds in kinds.items() if holds]
+        measures = [item.cell for item in cells if TIMED in tags(item.cell)]
+        if self.is_lesson and not measures:  # it does not say which: all, if anything is claimed
+            claims_any = any("claim(" in item.cell.source for item in cells)
+            measures = [item.cell for item in cells if claims_any]
         for item in cells:
             name = item.cell.get("id", f"cell-{item.cell_num}")
             fields = {"cell_num": item.cell_num, "cell": item.cell, "options": item.options}
             cell = Cell.from_parent(self, name=name, **fields)
             if untouched:
                 cell.expect_untouched()
-            elif not self.is_lesson and TIMED in tags(item.cell):
+            elif item.cell in measures:
                 cell.add_marker("alone")
             for mark in (*marks, pytest.mark.timeout(self.limit + 60)):
                 cell.add_marker(mark)
@@ -109,6 +115,8 @@ class Notebook(IPyNbFile):
                 patch.setenv(name, value)
             manager = functools.partial(nbval.kernel.KernelManager, **sockets)
             patch.setattr(nbval.kernel, "KernelManager", manager)
+            if sys.platform == "linux":  # elsewhere torch does not survive a fork
+                patch.setattr(provisioner, "launch_kernel", forker(self.config).launch_kernel)
             super().setup()
 
     def teardown(self):
@@ -206,6 +214,13 @@ class Whole(pytest.Item):
 
     def reportinfo(self):
         return self.path, 0, self.nodeid.replace("::", " ")
+
+
+def forker(config):
+    if FORKER not in config.stash:
+        config.stash[FORKER] = made = Forker()
+        config.add_cleanup(made.stop)
+    return config.stash[FORKER]
 
 
 def tags(cell):

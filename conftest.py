@@ -67,17 +67,17 @@ def is_alone(item):
 
 @hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(items):
-    """Put the long tests of the whole first; last, files that measure, and in them what does.
+    """Put the long tests of the whole first; last, files in which something measures.
 
-    Exercises of which some cells measure come before the files that measure as a whole: their
-    other cells run beside other tests. A notebook's cells keep their order.
+    Among these notebooks come before tests: while one measures, the others wait, and what a
+    notebook does besides takes longer. In a test file what measures comes last; a notebook's cells
+    keep their order.
     """
-    counts = Counter((item.path, is_alone(item)) for item in items)
+    measures = {item.path for item in items if is_alone(item)}
 
     def rank(item):
-        measures, rests = counts[item.path, True], counts[item.path, False]
-        is_test = item.path.suffix == ".py"
-        return bool(measures), not rests, item.path.parent != TESTS, is_test and is_alone(item)
+        is_test, last = item.path.suffix == ".py", item.path in measures
+        return last, last and is_test, item.path.parent != TESTS, is_test and is_alone(item)
 
     items.sort(key=rank)
 

@@ -5,6 +5,7 @@ starts some thirty of them. Each is a process of its own all the same.
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 MODULES = (
     *("ipykernel.kernelapp", "ipykernel.zmqshell", "ipywidgets", "matplotlib.pyplot"),
@@ -65,7 +67,7 @@ class Forker:
             command, pipe = [sys.executable, "-c", MAIN], subprocess.PIPE
             self.process = subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe)
         arguments = cmd[cmd.index(LAUNCHER) + 1 :]
-        request = json.dumps([arguments, dict(env), str(cwd or os.getcwd())])
+        request = json.dumps([arguments, dict(env), str(cwd or Path.cwd())])
         self.process.stdin.write(f"{request}\n".encode())
         self.process.stdin.flush()
         return Forked(int(self.process.stdout.readline()))
@@ -77,8 +79,11 @@ class Forker:
 
 def serve():
     """Fork a kernel for each line on stdin, and write its pid; end with stdin."""
+    gc.disable()  # as in labkit's fork server
     for module in MODULES:
         importlib.import_module(module)
+    gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     for line in sys.stdin.buffer:
         if os.fork() == 0:
@@ -93,7 +98,7 @@ def become_kernel(arguments, env, cwd):
     os.environ.update(env)
     os.chdir(cwd)
     os.write(sys.stdout.fileno(), f"{os.getpid()}\n".encode())
-    with open(os.devnull, "r+b") as nothing:
+    with Path(os.devnull).open("r+b") as nothing:
         for descriptor in range(3):
             os.dup2(nothing.fileno(), descriptor)
     kernelapp = importlib.import_module("ipykernel.kernelapp")

@@ -20,10 +20,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import LaunchTimeout, RankDied, RankError, launch
@@ -138,7 +134,12 @@ def test_a_group_that_is_destroyed_at_once_has_been_joined_by_all():
 
 @pytest.mark.slow
 def test_sharded_and_tensor_parallel_programs(tmp_path):
-    def train():
+    def train():  # what it imports takes each process that collects tests two seconds
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor import Shard, distribute_tensor
+
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         sharded = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
         fully_shard(sharded, mesh=mesh)

@@ -24,6 +24,7 @@ def test_the_page_runs_in_a_notebook():
     assert "raised on 2 of 2 ranks (all)" in shown
 
 
+@mark.exhaustive  # in a notebook it runs as well
 def test_the_page_runs_as_a_script(tmp_path):
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCKS))

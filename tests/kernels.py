@@ -48,12 +48,6 @@ class Forked:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def terminate(self):
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self):
-        self.send_signal(signal.SIGKILL)
-
 
 class Forker:
     """A process that forks kernels; started by the first of them."""

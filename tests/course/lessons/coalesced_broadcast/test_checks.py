@@ -91,19 +91,6 @@ def dtype_by_dtype(tensors, cap, src):
                 t[...] = flat[begin:end].view_as(t)
 
 
-def emptying_its_list(tensors, cap, src):
-    mine = []
-    while tensors:
-        mine.append(tensors.pop(0))
-    in_groups()(mine, cap, src)
-
-
-def cast(tensors, cap, src):
-    flat = torch.cat([t.reshape(-1).float() for t in tensors] or [torch.zeros(0)])
-    dist.broadcast(flat, src=src)
-    unpacked(flat, tensors)
-
-
 def in_half_precision(tensors, cap, src):
     for members in group(tensors, cap):
         flat = torch.cat([t.reshape(-1) for t in members])
@@ -164,11 +151,6 @@ def in_a_sets_order(tensors, cap):
     return sorted(group(tensors, cap), key=lambda members: str(members[0].dtype)[::-1])
 
 
-def large_ones_first(tensors, cap):
-    done = group(tensors, cap)
-    return sorted(done, key=lambda members: sum(t.nbytes for t in members) <= cap)
-
-
 def coalesced(tensors, cap, src):
     for members in group(tensors, cap):
         dist._broadcast_coalesced(dist.group.WORLD, members, 2**30, src)
@@ -199,15 +181,7 @@ def in_memory_order(tensor):
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        seldom(emptying_its_list),
-        two_on_their_way,
-        dtype_by_dtype,
-        seldom(in_groups(large_ones_first)),
-    ],
-)
+@pytest.mark.parametrize("answer", [two_on_their_way, dtype_by_dtype])
 def test_right_coalesces(answer, capsys):
     checks.check_coalesce(answer)
     assert "3.1 passed" in capsys.readouterr().out
@@ -219,11 +193,9 @@ def test_right_coalesces(answer, capsys):
         (in_groups(lambda tensors, cap: [tensors] if tensors else []), "may not exceed the cap"),
         (in_groups(size=lambda t: t.numel()), "the cap is in bytes, not in elements"),
         (in_groups(fits=lambda held, cap: held < cap), "a bucket may be exactly full"),
-        seldom(in_groups(fits=lambda held, cap: held <= cap + 1), "may not exceed the cap"),
         (in_groups(unpack=after_a_sum), "arithmetic changed bits"),
         (in_groups(first_fit), "nothing joins it later"),
         (in_groups(lambda tensors, cap: [[t] for t in tensors]), "put in tensors until the next"),
-        seldom(cast, "may not exceed the cap"),
         (in_half_precision, "half precision on the wire"),
         (in_groups(unpack=lambda flat, members: None), "copy the buffer back into it"),
         (in_groups(unpack=replaced), "do not replace its data"),
@@ -333,7 +305,6 @@ def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
         (functools.partial(by_plan, by_cap=True), "seldom as large as the cap"),
         (functools.partial(by_plan, new=32 * 10**6), "just 32 MiB"),
         (functools.partial(by_plan, whole=math.floor), "counts as a whole one"),
-        seldom(functools.partial(by_plan, whole=float), "the last is not full"),
         (functools.partial(by_plan, none=False), "12 MB in all"),
         (functools.partial(by_plan, windows=lambda starts: starts[::3]), "any three buckets"),
         (functools.partial(by_plan, paid=lambda n: n - 2**25), "a call of 3 ms"),

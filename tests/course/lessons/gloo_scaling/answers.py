@@ -11,7 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import _utils
-from torch.distributed import ReduceOp, all_gather_object, all_reduce
+from torch.distributed import ReduceOp
 
 from course.lessons.gloo_scaling import programs
 from labkit.measure import timing
@@ -44,27 +44,6 @@ def right_timer(call, *, warmup=5, iters=20):
 def tensor_timer(call, **options):
     """What comes back is a tensor of one number."""
     return torch.tensor(right_timer(call, **options), dtype=torch.float64)
-
-
-def gathering_timer(call, *, warmup=5, iters=20):
-    """The same by objects, and by functions that were imported by name."""
-    everybody = [None] * dist.get_world_size()
-    all_gather_object(everybody, samples_of(call, warmup, iters, time.monotonic))
-    return statistics.median(map(max, zip(*everybody, strict=True)))
-
-
-def stepping_timer(call, *, warmup=5, iters=20):
-    """The slowest rank of each iteration at once; an all_reduce of one element as the barrier."""
-    slowest = []
-    for i in range(warmup + iters):
-        all_reduce(torch.zeros(1))
-        start = time.perf_counter_ns()
-        call()
-        elapsed = torch.tensor([time.perf_counter_ns() - start])
-        all_reduce(elapsed, op=ReduceOp.MAX)
-        if i >= warmup:
-            slowest.append(elapsed.item() / 1e9)
-    return sorted(slowest)[len(slowest) // 2]
 
 
 def of_sorted(pick):
@@ -301,23 +280,6 @@ def right_fused(tensors, *, sum_up=dist.all_reduce, unpack=put_back):
         unpack(alike, flat)
 
 
-def fused_by_name(tensors):
-    """Functions imported by name, works, and slices that are cut by hand."""
-    by_dtype = {}
-    for tensor in tensors:
-        by_dtype.setdefault(tensor.dtype, []).append(tensor)
-    flats, works = [], []
-    for alike in by_dtype.values():
-        flats.append(torch.cat([tensor.flatten() for tensor in alike]))
-        works.append(all_reduce(flats[-1], async_op=True))
-    for work, flat, alike in zip(works, flats, by_dtype.values(), strict=True):
-        work.wait()
-        start = 0
-        for tensor in alike:
-            tensor[...] = flat[start : start + tensor.numel()].reshape(tensor.shape)
-            start += tensor.numel()
-
-
 def labkits_own(tensors):
     programs.fused(tensors, None)
 
@@ -470,10 +432,6 @@ def each_tensor_once(tensors, known=[]):  # noqa: B006 - the mistake
     known.extend(tensors)
 
 
-def one_dtype_unpacked(tensors):
-    (one_by_one if len({tensor.dtype for tensor in tensors}) == 1 else right_fused)(tensors)
-
-
 def in_another_shape(tensors):
     def unpack(alike, flat):
         for tensor, part in parts(alike, flat):
@@ -481,11 +439,6 @@ def in_another_shape(tensors):
             tensor.copy_(part.view(tensor.shape))
 
     right_fused(tensors, unpack=unpack)
-
-
-def clones_by_dtype(tensors):
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        cloned_first([tensor for tensor in tensors if tensor.dtype == dtype])
 
 
 def without_counters(tensors):

@@ -18,8 +18,6 @@ RIGHT_TIMERS = [
     answers.of_all_ranks,
     seldom(answers.right_timer),  # the solution's
     answers.tensor_timer,
-    seldom(answers.gathering_timer),
-    seldom(answers.stepping_timer),
 ]
 TIMERS = {
     answers.own_time: "each rank reports its own time",

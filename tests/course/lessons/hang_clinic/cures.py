@@ -3,7 +3,6 @@
 Ranks import this module: it is light.
 """
 
-import datetime
 import math
 import time
 
@@ -52,12 +51,6 @@ def started(mine, theirs, right, left, *, waits=True):
     dist.recv(theirs, left)
     if waits:
         sending.wait()
-
-
-def batched(mine, theirs, right, left):
-    operations = [dist.P2POp(dist.isend, mine, right), dist.P2POp(dist.irecv, theirs, left)]
-    for work in dist.batch_isend_irecv(operations):
-        work.wait()
 
 
 def blocking(mine, theirs, right, left, *, receives_first):
@@ -131,19 +124,19 @@ def sent(*, boxes=1, waits=True, pause=0.0):
     return got
 
 
-def saved(due, *, late=0.25, start=lambda: None, now=lambda: time.monotonic()):
+def saved(due, *, late=0.25, start=lambda: None):
     """Cure patient 5; `due` decides from the seconds since the last checkpoint, and the step."""
     time.sleep(late if dist.get_rank() == 1 else 0.0)
     start()
-    last, seen = now(), []
+    last, seen = time.monotonic(), []
     for step in range(10):
         time.sleep(0.1)
         x = torch.ones(1)
         dist.all_reduce(x)
         seen.append(x.item())
-        if due(now() - last, step):
+        if due(time.monotonic() - last, step):
             dist.barrier()
-            last = now()
+            last = time.monotonic()
     return seen
 
 
@@ -151,10 +144,6 @@ def told(seconds, step):
     y = torch.tensor([float(seconds > 0.4)])
     dist.broadcast(y, 0)
     return bool(y)
-
-
-def by_date():
-    return datetime.datetime.now().timestamp()
 
 
 def own_clock(seconds, step):
@@ -165,18 +154,8 @@ def longest(items):
     return math.ceil(math.ceil(4097 / dist.get_world_size()) / 256)
 
 
-def asked(items):
-    most = torch.tensor([math.ceil(len(items) / 256)])
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    return int(most)
-
-
 def own(items):
     return math.ceil(len(items) / 256)
-
-
-def one_more_but_rank_0(items):
-    return own(items) + (dist.get_rank() > 0)
 
 
 def counted(batches=longest, *, each=lambda: None, end=dist.barrier):

@@ -69,9 +69,8 @@ def is_alone(item):
 def pytest_collection_modifyitems(items):
     """Put the long tests of the whole first; last, files in which something measures.
 
-    Among these notebooks come before tests: while one measures, the others wait, and what a
-    notebook does besides takes longer. In a test file what measures comes last; a notebook's cells
-    keep their order.
+    Of the latter, notebooks come before tests, since what they do besides takes longer. In a test
+    file what measures comes last; a notebook's cells keep their order.
     """
     measures = {item.path for item in items if is_alone(item)}
 

@@ -19,7 +19,7 @@ MODULES = (
     *("ipykernel.kernelapp", "ipykernel.zmqshell", "ipywidgets", "matplotlib.pyplot"),
     *("matplotlib_inline.backend_inline", "torch.distributed"),
 )
-"""What is imported once, for all kernels: of others, nothing of ours."""
+"""What is imported once, for all kernels; nothing of ours."""
 LAUNCHER = "ipykernel_launcher"
 MAIN = "from tests.kernels import serve; serve()"
 
@@ -50,25 +50,20 @@ class Forked:
 
 
 class Forker:
-    """A process that forks kernels; started by the first of them."""
+    """A process that forks kernels."""
 
-    process = None
+    def __init__(self, env):
+        variables = {**env, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+        command, pipe = [sys.executable, "-c", MAIN], subprocess.PIPE
+        self.process = subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe)
 
-    def launch_kernel(self, cmd, *, env, cwd=None, **ignored):
+    def launch_kernel(self, cmd, *, env, cwd, **ignored):
         """Do what `jupyter_client.launcher.launch_kernel` does, for ipykernel."""
-        if self.process is None:
-            variables = {**env, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-            command, pipe = [sys.executable, "-c", MAIN], subprocess.PIPE
-            self.process = subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe)
         arguments = cmd[cmd.index(LAUNCHER) + 1 :]
-        request = json.dumps([arguments, dict(env), str(cwd or Path.cwd())])
+        request = json.dumps([arguments, env, str(cwd)])
         self.process.stdin.write(f"{request}\n".encode())
         self.process.stdin.flush()
         return Forked(int(self.process.stdout.readline()))
-
-    def stop(self):
-        if self.process is not None:
-            self.process.communicate()
 
 
 def serve():
@@ -81,8 +76,8 @@ def serve():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     for line in sys.stdin.buffer:
         if os.fork() == 0:
-            return become_kernel(*json.loads(line))
-    return None
+            become_kernel(*json.loads(line))
+            break
 
 
 def become_kernel(arguments, env, cwd):

@@ -33,7 +33,6 @@ CELL_SECONDS = 120
 CLAIMS = "claims"
 TIMED = "timed"
 """The tag of a cell that holds times against each other, or runs what a claim is about."""
-FORKER = pytest.StashKey()
 
 
 class Notebook(IPyNbFile):
@@ -61,17 +60,16 @@ class Notebook(IPyNbFile):
         self.limit = self.config.option.nbval_cell_timeout
         kinds = {"lesson": self.is_lesson, "slow": beside}
         marks = [mark for mark, holds in kinds.items() if holds]
-        measures = [item.cell for item in cells if TIMED in tags(item.cell)]
-        if self.is_lesson and not measures:  # it does not say which: all, if anything is claimed
-            claims_any = any("claim(" in item.cell.source for item in cells)
-            measures = [item.cell for item in cells if claims_any]
+        says_which = any(TIMED in tags(item.cell) for item in cells)
+        claims_any = any("claim(" in item.cell.source for item in cells)
+        whole = self.is_lesson and claims_any and not says_which
         for item in cells:
             name = item.cell.get("id", f"cell-{item.cell_num}")
             fields = {"cell_num": item.cell_num, "cell": item.cell, "options": item.options}
             cell = Cell.from_parent(self, name=name, **fields)
             if untouched:
                 cell.expect_untouched()
-            elif item.cell in measures:
+            elif whole or TIMED in tags(item.cell):
                 cell.add_marker("alone")
             for mark in (*marks, pytest.mark.timeout(self.limit + 60)):
                 cell.add_marker(mark)
@@ -115,7 +113,8 @@ class Notebook(IPyNbFile):
                 patch.setenv(name, value)
             manager = functools.partial(nbval.kernel.KernelManager, **sockets)
             patch.setattr(nbval.kernel, "KernelManager", manager)
-            if sys.platform == "linux":  # elsewhere torch does not survive a fork
+            # Elsewhere torch does not survive a fork; another kernel has another Python.
+            if sys.platform == "linux" and self.config.option.nbval_current_env:
                 patch.setattr(provisioner, "launch_kernel", forker(self.config).launch_kernel)
             super().setup()
 
@@ -216,11 +215,11 @@ class Whole(pytest.Item):
         return self.path, 0, self.nodeid.replace("::", " ")
 
 
+@functools.cache
 def forker(config):
-    if FORKER not in config.stash:
-        config.stash[FORKER] = made = Forker()
-        config.add_cleanup(made.stop)
-    return config.stash[FORKER]
+    made = Forker(environment())
+    config.add_cleanup(made.process.communicate)
+    return made
 
 
 def tags(cell):

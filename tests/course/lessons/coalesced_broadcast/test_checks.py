@@ -91,6 +91,13 @@ def dtype_by_dtype(tensors, cap, src):
                 t[...] = flat[begin:end].view_as(t)
 
 
+def emptying_its_list(tensors, cap, src):
+    mine = []
+    while tensors:
+        mine.append(tensors.pop(0))
+    in_groups()(mine, cap, src)
+
+
 def in_half_precision(tensors, cap, src):
     for members in group(tensors, cap):
         flat = torch.cat([t.reshape(-1) for t in members])
@@ -181,7 +188,7 @@ def in_memory_order(tensor):
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
-@pytest.mark.parametrize("answer", [two_on_their_way, dtype_by_dtype])
+@pytest.mark.parametrize("answer", [emptying_its_list, two_on_their_way, dtype_by_dtype])
 def test_right_coalesces(answer, capsys):
     checks.check_coalesce(answer)
     assert "3.1 passed" in capsys.readouterr().out
@@ -193,6 +200,7 @@ def test_right_coalesces(answer, capsys):
         (in_groups(lambda tensors, cap: [tensors] if tensors else []), "may not exceed the cap"),
         (in_groups(size=lambda t: t.numel()), "the cap is in bytes, not in elements"),
         (in_groups(fits=lambda held, cap: held < cap), "a bucket may be exactly full"),
+        (in_groups(fits=lambda held, cap: held <= cap + 1), "may not exceed the cap"),
         (in_groups(unpack=after_a_sum), "arithmetic changed bits"),
         (in_groups(first_fit), "nothing joins it later"),
         (in_groups(lambda tensors, cap: [[t] for t in tensors]), "put in tensors until the next"),
@@ -305,6 +313,7 @@ def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
         (functools.partial(by_plan, by_cap=True), "seldom as large as the cap"),
         (functools.partial(by_plan, new=32 * 10**6), "just 32 MiB"),
         (functools.partial(by_plan, whole=math.floor), "counts as a whole one"),
+        (functools.partial(by_plan, whole=float), "the last is not full"),
         (functools.partial(by_plan, none=False), "12 MB in all"),
         (functools.partial(by_plan, windows=lambda starts: starts[::3]), "any three buckets"),
         (functools.partial(by_plan, paid=lambda n: n - 2**25), "a call of 3 ms"),

@@ -432,6 +432,10 @@ def each_tensor_once(tensors, known=[]):  # noqa: B006 - the mistake
     known.extend(tensors)
 
 
+def one_dtype_unpacked(tensors):
+    (one_by_one if len({tensor.dtype for tensor in tensors}) == 1 else right_fused)(tensors)
+
+
 def in_another_shape(tensors):
     def unpack(alike, flat):
         for tensor, part in parts(alike, flat):
@@ -439,6 +443,11 @@ def in_another_shape(tensors):
             tensor.copy_(part.view(tensor.shape))
 
     right_fused(tensors, unpack=unpack)
+
+
+def clones_by_dtype(tensors):
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        cloned_first([tensor for tensor in tensors if tensor.dtype == dtype])
 
 
 def without_counters(tensors):

@@ -31,7 +31,12 @@ _THREAD = re.compile("^(?:Current t|T)hread ", re.MULTILINE)
 _STACK_LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)$')
 _OURS = str(Path(__file__).parents[1])
 LIBRARIES = {_OURS}
-"""Folders of code that is not the program's own, beside what is installed: add to them."""
+"""Folders of code that is not the program's own, beside what is installed: add to them.
+
+What ranks import of it the fork server imports as well, once for all ranks that follow, as long as
+nobody writes to its files. So its import must not depend on the rank nor start threads, and may
+happen twice.
+"""
 _SIGNALS = {
     "SIGKILL": "Nobody but the system or a person sends it: often memory ran out (see dmesg).",
     "SIGSEGV": "A crash in native code: the stack is on its stderr.",
@@ -155,6 +160,11 @@ class RankTraceback(Exception):
     """A rank's traceback as text: the ``__cause__`` of the exception that `launch` raises."""
 
 
+def of_library(filename: str) -> bool:
+    """Say whether a file lies in one of `LIBRARIES`."""
+    return filename.startswith(tuple(folder + os.sep for folder in LIBRARIES))
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One frame of a rank's Python stack."""
@@ -177,7 +187,8 @@ class Line:
         *folders, _ = parts = Path(self.filename).parts
         return not (
             {"site-packages", "dist-packages"} & set(parts)
-            or self.filename.startswith(("<", *(folder + os.sep for folder in LIBRARIES)))
+            or self.filename.startswith("<")
+            or of_library(self.filename)
             or any(re.fullmatch(r"python3\.\d+", folder) for folder in folders)
         )
 

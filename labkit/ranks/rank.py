@@ -6,7 +6,8 @@ launch's private directory:
 
 - ``job``, ``program`` and ``port``: what to run, and how, read at the start;
 - ``result-R``: what the program returned, or how it failed, written at the end;
-- ``imported``: the modules of torch that rank 0 had to import, for the server to have at hand;
+- ``imported``: the modules of torch and of libraries that rank 0 had to import, and their files,
+  for the server to have at hand;
 - ``stack-R`` and ``calls-R``: the rank's Python stack and the calls that it entered, on demand;
 - ``signalled-R``: its stack, if a signal had to ask for it because nobody read the socket.
 
@@ -45,7 +46,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from labkit.ranks.errors import Failure, Line, Raised
+from labkit.ranks.errors import Failure, Line, Raised, of_library
 from labkit.ranks.parcel import Parcel, adopt, kind_of
 
 JOINED, GO, FINISHED, DUMP, DUMPED = b"J", b"G", b"F", b"D", b"K"
@@ -150,8 +151,10 @@ def main(directory: str, rank: int, control: int) -> None:
             _end_child(0)
         _packed(result).write(folder / f"result-{rank}")
         if rank == 0:
-            imported = [name for name in list(sys.modules)[there:] if name.startswith("torch.")]
-            (folder / "imported").write_text(" ".join(imported))
+            new = list(sys.modules.items())[there:]
+            files = {name: getattr(module, "__file__", None) or "" for name, module in new}
+            imported = {n: f for n, f in files.items() if n.startswith("torch.") or of_library(f)}
+            (folder / "imported").write_text(json.dumps(imported))
         _end_in_order(END)
         words = [FINISHED]
     except BaseException as error:

@@ -3,6 +3,7 @@
 ``import torch`` costs more than a second; a fork of a process that has done it costs milliseconds.
 The first optimizer or DDP of a process imports 800 further modules, which costs another second in
 each rank: what the ranks of one launch imported of torch, the server imports before the next one.
+So it does with `errors.LIBRARIES`; it forgets them when one of their files was written.
 The server is a fresh interpreter with one thread. Its only tie to the process that started it is a
 socket: when that closes, however the other side died, the server kills every rank and ends. It
 makes each launch's private directory and is the one that deletes it. When the server itself is
@@ -44,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.ranks import rank as rank_module
-from labkit.ranks.errors import LaunchError
+from labkit.ranks.errors import LaunchError, of_library
 
 _TIMEOUT = 120.0  # seconds; the server answers in milliseconds, but first imports torch
 _SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fresh})"
@@ -277,8 +278,10 @@ class _Ranks:
         self.fresh = fresh
         self.alive: set[int] = set()
         self.directory: str | None = None
-        self.to_import: list[str] = []
-        """Modules that the ranks of the last launch had to import."""
+        self.to_import: dict[str, str] = {}
+        """Modules that the ranks of the last launch had to import, and their files."""
+        self.of_libraries: dict[str, int | None] = {}
+        """Those of libraries that were imported here, and when their files had been written."""
 
     def obey(self) -> bool:
         """Carry out what was asked; say whether the other side is still there."""
@@ -290,6 +293,8 @@ class _Ranks:
             return False
         for what, value in map(json.loads, message.splitlines()):
             if what == "begin":
+                if any(_written(_file(name)) != at for name, at in self.of_libraries.items()):
+                    self.forget_libraries()
                 self.import_missed()
                 memory = "/dev/shm"
                 fits = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**18
@@ -369,11 +374,23 @@ class _Ranks:
             return
         # Counting GPUs without NVML, as a module may on import, makes later forks unfit for CUDA.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a rank gets its own environment
+        before = set(sys.modules)
         for name in self.to_import:
             with contextlib.suppress(Exception):  # then ranks import it for themselves, as before
                 importlib.import_module(name)
-        self.to_import = []
+        new = {name: _file(name) for name in set(sys.modules) - before}
+        libraries = {name: _written(file) for name, file in new.items() if of_library(file)}
+        self.of_libraries |= libraries
+        if any(self.to_import.get(name, new[name]) != new[name] for name in libraries):
+            self.forget_libraries()  # their path leads to other files than ours
+        self.to_import = {}
         _prepare_to_fork()
+
+    def forget_libraries(self) -> None:
+        """Let ranks import libraries for themselves."""
+        for name in self.of_libraries:
+            sys.modules.pop(name, None)
+        self.of_libraries = {}
 
     def end(self) -> None:
         """Kill what is left of the launch and remove its directory."""
@@ -389,9 +406,20 @@ class _Ranks:
         if self.directory is not None:
             if not self.fresh:
                 with contextlib.suppress(OSError):
-                    self.to_import = Path(self.directory, "imported").read_text().split()
+                    self.to_import = json.loads(Path(self.directory, "imported").read_bytes())
             _remove(Path(self.directory))
             self.directory = None
+
+
+def _file(name: str) -> str:
+    return getattr(sys.modules.get(name), "__file__", None) or ""
+
+
+def _written(file: str) -> int | None:
+    """Return when a file was last written; None where it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(file).stat().st_mtime_ns
+    return None
 
 
 def _prepare_to_fork() -> None:

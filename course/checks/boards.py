@@ -42,7 +42,7 @@ def check(number: str, who: Callable[[], Any], boards: Mapping[str, Board]) -> N
     Raises:
         CheckFailed: A board is missing, or the one who was named fell; names the test that says so.
     """
-    with checking.exercise(number, par="all culprits") as done:
+    with checking.exercise(number, who, par="all culprits") as done:
         got = _by_board(checking.plain(checking.ask(who)), boards)
         for name, board in boards.items():
             if name not in got:

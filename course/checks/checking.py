@@ -3,7 +3,7 @@
 A check reads like this::
 
     def check_longest(longest):
-        with checking.exercise("6.1", par="within 3 % of the shortest time") as verdict:
+        with checking.exercise("6.1", longest, par="within 3 % of the shortest time") as verdict:
             got = checking.answer(checking.ask(longest, [2.0, 1.0]), float, what="the seconds")
             checking.at_most(got / 2.0, 1.03, what="too long", unit="times", meaning="...")
             verdict.reached = f"{got / 2.0:.2f} times"
@@ -14,6 +14,7 @@ differ from rank to rank. An exercise that was not attempted fails with its `Not
 """
 
 import copy
+import dis
 import math
 import os
 import re
@@ -24,7 +25,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,27 +69,37 @@ class CheckFailed(AssertionError):
 
 
 @contextmanager
-def exercise(number: str, *, par: str) -> Iterator[SimpleNamespace]:
+def exercise(number: str, *answers: Any, par: str) -> Iterator[SimpleNamespace]:
     """Judge an exercise, like `1.2`: name it in a failure; on success say so and note it.
 
-    `par` is the stated budget, as the statement words it. Set `reached` of what is yielded to what
-    the learner's answer reached. It may be measured, so it is left out where nobody reads it:
-    there nbval compares the line with the stored one.
+    `answers` are the learner's functions; while one is as it was given, nothing is run. `par` is
+    the stated budget, as the statement words it. Set `reached` of what is yielded to what the
+    learner's answer reached. It may be measured, so it is left out where nobody reads it: there
+    nbval compares the line with the stored one.
     """
-    verdict = SimpleNamespace(reached="")
+    verdict, says = SimpleNamespace(reached=""), f"exercise {number}: not attempted yet"
     try:
+        if any(_loads(getattr(one, "__code__", None), says) for one in answers):
+            raise NotImplementedError
         yield verdict
     except CheckFailed as failure:
         failure.number = number
         raise
     except NotImplementedError as untouched:
-        says = f"exercise {number}: not attempted yet"
         untouched.args, untouched._render_traceback_ = (says,), lambda: [says]
         raise
     ledger.passed(number)
     told = verdict.reached and not ledger_file.nobody_answers()
     reached = f"you reached {verdict.reached}; " if told else ""
     print(f"✔ Exercise {number} passed: {reached}par is {par}.")
+
+
+def _loads(code: CodeType | None, text: str) -> bool:
+    """Say whether reachable code, or a function in it, uses a text."""
+    if code is None:
+        return False
+    used = [each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_CONST"]
+    return text in used or any(isinstance(one, CodeType) and _loads(one, text) for one in used)
 
 
 def on_ranks(

@@ -95,7 +95,7 @@ CHECK = """
 from course.checks import checking
 
 def check_double(function):
-    with checking.exercise("9.1", par="one multiplication"):
+    with checking.exercise("9.1", function, par="one multiplication"):
         if checking.ask(function, 3) != 6:
             raise checking.CheckFailed("6", "another figure", "the sum was forgotten")
 

@@ -27,7 +27,9 @@ SECONDS = 30.0
 
 def check_coalesce(coalesce: Callable[[Sequence[torch.Tensor], int, int], None]) -> None:
     """Judge exercise 3.1 on real ranks: every bit of every tensor, and every broadcast."""
-    with checking.exercise("3.1", par="the broadcasts of the plan, and no other call") as verdict:
+    with checking.exercise(
+        "3.1", coalesce, par="the broadcasts of the plan, and no other call"
+    ) as verdict:
         for world_size, src in ((2, 0), (3, 2)):
             ranks = checking.on_ranks(
                 _coalesce_all,
@@ -308,7 +310,7 @@ _LISTS = {
 
 def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None:
     """Judge exercise 3.3: buckets with few kept buffers, where a race shows."""
-    with checking.exercise("3.3", par="rank 0's values, and no more than two buffers"):
+    with checking.exercise("3.3", broadcast, par="rank 0's values, and no more than two buffers"):
         tried = [*((2, name) for name in _LISTS), (3, "six buckets"), (3, "five buckets")]
         cases = [Case(n, make=partial(_given, name=name), late=0.1) for n, name in tried]
         results = Trial(broadcast, checks=False, hint=_hint).runs(cases)
@@ -486,7 +488,7 @@ def _drawn(number: int) -> Network:
 
 def check_cap(best_cap: Callable[..., int | None]) -> None:
     """Judge exercise 3.4: the bucket by time and memory."""
-    with checking.exercise("3.4", par="the cheapest cap that fits") as done:
+    with checking.exercise("3.4", best_cap, par="the cheapest cap that fits") as done:
         for name, one, answer in _answers(best_cap):
             right, got = one.best(), checking.plain(answer)
             fits = got in one.caps and one.memory(got) <= one.budget

@@ -44,7 +44,9 @@ DAYS = (
 
 def check_slow_pairs(slow_pairs: Callable[[dict], Iterable]) -> None:
     """Judge exercise 7.1: `slow_pairs(figures)` returns the slow pairs of (pair -> GB/s)."""
-    with checking.exercise("7.1", par="every table, whatever share of it is slow") as verdict:
+    with checking.exercise(
+        "7.1", slow_pairs, par="every table, whatever share of it is slow"
+    ) as verdict:
         tests = logs.select(logs.seventeen_hosts(), collective="alltoall", gpus_per_host=8)
         real = {(test.first, test.second): test.busbw["16GiB"] for test in tests}
         tables = [(real, {(test.first, test.second) for test in tests if test.is_slow})]
@@ -119,7 +121,7 @@ def _wrong_pairs(got: set, expected: set, figures: dict) -> str:
 
 def check_rails(all_reduce: Callable[..., None]) -> None:
     """Judge exercise 7.2: `all_reduce(tensor, cards)` over several cards, by hand."""
-    with checking.exercise("7.2", par="2(n-1)/n S/g on every card") as verdict:
+    with checking.exercise("7.2", all_reduce, par="2(n-1)/n S/g on every card") as verdict:
         cases = [
             Case(n, (7560,), dtype, {"cards": cards})
             for n, cards in ((4, 2), (6, 2), (6, 3))
@@ -195,7 +197,7 @@ def _wrong_sum(got: torch.Tensor, case: Case, rank: int) -> str:
 
 def check_placement(place: Callable[[list[int]], Sequence]) -> None:
     """Judge exercise 7.3: `place(jobs)` gives each job hosts and slots, at full speed."""
-    with checking.exercise("7.3", par="every GPU that can run at full speed") as verdict:
+    with checking.exercise("7.3", place, par="every GPU that can run at full speed") as verdict:
         days = [*DAYS, *_other_days(random.Random())]
         answers = checking.ask(partial(map, place), days, limit=60.0)  # one process for all days
         for jobs, answer in zip(days, answers, strict=True):
@@ -327,7 +329,7 @@ def quiet(gpus_per_host: int, *, shown: bool = False) -> list[tuple[logs.PairTes
 
 def check_upper(upper: Callable[[int, int, logs.Slots], bool]) -> None:
     """Judge exercise 7.4: `upper(first, second, gpus)` on fast tests, shown, held out, invented."""
-    with checking.exercise("7.4", par="none wrong, of those held out, too") as verdict:
+    with checking.exercise("7.4", upper, par="none wrong, of those held out, too") as verdict:
         for gpus, meaning in (
             (8, "the lesson's last picture shows these: two groups, and host 8 by itself. "),
             (4, "who sends, into which slot? Does the sender's own GPU of that slot take part? "),
@@ -406,7 +408,9 @@ CLUSTERS: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = (
 
 def check_by_luck(by_luck: Callable[[set, list], float]) -> None:
     """Judge exercise 7.5: `by_luck(pairs, hosts)`, the chance that as few hosts touch as many."""
-    with checking.exercise("7.5", par="within 0.02 of the share of random choices") as verdict:
+    with checking.exercise(
+        "7.5", by_luck, par="within 0.02 of the share of random choices"
+    ) as verdict:
         worst = 0.0
         for count, pairs in CLUSTERS:
             hosts = list(range(1, count + 1))

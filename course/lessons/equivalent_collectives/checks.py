@@ -77,7 +77,7 @@ def _hint(case: Case) -> str:
 
 def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> None:
     """Judge exercise 6.1: `ring_all_reduce(tensor)` sums in place over all ranks."""
-    with checking.exercise("6.1", par=PARS["6.1"]) as verdict:
+    with checking.exercise("6.1", ring_all_reduce, par=PARS["6.1"]) as verdict:
         shapes = ((4000,), (4001,), (3,), (1,), (), (12, 7), (1, 640), (2, 320))
         cases = [*(Case(4, shape) for shape in shapes), Case(4, (BIG,), late=LATE)]
         cases += [Case(4, (4000,), torch.int64), Case(5, (15, 7), torch.float64)]
@@ -113,7 +113,7 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
 
 def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
     """Judge exercise 6.2: `pipelined_broadcast(tensor, src=0, chunks=8)`."""
-    with checking.exercise("6.2", par=PARS["6.2"]) as verdict:
+    with checking.exercise("6.2", pipelined_broadcast, par=PARS["6.2"]) as verdict:
         settings = [
             (4, (803,), 0, 8), (4, (803,), 2, 5), (4, (3,), 0, 8), (4, (803,), 1, 1),
             (4, (BIG,), 0, 8), (4, (), 0, 8), (4, (1, 640), 0, 8), (4, (2, 320), 1, 8),
@@ -177,7 +177,7 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
 
 def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None]) -> None:
     """Judge exercise 6.3: `recursive_doubling(tensor)` sums in place, for any world size."""
-    with checking.exercise("6.3", par=PARS["6.3"]) as verdict:
+    with checking.exercise("6.3", recursive_doubling, par=PARS["6.3"]) as verdict:
         cases = [Case(4, (64,)), Case(4, (64,), torch.int64), Case(4, (4 * BIG,), late=LATE)]
         cases += [Case(n, shape) for n in (2, 3, 6, 5, 7, 1) for shape in ((64,), (7,), (3, 5), ())]
         cases += [Case(9, (64,))]  # whoever wrote the small ones by hand
@@ -254,7 +254,7 @@ SETTINGS = ((200e-6, 4e-8, 8), (200e-6, 4e-8, 4), (5e-6, 1e-10, 16), (1e-3, 1e-9
 
 def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
     """Judge exercise 6.5: `crossing(alpha, beta, n)` returns bytes."""
-    with checking.exercise("6.5", par=PARS["6.5"]) as verdict:
+    with checking.exercise("6.5", crossing, par=PARS["6.5"]) as verdict:
         for alpha, beta, n in SETTINGS:
             link, logs = AlphaBeta(alpha, beta), math.log2(n)
             right, tensors = crossing_of(link, n), logs - 2 * (n - 1) / n

@@ -48,7 +48,7 @@ def check_time_call(time_call: Callable[..., float]) -> None:
     It returns, on each of them, the median over iterations of the slowest rank's seconds.
     """
     par = "within 40 % on eight sick calls, own cost at most 5 % of a barrier"
-    with checking.exercise("1.1", par=par) as verdict:
+    with checking.exercise("1.1", time_call, par=par) as verdict:
         first, *others = sick_calls.SICK_CALLS
         errors = [_error(time_call, first)]
         if not launch(sick_calls.comes_through, time_call, world_size=1)[0]:
@@ -296,7 +296,7 @@ def _values(
 def check_fused_all_reduce(fused_all_reduce: Callable[..., None]) -> None:
     """Judge 1.2: ``fused_all_reduce(tensors)`` sums each in place over all ranks."""
     par = "1 call per dtype, 1 S, 1 S of extra memory"
-    with checking.exercise("1.2", par=par) as verdict:
+    with checking.exercise("1.2", fused_all_reduce, par=par) as verdict:
         trial = Trial(partial(_in_place, fused_all_reduce), hint=_hint, timeout=25.0)
         lots = dict.fromkeys(range(LOTS_FROM, LOTS_FROM + LOTS), 2)
         turns = {0: 3, 1: 3, 5: 3, 2: 2, 3: 2, **lots, 4: 2, 6: 2}  # many come once few are right
@@ -489,7 +489,7 @@ def check_first_slower(vote: Callable[[], str]) -> None:
         "c": "a pair has two ranks, and each of them needs the CPU",
         "d": "these are all the CPUs that the machine shows: cpu.max allows fewer, quota / period",
     }
-    with checking.exercise("1.3", par="the number"):
+    with checking.exercise("1.3", vote, par="the number"):
         got = vote()
         checking.letter(lambda: got, right="b", wrong=wrong)
         text = got if isinstance(got, str) else " ".join(map(str, got))
@@ -508,7 +508,9 @@ def check_shared_sum(shared_sum: Callable[..., None]) -> None:
 
     In place; ``slots`` are float32, of shape (2, 2) and then the tensor's.
     """
-    with checking.exercise("1.4", par="1 wake-up per sum, right in every meeting") as verdict:
+    with checking.exercise(
+        "1.4", shared_sum, par="1 wake-up per sum, right in every meeting"
+    ) as verdict:
         checking.on_ranks(_hold_meetings, shared_sum, world_size=1, hang=_POLLED)
         ranks = launch(meetings.race, shared_sum, world_size=2)
         ours, gloo = (1e6 * max(times) for times in zip(*ranks, strict=True))
@@ -679,7 +681,7 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
 
     On readings in the kernel's format, and on two launches that are made here and now.
     """
-    with checking.exercise("1.5", par="every reading") as verdict:
+    with checking.exercise("1.5", confinement, par="every reading") as verdict:
         for title, reading, hint, answer in _confinements(confinement):
             right = confined.answer(reading)
             got = checking.plain(answer)

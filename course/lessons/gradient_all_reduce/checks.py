@@ -34,7 +34,7 @@ TRACE = (
 
 def check_reading(reading: Callable[[], tuple[int, float, float]]) -> None:
     """Judge exercise 2.1: what a trace of several late ranks says."""
-    with checking.exercise("2.1", par="the straggler, the transfer and the loss"):
+    with checking.exercise("2.1", reading, par="the straggler, the transfer and the loss"):
         checking.figures(_in_ms(checking.ask(reading)), _READING)
 
 
@@ -123,7 +123,7 @@ def exposed(cap: float | None) -> float:
 
 def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
     """Judge exercise 2.2: which cap leaves least to move when backward ends, and how much."""
-    with checking.exercise("2.2", par="the cap, and the ms that stay exposed") as done:
+    with checking.exercise("2.2", best, par="the cap, and the ms that stay exposed") as done:
         got = checking.plain(checking.ask(best))
         if len(checking.answer(got, (tuple, list), what="(cap, ms)")) != 2:
             raise CheckFailed("(cap, ms)", repr(got), "two figures are asked, in this order")
@@ -186,7 +186,7 @@ def check_boards(who: Callable[[], dict[str, str]]) -> None:
 def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
     """Judge exercise 2.3 on real ranks: gradients, and when works start and are waited for."""
     par = "all but the first layer's on their way when its backward begins"
-    with checking.exercise("2.3", par=par) as verdict:
+    with checking.exercise("2.3", attach, par=par) as verdict:
         for world_size in (2, 3):
             try:
                 ranks = checking.on_ranks(
@@ -445,7 +445,7 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
         average(list(given), cap)  # a list of its own: what stands in it in the end is not judged
         return [gradient.data_ptr() for gradient in given] == before
 
-    with checking.exercise("2.4", par="every gradient the mean, one call for each bucket"):
+    with checking.exercise("2.4", average, par="every gradient the mean, one call for each bucket"):
         trial = Trial(in_place, checks=False)
         for case, ranks in trial.runs([Case(n, make=gradients, late=0.2) for n in (2, 4)]):
             wanted = [gradients(case, rank)[0] for rank in range(case.world_size)]

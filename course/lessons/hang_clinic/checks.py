@@ -348,7 +348,7 @@ def treat(number: int, program: Callable[[], list[float]]) -> None:
 def check_cure(number: int, program: Callable[[], list[float]]) -> None:
     """Judge a cure: it ends with the right values, in several worlds, and with no call too many."""
     par = "it ends, its values are right, and no call is made that is not needed"
-    with checking.exercise(f"5b.{number}", par=par):
+    with checking.exercise(f"5b.{number}", program, par=par):
         cure = CURES[number]
         for world in (World(PATIENTS[number].world_size), *cure.worlds):
             report = _ended(number, program, world)

@@ -42,7 +42,7 @@ SENT = 120e6
 
 def check_best_ways(answer: Callable[[], Sequence[float]]) -> None:
     """Judge 4.1: relay and milliseconds in one piece, then relay and milliseconds in chunks."""
-    with checking.exercise("4.1", par="both relays, both times"):
+    with checking.exercise("4.1", answer, par="both relays, both times"):
         got = checking.plain(_given_by(answer))
         if isinstance(got, list | tuple) and all(isinstance(x, list | tuple) for x in got):
             got = [figure for pair in got for figure in pair]  # two pairs are four figures
@@ -98,7 +98,7 @@ WAYS = (
 def check_relay(relay: Callable[..., None]) -> None:
     """Judge exercise 4.2: `relay(tensor, way, chunk, length)`, with two slots on each relay."""
     par = f"{FASTER:g} times as fast as the direct link, with two slots"
-    with checking.exercise("4.2", par=par) as verdict:
+    with checking.exercise("4.2", relay, par=par) as verdict:
         cases = []
         for length, chunk, way, dtype in WAYS:
             make = partial(_given, way=way, chunk=chunk)
@@ -280,7 +280,7 @@ def earliest(nbytes: float) -> float:
 
 def check_shares(design: Any) -> None:
     """Judge 4.3: a function that returns size -> the bytes for each way, or what it returned."""
-    with checking.exercise("4.3", par="within 1 % of the earliest finish") as verdict:
+    with checking.exercise("4.3", design, par="within 1 % of the earliest finish") as verdict:
         given = checking.answer(_given_by(design), dict, what="size -> shares")
         keys = f"the keys are {', '.join(map(repr, DESIGNS))}; each has the bytes of 3 ways"
         worst = 0.0
@@ -367,7 +367,7 @@ def check_reading(answer: Any, p2p: Any = None) -> None:
     """Judge 4.4: a function that returns the pairs on one NUMA node and whether P2P was on."""
     place = {gpu: i for i, gpu in enumerate(ORDER)}
     right = {frozenset((place[gpu], place[gpu + 1])) for gpu in range(0, 8, 2)}
-    with checking.exercise("4.4", par="four pairs, and the switch"):
+    with checking.exercise("4.4", answer, par="four pairs, and the switch"):
         if callable(answer):
             given = answer()
             if not isinstance(given, tuple | list) or len(given) != 2:
@@ -444,7 +444,7 @@ TRANSFERS = {"P": ([0, 1], 60e6), "Q": ([0, 1, 2], 180e6), "R": ([1, 2], 150e6)}
 
 def check_contention(answer: Callable[[], Sequence[float]]) -> None:
     """Judge 4.5: when P, Q and R are done, in ms, when they start together."""
-    with checking.exercise("4.5", par="three times within 1 %"):
+    with checking.exercise("4.5", answer, par="three times within 1 %"):
         machine = Topology.parse(MACHINE, MACHINE_RATES)
         ways, sizes = zip(*TRANSFERS.values(), strict=True)
         ends = [1e3 * s for s in flows.finish_times(machine.bandwidth, ways, nbytes=sizes)]

@@ -57,7 +57,7 @@ def unnamed_trace() -> Record:
 
 def check_trace(vote: Callable[[], str]) -> None:
     """Judge 5.1: who posts its receives late, by a letter."""
-    with checking.exercise("5.1", par="the letter"):
+    with checking.exercise("5.1", vote, par="the letter"):
         checking.letter(vote, right="c", wrong=LATE)
 
 
@@ -134,9 +134,8 @@ PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
 
 def check_inference_program(program: Callable) -> None:
     """Judge 5.2: forward passes through one ordered channel, as fast as without order."""
-    with checking.exercise(
-        "5.2", par="at most 1.15 times as long as with no queue at all"
-    ) as verdict:
+    par = "at most 1.15 times as long as with no queue at all"
+    with checking.exercise("5.2", program, par=par) as verdict:
         hang = "a loop in your function does not end"
         every = checking.on_ranks(_ask, program, world_size=1, timeout=PATIENCE, hang=hang)[0]
         written = iter(every)
@@ -182,7 +181,7 @@ def hanging_programs() -> tuple[Program, ...]:
 
 def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
     """Judge 5.3: which ranks receive first, so that blocking calls end; as few as possible."""
-    with checking.exercise("5.3", par="two ranks"):
+    with checking.exercise("5.3", receivers, par="two ranks"):
         got, what = checking.ask(receivers), "the ranks, like {0}"
         got = got.tolist() if isinstance(got, torch.Tensor | np.ndarray) else got
         got = checking.answer(got, (set, frozenset, list, tuple, range), what=what)
@@ -227,7 +226,7 @@ _KEPT: list = []  # what is under way stays, until the rank's process ends
 def check_consume(consume: Callable) -> None:
     """Judge 5.4 on real ranks: values in order of use, tags, and buffers posted early, bounded."""
     par = "as many receives under way as there are credits, from the start to the end"
-    with checking.exercise("5.4", par=par):
+    with checking.exercise("5.4", consume, par=par):
         patience = checking.patience(PATIENCE)
         checking.on_ranks(
             _exchange,
@@ -437,7 +436,7 @@ def _judge_use(
 
 def check_activations(kept: Callable[[], Sequence[float]]) -> None:
     """Judge 5.5: how many micro-batches' activations rank 0 keeps, by schedule."""
-    with checking.exercise("5.5", par="four figures"):
+    with checking.exercise("5.5", kept, par="four figures"):
         gpipe, plain, eager = (
             _most_kept(build(stages=4, micro_batches=8)[0]) for build in SCHEDULES.values()
         )

@@ -179,6 +179,23 @@ def test_an_open_answer_is_not_attempted_yet_in_one_line(look, answer):
     assert caught.value._render_traceback_() == ["exercise 9.1: not attempted yet"]
 
 
+def test_an_answer_as_it_was_given_is_not_run():
+    def as_given(n):
+        for _k in range(n):
+            raise NotImplementedError("exercise 9.1: not attempted yet")
+
+    def written(n):
+        return n
+        raise NotImplementedError("exercise 9.1: not attempted yet")
+
+    entered = []
+    for answer in (as_given, lambda: as_given, written, 3):
+        with contextlib.suppress(NotImplementedError), checking.exercise("9.1", answer, par="-"):
+            entered.append(answer)
+    assert as_given not in entered
+    assert entered[1:] == [written, 3]
+
+
 def test_sequences_and_sets_stay_what_they_are():
     assert checking.plain(frozenset({1})) == frozenset({1})
     assert checking.plain(np.array([[1, 2]])) == [[1, 2]]

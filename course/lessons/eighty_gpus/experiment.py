@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from course import runs
-from course.lessons.eighty_gpus.programs import ALL, CASES, LEVELS, ONE, program
+from course.lessons.eighty_gpus.programs import ALL, CASES, LEVELS, METERED, ONE, program
 from course.place import Place
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
@@ -117,6 +117,7 @@ def table(records: Sequence[Record]) -> Table:
 
 def _carried(ranks: Sequence[dict], cards: int) -> list[float] | None:
     try:
-        return carried(wire.matrix([rank["report"] for rank in ranks]) / NBYTES, cards)
+        sent = wire.matrix([rank["report"] for rank in ranks])
+        return carried(sent / (NBYTES / METERED), cards)
     except (wire.WireUnavailable, wire.WireMismatch):
         return None

@@ -15,6 +15,8 @@ CASES = ONE, EACH, LEVELS, ALL = (
     "inside, across, inside",
     "all_to_all",
 )
+METERED = 4
+"""One part in so many of the bytes goes first, metered: it connects, and the meter takes time."""
 
 
 def ring_order(ring: int, *, servers: int, cards: int) -> list[int]:
@@ -48,28 +50,28 @@ def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int) -> None:
 
 
 def program(case: str, nbytes: int, cards: int, iters: int) -> dict[str, Any]:
-    """Call one of `CASES` between servers with several cards, metered; then time it.
+    """Meter a call of one of `CASES`, for a part of the bytes; then time it for all of them.
 
     Returns:
         ``samples``, this rank's seconds; ``report``, the wire meter's; ``right``, whether the sum
         was right (None for all_to_all, which sums nothing).
     """
     n, right = dist.get_world_size(), None
-    tensor = torch.full([nbytes // 4], dist.get_rank() + 1.0)
-    if case == ALL:
-        output = torch.empty_like(tensor)
-        call = partial(dist.all_to_all_single, output, tensor)
-    elif case == LEVELS:
+    if case == LEVELS:
         within, across = algorithms.two_levels(cards)
-        call = partial(algorithms.hierarchical_all_reduce, tensor, within=within, across=across)
+        way = partial(algorithms.hierarchical_all_reduce, within=within, across=across)
     elif case == EACH:
-        call = partial(all_reduce_along_rings, tensor, cards=cards)
+        way = partial(all_reduce_along_rings, cards=cards)
     else:
-        call = partial(algorithms.ring_all_reduce, tensor)
+        way = _exchange if case == ALL else algorithms.ring_all_reduce
+    part = torch.full([nbytes // 4 // METERED], dist.get_rank() + 1.0)
     with wire.meter() as meter:
-        call()
+        way(part)
     if case != ALL:
-        right = bool((tensor == n * (n + 1) / 2).all())
-        tensor.zero_()
-    samples = timing.time_calls(call, warmup=0, iters=iters)
+        right = bool((part == n * (n + 1) / 2).all())
+    samples = timing.time_calls(partial(way, torch.zeros(nbytes // 4)), warmup=0, iters=iters)
     return {"samples": samples, "report": meter.report, "right": right}
+
+
+def _exchange(tensor: torch.Tensor) -> None:
+    dist.all_to_all_single(torch.empty_like(tensor), tensor)

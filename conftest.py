@@ -1,6 +1,6 @@
 """How all tests run: side by side, what measures alone and last, notebooks through nbval.
 
-Four processes share the tests, a file each. What measures (marked `timed` or `alone`; a cell that
+Three processes share the tests, a file each. What measures (marked `timed` or `alone`; a cell that
 is tagged `timed`) comes late, and alone: it holds a lock for itself that all other tests share.
 Where other programs used more than a quarter of a CPU meanwhile, a timed test that fails is not
 judged, and neither is a lesson's claim: the summary counts both.
@@ -20,13 +20,13 @@ from pytest import StashKey, hookimpl
 
 from course.predictions import claims
 from labkit.ranks.machine import usable_cpus
-from tests.nbval_cells import CELL_SECONDS, CLAIMS, Notebook
+from tests.nbval_cells import CELL_SECONDS, CLAIMS, KERNELS, Notebook, forker
 
 TESTS = Path(__file__).resolve().parent / "tests"
 VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
 QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
-PROCESSES = 4
+PROCESSES = 3
 """Most tests wait, for ranks or for a browser; but each process imports and collects everything."""
 LOCK, LOCKED = StashKey(), StashKey()
 """A folder that all processes lock, and a process's open one."""
@@ -83,11 +83,12 @@ def pytest_collection_modifyitems(items):
 
 @hookimpl(optionalhook=True)
 def pytest_configure_node(node):
-    """Give all processes one folder to lock."""
+    """Give all processes one folder to lock, and one process that forks their kernels."""
     if LOCK not in node.config.stash:
         node.config.stash[LOCK] = folder = tempfile.TemporaryDirectory()
         node.config.add_cleanup(folder.cleanup)
     node.workerinput["lock"] = node.config.stash[LOCK].name
+    node.workerinput[KERNELS] = forker(node.config)
 
 
 @hookimpl(wrapper=True, tryfirst=True)  # waiting does not count as the test's time

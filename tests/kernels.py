@@ -9,9 +9,12 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,7 +24,7 @@ MODULES = (
 )
 """What is imported once, for all kernels; nothing of ours."""
 LAUNCHER = "ipykernel_launcher"
-MAIN = "from tests.kernels import serve; serve()"
+MAIN = "from tests.kernels import serve; serve({})"
 
 
 class Forked:
@@ -50,43 +53,61 @@ class Forked:
 
 
 class Forker:
-    """A process that forks kernels."""
+    """A process that forks kernels, for whoever connects to its `address`."""
 
     def __init__(self, env):
+        self.folder = tempfile.TemporaryDirectory(prefix="kernels-")
+        self.address = f"{self.folder.name}/socket"
         variables = {**env, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-        command, pipe = [sys.executable, "-c", MAIN], subprocess.PIPE
-        self.process = subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.address)
+            listener.listen()
+            options = {"stdin": subprocess.PIPE, "pass_fds": [listener.fileno()]}
+            command = [sys.executable, "-c", MAIN.format(listener.fileno())]
+            self.process = subprocess.Popen(command, env=variables, **options)
 
-    def launch_kernel(self, cmd, *, env, cwd, **ignored):
-        """Do what `jupyter_client.launcher.launch_kernel` does, for ipykernel."""
-        arguments = cmd[cmd.index(LAUNCHER) + 1 :]
-        request = json.dumps([arguments, env, str(cwd)])
-        self.process.stdin.write(f"{request}\n".encode())
-        self.process.stdin.flush()
-        return Forked(int(self.process.stdout.readline()))
+    def close(self):
+        self.process.communicate()
+        self.folder.cleanup()
 
 
-def serve():
-    """Fork a kernel for each line on stdin, and write its pid; end with stdin."""
+def launch_kernel(address, cmd, *, env, cwd, **ignored):
+    """Do what `jupyter_client.launcher.launch_kernel` does, for ipykernel."""
+    arguments = cmd[cmd.index(LAUNCHER) + 1 :]
+    with socket.socket(socket.AF_UNIX) as forker, forker.makefile("rw") as lines:
+        forker.connect(address)
+        print(json.dumps([arguments, env, str(cwd)]), file=lines, flush=True)
+        return Forked(int(lines.readline()))
+
+
+def serve(descriptor):
+    """Fork a kernel for each connection, and write its pid; end with stdin."""
     gc.disable()  # as in labkit's fork server
     for module in MODULES:
         importlib.import_module(module)
     gc.freeze()
     gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    for line in sys.stdin.buffer:
-        if os.fork() == 0:
-            become_kernel(*json.loads(line))
-            break
+    listener = socket.socket(fileno=descriptor)
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rw") as lines:
+            request = json.loads(lines.readline())
+            if os.fork() == 0:
+                os.setsid()  # interrupts are for it and its children
+                print(os.getpid(), file=lines, flush=True)
+                break
+    else:
+        return
+    listener.close()
+    become_kernel(*request)
 
 
 def become_kernel(arguments, env, cwd):
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setsid()  # interrupts are for it and its children
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    os.write(sys.stdout.fileno(), f"{os.getpid()}\n".encode())
     with Path(os.devnull).open("r+b") as nothing:
         for descriptor in range(3):
             os.dup2(nothing.fileno(), descriptor)

@@ -24,13 +24,12 @@ from course import other_programs
 from course.catalogue import environment
 from course.notebooks import exercises, files, tree
 from course.predictions import claims, ledger_file
-from tests import spine
-from tests.kernels import Forker
+from tests import kernels, spine
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS = 120
 """What one cell may take, where `--nbval-cell-timeout` says nothing else."""
-CLAIMS = "claims"
+CLAIMS, KERNELS = "claims", "kernels"
 TIMED = "timed"
 """The tag of a cell that holds times against each other, or runs what a claim is about."""
 
@@ -115,7 +114,8 @@ class Notebook(IPyNbFile):
             patch.setattr(nbval.kernel, "KernelManager", manager)
             # Elsewhere torch does not survive a fork; another kernel has another Python.
             if sys.platform == "linux" and self.config.option.nbval_current_env:
-                patch.setattr(provisioner, "launch_kernel", forker(self.config).launch_kernel)
+                launch_kernel = functools.partial(kernels.launch_kernel, forker(self.config))
+                patch.setattr(provisioner, "launch_kernel", launch_kernel)
             super().setup()
 
     def teardown(self):
@@ -217,9 +217,12 @@ class Whole(pytest.Item):
 
 @functools.cache
 def forker(config):
-    made = Forker(environment())
-    config.add_cleanup(made.process.communicate)
-    return made
+    """Return the address of the process that forks kernels for this one and all beside it."""
+    if shared := getattr(config, "workerinput", {}).get(KERNELS):
+        return shared
+    made = kernels.Forker(environment())
+    config.add_cleanup(made.close)
+    return made.address
 
 
 def tags(cell):

@@ -63,6 +63,7 @@ def said(text, **how):
     return {"text": text, "error": False, "open": True, "stay": False, "running": False, **how}
 
 
+@mark.slow
 def test_keys_choose_hand_over_once_and_the_focus_goes_on(browser):
     page = shown(browser, vote())
     page.get_by_role("radio").first.focus()
@@ -91,6 +92,7 @@ def test_keys_choose_hand_over_once_and_the_focus_goes_on(browser):
     page.close()
 
 
+@mark.slow
 @mark.parametrize("width", [1280, 390])
 def test_a_form_fits_its_page_and_each_field_has_a_name(browser, width):
     page = shown(browser, vote(), width=width)

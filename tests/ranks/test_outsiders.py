@@ -160,6 +160,7 @@ def test_random_numbers_differ_by_rank_and_by_launch():
         assert len(set(column)) == 6
 
 
+@pytest.mark.slow
 def test_files_of_one_step_are_there_for_the_next(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 

@@ -18,6 +18,7 @@ def checks(request):
     return READ[request.param]
 
 
+@pytest.mark.slow
 def test_both_culprits_pass_and_the_boards_do_not_tell(checks, capsys):
     first, second = checks.BOARDS.values()
     assert first != second

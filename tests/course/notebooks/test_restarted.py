@@ -9,6 +9,7 @@ from course.notebooks import restarted
 from tests.course.samples import lesson
 
 
+@mark.slow
 @mark.parametrize(
     ("cells", "says"),
     [

@@ -216,6 +216,7 @@ for number in range(100_000):
 """
 
 
+@mark.slow
 def test_notebooks_that_write_at_once_and_one_that_is_killed_lose_nothing_that_was_whole(book):
     options = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "stdout": subprocess.PIPE}
     writers = [

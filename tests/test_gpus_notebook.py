@@ -14,6 +14,8 @@ import torch.distributed as dist
 from course.catalogue import ROOT
 from labkit import launch
 
+pytestmark = pytest.mark.slow
+
 CELLS = {
     cell["id"]: "".join(cell["source"])
     for cell in json.loads((ROOT / "notebooks" / "gpus.ipynb").read_text())["cells"]

@@ -36,7 +36,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_leaves
 
 ANY_SOURCE = -1
 _NAMES = {
@@ -336,4 +335,9 @@ _REPLACEMENTS: dict[Any, dict[str, Callable[..., Any]]] = {
 
 def tensors_in(values: object) -> list[torch.Tensor]:
     """Return the tensors in nested lists, tuples and dicts."""
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = [*values.values()]
+    inner = values if isinstance(values, list | tuple) else []
+    return [tensor for one in inner for tensor in tensors_in(one)]

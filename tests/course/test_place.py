@@ -40,6 +40,7 @@ def test_loopback_is_measured(recording):
     assert place.has(record) and not Place(3).has(record) and not Place(2).has(record)
 
 
+@mark.slow
 @mark.parametrize("fabric", [None, Fabric.rails(servers=1, cards=2, rate="1gbit", inside="1gbit")])
 def test_links_are_emulated(fabric, recording):
     place = Place(2, "1gbit", fabric=fabric)

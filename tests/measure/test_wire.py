@@ -8,6 +8,7 @@ import torch.distributed as dist
 from course.comm.collectives import all_gather_single, reduce_scatter_single
 from labkit import launch
 from labkit.measure import wire
+from tests.marks import slow
 
 S = 2 * 12 * 4096  # divides by 2 x world_size x unit for 2, 3 and 4 ranks
 
@@ -43,7 +44,7 @@ def ring(n, share):
     return np.roll(np.eye(n), -1, axis=1) * share * S
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("n", [2, slow(3), slow(4)])
 def test_what_gloo_really_sends(n):
     results = launch(every_collective, world_size=n)
     sent = {name: wire.payload([r[name] for r in results]) for name in results[0]}
@@ -79,6 +80,7 @@ def test_sends_of_any_size_are_exact_to_the_byte():
     assert made == [("send", 2, 1002, False), ("recv", 0, 1001, True)]
 
 
+@pytest.mark.slow
 def test_batches_any_source_and_big_messages():
     def program():
         rank = dist.get_rank()
@@ -100,6 +102,7 @@ def test_batches_any_source_and_big_messages():
     assert wire.payload(anybody).tolist() == [[0, 28], [0, 0]]
 
 
+@pytest.mark.slow
 def test_groups_are_counted_together_by_world_rank():
     def program():
         odd = dist.new_group([1, 3])

@@ -100,6 +100,7 @@ def test_the_first_one_is_blamed_each_time_and_in_every_order(ways, gap, tmp_pat
         check(*order, ways, gap, tmp_path / "now")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [os.abort, lambda: os._exit(134)])
 def test_peers_that_notice_a_death_and_end_themselves_do_not_hide_it(end):
     def program():
@@ -116,6 +117,7 @@ def test_peers_that_notice_a_death_and_end_themselves_do_not_hide_it(end):
     assert "134" in str(caught.value) or "SIGABRT" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_launcher_hears_of_a_death_before_any_peer():
     """The kernel closes files from the highest number down: the control socket's is the highest."""
 
@@ -126,6 +128,7 @@ def test_the_launcher_hears_of_a_death_before_any_peer():
     assert launch(program, world_size=2) == [True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", range(3))
 def test_a_launcher_that_is_held_up_hears_them_in_the_order_in_which_they_fell(killed, monkeypatch):
     """As where ranks that have just met take its CPU: who met last must not be told of first."""
@@ -150,6 +153,7 @@ def test_a_launcher_that_is_held_up_hears_them_in_the_order_in_which_they_fell(k
         launch(program, world_size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "work",
     [
@@ -172,6 +176,7 @@ def test_workers_of_a_rank_do_not_hide_that_it_was_first(work):
         launch(program, world_size=3)
 
 
+@pytest.mark.slow
 def test_an_error_that_only_follows_a_death_is_not_the_cause():
     def program():
         if dist.get_rank() == 1:

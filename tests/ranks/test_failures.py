@@ -174,6 +174,7 @@ def holding_the_interpreter():
         ctypes.PyDLL(None).sleep(60)  # PyDLL, unlike CDLL, keeps the lock during the call
 
 
+@mark.slow
 @mark.parametrize(
     "program, says",
     [

@@ -25,6 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from labkit import LaunchTimeout, RankDied, RankError, launch
 from tests.ranks.nodes import environment, python
 
+pytestmark = pytest.mark.slow
+
 OWN_CLASSES = """
 import functools, multiprocessing, os, torch, torch.distributed as dist
 import torch.multiprocessing as mp
@@ -105,7 +107,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_a_programs_own_classes_are_there_by_name(tmp_path):
     (tmp_path / "train.py").write_text(OWN_CLASSES)
     done = python("train.py", cwd=tmp_path)
@@ -126,13 +127,11 @@ def test_a_program_that_makes_its_own_group():
     assert "launch(..., init=False)" in "".join(caught.value.__notes__)
 
 
-@pytest.mark.slow
 def test_a_group_that_is_destroyed_at_once_has_been_joined_by_all():
     for _ in range(12):
         launch(dist.destroy_process_group, world_size=6)
 
 
-@pytest.mark.slow
 def test_sharded_and_tensor_parallel_programs(tmp_path):
     def train():  # what it imports takes each process that collects tests two seconds
         import torch.distributed.checkpoint as dcp
@@ -160,7 +159,6 @@ def test_random_numbers_differ_by_rank_and_by_launch():
         assert len(set(column)) == 6
 
 
-@pytest.mark.slow
 def test_files_of_one_step_are_there_for_the_next(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
@@ -200,7 +198,6 @@ def test_a_rank_ends_in_order(tmp_path, fails):
     assert written == whole
 
 
-@pytest.mark.slow
 def test_a_thread_that_never_ends_is_named_and_does_not_hold_the_launch(capsys, monkeypatch):
     def program():
         threading.Thread(target=time.sleep, args=(60,), name="server").start()
@@ -252,7 +249,6 @@ def unshared(namespace, command, **options):
     return done
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/shm").exists(), reason="no folder in memory")
 @pytest.mark.parametrize("size", ["1m", "4k"])
 def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left, size):
@@ -399,7 +395,6 @@ def test_calls_that_do_not_fit_together_are_answered_with_checks(dtypes, more):
         launch(program, world_size=2)
 
 
-@pytest.mark.slow
 def test_a_hang_in_unlike_calls_is_answered_with_checks():
     def program():
         dist.barrier() if dist.get_rank() else dist.all_reduce(torch.ones(3))
@@ -411,7 +406,6 @@ def test_a_hang_in_unlike_calls_is_answered_with_checks():
     assert "checks" not in str(caught.value)
 
 
-@pytest.mark.slow
 def test_a_machine_without_loopback_is_told_to_switch_it_on():
     script = "import torch; from labkit import launch; launch(int, world_size=2)"
     done = unshared("--net", [sys.executable, "-c", script], env=environment())

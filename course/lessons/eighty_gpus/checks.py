@@ -286,22 +286,22 @@ _CLASSES = (
 
 def most_gpus(jobs: Iterable[int]) -> int:
     """Return the most GPUs that can run at full speed; less than 0 where the jobs do not fit."""
+    return _most(tuple(sorted(jobs, reverse=True)), tuple(map(len, _CLASSES)))
 
-    @cache
-    def most(left: tuple[int, ...], free: tuple[int, ...]) -> int:
-        if not left:
-            return 0
-        best = -1000
-        for taken in itertools.product(*(range(min(left[0], n) + 1) for n in free)):
-            of_2, of_16, _, of_8, of_5, _ = taken
-            if sum(taken) != left[0] or (of_8 and of_2) or (of_16 and of_5):
-                continue
-            slots = 7 if sum(taken[:3]) and sum(taken[3:]) else 8
-            rest = most(left[1:], tuple(n - k for n, k in zip(free, taken, strict=True)))
-            best = max(best, slots * left[0] + rest)
-        return best
 
-    return most(tuple(sorted(jobs, reverse=True)), tuple(map(len, _CLASSES)))
+@cache
+def _most(left: tuple[int, ...], free: tuple[int, ...]) -> int:
+    if not left:
+        return 0
+    best = -1000
+    for taken in itertools.product(*(range(min(left[0], n) + 1) for n in free)):
+        of_2, of_16, _, of_8, of_5, _ = taken
+        if sum(taken) != left[0] or (of_8 and of_2) or (of_16 and of_5):
+            continue
+        slots = 7 if sum(taken[:3]) and sum(taken[3:]) else 8
+        rest = _most(left[1:], tuple(n - k for n, k in zip(free, taken, strict=True)))
+        best = max(best, slots * left[0] + rest)
+    return best
 
 
 def _other_days(deal: random.Random, count: int = 12) -> Iterator[list[int]]:

@@ -49,6 +49,7 @@ def never_ends():
         time.sleep(0.01)
 
 
+@mark.slow
 @mark.parametrize(
     ("program", "calls", "meaning"),
     [
@@ -97,6 +98,7 @@ def swallows(n):
             grows(n)
 
 
+@mark.slow
 @mark.parametrize("function", [grows, swallows])
 def test_an_endless_answer_is_stopped(function):
     def judge(limit):

@@ -9,6 +9,8 @@ from course.checks.trial import WIDE, Case, Trial, sent_elements
 from labkit.measure import wire
 from tests.course.lessons.refusals import refusal
 
+pytestmark = mark.slow
+
 
 def pass_on(tensor, times=1):
     """Send the tensor to the right, and add what comes from the left."""
@@ -22,7 +24,6 @@ def pass_on(tensor, times=1):
     return rank
 
 
-@mark.slow
 def test_it_gathers_values_calls_bytes_and_memory():
     cases = [Case(2, (1000,)), Case(3, (2, 50), torch.int64, {"times": 2}), Case(1, ())]
     tried = list(Trial(pass_on, by_hand=True).runs(cases))

@@ -10,6 +10,7 @@ which stands at the tests.
 """
 
 import fcntl
+import gc
 import json
 import os
 import tempfile
@@ -67,16 +68,18 @@ def is_alone(item):
 
 @hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(items):
-    """Put the long tests of the whole first; last, files in which something measures.
+    """Put the long tests of the whole and long notebooks first; last, files in which one measures.
 
     Of the latter, notebooks come before tests, since what they do besides takes longer. In a test
     file what measures comes last; a notebook's cells keep their order.
     """
     measures = {item.path for item in items if is_alone(item)}
+    size = {path: path.stat().st_size for item in items if (path := item.path).suffix == ".ipynb"}
 
     def rank(item):
         is_test, last = item.path.suffix == ".py", item.path in measures
-        return last, last and is_test, item.path.parent != TESTS, is_test and is_alone(item)
+        long = item.path.parent == TESTS, size.get(item.path, 0)
+        return last, last and is_test, *(-one for one in long), is_test and is_alone(item)
 
     items.sort(key=rank)
 
@@ -107,6 +110,10 @@ def pytest_runtest_protocol(item, nextitem):
         if not (goes_on and is_alone(item) and is_alone(nextitem)):
             os.close(config.stash[LOCKED])
             del config.stash[LOCKED]
+
+
+def pytest_unconfigure():
+    gc.freeze()  # or Python looks through all that was imported before it ends
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -68,18 +68,16 @@ def is_alone(item):
 
 @hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(items):
-    """Put the long tests of the whole and long notebooks first; last, files in which one measures.
+    """Put the long tests of the whole first; last, files in which something measures.
 
     Of the latter, notebooks come before tests, since what they do besides takes longer. In a test
     file what measures comes last; a notebook's cells keep their order.
     """
     measures = {item.path for item in items if is_alone(item)}
-    size = {path: path.stat().st_size for item in items if (path := item.path).suffix == ".ipynb"}
 
     def rank(item):
         is_test, last = item.path.suffix == ".py", item.path in measures
-        long = item.path.parent == TESTS, size.get(item.path, 0)
-        return last, last and is_test, *(-one for one in long), is_test and is_alone(item)
+        return last, last and is_test, item.path.parent != TESTS, is_test and is_alone(item)
 
     items.sort(key=rank)
 

@@ -18,6 +18,7 @@ MODULES = sorted(
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
+@mark.slow
 @mark.parametrize("name", MODULES)
 def test_examples_hold(name, monkeypatch, tmp_path):
     monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))

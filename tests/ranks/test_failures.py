@@ -71,6 +71,7 @@ def test_the_ranks_own_exception_is_raised():
     assert "labkit/ranks" not in str(caught.value.__cause__)
 
 
+@mark.slow
 def test_the_same_failure_everywhere_is_told_once():
     with pytest.raises(ValueError, match=r"rank \d") as caught:
         launch(lambda: fail(ValueError(f"rank {dist.get_rank()}")), world_size=3)
@@ -120,6 +121,7 @@ def test_a_rank_that_dies_is_named_with_its_signal_or_status(end, says, number, 
     assert died.stderr[0] == "last words"
 
 
+@mark.slow
 def test_an_endless_loop_is_shown_by_its_line():
     def program():
         if dist.get_rank() == 1:
@@ -134,6 +136,7 @@ def test_an_endless_loop_is_shown_by_its_line():
     assert running.line.source in {"while True:", "sum(range(10))"}
 
 
+@mark.slow
 def test_a_rank_in_a_collective_is_shown_with_those_it_waits_for():
     def program():
         wait_for_all()
@@ -216,6 +219,7 @@ def test_an_interrupt_ends_the_launch_and_the_next_one_works():
     assert launch(dist.get_rank, world_size=2) == [0, 1]
 
 
+@mark.slow
 def test_a_daemon_that_a_rank_leaves_in_a_session_of_its_own_ends_too():
     def program():
         daemon = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"

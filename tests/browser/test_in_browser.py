@@ -122,6 +122,7 @@ def press(page, button):
     raise AssertionError(f"the tabulator does not reach {button!r}")
 
 
+@mark.exhaustive
 def test_the_keyboard_alone_answers_a_warm_up_and_skips_a_prediction(tmp_path):
     with lab.opened(tmp_path, height=1400, picture="keyboard") as (page, address):
         made = lesson(WARM_UP, 'predict("9.guess", "How many calls?", "calls")', SKIP)

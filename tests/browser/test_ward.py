@@ -9,7 +9,7 @@ from tests.browser import lab
 from tests.course.samples import lesson
 
 pytestmark = [
-    mark.slow,
+    mark.exhaustive,
     mark.timed,
     mark.timeout(300),
     mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),

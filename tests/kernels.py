@@ -36,11 +36,7 @@ class Forked:
         self.pid = pid
 
     def poll(self):
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return 0
-        return None
+        return None if Path(f"/proc/{self.pid}").exists() else 0
 
     def wait(self):
         while self.poll() is None:

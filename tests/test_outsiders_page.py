@@ -7,7 +7,7 @@ import nbclient
 import nbformat
 from pytest import mark
 
-from tests.ranks.nodes import ROOT, python
+from tests.ranks.nodes import ROOT
 
 pytestmark = mark.slow
 
@@ -22,11 +22,3 @@ def test_the_page_runs_in_a_notebook():
     shown = json.dumps([cell.outputs for cell in notebook.cells])
     assert "waiting in barrier #1 of group default; not there yet: rank 1" in shown
     assert "raised on 2 of 2 ranks (all)" in shown
-
-
-@mark.exhaustive  # in a notebook it runs as well
-def test_the_page_runs_as_a_script(tmp_path):
-    script = tmp_path / "page.py"
-    script.write_text("\n".join(BLOCKS))
-    done = python(script, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr

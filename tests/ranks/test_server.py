@@ -179,33 +179,28 @@ def test_what_ranks_import_of_torch_is_there_in_the_next_launch():
     assert launch(there_before, *names, world_size=2) == [[True, False]] * 2
 
 
-def imports_it():
-    import a_library.part
+def of_the_library():
+    from a_library import part
 
-    return a_library.part.__file__, os.getpid() == a_library.part.IMPORTED_BY, a_library.part.VALUE
+    return os.getpid() == part.IMPORTED_BY, part.VALUE
 
 
 def test_libraries_are_imported_once_until_they_are_edited_or_others(monkeypatch, tmp_path):
+    def twice():
+        return [launch(of_the_library, world_size=1)[0] for _ in range(2)]
+
+    says = "import os\nIMPORTED_BY, VALUE = os.getpid(), '{}'"
+    joins = "from labkit.ranks import errors\nerrors.LIBRARIES.add(__path__[0])"
     for name in ("here", "there"):
-        folder = tmp_path / name / "a_library"
-        folder.mkdir(parents=True)
-        text = f"import os\nIMPORTED_BY = os.getpid()\nVALUE = {name!r}\n"
-        (folder / "part.py").write_text(text)
-        (folder / "__init__.py").write_text(
-            "from labkit.ranks import errors\nerrors.LIBRARIES.add(__path__[0])\n"
-        )
-    part = tmp_path / "here" / "a_library" / "part.py"
+        (folder := tmp_path / name / "a_library").mkdir(parents=True)
+        (folder / "__init__.py").write_text(joins)
+        (folder / "part.py").write_text(says.format(name))
     monkeypatch.syspath_prepend(tmp_path / "here")
     server.discard()  # the next one has this path
-    first, second = (launch(imports_it, world_size=2) for _ in range(2))
-    assert first == 2 * [(str(part), True, "here")]
-    assert second == 2 * [(str(part), False, "here")]
-    part.write_text(part.read_text() + "VALUE = 'edited'\n")
-    assert launch(imports_it, world_size=1) == [(str(part), True, "edited")]
-    assert launch(imports_it, world_size=1) == [(str(part), False, "edited")]
+    assert twice() == [(True, "here"), (False, "here")]
+    part = tmp_path / "here" / "a_library" / "part.py"
+    part.write_text(says.format("edited"))
+    assert twice() == [(True, "edited"), (False, "edited")]
     monkeypatch.syspath_prepend(tmp_path / "there")
-    part.write_text(part.read_text() + "\n")  # so that it is imported anew
-    other = tmp_path / "there" / "a_library" / "part.py"
-    assert [launch(imports_it, world_size=1) for _ in range(2)] == 2 * [
-        [(str(other), True, "there")]
-    ]
+    part.touch()  # what was imported of it is forgotten
+    assert twice() == [(True, "there"), (True, "there")]

@@ -176,14 +176,6 @@ def in_another_order_on_odd_ranks(tensors, cap):
     return done[::-1] if dist.get_rank() % 2 else done
 
 
-def lone_ones_as_they_lie(tensors, cap, src):
-    for members in group(tensors, cap):
-        if len(members) == 1:
-            dist.broadcast(members[0], src=src)
-        else:
-            in_groups()(members, cap, src)
-
-
 def in_memory_order(tensor):
     return tensor.as_strided((tensor.numel(),), (1,))
 
@@ -214,7 +206,6 @@ def test_right_coalesces(answer, capsys):
         (in_groups(from_the_last), "begin with the first"),
         (in_groups(in_a_sets_order), "dict.fromkeys keeps the list's"),
         (in_groups(in_another_order_on_odd_ranks), "from values, sets or the rank"),
-        seldom(lone_ones_as_they_lie, "this tensor is transposed"),
         (
             lambda tensors, cap, src: in_groups()(tensors, cap * (tensors[0].numel() > 0), src),
             "no first tensor",
@@ -224,10 +215,7 @@ def test_right_coalesces(answer, capsys):
         (by_objects, "no bytes of a pickled object"),
         (coalesced, "_broadcast_coalesced wait where nobody sees it"),
         (lambda tensors, cap, src: None, "no broadcast was made"),
-        (
-            lambda tensors, cap, src: programs.broadcast(tensors, cap),
-            "an answer of your own",
-        ),
+        (lambda tensors, cap, src: programs.broadcast(tensors, cap), "an answer of your own"),
     ],
 )
 def test_wrong_coalesces(answer, words):

@@ -3,7 +3,6 @@
 Ranks import this file to run them, so it imports no test tools.
 """
 
-import contextlib
 import statistics
 import threading
 import time
@@ -39,11 +38,6 @@ def reduced(values, op=ReduceOp.MAX):
 
 def right_timer(call, *, warmup=5, iters=20):
     return reduced(samples_of(call, warmup, iters)).median().item()
-
-
-def tensor_timer(call, **options):
-    """What comes back is a tensor of one number."""
-    return torch.tensor(right_timer(call, **options), dtype=torch.float64)
 
 
 def of_sorted(pick):
@@ -175,10 +169,6 @@ def other_defaults(call, *, warmup=0, iters=1):
     return right_timer(call, warmup=warmup, iters=iters)
 
 
-def no_defaults(call, warmup, iters):
-    return right_timer(call, warmup=warmup, iters=iters)
-
-
 def nan_timer(call, **options):
     return right_timer(call, **options) * float("nan")
 
@@ -190,13 +180,6 @@ def constant(call, **options):
 
 def milliseconds(call, **options):
     return 1e3 * right_timer(call, **options)
-
-
-def swallows_in_the_warmup(call, *, warmup=5, iters=20):
-    for _ in range(warmup):
-        with contextlib.suppress(Exception):
-            call()
-    return reduced(samples_of(call, 0, iters)).median().item()
 
 
 def rounded(call, **options):
@@ -229,10 +212,6 @@ def quietly(call):
 
 def swallows(call, *, warmup=5, iters=20, by=quietly):
     return right_timer(by(call), warmup=warmup, iters=iters)
-
-
-def defaults_swapped(call, *, warmup=20, iters=5):
-    return right_timer(call, warmup=warmup, iters=iters)
 
 
 def retries(call, *, warmup=5, iters=20):

@@ -14,7 +14,6 @@ from tests.marks import seldom
 
 pytestmark = mark.slow
 
-RIGHT_TIMERS = [answers.of_all_ranks, seldom(answers.tensor_timer)]  # and the solution
 TIMERS = {
     answers.own_time: "each rank reports its own time",
     answers.average_rank: "neither an average over ranks",
@@ -39,7 +38,6 @@ TIMERS = {
     answers.cpu_clock: "the clock stands while a rank waits",
     answers.every_second_barrier: "meet before *every* call",
     answers.swallows: "a call that fails must not be timed",
-    answers.swallows_in_the_warmup: "a call that fails must not be timed",
     answers.rounded: "the time was rounded",
     answers.summed: "all ranks' seconds together",
     answers.labkits_stopwatch: "the exercise is to write one yourself",
@@ -51,17 +49,14 @@ TIMERS = {
     answers.like_ours(late=lambda: [str(k) for k in range(1000)]): "work of Python's own",
     answers.from_start_to_stop: "a zero of its own",
     answers.other_defaults: "keep the defaults",
-    answers.no_defaults: "keep the defaults",
-    answers.defaults_swapped: "keep the defaults",
     answers.nan_timer: "no number",
     answers.constant: "no barrier takes that long",
 }
 
 
 @mark.timed
-@mark.parametrize("answer", RIGHT_TIMERS, ids=lambda answer: answer.__name__)
-def test_a_right_stopwatch_passes(answer, capsys):
-    checks.check_time_call(answer)
+def test_a_right_stopwatch_of_another_kind_passes(capsys):
+    checks.check_time_call(answers.of_all_ranks)
     assert "Exercise 1.1 passed" in capsys.readouterr().out
 
 

@@ -196,10 +196,6 @@ def test_what_goes_wrong_on_the_way_names_way_and_chunks(answer, words):
             relay(PLACE, "start", BEGIN, f"{BEGIN}    if has_slots: tensor = {IN_NUMPY}\n"),
             "a relay has its two slots",
         ),
-        pytest.param(
-            *(relay("if rank != way[-1]:", "if False:"), "a message that nobody sends"),
-            marks=pytest.mark.exhaustive,
-        ),
         (answers.labkits_own, "labkit's carry"),
     ],
 )

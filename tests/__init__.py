@@ -2,6 +2,5 @@
 
 import sys
 
-sys.modules.setdefault(
-    "rfc3987_syntax", None
-)  # jsonschema's grammar of URLs: two seconds a process
+# jsonschema's grammar of URLs takes two seconds of each process, and no test needs it.
+sys.modules.setdefault("rfc3987_syntax", None)

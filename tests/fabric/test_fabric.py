@@ -14,9 +14,11 @@ import torch.distributed as dist
 
 from labkit import launch
 from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.fabric.plan import address
+from labkit.measure import records
 from labkit.measure.timing import slowest, summarize, time_calls
 from tests.marks import seldom
-from tests.ranks.nodes import ROOT, python, started
+from tests.ranks.nodes import ROOT, agent, python, started
 
 pytestmark = pytest.mark.slow
 
@@ -308,3 +310,22 @@ def test_it_is_found_wherever_this_labkit_is(tmp_path):
     """)
     done = python("-c", script, cwd="/")
     assert "the process that makes the hosts died (ImportError: this one)" in done.stderr
+
+
+@pytest.mark.timed
+@needs_hosts
+def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
+    """Each agent on a host of its own: the records tell of both, and of the link between them."""
+    out = tmp_path / "records.json"
+    command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
+    with Fabric.star(hosts=2, rate="2gbit") as fabric:
+        nodes = [
+            agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
+            for host in range(2)
+        ]
+        first, second = (node.communicate(timeout=100) for node in nodes)
+        assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
+        messages = [record for record in records.load(out) if record.case == "ping-pong"]
+        assert messages[-1].algbw == pytest.approx(fabric.payload_rate(0, 1), rel=0.1)
+    assert messages[0].provenance.nodes == ((0,), (1,))
+    assert "2 nodes" in first[0]

@@ -39,3 +39,13 @@ def started(script, **variables):
         cwd=ROOT,
         env=environment(**variables),
     )
+
+
+def agent(node, port, *command, place=None, master="127.0.0.1"):
+    """Start torchrun as one of two nodes: on this machine, or on a fabric's host (`place`)."""
+    network = {"GLOO_SOCKET_IFNAME": place.interface} if place else {}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    torchrun += [f"--node-rank={node}", f"--master-addr={master}", f"--master-port={port}"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+    options |= {"start_new_session": True, "preexec_fn": place.enter if place else None}
+    return subprocess.Popen([*torchrun, *command], env=environment(**network), **options)

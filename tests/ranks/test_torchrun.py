@@ -3,18 +3,14 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 
 import nbclient
 import nbformat
 from pytest import mark, raises
 
 from labkit.fabric.fabric import Fabric, FabricUnavailable
-from labkit.fabric.plan import address
 from labkit.measure import records
-from tests.fabric.test_fabric import needs_hosts
-from tests.ranks.nodes import ROOT, environment, free_port, python
+from tests.ranks.nodes import agent, free_port, python
 
 pytestmark = mark.slow
 
@@ -169,16 +165,6 @@ def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(tmp_pat
     assert alive == ["True", "3"]
 
 
-def agent(node, port, *command, place=None, master="127.0.0.1"):
-    """Start torchrun as one of two nodes: on this machine, or on a fabric's host (`place`)."""
-    network = {"GLOO_SOCKET_IFNAME": place.interface} if place else {}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
-    torchrun += [f"--node-rank={node}", f"--master-addr={master}", f"--master-port={port}"]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
-    options |= {"start_new_session": True, "preexec_fn": place.enter if place else None}
-    return subprocess.Popen([*torchrun, *command], env=environment(**network), **options)
-
-
 def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     port, out = free_port(), tmp_path / "records.json"
     command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
@@ -188,24 +174,6 @@ def test_two_nodes_run_an_experiment_and_one_writes_its_records(tmp_path):
     assert "ping-pong" in first[0] and str(out) in first[0]
     assert "ping-pong" not in second[0], "rank 0 alone prints"
     assert records.load(out)
-
-
-@needs_hosts
-def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
-    """Each agent on a host of its own: the records tell of both, and of the link between them."""
-    out = tmp_path / "records.json"
-    command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
-    with Fabric.star(hosts=2, rate="2gbit") as fabric:
-        nodes = [
-            agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
-            for host in range(2)
-        ]
-        first, second = (node.communicate(timeout=100) for node in nodes)
-        assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
-        messages = [record for record in records.load(out) if record.case == "ping-pong"]
-        assert messages[-1].algbw < 1.1 * fabric.payload_rate(0, 1)  # a loopback carries more
-    assert messages[0].provenance.nodes == ((0,), (1,))
-    assert "2 nodes" in first[0]
 
 
 DIES = """

@@ -16,7 +16,8 @@ CASES = ONE, EACH, LEVELS, ALL = (
     "all_to_all",
 )
 METERED = 4
-"""One part in so many of the bytes goes first, metered: it connects, and the meter takes time."""
+"""One part in so many of the bytes goes first: it opens connections, and is metered, since a meter
+takes time that would count."""
 
 
 def ring_order(ring: int, *, servers: int, cards: int) -> list[int]:

@@ -5,6 +5,7 @@ they script the calls (`sick_calls`) and the meetings of the partners (`meetings
 usual mistake shows every time, on a busy machine too.
 """
 
+import functools
 import inspect
 import math
 import random
@@ -403,13 +404,7 @@ def _judge_calls(ran: Ran, given: list[torch.Tensor], times: int) -> None:
 
 
 def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
-    def sums(turn: int) -> list[torch.Tensor]:
-        again = world_size ** (sums_in(turn) - 1)  # by then all ranks have the same
-        ranks = (tensors_of(r, turn) for r in range(world_size))
-        return [sum(parts) * again for parts in zip(*ranks, strict=True)]
-
-    before, got, expected = tensors_of(rank, turn), ran.given[0], sums(turn)
-    everybody = [tensors_of(r, turn) for r in range(world_size)]
+    got, expected = ran.given[0], _sums(turn, world_size)
     wrong = [i for i in range(len(got)) if not torch.equal(got[i], expected[i])]
     if not wrong and ran.returned:
         return
@@ -420,7 +415,8 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
             "assigning `.data` swaps the memory under the tensor, as_strided_ its elements; who "
             "holds a view of the old memory (an optimizer, a bucket) never sees the sum. Use copy_",
         )
-    first = wrong[0]
+    everybody = [tensors_of(r, turn) for r in range(world_size)]
+    before, first = everybody[rank], wrong[0]
     order = "" if before[first].is_contiguous() else ", not contiguous"
     described = f"{_short(before[first].dtype)} of shape {tuple(before[first].shape)}{order}"
     otherwise = "parts are cut in another order or with other lengths than they were packed"
@@ -454,7 +450,7 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
     }
     if turn == 1:
         kept = "these are the sums of the call before: the function keeps something between calls"
-        mistakes[kept] = sums(0)[first]
+        mistakes[kept] = _sums(0, world_size)[first]
     if first and torch.equal(got[0], expected[0]):
         mistakes = {}  # not all are wrong
         if any(before[i].is_contiguous() for i in wrong):
@@ -469,6 +465,13 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
         what=f"turn {turn}, tensor {first} ({described}) on rank {rank} of {world_size}",
         meaning=checking.diagnose(got[first], mistakes, otherwise=otherwise),
     )
+
+
+@functools.lru_cache(maxsize=1)  # all ranks of a turn are held to the same
+def _sums(turn: int, world_size: int) -> list[torch.Tensor]:
+    again = world_size ** (sums_in(turn) - 1)  # by then all ranks have the same
+    ranks = (tensors_of(rank, turn) for rank in range(world_size))
+    return [sum(parts) * again for parts in zip(*ranks, strict=True)]
 
 
 def _nearly(got: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -705,13 +708,15 @@ READINGS = 200
 
 def _confinements(confinement: Callable) -> Iterator[tuple[str, Reading, str, Any]]:
     """Yield title, reading, hint and what was answered; those drawn by lot are asked at once."""
-    live = [("a launch made just now", one, "") for one in confined.two_launches().values()]
-    for title, one, hint in [*confined.CASES, *live]:
+    for title, one, hint in confined.CASES:
         yield title, one, hint, checking.ask(confinement, one, case=f"{title}, {one}")
     lots = [confined.by_lot(number) for number in range(READINGS)]
     answers = checking.ask_each(confinement, [(one,) for one in lots])
     for one, answer in zip(lots, answers, strict=True):
         yield f"a reading drawn by lot, {one}", one, "", answer
+    for one in confined.two_launches().values():  # they take longest: for who got as far as here
+        title = "a launch made just now"
+        yield title, one, "", checking.ask(confinement, one, case=f"{title}, {one}")
 
 
 # 1.6: two boards

@@ -143,6 +143,9 @@ class Trial:
     timeout: float = 10.0
     checks: bool = True
     """Whether torch compares the ranks' calls (`checking.on_ranks`)."""
+    apart: int = 0
+    """So many of the first cases have a launch of their own: who fails there waits for no others.
+    """
 
     def runs(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[Ran]]]:
         """Yield each case and what its ranks did.
@@ -152,7 +155,9 @@ class Trial:
                 function raised in another case than the first, or `by_hand` was not kept.
         """
         first = True
-        for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
+        places = iter(range(len(cases)))
+        launches = itertools.groupby(cases, lambda one: (next(places) < self.apart, one.world_size))
+        for (_, n), group in launches:
             chosen = list(group)
             by_rank = checking.on_ranks(
                 _play,

@@ -388,7 +388,8 @@ def _tried(
     """
     ended: set[int] = set()
     try:
-        for case, ranks in Trial(way, by_hand=True, hint=_hint, timeout=5.0).runs(cases):
+        trial = Trial(way, by_hand=True, hint=_hint, timeout=5.0, apart=3)
+        for case, ranks in trial.runs(cases):
             ended.add(case.world_size)
             src = case.options.get("src")
             expected = case.total() if src is None else case.data(src)

@@ -1,5 +1,7 @@
 """A trial gathers what the ranks really did, and refuses what may not be done by hand."""
 
+import os
+
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -36,6 +38,13 @@ def test_it_gathers_values_calls_bytes_and_memory():
     assert sent_elements(three, ranks_of_three) == 2 * three.numel or wire.unavailable()
     assert [call.kind for call in ranks_of_three[0].calls] == ["recv", "send"] * 2
     assert not alone[0].calls and alone[0].given[0].shape == ()
+
+
+def test_the_first_cases_can_have_a_launch_of_their_own():
+    cases = 3 * [Case(2)]
+    runs = Trial(lambda tensor: os.getpid(), apart=1).runs(cases)
+    first, second, third = ([ran.returned for ran in ranks] for _, ranks in runs)
+    assert second == third and not {*first} & {*second}
 
 
 def test_other_arguments_come_from_make():

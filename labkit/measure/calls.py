@@ -335,9 +335,13 @@ _REPLACEMENTS: dict[Any, dict[str, Callable[..., Any]]] = {
 
 def tensors_in(values: object) -> list[torch.Tensor]:
     """Return the tensors in nested lists, tuples and dicts."""
-    if isinstance(values, torch.Tensor):
-        return [values]
-    if isinstance(values, dict):
-        values = [*values.values()]
-    inner = values if isinstance(values, list | tuple) else []
-    return [tensor for one in inner for tensor in tensors_in(one)]
+    found, to_see = [], [values]
+    while to_see:  # no recursion: it is asked at every operator
+        one = to_see.pop()
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif isinstance(one, (list, tuple)):
+            to_see += one[::-1]
+        elif isinstance(one, dict):
+            to_see += [*one.values()][::-1]
+    return found

@@ -10,12 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from course.__main__ import main
 from course.lessons.casebook import readings as read
 from course.lessons.casebook.cases import CASES, REPORTED, STORIES, overview
 from course.lessons.casebook.observe import INSTRUMENTS
 from course.lessons.casebook.ward import Lanes, Suspect, Ward, circle
-from course.predictions import claims, ledger_file
+from course.predictions import ledger_file
 from labkit.measure.tables import Table
 from labkit.measure.trace import Kind, Span
 from labkit.show import alt_text
@@ -231,27 +230,6 @@ def test_every_instrument_shows_every_rank(instrument):
     ranks = range(CASES["228-bytes"].world_size)
     assert all(any(str(rank) in line.split()[:2] for line in shown.splitlines()) for rank in ranks)
     assert "<" in answer.html()
-
-
-@pytest.mark.timed
-def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("random.sample", lambda keys, _: sorted(keys))
-    letter = Ward(CASES["averages"]).letter("cpu")
-    words = ["nonsense", "4", letter, "they unpickle"]
-
-    def answer(_):
-        if not words:  # asked once more
-            assert "not judged, either way" in capsys.readouterr().out
-            pytest.skip(f"{claims.NOT_JUDGED}: the rounds disagree")
-        return words.pop(0)
-
-    monkeypatch.setattr("builtins.input", answer)
-    assert main(["case", "averages"]) == 0
-    shown = capsys.readouterr().out
-    for part in ("q leaves", "call counts: running", "stands", "the source's", "In production"):
-        assert part in shown
-    assert main(["case"]) == 0
-    assert "diagnosed with 1 instrument, at try 1" in capsys.readouterr().out
 
 
 def stretch(phase, begin, end, rank=0):

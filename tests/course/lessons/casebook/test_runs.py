@@ -224,6 +224,8 @@ def test_an_unchanged_program_is_refused(name):
     assert ward.gain == 0
 
 
+@pytest.mark.timed
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [2, 3])
 def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, monkeypatch):
     """The time alone accepted both: threads that oversubscribe are slow in some runs only."""

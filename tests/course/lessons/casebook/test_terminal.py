@@ -13,8 +13,8 @@ from course.predictions import claims
 @mark.usefixtures("book")
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("random.sample", lambda keys, _: sorted(keys))
-    letter = Ward(CASES["averages"]).letter("cpu")
-    words = ["nonsense", "4", letter, "they unpickle"]
+    letter = Ward(CASES["228-bytes"]).letter("late")
+    words = ["nonsense", "4", letter, "one comes late"]
 
     def answer(_):
         if not words:  # asked once more
@@ -23,7 +23,7 @@ def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
         return words.pop(0)
 
     monkeypatch.setattr("builtins.input", answer)
-    assert main(["case", "averages"]) == 0
+    assert main(["case", "228-bytes"]) == 0
     shown = capsys.readouterr().out
     for part in ("q leaves", "call counts: running", "stands", "the source's", "In production"):
         assert part in shown

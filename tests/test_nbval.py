@@ -124,7 +124,7 @@ def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
 def test_without_our_options_nbval_says_the_same(tmp_path):
     """A stranger's nbval, in whatever folder: the same cells pass and fail, for the same reason."""
     hand_in(tmp_path / "half", solved=[1, 2])
-    shutil.copy(ROOT / "notebooks/00_start_here.ipynb", tmp_path)
+    shutil.copy(ROOT / "notebooks/08_ward.ipynb", tmp_path)
     words = ["-m", "pytest", "--nbval-lax", "--nbval-current-env", "-rf", "."]
     done = python(*words, cwd=tmp_path, timeout=300, LABKIT_LEDGER=str(tmp_path / "ledger"))
     failed = re.findall(r"exercise 2\.\d: not attempted yet", done.stdout)

@@ -6,10 +6,9 @@ from course.notebooks import files
 from course.predictions import ledger_file
 from tests.browser import lab
 from tests.course.samples import lesson
-from tests.marks import seldom
 
 pytestmark = [
-    mark.slow,
+    mark.exhaustive,
     mark.timeout(400),
     mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
 ]
@@ -55,9 +54,7 @@ def type_all(page, number):
     page.keyboard.press("Enter")
 
 
-@mark.parametrize(
-    "number", [0, seldom(1), seldom(2), 3], ids=["idle", "again", "busy", "busy again"]
-)
+@mark.parametrize("number", range(4), ids=["idle", "again", "busy", "busy again"])
 def test_what_was_typed_is_what_is_kept(page, number):
     notebook, ledger = page
     if number >= 2:

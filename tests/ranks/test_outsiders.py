@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import LaunchTimeout, RankDied, RankError, launch
+from tests.marks import seldom
 from tests.ranks.nodes import environment, python
 
 pytestmark = pytest.mark.slow
@@ -250,7 +251,7 @@ def unshared(namespace, command, **options):
 
 
 @pytest.mark.skipif(not Path("/dev/shm").exists(), reason="no folder in memory")
-@pytest.mark.parametrize("size", ["1m", "4k"])
+@pytest.mark.parametrize("size", [seldom("1m"), "4k"])
 def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left, size):
     """A small /dev/shm, as in a container, only smaller."""
     script = """

@@ -25,7 +25,7 @@ def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("builtins.input", answer)
     assert main(["case", "228-bytes"]) == 0
     shown = capsys.readouterr().out
-    for part in ("q leaves", "call counts: running", "stands", "the source's", "In production"):
+    for part in ("q leaves", "call counts: running", "stands", "the reply in", "In production"):
         assert part in shown
     assert main(["case"]) == 0
     assert "diagnosed with 1 instrument, at try 1" in capsys.readouterr().out

@@ -150,6 +150,7 @@ choose("9.cause", "What is the cause?", ["the queue", "the network", "a late ran
 """
 
 
+@mark.exhaustive
 def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_path):
     with lab.opened(tmp_path, height=1400, picture="keys") as (page, address):
         made = lesson(

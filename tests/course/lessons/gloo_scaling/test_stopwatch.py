@@ -55,6 +55,7 @@ TIMERS = {
 
 
 @mark.timed
+@mark.exhaustive
 def test_a_right_stopwatch_of_another_kind_passes(capsys):
     checks.check_time_call(answers.of_all_ranks)
     assert "Exercise 1.1 passed" in capsys.readouterr().out

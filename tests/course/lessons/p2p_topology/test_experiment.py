@@ -88,6 +88,7 @@ def test_alpha_is_what_a_chunk_costs_beyond_its_bytes(no_hosts):
 
 
 @pytest.mark.timed
+@pytest.mark.exhaustive
 @needs_hosts
 def test_a_right_relay(capsys):
     checks.check_relay(answers.right_posted_ahead)

@@ -114,12 +114,10 @@ class Allocated(Observer):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Count what an operator makes."""
+        given = {storage._cdata for storage in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
-        new = [storage for storage in _storages(result) if storage not in self._seen]
-        given = _storages((args, kwargs)) if new else ()  # those from before the block, too
-        self._seen.update(given)
-        for storage in new:
-            if storage not in self._seen:
+        for storage in _storages(result):
+            if storage._cdata not in given and storage not in self._seen:
                 self._seen.add(storage)
                 self._add(storage.nbytes())
                 weakref.finalize(storage, self._add, -storage.nbytes())
@@ -231,7 +229,7 @@ class BufferLog(CallLog, Observer):
 
     def _under_way(self) -> list[int]:
         """Return the numbers of the calls that nobody has waited for."""
-        return [n for n, entry in enumerate(self._entries) if entry.call.waited is None]
+        return [number for number, call in enumerate(super().calls) if call.waited is None]
 
 
 @functools.cache

@@ -30,6 +30,13 @@ def test_the_peak_is_what_was_alive_at_once():
     assert usage.now == 0
 
 
+def test_a_storage_that_is_put_under_a_tensor_counts():
+    x = torch.ones(1)
+    with memory.Allocated() as usage:
+        x.set_(torch.UntypedStorage(4 * KIB), 0, (KIB,))
+    assert usage.made == 4 * KIB
+
+
 def test_memory_made_in_a_thread_counts():
     start, x = threading.Thread.start, torch.ones(KIB)
     with memory.Allocated() as usage:

@@ -155,9 +155,9 @@ class Trial:
                 function raised in another case than the first, or `by_hand` was not kept.
         """
         first = True
-        places = iter(range(len(cases)))
-        launches = itertools.groupby(cases, lambda one: (next(places) < self.apart, one.world_size))
-        for (_, n), group in launches:
+        parts = cases[: self.apart], cases[self.apart :]
+        launches = (itertools.groupby(part, key=lambda case: case.world_size) for part in parts)
+        for n, group in itertools.chain.from_iterable(launches):
             chosen = list(group)
             by_rank = checking.on_ranks(
                 _play,

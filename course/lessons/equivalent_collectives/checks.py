@@ -388,6 +388,7 @@ def _tried(
     """
     ended: set[int] = set()
     try:
+        # Not fewer apart: in the third chain somebody waits for who sends to the root and hangs.
         trial = Trial(way, by_hand=True, hint=_hint, timeout=5.0, apart=3)
         for case, ranks in trial.runs(cases):
             ended.add(case.world_size)

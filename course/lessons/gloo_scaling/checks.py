@@ -5,7 +5,6 @@ they script the calls (`sick_calls`) and the meetings of the partners (`meetings
 usual mistake shows every time, on a busy machine too.
 """
 
-import functools
 import inspect
 import math
 import random
@@ -304,9 +303,10 @@ def check_fused_all_reduce(fused_all_reduce: Callable[..., None]) -> None:
         cases = [Case(n, make=partial(_turn, turn=turn)) for turn, n in turns.items()]
         peaks = []
         for turn, (case, ranks) in zip(turns, trial.runs(cases), strict=True):
+            sums = _sums(turn, case.world_size)
             for rank, ran in enumerate(ranks):
                 _judge_calls(ran, tensors_of(rank, turn), sums_in(turn))
-                _judge_sums(ran, turn, rank, case.world_size)
+                _judge_sums(ran, turn, rank, sums)
             if turn in LARGE:
                 nbytes = sum(t.nbytes for t in tensors_of(0, turn))
                 peaks.append(max(ran.peak for ran in ranks) / nbytes)
@@ -403,8 +403,8 @@ def _judge_calls(ran: Ran, given: list[torch.Tensor], times: int) -> None:
         )
 
 
-def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
-    got, expected = ran.given[0], _sums(turn, world_size)
+def _judge_sums(ran: Ran, turn: int, rank: int, expected: list[torch.Tensor]) -> None:
+    got, world_size = ran.given[0], ran.report.world_size
     wrong = [i for i in range(len(got)) if not torch.equal(got[i], expected[i])]
     if not wrong and ran.returned:
         return
@@ -467,7 +467,6 @@ def _judge_sums(ran: Ran, turn: int, rank: int, world_size: int) -> None:
     )
 
 
-@functools.lru_cache(maxsize=1)  # all ranks of a turn are held to the same
 def _sums(turn: int, world_size: int) -> list[torch.Tensor]:
     again = world_size ** (sums_in(turn) - 1)  # by then all ranks have the same
     ranks = (tensors_of(rank, turn) for rank in range(world_size))

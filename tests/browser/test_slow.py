@@ -6,9 +6,10 @@ from course.notebooks import files
 from course.predictions import ledger_file
 from tests.browser import lab
 from tests.course.samples import lesson
+from tests.marks import seldom
 
 pytestmark = [
-    mark.exhaustive,
+    mark.slow,
     mark.timeout(400),
     mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
 ]
@@ -54,7 +55,7 @@ def type_all(page, number):
     page.keyboard.press("Enter")
 
 
-@mark.parametrize("number", range(4), ids=["idle", "again", "busy", "busy again"])
+@mark.parametrize("number", [seldom(0), seldom(1), 2, seldom(3)])  # from the third on it is busy
 def test_what_was_typed_is_what_is_kept(page, number):
     notebook, ledger = page
     if number >= 2:

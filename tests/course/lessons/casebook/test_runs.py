@@ -22,7 +22,7 @@ from course.lessons.casebook.ward import ROUNDS, FixFailed, NeverEnds, Ward, pla
 from labkit.fabric.fabric import Fabric
 from tests.fabric.test_fabric import needs_hosts
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("book")]
+pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.usefixtures("book")]
 
 NAMES = [
     pytest.param(name, marks=needs_hosts if case.fabric else ()) for name, case in CASES.items()
@@ -166,7 +166,6 @@ def test_every_suspect_has_its_world():
     }
 
 
-@pytest.mark.timed
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "guilty"),
@@ -202,7 +201,6 @@ def expected(case):
     return {key: "stands" if key == case.culprit else "fell" for key in case.suspects}
 
 
-@pytest.mark.timed
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 def test_a_case_is_decided_by_its_instruments_and_cured(name):
@@ -214,7 +212,6 @@ def test_a_case_is_decided_by_its_instruments_and_cured(name):
     assert table.title.startswith("It is mended, in 3 of 3 rounds"), table
 
 
-@pytest.mark.timed
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unchanged_program_is_refused(name):
@@ -224,7 +221,6 @@ def test_an_unchanged_program_is_refused(name):
     assert ward.gain == 0
 
 
-@pytest.mark.timed
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [2, 3])
 def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, monkeypatch):
@@ -236,7 +232,6 @@ def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, mo
     assert "still there, though it took less time" in table.title and ward.gain == 0
 
 
-@pytest.mark.timed
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_final_draws_three_faults_and_instruments_tell_them(seed):

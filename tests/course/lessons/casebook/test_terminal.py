@@ -7,10 +7,9 @@ from course.lessons.casebook.cases import CASES
 from course.lessons.casebook.ward import Ward
 from course.predictions import claims
 
+pytestmark = [mark.slow, mark.timed, mark.usefixtures("book")]
 
-@mark.slow
-@mark.timed
-@mark.usefixtures("book")
+
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("random.sample", lambda keys, _: sorted(keys))
     letter = Ward(CASES["228-bytes"]).letter("late")

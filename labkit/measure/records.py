@@ -63,7 +63,7 @@ class Provenance:
             machine.cpu_model: machine.cpu_model,
             f"{machine.cores:g} CPUs": machine.cpus,
             f"{len(machine.gpus)} x {', '.join(sorted(set(machine.gpus)))}": (
-                machine.gpus and not machine.cpu_model
+                machine.gpus and (self.backend != "gloo" or not machine.cpu_model)
             ),
             f"torch {machine.torch}": machine.torch,
             self.backend: self.backend,

@@ -620,7 +620,7 @@ def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str
     gpus = machine.gpu_count()
     if backend is None:
         return "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
-    may_share = gpus and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"  # NCCL 2.30; not run
+    may_share = gpus and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"  # NCCL 2.30
     if gpus < world_size and not may_share:
         remedy = f"world_size={gpus}" if gpus else "a machine with GPUs"
         raise ValueError(

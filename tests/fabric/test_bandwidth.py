@@ -1,4 +1,4 @@
-"""What is timed on a fabric: the rates of its links, its start, and a job on two of its hosts."""
+"""What is timed on a fabric: the rates of its links, and its start."""
 
 import threading
 import time
@@ -11,12 +11,9 @@ import torch.distributed as dist
 
 from labkit import launch
 from labkit.fabric.fabric import Fabric
-from labkit.fabric.plan import address
-from labkit.measure import records
 from labkit.measure.timing import slowest, summarize, time_calls
 from tests.fabric.test_fabric import needs_hosts
 from tests.marks import seldom
-from tests.ranks.nodes import agent
 
 pytestmark = [pytest.mark.slow, pytest.mark.timed, needs_hosts]
 
@@ -152,22 +149,3 @@ def test_a_fabric_of_8_is_up_within_a_second():
         with Fabric.star(hosts=8, rate="100mbit"):
             took.append(time.perf_counter() - begin)
     assert min(took) < 1.0
-
-
-def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
-    """Each agent on a host of its own: the records tell of both, and of the link between them."""
-    out = tmp_path / "records.json"
-    command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
-    with Fabric.star(hosts=2, rate="500mbit") as fabric:
-        nodes = [
-            agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
-            for host in range(2)
-        ]
-        first, second = (node.communicate(timeout=100) for node in nodes)
-        assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
-        messages = [record for record in records.load(out) if record.case == "ping-pong"]
-        assert messages[-1].algbw == pytest.approx(fabric.payload_rate(0, 1), rel=0.1)
-    assert messages[0].provenance.nodes == ((0,), (1,))
-    assert "2 nodes" in first[0]
-    assert "ping-pong" in first[0] and str(out) in first[0]
-    assert "ping-pong" not in second[0], "rank 0 alone prints"

@@ -6,9 +6,12 @@ import signal
 
 import nbclient
 import nbformat
-from pytest import mark, raises
+from pytest import approx, mark, raises
 
 from labkit.fabric.fabric import Fabric, FabricUnavailable
+from labkit.fabric.plan import address
+from labkit.measure import records
+from tests.fabric.test_fabric import needs_hosts
 from tests.marks import seldom
 from tests.ranks.nodes import agent, free_port, python
 
@@ -202,3 +205,27 @@ def test_under_torchrun_there_is_no_fabric(monkeypatch):
         monkeypatch.setenv(name, value)
     with raises(FabricUnavailable, match="torchrun"), Fabric.star(hosts=2, rate="100mbit"):
         pass
+
+
+@needs_hosts
+@mark.timeout(240)
+def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
+    """Each agent on a host of its own: the records tell of both, and of the link between them.
+
+    That is slow enough for CPUs that have other work to do.
+    """
+    out = tmp_path / "records.json"
+    command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
+    with Fabric.star(hosts=2, rate="200mbit") as fabric:
+        nodes = [
+            agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
+            for host in range(2)
+        ]
+        first, second = (node.communicate(timeout=200) for node in nodes)
+        assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
+        messages = [record for record in records.load(out) if record.case == "ping-pong"]
+        assert messages[-1].algbw == approx(fabric.payload_rate(0, 1), rel=0.1)
+    assert messages[0].provenance.nodes == ((0,), (1,))
+    assert "2 nodes" in first[0]
+    assert "ping-pong" in first[0] and str(out) in first[0]
+    assert "ping-pong" not in second[0], "rank 0 alone prints"

@@ -94,7 +94,7 @@ def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
     endless = hand_in(room / "eve", solved=[2])
     for one in endless.cells:
         if one.id == "ex-2-1-answer":
-            one.source += "\n\nwhile True:\n    pass"
+            one.source += "\n\nimport time\nwhile True:\n    time.sleep(1)"
     files.write(endless, room / "eve" / NAME)
     report = hand_ins / "hand-ins.xml"
     status, text = told(

@@ -230,9 +230,11 @@ def own_work(*others: Callable[..., Any]) -> Iterator[None]:
     torchs = {other.__code__ for other in others}
 
     def watch(frame: Any, event: str, _: Any) -> None:
+        if event != "call":  # first of all: most are not
+            return
         code = frame.f_code
         ours = code.co_filename.startswith(_ALGORITHMS)
-        if called or event != "call" or not (ours or code in torchs):
+        if called or not (ours or code in torchs):
             return
         importing = code.co_name == "<module>" or frame.f_back.f_code.co_name == "<module>"
         if not importing:

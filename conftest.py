@@ -130,13 +130,15 @@ def pytest_terminal_summary(terminalreporter):
         for path, took in seconds.items():
             terminalreporter.write_line(f"{took:8.1f}  {path}")
         terminalreporter.write_line(f"{seconds.total():8.1f}  all")
-    counts = Counter(line["verdict"] for line in made)
+    elsewhere = sum(line["recorded"] for line in made)
+    counts = Counter(line["verdict"] for line in made if not line["recorded"])
     skipped = terminalreporter.stats.get("skipped", ())
     left = [one.nodeid for one in skipped if claims.NOT_JUDGED in str(one.longrepr)]
     if made or left:
         terminalreporter.section("judged on this machine")
         text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
-        terminalreporter.write_line(f"claims: {text}; tests {claims.NOT_JUDGED}: {len(left)}")
+        text = f"claims: {text}, {elsewhere} of recordings; tests {claims.NOT_JUDGED}: {len(left)}"
+        terminalreporter.write_line(text)
         for line in made:
             if line["verdict"] != claims.HELD:
                 terminalreporter.write_line("  {verdict}: {expected}; {measured}".format(**line))

@@ -28,6 +28,13 @@ def test_a_claim_is_one_line_judged_both_ways_and_never_ends_a_lesson(holds, rec
     assert (says == claims.NOT_JUDGED) == ("other programs" in shown or "rounds say" in shown)
 
 
+def test_a_claim_about_a_recording_says_so(capsys):
+    elsewhere = dataclasses.replace(CALM, tier=Tier.RECORDED)
+    for records, said in (([elsewhere] * 2, True), ([elsewhere, CALM], False), ([], False)):
+        claims.claim([True] * 3, "twice as long", measured=2.0, records=records)
+        assert ("held, in the recording: " in capsys.readouterr().out) == said
+
+
 def test_each_claim_leaves_a_line_for_tests(tmp_path, monkeypatch):
     monkeypatch.setenv("COURSE_CLAIMS", str(tmp_path / "claims"))
     claims.claim(False, "e", measured=1.0, records=[BUSY])

@@ -6,7 +6,7 @@ import signal
 
 import nbclient
 import nbformat
-from pytest import approx, mark, raises
+from pytest import approx, fixture, mark, raises
 
 from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.fabric.plan import address
@@ -65,19 +65,6 @@ def test_the_ranks_that_are_there_are_used(tmp_path):
     ]
 
 
-def test_checks_and_threads_are_as_asked(tmp_path):
-    status, out, err = run_ranks(tmp_path, CHECKED, 2)
-    assert status == 0, err
-    lines = ["[2, 2]", "[1, 1]", "restored 1 OFF", "Detected mismatch"]
-    assert out.splitlines()[-4:] == lines
-
-
-def test_a_hang_ends_in_time_with_the_stack_of_a_rank_that_is_late(tmp_path):
-    status, _, err = run_ranks(tmp_path, HANGS, 2)
-    assert status == 1
-    assert "Timeout (0:00:02)!" in err and "in program" in err
-
-
 USED = """
 import os
 import torch.distributed as dist
@@ -113,9 +100,13 @@ failed = [failure_of(program) for program in (bad, worse, same)]
 if os.environ["RANK"] == "0":
     print(everybody, fewer, refused, *failed, sep="|")
 """
-CHECKED = """
+TWO_RANKS = """
 import os, torch, torch.distributed as dist
-from labkit import launch
+from labkit import launch, time_calls
+def told(*lines):
+    if os.environ["RANK"] == "0":
+        print(*lines, sep="|", flush=True)
+
 def shapes():
     dist.all_reduce(torch.ones(1 + dist.get_rank()))
 lines = [launch(torch.get_num_threads, threads=2), launch(torch.get_num_threads)]
@@ -124,20 +115,8 @@ try:
     launch(shapes, checks=True)
 except Exception as error:
     lines.append(str(error)[str(error).index("Detected"):][:17])
-if os.environ["RANK"] == "0":
-    print(*lines, sep="\\n")
-"""
-HANGS = """
-import torch.distributed as dist
-from labkit import launch
-def program():
-    if dist.get_rank() == 0:
-        dist.barrier()
-launch(program, timeout=2)
-"""
-OWN_GROUP = """
-import os, torch, torch.distributed as dist
-from labkit import launch, time_calls
+told("as asked", *lines)
+
 def again():
     return launch(int)
 try:
@@ -153,19 +132,43 @@ except RuntimeError as error:
 x = torch.ones(1)
 dist.all_reduce(x)
 samples = len(time_calls(lambda: dist.all_reduce(x), iters=3))
-if os.environ["RANK"] == "0":
-    print(nested, refused, x.item() > 1, samples, sep="|")
+told("own group", nested, refused, x.item() > 1, samples)
 dist.destroy_process_group()
+
+def program():
+    if dist.get_rank() == 0:
+        dist.barrier()
+launch(program, timeout=2)
 """
 
 
-def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(tmp_path):
-    status, out, err = run_ranks(tmp_path, OWN_GROUP, 2)
-    assert status == 0, err
-    nested, refused, *alive = out.strip().split("|")
+@fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """One job, since each takes seconds to start: its status, lines by subject, and errors."""
+    status, out, err = run_ranks(tmp_path_factory.mktemp("job"), TWO_RANKS, 2)
+    lines = (line.split("|") for line in out.splitlines())
+    return status, {subject: rest for subject, *rest in lines}, err
+
+
+def test_checks_and_threads_are_as_asked(two_ranks):
+    _, told, err = two_ranks
+    expected = ["[2, 2]", "[1, 1]", "restored 1 OFF", "Detected mismatch"]
+    assert told.get("as asked") == expected, err
+
+
+def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(two_ranks):
+    _, told, err = two_ranks
+    assert "own group" in told, err
+    nested, refused, *alive = told["own group"]
     assert "Ranks cannot start ranks" in nested
     assert "made its default group already" in refused and "time_calls" in refused
     assert alive == ["True", "3"]
+
+
+def test_a_hang_ends_in_time_with_the_stack_of_a_rank_that_is_late(two_ranks):
+    status, _, err = two_ranks
+    assert status == 1
+    assert "Timeout (0:00:02)!" in err and "in program" in err
 
 
 DIES = """

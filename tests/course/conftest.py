@@ -1,9 +1,4 @@
-import cloudpickle
 from pytest import fixture
-
-from tests.course import lessons
-
-cloudpickle.register_pickle_by_value(lessons)  # their answers travel as a notebook's do
 
 
 @fixture

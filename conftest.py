@@ -68,16 +68,17 @@ def is_alone(item):
 
 @hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(items):
-    """Put the long tests of the whole first; last, files in which something measures.
+    """Put the long tests of the whole first, and what waits for torchrun; last, what measures.
 
-    Of the latter, notebooks come before tests, since what they do besides takes longer. In a test
-    file what measures comes last; a notebook's cells keep their order.
+    Of files in which something measures, notebooks come before tests, since what they do besides
+    takes longer. In a test file what measures comes last; a notebook's cells keep their order.
     """
     measures = {item.path for item in items if is_alone(item)}
 
     def rank(item):
         is_test, last = item.path.suffix == ".py", item.path in measures
-        return last, last and is_test, item.path.parent != TESTS, is_test and is_alone(item)
+        late = item.path.parent not in (TESTS, TESTS / "ranks")
+        return last, last and is_test, late, is_test and is_alone(item)
 
     items.sort(key=rank)
 

@@ -62,9 +62,7 @@ class Provenance:
         known = {
             machine.cpu_model: machine.cpu_model,
             f"{machine.cores:g} CPUs": machine.cpus,
-            f"{len(machine.gpus)} x {', '.join(sorted(set(machine.gpus)))}": (
-                machine.gpus and (self.backend != "gloo" or not machine.cpu_model)
-            ),
+            f"{len(machine.gpus)} x {', '.join(sorted(set(machine.gpus)))}": machine.gpus,
             f"torch {machine.torch}": machine.torch,
             self.backend: self.backend,
             self.date[:10]: self.date,

@@ -121,3 +121,7 @@ def test_provenance_says_where_when_and_how(monkeypatch):
     assert provenance.date.endswith("+00:00")
     text = str(provenance)
     assert f"torch {provenance.machine.torch}, nccl, {provenance.date[:10]}" in text
+    for backend in ("gloo", "nccl"):
+        machine = dataclasses.replace(provenance.machine, cpu_model="a CPU", gpus=("H100", "H100"))
+        text = str(dataclasses.replace(provenance, machine=machine, backend=backend))
+        assert text.startswith(f"a CPU, {machine.cores:g} CPUs, 2 x H100, torch ")

@@ -73,7 +73,7 @@ def test_the_recording_says_where_it_is_from_and_claims_are_judged_by_it(capsys)
 def test_what_is_measured_here_stands_before_the_recording_and_decides(capsys):
     names = names_of("batch")
     capsys.readouterr()
-    for case, *_ in names["ways"].items():
+    for case in names["ways"]:
         names["keep"]("batch", case, [1.0, 1.0, 1.0], held=[1.0, 1.0, 1.0])
     cell = CELLS["batch"]
     exec(cell[cell.index("found = show") :], names)

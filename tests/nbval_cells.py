@@ -208,8 +208,13 @@ class Whole(pytest.Item):
         if book.broken:
             pytest.skip(f"{book.broken} failed before it")
         entries = ledger_file.load(book.ledger).entries.values()
-        results = {entry.key: entry.measured for entry in entries if entry.tier != "MEASURED"}
-        assert list(spine.given_away(files.read(self.path), results)) == []
+        # Not the times of this run, which may meet a figure of the text by chance.
+        timed = {e.key for e in entries if e.tier == "EMULATED" and not isinstance(e.measured, str)}
+        results = {
+            e.key: e.measured for e in entries if e.tier != "MEASURED" and e.key not in timed
+        }
+        if found := list(spine.given_away(files.read(self.path), results)):
+            pytest.fail("; ".join(found), pytrace=False)
 
     def reportinfo(self):
         return self.path, 0, self.nodeid.replace("::", " ")

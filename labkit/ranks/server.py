@@ -52,6 +52,8 @@ _SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fres
 _RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
+_MANY = 40
+"""Ranks of a server before its memory moves to huge pages: those save what the move takes."""
 _AT_IMPORT = (
     *("TORCH", "PYTORCH", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"),
     *("OPENBLAS_", "LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES"),
@@ -140,22 +142,25 @@ class Server:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the server lives)
         self._socket, theirs = socket.socketpair()
         with theirs:
-            command = _SERVE.format(descriptor=theirs.fileno(), fresh=_is_fresh(environment))
-            self._process = subprocess.Popen(
-                interpreter(command),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in a terminal is for the launching process alone
-            )
+            self._process = self._start(theirs.fileno())
         self._socket.settimeout(_TIMEOUT)
         try:
             self._answer_to("ready")
         except BaseException:
             self.stop()
             raise
+
+    def _start(self, descriptor: int) -> subprocess.Popen[bytes]:
+        command = _SERVE.format(descriptor=descriptor, fresh=_is_fresh(self.environment))
+        return subprocess.Popen(
+            interpreter(command),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            pass_fds=[descriptor],
+            start_new_session=True,  # Ctrl-C in a terminal is for the launching process alone
+        )
 
     @property
     def pid(self) -> int:
@@ -277,6 +282,9 @@ class _Ranks:
         self.wakers = wakers
         self.fresh = fresh
         self.alive: set[int] = set()
+        self.forked = 0
+        self.scattered = True
+        """Whether what was imported lies on small pages."""
         self.directory: str | None = None
         self.to_import: dict[str, str] = {}
         """Modules that the ranks of the last launch had to import, and their files."""
@@ -296,6 +304,9 @@ class _Ranks:
                 if any(_written(_file(name)) != at for name, at in self.of_libraries.items()):
                     self.forget_libraries()
                 self.import_missed()
+                if self.scattered and self.forked >= _MANY:
+                    _use_huge_pages()
+                    self.scattered = False
                 memory = "/dev/shm"
                 fits = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**18
                 self.directory = tempfile.mkdtemp(
@@ -324,6 +335,7 @@ class _Ranks:
         with contextlib.suppress(OSError):  # the child does it too: whoever comes first
             os.setpgid(pid, pid)
         self.alive.add(pid)
+        self.forked += 1
         for descriptor in descriptors:
             os.close(descriptor)
         return pid
@@ -383,7 +395,7 @@ class _Ranks:
         self.of_libraries |= libraries
         if any(self.to_import.get(name, new[name]) != new[name] for name in libraries):
             self.forget_libraries()  # their path leads to other files than ours
-        self.to_import = {}
+        self.to_import, self.scattered = {}, True
         _prepare_to_fork()
 
     def forget_libraries(self) -> None:
@@ -427,7 +439,6 @@ def _prepare_to_fork() -> None:
     getattr(weakref.finalize, "_registry", {}).clear()  # torch's: 30 ms at each rank's end
     importlib.invalidate_caches()  # folders of the path may come and go before the next launch
     gc.freeze()  # the collector would touch, and so copy, every shared page
-    _use_huge_pages()
 
 
 def interpreter(code: str) -> list[str]:

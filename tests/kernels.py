@@ -1,7 +1,7 @@
 """Kernels that are forked from a process that has imported torch, as labkit's ranks are.
 
-A kernel takes some four seconds of a CPU until it has imported what a notebook needs, and the suite
-starts some thirty of them. Each is a process of its own all the same.
+A kernel takes some four seconds of a CPU until it has imported what a notebook needs, its fork
+server two, and the suite starts some thirty of them. Each is a process of its own all the same.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from pathlib import Path
 
 MODULES = (
     *("ipykernel.kernelapp", "ipykernel.zmqshell", "ipywidgets", "matplotlib.pyplot"),
-    *("matplotlib_inline.backend_inline", "torch.distributed"),
+    *("matplotlib_inline.backend_inline", "torch.distributed", "labkit.ranks.server"),
 )
-"""What is imported once, for all kernels; nothing of ours."""
+"""What is imported once, for all kernels."""
 LAUNCHER = "ipykernel_launcher"
 MAIN = "from tests.kernels import serve; serve({})"
 
@@ -38,7 +38,7 @@ class Forked:
     def poll(self):
         return None if Path(f"/proc/{self.pid}").exists() else 0
 
-    def wait(self):
+    def wait(self, timeout=None):
         while self.poll() is None:
             time.sleep(0.01)
         return 0
@@ -67,6 +67,15 @@ class Forker:
         self.folder.cleanup()
 
 
+class Child(Forked):
+    """One whose parent is this process."""
+
+    def poll(self):
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, os.WNOHANG)
+        return super().poll()
+
+
 def launch_kernel(address, cmd, *, env, cwd, **ignored):
     """Do what `jupyter_client.launcher.launch_kernel` does, for ipykernel."""
     arguments = cmd[cmd.index(LAUNCHER) + 1 :]
@@ -82,6 +91,7 @@ def serve(descriptor):
     for module in MODULES:
         importlib.import_module(module)
     gc.freeze()
+    sys.modules["labkit.ranks.server"]._use_huge_pages()
     gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     listener = socket.socket(fileno=descriptor)
@@ -107,5 +117,23 @@ def become_kernel(arguments, env, cwd):
     with Path(os.devnull).open("r+b") as nothing:
         for descriptor in range(3):
             os.dup2(nothing.fileno(), descriptor)
+    give_a_server(env)
     kernelapp = importlib.import_module("ipykernel.kernelapp")
     kernelapp.launch_new_instance([*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])
+
+
+def give_a_server(env):
+    """Start labkit's fork server for this kernel as a fork: it has imported torch."""
+    labkits = sys.modules["labkit.ranks.server"]
+
+    class Server(labkits.Server):
+        def _start(self, descriptor):
+            if pid := os.fork():
+                return Child(pid)
+            os.setsid()
+            os.dup2(self._stderr.fileno(), 2)
+            self._socket.close()
+            labkits.serve(os.dup(descriptor), fresh=False)
+            os._exit(0)
+
+    labkits._server = Server(env)

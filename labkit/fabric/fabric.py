@@ -4,6 +4,8 @@ Hosts are Linux network namespaces, links are veth pairs that the kernel's own s
 Ranks on them are ordinary processes, and their traffic is ordinary TCP: only the wire is short.
 """
 
+import atexit
+import contextlib
 import json
 import os
 import socket
@@ -25,10 +27,12 @@ from labkit.ranks.rank import Placement
 __all__ = ["Fabric", "FabricUnavailable"]
 
 SWITCH = "LABKIT_NO_FABRIC"  # set to anything: behave as where namespaces are not allowed
-_HOLD = "from labkit.fabric.namespaces import main; sys.exit(main())"
+_HOLD = "from labkit.fabric.namespaces import main; main()"
 _ETHERNET_HEADER = 14  # bytes before each IP packet, counted by the kernel's shaper
 _TCP_IP_HEADERS = 52  # bytes of each packet that carry no payload: IPv4 20, TCP 20 + 12 timestamps
 _fastest_seen = 0.0
+_holder: "_Holder | None" = None
+_lock = threading.Lock()
 
 
 class Fabric:
@@ -81,7 +85,9 @@ class Fabric:
             servers=None if servers is None else tuple(servers),
             management=None if management is None else parse_rate(management),
         )
-        self._holder: subprocess.Popen[str] | None = None
+        self._holder: _Holder | None = None
+        self._tie: socket.socket | None = None
+        """What keeps the hosts up as long as it is open."""
         self._namespaces: list[list[str]] = []
 
     @classmethod
@@ -152,10 +158,10 @@ class Fabric:
             raise RuntimeError(
                 "This fabric is not up. Use `with Fabric... as fabric:`, or start()."
             )
-        if self._holder.poll() is not None:
+        if (status := self._holder.process.poll()) is not None:
             raise RuntimeError(
-                f"The process that held this fabric's hosts has ended (status "
-                f"{self._holder.returncode}). Make a new fabric."
+                f"The process that held this fabric's hosts has ended (status {status}). Make a "
+                "new fabric."
             )
         host = rank // self.ranks_per_host
         return Placement(tuple(self._namespaces[host]), INTERFACE, address(host))
@@ -192,42 +198,84 @@ class Fabric:
                 f"A link of {fastest / 1e9:.4g} Gbit/s was asked for; this machine's loopback "
                 f"carries {ceiling / 1e9:.4g} Gbit/s. Choose a lower rate or scale."
             )
-        self._start_holder()
+        holder = _shared_holder()
+        self._tie, self._namespaces = holder.make(self.plan)
+        self._holder = holder
         return self
 
     def stop(self) -> None:
         """Take the hosts down, if they are up."""
         holder, self._holder = self._holder, None
-        if holder is not None:
-            for pipe in filter(None, (holder.stdin, holder.stdout)):
-                pipe.close()  # the holder ends with its input
-            holder.wait()
+        if holder is not None and self._tie is not None:
+            with self._tie:
+                if holder.owner == os.getpid():  # and not a fork of it
+                    self._tie.shutdown(socket.SHUT_WR)
+                    self._tie.recv(1)  # its other end closes when they are gone
 
-    def _start_holder(self) -> None:
-        with tempfile.TemporaryFile("w+") as errors:
-            holder = subprocess.Popen(
+
+class _Holder:
+    """The process that holds the hosts of all this process's fabrics. Use `_shared_holder`."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (open as long as it lives)
+        self._requests, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
                 server.interpreter(_HOLD),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
                 start_new_session=True,
             )
-            try:
-                assert holder.stdin is not None and holder.stdout is not None
-                holder.stdin.write(json.dumps(asdict(self.plan)) + "\n")
-                holder.stdin.flush()
-                answer = json.loads(holder.stdout.readline() or "{}")
-            except BaseException:  # KeyboardInterrupt too: leave nothing behind
-                holder.kill()
-                holder.wait()
-                raise
+
+    def serves(self) -> bool:
+        """Say whether it is there, and for this process."""
+        return self.owner == os.getpid() and self.process.poll() is None
+
+    def make(self, plan: Plan) -> tuple[socket.socket, list[list[str]]]:
+        """Build a fabric's hosts; return what keeps them up, and the namespaces of each.
+
+        Raises:
+            FabricUnavailable: They cannot be made.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            answer = self._ask(plan, ours, theirs)
             if "hosts" not in answer:
-                holder.kill()
-                holder.communicate()
-                errors.seek(0)
-                raise explain(answer, errors.read())
-        self._holder, self._namespaces = holder, answer["hosts"]
+                if answer.get("ends", True):
+                    self.process.wait()
+                self._errors.seek(0)
+                raise explain(answer, self._errors.read())
+        except BaseException:  # KeyboardInterrupt too: leave nothing behind
+            ours.close()
+            raise
+        return ours, answer["hosts"]
+
+    def _ask(self, plan: Plan, ours: socket.socket, theirs: socket.socket) -> dict[str, Any]:
+        with theirs, contextlib.suppress(ConnectionError):  # it died, and its stderr tells
+            socket.send_fds(self._requests, [b" "], [theirs.fileno()])
+            theirs.close()
+            ours.sendall(json.dumps(asdict(plan)).encode() + b"\n")
+            with ours.makefile() as lines:
+                return json.loads(lines.readline() or "{}")
+        return {}
+
+    def stop(self) -> None:
+        """End it, and what it holds."""
+        if self.owner == os.getpid():
+            self._requests.close()
+            self.process.wait()
+
+
+def _shared_holder() -> _Holder:
+    """Return this process's holder; the first call starts it."""
+    global _holder
+    with _lock:
+        if _holder is None or not _holder.serves():
+            _holder = _Holder()
+            atexit.register(_holder.stop)
+        return _holder
 
 
 def _check_counts(**counts: object) -> None:

@@ -1,8 +1,9 @@
-"""The process that holds a fabric's hosts: run by `labkit.fabric.fabric`.
+"""The process that holds the hosts of fabrics: run by `labkit.fabric.fabric`.
 
-It reads a plan as one line of JSON, builds the hosts in namespaces of its own, answers with one
-line of JSON, and then waits until the process that asked is gone. The hosts are nothing but open
-files of this process: when it ends, for whatever reason, the kernel takes all of them down.
+Its standard input is a socket, over which it is sent another one for each fabric. From that it
+reads a plan as one line of JSON, builds the hosts in namespaces of their own, answers with one line
+of JSON, and takes them down when that socket closes. The hosts are nothing but open files of this
+process: when it ends, for whatever reason, the kernel takes all of them down.
 
 A host's cable is a veth pair from its namespace to a bridge, shaped at both ends. Every end has one
 htb class per peer, so that no transfer waits in another transfer's queue:
@@ -15,11 +16,12 @@ there is one, has a bridge of its own and one class for all that the host sends.
 """
 
 import ctypes
+import functools
 import json
 import os
 import select
 import signal
-import sys
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,8 @@ class _Builder:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.step = "start"
+        self.opened: list[int] = []
+        """The networks: without these open files, nothing is left of them."""
 
     def build(self) -> list[tuple[str, ...]]:
         """Return, for each host, the namespaces that a rank has to enter."""
@@ -56,14 +60,21 @@ class _Builder:
         from pyroute2 import IPRoute
 
         self.step = "create namespaces"
-        user = _leave_the_machine()
-        middle = _open_network()
-        networks = []
-        for _ in range(self.plan.hosts):
+        user, home = _leave_the_machine()
+        try:
+            networks = self._join_hosts(IPRoute)
+        finally:  # a network that a process is in outlives its files
+            _call("setns", home, _CLONE_NEWNET)
+        return [(*user, f"/proc/{os.getpid()}/fd/{network}") for network in networks]
+
+    def _join_hosts(self, connect: Any) -> list[int]:
+        """Make the hosts, with `connect` for the namespace that it is called in; return them."""
+        for _ in range(1 + self.plan.hosts):
             _call("unshare", _CLONE_NEWNET)
-            networks.append(_open_network())
+            self.opened.append(_open_network())
+        middle, *networks = self.opened
         _call("setns", middle, _CLONE_NEWNET)
-        with IPRoute() as ipr:  # speaks to the namespace in which it is opened
+        with connect() as ipr:  # speaks to the namespace in which it is opened
             ports = self._lay_cables(ipr, networks, INTERFACE)
             if self.plan.nics is not None:
                 for host, port in enumerate(ports):
@@ -72,10 +83,9 @@ class _Builder:
                 self._lay_cables(ipr, networks, MANAGEMENT)
         for host, network in enumerate(networks):
             _call("setns", network, _CLONE_NEWNET)
-            with IPRoute() as ipr:
+            with connect() as ipr:
                 self._configure_host(ipr, host)
-        _call("setns", middle, _CLONE_NEWNET)
-        return [(*user, f"/proc/{os.getpid()}/fd/{network}") for network in networks]
+        return networks
 
     def _lay_cables(self, ipr: Any, networks: list[int], interface: str) -> list[int]:
         """Join all hosts by a bridge; return its ports, a host's cable ends at `interface`."""
@@ -179,10 +189,12 @@ def _segments(rate: float) -> int:
     return max(1, min(65536 // MTU, int(rate / 8 * _PIECE_SECONDS / MTU)))
 
 
-def _leave_the_machine() -> tuple[str, ...]:
-    """Move this process into a user and a network namespace of its own; return what to enter.
+@functools.cache
+def _leave_the_machine() -> tuple[tuple[str, ...], int]:
+    """Move this process into a user and a network namespace of its own.
 
-    Root may do without the user namespace where those are switched off.
+    Return what ranks have to enter as well, and the network. Root may do without the user namespace
+    where those are switched off.
     """
     user, group = os.getuid(), os.getgid()
     try:
@@ -191,11 +203,11 @@ def _leave_the_machine() -> tuple[str, ...]:
         if user != 0:
             raise
         _call("unshare", _CLONE_NEWNET)
-        return ()
+        return (), _open_network()
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    return (f"/proc/{os.getpid()}/ns/user",)
+    return (f"/proc/{os.getpid()}/ns/user",), _open_network()
 
 
 def _open_network() -> int:
@@ -209,20 +221,39 @@ def _call(name: str, *args: int) -> None:
         raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
-def main() -> int:
-    """Build what standard input asks for and keep it until standard input ends."""
+def main() -> None:
+    """Hold fabrics until standard input ends, or none could be made: others may fare better."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter interrupts the whole process group
-    parent = os.getppid()
-    builder = _Builder(Plan(**json.loads(sys.stdin.readline())))
-    answer: dict[str, object]
+    parent, requests = os.getppid(), socket.socket(fileno=0)
+    held: dict[socket.socket, list[int]] = {}
+    # The socket closes with the parent, unless another process has inherited its other end.
+    while os.getppid() == parent:
+        for ready in select.select([requests, *held], [], [], 1.0)[0]:
+            if ready is not requests:  # it has been closed
+                for network in held.pop(ready):
+                    os.close(network)
+                ready.close()
+                continue
+            files = socket.recv_fds(requests, 1, 1)[1]
+            if not files:
+                return
+            fabric, ends = socket.socket(fileno=files[0]), not held
+            answer, held[fabric] = _make(fabric)
+            with suppress(OSError):  # interrupted, it has gone
+                fabric.sendall(json.dumps(answer | {"ends": ends}).encode() + b"\n")
+            if ends and "step" in answer:
+                return
+
+
+def _make(fabric: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Build what is asked for over this socket; return the answer, and the open networks."""
+    with fabric.makefile() as lines:
+        line = lines.readline()
+    if not line:  # interrupted, it has gone
+        return {}, []
+    builder = _Builder(Plan(**json.loads(line)))
     try:
-        answer = {"hosts": builder.build()}
+        return {"hosts": builder.build()}, builder.opened
     except Exception as error:  # the other side explains it
         code = getattr(error, "code", None) or getattr(error, "errno", None)
-        answer = {"step": builder.step, "errno": code, "error": f"{error}"}
-    print(json.dumps(answer), flush=True)
-    # The pipe ends with the parent, unless another process has inherited the writing end.
-    while os.getppid() == parent:
-        if select.select([sys.stdin], [], [], 1.0)[0]:
-            break
-    return 0
+        return {"step": builder.step, "errno": code, "error": f"{error}"}, builder.opened

@@ -62,12 +62,14 @@ def test_nothing_is_left_after_sigkill_of_the_maker():
 
 
 @needs_hosts
-def test_leaving_the_block_leaves_nothing():
+def test_leaving_the_block_leaves_nothing_of_it_and_another_one_as_it_was():
     before = set(Path("/sys/class/net").iterdir())
-    with Fabric.star(hosts=2, rate="100mbit") as fabric:
-        holder = Path(fabric.placement(0, 2).namespaces[-1]).parents[1]
-        assert set(Path("/sys/class/net").iterdir()) == before, "the machine's own interfaces"
-    assert not holder.exists()
+    with Fabric.star(hosts=2, rate="100mbit") as other:
+        with Fabric.star(hosts=2, rate="100mbit") as fabric:
+            hosts = [Path(fabric.placement(rank, 2).namespaces[-1]) for rank in range(2)]
+            assert set(Path("/sys/class/net").iterdir()) == before, "the machine's own interfaces"
+        assert not any(map(os.path.lexists, hosts)), "the only references to them"
+        assert launch(int, world_size=2, fabric=other) == [0, 0]
     with pytest.raises(RuntimeError, match="not up"):
         fabric.placement(0, 2)
 

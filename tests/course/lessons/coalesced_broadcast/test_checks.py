@@ -77,20 +77,6 @@ def two_on_their_way(tensors, cap, src):
         unpacked(*rest)
 
 
-def dtype_by_dtype(tensors, cap, src):
-    """One dtype after the other; a buffer that is filled by slices; futures."""
-    for dtype in dict.fromkeys(t.dtype for t in tensors):
-        for members in group([t for t in tensors if t.dtype == dtype], cap):
-            flat = torch.empty(sum(t.numel() for t in members), dtype=dtype)
-            ends = [0, *itertools.accumulate(t.numel() for t in members)]
-            if dist.get_rank() == src:
-                for t, begin, end in zip(members, ends, ends[1:], strict=False):
-                    flat[begin:end] = t.flatten()
-            broadcast(flat, src=src, async_op=True).get_future().wait()
-            for t, begin, end in zip(members, ends, ends[1:], strict=False):
-                t[...] = flat[begin:end].view_as(t)
-
-
 def emptying_its_list(tensors, cap, src):
     mine = []
     while tensors:
@@ -180,9 +166,7 @@ def in_memory_order(tensor):
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
-@pytest.mark.parametrize(
-    "answer", [emptying_its_list, seldom(two_on_their_way), seldom(dtype_by_dtype)]
-)
+@pytest.mark.parametrize("answer", [emptying_its_list, seldom(two_on_their_way)])
 def test_right_coalesces(answer, capsys):
     checks.check_coalesce(answer)
     assert "3.1 passed" in capsys.readouterr().out

@@ -48,11 +48,6 @@ WRONG = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def own_ledger(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
-
-
 @pytest.mark.parametrize("number, cure", RIGHT)
 def test_a_cure_is_accepted(number, cure):
     check_cure(number, cure)

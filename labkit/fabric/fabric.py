@@ -266,6 +266,7 @@ class _Holder:
         if self.owner == os.getpid():
             self._requests.close()
             self.process.wait()
+            self._errors.close()
 
 
 def _shared_holder() -> _Holder:

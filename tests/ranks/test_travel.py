@@ -13,6 +13,7 @@ from labkit import FabricUnavailable, LaunchError, LaunchTimeout, RankDied, Rank
 from labkit.measure.sched import SchedUnavailable
 from labkit.measure.wire import WireMismatch, WireUnavailable
 from labkit.ranks.errors import CaseFile, RankCase
+from tests.marks import seldom
 
 CASE = CaseFile((RankCase(0, "finished"), RankCase(1, "running")))
 ERRORS = (
@@ -59,7 +60,7 @@ def in_a_worker(program, timeout):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", seldom("spawn")])
 def test_they_come_out_of_a_pool_of_processes(start):
     context = multiprocessing.get_context(start)
     with ProcessPoolExecutor(1, mp_context=context) as pool:

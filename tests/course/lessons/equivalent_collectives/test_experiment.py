@@ -141,7 +141,6 @@ def test_the_tables_deeper_claims_hold():
         deeper.run("factor-verdict", fitted=30.0, found={("Ring", 2e9): 16.0})
 
 
-@pytest.mark.timed
 def test_the_race_says_between_which_sizes_they_cross(capsys):
     ring, doubling = (
         changed(solution(LESSON, f"ex-6-{k}-answer"), dist=dist, torch=torch, math=math)

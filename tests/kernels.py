@@ -18,11 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from labkit.ranks import server
+
 MODULES = (
     *("ipykernel.kernelapp", "ipykernel.zmqshell", "ipywidgets", "matplotlib.pyplot"),
-    *("matplotlib_inline.backend_inline", "torch.distributed", "labkit.ranks.server"),
+    *("matplotlib_inline.backend_inline", "torch.distributed"),
 )
-"""What is imported once, for all kernels."""
+"""What is imported once, for all kernels; of ours, only what starts ranks."""
 LAUNCHER = "ipykernel_launcher"
 MAIN = "from tests.kernels import serve; serve({})"
 
@@ -67,9 +69,7 @@ class Forker:
         self.folder.cleanup()
 
 
-class Child(Forked):
-    """One whose parent is this process."""
-
+class OwnFork(Forked):
     def poll(self):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
@@ -91,7 +91,7 @@ def serve(descriptor):
     for module in MODULES:
         importlib.import_module(module)
     gc.freeze()
-    sys.modules["labkit.ranks.server"]._use_huge_pages()
+    server._use_huge_pages()
     gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     listener = socket.socket(fileno=descriptor)
@@ -117,23 +117,19 @@ def become_kernel(arguments, env, cwd):
     with Path(os.devnull).open("r+b") as nothing:
         for descriptor in range(3):
             os.dup2(nothing.fileno(), descriptor)
-    give_a_server(env)
+    server._server = ForkedServer(env)
     kernelapp = importlib.import_module("ipykernel.kernelapp")
     kernelapp.launch_new_instance([*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])
 
 
-def give_a_server(env):
-    """Start labkit's fork server for this kernel as a fork: it has imported torch."""
-    labkits = sys.modules["labkit.ranks.server"]
+class ForkedServer(server.Server):
+    """A kernel's fork server, as a fork of the kernel: it has imported torch."""
 
-    class Server(labkits.Server):
-        def _start(self, descriptor):
-            if pid := os.fork():
-                return Child(pid)
-            os.setsid()
-            os.dup2(self._stderr.fileno(), 2)
-            self._socket.close()
-            labkits.serve(os.dup(descriptor), fresh=False)
-            os._exit(0)
-
-    labkits._server = Server(env)
+    def _start(self, descriptor):
+        if pid := os.fork():
+            return OwnFork(pid)
+        os.setsid()
+        os.dup2(self._stderr.fileno(), 2)
+        self._socket.close()
+        server.serve(os.dup(descriptor), fresh=False)
+        os._exit(0)

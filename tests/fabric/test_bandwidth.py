@@ -127,11 +127,11 @@ def test_each_ordered_pair_has_its_own_rate():
         act = {src: lambda: dist.send(x, dst), dst: lambda: dist.recv(x, src)}
         return time_calls(act.get(dist.get_rank(), lambda: None), warmup=1, iters=3)
 
+    ideal = 0.16  # seconds, long beside a pause of the machine
     with Fabric(rates) as fabric:
         for src, dst in ((0, 1), (0, 2), (1, 0)):
-            nbytes = int(0.16 * fabric.payload_rate(src, dst))  # long beside a pause of the machine
-            run = partial(program, src, dst, nbytes)
-            ratio = closest(lambda run=run: times(run, fabric, 3), 0.16)
+            run = partial(program, src, dst, int(ideal * fabric.payload_rate(src, dst)))
+            ratio = closest(lambda run=run: times(run, fabric, 3), ideal)
             assert ratio == pytest.approx(1, abs=0.05), (src, dst)
 
 

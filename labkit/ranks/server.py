@@ -53,7 +53,7 @@ _RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {contro
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
 _MANY = 40
-"""Ranks of a server before its memory moves to huge pages: those save what the move takes."""
+"""After so many ranks a server moves its memory to huge pages: as many save what that takes."""
 _AT_IMPORT = (
     *("TORCH", "PYTORCH", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"),
     *("OPENBLAS_", "LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES"),

@@ -14,9 +14,8 @@ COMMANDS = {
     "doctor": "say what this machine can do for the course",
     "run": "run experiments without a notebook",
     "progress": "show lessons run, exercises passed, predictions; write a hand-in",
-    "report": "make one HTML page of logs of nccl-tests and NCCL",
+    "report": "make one HTML page of nccl-tests' logs",
     "class": "make one HTML page of what a class handed in",
-    "triage": "say where to begin with a slow job, from four numbers or a file",
     "sync": "bring notebooks into canonical form, derive exercises and badges",
     "pictures": "draw the recorded runs, for docs/pictures.md",
     "record": "run experiments on a calm machine, keep their records in the lessons",
@@ -27,7 +26,7 @@ COMMANDS = {
 
 Each is a module of `course.commands`, which has `configure(parser)` and `main(options) -> int`.
 """
-FROM_A_CLONE = ("start", "triage", "sync", "pictures", "record", "edition", "check")
+FROM_A_CLONE = ("start", "sync", "pictures", "record", "edition", "check")
 """Commands that read or write what only a clone of the repository has."""
 
 

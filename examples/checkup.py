@@ -1,7 +1,5 @@
 """Examine a training step: who waits for whom, for a CPU or for the wire?
 
-It prints a table and writes `checkup.json`, which `python -m course triage checkup.json` reads.
-
     python examples/checkup.py                                   # four ranks on this machine
     torchrun --nproc-per-node=8 examples/checkup.py              # the ranks of your job
 
@@ -18,7 +16,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import launch
-from labkit.measure import Kind, Provenance, Record, Tier, Timeline, Tracer, records, sched, wire
+from labkit.measure import Kind, Timeline, Tracer, sched, wire
 from labkit.measure.tables import Table
 
 STEPS = 10
@@ -81,13 +79,13 @@ def show(results):
     columns = [*table.columns, "delayed all by", "on CPU", "queued for CPU"]
     rows = []
     for (rank, *times), usage in zip(table.rows, usages, strict=True):
-        times += [1e3 * x for x in (delays[rank], usage.on_cpu, usage.waiting)]
+        queued = max(thread.waiting for thread in usage.threads)  # a sum would exceed the step
+        times += [1e3 * x for x in (delays[rank], usage.on_cpu, queued)]
         rows.append([rank, *(ms / STEPS for ms in times)])
     print(Table(columns, rows, title=f"ms per step, {STEPS} steps"))
     print(f"calls per step: {len(reports[0].calls)}")
     print(f"one small call, one after the other: {1e6 * max(latencies):.0f} µs")
     metered = Timeline(traces).steps(STEPS + 1).spans
-    save(columns, rows, calls=len(reports[0].calls), latency=max(latencies))
     for report in reports:
         spans = [s for s in metered if s.rank == report.rank and s.kind is Kind.COLLECTIVE]
         untold = sum(c.nbytes for c in report.calls) - sum(s.nbytes or 0 for s in spans)
@@ -101,27 +99,6 @@ def show(results):
         print("MB sent per step, by rank:", *(f"{x:.2f}" for x in sent))
     except (wire.WireUnavailable, wire.WireMismatch) as reason:
         print(f"bytes on the wire: {reason}")
-
-
-def save(columns, rows, *, calls, latency):
-    """Write what the table says as a record: seconds per step, a figure for each rank."""
-    values = {
-        name.removesuffix(" ms"): [row[i] / 1e3 for row in rows]
-        for i, name in enumerate(columns)
-        if name != "rank"
-    }
-    values |= {"calls": calls, "latency": latency}
-    named = zip(*(values[name] for name in ("input", "compute", "exposed")), strict=True)
-    record = Record(
-        "checkup",
-        "a step",
-        {"world_size": len(rows), "steps": STEPS},
-        [[sum(seconds)] for seconds in named],
-        Tier.MEASURED,
-        Provenance.here(),
-        values=values,
-    )
-    records.save([record], "checkup.json")
 
 
 if __name__ == "__main__":

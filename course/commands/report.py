@@ -1,4 +1,4 @@
-"""`python -m course report FILES...`: one page of what other tools' logs say; it stands alone."""
+"""`python -m course report FILES...`: one page of what nccl-tests measured; it stands alone."""
 
 import argparse
 import gc
@@ -11,9 +11,7 @@ from course.logs.page import Page
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "files", nargs="+", type=Path, help="logs of nccl-tests and of NCCL_DEBUG=INFO"
-    )
+    parser.add_argument("files", nargs="+", type=Path, help="logs of nccl-tests")
     parser.add_argument(
         "--wire",
         type=float,
@@ -35,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         for path in options.files:
             try:
-                read += logs.read([path])
+                read.append(logs.read(path))
             except OSError as error:
                 print(f"left out: {path}: {error.strerror or error}", file=sys.stderr)
             except logs.UnknownLog as error:
@@ -47,20 +45,18 @@ def main(options: argparse.Namespace) -> int:
 
 def _write(read: list[logs.Log], options: argparse.Namespace) -> int:
     """Write the page of what was read; return 0 unless there is nothing to tell."""
-    if not any(log.records or log.statements or log.failures[1:] for log in read):
-        for problem in [problem for log in read for problem in log.problems][:20]:
+    whole = report.together(read)
+    if not whole.records and not whole.failures[1:]:
+        for problem in whole.problems[:20]:
             print(problem, file=sys.stderr)
         if read:
             print("report: no measurement could be read", file=sys.stderr)
         return 2
     given = report.Cards(options.wire * 1e9) if options.wire else None
-    cards = given or report.Cards.inferred(record for log in read for record in log.records)
+    cards = given or report.Cards.inferred(whole.records)
     page = Page("What was measured")
-    for log in report.together(read):
-        report.add(page, log, cards=cards)
-        files = log.paths[0].name if len(log.paths) == 1 else f"{len(log.paths)} files"
-        problems = f"{len(log.problems)} problems" if log.problems else "no problems"
-        print(f"{files}: {log.tool}, {len(log.records)} records, {problems}")
+    report.add(page, whole, cards=cards)
     options.out.write_text(str(page), encoding="utf-8")
-    print(f"{sum(len(log.records) for log in read)} records of {len(read)} files: {options.out}")
+    problems = f"{len(whole.problems)} problems" if whole.problems else "no problems"
+    print(f"{len(whole.records)} records of {len(read)} files, {problems}: {options.out}")
     return 0

@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from course import field_guide
 from course.catalogue import ROOT
 from course.notebooks import files, tree
 
@@ -31,6 +30,6 @@ def main(options: argparse.Namespace) -> int:
             except RuntimeError as error:  # the others are run all the same
                 print(f"{error}\n{path.name} stays as it was")
                 failed = 1
-    for path in [*tree.sync(), *field_guide.sync()]:
+    for path in tree.sync():
         print(f"{'written' if path.exists() else 'removed'}: {path.relative_to(ROOT)}")
     return failed

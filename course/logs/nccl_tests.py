@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from course.logs.layout import Layout, Place, Problem, case_name
-from course.logs.nccl_debug import settings, version
+from course.logs.layout import NETWORK_ADDRESS, Layout, Place, Problem, case_name
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.untrusted import one_line
 
@@ -67,6 +66,8 @@ _EMPTY = {"\n", "#\n", "# \n"}
 _INTEGER = re.compile(r"-?\d{1,9}")
 _FOREVER = 1e15
 """Microseconds; whatever lasts longer is no time."""
+_SETTING = re.compile(r"\b([NR]CCL_[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)")
+_TALK = re.compile(r".CCL_(?:DEBUG|HOSTID)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +374,7 @@ def parse(
             elif match := _LIBRARY.search(line, at):
                 test(line).library = f"{match[1]} {match[2]}"
             elif "set by environment" in line:
-                test(line).settings |= settings(line)
+                test(line).settings |= _settings(line)
             elif match := _BEGUN.search(line, 0, at):
                 test(line).begun = match[1]
         elif line[:1] != "#" and (match := _ROW.search(line)):
@@ -407,12 +408,12 @@ def parse_json(
         words, config = list(map(str, document["args"])), document["config"]
         match = _NAME.search(words[0].rpartition("/")[2]) or _NAME.search(name)
         test = _Test(problem, match[1] if match else None, one_line(name, 80))
-        test.library = f"NCCL {version(int(document['nccl_version']))}"
+        test.library = f"NCCL {_version(int(document['nccl_version']))}"
         test.iters = int(config["warmup_iters"]), int(config["iterations"])
         for one in config.get("devices", ()):
             place = Place(str(one["hostname"]), str(one["device_info"]), str(one["device_hex"]))
             test.layout.places.append(place)
-        test.settings = settings("\n".join(map(str, document.get("env", ()))))
+        test.settings = _settings("\n".join(map(str, document.get("env", ()))))
         test.failures = [(0, one_line(error, 120)) for error in document.get("errors", ())]
         test.ended = bool(document.get("end_time"))
         results = document.get("results")
@@ -464,7 +465,7 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
             mine.layout.places.append(Place(host, gpu, pci))
     elif "nccl-tests version" in line and (match := _TESTS.search(line)):
         mine = test(line, new=lambda test: test.tests or test.rows)
-        mine.tests, mine.library = match[1], f"NCCL {version(int(match[2]))}"
+        mine.tests, mine.library = match[1], f"NCCL {_version(int(match[2]))}"
     elif "CCL version" in line and (match := _LIBRARY.search(line)):
         test(line).library = f"{match[1]} {match[2]}"
     elif "nThread" in line and (match := _SETTINGS.search(line)):
@@ -476,7 +477,7 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     elif line.strip("# \t\r\n") == "...":
         test(line).layout.complete = False
     elif ("_perf" in line and "concluded" not in line) or "CCL_" in line:  # a command
-        set_here, command = settings(line), _NAME.search(line)
+        set_here, command = _settings(line), _NAME.search(line)
         if not set_here and not command:
             return False
         mine = test(line, new=lambda test: test.rows)
@@ -485,6 +486,21 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     else:
         return False
     return True
+
+
+def _settings(text: str) -> dict[str, str]:
+    """Return the variables of NCCL that a text sets, but for paths and addresses."""
+    return {
+        name: one_line(value.rstrip("."), 60)
+        for name, value in _SETTING.findall(text)
+        if "/" not in value and not NETWORK_ADDRESS.search(value) and not _TALK.match(name)
+    }
+
+
+def _version(code: int) -> str:
+    """Write NCCL's version number as its name: 22807 is 2.28.7, 2708 was 2.7.8."""
+    base = 10000 if code >= 10000 else 1000
+    return f"{code // base}.{code % base // 100}.{code % 100}"
 
 
 def _written(variables: dict[str, str]) -> str:

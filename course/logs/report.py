@@ -1,8 +1,7 @@
-"""What a report says of other tools' logs: pairs of hosts, curves beside the wire, doubts.
+"""What a report says of nccl-tests' logs: pairs of hosts, curves beside the wire, doubts.
 
     page = Page("Our cluster")
-    for log in together(logs.read(files)):
-        add(page, log)
+    add(page, together(logs.read(files)))
 
 A figure above the wire is not a fault: several cards, a tree or a switch that adds can explain it,
 and so can a stopwatch that stops early. The doubts name which of these would do.
@@ -17,9 +16,8 @@ from functools import cached_property
 import numpy as np
 from matplotlib.axes import Axes
 
-from course.logs import failures, pairs
+from course.logs import failures, nccl_tests, pairs
 from course.logs.logs import Log
-from course.logs.nccl_debug import conclusions, merge
 from course.logs.page import Page
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
@@ -48,16 +46,13 @@ Series = dict[str, dict[int, list[Record]]]
 """By name what is the same but for its size; by size, what was measured, perhaps on many hosts."""
 
 
-def together(logs: Sequence[Log]) -> list[Log]:
-    """Put the logs of each tool into one; what NCCL says in several files stands there once."""
-    by_tool: dict[str, Log] = {}
+def together(logs: Iterable[Log]) -> Log:
+    """Put several logs into one."""
+    whole = Log([])
     for log in logs:
-        whole = by_tool.setdefault(log.tool, Log(log.tool, []))
         for name in ("paths", "records", "failures", "problems"):
             getattr(whole, name).extend(getattr(log, name))
-        whole.statements = merge([*whole.statements, *log.statements])
-        whole.job.add(log.job)
-    return list(by_tool.values())
+    return whole
 
 
 def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
@@ -66,7 +61,7 @@ def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
     `cards`: what one network card carries; inferred from the log if not given.
     """
     files = f"{len(log.paths)} files" if len(log.paths) > 1 else log.paths[0].name
-    page.heading(f"{log.tool}: {files}")
+    page.heading(f"{nccl_tests.EXPERIMENT}: {files}")
     timed = [record for record in log.records if record.samples]
     known = [r for r in timed if r.busbw and not r.params.get("in_place")]
     cards = cards or Cards.inferred(known)
@@ -74,7 +69,7 @@ def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
     whole = _series(known)
     tested = _pairs(whole, log)
     failed = _failures(log, tested), _failing_pairs(log)
-    for table in (_ended(log), _conclusions(log), _statements(log), *failed):
+    for table in failed:
         if table.rows:
             page.table(table)
     if tested:
@@ -93,17 +88,6 @@ def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
         rows = [[problem] for problem in log.problems[:_MOST_ROWS]]
         title = f"What failed, could not be read or is doubtful, line by line: {len(log.problems)}"
         page.table(Table(["line"], rows), folded=title)
-
-
-def rules(log: Log) -> list[str]:
-    """Say which pairs of hosts are slow, a line for each series of tests that has two speeds."""
-    known = [r for r in log.records if r.busbw and not r.params.get("in_place")]
-    return [
-        f"{one.name}: {len(one.slow)} of {len(one.busbw)} pairs are slow; "
-        f"{one.rule or 'no rule of hosts alone explains them'}"
-        for one in _pairs(_series(known), log)
-        if one.divided
-    ]
 
 
 def _facts(log: Log, cards: "Cards") -> list[list[str]]:
@@ -523,36 +507,6 @@ def _failing_pairs(log: Log) -> Table:
     hosts = failures.in_each(row[0] for row in rows) if len(rows) > 1 else ""
     title = f"One of {hosts} is in each of these pairs: look at them first." if hosts else ""
     return Table(["failed more than once", "failed", "completed"], rows[:_MOST_ROWS], title)
-
-
-def _ended(log: Log) -> Table:
-    """Warnings that are known to end a job, or did, by time; and versions that are unlike."""
-    rows = [
-        [one.meaning or "the call that gave it returned an error", one.says,
-         ", ".join(sorted(one.hosts)), one.count, one.at or "not said", one.row]
-        for one in log.job.warned() if one.fatal
-    ]  # fmt: skip
-    if len(log.job.versions) > 1:
-        rows += [
-            ["unlike versions, unless these are two jobs", what,
-             ", ".join(sorted(log.job.runs.get(what, ()))), "", "", row]
-            for what, row in log.job.versions.items()
-        ]  # fmt: skip
-    return Table(["what ends a job", "NCCL says", "on", "lines", "at", "the first"], rows)
-
-
-def _conclusions(log: Log) -> Table:
-    rows_of: dict[str, list[str]] = defaultdict(list)
-    for says, row in conclusions(log.statements, log.job):
-        rows_of[says].append(row)
-    return Table(
-        ["what follows for the speed", "from"], [[s, rows[0]] for s, rows in rows_of.items()]
-    )
-
-
-def _statements(log: Log) -> Table:
-    rows = [[one.topic, one.says, one.count, one.row] for one in log.statements[:_MOST_ROWS]]
-    return Table(["NCCL says", "", "lines", "the first"], rows)
 
 
 def _name(

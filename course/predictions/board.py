@@ -33,14 +33,6 @@ experiment that has not been run, and what `apart` says of them. None: the learn
 from ours, and the verdict asks how. The ledger keeps *still standing* or *fell, by A*; a vote that
 nothing judged is not scored.
 
-Without a notebook or a vote (`triage`) a board is made directly, and printed:
-
-    board = Board("Why is it slow?", {"a": "TCP sockets"}, {"A": Experiment("the log", asks="a")},
-                  say=quiet)
-    board.test("a", "A", "the log names NET/Socket", found="NET/Socket 4 times", rounds=True,
-               exact=True)
-    print(board); print(board.verdict()); print(board.next())
-
 **Guilty runs.** A board that cannot find another culprit is a story, not a method. For each suspect
 a lesson records a run in which it *is* guilty: the same experiments in a changed world. A lesson
 keeps its tests in one place, a function from records to a board that its cells use, too, so that

@@ -74,7 +74,7 @@ def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
         Failure("all_to_all", made[0].params, sorted(pair), 9, "no figures", MAKING, "x.log")
         for pair in PAIRS[:5]
     ]
-    log = Log("nccl-tests", [tmp_path / "a.log"], made, failures=failed)
+    log = Log([tmp_path / "a.log"], made, failures=failed)
     (tested,) = report._pairs(report._series(made), log)
     text = text_of(report._host_matrix(tested))
     assert "71 of 131 pairs are slow" in text and "5 failed" in text

@@ -19,6 +19,8 @@ UNNUMBERED = ("gpus", "inventory", "workshop_two_hours")
 _NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
 _ROOMS = re.compile(r"(?<=\| What to reply \|\n\|---\|---\|---\|---\|---\|\n)(\|.*\n)*")
 _COUNTS = re.compile(rf"\[\d+\]\({EXERCISES}/(\S+\.ipynb)\)")
+_CELL = re.compile(r"`(\w+)#([\w-]+)`")
+"""How `docs/questions.md` names a cell: `01#cpus`, `01d#ladder` of a deeper page, `gpus#send`."""
 _BADGES = re.compile(r"(?<=<!-- badges -->\n).*?(?=<!-- end of badges -->)", re.DOTALL)
 
 
@@ -127,6 +129,7 @@ def problems(root: Path = ROOT) -> Iterator[str]:
                 yield f"{name}: {problem}"
             for cell_id in _silent(notebook):
                 yield f"{name}: {cell_id} keeps no output; run 'python -m course sync --outputs'"
+    yield from _unanswered(root)
     try:
         wanted = derived(root)
     except ValueError as error:
@@ -138,6 +141,17 @@ def problems(root: Path = ROOT) -> Iterator[str]:
     for path, text in wanted.items():
         if _text(path) != text:
             yield f"{path.relative_to(root)}: not up to date; run 'python -m course sync'"
+
+
+def _unanswered(root: Path) -> Iterator[str]:
+    """Name each cell of the page of questions that is in no notebook."""
+    page = root / "docs/questions.md"
+    named = set(_CELL.findall(page.read_text(encoding="utf-8"))) if page.exists() else set()
+    for lesson, cell_id in sorted(named):
+        folder = f"{LESSONS}/{DEEPER}" if lesson.endswith("d") else LESSONS
+        paths = (root / folder).glob(f"{lesson.removesuffix('d')}*.ipynb")
+        if not any(cell.id == cell_id for path in paths for cell in files.read(path).cells):
+            yield f"docs/questions.md: there is no cell `{lesson}#{cell_id}`"
 
 
 def _text(path: Path) -> str | None:

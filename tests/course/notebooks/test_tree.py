@@ -49,6 +49,17 @@ def test_what_does_not_follow_is_told_and_mended(course, path, change, says):
     assert (path.read_text() if path.exists() else "") == before
 
 
+def test_a_question_whose_cell_is_gone_is_told(course):
+    (course / "docs").mkdir()
+    cell_id = files.read(course / "notebooks/01_sample.ipynb").cells[0].id
+    (course / "docs/questions.md").write_text(f"`01#{cell_id}`, `01#gone`, `01d#gone`")
+    told = [problem for problem in tree.problems(course) if "questions" in problem]
+    assert told == [
+        "docs/questions.md: there is no cell `01#gone`",
+        "docs/questions.md: there is no cell `01d#gone`",
+    ]
+
+
 def test_unclosed_markers_are_told_with_file_and_exercise(course):
     path = course / "solutions/01_sample.ipynb"
     broken = ANSWER.replace("### END SOLUTION", "")

@@ -1,63 +1,78 @@
-"""Exercises of the form *read a board*: other jobs were run, somebody else is guilty; who was it?
+"""Exercises of the form *who was it?*: other jobs were run, somebody else is guilty on each board.
 
-BOARDS = {"first": "d", "second": "a"}
+A lesson's `checks` names the worlds, and the notebook shows their boards and has the answer judged:
 
-def unnamed():                                   # shown above the exercise
-return boards.tables({name: guilty.recorded(who) for name, who in BOARDS.items()})
+    WHO = WhoWasIt("2.5", evidence.INVESTIGATION, {"first": "d", "second": "a"})
 
-def check_boards(who):
-boards.check("2.5", who, {name: guilty.recorded(world) for name, world in BOARDS.items()})
+    first, second = WHO.tables()
+    WHO.check(who)
 """
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from course.checks import checking
 from course.checks.checking import CheckFailed
 from course.predictions.board import Board
+from course.predictions.investigation import Investigation
 from labkit.measure.tables import Table
 
 
-def tables(boards: Mapping[str, Board]) -> dict[str, Table]:
-    """Return boards without their verdicts: what each suspect predicts, and what was found."""
-    heads = ["suspect", "by", "predicts", "found, in all rounds"]
-    return {
-        name: Table(
-            heads,
-            [
-                [f"{letter}, {board.suspects[letter]}", test.experiment, test.predicts, test.found]
-                for letter in board.suspects
-                for test in board.of(letter)
-            ],
-            title=f"The {name} board: {board.question}",
-        )
-        for name, board in boards.items()
-    }
+@dataclass(frozen=True, slots=True)
+class WhoWasIt:
+    """An exercise: name the culprit on boards of a lesson's guilty worlds."""
 
+    number: str
+    """Of the exercise."""
+    investigation: Investigation
+    worlds: Mapping[str, str]
+    """Name of a board -> who is guilty in the world that it comes from."""
 
-def check(number: str, who: Callable[[], Any], boards: Mapping[str, Board]) -> None:
-    """Judge who was named on each board: `who` returns letters by the boards' names, or in order.
+    def boards(self) -> dict[str, Board]:
+        """Return the boards by their names."""
+        return {name: self.investigation.recorded(who) for name, who in self.worlds.items()}
 
-    Raises:
-        CheckFailed: A board is missing, or the one who was named fell; names the test that says so.
-    """
-    with checking.exercise(number, who, par="all culprits") as done:
-        got = _by_board(checking.plain(checking.ask(who)), boards)
-        for name, board in boards.items():
-            if name not in got:
-                raise CheckFailed(f"an answer for the {name} board", repr(got), "it is missing")
-            (culprit,) = board.left
-            letter = checking.chosen(got[name], list(board.suspects))
-            if letter != culprit:
-                against = next(test for test in board.of(letter) if test.state == "fell")
-                raise CheckFailed(
-                    f"the {name} board: who has not fallen",
-                    f"{letter}, {board.suspects[letter]}",
-                    f"hold each row to its prediction. Here {against.experiment} speaks against "
-                    f"{letter}: {against.found}",
-                )
-        done.reached = "all"
+    def tables(self) -> list[Table]:
+        """Return the boards without their verdicts: what each suspect predicts, what was found."""
+        heads = ["suspect", "by", "predicts", "found, in all rounds"]
+        return [
+            Table(
+                heads,
+                [
+                    [f"{x}, {board.suspects[x]}", test.experiment, test.predicts, test.found]
+                    for x in board.suspects
+                    for test in board.of(x)
+                ],
+                title=f"The {name} board: {board.question}",
+            )
+            for name, board in self.boards().items()
+        ]
+
+    def check(self, who: Callable[[], Any]) -> None:
+        """Judge who was named: `who` returns letters by the boards' names, or in their order.
+
+        Raises:
+            CheckFailed: A board is missing, or the one who was named fell; names the test that
+                says so.
+        """
+        with checking.exercise(self.number, who, par="all culprits") as done:
+            boards = self.boards()
+            got = _by_board(checking.plain(checking.ask(who)), boards)
+            for name, board in boards.items():
+                if name not in got:
+                    raise CheckFailed(f"an answer for the {name} board", repr(got), "it is missing")
+                letter = checking.chosen(got[name], list(board.suspects))
+                if letter != self.worlds[name]:
+                    against = next(test for test in board.of(letter) if test.state == "fell")
+                    raise CheckFailed(
+                        f"the {name} board: who has not fallen",
+                        f"{letter}, {board.suspects[letter]}",
+                        f"hold each row to its prediction. Here {against.experiment} speaks "
+                        f"against {letter}: {against.found}",
+                    )
+            done.reached = "all"
 
 
 def _by_board(answer: Any, boards: Mapping[str, Board]) -> dict[str, Any]:

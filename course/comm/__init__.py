@@ -1,1 +1,1 @@
-"""What ranks do: the table of collectives, algorithms written by hand, buckets."""
+"""What ranks do: patterns to sum, algorithms written by hand, buckets."""

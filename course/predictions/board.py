@@ -1,12 +1,9 @@
 """The board: suspects against experiments, and a verdict that follows the evidence.
 
-In a notebook, below the vote (`choose("02.cause", ...)`), the board is set up and shown:
+In a notebook, below the vote, a lesson's `Investigation` sets the board up, and it is shown:
 
-    board = suspects("02.cause", {"a": "a late rank", "b": "many calls", "c": "less bandwidth"}, {
-        "A": Experiment("a late rank", asks="a"),
-        "B": Experiment("calls without bytes", asks="b"),
-        "C": Experiment("thinner links", asks="c"),
-    }, apart={"bc": "the timers of all ranks, call by call"})
+    board = INVESTIGATION.board()
+    board
 
 It grows in place. Each experiment ends with a test: what the suspect predicts, in words that would
 be false if another one were guilty; and of each round whether that came true.
@@ -21,27 +18,17 @@ least three rounds, which took turns within one run, decide by agreeing: the sus
 (`course.predictions.judging`, for claims as well). `exact=True` is for what noise cannot have made:
 a count, arithmetic, a line of a log, a published figure. A test that is run again adds its rounds
 to those before, so that running until it agrees is no way out; only a run that was disturbed and
-decided nothing is replaced. Running the cell of `suspects` again clears the board.
+decided nothing is replaced. Running the cell that set it up again clears the board.
 
 The last cell of the investigation shows the verdict and what became of the vote; `ours` is the same
 board from the lesson's recording, which folds below:
 
-    reconcile("02.cause", board, ours=evidence.recorded())
+    reconcile("02.cause", board, ours=INVESTIGATION.recorded())
 
 A suspect fell if any test of it did. One left: it is a suspect, not a proof. Several: the planned
 experiment that has not been run, and what `apart` says of them. None: the learner's run differs
 from ours, and the verdict asks how. The ledger keeps *still standing* or *fell, by A*; a vote that
 nothing judged is not scored.
-
-**Guilty runs.** A board that cannot find another culprit is a story, not a method. For each suspect
-a lesson records a run in which it *is* guilty: the same experiments in a changed world. A lesson
-keeps its tests in one place, a function from records to a board that its cells use, too, so that
-a test can hold it to every world:
-
-    @pytest.mark.parametrize("guilty", "abcd")
-    def test_the_board_points_at_whoever_is_guilty(guilty):
-        board = evidence.board_of(evidence.recorded(guilty))
-        assert board.left == [guilty]                  # and so the lesson's own is acquitted
 """
 
 from __future__ import annotations
@@ -61,7 +48,7 @@ from course.predictions.judging import Judged, Rounds, outcome
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record
 
-__all__ = ["Board", "Experiment", "Test", "outcome", "suspects"]
+__all__ = ["Board", "Experiment", "Test", "outcome"]
 
 STANDS, FELL, NOT_JUDGED, NOT_ASKED = "stands", "fell", "not judged", "not asked"
 SIGNS = {STANDS: "●", FELL: "✘", NOT_JUDGED: "?", NOT_ASKED: "–"}
@@ -386,31 +373,6 @@ class Board:
             }  # fmt: skip
             with Path(named).open("ab", buffering=0) as file:
                 file.write(json.dumps(line).encode() + b"\n")
-
-
-def suspects(
-    key: str,
-    names: Mapping[str, str],
-    experiments: Mapping[str, Experiment],
-    *,
-    apart: Mapping[str, str] | None = None,
-) -> Board:
-    """Set up the board of a vote.
-
-    Args:
-        key: Of the vote, which was asked before: `02.cause`.
-        names: Letter -> the option in a few words: all of the vote's letters, in their order.
-        experiments: See `Board`.
-        apart: See `Board`.
-
-    Raises:
-        ValueError: The letters are not those of the vote; names both.
-    """
-    entry = ledger_file.entry(key)
-    options = list(ledger_file.lettered(entry.options))
-    if options and options != list(names):
-        raise ValueError(f"the options of {key} are {options}, the suspects {list(names)}.")
-    return Board(entry.question, names, experiments, apart=apart, key=key)
 
 
 def show_verdict(board: Board, ours: Board | None) -> None:

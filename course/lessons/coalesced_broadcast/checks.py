@@ -17,8 +17,6 @@ from course.checks.memory import BufferLog
 from course.checks.trial import Case, Ran, Trial
 from course.comm.buckets import MB, plan
 from course.lessons.coalesced_broadcast import evidence
-from course.predictions.board import Board
-from labkit.measure.tables import Table
 
 CAPS = (0, 24, 96, 120, 4000, 1_000_000)
 SECONDS = 30.0
@@ -272,22 +270,7 @@ def _few(tensor: torch.Tensor) -> str:
     return f"{tensor.flatten()[:4].tolist()}"
 
 
-BOARDS = {"first": "b", "second": "d"}
-"""Which of the guilty runs each board of exercise 3.2 comes from."""
-
-
-def _recorded() -> dict[str, Board]:
-    return {name: evidence.recorded(world) for name, world in BOARDS.items()}
-
-
-def unnamed() -> dict[str, Table]:
-    """Return the two boards of exercise 3.2 without their verdicts: what was found, by suspect."""
-    return boards.tables(_recorded())
-
-
-def check_boards(who: Callable[[], dict[str, str]]) -> None:
-    """Judge exercise 3.2: who is guilty on two boards of other programs."""
-    boards.check("3.2", who, _recorded())
+WHO = boards.WhoWasIt("3.2", evidence.INVESTIGATION, {"first": "b", "second": "d"})
 
 
 def _alike(count: int) -> Callable[[int], list[torch.Tensor]]:

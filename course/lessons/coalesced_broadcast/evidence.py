@@ -11,18 +11,10 @@ from typing import NamedTuple
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import programs
 from course.predictions.board import Board, Experiment, outcome
-from course.runs import Say, by_case, quiet
-from labkit.measure import records as measured_records
+from course.predictions.investigation import Investigation
+from course.runs import by_case
 from labkit.measure.records import Record
 
-QUESTION = "Why does 'all in one' take longer than buckets of 25 MB?"
-SUSPECTS = {"a": "packing", "b": "overlap", "c": "new memory", "d": "long messages"}
-EXPERIMENTS = {
-    "A": Experiment("kept buffers, one at a time", asks="abcd"),
-    "B": Experiment("two on their way, or one", asks="b"),
-    "C": Experiment("new buffers, or kept", asks="c"),
-    "D": Experiment("nothing to pack", asks="ad"),
-}
 MUCH, LITTLE = 0.6, 0.4
 """Shares of the difference: from here on it is most of it; up to here it is not."""
 ALIKE = 1.15
@@ -116,15 +108,24 @@ def hold(board: Board, records: Sequence[Record]) -> None:
         board.test(suspect, name, f"{predicts}, {limit}", came, found=text, records=records)
 
 
-def empty(say: Say = quiet) -> Board:
-    """Return the board without a vote and before any experiment."""
-    return Board(QUESTION, SUSPECTS, EXPERIMENTS, say=say)
-
-
-def recorded(world: str = "") -> Board:
-    """Return the board of our calm run, or of the recorded world in which a suspect is guilty."""
-    board, kept = empty(), measured_records.load(problem.RECORDING, recorded=True)
-    for name in EXPERIMENTS:
+def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
+    """Hold all suspects to what was recorded of a world."""
+    for name in programs.EXPERIMENTS:
         asks = {"asks": name} | ({"world": world} if world else {})
-        hold(board, [r for r in kept if problem.of_experiment(r) == asks])
-    return board
+        hold(board, [record for record in records if problem.of_experiment(record) == asks])
+
+
+INVESTIGATION = Investigation(
+    key="03.why",
+    question="Why does 'all in one' take longer than buckets of 25 MB?",
+    suspects={"a": "packing", "b": "overlap", "c": "new memory", "d": "long messages"},
+    experiments={
+        "A": Experiment("kept buffers, one at a time", asks="abcd"),
+        "B": Experiment("two on their way, or one", asks="b"),
+        "C": Experiment("new buffers, or kept", asks="c"),
+        "D": Experiment("nothing to pack", asks="ad"),
+    },
+    tests=hold_all,
+    recording=problem.RECORDING,
+    worlds="abd",
+)

@@ -15,9 +15,9 @@ from course.checks import checking
 from course.checks.checking import CheckFailed
 from course.checks.trial import Case, Ran, Trial, sent
 from course.lessons.eighty_gpus import logs
+from course.lessons.eighty_gpus.evidence import NINE
 from course.lessons.eighty_gpus.experiment import carried
 
-NINE = frozenset({1, 2, 3, 4, 6, 9, 12, 16, 17})
 ALL = frozenset(range(1, 18))
 SLOTS = frozenset({"1b", "43", "52", "61", "9d", "c3", "d1", "df"})
 DEAD = frozenset({(2, 8), (3, 8), (5, 16), (7, 16), (8, 9)})

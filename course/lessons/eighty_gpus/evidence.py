@@ -6,27 +6,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from course.lessons.eighty_gpus import logs
+from course.lessons.eighty_gpus import experiment, logs
 from course.lessons.eighty_gpus.logs import PairTest
 from course.predictions.board import Board, Experiment
+from course.predictions.investigation import Investigation
+from labkit.measure.records import Record
 
-NAMES = {
-    "a": "what makes the others slow",
-    "b": "one other fault",
-    "c": "two faults",
-    "d": "chance",
-}
-EXPERIMENTS = {
-    "A": Experiment("the rule, on each failed test", asks="a"),
-    "B": Experiment("failed tests beside others of their kind", asks="bd"),
-    "C": Experiment("the lines at which tests ended", asks="c"),
-    "D": Experiment("as many failures, dealt at random", asks="bd"),
-}
+NINE = frozenset({1, 2, 3, 4, 6, 9, 12, 16, 17})
+"""The hosts of the rule: messages into slot 9d of one of them are slow."""
 WORST, DEALS, RARE = 5, 2000, 0.002
 """Pairs that are counted, random deals, and the share of these that is called no chance."""
 
 
-def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int]) -> Board:
+def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int] = NINE) -> Board:
     """Hold each suspect to what it predicts of these tests; `nine`: the hosts of the rule."""
     failed = [test for test in tests if not test.busbw]
     never = logs.never_complete(tests)
@@ -81,6 +73,11 @@ def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int]) -> Boa
     return board
 
 
+def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
+    """Hold all suspects to the authors' logs: nothing of it was run here."""
+    judge(board, logs.seventeen_hosts())
+
+
 def called_slow(test: PairTest, nine: Collection[int]) -> bool:
     """Tell what our rule says: a message into 9d of one of the nine, but not from their own 9d."""
     own = dict(zip((test.first, test.second), test.gpus, strict=True))
@@ -126,3 +123,23 @@ def two_hosts_by_luck(pairs: int, hosts: int = 17) -> float:
         return any(all({*pair} & {*two} for pair in chosen) for two in every)
 
     return statistics.mean(touched() for _ in range(DEALS))
+
+
+INVESTIGATION = Investigation(
+    key="07.failed",
+    question="What killed 34 of 810 tests?",
+    suspects={
+        "a": "what makes the others slow",
+        "b": "one other fault",
+        "c": "two faults",
+        "d": "chance",
+    },
+    experiments={
+        "A": Experiment("the rule, on each failed test", asks="a"),
+        "B": Experiment("failed tests beside others of their kind", asks="bd"),
+        "C": Experiment("the lines at which tests ended", asks="c"),
+        "D": Experiment("as many failures, dealt at random", asks="bd"),
+    },
+    tests=hold_all,
+    recording=experiment.RECORDING,
+)

@@ -15,14 +15,12 @@ from statistics import median
 
 import torch
 
-from course import catalogue
 from course.checks import boards, checking
 from course.checks.checking import CheckFailed
 from course.checks.trial import Case, Ran, Trial, sent_elements
 from course.comm.costs import AlphaBeta
 from course.comm.rounds import count_rounds
 from course.lessons.equivalent_collectives import evidence, experiment
-from course.predictions.board import Board
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
@@ -560,22 +558,4 @@ def _wrong_copy(got: torch.Tensor, case: Case, rank: int) -> str:
     )
 
 
-BOARDS = {"first": "d", "second": "b"}
-"""Which of the guilty worlds each board of exercise 6.6 comes from."""
-
-
-def unnamed() -> dict[str, Table]:
-    """Return the two boards of exercise 6.6 without their verdicts: what was found, by suspect."""
-    return boards.tables(_recorded())
-
-
-def check_boards(who: Callable[[], dict[str, str]]) -> None:
-    """Judge exercise 6.6: who is guilty on two boards of other programs."""
-    boards.check("6.6", who, _recorded())
-
-
-def _recorded() -> dict[str, Board]:
-    return {
-        name: evidence.recorded(catalogue.experiment(experiment.NAME).recorded(), world)
-        for name, world in BOARDS.items()
-    }
+WHO = boards.WhoWasIt("6.6", evidence.INVESTIGATION, {"first": "d", "second": "b"})

@@ -10,25 +10,13 @@ which another suspect is guilty; a test holds that the board then finds that one
 import math
 from collections.abc import Mapping, Sequence
 
+from course.lessons.equivalent_collectives.experiment import QUARTER, RECORDING
 from course.predictions.board import Board, Experiment, outcome
+from course.predictions.investigation import Investigation
 from labkit.measure.records import Record
 
 ONE, TWO = "all_reduce", "reduce_scatter + all_gather"
 FIRST, SECOND = TWO.split(" + ")
-QUARTER = ", S/4"
-"""What the name of a way ends with that gets a quarter of the tensor."""
-SUSPECTS = {
-    "a": "launch order",
-    "b": "rounds, each with its alpha",
-    "c": "bytes",
-    "d": "sums and copies by the CPU",
-}
-EXPERIMENTS = {
-    "A": Experiment("each step alone", asks="a"),
-    "B": Experiment("a quarter of the bytes", asks="b"),
-    "C": Experiment("the bytes, counted", asks="c"),
-    "D": Experiment("the sums, without links", asks="d"),
-}
 
 
 def _seconds(records: Mapping[str, Record], name: str) -> list[float]:
@@ -131,33 +119,35 @@ def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) 
     return shares
 
 
-def board_of(
-    records: Mapping[str, Record], seconds: Sequence[float], by_way: Mapping[str, float]
-) -> Board:
-    """Return the board after all four experiments."""
-    board = Board("Why do two steps take longer?", SUSPECTS, EXPERIMENTS, say=lambda text: None)
-    order(board, records)
-    rounds(board, records)
-    sent(board, by_way, records)
-    sums(board, seconds, records)
-    return board
+def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
+    """Hold all suspects to what was recorded of a world; c is guilty in the lesson's own."""
+    prefix = f"world {world or 'c'}: "
+    ways = {r.case.removeprefix(prefix): r for r in records if r.case.startswith(prefix)}
+    order(board, ways)
+    rounds(board, ways)
+    sent(board, {name: max(map(sum, r.values["matrix"])) for name, r in ways.items()}, ways)
+    sums(board, next(iter(ways.values())).values["sums"], ways)
 
 
-def ours() -> Board | None:
-    """Return the lesson's own board, from its recording; None where nothing is kept."""
-    from course import catalogue
-
-    kept = catalogue.experiment("equivalent-collectives").recorded()
-    return recorded(kept, "c") if any(r.case.startswith("world c") for r in kept) else None
-
-
-def recorded(records: Sequence[Record], guilty: str) -> Board:
-    """Return the board of a recorded world of the experiment."""
-    prefix = f"world {guilty}: "
-    mine = {r.case.removeprefix(prefix): r for r in records if r.case.startswith(prefix)}
-    seconds = next(iter(mine.values())).values["sums"]
-    by_way = {name: max(map(sum, r.values["matrix"])) for name, r in mine.items()}
-    return board_of(mine, seconds, by_way)
+INVESTIGATION = Investigation(
+    key="06.cause",
+    question="Why do two steps take longer?",
+    suspects={
+        "a": "launch order",
+        "b": "rounds, each with its alpha",
+        "c": "bytes",
+        "d": "sums and copies by the CPU",
+    },
+    experiments={
+        "A": Experiment("each step alone", asks="a"),
+        "B": Experiment("a quarter of the bytes", asks="b"),
+        "C": Experiment("the bytes, counted", asks="c"),
+        "D": Experiment("the sums, without links", asks="d"),
+    },
+    tests=hold_all,
+    recording=RECORDING,
+    worlds="abcd",
+)
 
 
 def _all(shares: Sequence[float]) -> str:

@@ -10,23 +10,20 @@ and not the scheduler's. Every answer is checked, and the same call's bytes are 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from course import runs
 from course.comm.collectives import pattern
 from course.lessons.equivalent_collectives import programs
-from course.lessons.equivalent_collectives.evidence import QUARTER, SUSPECTS
 from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, WAYS, Way
 from course.place import Place
 from labkit.fabric.errors import FabricUnavailable
 from labkit.measure import records, timing, wire
-from labkit.measure.records import Record, Tier
+from labkit.measure.records import Record
 
 NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
@@ -34,8 +31,8 @@ RECORDING = Path(__file__).with_name("recording.json")
 FOUR = Place(hosts=4, rate="200mbit")
 FOUR_RATE = 200e6
 """The same in bits per second."""
-BUSY = 80
-"""How often the CPU of a guilty world adds up."""
+QUARTER = ", S/4"
+"""What the name of a way ends with that gets a quarter of the tensor."""
 NBYTES = 2 * 2**20
 """S. A multiple of 2 x 4096 x ranks, so that payload can be told from headers."""
 
@@ -52,7 +49,7 @@ def compare(
     """Run ways to sum in turn on hosts with equal links; return a record of each, by its name.
 
     With `quarters` each way gets a turn with a quarter of the tensor, too, whose record has
-    `evidence.QUARTER` behind its name: what is compared takes turns within one run.
+    `QUARTER` behind its name: what is compared takes turns within one run.
 
     A record's `values` have `right`, whether every rank had the sum, and `matrix`, what each rank
     sent to each other in units of S; None where nobody could count.
@@ -64,7 +61,7 @@ def compare(
     ways = {**ways, **{name + QUARTER: way for name, way in ways.items() if quarters}}
 
     def measure(here: Place) -> list[Record]:
-        return _measured(here, ways, nbytes, iters, shares)
+        return measured(here, ways, nbytes, iters, shares)
 
     options = {"recording": RECORDING, "experiment": NAME, "cases": ways}
     by_way = runs.by_case(
@@ -77,7 +74,7 @@ def compare(
     return {name: by_way[name] for name in ways}
 
 
-def _measured(
+def measured(
     here: Place, ways: Mapping[str, Way], nbytes: int, iters: int, shares: Mapping[str, float],
     *, named: str = "", **values: Any,
 ) -> list[Record]:  # fmt: skip
@@ -109,54 +106,6 @@ def without_a_wire(
         seconds.append(time.process_time() - start)
     torch.set_num_threads(threads)
     return seconds
-
-
-def world(guilty: str) -> tuple[dict[str, Way], Callable]:
-    """Return the ways of a world in which this suspect of the vote is guilty, and its sums.
-
-    The lesson's own world is `c`'s. In the others the first step is a ring, which sends no byte too
-    many, and what takes the time is a wait between the steps (`a`), a pause in each round (`b`), or
-    a CPU that adds up eighty times (`d`).
-    """
-    if guilty == "c":
-        return {**WAYS, **STEPS}, programs.every_sum
-    pause = NBYTES / (FOUR_RATE / 8) / 3  # three of them: two thirds of an all_reduce
-    first: Way = programs.ring_reduce_scatter
-    sums = programs.every_sum
-    if guilty == "b":
-        first = partial(programs.slow_rounds, pause=pause)
-    elif guilty == "d":
-        first = partial(programs.busy_sums, times=BUSY)
-
-        def sums(tensors: Sequence[torch.Tensor]) -> None:
-            programs.every_sum(tensors)
-            for x in tensors:  # what the ranks do, all in one process
-                programs.add_up(x, BUSY)
-
-    both: Way = partial(programs.then_gather, first=first)
-    if guilty == "a":
-        both = partial(programs.waiting_between, seconds_per_byte=3 * pause / NBYTES)
-    steps = {"reduce_scatter": first, "all_gather": programs.all_gather}
-    return {"all_reduce": dist.all_reduce, "reduce_scatter + all_gather": both, **steps}, sums
-
-
-def time_world(guilty: str, *, iters: int = 5) -> list[Record]:
-    """Make all the lesson's experiments in the world in which this suspect is guilty.
-
-    Raises:
-        FabricUnavailable: No hosts can be made here.
-    """
-    ways, sums = world(guilty)
-    shares = {name + QUARTER: 0.25 for name in WAYS.keys() & ways.keys()}
-    ways = ways | {name: ways[name.removesuffix(QUARTER)] for name in shares}
-    with FOUR.up() as here:
-
-        def measure() -> list[Record]:
-            seconds = without_a_wire(sums)
-            named = f"world {guilty}: "
-            return _measured(here, ways, NBYTES, iters, shares, named=named, sums=seconds)
-
-        return runs.watched(measure)
 
 
 def counted(reports: Sequence[wire.Report], nbytes: int, name: str) -> np.ndarray:
@@ -246,10 +195,6 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     made = list(compare(ways, iters=iters, say=progress).values())
     sizes = compare(WAYS, quarters=True, iters=iters, say=progress)
     made += [record for name, record in sizes.items() if name.endswith(QUARTER)]
-    if made[0].tier is Tier.EMULATED and not quick:
-        for guilty in SUSPECTS:
-            progress(f"where {guilty} is guilty: {SUSPECTS[guilty]}")
-            made += time_world(guilty)
     return made
 
 

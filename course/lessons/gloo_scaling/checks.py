@@ -25,9 +25,7 @@ from course.lessons.gloo_scaling import confined, evidence, meetings, sick_calls
 from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
 from course.lessons.gloo_scaling.sick_calls import APART, SickCall
-from course.predictions.board import Board
 from labkit.measure import calls
-from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
 
 # 1.1: the stopwatch
@@ -721,19 +719,4 @@ def _confinements(confinement: Callable) -> Iterator[tuple[str, Reading, str, An
 
 # 1.6: two boards
 
-BOARDS = {"first": "c", "second": "a"}
-"""Which of the guilty runs each board of exercise 1.6 comes from."""
-
-
-def _recorded() -> dict[str, Board]:
-    return {name: evidence.recorded(world) for name, world in BOARDS.items()}
-
-
-def unnamed() -> dict[str, Table]:
-    """Return the two boards of exercise 1.6 without their verdicts: what was found, by suspect."""
-    return boards.tables(_recorded())
-
-
-def check_boards(who: Callable[[], dict[str, str]]) -> None:
-    """Judge exercise 1.6: who is guilty on two boards of other jobs."""
-    boards.check("1.6", who, _recorded())
+WHO = boards.WhoWasIt("1.6", evidence.INVESTIGATION, {"first": "c", "second": "a"})

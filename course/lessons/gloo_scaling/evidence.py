@@ -9,19 +9,11 @@ from statistics import median
 
 from course.lessons.gloo_scaling import experiment as problem
 from course.predictions import judging
-from course.predictions.board import Board, Experiment, outcome, suspects
+from course.predictions.board import Board, Experiment, outcome
+from course.predictions.investigation import Investigation
 from course.predictions.judging import Judged
-from course.runs import Say, quiet
 from labkit.measure.records import Record
 
-QUESTION = "What do the pairs share, so that each slows down all others?"
-SUSPECTS = {"a": "the network", "b": "the CPUs", "c": "the stopwatch", "d": "torch's threads"}
-EXPERIMENTS = {
-    "A": Experiment("how full the network is", asks="a"),
-    "B": Experiment("one CPU, or two", asks="b"),
-    "C": Experiment("their clock, or lesson 00's", asks="c"),
-    "D": Experiment("eight threads, or one", asks="d"),
-}
 FULL, IDLE = 0.5, 0.2
 """Shares of what the network carries: from here on it may be short; up to here it is not."""
 FASTER, ALIKE = 0.8, 0.92
@@ -183,20 +175,34 @@ def law_held(records: Sequence[Record]) -> Judged:
     return judging.judge(rounds, others=judging.others_in(records), ratio=True)
 
 
-def board_of(key: str) -> Board:
-    """Set up the board of the lesson's vote."""
-    return suspects(key, SUSPECTS, EXPERIMENTS)
+def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
+    """Hold all suspects to what was recorded of a world."""
+    for name in TESTS:
+        of_part = [
+            record
+            for record in records
+            if (record.params["part"], record.params.get("world", "")) == (name, world)
+        ]
+        if of_part:
+            hold(board, of_part)
 
 
-def empty(say: Say = quiet) -> Board:
-    """Return the board without a vote and before any experiment."""
-    return Board(QUESTION, SUSPECTS, EXPERIMENTS, say=say)
-
-
-def recorded(world: str = "") -> Board:
-    """Return the board of our calm run, or of the recorded world in which a suspect is guilty."""
-    board = empty()
-    for name in EXPERIMENTS:
-        if made := problem.recorded(name, world=world):
-            hold(board, made)
-    return board
+INVESTIGATION = Investigation(
+    key="01.cause",
+    question="What do the pairs share, so that each slows down all others?",
+    suspects={
+        "a": "the network",
+        "b": "the CPUs",
+        "c": "the stopwatch",
+        "d": "torch's threads",
+    },
+    experiments={
+        "A": Experiment("how full the network is", asks="a"),
+        "B": Experiment("one CPU, or two", asks="b"),
+        "C": Experiment("their clock, or lesson 00's", asks="c"),
+        "D": Experiment("eight threads, or one", asks="d"),
+    },
+    tests=hold_all,
+    recording=problem.RECORDING,
+    worlds="acd",
+)

@@ -19,9 +19,7 @@ from course.checks.checking import CheckFailed
 from course.checks.memory import BufferLog
 from course.checks.trial import Case, Ran, Trial
 from course.comm import buckets
-from course.lessons.gradient_all_reduce import guilty
-from course.predictions.board import Board
-from labkit.measure.tables import Table
+from course.lessons.gradient_all_reduce import evidence
 
 TRACE = (
     (31, 12, 9, 40, 6, 5),
@@ -165,22 +163,7 @@ def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
         done.reached = "both"
 
 
-BOARDS = {"first": "d", "second": "a"}
-"""Which of the guilty runs each board of exercise 2.5 comes from."""
-
-
-def _recorded() -> dict[str, Board]:
-    return {name: guilty.recorded(world) for name, world in BOARDS.items()}
-
-
-def unnamed() -> dict[str, Table]:
-    """Return the two boards of exercise 2.5 without their verdicts: what was found, by suspect."""
-    return boards.tables(_recorded())
-
-
-def check_boards(who: Callable[[], dict[str, str]]) -> None:
-    """Judge exercise 2.5: who is guilty on two boards of other jobs."""
-    boards.check("2.5", who, _recorded())
+WHO = boards.WhoWasIt("2.5", evidence.INVESTIGATION, {"first": "d", "second": "a"})
 
 
 def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:

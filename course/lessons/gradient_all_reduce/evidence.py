@@ -11,28 +11,12 @@ from statistics import median
 
 from course import published
 from course.lessons.gradient_all_reduce import experiment as problem
-from course.predictions.board import Board, Experiment, outcome, suspects
-from course.runs import by_case, quiet
+from course.predictions.board import Board, Experiment, outcome
+from course.predictions.investigation import Investigation
+from course.runs import by_case
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, bus_factor
 
-SUSPECTS = {
-    "a": "a late rank",
-    "b": "many calls",
-    "c": "less bandwidth",
-    "d": "arithmetic",
-    "e": "a pause",
-}
-EXPERIMENTS = {
-    "A": Experiment("one rank late", asks="a"),
-    "B": Experiment("calls without bytes", asks="b"),
-    "C": Experiment("a thinner card", asks="c"),
-    "D": Experiment("what a link carries", asks="cd"),
-    "E": Experiment("every rank's timers, call by call", asks="e", how="only the team has them"),
-}
-APART = {
-    "cd": "on how many GPUs the benchmark ran, in which hosts, and with which network devices",
-}
 DELAY = 0.3
 """Seconds by which the late rank is late."""
 PART = "classifier"
@@ -210,25 +194,66 @@ def part(calls: Mapping[str, float]) -> float:
     return sum(seconds for name, seconds in calls.items() if name.startswith(PART))
 
 
-def board_of(key: str) -> Board:
-    """Set up the board of the lesson's vote."""
-    return suspects(key, SUSPECTS, EXPERIMENTS, apart=APART)
-
-
-def empty(say=quiet) -> Board:
-    """Return the lesson's board without a vote and before any experiment."""
-    return Board("Where do the other 220 ms go?", SUSPECTS, EXPERIMENTS, apart=APART, say=say)
-
-
-def recorded() -> Board:
-    """Return the lesson's board as our own calm run has it."""
-    runs = by_case(measured_records.load(problem.RECORDING, recorded=True))
-    board = empty()
+def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
+    """Hold all suspects to what was recorded of a world."""
+    runs = by_case(records)
+    if world:
+        _of_a_world(board, runs[f"guilty: {world}"])
+        return
     late_rank(board, runs["late"])
     small_calls(board, runs[f"all_reduce of {problem.SMALL} bytes"])
     thin_card(board, runs["thin card"])
     link(board)
-    return board
+
+
+def _of_a_world(board: Board, record: Record) -> None:
+    """Hold all suspects to a guilty world, whose job and benchmark are known call by call."""
+    values = record.values
+    training, benchmark = values["training"], values["benchmark"]
+    case = Case(
+        in_training=median(map(part, training)),
+        benchmark=median(benchmark),
+        nbytes=int(part(values["sizes"])),
+        calls=values["calls"],
+        link=values["link"],
+        ranks=problem.HOSTS,
+    )
+    board.question = f"Where do {1e3 * case.lost:.0f} of {1e3 * case.in_training:.0f} ms go?"
+    pairs = list(zip(values["late"][::2], values["late"][1::2], strict=True))
+    late_rank(board, record, pairs, values["world"]["delay"])
+    small_calls(board, record, case)
+    call_by_call(board, training, case, values["sizes"], benchmark, [record])
+    rounds = list(zip(map(part, training), benchmark, strict=True))
+    link(board, case, rounds, [record])
+    every_timer(board, values["spreads"], case, [record])
+
+
+INVESTIGATION = Investigation(
+    key="02.cause",
+    question="Where do the other 220 ms go?",
+    suspects={
+        "a": "a late rank",
+        "b": "many calls",
+        "c": "less bandwidth",
+        "d": "arithmetic",
+        "e": "a pause",
+    },
+    experiments={
+        "A": Experiment("one rank late", asks="a"),
+        "B": Experiment("calls without bytes", asks="b"),
+        "C": Experiment("a thinner card", asks="c"),
+        "D": Experiment("what a link carries", asks="cd"),
+        "E": Experiment(
+            "every rank's timers, call by call", asks="e", how="only the team has them"
+        ),
+    },
+    tests=hold_all,
+    recording=problem.RECORDING,
+    worlds="abcde",
+    apart={
+        "cd": "on how many GPUs the benchmark ran, in which hosts, and with which network devices",
+    },
+)
 
 
 def recorded_rung(rung: str = "3b: all at once, after backward") -> str:

@@ -28,10 +28,8 @@ from torch import nn
 from course.lessons.gradient_all_reduce import evidence, programs
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.place import Place
-from course.predictions.board import Board
-from course.runs import by_case, watched
+from course.runs import watched
 from labkit.fabric.fabric import Fabric
-from labkit.measure import records as measured_records
 from labkit.measure.records import Record
 
 
@@ -178,32 +176,3 @@ def _grouped(calls: dict[str, float]) -> dict[str, float]:
         kept = name if name in (first, evidence.LARGEST) else f"{name.partition('.')[0]}, others"
         groups[kept] = groups.get(kept, 0) + value
     return groups
-
-
-def board_of(record: Record) -> Board:
-    """Return the board that a world's experiments come to."""
-    values, board = record.values, evidence.empty()
-    training, benchmark = values["training"], values["benchmark"]
-    case = evidence.Case(
-        in_training=median(map(evidence.part, training)),
-        benchmark=median(benchmark),
-        nbytes=int(evidence.part(values["sizes"])),
-        calls=values["calls"],
-        link=values["link"],
-        ranks=problem.HOSTS,
-    )
-    board.question = f"Where do {1e3 * case.lost:.0f} of {1e3 * case.in_training:.0f} ms go?"
-    pairs = list(zip(values["late"][::2], values["late"][1::2], strict=True))
-    evidence.late_rank(board, record, pairs, values["world"]["delay"])
-    evidence.small_calls(board, record, case)
-    evidence.call_by_call(board, training, case, values["sizes"], benchmark, [record])
-    rounds = list(zip(map(evidence.part, training), benchmark, strict=True))
-    evidence.link(board, case, rounds, [record])
-    evidence.every_timer(board, values["spreads"], case, [record])
-    return board
-
-
-def recorded(guilty: str) -> Board:
-    """Return the board of the world in which that suspect is guilty, as recorded."""
-    runs = by_case(measured_records.load(problem.RECORDING, recorded=True))
-    return board_of(runs[f"guilty: {guilty}"])

@@ -14,13 +14,11 @@ from course.checks.checking import CheckFailed
 from course.checks.trial import Case, Ran, Trial
 from course.lessons.p2p_topology import evidence, flows
 from course.lessons.p2p_topology.topology import PUZZLE, Topology
-from course.predictions.board import Board
 from course.published import load
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import timing
 from labkit.measure.calls import Call
-from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
 
 # 4.1: predict
@@ -471,19 +469,4 @@ def check_contention(answer: Callable[[], Sequence[float]]) -> None:
 
 # 4.6: two boards
 
-BOARDS = {"first": "a", "second": "d"}
-"""Which of the guilty worlds each board of exercise 4.6 comes from."""
-
-
-def unnamed() -> dict[str, Table]:
-    """Return the two boards of exercise 4.6 without their verdicts: what was found, by suspect."""
-    return boards.tables(_recorded())
-
-
-def check_boards(who: Callable[[], dict[str, str]]) -> None:
-    """Judge exercise 4.6: who is guilty on two boards of other servers."""
-    boards.check("4.6", who, _recorded())
-
-
-def _recorded() -> dict[str, Board]:
-    return {name: evidence.recorded(world) for name, world in BOARDS.items()}
+WHO = boards.WhoWasIt("4.6", evidence.INVESTIGATION, {"first": "a", "second": "d"})

@@ -1,8 +1,7 @@
 """Lesson 04's board: what each suspect predicts of a server's copies, and whether it came true.
 
-The lesson holds the suspects to the authors' figures. `experiment.time_world` makes the
-same experiments on eight hosts here, in servers in which another suspect is guilty: a test holds
-that the board then finds that one.
+The lesson holds the suspects to the authors' figures. `guilty` makes the same experiments on eight
+hosts here, in servers in which another suspect is guilty: the board then has to find that one.
 """
 
 import statistics
@@ -12,22 +11,10 @@ from dataclasses import dataclass
 from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.topology import PUZZLE, Topology
 from course.predictions.board import Board, Experiment, outcome
-from course.runs import by_case, quiet
-from labkit.measure import records as measured_records
+from course.predictions.investigation import Investigation
+from course.published import load
+from course.runs import by_case
 from labkit.measure.records import Record
-
-SUSPECTS = {
-    "a": "a queue at GPU 0",
-    "b": "each pair's own links",
-    "c": "the receiver, GPU 2",
-    "d": "distance alone",
-}
-EXPERIMENTS = {
-    "A": Experiment("each copy alone", asks="a"),
-    "B": Experiment("half of the matrix predicts the other", asks="b"),
-    "C": Experiment("all copies into GPU 2", asks="c"),
-    "D": Experiment("to other NUMA nodes", asks="d"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +94,11 @@ def published(alone: Sequence[Sequence[float]], milliseconds: Mapping[int, float
 
 
 def rounds_of(record: Record) -> list[Copies]:
-    """Return the rounds of a world that `experiment.time_world` measured."""
+    """Return the rounds of a world that `guilty` measured."""
     return [
         Copies(one["alone"], {int(dst): s for dst, s in one["together"].items()}, record.nbytes)
         for one in record.values["rounds"]
     ]
-
-
-def board_of(rounds: Sequence[Copies], **how: object) -> Board:
-    """Return the board after all four experiments on one server."""
-    board = Board("Why do the copies take so long?", SUSPECTS, EXPERIMENTS, say=quiet)
-    for hold in (queue, way, receiver, distance):
-        hold(board, rounds, **how)
-    return board
-
-
-def recorded(guilty: str) -> Board:
-    """Return the board of the recorded world in which a suspect is guilty."""
-    known = by_case(measured_records.load(experiment.RECORDING, recorded=True))
-    record = known[f"world {guilty}"]
-    return board_of(rounds_of(record), records=[record])
 
 
 def queue(board: Board, rounds: Sequence[Copies], **how: object) -> None:
@@ -194,3 +166,42 @@ def distance(board: Board, rounds: Sequence[Copies], **how: object) -> None:
 
 def _all(shares: Sequence[float]) -> str:
     return " ".join(f"{share:.0%}" for share in shares)
+
+
+def hold(board: Board, rounds: Sequence[Copies], **how: object) -> None:
+    """Hold all suspects to all four experiments on one server."""
+    for test in (queue, way, receiver, distance):
+        test(board, rounds, **how)
+
+
+def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
+    """Hold all suspects to what was recorded of a world; without one, to the authors' figures."""
+    if world:
+        record = by_case(records)[f"world {world}"]
+        hold(board, rounds_of(record), records=[record])
+        return
+    figures = load("p2p_topology")
+    durations = dict(zip((1, 2, 4), figures["durations"].value, strict=True))
+    matrix = PUZZLE.with_measured(figures["p2p_on"].value)
+    hold(board, published(matrix.measured, durations), exact=True)
+
+
+INVESTIGATION = Investigation(
+    key="04.cause",
+    question="Why do the copies take so long?",
+    suspects={
+        "a": "a queue at GPU 0",
+        "b": "each pair's own links",
+        "c": "the receiver, GPU 2",
+        "d": "distance alone",
+    },
+    experiments={
+        "A": Experiment("each copy alone", asks="a"),
+        "B": Experiment("half of the matrix predicts the other", asks="b"),
+        "C": Experiment("all copies into GPU 2", asks="c"),
+        "D": Experiment("to other NUMA nodes", asks="d"),
+    },
+    tests=hold_all,
+    recording=experiment.RECORDING,
+    worlds="abcd",
+)

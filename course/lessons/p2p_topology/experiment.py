@@ -16,7 +16,6 @@ from course.lessons.p2p_topology.programs import (
     at_once,
     by_turns,
     copies,
-    every_pair,
     in_turns,
     relayed,
 )
@@ -37,18 +36,6 @@ CHUNKS = (8_000_000, 2_000_000, 500_000, 125_000, 32_000, 8_000)
 SRC, DSTS, FAR = 0, (1, 2, 4), 2
 RELAYED = [[[0, 5, 2]], [[0, 7, 2]], [[0, 5, 2], [0, 7, 2]]]
 CONTEND = [[0, 5], [5, 2], [0, 5, 2]]
-WORLDS = {
-    "a": "one cable each, which all copies of a host share",
-    "b": "the puzzle's links",
-    "c": "one host receives slowly",
-    "d": "slow between NUMA nodes, whatever the link",
-}
-"""Servers in which another suspect of the vote is guilty, for the board of `evidence`."""
-FULL, POOR, PAIR_SECONDS = 46e6, 7.5e6, 0.2
-"""Bytes per second of those servers' links, and how long a copy between two hosts takes alone.
-
-A rank that wakes up 4 ms late then changes a rate by 2 %.
-"""
 once = functools.cache(print)
 """Print a text the first time only: why nothing runs here need not be said for every case."""
 
@@ -211,45 +198,6 @@ def time_at_once(*, iters: int = 3, **options: Any) -> list[Record]:
     return on_links(cases, at_once, CONTEND, NBYTES, CHUNK, iters, **options)
 
 
-def world(guilty: str) -> Fabric:
-    """Return eight hosts, not yet up, among which this suspect is guilty; see `WORLDS`."""
-    everyone = range(PUZZLE.gpus)
-    if guilty == "a":
-        return Fabric.star(hosts=PUZZLE.gpus, rate=8 * FULL)
-    if guilty == "b":
-        return links()
-
-    def rate(src: int, dst: int) -> float:
-        slow = dst == FAR if guilty == "c" else PUZZLE.numa[src] != PUZZLE.numa[dst]
-        return 8 * (POOR if slow else FULL)
-
-    return Fabric([[rate(src, dst) for dst in everyone] for src in everyone])
-
-
-def time_world(guilty: str, *, rounds: int = 3) -> list[Record]:
-    """Time each pair alone and the three copies together, round by round, in one of `WORLDS`.
-
-    Raises:
-        FabricUnavailable: No hosts can be made here.
-    """
-    fabric, everyone = world(guilty), range(PUZZLE.gpus)
-    alone = [
-        [int(PAIR_SECONDS * fabric.payload_rate(a, b)) if a != b else 0 for b in everyone]
-        for a in everyone
-    ]
-    with Place(hosts=8, rate=WORLDS[guilty], fabric=fabric).up() as here:
-
-        def measure() -> list[Record]:
-            found = here.launch(every_pair, SRC, DSTS, NBYTES, alone, rounds, timeout=300.0)[0]
-            values = {"rounds": found}
-            samples = [[max(one["together"].values()) for one in found]]
-            params = {"part": "world", "guilty": guilty}
-            more = {"nbytes": NBYTES, "values": values, "params": params}
-            return [here.record(f"world {guilty}", samples, experiment=NAME, **more)]
-
-        return runs.watched(measure)
-
-
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure everything that lesson 04 shows, on a fabric with the puzzle's links."""
     options: dict[str, Any] = {"iters": 2 if quick else 5, "say": functools.cache(progress)}
@@ -273,8 +221,4 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
             measured.append(time_way([SRC, relay, FAR], chunk, **options))
     progress("three transfers that share links")
     measured += time_at_once(**options)
-    if measured[0].tier is Tier.EMULATED and not quick:
-        for guilty, server in WORLDS.items():
-            progress(f"every pair, where {guilty} is guilty: {server}")
-            measured += time_world(guilty)
     return measured

@@ -30,11 +30,9 @@ from course.lessons.pipeline_p2p.schedules import (
     transfer_into,
 )
 from course.lessons.pipeline_p2p.simulator import Costs, find_deadlock, simulate
-from course.predictions.board import Board
 from labkit.measure import records
 from labkit.measure.calls import ANY_SOURCE, Call
 from labkit.measure.records import Record
-from labkit.measure.tables import Table
 
 PATIENCE = 10.0
 """Seconds for all that a check asks of a function without ranks; a right one needs a tenth."""
@@ -474,19 +472,4 @@ def _most_kept(tasks: Sequence[Task]) -> int:
 
 # 5.6
 
-BOARDS = {"first": "b", "second": "a"}
-"""Which of the guilty worlds each board of exercise 5.6 comes from."""
-
-
-def unnamed() -> dict[str, Table]:
-    """Return the two boards of exercise 5.6 without their verdicts: what was found, by suspect."""
-    return boards.tables(_recorded())
-
-
-def check_boards(who: Callable[[], dict[str, str]]) -> None:
-    """Judge exercise 5.6: who is guilty on two boards of other pipelines."""
-    boards.check("5.6", who, _recorded())
-
-
-def _recorded() -> dict[str, Board]:
-    return {name: evidence.board_of(evidence.recorded(world)) for name, world in BOARDS.items()}
+WHO = boards.WhoWasIt("5.6", evidence.INVESTIGATION, {"first": "b", "second": "a"})

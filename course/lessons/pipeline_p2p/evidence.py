@@ -8,28 +8,10 @@ from statistics import median
 
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.schedules import ideal_bubble
-from course.predictions.board import Board, Experiment, outcome, suspects
-from course.runs import by_case, quiet
-from labkit.measure import records
+from course.predictions.board import Board, Experiment, outcome
+from course.predictions.investigation import Investigation
+from course.runs import by_case
 from labkit.measure.records import Record
-
-SUSPECTS = {
-    "a": "the bubble of every pipeline",
-    "b": "slow links",
-    "c": "a slow task of rank 0",
-    "d": "a backward pass on rank 2",
-}
-EXPERIMENTS = {
-    "A": Experiment("the bubble by the formula", asks="a"),
-    "B": Experiment("links four times as fast", asks="b"),
-    "C": Experiment("how long each rank computes", asks="c"),
-    "D": Experiment("B0 on rank 2 takes 50 ms longer", asks="d"),
-}
-
-
-def board() -> Board:
-    """Set up the lesson's board, below its vote."""
-    return suspects("05.cause", SUSPECTS, EXPERIMENTS)
 
 
 def _each(record: Record, what: str) -> list:
@@ -86,30 +68,36 @@ def _kept(before: Record, after: Record) -> list[float]:
     return [left / had for had, left in pairs]
 
 
-def board_of(world: Sequence[Record]) -> Board:
-    """Ask all four of a world's records: its step, on faster links, and with a longer B0."""
-    base, fast, longer = world
-    whole = Board("Why does rank 1 stand idle?", SUSPECTS, EXPERIMENTS, say=quiet)
-    bubble(whole, base)
-    links(whole, base, fast)
-    stages(whole, base)
-    longer_b0(whole, base, longer)
-    return whole
+def hold(board: Board, base: Record, fast: Record, longer: Record) -> None:
+    """Hold all suspects to a world's step, on faster links, and with a longer B0."""
+    bubble(board, base)
+    links(board, base, fast)
+    stages(board, base)
+    longer_b0(board, base, longer)
 
 
-def recorded(guilty: str = "d") -> list[Record]:
-    """Load the recorded world in which a suspect is guilty; "d" is the lesson's own.
-
-    Raises:
-        KeyError: It is not in the recording: `python -m course record pipeline-p2p`.
-    """
-    known = by_case(records.load(experiment.RECORDING, recorded=True, experiment=experiment.NAME))
-    return [known[str(case)] for case in experiment.WORLDS[guilty]]
+def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
+    """Hold all suspects to what was recorded of a world; d is guilty in the lesson's own."""
+    runs = by_case(record for record in records if record.experiment == experiment.NAME)
+    hold(board, *(runs[str(case)] for case in experiment.WORLDS[world or "d"]))
 
 
-def ours() -> Board | None:
-    """Return the board of the calm machine that was recorded; None where none is kept."""
-    try:
-        return board_of(recorded())
-    except KeyError:
-        return None
+INVESTIGATION = Investigation(
+    key="05.cause",
+    question="Why does rank 1 stand idle?",
+    suspects={
+        "a": "the bubble of every pipeline",
+        "b": "slow links",
+        "c": "a slow task of rank 0",
+        "d": "a backward pass on rank 2",
+    },
+    experiments={
+        "A": Experiment("the bubble by the formula", asks="a"),
+        "B": Experiment("links four times as fast", asks="b"),
+        "C": Experiment("how long each rank computes", asks="c"),
+        "D": Experiment("B0 on rank 2 takes 50 ms longer", asks="d"),
+    },
+    tests=hold_all,
+    recording=experiment.RECORDING,
+    worlds="abcd",
+)

@@ -1,4 +1,4 @@
-"""Exercises of the form *read a board*, in every lesson that has one."""
+"""Exercises of the form *who was it?*, in every lesson that has one."""
 
 import importlib
 import itertools
@@ -10,36 +10,36 @@ from tests.course.lessons.refusals import refusal
 
 FOLDERS = sorted(path.parent.name for path in (ROOT / "course" / "lessons").glob("*/checks.py"))
 CHECKS = {name: importlib.import_module(f"course.lessons.{name}.checks") for name in FOLDERS}
-READ = {name: checks for name, checks in CHECKS.items() if hasattr(checks, "check_boards")}
+READ = {name: checks.WHO for name, checks in CHECKS.items() if hasattr(checks, "WHO")}
 
 
 @pytest.fixture(params=READ)
-def checks(request):
+def exercise(request):
     return READ[request.param]
 
 
 @pytest.mark.slow
-def test_both_culprits_pass_and_the_boards_do_not_tell(checks, capsys):
-    first, second = checks.BOARDS.values()
+def test_both_culprits_pass_and_the_boards_do_not_tell(exercise, capsys):
+    first, second = exercise.worlds.values()
     assert first != second
-    checks.check_boards(lambda: dict(checks.BOARDS))
-    checks.check_boards(lambda: (first.upper(), f"{second}: whoever"))
+    exercise.check(lambda: dict(exercise.worlds))
+    exercise.check(lambda: (first.upper(), f"{second}: whoever"))
     assert capsys.readouterr().out.count("passed") == 2
-    for table in checks.unnamed().values():
+    for table in exercise.tables():
         assert not {"fell", "stands", "guilty"} & set(table.html().replace(":", " ").split())
         assert {first, second} <= {row[0][0] for row in table.rows}
 
 
 @pytest.mark.slow
-def test_every_other_pair_is_refused_by_a_row_that_speaks_against_it(checks):
-    suspects = sorted({row[0][0] for table in checks.unnamed().values() for row in table.rows})
+def test_every_other_pair_is_refused_by_a_row_that_speaks_against_it(exercise):
+    suspects = sorted({row[0][0] for table in exercise.tables() for row in table.rows})
     for first, second in itertools.product(suspects, repeat=2):
-        if (first, second) != tuple(checks.BOARDS.values()):
-            said = refusal(checks.check_boards, lambda pair=(first, second): pair)
+        if (first, second) != tuple(exercise.worlds.values()):
+            said = refusal(exercise.check, lambda pair=(first, second): pair)
             assert f"speaks against {first}" in said or f"speaks against {second}" in said
 
 
-GRADIENTS = READ["gradient_all_reduce"].check_boards  # d, then a
+GRADIENTS = READ["gradient_all_reduce"].check  # d, then a
 
 
 @pytest.mark.parametrize("answer", ["da", "D, A", "d and a", "The first is d, the second a."])

@@ -5,7 +5,7 @@ from pytest import mark, raises
 
 from course.commands import progress
 from course.predictions import ledger
-from course.predictions.board import Board, Experiment, suspects
+from course.predictions.board import Board, Experiment
 from course.predictions.ledger_file import entry
 from course.runs import quiet
 from tests.course.samples import lesson
@@ -86,7 +86,7 @@ def test_a_disturbed_single_run_decides_nothing_and_a_calm_one_replaces_it():
 )
 def test_the_ledger_keeps_what_became_of_the_vote(vote, fate, right, says, capsys, tmp_path):
     ledger.choose("9.x", "Where?", list(NAMES.values()), answer=vote)
-    board = suspects("9.x", NAMES, EXPERIMENTS)
+    board = make(key="9.x", say=print)
     told(board, aA=False, bB=[True, False, True], cC=True)
     ledger.reconcile("9.x", board)
     shown = capsys.readouterr().out
@@ -99,7 +99,7 @@ def test_the_ledger_keeps_what_became_of_the_vote(vote, fate, right, says, capsy
 
 def test_a_board_that_has_grown_is_what_counts_and_an_empty_one_does_not():
     ledger.choose("9.x", "Where?", list(NAMES.values()), answer="a")
-    board = suspects("9.x", NAMES, EXPERIMENTS)
+    board = make(key="9.x", say=print)
     ledger.reconcile("9.x", board)
     assert entry("9.x").measured is None, "the vote stays locked"
     ledger.reconcile("9.x", told(board, aA=True))
@@ -134,9 +134,6 @@ def test_wrong_names_say_which_there_are():
         make().test("x", "A", "p", True, found="f")
     with raises(ValueError, match="there are A, B, C, D"):
         make().test("a", "X", "p", True, found="f")
-    ledger.choose("9.x", "Where?", ["one", "two"], answer="a")
-    with raises(ValueError, match=r"options of 9\.x are \['a', 'b'\]"):
-        suspects("9.x", NAMES, EXPERIMENTS)
 
 
 @mark.slow

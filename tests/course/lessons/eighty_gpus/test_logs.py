@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from course import published, runs
+from course import published
 from course.comm.costs import AlphaBeta
 from course.lessons.eighty_gpus import checks, evidence, logs, make_data, model
 from course.lessons.eighty_gpus.logs import pick, select, seventeen_hosts
-from course.predictions.board import Board
 
 SOURCES = published.load("eighty_gpus")
 NINE = checks.NINE
@@ -144,8 +143,8 @@ class Test:
 
 @pytest.mark.parametrize("guilty", "abcd")
 def test_the_board_points_at_whoever_is_guilty(guilty):
-    board = Board("What killed them?", evidence.NAMES, evidence.EXPERIMENTS, say=runs.quiet)
-    assert evidence.judge(board, world(guilty), NINE).left == [guilty]
+    board = evidence.INVESTIGATION.empty()
+    assert evidence.judge(board, world(guilty)).left == [guilty]
 
 
 def test_what_luck_does():

@@ -1,4 +1,4 @@
-"""Lesson 06's board: in worlds in which another suspect is guilty it finds that one."""
+"""Lesson 06's board: what noise cannot decide, and what bytes do."""
 
 import dataclasses
 
@@ -11,19 +11,6 @@ from course.place import Place
 KEPT = catalogue.experiment("equivalent-collectives").recorded()
 LOCAL = Place(hosts=1, ranks_per_host=4)
 SMALL = 4 * 2 * 4096 * 4 * 4  # a quarter of it divides, too
-
-
-@pytest.mark.parametrize("guilty", "abcd")
-def test_the_board_points_at_whoever_is_guilty(guilty):
-    records = [r for r in KEPT if r.case.startswith(f"world {guilty}")]
-    board = evidence.recorded(records, guilty)
-    assert board.left == [guilty]
-    assert board.state(guilty) == "stands"
-
-
-def test_our_own_board_is_shown_where_it_was_recorded():
-    board = evidence.ours()
-    assert board is None or board.left == ["c"]
 
 
 def test_whole_and_quarter_take_turns_in_one_run():
@@ -50,10 +37,6 @@ def made_up(**seconds):
     }
 
 
-def board():
-    return evidence.Board("?", evidence.SUSPECTS, evidence.EXPERIMENTS, say=lambda text: None)
-
-
 @pytest.mark.parametrize(
     "whole, quarter, state",
     [
@@ -65,7 +48,7 @@ def board():
     ],
 )
 def test_a_loaded_machine_does_not_read_as_rounds(whole, quarter, state):
-    asked = board()
+    asked = evidence.INVESTIGATION.empty()
     evidence.rounds(
         asked,
         made_up(
@@ -80,7 +63,7 @@ def test_a_loaded_machine_does_not_read_as_rounds(whole, quarter, state):
 
 def test_without_an_excess_order_and_sums_are_not_judged():
     records = made_up(one=[0.1] * 3, two=[0.098] * 3, first=[0.05] * 3, second=[0.05] * 3)
-    asked = board()
+    asked = evidence.INVESTIGATION.empty()
     evidence.order(asked, records)
     evidence.sums(asked, [0.002] * 5, records)
     assert asked.state("a") == asked.state("d") == "not judged"
@@ -89,13 +72,13 @@ def test_without_an_excess_order_and_sums_are_not_judged():
 @pytest.mark.parametrize("together, state", [(0.101, "not judged"), (0.15, "stands")])
 def test_launching_cannot_make_far_more_than_the_excess(together, state):
     steps = {"first": [together / 2 - 0.022] * 3, "second": [together / 2 - 0.022] * 3}
-    asked = board()
+    asked = evidence.INVESTIGATION.empty()
     evidence.order(asked, made_up(one=[0.1] * 3, two=[together] * 3, **steps))
     assert asked.state("a") == state
 
 
 def test_equal_bytes_refute_bytes_whatever_the_clock_says():
-    asked = board()
+    asked = evidence.INVESTIGATION.empty()
     by_way = {evidence.ONE: 1.5, evidence.FIRST: 0.75, evidence.SECOND: 0.75}
     evidence.sent(asked, by_way, made_up(one=(0.1, 0.1, 0.1), two=(0.15, 0.1, 0.3)))
     assert asked.state("c") == "fell"

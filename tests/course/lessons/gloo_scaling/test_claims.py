@@ -42,7 +42,7 @@ def asked(**options):
     """What the cell below the experiments finds: B's figures, and a board that says nothing."""
     return {
         "gate": lambda key: None,
-        "board": evidence.empty(),
+        "board": evidence.INVESTIGATION.empty(),
         "evidence": evidence,
         "reconcile": lambda *given, **options: None,
         "experiment": SimpleNamespace(Arm=experiment.Arm, recorded=experiment.recorded),

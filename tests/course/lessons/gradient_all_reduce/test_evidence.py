@@ -2,13 +2,11 @@
 
 import dataclasses
 
-from pytest import approx, mark
+from pytest import approx
 
-from course.commands.record import CALM
 from course.lessons.gradient_all_reduce import evidence, guilty, programs
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.predictions.board import STANDS
-from course.predictions.ledger_file import STANDING
 from course.runs import by_case
 from labkit.measure.records import load
 
@@ -16,22 +14,11 @@ RUNS = by_case(load(problem.RECORDING, recorded=True))
 
 
 def test_our_own_calm_run_leaves_less_bandwidth_or_arithmetic_and_what_nobody_asked():
-    board = evidence.recorded()
+    board = evidence.INVESTIGATION.recorded()
     assert board.left == ["c", "d", "e"]
     assert board.fates == {"a": "fell, by A", "b": "fell, by B", "c": "still standing",
                            "d": "still standing"}  # fmt: skip
     assert "how many GPUs the benchmark ran" in board.verdict()
-
-
-@mark.parametrize("name", guilty.WORLDS)
-def test_the_board_points_at_whoever_is_guilty_and_acquits_all_others(name):
-    """Beside other programs some may not be judged; on a calm machine all others fall."""
-    board = guilty.recorded(name)
-    assert board.fates[name] == STANDING, str(board)
-    assert [x for x in board.suspects if board.state(x) == STANDS] == [name]
-    if RUNS[f"guilty: {name}"].others <= CALM:
-        assert board.left == [name], str(board)
-        assert "a suspect, not a proof" in board.verdict()
 
 
 def test_what_is_known_of_the_thread_is_what_it_says():
@@ -45,7 +32,7 @@ def test_what_is_known_of_the_thread_is_what_it_says():
 
 def test_a_run_in_which_the_six_grow_with_the_late_rank_speaks_against_us():
     late = RUNS["late"]
-    board = evidence.empty()
+    board = evidence.INVESTIGATION.empty()
     pairs = [
         (before, {name: x + 0.05 * name.startswith("classifier") for name, x in after.items()})
         for before, after in problem.pairs(late)

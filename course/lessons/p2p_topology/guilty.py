@@ -1,0 +1,66 @@
+"""Four servers, in each of which another suspect of lesson 04 is guilty; rebuilt and run for real.
+
+The experiments and their tests are those that the lesson makes with the authors' figures.
+"""
+
+from course import runs
+from course.lessons.p2p_topology import experiment as problem
+from course.lessons.p2p_topology.programs import every_pair
+from course.lessons.p2p_topology.topology import PUZZLE
+from course.place import Place
+from labkit.fabric.fabric import Fabric
+from labkit.measure.records import Record
+
+WORLDS = {
+    "a": "one cable each, which all copies of a host share",
+    "b": "the puzzle's links",
+    "c": "one host receives slowly",
+    "d": "slow between NUMA nodes, whatever the link",
+}
+"""By the letter of who is guilty."""
+FULL, POOR, PAIR_SECONDS = 46e6, 7.5e6, 0.2
+"""Bytes per second of those servers' links, and how long a copy between two hosts takes alone.
+
+A rank that wakes up 4 ms late then changes a rate by 2 %.
+"""
+
+
+def world(guilty: str) -> Fabric:
+    """Return eight hosts, not yet up, among which this suspect is guilty; see `WORLDS`."""
+    everyone = range(PUZZLE.gpus)
+    if guilty == "a":
+        return Fabric.star(hosts=PUZZLE.gpus, rate=8 * FULL)
+    if guilty == "b":
+        return problem.links()
+
+    def rate(src: int, dst: int) -> float:
+        slow = dst == problem.FAR if guilty == "c" else PUZZLE.numa[src] != PUZZLE.numa[dst]
+        return 8 * (POOR if slow else FULL)
+
+    return Fabric([[rate(src, dst) for dst in everyone] for src in everyone])
+
+
+def measure(guilty: str, *, rounds: int = 3) -> list[Record]:
+    """Time each pair alone and the three copies together, round by round, in one of `WORLDS`.
+
+    Raises:
+        FabricUnavailable: No hosts can be made here.
+    """
+    fabric, everyone = world(guilty), range(PUZZLE.gpus)
+    alone = [
+        [int(PAIR_SECONDS * fabric.payload_rate(a, b)) if a != b else 0 for b in everyone]
+        for a in everyone
+    ]
+    with Place(hosts=8, rate=WORLDS[guilty], fabric=fabric).up() as here:
+
+        def time_pairs() -> list[Record]:
+            found = here.launch(
+                every_pair, problem.SRC, problem.DSTS, problem.NBYTES, alone, rounds, timeout=300.0
+            )[0]
+            values = {"rounds": found}
+            samples = [[max(one["together"].values()) for one in found]]
+            params = {"part": "world", "guilty": guilty}
+            more = {"nbytes": problem.NBYTES, "values": values, "params": params}
+            return [here.record(f"world {guilty}", samples, experiment=problem.NAME, **more)]
+
+        return runs.watched(time_pairs)

@@ -1,0 +1,59 @@
+"""Each lesson's board points at whoever is guilty, in its own world and in the recorded others."""
+
+import importlib
+
+from pytest import mark
+
+from course.catalogue import ROOT
+from course.commands.record import CALM
+from course.predictions.board import STANDS
+
+FOLDERS = sorted(path.parent.name for path in (ROOT / "course/lessons").glob("*/evidence.py"))
+LESSONS = {
+    name: importlib.import_module(f"course.lessons.{name}.evidence").INVESTIGATION
+    for name in FOLDERS
+}
+OWN = {
+    "gloo_scaling": "b",
+    "coalesced_broadcast": "c",
+    "p2p_topology": "b",
+    "pipeline_p2p": "d",
+    "equivalent_collectives": "c",
+    "eighty_gpus": "c",
+}
+"""Lesson -> who is guilty in its own world; the thread of lesson 02 leaves several."""
+
+
+@mark.parametrize(("lesson", "guilty"), OWN.items())
+def test_in_the_lessons_own_world_one_is_left(lesson, guilty):
+    board = LESSONS[lesson].recorded()
+    assert board.left == [guilty], str(board)
+    assert board.state(guilty) == STANDS
+    assert "a suspect, not a proof" in board.verdict()
+
+
+@mark.parametrize(
+    ("lesson", "world"), [(name, x) for name, asked in LESSONS.items() for x in asked.worlds]
+)
+def test_the_board_points_at_whoever_is_guilty_and_acquits_all_others(lesson, world):
+    """Beside other programs some may not be judged; on a calm machine all others fall."""
+    board = LESSONS[lesson].recorded(world)
+    assert [x for x in board.suspects if board.state(x) == STANDS] == [world], str(board)
+    if max(test.judged.others or 0.0 for test in board.tests.values()) <= CALM:
+        assert board.left == [world], str(board)
+
+
+@mark.parametrize("lesson", LESSONS)
+def test_every_suspect_is_asked_and_guilty_somewhere(lesson):
+    investigation = LESSONS[lesson]
+    asked = {x for experiment in investigation.experiments.values() for x in experiment.asks}
+    assert asked == set(investigation.suspects)
+    if investigation.worlds:
+        assert set(investigation.suspects) == {*investigation.worlds, OWN.get(lesson, "a")}
+
+
+@mark.parametrize("lesson", LESSONS)
+def test_the_worlds_are_those_that_can_be_made(lesson):
+    if (ROOT / "course/lessons" / lesson / "guilty.py").exists():
+        worlds = importlib.import_module(f"course.lessons.{lesson}.guilty").WORLDS
+        assert "".join(worlds) == LESSONS[lesson].worlds

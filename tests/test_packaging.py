@@ -130,6 +130,8 @@ def test_ci_tries_each_python_that_is_promised_on_the_cpu_build():
     promised = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "3." in name]
     assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == promised
     assert workflow["env"]["PIP_EXTRA_INDEX_URL"].endswith("/whl/cpu")
+    newest = " ".join(step.get("run", "") for step in workflow["jobs"]["newest"]["steps"])
+    assert "pip install -e " in newest and "requirements" not in newest, "nothing is pinned there"
 
 
 def test_the_two_commands_of_the_readme_are_a_line_each():

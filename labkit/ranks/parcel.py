@@ -120,6 +120,8 @@ class _Pickler(cloudpickle.Pickler):
             if storage.device.type == "cpu" and storage.nbytes():
                 array = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
                 return _storage, (pickle.PickleBuffer(array), value.dtype)
+        if type(value) is types.CodeType:  # without the name of its file, from cloudpickle 3.1.3 on
+            return _code, (value.co_filename, *self.dispatch_table[types.CodeType](value))
         if type(value) is functools._lru_cache_wrapper and value.__module__ in _SCRIPTS:
             return _cached, (value.__wrapped__, value.cache_parameters())
         if type(value) is functools.cached_property:  # with a lock, before Python 3.12
@@ -129,6 +131,10 @@ class _Pickler(cloudpickle.Pickler):
             made_new = copyreg.__newobj__  # type: ignore[attr-defined]
             return made_new, (type(value), *value.args), value.__dict__
         return super().reducer_override(value)
+
+
+def _code(filename: str, make: Callable[..., types.CodeType], parts: Any) -> types.CodeType:
+    return make(*parts).replace(co_filename=filename)
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:

@@ -5,7 +5,9 @@ import os
 import pickle
 import time
 from concurrent.futures import ProcessPoolExecutor
+from types import CodeType
 
+import cloudpickle
 import pytest
 import torch.distributed as dist
 
@@ -13,6 +15,7 @@ from labkit import FabricUnavailable, LaunchError, LaunchTimeout, RankDied, Rank
 from labkit.measure.sched import SchedUnavailable
 from labkit.measure.wire import WireMismatch, WireUnavailable
 from labkit.ranks.errors import CaseFile, RankCase
+from labkit.ranks.parcel import Parcel
 from tests.marks import seldom
 
 CASE = CaseFile((RankCase(0, "finished"), RankCase(1, "running")))
@@ -42,6 +45,19 @@ def test_a_result_that_cannot_travel_does_not_hold_its_error_back():
     error = RankDied(1, 3, -9, [])
     error.results |= {0: lambda: 0, 2: "two"}
     assert pickle.loads(pickle.dumps(error)).results == {2: "two"}
+
+
+def test_code_keeps_the_name_of_its_file_whatever_cloudpickle_does(monkeypatch):
+    """From 3.1.3 on its name is <dynamic-code>, which has no lines to show."""
+    reducers = cloudpickle.Pickler.dispatch_table
+
+    def forgetful(code):
+        return reducers[CodeType](code.replace(co_filename="<dynamic-code>"))
+
+    monkeypatch.setattr(cloudpickle.Pickler, "dispatch_table", reducers | {CodeType: forgetful})
+    function = Parcel.of(lambda: [n for n in range(3)] and (lambda: 0)).load()
+    inner = function().__code__
+    assert {function.__code__.co_filename, inner.co_filename} == {__file__}
 
 
 def die():

@@ -17,7 +17,7 @@ import pickle
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from mmap import ACCESS_COPY, mmap
@@ -29,7 +29,6 @@ import cloudpickle
 _LARGE = 1 << 20
 """Bytes from which a buffer stands beside the pickle."""
 _ALIGNMENT = 64
-_OF_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}  # bytes: a dtype that torch can pickle
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that a rank cannot import: a script or notebook, and a script in a spawned process."""
 
@@ -110,16 +109,10 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         torch = sys.modules.get("torch")
-        if torch is not None and type(value) is torch.Tensor and _is_new(value):
-            numbers = value.detach().view(getattr(torch, _OF_SIZE[value.dtype.itemsize]))
-            return _viewed, (numbers, value.dtype, value.requires_grad)
-        if torch is not None and type(value) is torch.Tensor and _is_part(value):
-            return value.detach().clone().requires_grad_(value.requires_grad).__reduce_ex__(5)
-        if torch is not None and type(value) is torch.storage.TypedStorage:
-            storage = value._untyped_storage
-            if storage.device.type == "cpu" and storage.nbytes():
-                array = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
-                return _storage, (pickle.PickleBuffer(array), value.dtype)
+        if torch is not None and type(value) is torch.Tensor and _is_plain(value):
+            flat = value.detach().reshape(-1).contiguous().view(torch.uint8).numpy()
+            own = value.dtype, value.shape, value.requires_grad
+            return _tensor, (pickle.PickleBuffer(flat), *own)
         if type(value) is types.CodeType:  # without the name of its file, from cloudpickle 3.1.3 on
             return _code, (value.co_filename, *self.dispatch_table[types.CodeType](value))
         if type(value) is functools._lru_cache_wrapper and value.__module__ in _SCRIPTS:
@@ -141,31 +134,19 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callabl
     return functools.lru_cache(**parameters)(function)
 
 
-def _is_part(tensor: Any) -> bool:
-    plain = tensor.is_leaf and not (tensor.is_quantized or tensor.is_nested or tensor.__dict__)
-    if not plain or str(tensor.layout) != "torch.strided" or tensor.device.type != "cpu":
+def _is_plain(tensor: Any) -> bool:
+    """Say whether it is its numbers in main memory and nothing else."""
+    if not tensor.is_leaf or tensor.device.type != "cpu" or str(tensor.layout) != "torch.strided":
         return False
-    return 0 < tensor.nbytes < tensor.untyped_storage().nbytes()
+    viewed = tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg()
+    return not viewed and not tensor.__dict__ and tensor.numel() > 0
 
 
-def _storage(buffer: Any, dtype: Any) -> Any:
+def _tensor(buffer: Any, dtype: Any, shape: Any, requires_grad: bool) -> Any:
     import torch
 
-    copy = torch.frombuffer(buffer, dtype=torch.uint8).clone()  # aligned, and can be resized
-    storage = copy.untyped_storage()
-    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
-
-
-def _is_new(tensor: Any) -> bool:
-    """Say whether torch's own pickle of it cannot be read (2.13): float8, uint16 and the like."""
-    import torch
-
-    new: Callable[[], Iterable[Any]] = getattr(torch.storage, "_new_dtypes", tuple)
-    return tensor.dtype in new() and tensor.device.type == "cpu" and not tensor.is_quantized
-
-
-def _viewed(whole: Any, dtype: Any, requires_grad: bool) -> Any:
-    return whole.view(dtype).requires_grad_(requires_grad)
+    flat = torch.frombuffer(buffer, dtype=torch.uint8).clone()  # aligned, and can be resized
+    return flat.view(dtype).view(shape).requires_grad_(requires_grad)
 
 
 def pack(

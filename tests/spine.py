@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 
 from course.notebooks import hosted
+from course.predictions import ledger
 
 FOLDED = hosted.FOLDED
 OURS = (hosted.CELL, hosted.BADGES)
@@ -114,6 +115,8 @@ def questions(notebook):
                     given += [
                         constant(w.value) for w in call.keywords if w.arg in ("unit", "options")
                     ]
+                    words = ledger.questions().get(key, {})
+                    given += [words.get("unit"), words.get("options")]
                     question.asked = place
                     question.unit = next((one for one in given if isinstance(one, str)), "")
                     question.options = next((one for one in given if isinstance(one, list)), [])

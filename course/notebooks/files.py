@@ -24,7 +24,7 @@ import nbformat.warnings
 from nbformat import NotebookNode
 
 from course.catalogue import environment
-from course.notebooks.hosted import FOLDED
+from course.notebooks.hosted import ASKS, FOLDED
 
 COMPARED = "nbval-check-output"
 """The tag of a cell whose output nbval compares with the stored one."""
@@ -67,7 +67,7 @@ def dumps(notebook: NotebookNode) -> str:
 def canonical(notebook: NotebookNode) -> NotebookNode:
     """Return a notebook's canonical form; the argument stays as it is.
 
-    JupyterLab shows a cell with the tag `hide-cell` folded.
+    JupyterLab shows a cell with the tag `hide-cell` or `hide-input` folded.
     """
     notebook = copy.deepcopy(notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -76,7 +76,7 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
         cell.source = cell.source.strip("\n")
         given = cell.metadata
         cell.metadata = {key: given[key] for key in KEPT_CELL_METADATA if given.get(key)}
-        if FOLDED in cell.metadata.get("tags", []):
+        if {ASKS, FOLDED} & {*cell.metadata.get("tags", [])}:
             cell.metadata["jupyter"] = {"source_hidden": True}
         if cell.cell_type == "code":
             compared = COMPARED in cell.metadata.get("tags", [])

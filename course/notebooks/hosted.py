@@ -20,6 +20,8 @@ CELL, BADGES = "hosted", "badges"
 """The ids of the two cells that `fronted` puts into a lesson."""
 FOLDED = "hide-cell"
 """The tag of a cell that JupyterLab and the reading edition show folded."""
+ASKS = "hide-input"
+"""The tag of one of which they fold the code alone: it asks, or sets up what is shown."""
 DISTRIBUTION = "labkit-distributed"
 
 # Colab and clusters' modules lack labkit: the cell installs it there, and never another torch.

@@ -94,9 +94,9 @@ def show_question(
         skip: The way past the question, where a gate shows it.
     """
     kind = "vote" if entry.options else "prediction"
-    code = f'predict("{entry.key}", ..., value=...)'
+    code = f'predict("{entry.key}", value=...)'
     if entry.options:
-        code = f'choose("{entry.key}", ..., answer="a", reason="...")'
+        code = f'choose("{entry.key}", answer="a", reason="...")'
     unit = f" [{entry.unit}]" if entry.unit else ""
     lines = [f"Your {kind}? {entry.question}{unit}"]
     lines += [f"  {option}" for option in lettered(entry.options).values()]

@@ -1,7 +1,7 @@
 """The ledger: commit to an answer, meet the measurement, and see how well you predict.
 
-    predict("01.slope", "How much longer does a call take with every further pair?", "µs", low=True)
-    choose("01.cause", "What makes it longer?", ["the network", "torch", "a queue"])
+    predict("01.slope")  # asks what a lesson's `questions.json` has under this key
+    choose("01.cause")
     ...
     gate("01.slope")  # first line of the cell that would show the answer
     ...
@@ -43,8 +43,8 @@ class Stopped(Exception):
 
 def predict(
     key: str,
-    question: str,
-    unit: str,
+    question: str = "",
+    unit: str = "",
     *,
     value: float | None = None,
     low: float | bool = False,
@@ -54,7 +54,7 @@ def predict(
 
     Args:
         key: Names the question for ever: lesson and word, like `01.slope`.
-        question: The question, in full.
+        question: The question, in full; without it, that of a lesson's `questions.json`.
         unit: Unit of the answer, like `µs`; `x` for a ratio.
         value: Commits this value at once, for who prefers code to a form.
         low: True asks for a range as well, in which the learner is 80 % sure to find the result;
@@ -65,7 +65,7 @@ def predict(
         >>> predict("00.latency", "How long does one all_reduce of 4 bytes take?", "µs", value=80)
         committed: 80 µs. You may correct it until you see the result.
     """
-    asked = ledger_file.ask(key, question, also="" if low is False else "range", unit=unit)
+    asked = _ask(key, question, also="" if low is False else "range", unit=unit)
     if value is None:
         _show(asked)
     else:
@@ -74,8 +74,8 @@ def predict(
 
 def choose(
     key: str,
-    question: str,
-    options: Sequence[str],
+    question: str = "",
+    options: Sequence[str] = (),
     *,
     why: bool = False,
     answer: str | None = None,
@@ -85,7 +85,7 @@ def choose(
 
     Args:
         key: Names the question for ever, like `01.cause`.
-        question: The question, in full.
+        question: The question, in full; without it, that of a lesson's `questions.json`.
         options: The options, in the order of their letters.
         why: Whether to ask for a line of reasons, too.
         answer: Commits this letter at once, for who prefers code to a form.
@@ -95,7 +95,7 @@ def choose(
         >>> choose("00.first", "Which clock is wrong?", ["the first", "none"], answer="b")
         committed: b) none. You may correct it until you see the result.
     """
-    asked = ledger_file.ask(key, question, also="reason" if why else "", options=options)
+    asked = _ask(key, question, also="reason" if why else "", options=options)
     if answer is None:
         _show(asked)
     else:
@@ -254,7 +254,7 @@ def warmup(key: str, *, answer: str | None = None) -> None:
     """Ask a question of an older lesson; its reason unfolds when it is answered.
 
     Args:
-        key: Of the question in a lesson's `warmups.json`.
+        key: Of a question in a lesson's `questions.json` that has a right answer.
         answer: Answers at once, for who prefers code to a form.
 
     Raises:
@@ -277,11 +277,20 @@ def warmup(key: str, *, answer: str | None = None) -> None:
         forms.show_quiz(quiz, answered, heading="Warm-up.", folded=quiz.solution, code=code)
 
 
-def warmups() -> dict[str, Quiz]:
-    """Load the warm-ups of all lessons, by key."""
-    files = sorted((Path(__file__).parents[1] / "lessons").glob("*/warmups.json"))
+def questions() -> dict[str, dict[str, Any]]:
+    """Load the questions of all lessons, by key, from their `questions.json`.
+
+    A prediction has a `unit`, a vote has `options`, and `also` says what else its form asks: a
+    `range` or a `reason`. A warm-up has the index of the `right` option and a `reason`.
+    """
+    files = sorted((Path(__file__).parents[1] / "lessons").glob("*/questions.json"))
     items = [item for path in files for item in json.loads(path.read_text(encoding="utf-8"))]
-    return {item["key"]: Quiz(**item) for item in items}
+    return {item["key"]: item for item in items}
+
+
+def warmups() -> dict[str, Quiz]:
+    """Return the warm-ups of all lessons, by key."""
+    return {key: Quiz(**item) for key, item in questions().items() if "right" in item}
 
 
 def keep(name: str, values: dict[str, Any]) -> None:
@@ -303,6 +312,20 @@ def passed(number: str) -> None:
 def finished(lesson: str) -> None:
     """Note that a lesson was run to its end; its last cell calls it: `finished("01")`."""
     ledger_file.add("finished", lesson)
+
+
+def _ask(key: str, question: str, **form: Any) -> Entry:
+    """Note a question in these words, or in those that the lessons have for it.
+
+    Raises:
+        ValueError: There are no words for it.
+    """
+    if question:
+        return ledger_file.ask(key, question, **form)
+    known = questions()
+    if key not in known:
+        raise ValueError(f"no lesson's questions.json has {key!r}; give the question itself.")
+    return ledger_file.ask(**known[key])
 
 
 def _commit(key: str, answer: float | str, **details: Any) -> None:

@@ -6,6 +6,7 @@ from pytest import mark
 
 from course.catalogue import ROOT
 from course.commands.record import CALM
+from course.predictions import ledger, ledger_file
 from course.predictions.board import STANDS
 
 FOLDERS = sorted(path.parent.name for path in (ROOT / "course/lessons").glob("*/evidence.py"))
@@ -41,6 +42,12 @@ def test_the_board_points_at_whoever_is_guilty_and_acquits_all_others(lesson, wo
     assert [x for x in board.suspects if board.state(x) == STANDS] == [world], str(board)
     if max(test.judged.others or 0.0 for test in board.tests.values()) <= CALM:
         assert board.left == [world], str(board)
+
+
+@mark.parametrize("lesson", LESSONS)
+def test_the_suspects_are_the_options_of_the_vote(lesson):
+    options = ledger.questions()[LESSONS[lesson].key]["options"]
+    assert list(LESSONS[lesson].suspects) == list(ledger_file.lettered(options))
 
 
 @mark.parametrize("lesson", LESSONS)

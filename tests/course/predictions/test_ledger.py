@@ -136,6 +136,17 @@ def test_the_learners_mark_stands_in_the_picture():
     assert "(50 to 200) (outside the picture)" in ax.texts[-1].get_text()
 
 
+def test_a_key_alone_asks_what_a_lesson_has_under_it():
+    ledger.choose("02.cause", answer="b", reason="so many")
+    ledger.predict("02.hidden", value=40)
+    kept, words = ledger_file.load().entries, ledger.questions()
+    for key, also in (("02.cause", "reason"), ("02.hidden", "range")):
+        assert kept[key].question == words[key]["question"] and kept[key].also == also
+    assert kept["02.cause"].in_words().startswith("b) Many calls") and kept["02.hidden"].unit == "%"
+    with raises(ValueError, match=r"no lesson's questions\.json has '02\.nothing'"):
+        ledger.choose("02.nothing")
+
+
 def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
     for asked in ledger.warmups().values():
         assert 0 <= asked.right < len(asked.options) == len(set(asked.options)) <= 5

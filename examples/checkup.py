@@ -4,8 +4,8 @@
     torchrun --nproc-per-node=8 examples/checkup.py              # the ranks of your job
 
 `prepare` and `step` are a stand-in: DDP, and a rank whose input is slow. Put yours in their place,
-and keep the spans. DDP calls from C++: `tracer.ddp_hook` is what makes its calls visible. On GPUs
-give the tracer `synchronize=torch.cuda.synchronize`.
+and keep the spans. DDP calls from C++: `tracer.ddp_hook` is what makes its calls visible. On
+GPUs the spans are CUDA events.
 """
 
 import os

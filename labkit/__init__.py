@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from labkit.measure.timeline import Timeline
     from labkit.measure.timing import slowest, summarize, time_calls
     from labkit.measure.trace import Tracer
+    from labkit.ranks.devices import device
     from labkit.ranks.errors import LaunchError, LaunchTimeout, RankDied, RankError
     from labkit.ranks.launcher import Launcher, launch
 else:
@@ -37,6 +38,7 @@ __all__ = [
     "Record",
     "Timeline",
     "Tracer",
+    "device",
     "launch",
     "sched",
     "slowest",

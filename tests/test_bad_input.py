@@ -3,8 +3,7 @@
 import pytest
 
 import labkit
-from labkit import Fabric, Launcher, Timeline, Tracer, launch, slowest, summarize, time_calls, wire
-from labkit.measure.trace import Clock
+from labkit import Fabric, Launcher, Timeline, launch, slowest, summarize, time_calls, wire
 
 SQUARE = [[1e9, 1e9], [1e9, 1e9]]
 
@@ -65,7 +64,6 @@ def star():
         (lambda: wire.counted(None), "report", "None"),
         (lambda: wire.meter(3).__enter__(), "log", "3"),
         (lambda: Timeline([None]), "Timeline", "[None]"),
-        (lambda: Tracer(Clock(0, 0), 0, synchronize=3), "synchronize", "3"),
     ],
 )
 def test_it_is_refused_in_one_line_that_names_it(use, named, got):

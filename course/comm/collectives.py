@@ -5,12 +5,11 @@ wrong chunk, a rank counted twice or a result in the wrong place cannot go unnot
 sum is computed without communication.
 """
 
-import os
-
 import torch
 import torch.distributed as dist
 
 from labkit.measure import timing
+from labkit.ranks.devices import device
 from labkit.ranks.launcher import default_backend
 
 # torch 2.13 renamed these two and warns of the old names; labkit and the lessons call these.
@@ -29,18 +28,8 @@ def total(n: int, numel: int) -> torch.Tensor:
     return torch.stack([pattern(rank, numel) for rank in range(n)]).sum(0)
 
 
-def my_device() -> torch.device:
-    """Return this rank's GPU if the default group has NCCL, else the CPU.
-
-    As a context it makes new tensors there: ``with my_device(): x = torch.ones(4)``.
-    """
-    if "nccl" in dist.get_backend_config():
-        return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    return torch.device("cpu")
-
-
 def carrier(world_size: int) -> str:
-    """Return ``"nccl"`` or ``"gloo"``: what carries the tensors of `my_device` in a launch."""
+    """Return ``"nccl"`` or ``"gloo"``: what carries tensors on `labkit.device()` in a launch."""
     return "nccl" if "nccl" in default_backend(world_size) else "gloo"
 
 
@@ -51,7 +40,7 @@ def ping_pong(nbytes: int, *, iters: int = 24) -> list[float]:
         Seconds *one way*, half of each round trip. Rank 0's are the ones to use: the others cannot
         know when it sent.
     """
-    rank, ball = dist.get_rank(), torch.zeros(nbytes, dtype=torch.uint8, device=my_device())
+    rank, ball = dist.get_rank(), torch.zeros(nbytes, dtype=torch.uint8, device=device())
 
     def round_trip() -> None:
         if rank == 0:

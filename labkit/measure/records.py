@@ -50,12 +50,15 @@ class Provenance:
     command: str
     nodes: tuple[tuple[int, ...], ...] = ()
     """Under torchrun: the ranks of each node; the first one is `machine`. Empty for a launch."""
+    nccl: str = ""
+    """NCCL's version, where it carried the tensors."""
 
     @classmethod
     def here(cls, backend: str = "gloo") -> Provenance:
         """Describe this machine, now."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(Machine.here(), backend, now, _command(), torchrun.nodes())
+        nccl = _nccl_version() if "nccl" in backend else ""
+        return cls(Machine.here(), backend, now, _command(), torchrun.nodes(), nccl)
 
     def __str__(self) -> str:
         machine = self.machine  # of another tool's log little may be known
@@ -64,7 +67,7 @@ class Provenance:
             f"{machine.cores:g} CPUs": machine.cpus,
             f"{len(machine.gpus)} x {', '.join(sorted(set(machine.gpus)))}": machine.gpus,
             f"torch {machine.torch}": machine.torch,
-            self.backend: self.backend,
+            f"{self.backend} {self.nccl}".rstrip(): self.backend,
             self.date[:10]: self.date,
         }
         several = f"{len(self.nodes)} nodes, the first " if len(self.nodes) > 1 else ""
@@ -137,6 +140,13 @@ _FACTORS: dict[str, Callable[[int], float]] = {
     "send": lambda n: 1.0,
 }
 """busbw / algbw for n ranks. Source: nccl-tests, doc/PERFORMANCE.md."""
+
+
+def _nccl_version() -> str:
+    import torch
+
+    there = torch.distributed.is_nccl_available()  # not in a build for CPUs
+    return ".".join(map(str, torch.cuda.nccl.version())) if there else ""
 
 
 def _command() -> str:

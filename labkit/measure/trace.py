@@ -8,6 +8,9 @@ The clock: ranks under one Linux kernel share it already, since ``time.perf_coun
 CLOCK_MONOTONIC, which is one for all CPUs and for all processes of a time namespace. Ranks under
 different kernels estimate the offset from barriers: the moment at which the last rank arrives lies
 between begin and end of the call on every rank.
+
+On a GPU Python only queues work. There a span's ends are CUDA events, which the GPU stamps when its
+stream gets to them; the stamps are put on the same clock when the trace is asked for.
 """
 
 import functools
@@ -23,6 +26,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from labkit.ranks.devices import device
 
 
 class Kind(StrEnum):
@@ -42,6 +47,8 @@ class Kind(StrEnum):
     """Moving bytes: every rank has arrived and the collective is running."""
 
 
+Moment = float | torch.cuda.Event
+"""A time in seconds on the common clock, or on a GPU an event that will tell one."""
 MAIN = "main"
 """The channel of the rank's own Python thread. One span at a time."""
 NETWORK = "network"
@@ -141,28 +148,24 @@ class Tracer:
     Args:
         clock: turns this rank's time into the common time (`Tracer.aligned`).
         rank: this rank.
-        synchronize: called at both ends of every span on the main channel. On a GPU pass
-            ``torch.cuda.synchronize``: without it a span holds the time to *launch* kernels. It
-            also takes away overlap, so use it to find out what costs time, not how much.
     """
 
-    def __init__(self, clock: Clock, rank: int, *, synchronize: Callable[[], None] | None = None):
-        if synchronize is not None and not callable(synchronize):
-            raise TypeError(f"synchronize must be a function, got {synchronize!r}.")
+    def __init__(self, clock: Clock, rank: int):
         self.clock, self.rank, self.step = clock, rank, 0
-        self._synchronize = synchronize or _nothing
+        self._gpu = _GpuClock(clock) if dist.is_initialized() and device().type == "cuda" else None
         self._buckets: list[torch.futures.Future[Any]] = []
-        self._spans: list[Span] = []
+        self._spans: list[tuple[Moment, Moment, dict[str, Any]]] = []
+        """Begin, end and the other fields of each span."""
         self._calls: Counter[tuple[int, ...]] = Counter()
         self._running = 0
         self._idle = threading.Condition()
 
     @classmethod
-    def aligned(cls, *, synchronize: Callable[[], None] | None = None) -> "Tracer":
+    def aligned(cls) -> "Tracer":
         """Agree on a clock with the other ranks (a collective) and start with all of them."""
         clock = _agree()
         dist.barrier()
-        return cls(clock, dist.get_rank(), synchronize=synchronize)
+        return cls(clock, dist.get_rank())
 
     def next_step(self) -> None:
         """Count what follows to the next training step."""
@@ -175,12 +178,15 @@ class Tracer:
         try:
             yield
         finally:
-            self.record(name, kind, begin, self._now(), **fields)
+            self._keep(name, kind, begin, self._now(), **fields)
 
     def record(self, name: str, kind: Kind, begin: float, end: float, **fields: Any) -> None:
         """Record a span from times that were read from ``clock.now()``; fields as in `Span`."""
-        fields.setdefault("step", self.step)
-        self._spans.append(Span(self.rank, name, kind, begin, end, **fields))
+        self._keep(name, kind, begin, end, **fields)
+
+    def _keep(self, name: str, kind: Kind, begin: Moment, end: Moment, **fields: Any) -> None:
+        fields = {"step": self.step} | fields
+        self._spans.append((begin, end, {"rank": self.rank, "name": name, "kind": kind, **fields}))
 
     def collective(
         self, name: str, *, nbytes: int | None = None, group: dist.ProcessGroup | None = None
@@ -205,22 +211,24 @@ class Tracer:
         is what to ``wait`` for; but the span ends when the backend says that the work is done (its
         future), whether or not anybody waits. `group` as for `collective`.
         """
-        number, begin = self._next_call(group), self.clock.now()
+        number, begin = self._next_call(group), self._now()
         work = start()
         fields = {"channel": NETWORK, "step": self.step, "nbytes": nbytes, **number}
         self._record_at_end(work.get_future(), name, Kind.COLLECTIVE, begin, **fields)
         return Launched(self, work, name, number)
 
     def _record_at_end(
-        self, future: torch.futures.Future[Any], name: str, kind: Kind, begin: float, **fields: Any
+        self, future: torch.futures.Future[Any], name: str, kind: Kind, begin: Moment, **fields: Any
     ) -> None:
         with self._idle:
             self._running += 1
 
         def done(_future: object) -> None:
-            end = self.clock.now()  # first: what follows may wait for the interpreter's lock
+            # First of all, as what follows may wait for the interpreter's lock. On a GPU torch runs
+            # this at once, on a stream that waits for the work: an event there marks its end.
+            end = self._now()
             with self._idle:
-                self.record(name, kind, begin, end, **fields)
+                self._keep(name, kind, begin, end, **fields)
                 self._running -= 1
                 self._idle.notify_all()
 
@@ -237,17 +245,10 @@ class Tracer:
             model.register_comm_hook(None, tracer.ddp_hook)
 
         DDP waits for its buckets at the end of ``backward()``: from the last bucket's start to the
-        last one's end is recorded as waiting. With `synchronize` each bucket is waited for at once,
-        as the works of GPUs end in no order that a callback could tell (not run on GPUs).
+        last one's end is recorded as waiting.
         """
         buffer = bucket.buffer().div_(dist.get_world_size(group))
         name, nbytes = f"bucket {bucket.index()}", buffer.nbytes
-        if self._synchronize is not _nothing:
-            with self.collective(name, nbytes=nbytes, group=group):
-                dist.all_reduce(buffer, group=group)
-            done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-            done.set_result(buffer)
-            return done
         start = functools.partial(dist.all_reduce, buffer, group=group, async_op=True)
         launched = self.launch(name, start, nbytes=nbytes, group=group)
         future = launched.work.get_future()
@@ -256,7 +257,7 @@ class Tracer:
             everything, fields = torch.futures.collect_all(self._buckets), {"step": self.step}
             fields |= launched.number
             self._buckets = []
-            begin = self.clock.now()
+            begin = self._now()
             self._record_at_end(everything, "wait for buckets", Kind.WAIT, begin, **fields)
         return future.then(lambda future: future.value()[0])
 
@@ -272,7 +273,11 @@ class Tracer:
                     f"rank {self.rank}: {self._running} launched collectives have not ended after "
                     f"{timeout} s. Wait for each of them before you ask for the trace."
                 )
-        spans = sorted(self._spans, key=lambda span: (span.begin, span.end))
+        read = self._gpu.read if self._gpu else _as_it_is
+        spans = [
+            Span(begin=read(begin), end=read(end), **fields) for begin, end, fields in self._spans
+        ]
+        spans.sort(key=lambda span: (span.begin, span.end))
         return RankTrace(self.rank, self.clock, tuple(spans))
 
     def _next_call(self, group: dist.ProcessGroup | None) -> dict[str, Any]:
@@ -281,13 +286,35 @@ class Tracer:
         self._calls[ranks] += 1
         return {"call": self._calls[ranks] - 1, "ranks": ranks}
 
-    def _now(self) -> float:
-        self._synchronize()
-        return self.clock.now()
+    def _now(self) -> Moment:
+        return self._gpu.mark() if self._gpu else self.clock.now()
 
 
-def _nothing() -> None:
-    pass
+class _GpuClock:
+    """Reads CUDA events on the clock that all ranks share (not run on a GPU yet)."""
+
+    def __init__(self, clock: Clock):
+        torch.cuda.synchronize()
+        self._zero, self._begin = self.mark(), clock.now()
+        torch.cuda.synchronize()
+
+    def mark(self) -> torch.cuda.Event:
+        """Put an event into the current stream."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def read(self, moment: Moment) -> float:
+        """Return a moment in seconds on the common clock, once the GPU has come to it."""
+        if isinstance(moment, float):
+            return moment
+        moment.synchronize()
+        return self._begin + self._zero.elapsed_time(moment) / 1e3
+
+
+def _as_it_is(moment: Moment) -> float:
+    assert isinstance(moment, float), "without a GPU all moments are seconds"
+    return moment
 
 
 def _agree() -> Clock:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from labkit.ranks import machine, server, torchrun
+from labkit.ranks.devices import BOTH
 from labkit.ranks.errors import (
     CaseFile,
     Failure,
@@ -619,7 +620,7 @@ def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str
         return backend
     gpus = machine.gpu_count()
     if backend is None:
-        return "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
+        return BOTH if gpus >= world_size else "gloo"
     may_share = gpus and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"  # NCCL 2.30
     if gpus < world_size and not may_share:
         remedy = f"world_size={gpus}" if gpus else "a machine with GPUs"

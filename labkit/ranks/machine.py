@@ -108,7 +108,10 @@ def _gpu_names() -> tuple[str, ...]:
         return ()
     import torch
 
-    return tuple(map(torch.cuda.get_device_name, range(count)))
+    try:
+        return tuple(map(torch.cuda.get_device_name, range(count)))
+    except RuntimeError:  # they are there, and the driver is too old for torch
+        return ()
 
 
 def _cpu_info() -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from labkit.ranks.devices import BOTH
 from labkit.ranks.parcel import name_of
 from labkit.ranks.rank import SET_BY_LAUNCH
 
@@ -82,7 +83,7 @@ def check_options(
             f"timeout must be a number of seconds above 0, got {timeout!r}. "
             'No limit: timeout=float("inf").'
         )
-    if backend not in (None, "gloo", "nccl", "cpu:gloo,cuda:nccl"):
+    if backend not in (None, "gloo", "nccl", BOTH):
         raise ValueError(f'backend must be "gloo" or "nccl", got {backend!r}.')
     for name, value in (("init", init), ("checks", checks)):
         if not isinstance(value, bool):

@@ -46,6 +46,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from labkit.ranks.devices import claim
 from labkit.ranks.errors import Failure, Line, Raised, of_library
 from labkit.ranks.parcel import Parcel, adopt, kind_of
 
@@ -134,14 +135,13 @@ def main(directory: str, rank: int, control: int) -> None:
         there = len(sys.modules)  # to look at the names would copy the pages that they lie in
         torch.set_num_threads(job.threads)
         _seed_anew()
-        if "nccl" in job.backend:
-            torch.cuda.set_device(rank % torch.cuda.device_count())
+        backend = claim(job.backend, rank)
         compare_calls(job.checks)
         if job.init:
             # A FileStore: TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
             store = dist.FileStore(str(folder / "store"), job.world_size)
             size = job.world_size
-            dist.init_process_group(job.backend, store=store, rank=rank, world_size=size)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size)
             launcher.sendall(JOINED)
             go.wait()  # until all are connected: a program may destroy the group at once
         program, args, kwargs = Parcel.read(folder / "program", mapped=True).load()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from labkit.ranks.devices import BOTH, claim
 from labkit.ranks.errors import LaunchError
 from labkit.ranks.rank import call, compare_calls
 
@@ -70,11 +71,11 @@ def note_what_is_ignored() -> None:
 
 
 def default_backend() -> str:
-    """Return what carries tensors: gloo, and where this rank has a GPU, NCCL beside it."""
+    """Return what carries tensors: gloo, and where all ranks have a GPU, NCCL beside it."""
     import torch
 
-    local_rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("RANK", "0"))
-    return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() > local_rank else "gloo"
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ["WORLD_SIZE"])
+    return BOTH if torch.cuda.device_count() >= ranks else "gloo"
 
 
 def run_on_ranks(
@@ -126,9 +127,9 @@ def run_on_ranks(
             compare_calls(checks)
             faulthandler.dump_traceback_later(limit, exit=True)
             if init:
-                backend, group = backend or default_backend(), dist.PrefixStore("group", store)
-                if "nccl" in backend:
-                    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
+                local_rank = int(os.environ.get("LOCAL_RANK", rank))
+                backend = claim(backend or default_backend(), local_rank)
+                group = dist.PrefixStore("group", store)
                 dist.init_process_group(backend, store=group, rank=rank, world_size=world_size)
                 _gather(group, rank, world_size)  # else one may destroy it while others still join
             put(keys[rank], cloudpickle.dumps(("", call(program))))

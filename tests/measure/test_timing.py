@@ -66,6 +66,15 @@ def test_a_work_that_is_returned_is_waited_for():
     assert launch(program, "none", world_size=2)[0] < 0.04, "who returns no Work is not waited for"
 
 
+def test_time_calls_stops_its_clock_when_the_gpu_is_done(monkeypatch):
+    order = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: order.append("synchronize"))
+    time_calls(lambda: order.append("call"), warmup=0, iters=2)
+    assert order == ["synchronize", "call", "synchronize"] * 2
+
+
 def test_a_summary_is_the_median_and_two_percentiles():
     samples = list(range(11, 0, -1))
     assert summarize(samples) == Summary(median=6, p10=2, p90=10, count=11)

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labkit import launch
 from labkit.measure import trace
 from labkit.measure.timeline import Timeline
-from labkit.measure.trace import Kind, Tracer
+from labkit.measure.trace import Clock, Kind, Tracer
 
 DELAY = 0.020
 
@@ -100,15 +100,14 @@ def _sum(group):
 
 @pytest.mark.slow
 @pytest.mark.timed
-@pytest.mark.parametrize("blocking", [False, True])
-def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does(blocking):
+def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does():
     def program():
         def model():
             torch.manual_seed(1)
             layers = [torch.nn.Linear(40, 40) for _ in range(6)]
             return DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.02)
 
-        tracer = Tracer.aligned(synchronize=(lambda: None) if blocking else None)
+        tracer = Tracer.aligned()
         plain, hooked = model(), model()
         hooked.register_comm_hook(None, tracer.ddp_hook)
         batch = torch.full((2, 40), 1.0 + dist.get_rank())
@@ -134,3 +133,32 @@ def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does(blocking):
     waits = [split.seconds(rank, Kind.WAIT) for rank in range(3)]
     assert min(waits[:2]) > 0.05 > waits[2]
     assert max(split.seconds(rank, Kind.COMPUTE) for rank in range(2)) < 0.05, "it waits inside"
+
+
+def test_on_a_gpu_a_span_lasts_from_event_to_event(monkeypatch):
+    """Without a GPU: a stream that is 2 s behind Python, so that events are stamped later."""
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.stamp = time.perf_counter() + 2.0
+
+        def synchronize(self):
+            pass
+
+        def elapsed_time(self, other):
+            return 1e3 * (other.stamp - self.stamp)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(trace, "device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    tracer = Tracer(Clock(0.0, 0.0), 0)
+    with tracer.span("step", Kind.COMPUTE):
+        time.sleep(0.02)
+    tracer.record("read from the clock", Kind.INPUT, 1.0, 3.0)
+    recorded, span = tracer.trace().spans
+    assert (recorded.begin, recorded.seconds) == (1.0, 2.0)
+    assert 0.02 <= span.seconds < 0.5

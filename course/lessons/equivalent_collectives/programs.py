@@ -15,12 +15,12 @@ import torch.distributed as dist
 from course.comm import algorithms
 from course.comm.collectives import (
     all_gather_single,
-    my_device,
     pattern,
     reduce_scatter_single,
     total,
 )
 from labkit.measure import timing, wire
+from labkit.ranks.devices import device
 
 Way = Callable[[torch.Tensor], Any]
 
@@ -93,7 +93,7 @@ def measure(
     """
     rank, n, results = dist.get_rank(), dist.get_world_size(), {}
     numels = {name: int(nbytes * (shares or {}).get(name, 1)) // 4 for name in ways}
-    with my_device():
+    with device():
         for name, way in ways.items():
             way(pattern(rank, n))  # opens connections
             x = pattern(rank, numels[name])

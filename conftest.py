@@ -134,7 +134,7 @@ def pytest_terminal_summary(terminalreporter):
     elsewhere = sum(line["recorded"] for line in made)
     counts = Counter(line["verdict"] for line in made if not line["recorded"])
     skipped = terminalreporter.stats.get("skipped", ())
-    left = [one.nodeid for one in skipped if claims.NOT_JUDGED in str(one.longrepr)]
+    left = [one for one in skipped if claims.NOT_JUDGED in str(one.longrepr)]
     if made or left:
         terminalreporter.section("judged on this machine")
         text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
@@ -143,5 +143,6 @@ def pytest_terminal_summary(terminalreporter):
         for line in made:
             if line["verdict"] != claims.HELD:
                 terminalreporter.write_line("  {verdict}: {expected}; {measured}".format(**line))
-        for name in left:
-            terminalreporter.write_line(f"  {claims.NOT_JUDGED}: {name}")
+        for one in left:
+            reason = one.longrepr[2].removeprefix("Skipped: ")
+            terminalreporter.write_line(f"  {one.nodeid}: {reason}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course.checks import checking
-from course.checks.checking import CheckFailed
+from course.checks.checking import hold
 from course.predictions.board import Board
 from course.predictions.investigation import Investigation
 from labkit.measure.tables import Table
@@ -57,42 +57,44 @@ class WhoWasIt:
             CheckFailed: A board is missing, or the one who was named fell; names the test that
                 says so.
         """
-        with checking.exercise(self.number, who, par="all culprits") as done:
+        with checking.exercise(self.number, who, par="all culprits") as verdict:
             boards = self.boards()
-            got = _by_board(checking.plain(checking.ask(who)), boards)
+            named = _by_board(checking.ask(who), boards)
             for name, board in boards.items():
-                if name not in got:
-                    raise CheckFailed(f"an answer for the {name} board", repr(got), "it is missing")
-                letter = checking.chosen(got[name], list(board.suspects))
-                if letter != self.worlds[name]:
-                    against = next(test for test in board.of(letter) if test.state == "fell")
-                    raise CheckFailed(
-                        f"the {name} board: who has not fallen",
-                        f"{letter}, {board.suspects[letter]}",
-                        f"hold each row to its prediction. Here {against.experiment} speaks "
-                        f"against {letter}: {against.found}",
-                    )
-            done.reached = "all"
+                hold(name in named, f"an answer for the {name} board", named, "it is missing")
+                labels = {f"{x}, {label}".lower(): x for x, label in board.suspects.items()}
+                copied = labels.get(str(named[name]).strip().lower())
+                letter = copied or checking.chosen(named[name], list(board.suspects))
+                fell = next((test for test in board.of(letter) if test.state == "fell"), None)
+                hold(
+                    fell is None,
+                    f"the {name} board: who has not fallen",
+                    f"{letter}, {board.suspects[letter]}",
+                    "hold each row to its prediction. "
+                    f"Here {fell.experiment} speaks against {letter}: {fell.found}"
+                    if fell
+                    else "",
+                )
+            verdict.reached = "all"
 
 
 def _by_board(answer: Any, boards: Mapping[str, Board]) -> dict[str, Any]:
     """Return what was answered by the boards' names; text may say the letters in order: "a, b"."""
-    got = answer
-    if isinstance(got, dict):
-        return got
-    if isinstance(got, str):
-        text = got.lower()
+    if isinstance(answer, dict):
+        return answer
+    named = answer
+    if isinstance(answer, str):
         letters = "".join({letter for board in boards.values() for letter in board.suspects})
-        alone = re.fullmatch(f"[{letters}]{{{len(boards)}}}", text)
-        got = list(text) if alone else re.findall(rf"(?<![\w'])[{letters}](?![\w'])", text)
-    if isinstance(got, list | tuple) and len(got) == len(boards):
-        return dict(zip(boards, got, strict=False))
-    meaning = (
-        "the function ends without `return` on this path"
-        if got is None
-        else "a set has no order: nobody can tell which letter belongs to which board"
-        if isinstance(got, set | frozenset)
-        else f"there are {len(boards)} boards, and each needs one letter"
+        alone = re.fullmatch(f"[{letters}]{{{len(boards)}}}", answer.lower())
+        named = re.findall(rf"(?<![\w'])[{letters}](?![\w'])", answer.lower())
+        named = list(answer.lower()) if alone else named
+    is_set = isinstance(answer, set | frozenset)
+    hold(
+        isinstance(named, list | tuple) and len(named) == len(boards),
+        'a letter for each board, in their order, like ("x", "y")',
+        repr(answer)[:200],
+        "a set has no order: nobody can tell which letter belongs to which board"
+        if is_set
+        else f"there are {len(boards)} boards, and each needs one letter",
     )
-    asked = 'a letter for each board, in their order, like ("x", "y")'
-    raise CheckFailed(asked, repr(answer)[:200], meaning)
+    return dict(zip(boards, named, strict=True))

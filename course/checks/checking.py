@@ -1,16 +1,24 @@
-"""What every `check_*` is built on: run the learner's function on real ranks, judge, and say why.
+"""What every `check_*` is built on: ask the learner's function, judge, and say why.
 
-A check reads like this::
+A check is a page that a learner reads as the specification, 30 to 60 lines long::
+
+    USUAL = {"that is the shortest of them": 1.0}    # what it usually means -> the wrong value
 
     def check_longest(longest):
-        with checking.exercise("6.1", longest, par="within 3 % of the shortest time") as verdict:
-            got = checking.answer(checking.ask(longest, [2.0, 1.0]), float, what="the seconds")
-            checking.at_most(got / 2.0, 1.03, what="too long", unit="times", meaning="...")
-            verdict.reached = f"{got / 2.0:.2f} times"
+        '''Judge exercise 6.1: the longest of some times; the list is not sorted.'''
+        with checking.exercise("6.1", longest, par="the longest time"):
+            times = [1.0, 3.0, 2.0]
+            asked = ("the longest time, in s", 3.0, USUAL, "compare all of them")
+            checking.figures([checking.ask(longest, times)], [asked])
 
-A check raises `CheckFailed`, which says what is wrong and what that usually means; no check's own
-docstring repeats it. What runs on several ranks is tried by `course.checks.trial`, on data that
-differ from rank to rank. An exercise that was not attempted fails with its `NotImplementedError`.
+Its docstring says what it tries. It holds values first, on few cases, then the stated par: bytes,
+calls, memory, overlap. It names at most five mistakes, those that learners really make, in a table;
+for all others `hold` says honestly what was expected and what came. It does not look for what only
+somebody would write who wants to get past it. What needs no ranks is called where the check runs;
+what does is tried by `course.checks.trial`, on data that differ from rank to rank.
+
+A wrong answer raises `CheckFailed`, and so does one that raises; an exercise that was not attempted
+fails with its `NotImplementedError`.
 """
 
 import copy
@@ -20,25 +28,24 @@ import os
 import re
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, ValuesView
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
-from types import CodeType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from course.predictions import ledger, ledger_file
-from labkit.ranks.errors import CaseFile, LaunchTimeout, RankDied
+from course.predictions import claims, ledger, ledger_file
+from labkit.ranks.errors import CaseFile, LaunchTimeout, Line, RankDied, RankTraceback
 from labkit.ranks.launcher import launch
 from labkit.ranks.machine import usable_cpus
 
 T = TypeVar("T")
-_COURSE = Path(__file__).parents[1]
-_ALGORITHMS = tuple(str(_COURSE / folder) for folder in ("comm", "lessons"))
 
 
 class CheckFailed(AssertionError):
@@ -47,46 +54,68 @@ class CheckFailed(AssertionError):
     Attributes:
         expected: What a right answer gives.
         got: What this one gave.
-        meaning: What that usually means: the likely mistake, and where to look.
+        meaning: What that usually means: the likely mistake, and where to look; may be empty.
+        timed: Whether a clock says so, which other programs may disturb.
         number: The exercise's number; None outside `exercise`.
     """
 
-    def __init__(self, expected: str, got: str, meaning: str) -> None:
+    def __init__(self, expected: str, got: str, meaning: str = "", *, timed: bool = False) -> None:
         super().__init__(expected, got, meaning)
-        self.expected, self.got, self.meaning = expected, got, meaning
+        self.expected, self.got, self.meaning, self.timed = expected, got, meaning, timed
         self.number: str | None = None
 
     def __str__(self) -> str:
         title = f"exercise {self.number} is not right yet" if self.number else "not right yet"
-        return (
-            f"{title}\n  expected      {_indented(self.expected)}\n  got           "
-            f"{_indented(self.got)}\n  usually means {_indented(textwrap.fill(self.meaning, 84))}"
-        )
+        fields = {"expected": self.expected, "got": self.got}
+        if self.meaning:
+            fields["usually means"] = textwrap.fill(self.meaning, 84)
+        lines = [f"{title}, {claims.BY_THE_CLOCK}" if self.timed else title]
+        for name, text in fields.items():
+            lines.append(f"  {name:13} " + text.replace("\n", "\n" + 16 * " "))
+        return "\n".join(lines)
 
     def _render_traceback_(self) -> list[str]:
-        """Show a notebook the message alone: labkit's own frames would bury it."""
+        """Show a notebook the message alone: the course's own frames would bury it."""
         return [str(self)]
 
 
 @contextmanager
-def exercise(number: str, *answers: Any, par: str) -> Iterator[SimpleNamespace]:
+def exercise(
+    number: str, *answers: Any, par: str, raises: Mapping[str, str] | None = None
+) -> Iterator[SimpleNamespace]:
     """Judge an exercise, like `1.2`: name it in a failure; on success say so and note it.
 
     `answers` are the learner's functions; while one is as it was given, nothing is run. `par` is
-    the stated budget, as the statement words it. Set `reached` of what is yielded to what the
-    learner's answer reached. It may be measured, so it is left out where nobody reads it: there
-    nbval compares the line with the stored one.
+    the stated budget, as the statement words it. `raises`: words of an exception -> what that
+    usually means. Set `reached` of what is yielded to what the learner's answer reached. It may be
+    measured, so it is left out where nobody reads it: there nbval compares the line with the
+    stored one.
+
+    Raises:
+        CheckFailed: The answer is wrong, or raised an exception in a line of the learner's.
+        NotImplementedError: It was not attempted yet.
     """
-    verdict, says = SimpleNamespace(reached=""), f"exercise {number}: not attempted yet"
+    verdict, is_open = SimpleNamespace(reached=""), f"exercise {number}: not attempted yet"
     try:
-        if any(_loads(getattr(one, "__code__", None), says) for one in answers):
+        if any(_says(answer, is_open) for answer in answers):
             raise NotImplementedError
         yield verdict
     except CheckFailed as failure:
         failure.number = number
         raise
     except NotImplementedError as untouched:
-        untouched.args, untouched._render_traceback_ = (says,), lambda: [says]
+        untouched.args, untouched._render_traceback_ = (is_open,), lambda: [is_open]
+        raise
+    except Exception as error:
+        if not (lines := _learners_lines(error)):
+            raise
+        usual = [text for words, text in (raises or {}).items() if words in str(error)]
+        refusal = CheckFailed(par, lines, *usual[:1])
+        refusal.number = number
+        raise refusal from error
+    except KeyboardInterrupt as stop:
+        shown = f"exercise {number}: interrupted\n{_learners_lines(stop)}"
+        stop._render_traceback_ = lambda: [shown]
         raise
     ledger.passed(number)
     told = verdict.reached and not ledger_file.nobody_answers()
@@ -94,12 +123,26 @@ def exercise(number: str, *answers: Any, par: str) -> Iterator[SimpleNamespace]:
     print(f"✔ Exercise {number} passed: {reached}par is {par}.")
 
 
-def _loads(code: CodeType | None, text: str) -> bool:
-    """Say whether reachable code, or a function in it, uses a text."""
-    if code is None:
-        return False
-    used = [each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_CONST"]
-    return text in used or any(isinstance(one, CodeType) and _loads(one, text) for one in used)
+def _says(answer: Any, text: str) -> bool:
+    """Say whether code that can be reached in a function uses a text."""
+    code = getattr(answer, "__code__", None)
+    return code is not None and any(line.argval == text for line in dis.get_instructions(code))
+
+
+def _learners_lines(error: BaseException) -> str:
+    """Return the learner's part of a traceback, the exception last; empty if it has none."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    is_ranks = isinstance(cause, RankTraceback)
+    text = str(cause) if is_ranks else "".join(traceback.format_exception(error))
+    lines = [
+        text
+        for filename, number, name in re.findall(r'File "(.+)", line (\d+), in (.+)', text)
+        if (line := Line(filename, int(number), name)).of_program or filename.startswith("<")
+        for text in line.lines()
+    ]
+    return "\n".join([*lines, *traceback.format_exception_only(error)]).strip() if lines else ""
 
 
 def on_ranks(
@@ -109,15 +152,13 @@ def on_ranks(
     timeout: float = 10.0,
     checks: bool = True,
     hang: str = "",
-    calls: bool = True,
 ) -> list[Any]:
     """Run ``program(*args)`` on real ranks; return what each rank returned.
 
     An exception of the learner's code comes through as it is, with the rank named. With `checks`
     torch compares the ranks' calls, and even an asynchronous call returns only when all ranks have
     made it: not where it matters what overlaps what. `hang` is what it usually means here that
-    ranks do not finish, where that is not what it means anywhere. Without `calls`, a case file
-    leaves out the collectives that have ended: where a learner calls none, they are the check's.
+    ranks do not finish, where that is not what it means anywhere.
 
     Raises:
         CheckFailed: The ranks did not finish in `timeout` seconds of `patience` (shows which rank
@@ -127,11 +168,10 @@ def on_ranks(
     try:
         return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
     except LaunchTimeout as late:
-        case = late.case if calls else _without_ended_calls(late.case)
         raise CheckFailed(
-            expected=f"n={world_size}: all ranks finish within {timeout:.3g} s",
-            got=f"ranks {late.case.running} did not:\n{case}",
-            meaning=hang or _why_it_hangs(late.case),
+            f"n={world_size}: all ranks finish within {timeout:.3g} s",
+            f"ranks {late.case.running} did not:\n{_without_ended_calls(late.case)}",
+            hang or _why_it_hangs(late.case),
         ) from None
     except RankDied as death:
         sizes = re.search(r"op.preamble.length <= op.nbytes. (\d+) vs (\d+)", str(death))
@@ -151,70 +191,358 @@ def patience(seconds: float) -> float:
     return seconds * min(4.0, max(1.0, os.getloadavg()[0] / usable_cpus()))
 
 
-def ask(
-    function: Callable[..., Any],
-    *args: Any,
-    limit: float = 10.0,
-    alone: bool = True,
-    case: str = "",
-) -> Any:
-    """Call a learner's function that needs no ranks, in a process that can be ended.
+def ask(function: Callable[..., Any], *args: Any, case: str = "", **_: Any) -> Any:
+    """Call a learner's function that needs no ranks, here; return what `plain` makes of it.
 
-    What it yields comes back as a list. `alone`: it may not call the course's algorithms. An
-    exception of the learner's own names the `case`.
+    An exception of the learner's own names the `case`. A loop without an end is interrupted by
+    whoever waits for it.
 
     Raises:
-        CheckFailed: It took longer than `limit` seconds of `patience`, changed what it was given
-            (plain data only), or called the course's own algorithms.
+        CheckFailed: It changed what it was given, which is plain data.
 
     Example:
         >>> ask(sorted, [3, 1, 2])
         [1, 2, 3]
     """
-    hang = "a loop that does not end, or one that tries far too many cases"
+    given = copy.deepcopy(args)
     try:
-        return on_ranks(_answer, function, args, alone, world_size=1, timeout=limit, hang=hang)[0]
+        got = plain(function(*args))
     except Exception as error:
-        if case and not isinstance(error, CheckFailed | NotImplementedError):
+        if case:
             error.add_note(f"in the case: {case}")
         raise
+    hold(
+        args == given,
+        "arguments as they were before the call",
+        f"{args} instead of {given}"[:300],
+        "the function changes what it was given, and the caller still needs it: use a copy",
+    )
+    return got
 
 
-def ask_each(
-    function: Callable[..., Any], cases: Sequence[tuple], *, limit: float = 20.0, alone: bool = True
-) -> list[Any]:
-    """Call a learner's function with the arguments of many cases, in one process.
+def hold(
+    condition: object, expected: str, got: object, meaning: str = "", *, timed: bool = False
+) -> None:
+    """Refuse an answer unless a condition holds.
 
     Raises:
-        CheckFailed: As `ask`.
+        CheckFailed: It does not; says what was expected, what came, and what that usually means.
+    """
+    if not condition:
+        raise CheckFailed(expected, str(got), meaning, timed=timed)
+
+
+def rank_data(
+    length: int, *, rank: int, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Make a rank's input: whole numbers from -99 to 99 that differ from rank to rank.
+
+    Their sums are exact in float32 in any order, so a right answer is right to the last bit, and an
+    answer that forgot or doubled a rank cannot pass. The same arguments give the same data.
+    """
+    generator = torch.Generator().manual_seed(1_000_003 * seed + rank)
+    return torch.randint(-99, 100, (length,), generator=generator).to(dtype)
+
+
+def same_values(
+    got: Any,
+    expected: torch.Tensor,
+    *,
+    what: str,
+    meaning: str,
+    mistakes: Mapping[str, Any] | None = None,
+    within: float = 0.0,
+) -> None:
+    """Hold two tensors to be equal in shape and in every element, or `within` a share of the most.
+
+    `mistakes`, as in `diagnose`, are what else may be meant than `meaning`.
+
+    Raises:
+        CheckFailed: They differ; says where first.
+    """
+    hold(
+        got is not None,
+        f"{what}: {_shown(expected)}",
+        "None",
+        "the function lacks a `return` on this path",
+    )
+    got = torch.as_tensor(got).detach()
+    alike = got.shape == expected.shape
+    hold(alike, f"{what}: shape {tuple(expected.shape)}", f"shape {tuple(got.shape)}", meaning)
+    wrong = (~_close(got, expected, within)).flatten().nonzero().flatten().tolist()
+    if wrong:
+        first = wrong[0]
+        pair = [tensor.flatten()[first].item() for tensor in (got, expected)]
+        short = [f"{value:g}" for value in pair]
+        gives, asked = short if short[0] != short[1] else map(repr, pair)  # all digits, if need be
+        raise CheckFailed(
+            f"{what}: {_shown(expected)}",
+            f"{_shown(got)}; {len(wrong)} of {got.numel()} elements differ, the first at index "
+            f"{first}: {gives} instead of {asked}",
+            diagnose(got, mistakes or {}, otherwise=meaning, within=within or 1e-9),
+        )
+
+
+def _close(got: torch.Tensor, expected: torch.Tensor, within: float) -> torch.Tensor:
+    if not within:
+        return got == expected
+    return (got - expected).abs() <= within * expected.abs().max()
+
+
+def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
+    """Return what a learner's function returned if it is of the right kind at all.
+
+    `float` admits whole numbers; no type admits True and False but `bool`. `what` says in words
+    what the function is to return: ``"the rank that was late"``.
+
+    Raises:
+        CheckFailed: It is None, or of another type; the message says which of both.
+    """
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    admitted = (*kinds, int) if float in kinds else kinds
+    names = " or ".join("a number" if kind is Real else kind.__name__ for kind in kinds)
+    hold(
+        isinstance(got, admitted) and not (isinstance(got, bool) and bool not in kinds),
+        f"{what}: {names}",
+        repr(got)[:200],
+        "the function ends without `return` on this path"
+        if got is None
+        else f"another type was returned than the statement asks for: {type(got).__name__}",
+    )
+    return got
+
+
+def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 1e-9) -> str:
+    """Name the mistake that gives just what was got; return `otherwise` where none does.
+
+    `mistakes`: what is usually meant -> the figure or tensor which that gives. `within` is a
+    relative tolerance.
+
+    Example:
+        >>> diagnose(8.0, {"bits were taken for bytes": 8.0}, otherwise="look at the units")
+        'bits were taken for bytes'
     """
 
-    def every(cases: Sequence[tuple]) -> list[Any]:
-        answers = []
-        for args in cases:
-            try:
-                answers.append(function(*args))
-            except Exception as error:
-                error.add_note(f"in the case: {', '.join(map(repr, args))}")
-                raise
-        return answers
+    def fits(wrong: Any) -> bool:
+        if isinstance(got, torch.Tensor):
+            alike = got.dtype == wrong.dtype and got.shape == wrong.shape
+            return alike and bool(
+                _close(got, wrong, within if wrong.is_floating_point() else 0).all()
+            )
+        return math.isclose(got, wrong, rel_tol=within)
 
-    return ask(every, cases, limit=limit, alone=alone)
+    return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
 
 
-def _answer(function: Callable[..., Any], args: tuple, alone: bool) -> Any:
-    given = copy.deepcopy(args)
-    with own_work() if alone else nullcontext():
-        got = function(*args)
-        if isinstance(got, Iterator | KeysView | ValuesView):  # these cannot be sent; lists can
-            got = list(got)
-    if args != given:
-        raise CheckFailed(
-            "arguments as they were before the call",
-            f"{args} instead of {given}"[:300],
-            "the function changes what it was given, and the caller still needs it: use a copy",
-        )
+def plain(got: Any) -> Any:
+    """Return what a learner's function returned in Python's own kinds.
+
+    Tensors and arrays become numbers or lists, also inside lists, tuples, sets and dicts; what is
+    yielded becomes a list. A statement that asks for a sequence or a set takes what comes out.
+
+    Raises:
+        NotImplementedError: An `...` is left in it: not answered yet.
+
+    Example:
+        >>> plain((torch.tensor([1, 2]), np.float64(2.5), np.array(3)))
+        ([1, 2], 2.5, 3)
+    """
+    if got is ...:
+        raise NotImplementedError("an answer is left open: ...")
+    if isinstance(got, torch.Tensor | np.ndarray | np.generic):
+        return got.tolist()
+    if isinstance(got, Iterator | KeysView | ValuesView):
+        got = list(got)
+    if isinstance(got, Mapping):
+        return {key: plain(value) for key, value in got.items()}
+    if isinstance(got, tuple | list | set | frozenset):
+        kind = tuple if hasattr(got, "_fields") else type(got)
+        return kind(plain(part) for part in got)
     return got
+
+
+def number(got: Any, *, what: str) -> float:
+    """Read a figure: a number, one in an array, or text as people write it: "123,456", "2.5 ms".
+
+    Raises:
+        CheckFailed: It is none.
+
+    Example:
+        >>> number("123,456 bytes", what="bytes")
+        123456.0
+    """
+    got = plain(got)
+    while isinstance(got, list | tuple) and len(got) == 1:
+        got = got[0]
+    if isinstance(got, str) and (match := _FIGURE.match(got.strip())):
+        got = float(re.sub(r"[,_\s]", "", match[0]))
+    return answer(got, Real, what=what)
+
+
+_FIGURE = re.compile(
+    r"[-+]?(\d{1,3}([,_\u2009\u202f ]\d{3})+(?!\d)(\.\d+)?|\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+    r"(?![\d,.])"
+)
+"""A number at the start of a text, perhaps in groups of three digits; "2,5" is none."""
+
+
+def word(got: Any, known: Sequence[str], *, what: str) -> str:
+    """Return the name of `known` that was meant, whatever its case, dots, dashes and blanks.
+
+    Raises:
+        CheckFailed: It is none of them; says which there are.
+
+    Example:
+        >>> word(" Ring reduce-scatter. ", ["possible", "ring_reduce_scatter"], what="the way")
+        'ring_reduce_scatter'
+    """
+    got = plain(got)
+    if isinstance(got, bool):
+        got = "yes" if got else "no"
+    meant = {_bare(name): name for name in known}
+    names = ", ".join(known)
+    is_known = isinstance(got, str) and _bare(got) in meant
+    hold(is_known, f"{what}: one of {names}", repr(got)[:200], f"there is {names}")
+    return meant[_bare(got)]
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).lower()
+
+
+def chosen(got: Any, letters: Sequence[str]) -> str:
+    """Return the letter that was chosen: "C", " c ", "c: because ...", "Answer: c", ("why", "c").
+
+    Raises:
+        CheckFailed: There is none, or more than one.
+
+    Example:
+        >>> [chosen(text, "abc") for text in ("B", "b) it waits", "Answer: b.", ("it waits", "b"))]
+        ['b', 'b', 'b', 'b']
+    """
+    got = plain(got)
+    parts = [got] if isinstance(got, str) else got if isinstance(got, _SEVERAL) else []
+    texts = [part.strip().lower() for part in parts if isinstance(part, str)]
+    letter = f"([{re.escape(''.join(letters))}])(?![\\w'])"
+    first = rf"\W*(?:(?:my\s+)?(?:answer|vote)(?:\s+is)?\W*)?{letter}"
+    second = rf"(?:\s*(?:or\b|and\b|[/,;+&]))+\s*{letter}"
+    alone = [match[1] for text in texts if (match := re.fullmatch(rf"\W*{letter}\W*", text))]
+    found = [match[1] for text in texts if (match := re.match(rf"{first}(?!{second})", text))]
+    found = alone or found
+    hold(
+        len(found) == 1,
+        "a letter",
+        repr(got)[:200],
+        "the function ends without `return` on this path"
+        if got is None
+        else f"answer with one letter: {', '.join(letters)}",
+    )
+    return found[0]
+
+
+_SEVERAL = (tuple, list, set, frozenset)
+
+
+def letter(vote: Callable[[], Any], *, right: str, wrong: Mapping[str, str]) -> None:
+    """Hold a learner's vote, a letter and perhaps a reason, to the right letter.
+
+    Raises:
+        CheckFailed: It is another letter; `wrong` says what each of them usually means.
+    """
+    got = chosen(vote(), sorted([*wrong, right]))
+    hold(got == right, "another letter", repr(got), wrong.get(got, ""))
+
+
+Asked = tuple[str, float, Mapping[str, float], str]
+"""A figure: what it is, the right one, what is usually meant -> that wrong one, what else to say"""
+
+
+def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
+    """Hold figures, in a tuple, a list, an array or a tensor, to the right ones.
+
+    Raises:
+        CheckFailed: One is wrong by more than the relative tolerance `within`, or missing.
+    """
+    names, got = ", ".join(what for what, *_ in asked), plain(got)
+    count = len(answer(got, (tuple, list), what=names))
+    hold(
+        count == len(asked),
+        names,
+        repr(got)[:200],
+        f"{len(asked)} figures are asked, in this order",
+    )
+    for figure, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
+        hold(figure is not None, f"{what}: a number", "None", "this figure is missing")
+        value = number(figure, what=what)
+        others = {f"that is {other}": float(figure) for other, figure, *_ in asked}
+        otherwise = _another_unit(value, right) or otherwise
+        meaning = diagnose(value, {**mistakes, **others}, otherwise=otherwise, within=within)
+        is_right = math.isclose(value, right, rel_tol=within)
+        hold(is_right, f"another figure for {what}", f"{value:g}", meaning)
+
+
+def _another_unit(got: float, right: float) -> str | None:
+    bytes_for_bits = {1: "the figure is right, in another unit", 8: "bits were taken for bytes"}
+    for bits, meaning in bytes_for_bits.items():
+        thousands = math.log10(got / right / bits) / 3 if 0 < got < math.inf else 0.5
+        if abs(thousands) < 5 and abs(thousands - round(thousands)) < 1e-4:  # ns for TB: four
+            return meaning
+    return "that is its inverse" if math.isclose(got * right, 1, rel_tol=1e-3) else None
+
+
+def at_most(
+    got: float, par: float, *, what: str, unit: str, meaning: str, timed: bool = False
+) -> None:
+    """Hold a cost to its par; `timed` where a clock measured it.
+
+    Raises:
+        CheckFailed: `got` is above `par`.
+    """
+    expected = f"{what}: at most {par:.4g} {unit}"
+    hold(got <= par, expected, f"{got:.4g} {unit}", meaning, timed=timed)
+
+
+def _without_ended_calls(hang: CaseFile) -> CaseFile:
+    """Return a case file whose ranks list only what they still wait in."""
+    return CaseFile(
+        tuple(
+            replace(case, entered=tuple(call for call in case.entered if not call.finished))
+            for case in hang.ranks
+        )
+    )
+
+
+def _why_it_hangs(hang: CaseFile) -> str:
+    somebody_waits = any(
+        case.waiting_in
+        or any("distributed" in line.filename for line in case.stack[:4])
+        or (case.line and ".wait(" in case.line.source)  # a Work waits in C++, without a frame
+        for case in hang.ranks
+    )
+    if not somebody_waits:
+        return "no rank waits for another: a loop that does not end, or simply too much work"
+    return (
+        "a deadlock. Read who waits in which call, perhaps for a message that nobody sends. Two "
+        "ranks that both send first wait for each other for ever (gloo's send returns when the "
+        "receive is posted), and a rank that skips a call leaves the others waiting in it"
+    )
+
+
+def _shown(tensor: torch.Tensor, most: int = 6) -> str:
+    values = ", ".join(f"{value:g}" for value in tensor.flatten()[:most].tolist())
+    return f"[{values}{', ...' if tensor.numel() > most else ''}]"
+
+
+# What follows goes when no lesson uses it any more.
+
+
+def ask_each(function: Callable[..., Any], cases: Sequence[tuple], **_: Any) -> list[Any]:
+    """Call a learner's function with the arguments of many cases."""
+    return [ask(function, *args, case=", ".join(map(repr, args))) for args in cases]
+
+
+_COURSE = Path(__file__).parents[1]
+_ALGORITHMS = tuple(str(_COURSE / folder) for folder in ("comm", "lessons"))
 
 
 @contextmanager
@@ -252,286 +580,3 @@ def own_work(*others: Callable[..., Any]) -> Iterator[None]:
             "such functions are there to be read and compared with; the exercise is to write one "
             "yourself",
         )
-
-
-def rank_data(
-    length: int, *, rank: int, seed: int = 0, dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    """Make a rank's input: whole numbers from -99 to 99 that differ from rank to rank.
-
-    Their sums are exact in float32 in any order, so a right answer is right to the last bit, and an
-    answer that forgot or doubled a rank cannot pass. The same arguments give the same data.
-    """
-    generator = torch.Generator().manual_seed(1_000_003 * seed + rank)
-    return torch.randint(-99, 100, (length,), generator=generator).to(dtype)
-
-
-def same_values(got: Any, expected: torch.Tensor, *, what: str, meaning: str) -> None:
-    """Hold two tensors to be equal in shape and in every element.
-
-    Raises:
-        CheckFailed: They differ; says where first.
-    """
-    if got is None:
-        raise CheckFailed(
-            f"{what}: {_shown(expected)}", "None", "the function lacks a `return` on this path"
-        )
-    got = torch.as_tensor(got)
-    if got.shape != expected.shape:
-        raise CheckFailed(
-            f"{what}: shape {tuple(expected.shape)}", f"shape {tuple(got.shape)}", meaning
-        )
-    wrong = (got != expected).flatten().nonzero().flatten().tolist()
-    if wrong:
-        first = wrong[0]
-        pair = [tensor.flatten()[first].item() for tensor in (got, expected)]
-        short = [f"{value:g}" for value in pair]
-        gives, asked = short if short[0] != short[1] else map(repr, pair)  # all digits, if need be
-        raise CheckFailed(
-            f"{what}: {_shown(expected)}",
-            f"{_shown(got)}; {len(wrong)} of {got.numel()} elements differ, the first at index "
-            f"{first}: {gives} instead of {asked}",
-            meaning,
-        )
-
-
-def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
-    """Return what a learner's function returned if it is of the right kind at all.
-
-    `float` admits whole numbers; no type admits True and False but `bool`. `what` says in words
-    what the function is to return: ``"the rank that was late"``.
-
-    Raises:
-        CheckFailed: It is None, or of another type; the message says which of both.
-    """
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    admitted = (*kinds, int) if float in kinds else kinds
-    if isinstance(got, admitted) and not (isinstance(got, bool) and bool not in kinds):
-        return got
-    wanted = " or ".join("a number" if one is Real else one.__name__ for one in kinds)
-    meaning = (
-        "the function ends without `return` on this path"
-        if got is None
-        else f"another type was returned than the statement asks for: {type(got).__name__}"
-    )
-    raise CheckFailed(f"{what}: {wanted}", repr(got)[:200], meaning)
-
-
-def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 1e-9) -> str:
-    """Name the mistake that gives just what was got; return `otherwise` where none does.
-
-    `mistakes`: what is usually meant -> the figure or tensor which that gives. `within` is a
-    relative tolerance for figures.
-
-    Example:
-        >>> diagnose(8.0, {"bits were taken for bytes": 8.0}, otherwise="look at the units")
-        'bits were taken for bytes'
-    """
-
-    def fits(wrong: Any) -> bool:
-        if isinstance(got, torch.Tensor):
-            return got.dtype == wrong.dtype and torch.equal(got, wrong)
-        return math.isclose(got, wrong, rel_tol=within)
-
-    return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
-
-
-def plain(got: Any) -> Any:
-    """Return what a learner's function returned in Python's own kinds.
-
-    Tensors and arrays become numbers or lists, also inside lists, tuples, sets and dicts. A
-    statement that asks for a sequence or a set takes what comes out.
-
-    Raises:
-        NotImplementedError: An `...` is left in it: not answered yet.
-
-    Example:
-        >>> plain((torch.tensor([1, 2]), np.float64(2.5), np.array(3)))
-        ([1, 2], 2.5, 3)
-    """
-    if got is ...:
-        raise NotImplementedError("an answer is left open: ...")
-    if isinstance(got, torch.Tensor | np.ndarray | np.generic):
-        return got.tolist()
-    if isinstance(got, Mapping):
-        return {key: plain(value) for key, value in got.items()}
-    if isinstance(got, tuple | list | set | frozenset):
-        kind = tuple if hasattr(got, "_fields") else type(got)
-        return kind(plain(one) for one in got)
-    return got
-
-
-def number(got: Any, *, what: str) -> float:
-    """Read a figure: a number, one in an array, or text as people write it: "123,456", "2.5 ms".
-
-    Raises:
-        CheckFailed: It is none.
-
-    Example:
-        >>> number("123,456 bytes", what="bytes")
-        123456.0
-    """
-    got = plain(got)
-    while isinstance(got, list | tuple) and len(got) == 1:
-        got = got[0]
-    if isinstance(got, str) and (match := _FIGURE.match(got.strip())):
-        got = float(re.sub(r"[,_\s]", "", match[0]))
-    return answer(got, Real, what=what)
-
-
-_FIGURE = re.compile(
-    r"[-+]?(\d{1,3}([,_\u2009\u202f ]\d{3})+(?!\d)(\.\d+)?|\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
-    r"(?![\d,.])"
-)
-"""A number at the start of a text, perhaps in groups of three digits; "2,5" is none."""
-
-
-def word(got: Any, known: Sequence[str], *, what: str) -> str:
-    """Return the name of `known` that was meant, whatever its case, dots, dashes and blanks.
-
-    Raises:
-        CheckFailed: It is none of them; says which there are.
-        NotImplementedError: It is still `...`: not answered yet.
-
-    Example:
-        >>> word(" Ring reduce-scatter. ", ["possible", "ring_reduce_scatter"], what="the way")
-        'ring_reduce_scatter'
-    """
-    got = plain(got)
-    if isinstance(got, bool):
-        got = "yes" if got else "no"
-    meant = {_bare(name): name for name in known}
-    if isinstance(got, str) and _bare(got) in meant:
-        return meant[_bare(got)]
-    names = ", ".join(known)
-    raise CheckFailed(f"{what}: one of {names}", repr(got)[:200], f"there is {names}")
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name).lower()
-
-
-def chosen(got: Any, letters: Sequence[str]) -> str:
-    """Return the letter that was chosen: "C", " c ", "c: because ...", "Answer: c", ("why", "c").
-
-    Raises:
-        CheckFailed: There is none, or more than one.
-        NotImplementedError: It is still `...`: not answered yet.
-
-    Example:
-        >>> [chosen(text, "abc") for text in ("B", "b) it waits", "Answer: b.", ("it waits", "b"))]
-        ['b', 'b', 'b', 'b']
-    """
-    got = plain(got)
-    parts = [got] if isinstance(got, str) else list(got) if isinstance(got, _SEVERAL) else []
-    texts = [part.strip().lower() for part in parts if isinstance(part, str)]
-    pattern = f"[{re.escape(''.join(letters))}]"
-    alone = [text.strip("().: ") for text in texts if re.fullmatch(rf"\W*{pattern}\W*", text)]
-    if len(texts) > 1 and len(alone) == 1:
-        return alone[0]
-    wanted = f"answer with one letter: {', '.join(letters)}"
-    first = texts[0] if texts else ""
-    match = re.match(
-        rf"\W*(?:(?:my\s+)?(?:answer|vote)(?:\s+is)?\W*)?({pattern})(?![\w'])(?P<rest>.*)",
-        first,
-        re.DOTALL,
-    )
-    more = rf"(?:\s*(?:or\b|and\b|[/,;+&]))+\s*{pattern}(?![\w'])"
-    also = match and re.match(more, match["rest"])
-    if match is None or also or len(alone) > 1:
-        if got is None:
-            wanted = "the function ends without `return` on this path"
-        raise CheckFailed("a letter", repr(got)[:200], wanted)
-    return match[1]
-
-
-_SEVERAL = (tuple, list, set, frozenset)
-
-
-def letter(vote: Callable[[], Any], *, right: str, wrong: Mapping[str, str]) -> None:
-    """Hold a learner's vote, a letter and perhaps a reason, to the right letter.
-
-    Raises:
-        CheckFailed: It is another letter; `wrong` says what each of them usually means.
-    """
-    got = chosen(vote(), sorted([*wrong, right]))
-    if got != right:
-        raise CheckFailed("another letter", repr(got), wrong[got])
-
-
-Asked = tuple[str, float, Mapping[str, float], str]
-"""A figure: what it is, the right one, what is usually meant -> that wrong one, what else to say"""
-
-
-def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
-    """Hold figures, in a tuple, a list, an array or a tensor, to the right ones.
-
-    Raises:
-        CheckFailed: One is wrong by more than the relative tolerance `within`, or missing.
-    """
-    names, got = ", ".join(what for what, *_ in asked), plain(got)
-    if len(answer(got, (tuple, list), what=names)) != len(asked):
-        raise CheckFailed(names, repr(got), f"{len(asked)} figures are asked, in this order")
-    for one, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
-        if one is None:
-            raise CheckFailed(f"{what}: a number", "None", "this figure is missing")
-        value = number(one, what=what)
-        if not math.isclose(value, right, rel_tol=within):
-            mistakes = {**mistakes, **{f"that is {other}": float(r) for other, r, *_ in asked}}
-            otherwise = _another_unit(value, right) or otherwise
-            meaning = diagnose(float(value), mistakes, otherwise=otherwise, within=within)
-            raise CheckFailed(f"another figure for {what}", f"{value:g}", meaning)
-
-
-def _another_unit(got: float, right: float) -> str | None:
-    bytes_for_bits = {1: "the figure is right, in another unit", 8: "bits were taken for bytes"}
-    for bits, meaning in bytes_for_bits.items():
-        thousands = math.log10(got / right / bits) / 3 if 0 < got < math.inf else 0.5
-        if abs(thousands) < 5 and abs(thousands - round(thousands)) < 1e-4:  # ns for TB: four
-            return meaning
-    return "that is its inverse" if math.isclose(got * right, 1, rel_tol=1e-3) else None
-
-
-def at_most(got: float, par: float, *, what: str, unit: str, meaning: str) -> None:
-    """Hold a cost to its par.
-
-    Raises:
-        CheckFailed: `got` is above `par`.
-    """
-    if not got <= par:
-        raise CheckFailed(f"{what}: at most {par:.4g} {unit}", f"{got:.4g} {unit}", meaning)
-
-
-def _without_ended_calls(hang: CaseFile) -> CaseFile:
-    """Return a case file whose ranks list only what they still wait in."""
-    return CaseFile(
-        tuple(
-            replace(case, entered=tuple(call for call in case.entered if not call.finished))
-            for case in hang.ranks
-        )
-    )
-
-
-def _why_it_hangs(hang: CaseFile) -> str:
-    somebody_waits = any(
-        case.waiting_in
-        or any("distributed" in line.filename for line in case.stack[:4])
-        or (case.line and ".wait(" in case.line.source)  # a Work waits in C++, without a frame
-        for case in hang.ranks
-    )
-    if not somebody_waits:
-        return "no rank waits for another: a loop that does not end, or simply too much work"
-    return (
-        "a deadlock. Read who waits in which call, perhaps for a message that nobody sends. Two "
-        "ranks that both send first wait for each other for ever (gloo's send returns when the "
-        "receive is posted), and a rank that skips a call leaves the others waiting in it"
-    )
-
-
-def _shown(tensor: torch.Tensor, most: int = 6) -> str:
-    values = ", ".join(f"{value:g}" for value in tensor.flatten()[:most].tolist())
-    return f"[{values}{', ...' if tensor.numel() > most else ''}]"
-
-
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n                ")

@@ -21,6 +21,8 @@ from course.predictions.judging import Judged, Rounds
 from labkit.measure.records import Record, Tier
 
 HELD, NOT_HELD, NOT_JUDGED = "held", "not on this run", "not judged"
+BY_THE_CLOCK = "by the clock"
+"""Stands in the first line of a check's refusal that a busy machine may have caused."""
 
 
 def claim(

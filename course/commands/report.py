@@ -19,6 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what one network card carries, to hold logs of several hosts against (if not given: "
         "the most that a run with one GPU per host reached)",
     )
+    parser.add_argument(
+        "--anonymous", action="store_true", help="number the hosts, for a page that others may see"
+    )
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write")
     parser.epilog = "Exits with 0 if all files were read, 1 if some were left out, 2 if none was."
 
@@ -46,6 +49,8 @@ def main(options: argparse.Namespace) -> int:
 def _write(read: list[logs.Log], options: argparse.Namespace) -> int:
     """Write the page of what was read; return 0 unless there is nothing to tell."""
     whole = report.together(read)
+    if options.anonymous:
+        whole = logs.anonymous(whole)
     if not whole.records and not whole.failures[1:]:
         for problem in whole.problems[:20]:
             print(problem, file=sys.stderr)

@@ -1,6 +1,5 @@
-"""Which ranks ran on which hosts and GPUs, as far as a log says; no users, no addresses."""
+"""Which ranks ran on which hosts and GPUs, as far as a log says."""
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from labkit.ranks.machine import Machine
 
 Problem = Callable[[int | None, str], None]
 """Called with the number of a line, from 1, and what is wrong there."""
-NETWORK_ADDRESS = re.compile(r"\d+[.-]\d+[.-]\d+[.-]\d+")
 
 
 class Place(NamedTuple):
@@ -43,9 +41,8 @@ class Layout:
 
     @property
     def hosts(self) -> list[str]:
-        """The hosts' names, in the order of their ranks, without domains; an address is no name."""
-        names = dict.fromkeys(place.host for place in self.places)
-        return [_host_name(name) or f"host {i}" for i, name in enumerate(names)]
+        """The hosts' names, in the order of their ranks."""
+        return [_short(host, 64) for host in dict.fromkeys(place.host for place in self.places)]
 
     @property
     def slots(self) -> list[str]:
@@ -64,7 +61,7 @@ class Layout:
         }
 
     def provenance(self, *, library: str, date: str = "", command: str = "") -> Provenance:
-        """Say where records come from: without names."""
+        """Say where records come from."""
         by_host: dict[str, list[int]] = {}
         for rank, place in enumerate(self.places):
             by_host.setdefault(place.host, []).append(rank)
@@ -84,12 +81,6 @@ def _provenance(gpus: tuple[str, ...], library: str, date: str, command: str, no
 @cache
 def _short(text: str, most: int) -> str:
     return one_line(text, most)
-
-
-@cache
-def _host_name(name: str) -> str:
-    """Return a host's name without its domain; nothing for an address."""
-    return "" if NETWORK_ADDRESS.search(name) else one_line(name.partition(".")[0], 60)
 
 
 def case_name(collective: str, nbytes: int, params: dict[str, Any]) -> str:

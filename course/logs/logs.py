@@ -8,15 +8,23 @@ a host). Where a file is damaged, what could be read is kept and `problems` says
 the number of the line.
 """
 
-import json
-from collections.abc import Iterable
+import gzip
+import itertools
+import re
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from course.logs import nccl_tests
+from course.logs.layout import Problem
 from course.logs.nccl_tests import Failure
 from labkit.measure.records import Record
 from labkit.measure.untrusted import one_line
+
+_LONGEST = 10_000
+"""Letters of a line that are looked at; a row of nccl-tests has 200, a command perhaps 2000."""
 
 
 class UnknownLog(ValueError):
@@ -36,7 +44,7 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """Read a log of nccl-tests.
+    """Read a log of nccl-tests, also one that gzip has compressed.
 
     Raises:
         OSError: The file cannot be opened.
@@ -48,35 +56,75 @@ def read(path: Path) -> Log:
         place = f"{path.name}, line {line}" if line else path.name
         log.problems.append(one_line(f"{place}: {text}"))
 
-    with path.open(encoding="utf-8", errors="replace") as file:
-        is_json = file.read(4096).lstrip().startswith("{")
-        file.seek(0)
-        if is_json:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+        lines = _whole(file, problem)
+        first = next(lines, "")
+        if first.startswith("{"):
+            document = first + "".join(lines)
             try:
-                log.records, failed = nccl_tests.parse_json(
-                    json.load(file), problem, name=path.name
-                )
-            except (RecursionError, ValueError) as error:
+                log.records, failed = nccl_tests.parse_json(document, problem, name=path.name)
+            except ValueError as error:
                 raise UnknownLog(one_line(f"{path} is no log that can be read: {error}")) from None
         else:
-            _recognize(path, file)
-            file.seek(0)
-            log.records, failed = nccl_tests.parse(file, problem, name=path.name)
+            text = (line[:_LONGEST] for line in itertools.chain([first], lines))
+            log.records, failed = nccl_tests.parse(_recognized(path, text), problem, name=path.name)
     log.failures = [replace(failure, file=path.name) for failure in failed]
     return log
 
 
-def _recognize(path: Path, lines: Iterable[str]) -> None:
-    """Look for nccl-tests' lines, which may come after much else.
+def _whole(file: Iterable[str], problem: Problem) -> Iterator[str]:
+    """Yield the lines of a file; where gzip's data end too early, say so."""
+    try:
+        yield from file
+    except (EOFError, zlib.error) as error:
+        problem(None, f"cut short: {error}")
+
+
+def _recognized(path: Path, lines: Iterable[str]) -> Iterator[str]:
+    """Yield all lines; those of nccl-tests may come after much else.
 
     Raises:
-        UnknownLog: There is none.
+        UnknownLog: At the end, if none of them is nccl-tests'.
     """
-    first = ""
+    known, first = False, ""
     for line in lines:
-        if nccl_tests.recognized(line):
-            return
+        known = known or nccl_tests.recognized(line)
         first = first or line.strip()
+        yield line
+    if known:
+        return
     if not first:
-        raise UnknownLog(f"{path} is empty.")
+        raise UnknownLog(f"{path} is empty, or cut short.")
     raise UnknownLog(f"{path} is no log of nccl-tests. It begins: {one_line(first, 60)!r}")
+
+
+def anonymous(log: Log) -> Log:
+    """Return a log that calls its hosts host 1, host 2, ..., also where a text names them."""
+    named = [*(record.values["hosts"] for record in log.records), *(f.hosts for f in log.failures)]
+    names = list(dict.fromkeys(itertools.chain(*named)))
+    numbers = {name: f"host {number}" for number, name in enumerate(names, 1)}
+    any_name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{any_name})(?![A-Za-z0-9])")
+
+    def hidden(text: str) -> str:
+        return pattern.sub(lambda match: numbers[match[0]], text) if names else text
+
+    def changed(values: dict[str, Any]) -> dict[str, Any]:
+        hosts = [numbers[host] for host in values["hosts"]]
+        return values | {"hosts": hosts, "row": hidden(values["row"])}
+
+    return Log(
+        [Path(hidden(path.name)) for path in log.paths],
+        [replace(record, values=changed(record.values)) for record in log.records],
+        [
+            replace(
+                failure,
+                hosts=[numbers[host] for host in failure.hosts],
+                text=hidden(failure.text),
+                file=hidden(failure.file),
+            )
+            for failure in log.failures
+        ],
+        [hidden(problem) for problem in log.problems],
+    )

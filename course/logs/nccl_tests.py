@@ -13,12 +13,13 @@ Source: github.com/NVIDIA/nccl-tests, src/common.cu and src/util.cu, tags v2.0.0
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from course.logs.layout import NETWORK_ADDRESS, Layout, Place, Problem, case_name
+from course.logs.layout import Layout, Place, Problem, case_name
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.untrusted import one_line
 
@@ -42,6 +43,8 @@ MOVING = "after that, before the first size was done"
 _TYPES = r"u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2"
 _OPERATIONS = r"sum|prod|min|max|avg|mulsum|none"
 _COLUMNS = ["size", "count", "type", "redop", "root"] + 2 * ["time", "algbw", "busbw", "#wrong"]
+_OUT_OF_PLACE = 6
+"""Words behind the type where nothing was measured in place."""
 _NAME = re.compile(rf"(?<![a-z])({'|'.join(COLLECTIVES)})(?![a-z])")
 _ROW = re.compile(rf"(?:^|[\s:>\]|])(\d{{1,18}})\s+\d+\s+({_TYPES})(?:\s+(.*\S))?\s*$")
 _HEADER = re.compile(r"size\s+count\s+type\b.*time\s+algbw\s+busbw\s+\S.*")
@@ -58,8 +61,8 @@ _TAG = re.compile(r"\[\d+,\d+\]<\w+>:")
 """mpirun's, which may stand within a row, too, where the program flushed."""
 _OWN = re.compile("NCCL (?:INFO|WARN|TRACE)")
 """In lines that NCCL itself prints."""
-_TESTS = re.compile(r"nccl-tests version (\S+) .*nccl-library=(\d+)")
-_LIBRARY = re.compile(r"\b([NR]CCL) version (\d+\.[\d.]*\d)")
+_TESTS = re.compile(r"([nr]ccl)-tests:? [Vv]ersion (\S+)(?: .*ccl-library=(\d+))?")
+_LIBRARY = re.compile(r"\b([NR]CCL) version(?: :)? (\d+\.[\d.]*\d)")
 _SETTINGS = re.compile(r"nThread .*warmup iters: (\d+)\s+iters: (\d+)")
 _NETWORK = re.compile(r"Using network (\S.*\S|\S)")
 _EMPTY = {"\n", "#\n", "# \n"}
@@ -68,6 +71,7 @@ _FOREVER = 1e15
 """Microseconds; whatever lasts longer is no time."""
 _SETTING = re.compile(r"\b([NR]CCL_[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)")
 _TALK = re.compile(r".CCL_(?:DEBUG|HOSTID)")
+_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +137,13 @@ class _Test:
     def row(self, number: int, match: re.Match) -> None:
         """Take a row, out of place and in place."""
         self.last = number
-        if not self.columns:
-            self.problem(number, "a row without a header before it: read as version 2.13 or later")
-            self.header(_COLUMNS)
         size, dtype, rest = match.groups()
         if rest and "<" in rest:
             rest = _TAG.sub(" ", rest)
         words = rest.split() if rest else []
+        if not self.columns:
+            self.problem(number, "a row without a header before it: read as version 2.13 or later")
+            self.header(_COLUMNS[: 3 + len(words)] if len(words) == _OUT_OF_PLACE else _COLUMNS)
         head, width = self.head, self.width
         if len(words) <= head:
             self.begun = match[0]  # the figures come later, in a line of their own
@@ -391,7 +395,7 @@ def parse(
 
 
 def parse_json(
-    document: dict[str, Any], problem: Problem, *, name: str = ""
+    text: str, problem: Problem, *, name: str = ""
 ) -> tuple[list[Record], list[Failure]]:
     """Read the document that nccl-tests writes under ``-J``, of versions 1 to 3.
 
@@ -405,6 +409,7 @@ def parse_json(
         ValueError: It is no such document.
     """
     try:
+        document = json.loads(text)
         words, config = list(map(str, document["args"])), document["config"]
         match = _NAME.search(words[0].rpartition("/")[2]) or _NAME.search(name)
         test = _Test(problem, match[1] if match else None, one_line(name, 80))
@@ -430,7 +435,7 @@ def parse_json(
                         "N/A" if wrong is None else wrong,
                     ]
                     test._figures(0, (*key, place == "in_place"), list(map(str, words)), 0)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"no JSON of nccl-tests as its -J writes it: {reason}") from None
     test.finish(0)
@@ -442,10 +447,10 @@ def recognized(line: str) -> bool:
     """Whether a line shows that a text is nccl-tests' output."""
     return (
         ("algbw" in line and "busbw" in line)
-        or "nccl-tests version" in line
+        or _TESTS.search(line) is not None
         or "Collective test starting" in line
         or _SETTINGS.search(line) is not None
-        or (line.count(".") >= 3 and _ROW.search(line) is not None)
+        or (line.count(".") >= 2 and _ROW.search(line) is not None)
     )
 
 
@@ -463,9 +468,10 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
         elif not mine.layout.places or group == mine.group:  # else of another communicator
             mine.group = group
             mine.layout.places.append(Place(host, gpu, pci))
-    elif "nccl-tests version" in line and (match := _TESTS.search(line)):
+    elif "ccl-tests" in line and (match := _TESTS.search(line)):
         mine = test(line, new=lambda test: test.tests or test.rows)
-        mine.tests, mine.library = match[1], f"NCCL {_version(int(match[2]))}"
+        library, mine.tests, code = match.groups()
+        mine.library = f"{library.upper()} {_version(int(code)) if code else ''}".rstrip()
     elif "CCL version" in line and (match := _LIBRARY.search(line)):
         test(line).library = f"{match[1]} {match[2]}"
     elif "nThread" in line and (match := _SETTINGS.search(line)):
@@ -493,7 +499,7 @@ def _settings(text: str) -> dict[str, str]:
     return {
         name: one_line(value.rstrip("."), 60)
         for name, value in _SETTING.findall(text)
-        if "/" not in value and not NETWORK_ADDRESS.search(value) and not _TALK.match(name)
+        if "/" not in value and not _ADDRESS.search(value) and not _TALK.match(name)
     }
 
 

@@ -8,6 +8,7 @@ of them (two groups that do not match: rails, switches or settings that differ),
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ import numpy as np
 Pair = frozenset[str]
 GAP = 1.25
 """Two speeds, if the fast ones begin at this multiple of where the slow ones end."""
+LUCK = 1e-3
+"""A smaller gap counts where a rule is right for all pairs that luck gives less often than this."""
 WRONG = 0.2
 """A rule is named if it is wrong for at most this many pairs, as a share of the rarer speed's."""
 _FEWEST = 3
@@ -51,14 +54,14 @@ class Rule:
         return f"{words[self.which]} (right for {self.right} of {self.of} pairs)"
 
 
-def divide(values: Iterable[float]) -> float | None:
+def divide(values: Iterable[float], gap: float = GAP) -> float | None:
     """Return what lies between two speeds: the middle of their widest gap; None if there is one.
 
     On either side there are three values at least, or one in thirty.
 
     Example:
         >>> divide([5.1, 6.2, 7.4, 23.5, 23.6, 23.6])
-        13.2
+        13.18...
     """
     ordered = np.sort(np.fromiter(values, dtype=float))
     ordered = ordered[ordered > 0]
@@ -67,9 +70,28 @@ def divide(values: Iterable[float]) -> float | None:
         return None
     ratios = ordered[few : -few + 1 or None][: len(ordered) - 2 * few + 1] / ordered[few - 1 : -few]
     at = int(np.argmax(ratios)) + few
-    if ordered[at] < GAP * ordered[at - 1]:
+    if ordered[at] < gap * ordered[at - 1]:
         return None
-    return round(float(np.sqrt(ordered[at] * ordered[at - 1])), 1)
+    return float(np.sqrt(ordered[at] * ordered[at - 1]))
+
+
+def two_speeds(busbw: Mapping[Pair, float]) -> tuple[float | None, Rule | None]:
+    """Return what lies between the two speeds of pairs, and the rule of the slow ones.
+
+    None and None if there is one speed. Where the gap is below `GAP`, a rule that is right for all
+    pairs is asked for: of n hosts there are about 3 * 2**n rules, and each divides the pairs in one
+    way out of all that make as many of them slow.
+    """
+    limit = divide(busbw.values(), gap=1.0)
+    if limit is None:
+        return None, None
+    slow = {pair: speed < limit for pair, speed in busbw.items()}
+    rule = explain(slow)
+    if divide(busbw.values()) is None:
+        hosts, ways = len(set().union(*busbw)), math.comb(len(slow), sum(slow.values()))
+        if not rule or rule.right < rule.of or 3 * 2**hosts > LUCK * ways:
+            return None, None
+    return limit, rule
 
 
 def explain(slow: Mapping[Pair, bool]) -> Rule | None:

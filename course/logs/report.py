@@ -7,6 +7,8 @@ A figure above the wire is not a fault: several cards, a tree or a switch that a
 and so can a stopwatch that stops early. The doubts name which of these would do.
 """
 
+from __future__ import annotations
+
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +57,7 @@ def together(logs: Iterable[Log]) -> Log:
     return whole
 
 
-def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
+def add(page: Page, log: Log, *, cards: Cards | None = None) -> None:
     """Add a section for one log.
 
     `cards`: what one network card carries; inferred from the log if not given.
@@ -78,10 +80,10 @@ def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
         for one in divided[:_MOST_CURVES]:
             if len(one.hosts) <= _MOST_DRAWN:
                 page.picture(_host_matrix(one))
-    series = _divided(whole)
+    series = _divided(whole, tested)
     for part in _pictures(series):
         page.picture(_curves(part, cards))
-    for table in (_doubts(series, cards), _hosts_alone(series), _figures(timed, series)):
+    for table in (_doubts(series, cards), _hosts_alone(series), _figures(timed, series, tested)):
         if table.rows:
             page.table(table)
     if log.problems:
@@ -90,7 +92,7 @@ def add(page: Page, log: Log, *, cards: "Cards | None" = None) -> None:
         page.table(Table(["line"], rows), folded=title)
 
 
-def _facts(log: Log, cards: "Cards") -> list[list[str]]:
+def _facts(log: Log, cards: Cards) -> list[list[str]]:
     def listed(values: Iterable[object], most: int = 8) -> str:
         known = list(dict.fromkeys(str(value) for value in values if value))
         rest = f" and {len(known) - most} more" if len(known) > most else ""
@@ -131,7 +133,7 @@ class Cards:
     """By model of GPU and host."""
 
     @classmethod
-    def inferred(cls, records: Iterable[Record]) -> "Cards":
+    def inferred(cls, records: Iterable[Record]) -> Cards:
         """Infer it from the runs with one GPU per host that are among these records."""
         best: dict[tuple[str, str], Record] = {}
         speeds: dict[tuple[str, str], float] = {}
@@ -284,10 +286,11 @@ def _curves(series: Series, cards: Cards) -> Axes:
     return ax
 
 
-def _figures(timed: Sequence[Record], series: Series) -> Table:
+def _figures(timed: Sequence[Record], series: Series, tested: Sequence[_Pairs]) -> Table:
     """Lay out medians of times and bus bandwidths, out of place and in place side by side."""
     rows: dict[tuple, list] = {}
-    in_place = _divided(_series(record for record in timed if record.params.get("in_place")))
+    in_place = _series(record for record in timed if record.params.get("in_place"))
+    in_place = _divided(in_place, tested)
     unknown = _series(r for r in timed if not r.busbw and not r.params.get("in_place"))
     for there, chosen in ((False, series), (False, unknown), (True, in_place)):
         for name, sizes in chosen.items():
@@ -339,17 +342,13 @@ class _Pairs:
     """The row of the slowest one."""
     divided: float | None
     """What lies between two speeds; None where there is one."""
+    rule: pairs.Rule | None
+    """Which hosts the slow pairs have in common, or not in common."""
 
     @cached_property
     def slow(self) -> set[pairs.Pair]:
         """The pairs of the lower speed."""
         return {pair for pair, speed in self.busbw.items() if speed < (self.divided or 0.0)}
-
-    @cached_property
-    def rule(self) -> pairs.Rule | None:
-        """Which hosts the slow pairs have in common, or not in common."""
-        slow = self.slow
-        return pairs.explain({pair: pair in slow for pair in self.busbw}) if slow else None
 
     @cached_property
     def hosts(self) -> list[str]:
@@ -381,11 +380,17 @@ def _pairs(series: Series, log: Log) -> list[_Pairs]:
         busbw = {_pair(record): record.busbw / 1e9 for record in part}
         if len(set().union(*busbw)) > 2:
             slots = {_pair(record): frozenset(record.values.get("slots", ())) for record in part}
-            divided = pairs.divide(busbw.values())
             slowest = min(part, key=lambda record: record.busbw).values.get("row", "")
             found.append(
                 _Pairs(
-                    name, kind, max(sizes), busbw, slots, frozenset(failed[kind]), slowest, divided
+                    name,
+                    kind,
+                    max(sizes),
+                    busbw,
+                    slots,
+                    frozenset(failed[kind]),
+                    slowest,
+                    *pairs.two_speeds(busbw),
                 )
             )
     return found
@@ -539,15 +544,15 @@ def _series(records: Iterable[Record]) -> Series:
     return named
 
 
-def _divided(series: Series) -> Series:
+def _divided(series: Series, tested: Sequence[_Pairs]) -> Series:
     """Return the series with pairs of hosts of two speeds apart."""
     named: Series = {}
+    slow_pairs = {one.name: one.slow for one in tested if one.divided}
     for name, sizes in series.items():
-        last = {_pair(r): r.busbw for r in sizes[max(sizes)] if _pair(r) and r.busbw}
-        if not (limit := pairs.divide(last.values())):
+        slow = slow_pairs.get(name)
+        if not slow:
             _add(named, name, sizes)
             continue
-        slow = {pair for pair, speed in last.items() if speed < limit}
         for label in ("fast", "slow"):
             kind = {
                 nbytes: [r for r in part if (_pair(r) in slow) == (label == "slow")]

@@ -1,6 +1,7 @@
 """What nccl-tests of many versions prints, whole and damaged."""
 
 import contextlib
+import gzip
 import json
 import random
 import re
@@ -220,6 +221,12 @@ def test_rccl_and_a_list_of_devices_that_is_cut(tmp_path):
     )
     log = read(tmp_path, text)
     assert log.records[0].provenance.backend == "RCCL 2.21.5"
+    first = "# rccl-tests version 2.17.9-x:f22 rccl-headers=22803 rccl-library=22803\n"
+    assert read(tmp_path, first + V2_13).records[0].provenance.backend == "RCCL 2.28.3"
+    later = first + V2_13.replace("#  Rank  2", "RCCL version : 2.28.4-gfx1151-rccl:a1\n#  Rank  2")
+    assert read(tmp_path, later).records[0].provenance.backend == "RCCL 2.28.4"
+    older = V2_13.replace("# Using", "rccl-tests: Version develop:5272cd1\n# Using")
+    assert read(tmp_path, older).records[0].provenance.backend == "RCCL"
     assert (log.records[0].world_size, log.records[0].params.get("hosts")) == (4, None)
     assert log.problems == [
         "some.log, line 16: no full list of ranks; 4 follow from busbw / algbw = 1.501"
@@ -287,6 +294,33 @@ def test_a_large_file_is_read_in_proportion_to_its_size(tmp_path):
     assert seconds[800] < 4 * 16 * seconds[50], "sixteen times the lines; a square would be 256"
 
 
+def test_an_excerpt_without_header_and_without_in_place_figures(tmp_path):
+    rows = "  8589934592  2147483648     float     sum      -1    20299  423.16  834.57      0\n"
+    log = read(tmp_path, rows, "all_reduce_b200.txt")
+    assert facts(log) == [("all_reduce", 2**33, False, [20299e-6])]
+    assert "columns" not in str(log.problems)
+
+
+def test_what_gzip_has_compressed_is_read_and_where_it_ends_too_early_a_line_says_so(tmp_path):
+    path = tmp_path / "all_reduce.log.gz"
+    text = "".join(f"# {random.Random(i).random()}\n" for i in range(999))
+    path.write_bytes(whole := gzip.compress((V2_13 + text).encode()))
+    assert len(logs.read(path).records) == 4 and logs.read(path).problems == []
+    path.write_bytes(whole[:-200])
+    log = logs.read(path)
+    assert len(log.records) == 4 and log.problems[0].startswith("all_reduce.log.gz: cut short: ")
+    (tmp_path / "x.json.gz").write_bytes(gzip.compress(as_json().encode())[:-20])
+    with pytest.raises(logs.UnknownLog, match=r"x.json.gz is empty, or cut short"):
+        logs.read(tmp_path / "x.json.gz")
+
+
+@pytest.mark.parametrize("junk", ["7 ", "NCCL INFO Channel 7 : ", "a.b_perf NCCL_ALGO=Ring "])
+def test_a_line_of_thirty_megabytes_takes_seconds(tmp_path, junk):
+    start = time.thread_time()
+    log = read(tmp_path, V2_13 + junk * (30_000_000 // len(junk)))
+    assert len(log.records) == 4 and time.thread_time() - start < 3, "0.2 s here"
+
+
 def test_a_file_that_is_none_of_these_is_refused(tmp_path):
     with pytest.raises(
         logs.UnknownLog, match=r"notes.txt is no log of nccl-tests. It begins: 'Dear all,'"
@@ -325,7 +359,7 @@ def test_nccl_tests_own_json_is_read_without_the_users_environment(tmp_path):
     ]  # fmt: skip
     first, second = log.records
     assert first.params["settings"] == "NCCL_ALGO=Ring" and first.params["iters"] == 20
-    assert first.values["hosts"] == ["gpu-box"] and first.values["row"] == "out.json"
+    assert first.values["hosts"] == ["gpu-box.lan"] and first.values["row"] == "out.json"
     assert first.provenance.backend == "NCCL 2.29.2"
     assert (first.values["wrong"], second.values["wrong"]) == (0.0, None)
     assert "SECRET" not in repr(log) and "/home" not in repr(log)

@@ -1,11 +1,14 @@
 """Pairs of hosts: two speeds are seen before any usual one, and the slow ones' rule is found."""
 
+import csv
 import itertools
+import random
 import time
+from pathlib import Path
 
 from pytest import mark
 
-from course.logs import pairs, report
+from course.logs import logs, pairs, report
 from course.logs.logs import Log
 from course.logs.nccl_tests import MAKING, Failure
 from course.logs.page import Page
@@ -23,6 +26,65 @@ def test_two_speeds_are_divided_at_their_widest_gap():
     assert pairs.divide([1.0, *[23.0 + i / 100 for i in range(100)]]) is None, "one stray value"
     assert pairs.divide([5.0, 23.0]) is None
     assert 7 < pairs.divide([7.0] * 67 + [23.6] * 64) < 23.6, "the median is a slow one"
+
+
+def seventeen(name, largest, tmp_path):
+    """Write the logs of the 131 tests that completed, up to a size; alltoall, 8 GPUs a host.
+
+    Source: github.com/xxrjun/nccl-tests-cluster, commit 455de4f, example-cluster00, Apache-2.0.
+    """
+    head = "# nThread 1 nGpus 1 minBytes 1 maxBytes 1 warmup iters: 5 iters: 20 validation: 1\n"
+    columns = "# size count type redop root time algbw busbw #wrong\n"
+    text = []
+    for row in csv.DictReader(Path(__file__).with_name("seventeen.csv").read_text().splitlines()):
+        hosts = [name.format(int(row[end])) for end in ("first", "second")]
+        ranks = [
+            f"#  Rank {rank} Group 0 Pid 1 on {hosts[rank // 8]} device {rank % 8} [0x1] H100\n"
+            for rank in range(16)
+        ]
+        text += ["# Collective test starting: alltoall_perf\n", head, *ranks, columns]
+        for size in (n for n in (1, 2, 4, 8, 16) if n <= largest):
+            time = float(row[f"time_us_{size}GiB"])
+            algbw = size * 2**30 / time / 1e3
+            figures = f"{time} {algbw:.2f} {algbw * 15 / 16:.2f} 0"
+            text.append(f" {size * 2**30} 1 double none -1 {figures}\n")
+        text.append("# Avg bus bandwidth : 1\n")
+    path = tmp_path / "alltoall.log"
+    path.write_text("".join(text))
+    return path
+
+
+@mark.parametrize("name", ["cnode2-{:03d}", "ip-10-1-2-{}", "so-ucloud-10-10-{}-10"])
+@mark.parametrize("largest", [1, 2, 4, 8, 16])
+def test_the_seventeen_hosts_show_their_fault_at_any_size_under_any_name(name, largest, tmp_path):
+    log = logs.read(seventeen(name, largest, tmp_path))
+    (tested,) = report._pairs(report._series(log.records), log)
+    assert log.problems == [] and len(tested.hosts) == 17 and len(tested.slow) == 67
+    assert tested.rule.hosts == tuple(sorted(name.format(n) for n in (5, 7, 8, 10, 11, 13, 14, 15)))
+    assert (tested.rule.which, tested.rule.right, tested.rule.of) == ("exactly one", 131, 131)
+
+
+def test_anonymous_hosts_are_numbered_over_all_files_and_nowhere_named(tmp_path):
+    path = seventeen("ip-10-1-2-{}", 1, tmp_path)
+    begun = path.read_text().partition("# size")[0]
+    (tmp_path / "ip-10-1-2-1.log").write_text(
+        begun + "ip-10-1-2-1: Test NCCL failure a.cu:4 'no'\n"
+    )
+    whole = report.together(map(logs.read, sorted(tmp_path.iterdir())))
+    log = logs.anonymous(whole)
+    assert "ip-10" in repr(whole) and "ip-10" not in repr(log)
+    (tested,) = report._pairs(report._series(log.records), log)
+    assert set(tested.hosts) == {f"host {n}" for n in range(1, 18)} and len(tested.rule.hosts) == 8
+    assert log.problems == [
+        "host 1.log, line 19: alltoall_perf failed: host 1: Test NCCL failure a.cu:4 'no'"
+    ]
+
+
+def test_a_small_gap_without_a_rule_is_no_second_speed():
+    chance = random.Random(7)
+    assert pairs.two_speeds({pair: 23 + chance.random() for pair in PAIRS}) == (None, None)
+    four = {frozenset(pair): 23.0 + ("1" in pair) for pair in itertools.combinations("1234", 2)}
+    assert pairs.two_speeds(four) == (None, None), "of six pairs luck makes a rule often enough"
 
 
 @mark.parametrize(
@@ -82,7 +144,7 @@ def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
     assert "right for 131 of 131 pairs" in text
     assert tested.hosts[:8] == sorted(set(HOSTS) - NINE), "the two groups stand together"
     assert tested.in_every_slow_test() == "0000:9d:00 (and 0 of 60 others)"
-    names = set(report._divided(report._series(made)))
+    names = set(report._divided(report._series(made), [tested]))
     assert names == {"all_to_all, 2 x 8, fast pairs", "all_to_all, 2 x 8, slow pairs"}
     page = Page("Hosts")
     report.add(page, log)

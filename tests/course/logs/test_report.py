@@ -37,7 +37,7 @@ def cluster():
 
 def test_what_is_above_the_wire_is_explained(cluster):
     cards = report.Cards.inferred(cluster)
-    doubts = report._doubts(report._divided(report._series(cluster)), cards)
+    doubts = report._doubts(report._divided(report._series(cluster), []), cards)
     doubts = {row[0]: [*row[:5], row[6]] for row in doubts.rows}
     assert doubts["all_gather, 10 x 8"][5] == "rails: 8 cards per host, each with a ring of its own"
     assert doubts["all_gather, 10 x 8"][3] == pytest.approx(48.89)

@@ -99,10 +99,6 @@ class Form(anywidget.AnyWidget):
         self.say(first)
         self.on_msg(self._take)
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        made = super()._repr_mimebundle_(**options) or {}
-        return made[0] if isinstance(made, tuple) else made  # without metadata, as all widgets
-
     def say(self, reply: Reply) -> None:
         """Show a reply."""
         self.reply = {

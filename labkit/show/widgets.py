@@ -114,18 +114,23 @@ def _spread(field: Any) -> list[Any]:
     return list(dict.fromkeys([low, field.value, high]))
 
 
-def display(box: Any, *, static: str, plain: str, metadata: dict[str, Any] | None = None) -> None:
+def display(
+    box: Any, *, static: str, plain: str, metadata: dict[str, Any] | None = None, asleep: str = ""
+) -> None:
     """Display a widget, with HTML and text for whoever cannot show it; None: only these.
 
-    `metadata` becomes the output's own, in a notebook that is saved.
+    `metadata` becomes the output's own, in a notebook that is saved. `asleep` is HTML that stands
+    for the widget once its kernel has ended.
     """
     from IPython import display as ipython
 
-    bundle = (box.add_class(_LIVE)._repr_mimebundle_() or {}) if box is not None else {}
+    bundle: Any = (box.add_class(_LIVE)._repr_mimebundle_() or {}) if box is not None else {}
+    bundle = bundle[0] if isinstance(bundle, tuple) else bundle  # anywidget adds metadata
     data = bundle | {"text/html": static, "text/plain": plain}
     ipython.display(data, metadata=metadata, raw=True)
     if box is not None:
-        ipython.display({"text/html": _ASLEEP, "text/plain": ""}, raw=True)
+        sleeping = f'{_ASLEEP}<div class="labkit-asleep">{asleep}</div>'
+        ipython.display({"text/html": sleeping, "text/plain": ""}, raw=True)
 
 
 def _field(name: str, control: Control) -> Any:

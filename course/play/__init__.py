@@ -1,0 +1,1 @@
+"""Toys: a lesson's mechanism, to be played with in the browser."""

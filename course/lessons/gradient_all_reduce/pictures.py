@@ -11,7 +11,7 @@ from course.lessons.gradient_all_reduce import experiment as problem
 from course.lessons.gradient_all_reduce.experiment import Timer
 from course.published import load
 from course.runs import by_case
-from labkit.measure.records import Record, Tier
+from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.measure.trace import MAIN, Kind
 from labkit.show.plots import (
@@ -110,53 +110,6 @@ def timers(record: Record) -> Axes:
     matrix(ax, values, rows=names, columns=calls, value_format="{:.0f}")
     _stamp(ax, record)
     describe(ax, "Milliseconds in each call, by rank: medians over the steps.")
-    return ax
-
-
-def arrivals(
-    *,
-    rank_0_ms: int = 0,
-    rank_1_ms: int = 0,
-    rank_2_ms: int = 60,
-    rank_3_ms: int = 20,
-) -> Axes:
-    """Draw what four stopwatches show when ranks arrive at these times and moving takes 20 ms."""
-    move, come = 20, (rank_0_ms, rank_1_ms, rank_2_ms, rank_3_ms)
-    last, shown = max(come), [max(come) - at + move for at in come]
-    ax = new_axes("One all_reduce, four stopwatches", x="Time", xunit="ms", size=(9, 3))
-    places = np.arange(4)
-    look = {"height": 0.6, "edgecolor": style(1).color}
-    ax.barh(
-        places,
-        [last - at for at in come],
-        left=come,
-        color="white",
-        hatch="//////",
-        label="waiting for the last rank",
-        **look,
-    )
-    ax.barh(places, [move] * 4, left=last, height=0.6, color=style(0).color, label="moving bytes")
-    for place, seconds in zip(places, shown, strict=True):
-        ax.annotate(
-            f"its timer: {seconds} ms",
-            (last + move, place),
-            (6, 0),
-            va="center",
-            textcoords="offset points",
-            fontsize=9,
-        )
-    ax.axvline(last, color=SOFT, linestyle=":")
-    ax.set(xlim=(0, 165), ylim=(3.6, -0.6))  # fixed, so that nothing jumps while a slider moves
-    ax.set_yticks(places, [f"rank {place}" for place in places])
-    ax.grid(visible=False, axis="y")
-    ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
-    stamp(ax, Tier.MODELLED, note="moving takes 20 ms, and begins when the last rank is there")
-    worst, guilty = shown.index(max(shown)), come.index(last)
-    describe(
-        ax,
-        f"Worst timer: rank {worst}, {max(shown)} ms. Last to arrive: rank {guilty}, whose timer "
-        f"shows {min(shown)} ms.",
-    )
     return ax
 
 

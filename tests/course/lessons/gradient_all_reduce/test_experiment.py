@@ -148,11 +148,6 @@ def test_nothing_leaves_before_backward_is_over_on_rung_3b():
             assert len(sent) == 3 and (min(sent) < over) == before
 
 
-def test_the_late_rank_of_the_arrivals_has_the_smallest_timer():
-    text = text_of(pictures.arrivals(rank_1_ms=60, rank_0_ms=20, rank_2_ms=30, rank_3_ms=0))
-    assert "Worst timer: rank 3, 80 ms. Last to arrive: rank 1, whose timer shows 20 ms." in text
-
-
 def test_the_recording_has_every_case_and_its_pictures_have_words():
     assert set(problem.CASES) <= set(RECORDED)
     drawn = (

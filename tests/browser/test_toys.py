@@ -1,0 +1,103 @@
+"""Each toy in Chromium: its goals are reached by keys alone, and what it shows first is kept."""
+
+from pytest import fixture, mark
+
+from course.notebooks import files
+from course.play import toy
+from tests.browser import lab, toys
+from tests.course.samples import lesson
+
+pytestmark = [
+    mark.slow,
+    mark.timeout(300),
+    mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
+]
+KEYS = {
+    "02.door": [
+        ("arrival of rank 1", "End"),
+        ("arrival of rank 3", "Home"),
+        ("arrival of rank 0", "PageUp"),
+        ("how long the bytes move", "Home ArrowRight"),
+        ("arrival of rank 0", "Home"),
+        ("arrival of rank 1", "Home"),
+        ("arrival of rank 2", "End" + 12 * " ArrowLeft"),
+    ],
+}
+"""By toy: what has the focus, and which keys are pressed there."""
+
+
+@fixture(scope="module")
+def browser():
+    with lab.browser() as started:
+        yield started
+
+
+def focus(page, label):
+    """Go on by the tabulator until what bears the label has the focus."""
+    now = "document.activeElement"
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"{now}.ariaLabel ?? {now}.textContent").strip() == label:
+            return
+    raise AssertionError(f"the tabulator does not reach {label!r}")
+
+
+def play(page, key):
+    """Reach all goals by keys alone."""
+    for label, keys in KEYS[key]:
+        focus(page, label)
+        for one in keys.split():
+            page.keyboard.press(one)
+    page.get_by_text("All goals met.").wait_for(timeout=5000)
+
+
+def test_in_jupyterlab_the_notebooks_own_keys_go_on(tmp_path):  # first: one playwright at a time
+    with lab.opened(tmp_path, height=1000, picture="toys") as (page, address):
+        made = lesson('from course.play.toy import toy\ntoy("02.door")', "6 * 7", "8 * 9")
+        files.write(files.canonical(made), tmp_path / "course" / "toys.ipynb")
+        notebook = lab.Notebook(page, address, "toys.ipynb")
+        notebook.run_from(0)
+        cells = f"{lab.NOTEBOOK}.content.widgets.length"
+        before = page.evaluate(cells)
+        page.get_by_label("arrival of rank 2").click()
+        page.get_by_label("arrival of rank 2").press("b")
+        play(page, "02.door")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.press("Shift+Enter")
+        notebook.wait_until_idle()
+        assert page.evaluate(cells) == before and notebook.errors() == []
+        assert page.evaluate(f"{lab.NOTEBOOK}.content.activeCellIndex") == 2, "from cell to cell"
+        page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+        page.wait_for_timeout(1000)
+        page.evaluate(f"{lab.SESSION}.shutdown()")
+        lab.Notebook(page, address, "toys.ipynb")
+        page.locator(".labkit-asleep img").wait_for(timeout=20_000)
+        lab.photograph(page, "toys-asleep")
+
+
+@mark.parametrize("key", toys.keys())
+def test_what_stands_where_no_script_runs_is_what_the_script_draws(browser, key):
+    still = toy.path_of(key).with_suffix(".svg")
+    assert still.read_text(encoding="utf-8") == toys.drawing(toys.shown(browser, key)), (
+        "draw it anew: python -m tests.browser.toys"
+    )
+
+
+@mark.parametrize("key", toys.keys())
+def test_keys_alone_reach_every_goal_and_a_narrow_page_holds_it(browser, key):
+    page = toys.shown(browser, key, width=390)
+    play(page, key)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    lab.photograph(page, f"toy-{key}")
+
+
+def test_a_mouse_drags_and_words_say_what_is_seen(browser):
+    page = toys.shown(browser, "02.door")
+    edge = page.get_by_label("how long the bytes move").bounding_box()
+    page.mouse.move(edge["x"] + edge["width"] / 2, edge["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(edge["x"] - 60, edge["y"] + 40, steps=4)
+    page.mouse.up()
+    moving = int(page.get_by_label("how long the bytes move").get_attribute("aria-valuenow"))
+    assert moving < 15
+    page.get_by_text(f"The bytes move for {moving} ms.").wait_for(timeout=2000)

@@ -12,10 +12,14 @@
 `records` measures here and notes what other programs used meanwhile. Where no links can be made, it
 says so and returns the records that the lesson's recording has of the same place, as RECORDED;
 never a mixture. Under torchrun the ranks and the network are those that are there.
+
+    records = on_gpus(lambda gpus: list(compare(cases, place=gpus)), needs=2)
+
+runs the same on this machine's GPUs, with NCCL.
 """
 
 import os
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +31,7 @@ from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.ranks import torchrun
+from labkit.ranks import machine, torchrun
 from labkit.ranks.launcher import launch
 
 
@@ -41,6 +45,12 @@ class Place:
     ranks_per_host: int = 1
     fabric: Fabric | None = None
     """Hosts and links of another shape than `Fabric.star`; `rate` is then what records call it."""
+    backend: str = "gloo"
+
+    @classmethod
+    def gpus(cls) -> "Place":
+        """Return this machine's GPUs: as many ranks as there are, NCCL, no shaped links."""
+        return cls(hosts=1, ranks_per_host=machine.gpu_count(), backend="nccl")
 
     @property
     def world_size(self) -> int:
@@ -51,8 +61,9 @@ class Place:
 
     @property
     def link(self) -> str:
-        """The rate in a word: that of the links, ``"loopback"`` or ``"torchrun"``."""
-        return "torchrun" if torchrun.is_here() else self.rate or "loopback"
+        """The rate in a word: that of the links, ``"loopback"``, ``"GPUs"`` or ``"torchrun"``."""
+        own = "GPUs" if self.backend == "nccl" else "loopback"
+        return "torchrun" if torchrun.is_here() else self.rate or own
 
     @property
     def tier(self) -> Tier:
@@ -79,10 +90,10 @@ class Place:
     def launch(self, program: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """Run ``program(*args)`` on all ranks of a place that is up; the options are `launch`'s.
 
-        On this machine gloo carries everything: loopback's figures are gloo's beside GPUs, too.
+        Its `labkit.device()` is the CPU, beside GPUs, too, but for `Place.gpus()`.
         """
         if not torchrun.is_here():
-            options = {"fabric": self.fabric, "backend": "gloo"} | options
+            options = {"fabric": self.fabric, "backend": self.backend} | options
         return launch(program, *args, **{"world_size": self.world_size} | options)
 
     def record(
@@ -96,7 +107,7 @@ class Place:
     ) -> Record:
         """Return a record of what was measured at this place; the fields are those of `Record`."""
         settings = {"hosts": self.hosts, "rate": self.link} | (params or {})
-        backend = carrier(self.world_size) if torchrun.is_here() else "gloo"
+        backend = carrier(self.world_size) if torchrun.is_here() else self.backend
         origin = self.tier, Provenance.here(backend)
         return Record(experiment, case, settings, samples, *origin, **fields)
 
@@ -136,3 +147,31 @@ class Place:
         if not kept:
             raise LookupError(f"no links can be made here, and {recording} has nothing of {self}.")
         return kept
+
+
+def on_gpus(
+    measure: Callable[[Place], Iterable[Record]],
+    *,
+    needs: int = 2,
+    recording: Path | None = None,
+    experiment: str | None = None,
+) -> list[Record]:
+    """Measure on this machine's GPUs; where there are fewer than `needs`, say so in a line.
+
+    Args:
+        measure: Gets `Place.gpus()`, or under torchrun what is there, and returns records.
+        needs: How many GPUs it takes.
+        recording: A record file, of which those of NCCL are returned where nothing runs here.
+        experiment: Whose records in that file.
+
+    Returns:
+        The records; none where nothing runs here and nothing was recorded.
+    """
+    there = machine.gpu_count()
+    if there >= needs:
+        return runs.watched(lambda: list(measure(Place.gpus())))
+    kept = records.load(recording, recorded=True, experiment=experiment) if recording else []
+    kept = [record for record in kept if "nccl" in record.provenance.backend]
+    instead = "Shown instead: a recorded run." if kept else "Nobody has recorded it yet."
+    print(f"This takes {needs} GPUs; this machine has {there or 'none'}. {instead}")
+    return kept

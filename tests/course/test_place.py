@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 from pytest import fixture, mark, raises, skip
 
-from course.place import Place
+from course.place import Place, on_gpus
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records, timing
@@ -61,6 +63,37 @@ def test_without_links_what_was_recorded_of_the_place_is_shown(recording, monkey
     assert "Shown instead" in capsys.readouterr().out
     with raises(LookupError, match="nothing of Place"):
         Place(3, "1gbit").records(measure, **kept)
+
+
+def test_gpus_have_a_rank_each_and_nccl(monkeypatch):
+    monkeypatch.setattr("labkit.ranks.machine.gpu_count", lambda: 8)
+    monkeypatch.setattr("labkit.ranks.machine._gpu_names", lambda: 8 * ("H100",))
+    place = Place.gpus()
+    assert (place.world_size, place.link, place.tier) == (8, "GPUs", Tier.MEASURED)
+    launched = {}
+    monkeypatch.setattr("course.place.launch", lambda program, **options: launched.update(options))
+    with place.up() as here:
+        here.launch(add_up)
+        record = here.record("one", [[0.1]] * 8, experiment=NAME)
+    assert (launched["world_size"], launched["backend"]) == (8, "nccl")
+    assert record.provenance.backend == "nccl"
+
+
+def test_the_same_measurement_runs_on_gpus_or_says_what_it_takes(monkeypatch, tmp_path, capsys):
+    made = [replace(Place.gpus(), ranks_per_host=2).record("one", [[0.1]] * 2, experiment=NAME)]
+    assert on_gpus(lambda here: made, needs=2) == []
+    kept = records.save([*made, Place(2).record("one", [[0.1]] * 2, experiment=NAME)],
+                        tmp_path / "recording.json")  # fmt: skip
+    (shown,) = on_gpus(lambda here: made, needs=2, recording=kept, experiment=NAME)
+    assert (shown.tier, shown.provenance.backend) == (Tier.RECORDED, "nccl")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "This takes 2 GPUs; this machine has none. Nobody has recorded it yet.",
+        "This takes 2 GPUs; this machine has none. Shown instead: a recorded run.",
+    ]
+    monkeypatch.setattr("labkit.ranks.machine.gpu_count", lambda: 2)
+    (record,) = on_gpus(lambda here: made, needs=2)
+    assert record.tier == Tier.MEASURED
 
 
 def test_under_torchrun_the_ranks_are_those_that_are_there(monkeypatch):

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from course import runs
 from course.comm import collectives
 from course.comm.costs import AlphaBeta
-from labkit.measure.records import Provenance, Record, Tier
-from labkit.ranks.launcher import launch
+from course.place import Place
+from labkit.measure.records import Record
 
 NAME = "passport"
+TWO = Place(hosts=1, ranks_per_host=2)
 TITLE = "What a message costs here"
 SIZES = tuple(4 * 8**power for power in range(9))  # 4 B to 64 MiB
 
@@ -25,15 +26,17 @@ def messages(iters: int) -> dict[int, list[float]]:
     }
 
 
-def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
+def run(
+    *, quick: bool = False, progress: runs.Say = runs.quiet, place: Place = TWO
+) -> list[Record]:
     """Measure a message of each size between two ranks; about two seconds."""
     progress("ping-pong between two ranks")
 
     def measure() -> list[Record]:
-        one_way = launch(messages, 8 if quick else 24, world_size=2)[0]
-        origin = Tier.MEASURED, Provenance.here(collectives.carrier(2)), "send"
+        one_way = place.launch(messages, 8 if quick else 24, world_size=2)[0]
+        common = {"experiment": NAME, "params": {"world_size": 2}, "collective": "send"}
         return [
-            Record(NAME, "ping-pong", {"nbytes": nbytes}, [seconds], *origin, nbytes=nbytes)
+            place.record("ping-pong", [seconds], nbytes=nbytes, **common)
             for nbytes, seconds in one_way.items()
         ]
 

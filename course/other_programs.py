@@ -44,14 +44,15 @@ def watch() -> Iterator[SimpleNamespace]:
         >>> used.cpus is None or used.cpus >= 0
         True
     """
-    used, before = SimpleNamespace(cpus=None), _Snapshot.take()
+    used, before = SimpleNamespace(cpus=None), Snapshot.take()
     yield used
-    after = _Snapshot.take()
+    after = Snapshot.take()
     if before is not None and after is not None:
-        used.cpus = before.cpus_of_others(after, ours=_root())
+        used.cpus = before.cpus_of_others(after, ours=root())
 
 
-def _root() -> int:
+def root() -> int:
+    """Return the process from which all of ours descend."""
     return os.getppid() if torchrun.is_here() else os.getpid()
 
 
@@ -65,7 +66,7 @@ class _Process:
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class Snapshot:
     """What every process and the whole machine had used. Seconds."""
 
     clock: float
@@ -78,7 +79,7 @@ class _Snapshot:
     """Whether all of the machine's processes can be seen: false in a container."""
 
     @classmethod
-    def take(cls) -> _Snapshot | None:
+    def take(cls) -> Snapshot | None:
         """Look now; None where the system does not tell (not Linux)."""
         try:
             lines = (_PROC / "stat").read_text().splitlines()
@@ -100,7 +101,7 @@ class _Snapshot:
         busy = user + nice + system
         return cls(time.perf_counter(), processes, cores, busy, stolen, whole)
 
-    def cpus_of_others(self, after: _Snapshot, *, ours: int) -> float:
+    def cpus_of_others(self, after: Snapshot, *, ours: int) -> float:
         """Return how many CPUs were used from here to `after` by what does not descend from us."""
         mine = _descendants(self.processes, ours) | _descendants(after.processes, ours)
         wall, nothing = after.clock - self.clock, _Process(0, 0.0, 0.0)

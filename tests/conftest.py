@@ -49,5 +49,6 @@ def throwaway_ledger(tmp_path_factory):
     path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
     before = os.environ.get("LABKIT_LEDGER")
     os.environ["LABKIT_LEDGER"] = str(path)
+    os.environ.setdefault("COURSE_GATES", "open")
     yield path
     os.environ.pop("LABKIT_LEDGER") if before is None else os.environ.update(LABKIT_LEDGER=before)

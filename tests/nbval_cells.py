@@ -6,7 +6,6 @@ learner's copy what is open or wrong is told in one line (`-vv` shows all).
 """
 
 import functools
-import json
 import re
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from course import other_programs
 from course.catalogue import environment
 from course.notebooks import exercises, files, tree
 from course.predictions import claims, ledger_file
-from tests import kernels, spine
+from tests import kernels, printed, spine
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS = 120
@@ -98,14 +97,13 @@ class Notebook(IPyNbFile):
         if self.nb is None:
             return
         folder = self.config._tmp_path_factory.mktemp(self.path.stem)
-        self.claims, self.ledger = folder / "claims", folder / "ledger"
+        self.ledger = folder / "ledger"
         # Files in place of TCP ports, which another kernel or a rank may take before this one does.
         self.sockets = tempfile.TemporaryDirectory(prefix="kernel-")
         sockets = {"transport": "ipc", "ip": f"{self.sockets.name}/socket"}
         with pytest.MonkeyPatch.context() as patch:  # the kernel inherits it
             for name, value in environment(
                 LABKIT_LEDGER=str(self.ledger),
-                COURSE_CLAIMS=str(self.claims),
                 COURSE_GATES="open",
                 PYDEVD_DISABLE_FILE_VALIDATION="1",
             ).items():
@@ -122,9 +120,6 @@ class Notebook(IPyNbFile):
         super().teardown()
         if self.nb is not None:
             self.sockets.cleanup()
-
-    def made(self):
-        return self.claims.read_text().splitlines() if self.claims.exists() else []
 
 
 class Cell(IPyNbCell):
@@ -143,7 +138,7 @@ class Cell(IPyNbCell):
         book = self.parent
         if book.broken:
             pytest.skip(f"{book.broken} failed before it")
-        before, failure, start = len(book.made()), None, time.perf_counter()
+        failure, start = None, time.perf_counter()
         with other_programs.watch() as used:
             try:
                 super().runtest()
@@ -151,8 +146,9 @@ class Cell(IPyNbCell):
                 failure = error
         book.timed_out = False  # or nbval would expect all that follows to fail
         book.seconds += time.perf_counter() - start
-        lines = book.made()[before:]
-        self.user_properties.append((CLAIMS, lines))
+        shown = [out["text"] for out in self.test_outputs or () if out.get("name") == "stdout"]
+        found = printed.claims("".join(shown))
+        self.user_properties.append((CLAIMS, found))
         text = self.error()[1]
         by_the_clock = claims.BY_THE_CLOCK in text.partition("\n")[0]
         if failure and by_the_clock and not is_calm(used.cpus):
@@ -161,7 +157,6 @@ class Cell(IPyNbCell):
         if failure:
             book.broken = self.name if book.is_lesson else ""
             raise failure
-        found = [json.loads(line) for line in lines]
         if wrong := [one for one in found if one["verdict"] == claims.NOT_HELD]:
             pytest.fail("; ".join(map("{expected}: {measured}".format_map, wrong)), pytrace=False)
         if left := [one for one in found if one["verdict"] == claims.NOT_JUDGED]:

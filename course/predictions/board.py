@@ -34,13 +34,10 @@ nothing judged is not scored.
 from __future__ import annotations
 
 import html
-import json
-import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from course.predictions import judging, ledger_file
@@ -201,7 +198,6 @@ class Board:
         said = f"{test.experiment} tests {who}. If {test.suspect} is right: {test.predicts}."
         found = textwrap.fill(str(test), WIDTH, initial_indent="  ", subsequent_indent="    ")
         self.say(f"{textwrap.fill(said, WIDTH)}\n{found}")
-        self._note(test)
         if self._handle is not None:
             self._handle.update(self._bundle(), raw=True)
         return test
@@ -362,17 +358,6 @@ class Board:
 
     def _letters(self) -> str:
         return ", ".join(self.suspects)
-
-    def _note(self, test: Test) -> None:
-        """Add a line to the file that COURSE_BOARD names: that is how tests count."""
-        named = os.environ.get("COURSE_BOARD")
-        if named and self.key:  # one that was set up from a recording is nobody's run
-            line = {
-                "suspect": test.suspect, "experiment": test.experiment, "state": test.state,
-                "found": test.found, "rounds": test.judged.rounds, "others": test.judged.others,
-            }  # fmt: skip
-            with Path(named).open("ab", buffering=0) as file:
-                file.write(json.dumps(line).encode() + b"\n")
 
 
 def show_verdict(board: Board, ours: Board | None) -> None:

@@ -6,18 +6,13 @@
 A claim never ends a lesson. It is judged as the board's tests are (`course.predictions.judging`):
 rounds decide by agreeing; a single figure only where the machine was calm, both ways. Where all
 that it is judged by was recorded elsewhere, the line says so.
-
-Where COURSE_CLAIMS names a file, each claim adds a JSON line to it: that is how tests count them.
 """
 
-import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from course.predictions import judging
 from course.predictions.figures import written
-from course.predictions.judging import Judged, Rounds
+from course.predictions.judging import Rounds
 from labkit.measure.records import Record, Tier
 
 HELD, NOT_HELD, NOT_JUDGED = "held", "not on this run", "not judged"
@@ -52,18 +47,9 @@ def claim(
     seen = tuple(records)
     judged = judging.judge(holds, others=None if exact else judging.others_in(seen))
     recorded = {record.tier for record in seen} == {Tier.RECORDED}
-    said = _said(judged)
+    said = {True: HELD, False: NOT_HELD, None: NOT_JUDGED}[judged.outcome]
     sign = {HELD: "✔", NOT_HELD: "✘", NOT_JUDGED: "–"}[said]
     figure = written(measured) if isinstance(measured, float) else str(measured)
     why = f" ({judged.why_not})" if judged.why_not else ""
     where = ", in the recording" if recorded else ""
     print(f"{sign} {said}{where}{why}: {expected} (measured: {figure})")
-    if named := os.environ.get("COURSE_CLAIMS"):
-        line = {"verdict": said, "expected": expected, "measured": figure, "others": judged.others}
-        line["recorded"] = recorded
-        with Path(named).open("ab", buffering=0) as file:
-            file.write(json.dumps(line).encode() + b"\n")
-
-
-def _said(judged: Judged) -> str:
-    return {True: HELD, False: NOT_HELD, None: NOT_JUDGED}[judged.outcome]

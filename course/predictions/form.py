@@ -108,10 +108,6 @@ class Form(anywidget.AnyWidget):
             "values": None if reply.values is None else dict(reply.values),
         }  # fmt: skip
 
-    def hand_over(self, button: str, **values: str) -> None:
-        """Do what pressing a button does."""
-        self._take(self, {"do": button, "values": values}, [])
-
     def _take(self, _: Any, content: Any, __: Any) -> None:
         if isinstance(content, dict) and "do" in content:
             given = {str(k): str(v) for k, v in dict(content.get("values") or {}).items()}

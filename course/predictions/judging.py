@@ -8,14 +8,13 @@ as a single measurement: if other programs used more than `DISTURBED` CPUs meanw
 nothing, whether or not it came out as we like. Nothing is run again until it agrees.
 """
 
-import contextlib
+import functools
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from course import other_programs
-from course.other_programs import DISTURBED
+from course.other_programs import DISTURBED, Snapshot, root
 from labkit.measure.records import Record
 from labkit.ranks.machine import usable_cpus
 
@@ -112,40 +111,36 @@ def outcome(figure: float, *, stands: float, fell: float) -> bool | None:
 
 def others_in(records: Iterable[Record]) -> float | None:
     """Return the most CPUs that others used in any record; of this notebook's cells without one."""
-    watched = [record.others for record in records if record.others is not None]
-    return max(watched, default=None) if watched else _watch.others()
+    used = [record.others for record in records if record.others is not None]
+    return max(used, default=None) if used else watch_cells().others()
 
 
-class _Watch:
+class Cells:
     """What others used of the CPUs in each of this notebook's cells since somebody asked."""
 
     def __init__(self) -> None:
-        self.cells: Sequence[tuple[float, float]] = []  # seconds, CPUs
-        self.asked = False
-        self.stack = contextlib.ExitStack()
-        if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
-            shell.events.register("pre_run_cell", self.begin_cell)
-            shell.events.register("post_run_cell", self.end)
+        self.ended: list[tuple[float, float]] = []
+        """Of each cell its seconds, and the CPUs that others used."""
+        self.is_asked = False
         self.begin()
 
     def begin_cell(self, _: object) -> None:
-        if self.asked:
-            self.cells = []
-        self.asked = False
+        """Begin a cell; what was asked about is over."""
+        if self.is_asked:
+            self.ended = []
+        self.is_asked = False
         self.begin()
 
     def begin(self) -> None:
-        start = time.perf_counter()
-
-        def note() -> None:
-            if used.cpus is not None:
-                self.cells = [*self.cells, (time.perf_counter() - start, used.cpus)]
-
-        self.stack.callback(note)
-        used = self.stack.enter_context(other_programs.watch())
+        """Look at all processes."""
+        self.start, self.before = time.perf_counter(), Snapshot.take()
 
     def end(self, _: object = None) -> None:
-        self.stack.close()
+        """Note what others used since the last look."""
+        after = Snapshot.take()
+        if self.before is not None and after is not None:
+            used = self.before.cpus_of_others(after, ours=root())
+            self.ended.append((time.perf_counter() - self.start, used))
 
     def others(self) -> float | None:
         """Return the most that others used in a cell, this one so far among them.
@@ -154,12 +149,19 @@ class _Watch:
         """
         self.end()
         self.begin()
-        self.asked = True
-        long = [cpus for seconds, cpus in self.cells if seconds >= SHORTEST]
-        total = sum(seconds for seconds, _ in self.cells)
+        self.is_asked = True
+        long = [cpus for seconds, cpus in self.ended if seconds >= SHORTEST]
+        total = sum(seconds for seconds, _ in self.ended)
         if long or total < SHORTEST:
             return max(long, default=None)
-        return sum(seconds * cpus for seconds, cpus in self.cells) / total
+        return sum(seconds * cpus for seconds, cpus in self.ended) / total
 
 
-_watch = _Watch()
+@functools.cache
+def watch_cells() -> Cells:
+    """Watch from here on what others use in this notebook's cells; a gate calls it."""
+    cells = Cells()
+    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+        shell.events.register("pre_run_cell", cells.begin_cell)
+        shell.events.register("post_run_cell", cells.end)
+    return cells

@@ -37,7 +37,9 @@ from course import other_programs
 from course.lessons.casebook import programs
 from course.lessons.casebook.cases import CASES
 from course.lessons.casebook.ward import Case, Ward
+from course.predictions.board import Board
 from labkit.measure.tables import Table
+from tests import printed
 
 ROOT = Path(__file__).resolve().parents[2]
 BUSY, PERIOD = 2.0, 5.0
@@ -91,19 +93,18 @@ def one_run(cells: dict[str, str]) -> list[dict]:
     from matplotlib import pyplot
 
     with tempfile.TemporaryDirectory() as folder:
-        files = {name: Path(folder) / name for name in ("COURSE_CLAIMS", "COURSE_BOARD")}
-        variables = {name: str(file) for name, file in files.items()}
-        variables |= {"LABKIT_LEDGER": f"{folder}/ledger", "COURSE_GATES": "open"}
+        variables = {"LABKIT_LEDGER": f"{folder}/ledger", "COURSE_GATES": "open"}
         names: dict = {"display": display}  # a kernel has it without import
-        with mock.patch.dict(os.environ, variables), contextlib.redirect_stdout(io.StringIO()):
+        text = io.StringIO()
+        with mock.patch.dict(os.environ, variables), contextlib.redirect_stdout(text):
             for name, source in cells.items():
                 exec(compile(source, name, "exec"), names)
         pyplot.close("all")
-        return [
-            json.loads(line)
-            for file in files.values()
-            if file.exists()
-            for line in file.read_text().splitlines()
+        boards = {id(value): value for value in names.values() if isinstance(value, Board)}
+        return printed.claims(text.getvalue()) + [
+            {"suspect": letter, "experiment": experiment, "state": test.state, "found": test.found}
+            for board in boards.values()
+            for (letter, experiment), test in board.tests.items()
         ]
 
 

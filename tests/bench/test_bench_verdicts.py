@@ -22,7 +22,7 @@ def test_decided_not_judged_and_wrong_are_counted():
 
 
 def test_cells_run_with_gates_open_and_what_they_judge_is_returned(monkeypatch):
-    for name in ("COURSE_CLAIMS", "COURSE_BOARD", "LABKIT_LEDGER", "COURSE_GATES"):
+    for name in ("LABKIT_LEDGER", "COURSE_GATES"):
         monkeypatch.setenv(name, "")
     made = bench.one_run(
         {

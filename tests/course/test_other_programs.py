@@ -22,7 +22,7 @@ while time.thread_time() < end:
 """
 
 
-needs_proc = mark.skipif(other_programs._Snapshot.take() is None, reason="nothing tells here")
+needs_proc = mark.skipif(other_programs.Snapshot.take() is None, reason="nothing tells here")
 
 
 @needs_proc
@@ -43,11 +43,11 @@ def test_what_a_stranger_uses_is_told(tmp_path):
 @needs_proc
 def test_our_own_ranks_and_children_are_not_others():
     launch(burn, 0.1, world_size=2)  # starts the fork server
-    before = other_programs._Snapshot.take()
+    before = other_programs.Snapshot.take()
     launch(burn, 0.4, world_size=2)
     subprocess.run([sys.executable, "-c", BURN, "0.3"], check=True)
     burn(0.2)
-    after = other_programs._Snapshot.take()
+    after = other_programs.Snapshot.take()
     everybody = before.cpus_of_others(after, ours=-1)
     theirs = before.cpus_of_others(after, ours=os.getpid())
     assert (everybody - theirs) * (after.clock - before.clock) > 0.9 * (2 * 0.4 + 0.3 + 0.2)
@@ -57,7 +57,7 @@ def snapshot(clock, *, stolen=0.0, busy=0.0, whole=True, **processes):
     """Processes as `p7=(parent, used, reaped)`."""
     of = other_programs._Process
     table = {int(name[1:]): of(*figures) for name, figures in processes.items()}
-    return other_programs._Snapshot(clock, table, 2, busy, stolen, whole)
+    return other_programs.Snapshot(clock, table, 2, busy, stolen, whole)
 
 
 ANCESTORS = snapshot(0, p20=(1, 1, 3), p21=(20, 4, 0), p22=(20, 1, 0))
@@ -96,7 +96,7 @@ def test_where_nobody_tells_others_are_unknown(tmp_path, monkeypatch):
 
 
 def test_under_torchrun_the_agent_and_its_ranks_are_ours(monkeypatch):
-    assert other_programs._root() == os.getpid()
+    assert other_programs.root() == os.getpid()
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "1")
-    assert other_programs._root() == os.getppid()
+    assert other_programs.root() == os.getppid()

@@ -1,10 +1,10 @@
 import dataclasses
-import json
 
 from pytest import mark
 
 from course.predictions import claims
 from labkit.measure.records import Provenance, Record, Tier
+from tests import printed
 
 CALM = Record("x", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=0.02)
 BUSY = dataclasses.replace(CALM, others=1.3)
@@ -35,11 +35,11 @@ def test_a_claim_about_a_recording_says_so(capsys):
         assert ("held, in the recording: " in capsys.readouterr().out) == said
 
 
-def test_each_claim_leaves_a_line_for_tests(tmp_path, monkeypatch):
-    monkeypatch.setenv("COURSE_CLAIMS", str(tmp_path / "claims"))
-    claims.claim(False, "e", measured=1.0, records=[BUSY])
-    claims.claim([True] * 3, "e", measured=1.0, records=[BUSY])
+def test_what_tests_read_again_is_what_was_printed(capsys):
+    claims.claim(False, "e: (f)", measured=1.0, records=[BUSY])
+    claims.claim([True] * 3, "e", measured="2 (of 3)", records=[BUSY])
     claims.claim(True, "six buckets", measured=6, records=[BUSY], exact=True)
-    lines = [json.loads(line) for line in (tmp_path / "claims").read_text().splitlines()]
-    assert [line["verdict"] for line in lines] == [claims.NOT_JUDGED, claims.HELD, claims.HELD]
-    assert all({"expected", "measured", "others"} <= set(line) for line in lines)
+    found = printed.claims(f"before\n{capsys.readouterr().out}after")
+    assert [one["verdict"] for one in found] == [claims.NOT_JUDGED, claims.HELD, claims.HELD]
+    assert [one["expected"] for one in found] == ["e: (f)", "e", "six buckets"]
+    assert [one["measured"] for one in found] == ["1", "2 (of 3)", "6"]

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 from pytest import mark, raises
 
 from course.predictions import judging
@@ -28,9 +31,16 @@ def test_what_lies_between_the_limits_says_nothing_in_both_directions():
 
 
 def test_without_records_the_cells_since_the_last_judgement_are_looked_at():
-    watch = judging._Watch()
-    watch.cells = [(2.0, 0.9), (3.0, 0.1)]
-    assert watch.others() == 0.9
-    watch.begin_cell(None)  # the next cell: what was judged is over
-    watch.cells = [(0.01, 5.0)]
-    assert watch.others() is None, "too short to tell"
+    cells = judging.Cells()
+    cells.ended = [(2.0, 0.9), (3.0, 0.1)]
+    assert cells.others() == 0.9
+    cells.begin_cell(None)  # the next cell: what was judged is over
+    cells.ended = [(0.01, 5.0)]
+    assert cells.others() is None, "too short to tell"
+
+
+def test_importing_looks_at_no_process():
+    code = "import course.predictions.ledger, course.predictions.judging as j; "
+    code += "print(j.watch_cells.cache_info().currsize)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"

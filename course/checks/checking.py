@@ -205,12 +205,8 @@ def ask(function: Callable[..., Any], *args: Any, case: str = "", **_: Any) -> A
         [1, 2, 3]
     """
     given = copy.deepcopy(args)
-    try:
+    with named(case):
         got = plain(function(*args))
-    except Exception as error:
-        if case:
-            error.add_note(f"in the case: {case}")
-        raise
     hold(
         args == given,
         "arguments as they were before the call",
@@ -218,6 +214,17 @@ def ask(function: Callable[..., Any], *args: Any, case: str = "", **_: Any) -> A
         "the function changes what it was given, and the caller still needs it: use a copy",
     )
     return got
+
+
+@contextmanager
+def named(case: str) -> Iterator[None]:
+    """Have an exception of the learner's own name the case in which it was raised."""
+    try:
+        yield
+    except Exception as error:
+        if case:
+            error.add_note(f"in the case: {case}")
+        raise
 
 
 def hold(

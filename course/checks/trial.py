@@ -179,12 +179,9 @@ def _play(trial: Trial, cases: Sequence[Case]) -> list[Ran]:
         given = case.make(case, rank) if case.make else (case.data(rank),)
         time.sleep(case.late * (rank % 2))
         log = _HandLog() if trial.by_hand else BufferLog()
-        try:
-            with wire.meter(log) as meter, Allocated(arrays=True) as usage:
-                returned = trial.way(*given, **case.options)
-        except Exception as error:
-            error.add_note(f"in the case {case}: {trial.hint(case)}")
-            raise
+        told = checking.named(f"{case}: {trial.hint(case)}")
+        with wire.meter(log) as meter, Allocated(arrays=True) as usage, told:
+            returned = trial.way(*given, **case.options)
         ran = Ran(returned, given, meter.report, usage.peak, usage.made)
         if trial.by_hand and ran.unwaited:
             lost = ran.unwaited[0]

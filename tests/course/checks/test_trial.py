@@ -111,7 +111,7 @@ def fails_in_two_dimensions(tensor):
 def test_an_exception_comes_through_and_names_the_case():
     with raises(IndexError) as caught:
         list(Trial(fails_in_two_dimensions).runs([Case(2, (3,)), Case(2, (2, 3))]))
-    assert "in the case n=2, shape (2, 3)" in " ".join(caught.value.__notes__)
+    assert "in the case: n=2, shape (2, 3)" in " ".join(caught.value.__notes__)
 
 
 def test_nothing_is_refused_without_by_hand():

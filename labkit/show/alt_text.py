@@ -1,11 +1,12 @@
 """Text alternatives: every picture comes with a sentence and with its data as a table.
 
-Importing this module in a notebook makes a `Figure` or `Axes` that is a cell's last expression
-appear as an image with alt text, followed by a folded table of its data. No pyplot is needed, so a
-picture appears once, where it was asked for, and leaves nothing behind.
+From the first figure that `plots` makes in a notebook, a `Figure` or `Axes` that is a cell's last
+expression appears as an image with alt text, followed by a folded table of its data. No pyplot is
+needed, so a picture appears once, where it was asked for, and leaves nothing behind.
 """
 
 import base64
+import functools
 import io
 import sys
 from dataclasses import dataclass, field, replace
@@ -157,7 +158,9 @@ def _html_of_axes(ax: Axes) -> str | None:
     return None if managed else to_html(figure)
 
 
-def _register() -> None:
+@functools.cache
+def show_in_notebook() -> None:
+    """Show figures with their alternatives in the notebook that runs this; nothing elsewhere."""
     if "IPython" not in sys.modules:
         return
     from IPython import get_ipython
@@ -166,6 +169,3 @@ def _register() -> None:
         formatter = shell.display_formatter.formatters["text/html"]
         formatter.for_type(Figure, to_html)
         formatter.for_type(Axes, _html_of_axes)
-
-
-_register()

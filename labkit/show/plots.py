@@ -76,6 +76,7 @@ def new_figure(
     Returns:
         The figure and a flat array of its panels, row by row.
     """
+    alt_text.show_in_notebook()
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
     panels = figure.subplots(rows, columns, squeeze=False)
     if title:

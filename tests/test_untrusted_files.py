@@ -2,6 +2,7 @@
 
 import copy
 import json
+import time
 from dataclasses import asdict
 
 from hypothesis import HealthCheck, example, given, settings
@@ -103,6 +104,23 @@ def test_bad_hand_ins_do_not_cost_a_class_its_page(tmp_path_factory, documents):
     out = folder / "class.html"
     assert main(["class", *map(str, files), "--out", str(out)]) == 0
     assert "Ada" in out.read_text()
+
+
+def test_a_vote_with_a_figure_for_its_result_does_not_cost_a_class_its_page(tmp_path):
+    wrong = copy.deepcopy(HAND_IN)
+    wrong["entries"][0] |= {"options": ["x", "y"], "answer": "a", "measured": 5.0}
+    out = tmp_path / "class.html"
+    files = [written(wrong, tmp_path / "a.json"), written(HAND_IN, tmp_path / "b.json")]
+    assert main(["class", *map(str, files), "--out", str(out)]) == 0
+    assert "A class of 2" in out.read_text()
+
+
+def test_a_file_full_of_wrong_answers_is_refused_at_the_first(tmp_path):
+    wrong = HAND_IN | {"answers": [0] * (progress.MOST_BYTES // 4)}
+    start = time.thread_time()
+    with raises(ValueError, match="answers"):
+        progress.load(written(wrong, tmp_path / "h.json"))
+    assert time.thread_time() - start < 3, "0.2 s here; all its errors take minutes"
 
 
 def test_mathematics_in_a_strangers_text_is_drawn_as_it_is(tmp_path):

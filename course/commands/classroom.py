@@ -43,11 +43,19 @@ def main(options: argparse.Namespace) -> int:
     seen = None
     while True:
         files = sorted(options.watch.glob("*.json"))
-        now = {path: path.stat().st_mtime_ns for path in files}
+        now = {path: _changed(path) for path in files}
         if now != seen and files:
             _write(files, options.out, reload=True)
         seen = now
         time.sleep(EVERY)
+
+
+def _changed(path: Path) -> int | None:
+    """Return when a file changed; None where it has gone, or is a link to nothing."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _write(files: Iterable[Path], out: Path, *, reload: bool = False) -> int:
@@ -110,38 +118,29 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
 
 
 def _add_inventory(result: Page, hand_ins: Sequence[HandIn]) -> None:
-    """Add the share of right answers to each question, and the class's normalized gain."""
+    """Add the share of right answers to each question, before the course and after it."""
     known = [inventory.outcome(hand_in.answers) for hand_in in hand_ins]
-    rows, both = [], []
-    for name in inventory.questions():
-        answers = [outcome[name] for outcome in known if name in outcome]
-        before, after = ([a[form] for a in answers if form in a] for form in inventory.FORMS)
-        pairs = [(a["before"], a["after"]) for a in answers if len(a) == 2]
-        both += pairs
-        rows.append([name, _share(before), _share(after), _gain(pairs), len(pairs)])
     if not any(known):
         return
+    rows = []
+    for name in inventory.questions():
+        answers = [outcome.get(name, {}) for outcome in known]
+        given = ([right[form] for right in answers if form in right] for form in inventory.FORMS)
+        rows.append([name, *map(_share, given)])
     result.heading("The inventory")
-    result.text(
-        "Right answers, and the normalized gain of those who answered both forms: what was won of "
-        f"what could be won. All questions together: {_gain(both)}."
-    )
-    columns = ["misconception", "right before", "right after", "gain", "answered both"]
-    result.table(Table(columns, rows))
+    result.table(Table(["misconception", "right before", "right after"], rows))
 
 
 def _votes(key: str, given: Sequence[Entry]) -> Table:
     options = next(entry.options for entry in given if entry.options)
-    supported = next((entry.measured for entry in given if entry.measured), "").split(" or ")
+    supported = next((str(entry.measured) for entry in given if entry.measured), "").split(" or ")
     before = Counter(entry.answer for entry in given if entry.committed)
     after = Counter(entry.after or entry.answer for entry in given if entry.committed)
-    right = [(e.right, not e.held) for e in given if e.right is not None]
     rows = [
         [text, before[letter], after[letter], "the evidence" if letter in supported else ""]
         for letter, text in ledger_file.lettered(options).items()
     ]
-    title = f"{key}: {given[0].question} Gain: {_gain(right)}."
-    return Table(["option", "before", "after", ""], rows, title)
+    return Table(["option", "before", "after", ""], rows, f"{key}: {given[0].question}")
 
 
 def _predictions(given: Sequence[Entry]) -> list:
@@ -162,15 +161,3 @@ def _game(name: str, played: Sequence[dict]) -> list:
 
 def _share(right: Sequence[bool]) -> str:
     return f"{sum(right) / len(right):.0%}" if right else "–"
-
-
-def _gain(pairs: Sequence[tuple[bool, bool]]) -> str:
-    """Return what was won of what could be won, from pairs of before and after, in words.
-
-    Source: R. R. Hake, Interactive-engagement versus traditional methods, American Journal of
-    Physics 66, 64 (1998), doi:10.1119/1.18809.
-    """
-    if not pairs:
-        return "–"
-    before, after = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-    return "all knew it" if before == 1 else f"{(after - before) / (1 - before):+.2f}"

@@ -13,15 +13,12 @@ what Python code makes: buffers inside the library (gloo's) do not show.
         sending.wait()
     log.calls[0].touched     # "aten.add_"
 
-It does not see buffers that are touched through numpy, or by `tolist`. Both see the block's own
-thread and those that it starts.
+It does not see buffers that are touched through numpy, or by `tolist`, nor what other threads do.
 """
 
 import functools
-import threading
-import tracemalloc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any, Self
@@ -33,15 +30,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.measure.calls import Call, CallLog, tensors_in
 
-_NOISE = 2**18
-"""Bytes that Python's memory may grow by without an array: not counted."""
-
 
 class Observer(TorchDispatchMode):
-    """A dispatch mode that costs nothing to start, and sees threads: a base for those that look on.
-
-    torch asks each thread for modes of its own: whatever thread the block starts enters this one.
-    """
+    """A dispatch mode that costs nothing to start: a base for those that look on."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -49,41 +40,15 @@ class Observer(TorchDispatchMode):
         # 800 modules: a second of CPU on every rank. Ranks compile nothing.
         return False
 
-    def __enter__(self) -> Self:
-        start = self._start_thread = threading.Thread.start
-
-        def start_observed(thread: threading.Thread) -> None:
-            thread.run = functools.partial(self._observe, thread.run)
-            start(thread)
-
-        threading.Thread.start = start_observed
-        return super().__enter__()
-
-    def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
-        threading.Thread.start = self._start_thread
-
-    def _observe(self, run: Callable[[], None]) -> None:
-        super().__enter__()
-        try:
-            run()
-        finally:
-            super().__exit__(None, None, None)
-
 
 class Allocated(Observer):
     """Bytes of the storages that a block made, each counted once however many tensors view it.
 
     It sees every operator's results; a storage that no argument had is new.
-
-    Args:
-        arrays: Add to `peak`, when the block ends, the most that Python's own memory grew, NumPy's
-            arrays with it. It makes Python slower until the process ends.
     """
 
     def __init__(self, *, arrays: bool = False) -> None:
         super().__init__()
-        self._arrays = arrays
         self.now = 0
         """What is still alive."""
         self.peak = 0
@@ -91,21 +56,6 @@ class Allocated(Observer):
         self.made = 0
         """All together, alive or not."""
         self._seen: weakref.WeakSet = weakref.WeakSet()
-
-    def __enter__(self) -> Self:
-        if self._arrays:
-            # Never stopped: the end of the process ends it. CPython 3.11 may crash where one thread
-            # stops it while another, gloo's, asks for the GIL (its issue 128679 on GitHub).
-            tracemalloc.start()
-            tracemalloc.reset_peak()
-            self._before, _ = tracemalloc.get_traced_memory()
-        return super().__enter__()
-
-    def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
-        if self._arrays:
-            grown = tracemalloc.get_traced_memory()[1] - self._before
-            self.peak += grown if grown > _NOISE else 0
 
     def _add(self, nbytes: int) -> None:
         self.now += nbytes
@@ -129,28 +79,20 @@ def _storages(values: object) -> list[torch.UntypedStorage]:
 
 
 def memories(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
-    """Return where tensors lie, of those that have elements: arrays for `numpy.shares_memory`."""
-    return [_placed(tensor) for tensor in tensors if _has_memory(tensor)]
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    try:
-        return bool(tensor.data_ptr()) and tensor.layout == torch.strided
-    except RuntimeError:  # a tensor without memory of its own
-        return False
-
-
-def _placed(tensor: torch.Tensor) -> np.ndarray:
-    """Return an array on a tensor's elements, whatever their type and device: never look inside."""
-    nbytes = tensor.element_size()
-    interface = {
-        "version": 3,
-        "typestr": f"|V{nbytes}",
-        "data": (tensor.data_ptr(), True),
-        "shape": tuple(tensor.shape),
-        "strides": tuple(stride * nbytes for stride in tensor.stride()),
-    }
-    return np.asarray(SimpleNamespace(__array_interface__=interface))
+    """Return where tensors lie: arrays for `numpy.shares_memory`, which nobody looks into."""
+    placed = []
+    for tensor in tensors:
+        if not tensor.is_meta and tensor.data_ptr():
+            nbytes = tensor.element_size()
+            interface = {
+                "version": 3,
+                "typestr": f"|V{nbytes}",
+                "data": (tensor.data_ptr(), True),
+                "shape": tuple(tensor.shape),
+                "strides": tuple(stride * nbytes for stride in tensor.stride()),
+            }
+            placed.append(np.asarray(SimpleNamespace(__array_interface__=interface)))
+    return placed
 
 
 def overlap(tensors: Sequence[torch.Tensor], held: Sequence[np.ndarray]) -> bool:

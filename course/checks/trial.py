@@ -28,10 +28,9 @@ import torch
 import torch.distributed as dist
 
 from course.checks import checking
-from course.checks.checking import CheckFailed
-from course.checks.memory import Allocated, BufferLog
+from course.checks.checking import hold
+from course.checks.memory import Allocated, BufferCall, BufferLog
 from labkit.measure import wire
-from labkit.measure.calls import Call
 
 WIDE = 2**31 + 1
 """What the data of 64-bit types are multiplied by: float32 cannot add them without rounding."""
@@ -87,17 +86,17 @@ class Ran:
     """The function's arguments, as it left them."""
     report: wire.Report
     peak: int
-    """Bytes of scratch, torch's and numpy's, at most at one time."""
+    """Bytes of new tensors, at most at one time."""
     made: int
     """Bytes of all new tensors together."""
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[BufferCall, ...]:
         """Every call of torch.distributed, in order."""
         return self.report.calls
 
     @property
-    def unwaited(self) -> list[Call]:
+    def unwaited(self) -> list[BufferCall]:
         """The calls that nobody waited for."""
         return [call for call in self.calls if call.waited is None]
 
@@ -108,7 +107,7 @@ class Ran:
         return sum(before.waited is None or after.at < before.waited for before, after in pairs)
 
     @property
-    def messages(self) -> list[Call]:
+    def messages(self) -> list[BufferCall]:
         """The sends that have content."""
         return [call for call in self.calls if call.kind == "send" and call.nbytes]
 
@@ -166,8 +165,12 @@ class Trial:
                 checks=self.checks,
             )
             for case, ranks in zip(chosen, zip(*by_rank, strict=True), strict=True):
-                if self.by_hand:
-                    _hold_manners(case, ranks)
+                hold(
+                    case.world_size == 1 or not self.by_hand or any(ran.calls for ran in ranks),
+                    f"{case}: messages between ranks",
+                    "none",
+                    "no send and no receive was called: data go through torch.distributed",
+                )
                 yield case, list(ranks)
 
 
@@ -178,66 +181,59 @@ def _play(trial: Trial, cases: Sequence[Case]) -> list[Ran]:
     for case in cases:
         given = case.make(case, rank) if case.make else (case.data(rank),)
         time.sleep(case.late * (rank % 2))
-        log = _HandLog() if trial.by_hand else BufferLog()
+        log = HandLog() if trial.by_hand else BufferLog()
         told = checking.named(f"{case}: {trial.hint(case)}")
-        with wire.meter(log) as meter, Allocated(arrays=True) as usage, told:
+        with wire.meter(log) as meter, Allocated() as usage, told:
             returned = trial.way(*given, **case.options)
         ran = Ran(returned, given, meter.report, usage.peak, usage.made)
-        if trial.by_hand and ran.unwaited:
-            lost = ran.unwaited[0]
-            raise CheckFailed(
-                "every isend and irecv is waited for before the function returns",
-                f"a {lost.kind} {'to' if lost.kind == 'send' else 'from'} rank {lost.peer} that "
-                "nobody waits for",
-                "the handle of an isend or irecv was dropped: keep it, and wait for it. Without "
-                "its handle a message may never arrive",
-            )
+        if trial.by_hand:
+            _hold_manners(case, rank, ran)
         played.append(ran)
     return played
 
 
-class _HandLog(BufferLog):
+class HandLog(BufferLog):
     """Refuses calls before they are made, so that no other rank is left waiting in them."""
 
     def before_call(self, kind: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
-        if kind not in ("send", "recv"):
-            raise CheckFailed(
-                "sends and receives only",
-                f"a call of dist.{kind}",
-                "a collective does the work that this exercise is about, or waits for ranks that "
-                "have nothing to do with it: build it from sends and receives",
-            )
+        """Refuse a collective."""
+        hold(
+            kind in ("send", "recv"),
+            "sends and receives only",
+            f"a call of dist.{kind}",
+            "a collective does the work that this exercise is about, or waits for ranks that have "
+            "nothing to do with it: build it from sends and receives",
+        )
         super().before_call(kind, reads, writes)
 
     def before_wait(self, work: dist.Work) -> None:
-        if work in self.waited_for:
-            raise CheckFailed(
-                "one wait() for each isend and irecv",
-                "a second one for the same handle",
-                "gloo's second wait() for a handle never returns: it waits for another message. "
-                "Take the handle off your list when you have waited for it",
-            )
+        """Refuse a second wait, which would never return."""
+        hold(
+            work not in self.waited_for,
+            "one wait() for each isend and irecv",
+            "a second one for the same handle",
+            "gloo's second wait() for a handle never returns: it waits for another message. Take "
+            "the handle off your list when you have waited for it",
+        )
         super().before_wait(work)
 
 
-def _hold_manners(case: Case, ranks: Sequence[Ran]) -> None:
-    """Refuse what moves no messages, or uses a buffer while it is under way."""
-    if case.world_size > 1 and not any(ran.calls for ran in ranks):
-        raise CheckFailed(
-            f"{case}: messages between ranks",
-            "none",
-            "no send and no receive was called; the data must go through torch.distributed",
+def _hold_manners(case: Case, rank: int, ran: Ran) -> None:
+    """Refuse handles that are dropped, and buffers that are used while they are under way."""
+    for call in ran.calls:
+        name = f"{'isend to' if call.kind == 'send' else 'irecv from'} rank {call.peer}"
+        hold(
+            call.waited is not None,
+            "every isend and irecv is waited for before the function returns",
+            f"{case}, rank {rank}: an {name} that nobody waits for",
+            "its handle was dropped: keep it, and wait for it. Without it a message may never "
+            "arrive",
         )
-    for rank, ran in enumerate(ranks):
-        for call in ran.calls:
-            if call.touched:
-                name, towards = ("isend", "to") if call.kind == "send" else ("irecv", "from")
-                raise CheckFailed(
-                    f"{case}: no buffer is used while it is under way",
-                    f"rank {rank}, {name} {towards} rank {call.peer}: {call.touched} uses its "
-                    "buffer before the wait",
-                    "a race. The numbers may leave after they were changed: wait for the send, "
-                    "too, before you write into its buffer"
-                    if call.kind == "send"
-                    else "a race. What has not arrived yet is used: wait for the receive first",
-                )
+        hold(
+            not call.touched,
+            f"{case}: no buffer is used while it is under way",
+            f"rank {rank}, {name}: {call.touched} uses its buffer before the wait",
+            "a race: wait for the send, too, before you write into its buffer"
+            if call.kind == "send"
+            else "a race, what has not arrived yet is used: wait for the receive first",
+        )

@@ -2,7 +2,6 @@
 
 import os
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from pytest import mark, raises
@@ -91,7 +90,7 @@ def drops_a_handle(tensor):
     ("way", "says"),
     [
         (waits_twice, "gloo's second wait() for a handle never returns"),
-        (drops_a_handle, "a send to rank 1 that nobody waits for"),
+        (drops_a_handle, "an isend to rank 1 that nobody waits for"),
         (reads_early, "wait for the send, too"),
         (wrong_type, "cut or order differently"),
         (lambda tensor: None, "no send and no receive"),
@@ -117,9 +116,7 @@ def test_an_exception_comes_through_and_names_the_case():
 def test_nothing_is_refused_without_by_hand():
     def library(tensor):
         dist.all_reduce(tensor)
-        return np.ones(2**17).sum()
 
     ((case, ranks),) = Trial(library).runs([Case(2)])
     assert ranks[0].calls[0].kind == "all_reduce"
-    assert ranks[0].peak >= 2**20, "numpy's arrays count"
     assert torch.equal(ranks[0].given[0], case.total())

@@ -71,7 +71,7 @@ def build(out: Path, *, reuse: bool | Path = False, say: Callable[[str], object]
             Sphinx found something wrong.
     """
     if util.find_spec("myst_nb") is None:
-        raise RuntimeError("The edition needs Sphinx and more: pip install '.[edition]' in a clone")
+        raise RuntimeError("The edition needs Sphinx and more: pip install -r requirements-dev.txt")
     source = out.with_name(f"{out.name}-source")
     for folder in (source, out):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,12 +1,16 @@
-"""JupyterHub for a room: each learner gets CPUs of their own, in the order in which they come.
+"""JupyterHub for a room: each learner gets a course and CPUs of their own.
 
     CPUS_EACH=2 jupyterhub -f docs/jupyterhub_config.py
 
-A kernel and the ranks that it starts inherit the CPUs of the server. Two learners share CPUs only
-when there are more learners than shares; the hub's log says so.
+The course is the clone in the learner's home, `~/course`: notebooks are its copies in `work/`, and
+answers lie there, too. CPUs are given in the order in which learners come. A kernel and the ranks
+that it starts inherit the CPUs of the server. Two learners share CPUs only when there are more
+learners than shares; the hub's log says so.
 """
 
 import os
+import sys
+from pathlib import Path
 
 CPUS_EACH = int(os.environ.get("CPUS_EACH", "2"))
 CPUS = sorted(os.sched_getaffinity(0))
@@ -18,14 +22,26 @@ given = {}
 """Learner -> CPUs."""
 
 
-def give_cpus(spawner):
-    """Start a learner's server on the share that the fewest others have."""
+def prepare(spawner):
+    """Start a learner's server in their clone, on the share that the fewest others have."""
+    clone = Path(spawner.user_env({})["HOME"], "course")
+    if not (clone / "notebooks").is_dir():
+        error = FileNotFoundError(f"{clone} is no clone of the course.")
+        error.jupyterhub_message = str(error)  # what the learner sees
+        raise error
+    programs = Path(sys.executable).parent
+    spawner.environment |= {
+        "PYTHONPATH": str(clone),  # before the course that is installed for all
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }
     taken = list(given.values())
     share = given.setdefault(spawner.user.name, min(SHARES, key=taken.count))
-    spawner.cmd = ["taskset", "--cpu-list", share, "jupyterhub-singleuser"]
+    start = [sys.executable, "-m", "course", "start", "--hub"]
+    spawner.cmd = ["taskset", "--cpu-list", share, *start]
     others = taken.count(share)
     spawner.log.info("%s works on CPUs %s, with %d others", spawner.user.name, share, others)
-    # With DockerSpawner, instead of cmd:
+    # With DockerSpawner and the image of the Dockerfile, instead of all this:
+    # spawner.cmd = ["python", "-m", "course", "start", "--hub"]
     # spawner.extra_host_config = {
     #     "cpuset_cpus": share, "mem_limit": "4g", "shm_size": "1g",
     #     "security_opt": ["seccomp=unconfined"],  # for the emulated links
@@ -38,7 +54,7 @@ def take_back(spawner):
 
 
 c = get_config()  # noqa: F821 (JupyterHub defines it)
-c.Spawner.pre_spawn_hook = give_cpus
+c.Spawner.pre_spawn_hook = prepare
 c.Spawner.post_stop_hook = take_back
-c.Spawner.default_url = "/lab/tree/00_start_here.ipynb"
-c.Spawner.notebook_dir = "~/course/notebooks"
+c.Spawner.default_url = "/lab/tree/work/notebooks/00_start_here.ipynb"
+c.Spawner.start_timeout = c.Spawner.http_timeout = 180  # a room that logs in at once

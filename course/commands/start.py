@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
     parser.add_argument("--port", type=int, help="JupyterLab's port (8888, or the next free one)")
     parser.add_argument("--ip", help="address to listen on (this machine only)")
+    parser.add_argument("--hub", action="store_true", help="be a learner's server in a JupyterHub")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -62,11 +63,14 @@ def main(options: argparse.Namespace) -> int:
 
 def jupyter(options: argparse.Namespace) -> Sequence[str]:
     """Return the command that opens JupyterLab on the learner's first notebook."""
+    server_module = "jupyterhub.singleuser" if options.hub else "jupyterlab"
     command = [
-        sys.executable, "-m", "jupyterlab",
+        sys.executable, "-m", server_module,
         f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/work/{FIRST}",
         f"--LabApp.app_settings_dir={_SETTINGS}",
     ]  # fmt: skip
+    if options.hub:  # a login shell, the default there, would forget our PATH
+        command.append("--ServerApp.terminado_settings=shell_command=['bash']")
     if options.no_browser:
         command.append("--no-browser")
     given = {"port": options.port, "ip": options.ip}

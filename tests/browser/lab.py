@@ -67,7 +67,7 @@ def server(folder):
             command, env=environment(folder), stdout=log, stderr=log, start_new_session=True
         )
         try:
-            _wait_for(port, process, folder / "lab.log")
+            wait_for(port, process, folder / "lab.log")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -163,11 +163,11 @@ def opened(folder, *, height, picture, width=1200, delay=0.0):
             photograph(page, picture)
 
 
-def _wait_for(port, process, log):
+def wait_for(port, process, log, page="/api"):
     for _ in range(600):
         if process.poll() is not None:
             raise RuntimeError(f"JupyterLab ended:\n{log.read_text()[-2000:]}")
-        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/api", timeout=5):
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}{page}", timeout=5):
             return
         time.sleep(0.1)
     raise RuntimeError("JupyterLab does not answer")

@@ -1,0 +1,143 @@
+"""Two learners in a JupyterHub of docs/jupyterhub_config.py, from login to what they hand in."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+
+from pytest import fixture, mark
+
+from course.predictions import ledger_file
+from tests.browser import lab
+
+pytestmark = [
+    mark.slow,
+    mark.timeout(300),
+    mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
+    mark.skipif(not shutil.which("jupyterhub"), reason="no JupyterHub: pip install jupyterhub"),
+    mark.skipif(
+        not shutil.which("configurable-http-proxy"),
+        reason="no proxy here: npm install -g configurable-http-proxy",
+    ),
+]
+OURS = """
+c = get_config()
+load_subconfig("{root}/docs/jupyterhub_config.py")
+c.JupyterHub.authenticator_class = "dummy"
+c.Authenticator.allow_all = True
+c.JupyterHub.spawner_class = "simple"
+c.SimpleLocalProcessSpawner.interrupt_timeout = c.SimpleLocalProcessSpawner.term_timeout = 2
+c.SimpleLocalProcessSpawner.home_dir_template = "{folder}/{{username}}"
+c.JupyterHub.bind_url = "http://127.0.0.1:{ports[0]}"
+c.JupyterHub.hub_bind_url = "http://127.0.0.1:{ports[1]}"
+c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{ports[2]}"
+"""
+EXPOSED = {"LabApp": {"expose_app_in_browser": True}}
+PREDICT = """
+from course.predictions.ledger import predict
+predict("02.room", "How long?", "ms", value={})
+"""
+TERMINAL = "window.jupyterapp.commands.execute('terminal:create-new')"
+HAND_IN = "python -m course progress --hand-in mine.json --name {}\n"
+
+
+def free_ports(number):
+    with ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)
+        ]
+        return [listener.getsockname()[1] for listener in sockets]
+
+
+@contextmanager
+def hub(folder):
+    """Run the documented configuration, with homes in `folder`; yields the address."""
+    ports = free_ports(3)
+    config = folder / "config.py"
+    config.write_text(OURS.format(root=lab.ROOT, folder=folder, ports=ports))
+    command = [sys.executable, "-m", "jupyterhub", "-f", config]
+    with (folder / "hub.log").open("w") as log:
+        variables = lab.environment(folder)
+        del variables["LABKIT_LEDGER"]
+        process = subprocess.Popen(
+            command, cwd=folder, env=variables | {"CPUS_EACH": "1"}, stdout=log, stderr=log
+        )
+        try:
+            lab.wait_for(ports[1], process, folder / "hub.log", page="/hub/api")
+            yield f"http://127.0.0.1:{ports[0]}"
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+@fixture(scope="module")
+def room(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hub")
+    left_out = shutil.ignore_patterns(".git", "work", "build", ".venv", "__pycache__")
+    for name in ("ada", "ben"):
+        shutil.copytree(lab.ROOT, folder / name / "course", ignore=left_out)
+        settings = folder / name / ".jupyter"
+        settings.mkdir()
+        (settings / "jupyter_server_config.json").write_text(json.dumps(EXPOSED))
+    (folder / "cleo").mkdir()
+    with hub(folder) as address, lab.browser() as started:
+        yield folder, address, started
+
+
+def log_in(started, address, name):
+    page = started.new_context(viewport={"width": 1200, "height": 900}).new_page()
+    page.goto(f"{address}/hub/login")
+    page.get_by_label("Username").fill(name)
+    page.get_by_role("button", name="Sign in").click()
+    return page
+
+
+def wait_for_notebook(page, path):
+    """Wait until the notebook is the tab in front, with its kernel idle."""
+    front = "window.jupyterapp?.shell.currentWidget"
+    page.wait_for_function(
+        f"{front}?.context?.path === '{path}'"
+        f" && {front}.sessionContext?.session?.kernel?.status === 'idle'",
+        timeout=150_000,
+    )
+
+
+def test_each_has_exercises_answers_and_a_hand_in_of_their_own(room):
+    folder, address, started = room
+    for name, figure in {"ada": 11, "ben": 22}.items():
+        page = log_in(started, address, name)
+        wait_for_notebook(page, "work/notebooks/00_start_here.ipynb")
+        lesson = "work/notebooks/02_gradient_all_reduce.ipynb"
+        open_lesson = f"window.jupyterapp.commands.execute('docmanager:open', {{path: '{lesson}'}})"
+        page.evaluate(open_lesson)
+        wait_for_notebook(page, lesson)
+        page.locator("a[href*='exercises/02']:visible").first.click()
+        wait_for_notebook(page, "work/exercises/02_gradient_all_reduce.ipynb")
+        page.evaluate(
+            f"code => {lab.SESSION}.kernel.requestExecute({{code}}).done.then(() => null)",
+            PREDICT.format(figure),
+        )
+        page.evaluate(TERMINAL)
+        page.locator(".xterm-helper-textarea").wait_for(state="attached")
+        page.wait_for_timeout(2000)  # the shell's prompt
+        page.locator(".jp-Terminal").click()
+        page.keyboard.type(HAND_IN.format(name))
+        clone = folder / name / "course"
+        for _ in range(300):
+            if (clone / "mine.json").exists():
+                break
+            page.wait_for_timeout(100)
+        lab.photograph(page, f"hub-{name}")
+        entries = ledger_file.load(clone / "work/ledger.jsonl").entries
+        assert entries["02.room"].answer == figure
+        handed_in = json.loads((clone / "mine.json").read_text())
+        assert [entry["answer"] for entry in handed_in["entries"]] == [figure]
+        assert handed_in["name"] == name
+
+
+def test_a_home_without_a_clone_is_told_in_a_line(room):
+    _, address, started = room
+    page = log_in(started, address, "cleo")
+    page.get_by_text("is no clone of the course").first.wait_for(timeout=30_000)

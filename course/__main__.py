@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m course",
         description="Why is my all-reduce slow? A course that answers by running it.",
-        epilog=f"{', '.join(FROM_A_CLONE)} need a clone of the course's repository.",
+        epilog=f"{', '.join(FROM_A_CLONE)} need a clone of the course's repository. Without one, "
+        f"the others need: {catalogue.LESSONS_ALONE}",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     asked = next((word for word in arguments if not word.startswith("-")), None)
@@ -66,10 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         return options.main(options)
     except ModuleNotFoundError as error:
-        raise SystemExit(
-            f"The course needs {error.name}, which is not installed. In a clone of its repository: "
-            "pip install -r requirements.txt"
-        ) from None
+        remedy = catalogue.LESSONS_ALONE if catalogue.without_clone() else catalogue.EVERYTHING
+        print(f"The course needs {error.name}, which is not installed: {remedy}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.filename is None:  # no file that somebody named
+            raise
+        print(f"course {asked}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 """The course: the folder with `notebooks/`, `solutions/` and `exercises/`."""
+EVERYTHING = "pip install -r requirements.txt"
+"""What a clone needs."""
+LESSONS_ALONE = "pip install 'labkit-distributed[lessons]'"
+"""What the commands need that work without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ def without_clone() -> str:
         return ""
     return (
         f"there are no notebooks in {ROOT}: the course needs a clone of its repository, and there "
-        "`pip install -r requirements.txt`; an installed package has labkit and some commands."
+        f"`{EVERYTHING}`; an installed package has labkit and some commands."
     )
 
 

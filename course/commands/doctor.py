@@ -68,7 +68,7 @@ def lines_of(findings: Sequence[Finding]) -> list[str]:
 def packages() -> Sequence[str]:
     """Check that torch is there with gloo, and what the notebooks are opened and drawn with."""
     if lacking := ", ".join(name for name in NEEDED if util.find_spec(name) is None):
-        remedy = "pip install -r requirements.txt"
+        remedy = catalogue.EVERYTHING
         return f"not installed: {lacking}", "The lessons are notebooks of ranks.", remedy
     import torch.distributed as dist
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from course import catalogue
 from course.catalogue import ROOT
-from labkit.show import alt_text
 
 FOLDER = ROOT / "docs" / "pictures"
 
 
 def draw(folder: Path = FOLDER) -> Iterator[Path]:
     """Draw every recorded experiment, and README's step, into `folder`; yield each file written."""
+    from labkit.show import alt_text
+
     for name, experiment in catalogue.experiments().items():
         if recorded := experiment.recorded():
             yield alt_text.save(experiment.draw(recorded), folder / f"{name}.png", dpi=110)

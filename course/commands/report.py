@@ -1,12 +1,15 @@
 """`python -m course report FILES...`: one page of what nccl-tests measured; it stands alone."""
 
+from __future__ import annotations
+
 import argparse
 import gc
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from course.logs import logs, report
-from course.logs.page import Page
+if TYPE_CHECKING:
+    from course.logs import logs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +34,8 @@ def main(options: argparse.Namespace) -> int:
 
     Returns 0 if all files were read, 1 if some were left out, 2 if there is nothing to tell.
     """
+    from course.logs import logs
+
     read: list[logs.Log] = []
     gc.disable()  # what is read stays: looking through it for garbage takes a third of the time
     try:
@@ -48,6 +53,9 @@ def main(options: argparse.Namespace) -> int:
 
 def _write(read: list[logs.Log], options: argparse.Namespace) -> int:
     """Write the page of what was read; return 0 unless there is nothing to tell."""
+    from course.logs import report
+    from course.logs.page import Page
+
     whole = report.together(read)
     if options.anonymous:
         whole = logs.anonymous(whole)

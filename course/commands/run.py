@@ -41,8 +41,9 @@ def main(options: argparse.Namespace) -> int:
     names = list(catalogue.experiments()) if options.all else options.names
     if not names:
         print("course run: name one or more of these, or give --all, which takes minutes:")
-        for experiment in catalogue.experiments().values():
-            print(f"  {experiment.name:<24}{experiment.module.TITLE}")
+        for lesson in catalogue.find().values():
+            if lesson.experiment:
+                print(f"  {lesson.experiment:<24}{lesson.number} {lesson.title}")
         return 2
     if options.out and len(names) > 1:
         print("course run: --out FILE takes one experiment's records; name one.", file=sys.stderr)
@@ -52,6 +53,11 @@ def main(options: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"course run: {error}", file=sys.stderr)
         return 2
+    from labkit.show import alt_text  # noqa: F401 (what is missing is told before anything runs)
+
+    if options.out and _is_first_rank():
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.open("a").close()  # as well as a place that cannot be written
     folder = RUNS / datetime.now().strftime("%Y%m%d-%H%M%S")
     for name, experiment in chosen.items():
         records = _run(experiment, quick=options.quick)
@@ -102,7 +108,8 @@ def tabulate(records: Sequence[Record]) -> Table:
         row += [None if seconds is None else float(f"{1e3 * seconds:.4g}") for seconds in times]
         rows.append([*row, None if rate is None else float(f"{rate / 1e9:.3g}")])
     columns = ["case", "settings", "ranks", "bytes", "ms", "p10", "p90", "predicted ms", "GB/s"]
-    return Table(columns, rows)
+    filled = [i for i in range(len(columns)) if any(row[i] not in (None, "") for row in rows)]
+    return Table([columns[i] for i in filled], [[row[i] for i in filled] for row in rows])
 
 
 def _is_first_rank() -> bool:

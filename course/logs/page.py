@@ -1,14 +1,18 @@
 """Self-contained HTML pages: pictures with their alternatives, tables, nothing from the network."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import jinja2
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from labkit.measure.tables import Table
-from labkit.show import alt_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _TEMPLATE = jinja2.Environment(autoescape=True).from_string("""\
 <!doctype html>
@@ -52,6 +56,8 @@ class Page:
 
     def picture(self, picture: Axes | Figure) -> None:
         """Add a picture with its description and data."""
+        from labkit.show import alt_text
+
         self._parts.append(Markup(alt_text.to_html(picture)))
 
     def table(self, table: Table, *, folded: str = "") -> None:

@@ -1,20 +1,28 @@
 """`python -m course case [NAME]`: play a case of the ward in a terminal."""
 
-import argparse
+from __future__ import annotations
 
-from course.lessons.casebook import final
-from course.lessons.casebook.cases import CASES, overview, reported_in
-from course.lessons.casebook.observe import INSTRUMENTS
-from course.lessons.casebook.ward import ROUNDS, Ward
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from course.lessons.casebook.ward import Ward
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("name", nargs="?", choices=[*CASES, "final"], help="the case")
+    cases = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
+    parser.add_argument("name", nargs="?", choices=[*cases, "final"], help="the case")
 
 
 def main(options: argparse.Namespace) -> int:
     """List the cases, play one, or play the final."""
+    from course.lessons.casebook import final
+    from course.lessons.casebook.cases import CASES, overview
+    from course.lessons.casebook.ward import Ward
+
     if options.name is None:
         print("Play one with: python -m course case NAME\n")
         print(overview())
@@ -31,6 +39,10 @@ def main(options: argparse.Namespace) -> int:
 
 def _play(ward: Ward) -> bool:
     """Play one case; return whether it came to a right diagnosis."""
+    from course.lessons.casebook.cases import reported_in
+    from course.lessons.casebook.observe import INSTRUMENTS
+    from course.lessons.casebook.ward import ROUNDS
+
     case = ward.case
     print(f"\n{case.title}\n{case.story}")
     if case.symptom:

@@ -106,9 +106,10 @@ class Place:
         **fields: Any,
     ) -> Record:
         """Return a record of what was measured at this place; the fields are those of `Record`."""
-        settings = {"hosts": self.hosts, "rate": self.link} | (params or {})
         backend = carrier(self.world_size) if torchrun.is_here() else self.backend
         origin = self.tier, Provenance.here(backend)
+        hosts = len(torchrun.nodes()) if torchrun.is_here() else self.hosts
+        settings = {"hosts": hosts, "rate": self.link} | (params or {})
         return Record(experiment, case, settings, samples, *origin, **fields)
 
     def has(self, record: Record) -> bool:

@@ -98,8 +98,11 @@ def test_the_same_measurement_runs_on_gpus_or_says_what_it_takes(monkeypatch, tm
 
 def test_under_torchrun_the_ranks_are_those_that_are_there(monkeypatch):
     monkeypatch.setattr("labkit.ranks.torchrun.is_here", lambda: True)
+    monkeypatch.setattr("labkit.ranks.torchrun.nodes", lambda: ((0, 1, 2), (3, 4, 5)))
     monkeypatch.setenv("WORLD_SIZE", "6")
     place = Place(4, "1gbit")
     assert (place.world_size, place.link, place.tier) == (6, "torchrun", Tier.MEASURED)
     with place.up() as here:
         assert here.fabric is None
+        record = here.record("one", [[0.1]] * 6, experiment=NAME)
+    assert record.params == {"hosts": 2, "rate": "torchrun"}

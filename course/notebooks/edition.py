@@ -85,8 +85,11 @@ def build(out: Path, *, reuse: bool | Path = False, say: Callable[[str], object]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     say("building the pages")
-    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-c", str(ROOT / SETTINGS)]
-    done = subprocess.run([*command, str(source), str(out)], env=catalogue.environment())
+    command = [
+        sys.executable, "-m", "sphinx", "-q", "-b", "html", "-c", str(ROOT / SETTINGS),
+        "-d", str(out.with_name(f"{out.name}-doctrees")), str(source), str(out),
+    ]  # fmt: skip
+    done = subprocess.run(command, env=catalogue.environment())
     if done.returncode:
         raise RuntimeError("Sphinx could not build the site.")
     return out / "index.html"
@@ -135,9 +138,9 @@ def _ran(path: Path, runs: Path, say: Callable[[str], object], *, reuse: bool) -
         before = files.read(kept)
         if [one.source for one in before.cells] == [one.source for one in files.read(path).cells]:
             made = datetime.fromtimestamp(kept.stat().st_mtime)
-            say(f"{path.name}: as it ran on {made:%Y-%m-%d at %H:%M}")
+            say(f"{_name(path)}: as it ran on {made:%Y-%m-%d at %H:%M}")
             return before
-    say(f"running {path.name}")
+    say(f"running {_name(path)}")
     ran = files.execute(path, LABKIT_STATIC="1")  # no sliders
     files.write(ran, kept)
     return ran

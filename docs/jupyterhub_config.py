@@ -12,6 +12,8 @@ import os
 import sys
 from pathlib import Path
 
+from tornado.web import HTTPError
+
 CPUS_EACH = int(os.environ.get("CPUS_EACH", "2"))
 CPUS = sorted(os.sched_getaffinity(0))
 SHARES = [
@@ -26,8 +28,8 @@ def prepare(spawner):
     """Start a learner's server in their clone, on the share that the fewest others have."""
     clone = Path(spawner.user_env({})["HOME"], "course")
     if not (clone / "notebooks").is_dir():
-        error = FileNotFoundError(f"{clone} is no clone of the course.")
-        error.jupyterhub_message = str(error)  # what the learner sees
+        error = HTTPError(500, f"{clone} is no clone of the course.")
+        error.jupyterhub_message = error.log_message  # what the learner sees
         raise error
     programs = Path(sys.executable).parent
     spawner.environment |= {

@@ -58,12 +58,6 @@ class Lesson:
     title: str
     experiment: str = ""
     """What `course run` calls the folder's module ``experiment``; empty where there is none."""
-    words: int = 1400
-    """That its core may have at most."""
-    cells: int = 28
-    """As well."""
-    questions: int = 2
-    """Predictions and votes that its core has at least."""
     room: Room | None = None
     """For who teaches it."""
     commands: Mapping[str, str] = field(default_factory=dict)

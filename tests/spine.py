@@ -1,4 +1,4 @@
-"""What a lesson's notebook keeps to: its size, and that no answer is seen before it is asked."""
+"""What a lesson's notebook keeps to: no answer is seen before it is asked."""
 
 import ast
 import re
@@ -8,49 +8,10 @@ from course.notebooks import hosted
 from course.predictions import ledger
 
 FOLDED = hosted.FOLDED
-OURS = (hosted.CELL, hosted.BADGES)
-_CODE = re.compile(r"```.*?```", re.DOTALL)
-_LINK_TARGET = re.compile(r"\]\([^)]*\)")
-_TAG = re.compile(r"<[^>]+>")
-_GLOSSARY = re.compile(r"\]\([^)]*glossary[^)#]*(#[^)]*)?\)")
-
-
-def words(text):
-    """How many words a reader reads: no addresses, no tags, no blocks of code."""
-    plain = _TAG.sub(" ", _LINK_TARGET.sub("]", _CODE.sub(" ", text)))
-    return len(re.findall(r"\S*\w\S*", plain))
-
-
-def lines(cell):
-    return sum(bool(line.strip()) for line in cell.source.splitlines())
 
 
 def visible(cell):
     return FOLDED not in cell.metadata.get("tags", [])
-
-
-def too_long(notebook, lesson):
-    """Name every cap of its lesson that a core notebook breaks."""
-    cells = [cell for cell in notebook.cells if cell.get("id") not in OURS]
-    texts = [cell for cell in cells if cell.cell_type == "markdown"]
-    code = [cell for cell in cells if cell.cell_type == "code" and visible(cell)]
-    asked = len(questions(notebook))
-    terms = {match[0] for cell in texts for match in _GLOSSARY.finditer(cell.source)}
-    figures = {
-        "words": (sum(words(cell.source) for cell in texts), lesson.words),
-        "cells": (len(cells), lesson.cells),
-        "visible lines of code": (sum(map(lines, code)), 130),
-        "terms of the glossary": (len(terms), 8),
-        "predictions and votes": (asked, 4),
-    }
-    found = [f"{has} {what}, {most} at most" for what, (has, most) in figures.items() if has > most]
-    if asked < lesson.questions:
-        found.append(f"{asked} predictions and votes, {lesson.questions} at least")
-    long = sorted((words(cell.source), cell.id) for cell in texts if words(cell.source) > 120)
-    found += [f"{cell}: {count} words, 120 at most" for count, cell in long[:-1]]
-    found += [f"{cell}: {count} words, 200 at most" for count, cell in long[-1:] if count > 200]
-    found += [f"{cell.id}: {lines(cell)} lines, 12 at most" for cell in code if lines(cell) > 12]
-    return found
 
 
 @dataclass

@@ -6,7 +6,6 @@ from pathlib import Path
 import nbformat
 from pytest import mark, param
 
-from course import catalogue
 from course.commands import start
 from course.notebooks import files, hosted, tree
 from tests import spine
@@ -14,7 +13,6 @@ from tests import spine
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
 LESSONS = [path for path in tree.kept(ROOT) if path.parent.name != tree.SOLUTIONS]
-CORE = {lesson.number: lesson for lesson in catalogue.find().values()}
 
 
 def name(path):
@@ -27,18 +25,6 @@ def test_notebooks_are_canonical_and_exercises_follow_from_solutions():
 
 def by_name(paths):
     return [param(path, id=name(path)) for path in paths]
-
-
-@mark.parametrize("number", CORE)
-def test_a_core_notebook_keeps_to_its_caps(number):
-    notebook = files.read(CORE[number].notebook(ROOT / tree.LESSONS))
-    assert spine.too_long(notebook, CORE[number]) == []
-
-
-@mark.parametrize("path", by_name([path for path in LESSONS if path.parent.name == "deeper"]))
-def test_a_deeper_notebook_keeps_to_its_cap(path):
-    texts = [cell for cell in files.read(path).cells if cell.cell_type == "markdown"]
-    assert sum(spine.words(cell.source) for cell in texts) <= 2500
 
 
 @mark.parametrize("path", by_name(LESSONS))

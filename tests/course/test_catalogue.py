@@ -26,8 +26,7 @@ TOY = {
 
         asks = {"vote": "the bytes", "reply": "how many are there?"}
         room = Room(minutes="5", cell="run", what="the only run", **asks)
-        caps = {"words": 300, "cells": 12}
-        LESSON = Lesson(number="09", title="A toy", experiment="toy", room=room, **caps)
+        LESSON = Lesson(number="09", title="A toy", experiment="toy", room=room)
     ''',
     "experiment.py": '''
         """Time one small sum."""

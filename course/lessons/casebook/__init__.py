@@ -5,9 +5,6 @@ from course.catalogue import Lesson, Room
 LESSON = Lesson(
     number="08",
     title="The ward",
-    words=900,
-    cells=30,
-    questions=0,  # a case is committed to in its own panel
     commands={"case": "play a case of the casebook in the terminal"},
     room=Room(
         minutes="10 a case",

@@ -5,8 +5,6 @@ from course.catalogue import Lesson, Room
 LESSON = Lesson(
     number="05b",
     title="The hang clinic",
-    words=1600,
-    cells=41,
     room=Room(
         minutes="40",
         cell="mend",

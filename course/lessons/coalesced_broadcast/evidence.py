@@ -41,16 +41,15 @@ class Round(NamedTuple):
 
 def rounds(records: Sequence[Record]) -> list[Round]:
     """Return the rounds of an experiment, from the records of `experiment.ask`."""
-    of, each = by_case(records), problem.IN_A_ROUND
-    first, second = (of[name].seconds for name in programs.EXPERIMENTS[asked(records)])
-    whole, buckets = (of[name].seconds for name in programs.GAP)
-    return [
-        Round(one - many, a - b, one)
-        for start in range(0, len(whole) - each + 1, each)
-        for one, many, a, b in [
-            [median(times[start : start + each]) for times in (whole, buckets, first, second)]
-        ]
-    ]
+    seconds = {case: record.seconds for case, record in by_case(records).items()}
+    cases = [*programs.GAP, *programs.EXPERIMENTS[asked(records)]]
+    count = len(seconds[cases[0]]) // problem.IN_A_ROUND
+    result = []
+    for number in range(count):
+        part = slice(number * problem.IN_A_ROUND, (number + 1) * problem.IN_A_ROUND)
+        whole, buckets, first, second = (median(seconds[case][part]) for case in cases)
+        result.append(Round(gap=whole - buckets, change=first - second, whole=whole))
+    return result
 
 
 def asked(records: Sequence[Record]) -> str:
@@ -67,13 +66,16 @@ def medians(first: Record, second: Record) -> list[tuple[float, float]]:
 
 def fastest(curve: Sequence[Record]) -> list[str]:
     """Return the letter of the vote on the fastest bucket that each round of the curve supports."""
-    of = by_case(curve)
+    records = by_case(curve)
+    pairs = [medians(record, records["one by one"]) for record in curve]
     letters = []
-    for times in zip(*(medians(record, of["one by one"]) for record in curve), strict=True):
-        ms = dict(zip(of, (mine for mine, _ in times), strict=True))
-        best = min(ms, key=ms.get)
-        alike = max(ms.values()) < ALIKE * min(ms.values())
-        letters.append("d" if alike else {"one by one": "a", "all in one": "c"}.get(best, "b"))
+    for pairs_of_round in zip(*pairs, strict=True):
+        seconds = dict(zip(records, (pair[0] for pair in pairs_of_round), strict=True))
+        fastest_way = min(seconds, key=seconds.get)
+        if max(seconds.values()) < ALIKE * min(seconds.values()):
+            letters.append("d")
+        else:
+            letters.append({"one by one": "a", "all in one": "c"}.get(fastest_way, "b"))
     return letters
 
 
@@ -95,17 +97,20 @@ PREDICTIONS = {
 
 def hold(board: Board, records: Sequence[Record]) -> None:
     """Hold each suspect that an experiment asks to its prediction."""
-    name, found = asked(records), rounds(records)
-    shares = [one.share for one in found]
-    text = f"{1e3 * median(one.change for one in found):+.0f} ms of "
-    text += f"{1e3 * median(one.gap for one in found):.0f} ms"
+    name, all_rounds = asked(records), rounds(records)
+    change = 1e3 * median(each.change for each in all_rounds)
+    gap = 1e3 * median(each.gap for each in all_rounds)
     for (experiment, suspect), (predicts, large) in PREDICTIONS.items():
         if experiment != name:
             continue
         most, least = (MUCH, LITTLE) if large else (LITTLE, MUCH)
         limit = f"at least {MUCH:.0%}" if large else f"at most {LITTLE:.0%}"
-        came = [None if s is None else outcome(s, stands=most, fell=least) for s in shares]
-        board.test(suspect, name, f"{predicts}, {limit}", came, found=text, records=records)
+        outcomes = [
+            None if each.share is None else outcome(each.share, stands=most, fell=least)
+            for each in all_rounds
+        ]
+        found = f"{change:+.0f} ms of {gap:.0f} ms"
+        board.test(suspect, name, f"{predicts}, {limit}", outcomes, found=found, records=records)
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

@@ -19,9 +19,10 @@ NAME = "coalesced-broadcast"
 TITLE = "One broadcast or three hundred?"
 RECORDING = Path(__file__).with_name("recording.json")
 ROUNDS, IN_A_ROUND = 4, 3
-"""Of an experiment; and how often each way is timed in one."""
+"""Rounds of an experiment; broadcasts of each way in a round."""
 LINK, NARROW = "2gbit", 0.4
-"""Between hosts the network is narrower: bytes go with the square of the width."""
+"""A link between hosts, and the width of the network that is sent there: the bytes go with its
+square."""
 
 
 def compare(
@@ -55,15 +56,16 @@ def compare(
                 [result["samples"] for result in results],
                 experiment=NAME,
                 params=dict(params or {}),
-                values={key: max(r[key] for r in results) for key in ("faults", "peak")},
+                values={key: max(rank[key] for rank in results) for key in ("faults", "peak")},
                 collective="broadcast",
                 nbytes=nbytes,
             )
             for name, results in zip(ways, zip(*ranks, strict=True), strict=True)
         ]
 
-    made = Place(2, rate).records(measure, recording=RECORDING, experiment=NAME, cases=ways)
-    return [one for one in made if of_experiment(one) == dict(params or {})]
+    place = Place(2, rate)
+    records = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways)
+    return [record for record in records if of_experiment(record) == dict(params or {})]
 
 
 def of_experiment(record: Record) -> dict[str, str]:

@@ -108,6 +108,7 @@ def memory(records: Sequence[Record]) -> Axes:
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: the curve on loopback."""
-    on_loopback = (r for r in records if r.params["rate"] != problem.LINK)
-    curve = [r for r in on_loopback if r.case in programs.CURVE and "asks" not in r.params]
+    on_loopback = [record for record in records if record.params["rate"] != problem.LINK]
+    asked_nothing = [record for record in on_loopback if "asks" not in record.params]
+    curve = [record for record in asked_nothing if record.case in programs.CURVE]
     return side_by_side(curve).figure

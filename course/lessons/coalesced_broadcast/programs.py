@@ -4,6 +4,7 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,47 +98,45 @@ def time_ways(
     """
     calls, states = [], {}
     for options in ways.values():
-        given = dict(options)
-        flat, kept = given.pop("flat", False), given.pop("kept", None)
+        arguments = dict(options)
+        flat, kept = arguments.pop("flat", False), arguments.pop("kept", None)
         if kept:
-            given["kept"] = buckets.Kept(None if kept is True else kept)
+            arguments["kept"] = buckets.Kept(None if kept is True else kept)
         if flat not in states:
             states[flat] = state(width, flat=flat)
-        calls.append((states[flat], given))
+        calls.append((states[flat], arguments))
     results = [{"samples": [], "faults": 0.0, "peak": 0} for _ in ways]
     for round_ in range(iters + 1):
-        for (tensors, given), result, name in zip(calls, results, ways, strict=True):
+        for (tensors, arguments), result, name in zip(calls, results, ways, strict=True):
             for tensor in tensors:
                 tensor.fill_(dist.get_rank())
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            (seconds,) = time_calls(
-                lambda tensors=tensors, given=given: send(tensors, **given), warmup=0, iters=1
-            )
+            call = partial(send, tensors, **arguments)
+            (seconds,) = time_calls(call, warmup=0, iters=1)
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
             if any(bool(tensor.amax()) for tensor in tensors):  # of 0 and 1; `any` takes longer
                 raise AssertionError(f"{name}: WRONG VALUES on rank {dist.get_rank()}")
             if round_:
                 result["samples"].append(seconds)
                 result["faults"] += faults / iters
-    for (tensors, given), result in zip(calls, results, strict=True):
+    for (tensors, arguments), result in zip(calls, results, strict=True):
         with memory.Allocated() as usage:
-            send(tensors, **given)
+            send(tensors, **arguments)
         result["peak"] = usage.peak
     return results
 
 
-def _given(way: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(way: Mapping[str, Any]) -> dict[str, Any]:
     """Return a way's arguments, with buffers where it keeps them."""
     return dict(way) | ({"kept": buckets.Kept()} if way.get("kept") else {})
 
 
 def count_faults(send: Callable, way: Mapping[str, Any]) -> int:
     """Broadcast the state three times; return this rank's page faults in the third."""
-    given = _given(way)
-    tensors = state(1.0)
+    arguments, tensors = _arguments(way), state(1.0)
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        send(tensors, **given)
+        send(tensors, **arguments)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
@@ -188,20 +187,22 @@ def watch(
 
         return SimpleNamespace(wait=wait)
 
-    tensors, given = state(1.0), {name: _given(way) for name, way in ways.items()}
-    seen: dict[str, list[Spans]] = {name: [] for name in ways}
+    tensors, arguments = state(1.0), {name: _arguments(way) for name, way in ways.items()}
+    spans: dict[str, list[Spans]] = {name: [] for name in ways}
     try:
         buckets.flatten = timed("packing", lambda *_: len(started), plain[0])
         buckets.unpack = timed("unpacking", lambda flat, *_: flying[flat.data_ptr()], plain[1])
         dist.broadcast = start
         for round_ in range(iters + 2):
-            for name, arguments in given.items():
-                noted.clear(), started.clear()
+            for name in ways:
+                noted.clear()
+                started.clear()
                 dist.barrier()
                 met = clock()
-                send(tensors, **arguments)
+                send(tensors, **arguments[name])
                 if round_ > 1:
-                    seen[name].append([(what, n, b - met, e - met) for what, n, b, e in noted])
+                    since = [(what, n, begin - met, end - met) for what, n, begin, end in noted]
+                    spans[name].append(since)
     finally:
         buckets.flatten, buckets.unpack, dist.broadcast = plain
-    return seen
+    return spans

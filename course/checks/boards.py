@@ -88,13 +88,13 @@ def _by_board(answer: Any, boards: Mapping[str, Board]) -> dict[str, Any]:
         alone = re.fullmatch(f"[{letters}]{{{len(boards)}}}", answer.lower())
         named = re.findall(rf"(?<![\w'])[{letters}](?![\w'])", answer.lower())
         named = list(answer.lower()) if alone else named
-    is_set = isinstance(answer, set | frozenset)
+    meaning = f"there are {len(boards)} boards, and each needs one letter"
+    if isinstance(answer, set | frozenset):
+        meaning = "a set has no order: nobody can tell which letter belongs to which board"
     hold(
         isinstance(named, list | tuple) and len(named) == len(boards),
         'a letter for each board, in their order, like ("x", "y")',
         repr(answer)[:200],
-        "a set has no order: nobody can tell which letter belongs to which board"
-        if is_set
-        else f"there are {len(boards)} boards, and each needs one letter",
+        checking.NO_RETURN if answer is None else meaning,
     )
     return dict(zip(boards, named, strict=True))

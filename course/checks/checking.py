@@ -17,8 +17,8 @@ for all others `hold` says honestly what was expected and what came. It does not
 somebody would write who wants to get past it. What needs no ranks is called where the check runs;
 what does is tried by `course.checks.trial`, on data that differ from rank to rank.
 
-A wrong answer raises `CheckFailed`, and so does one that raises; an exercise that was not attempted
-fails with its `NotImplementedError`.
+Whatever is wrong with an answer raises `CheckFailed`, from each function here; an exercise that was
+not attempted, or in which an `...` is left, fails with its `NotImplementedError`.
 """
 
 import copy
@@ -46,6 +46,7 @@ from labkit.ranks.launcher import launch
 from labkit.ranks.machine import usable_cpus
 
 T = TypeVar("T")
+NO_RETURN = "the function ends without `return` on this path"
 
 
 class CheckFailed(AssertionError):
@@ -90,10 +91,6 @@ def exercise(
     usually means. Set `reached` of what is yielded to what the learner's answer reached. It may be
     measured, so it is left out where nobody reads it: there nbval compares the line with the
     stored one.
-
-    Raises:
-        CheckFailed: The answer is wrong, or raised an exception in a line of the learner's.
-        NotImplementedError: It was not attempted yet.
     """
     verdict, is_open = SimpleNamespace(reached=""), f"exercise {number}: not attempted yet"
     try:
@@ -142,7 +139,9 @@ def _learners_lines(error: BaseException) -> str:
         if (line := Line(filename, int(number), name)).of_program or filename.startswith("<")
         for text in line.lines()
     ]
-    return "\n".join([*lines, *traceback.format_exception_only(error)]).strip() if lines else ""
+    if not lines:
+        return ""
+    return "\n".join([*lines, "".join(traceback.format_exception_only(error)).strip()])
 
 
 def on_ranks(
@@ -159,10 +158,6 @@ def on_ranks(
     torch compares the ranks' calls, and even an asynchronous call returns only when all ranks have
     made it: not where it matters what overlaps what. `hang` is what it usually means here that
     ranks do not finish, where that is not what it means anywhere.
-
-    Raises:
-        CheckFailed: The ranks did not finish in `timeout` seconds of `patience` (shows which rank
-            waits where), or gloo ended one since a receive was not as long as its message.
     """
     timeout = patience(timeout)
     try:
@@ -197,13 +192,11 @@ def ask(function: Callable[..., Any], *args: Any, case: str = "", **_: Any) -> A
     An exception of the learner's own names the `case`. A loop without an end is interrupted by
     whoever waits for it.
 
-    Raises:
-        CheckFailed: It changed what it was given, which is plain data.
-
     Example:
         >>> ask(sorted, [3, 1, 2])
         [1, 2, 3]
     """
+    hold(callable(function), "a function", repr(function)[:200], "its name stands for a value now")
     given = copy.deepcopy(args)
     with named(case):
         got = plain(function(*args))
@@ -230,11 +223,7 @@ def named(case: str) -> Iterator[None]:
 def hold(
     condition: object, expected: str, got: object, meaning: str = "", *, timed: bool = False
 ) -> None:
-    """Refuse an answer unless a condition holds.
-
-    Raises:
-        CheckFailed: It does not; says what was expected, what came, and what that usually means.
-    """
+    """Refuse an answer unless a condition holds."""
     if not condition:
         raise CheckFailed(expected, str(got), meaning, timed=timed)
 
@@ -263,37 +252,27 @@ def same_values(
     """Hold two tensors to be equal in shape and in every element, or `within` a share of the most.
 
     `mistakes`, as in `diagnose`, are what else may be meant than `meaning`.
-
-    Raises:
-        CheckFailed: They differ; says where first.
     """
-    hold(
-        got is not None,
-        f"{what}: {_shown(expected)}",
-        "None",
-        "the function lacks a `return` on this path",
-    )
+    hold(got is not None, f"{what}: {_shown(expected)}", got, NO_RETURN)
     got = torch.as_tensor(got).detach()
     alike = got.shape == expected.shape
     hold(alike, f"{what}: shape {tuple(expected.shape)}", f"shape {tuple(got.shape)}", meaning)
-    wrong = (~_close(got, expected, within)).flatten().nonzero().flatten().tolist()
-    if wrong:
-        first = wrong[0]
-        pair = [tensor.flatten()[first].item() for tensor in (got, expected)]
+    differs = ~_close(got, expected, within).flatten()
+    if differs.any():
+        first = int(differs.nonzero()[0])
+        pair = got.flatten()[first].item(), expected.flatten()[first].item()
         short = [f"{value:g}" for value in pair]
         gives, asked = short if short[0] != short[1] else map(repr, pair)  # all digits, if need be
         raise CheckFailed(
             f"{what}: {_shown(expected)}",
-            f"{_shown(got)}; {len(wrong)} of {got.numel()} elements differ, the first at index "
-            f"{first}: {gives} instead of {asked}",
-            diagnose(got, mistakes or {}, otherwise=meaning, within=within or 1e-9),
+            f"{_shown(got)}; {int(differs.sum())} of {got.numel()} elements differ, the first at "
+            f"index {first}: {gives} instead of {asked}",
+            diagnose(got, mistakes or {}, otherwise=meaning, within=within),
         )
 
 
 def _close(got: torch.Tensor, expected: torch.Tensor, within: float) -> torch.Tensor:
-    if not within:
-        return got == expected
-    return (got - expected).abs() <= within * expected.abs().max()
+    return (got - expected).abs() <= within * expected.abs().max() if within else got == expected
 
 
 def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
@@ -301,25 +280,17 @@ def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
 
     `float` admits whole numbers; no type admits True and False but `bool`. `what` says in words
     what the function is to return: ``"the rank that was late"``.
-
-    Raises:
-        CheckFailed: It is None, or of another type; the message says which of both.
     """
     kinds = kind if isinstance(kind, tuple) else (kind,)
     admitted = (*kinds, int) if float in kinds else kinds
     names = " or ".join("a number" if kind is Real else kind.__name__ for kind in kinds)
-    hold(
-        isinstance(got, admitted) and not (isinstance(got, bool) and bool not in kinds),
-        f"{what}: {names}",
-        repr(got)[:200],
-        "the function ends without `return` on this path"
-        if got is None
-        else f"another type was returned than the statement asks for: {type(got).__name__}",
-    )
+    fits = isinstance(got, admitted) and not (isinstance(got, bool) and bool not in kinds)
+    another = f"another type was returned than the statement asks for: {type(got).__name__}"
+    hold(fits, f"{what}: {names}", repr(got)[:200], NO_RETURN if got is None else another)
     return got
 
 
-def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 1e-9) -> str:
+def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 0.0) -> str:
     """Name the mistake that gives just what was got; return `otherwise` where none does.
 
     `mistakes`: what is usually meant -> the figure or tensor which that gives. `within` is a
@@ -331,12 +302,10 @@ def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: f
     """
 
     def fits(wrong: Any) -> bool:
-        if isinstance(got, torch.Tensor):
-            alike = got.dtype == wrong.dtype and got.shape == wrong.shape
-            return alike and bool(
-                _close(got, wrong, within if wrong.is_floating_point() else 0).all()
-            )
-        return math.isclose(got, wrong, rel_tol=within)
+        if not isinstance(got, torch.Tensor):
+            return math.isclose(got, wrong, rel_tol=within or 1e-9)
+        alike = got.dtype == wrong.dtype and got.shape == wrong.shape
+        return alike and bool(_close(got, wrong, within).all())
 
     return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
 
@@ -346,9 +315,6 @@ def plain(got: Any) -> Any:
 
     Tensors and arrays become numbers or lists, also inside lists, tuples, sets and dicts; what is
     yielded becomes a list. A statement that asks for a sequence or a set takes what comes out.
-
-    Raises:
-        NotImplementedError: An `...` is left in it: not answered yet.
 
     Example:
         >>> plain((torch.tensor([1, 2]), np.float64(2.5), np.array(3)))
@@ -370,9 +336,6 @@ def plain(got: Any) -> Any:
 
 def number(got: Any, *, what: str) -> float:
     """Read a figure: a number, one in an array, or text as people write it: "123,456", "2.5 ms".
-
-    Raises:
-        CheckFailed: It is none.
 
     Example:
         >>> number("123,456 bytes", what="bytes")
@@ -396,9 +359,6 @@ _FIGURE = re.compile(
 def word(got: Any, known: Sequence[str], *, what: str) -> str:
     """Return the name of `known` that was meant, whatever its case, dots, dashes and blanks.
 
-    Raises:
-        CheckFailed: It is none of them; says which there are.
-
     Example:
         >>> word(" Ring reduce-scatter. ", ["possible", "ring_reduce_scatter"], what="the way")
         'ring_reduce_scatter'
@@ -420,42 +380,26 @@ def _bare(name: str) -> str:
 def chosen(got: Any, letters: Sequence[str]) -> str:
     """Return the letter that was chosen: "C", " c ", "c: because ...", "Answer: c", ("why", "c").
 
-    Raises:
-        CheckFailed: There is none, or more than one.
-
     Example:
         >>> [chosen(text, "abc") for text in ("B", "b) it waits", "Answer: b.", ("it waits", "b"))]
         ['b', 'b', 'b', 'b']
     """
     got = plain(got)
-    parts = [got] if isinstance(got, str) else got if isinstance(got, _SEVERAL) else []
+    parts = got if isinstance(got, tuple | list | set | frozenset) else [got]
     texts = [part.strip().lower() for part in parts if isinstance(part, str)]
     letter = f"([{re.escape(''.join(letters))}])(?![\\w'])"
-    first = rf"\W*(?:(?:my\s+)?(?:answer|vote)(?:\s+is)?\W*)?{letter}"
-    second = rf"(?:\s*(?:or\b|and\b|[/,;+&]))+\s*{letter}"
+    another = rf"(?:\s*(?:or\b|and\b|[/,;+&]))+\s*{letter}"
+    first = rf"\W*(?:(?:my\s+)?(?:answer|vote)(?:\s+is)?\W*)?{letter}(?!{another})"
     alone = [match[1] for text in texts if (match := re.fullmatch(rf"\W*{letter}\W*", text))]
-    found = [match[1] for text in texts if (match := re.match(rf"{first}(?!{second})", text))]
-    found = alone or found
-    hold(
-        len(found) == 1,
-        "a letter",
-        repr(got)[:200],
-        "the function ends without `return` on this path"
-        if got is None
-        else f"answer with one letter: {', '.join(letters)}",
-    )
+    found = alone or [match[1] for text in texts if (match := re.match(first, text))]
+    one_letter = f"answer with one letter: {', '.join(letters)}"
+    meaning = NO_RETURN if got is None else one_letter
+    hold(len(found) == 1, "a letter", repr(got)[:200], meaning)
     return found[0]
 
 
-_SEVERAL = (tuple, list, set, frozenset)
-
-
 def letter(vote: Callable[[], Any], *, right: str, wrong: Mapping[str, str]) -> None:
-    """Hold a learner's vote, a letter and perhaps a reason, to the right letter.
-
-    Raises:
-        CheckFailed: It is another letter; `wrong` says what each of them usually means.
-    """
+    """Hold a learner's vote to the right letter; `wrong` says what each other usually means."""
     got = chosen(vote(), sorted([*wrong, right]))
     hold(got == right, "another letter", repr(got), wrong.get(got, ""))
 
@@ -465,11 +409,7 @@ Asked = tuple[str, float, Mapping[str, float], str]
 
 
 def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
-    """Hold figures, in a tuple, a list, an array or a tensor, to the right ones.
-
-    Raises:
-        CheckFailed: One is wrong by more than the relative tolerance `within`, or missing.
-    """
+    """Hold figures, in a tuple, a list, an array or a tensor, to the right ones."""
     names, got = ", ".join(what for what, *_ in asked), plain(got)
     count = len(answer(got, (tuple, list), what=names))
     hold(
@@ -500,11 +440,7 @@ def _another_unit(got: float, right: float) -> str | None:
 def at_most(
     got: float, par: float, *, what: str, unit: str, meaning: str, timed: bool = False
 ) -> None:
-    """Hold a cost to its par; `timed` where a clock measured it.
-
-    Raises:
-        CheckFailed: `got` is above `par`.
-    """
+    """Hold a cost to its par; `timed` where a clock measured it."""
     expected = f"{what}: at most {par:.4g} {unit}"
     hold(got <= par, expected, f"{got:.4g} {unit}", meaning, timed=timed)
 
@@ -526,12 +462,12 @@ def _why_it_hangs(hang: CaseFile) -> str:
         or (case.line and ".wait(" in case.line.source)  # a Work waits in C++, without a frame
         for case in hang.ranks
     )
-    if not somebody_waits:
-        return "no rank waits for another: a loop that does not end, or simply too much work"
     return (
         "a deadlock. Read who waits in which call, perhaps for a message that nobody sends. Two "
         "ranks that both send first wait for each other for ever (gloo's send returns when the "
         "receive is posted), and a rank that skips a call leaves the others waiting in it"
+        if somebody_waits
+        else "no rank waits for another: a loop that does not end, or simply too much work"
     )
 
 
@@ -557,9 +493,6 @@ def own_work(*others: Callable[..., Any]) -> Iterator[None]:
     """Refuse that labkit's own algorithms, of `course.comm` or a lesson, do a learner's work.
 
     `others`: functions of torch that may not do it, either.
-
-    Raises:
-        CheckFailed: One of them was called during the block, in this thread.
     """
     called: list[str] = []
     torchs = {other.__code__ for other in others}

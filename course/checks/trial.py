@@ -136,7 +136,7 @@ class Trial:
     way: Callable[..., Any]
     by_hand: bool = False
     """Whether it must be built from sends and receives, its own."""
-    hint: Callable[[Case], str] = lambda case: "the function does not cope with it"
+    hint: Callable[[Case], str] = lambda case: ""
     """What is special about a case, for somebody whose function raises in it."""
     timeout: float = 10.0
     checks: bool = True
@@ -182,9 +182,11 @@ def _play(trial: Trial, cases: Sequence[Case]) -> list[Ran]:
         given = case.make(case, rank) if case.make else (case.data(rank),)
         time.sleep(case.late * (rank % 2))
         log = HandLog() if trial.by_hand else BufferLog()
-        told = checking.named(f"{case}: {trial.hint(case)}")
+        told = checking.named(f"{case} {trial.hint(case)}".strip())
         with wire.meter(log) as meter, Allocated() as usage, told:
             returned = trial.way(*given, **case.options)
+            if isinstance(returned, Iterator):  # what is yielded cannot be sent back; a list can
+                returned = list(returned)
         ran = Ran(returned, given, meter.report, usage.peak, usage.made)
         if trial.by_hand:
             _hold_manners(case, rank, ran)

@@ -61,7 +61,7 @@ def test_an_answer_may_be_written_as_people_write(answer, capsys):
         (("d or a", "a"), "one letter"),
         ({"d", "a"}, "a set has no order"),
         ("d", "each needs one letter"),
-        (None, "each needs one letter"),
+        (None, "without `return`"),
     ],
 )
 def test_what_names_nobody_is_refused(answer, words):

@@ -74,7 +74,7 @@ def test_rank_data_sum_exactly_and_differ_between_ranks_and_seeds():
 @mark.parametrize(
     ("values", "says"),
     [
-        (None, "lacks a `return`"),
+        (None, "ends without `return`"),
         (torch.zeros(3), "shape (3,)"),
         ([1.0, 0.0], "1 of 2 elements differ, the first at index 1: 0 instead of 2"),
         (torch.tensor([2.0, 4.0], requires_grad=True), "usually means twice"),
@@ -96,6 +96,10 @@ def test_an_answer_must_leave_its_arguments_alone():
     assert checking.ask(lambda values: sorted(values), [3, 1]) == [1, 3]
     said = refusal(checking.ask, lambda values: values.sort(), [3, 1])
     assert "[1, 3]" in said and "use a copy" in said
+
+
+def test_a_name_that_stands_for_a_value_is_no_answer():
+    assert "expected a function got (1, 2)" in refusal(checking.ask, (1, 2))
 
 
 def divides(n):

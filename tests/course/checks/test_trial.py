@@ -102,6 +102,11 @@ def test_by_hand_is_held(way, says):
     assert says in refusal(lambda: list(trial.runs([Case(2, (3,)), Case(2, (2, 3))])))
 
 
+def test_what_is_yielded_is_sent_back_as_a_list():
+    ((_, ranks),) = Trial(lambda tensor: (place for place in range(2))).runs([Case(1)])
+    assert ranks[0].returned == [0, 1]
+
+
 def fails_in_two_dimensions(tensor):
     if tensor.dim() > 1:
         raise IndexError("flat, please")

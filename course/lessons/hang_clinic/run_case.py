@@ -4,14 +4,15 @@ Every rank notes its calls in a file, while it makes them: so they are known, se
 among them, whether the program ends or hangs.
 """
 
+import builtins
 import datetime
 import itertools
 import pickle
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from unittest import mock
 import networkx as nx
 import torch.distributed as dist
 
+from course.checks import checking
 from course.lessons.hang_clinic import programs
 from course.lessons.hang_clinic.programs import PATIENTS
 from labkit.measure.calls import Call, CallLog
@@ -48,11 +50,15 @@ class World:
     """A rank that starts 0.25 s after the others, and makes each call 10 ms late."""
     fast_clock: int | None = None
     """A rank whose clocks run 1.4 times as fast."""
+    own_sets: bool = False
+    """Whether each rank's sets have an order of their own, as under torchrun: there each process
+    draws how texts hash."""
 
     def __str__(self) -> str:
         late = "" if self.late is None else f", rank {self.late} late"
         fast = "" if self.fast_clock is None else f", rank {self.fast_clock}'s clock fast"
-        return f"{self.world_size} ranks{late}{fast}"
+        sets = ", each with an order of its own in sets" if self.own_sets else ""
+        return f"{self.world_size} ranks{late}{fast}{sets}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +201,18 @@ def _noted(program: Callable, folder: str, world: World, log: Callable[[], CallL
     if world.late == rank:
         notes.before_call = _late(notes.before_call)
         time.sleep(0.25)
-    with _clock(1.4 if world.fast_clock == rank else 1.0), notes, _kept(notes, Path(folder), rank):
-        return program()
+    sets = mock.patch.object(builtins, "set", _OwnSet) if world.own_sets else nullcontext()
+    clock = _clock(1.4 if world.fast_clock == rank else 1.0)
+    with clock, sets, notes, _kept(notes, Path(folder), rank):
+        returned = program()
+    return checking.plain(returned)
+
+
+class _OwnSet(set):
+    """A set whose order depends on the rank."""
+
+    def __iter__(self) -> Iterator:
+        return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
 
 
 def _late(before_call: Callable) -> Callable:

@@ -1,3 +1,5 @@
+"""What a diagnosis is told, what is accepted as a cure, and why other versions are not."""
+
 import json
 
 import pytest
@@ -9,58 +11,49 @@ from course.lessons.hang_clinic.checks import (
     CAUSES,
     TRIES,
     Diagnosis,
+    check_cure,
     check_diagnosis,
     judge,
     tally,
+    treat,
 )
 from course.lessons.hang_clinic.programs import PATIENTS
 from course.predictions import ledger
-from tests.course.lessons import refusals
+from tests.course.lessons.hang_clinic import cures
+from tests.course.lessons.refusals import refusal
+from tests.marks import seldom
 
 pytestmark = pytest.mark.usefixtures("book")
-RIGHT = {
-    1: [Diagnosis(1, "all_reduce", "other order")],
-    2: [Diagnosis(None, "send", "circle of sends")],
-    3: [Diagnosis(1, "all_reduce", "swallowed exception")],
-    4: [Diagnosis(0, "isend", "early reuse"), Diagnosis(0, "send", "early reuse")],
-    5: [Diagnosis(1, "barrier", "local decision"),
-                  Diagnosis(1, "all_reduce", "local decision")],
-    6: [Diagnosis(0, "all_reduce", "uneven work")],
-}  # fmt: skip
+DIAGNOSES = [
+    (1, Diagnosis(1, "all_reduce", "other order")),
+    (2, Diagnosis(None, "dist.send", "circle of sends")),
+    (3, Diagnosis(1, "torch.distributed.all_reduce", "Swallowed exception.")),
+    (4, Diagnosis(0, "isend()", "early reuse")),
+    (4, Diagnosis(0, "send", " early reuse ")),
+    (5, Diagnosis(1, "barrier", "local decision")),
+    (5, Diagnosis(1, "all_reduce", "local decision")),
+    (6, Diagnosis(0, "all_reduce", "uneven work")),
+]
 
 
-def refusal(name, diagnosis):
-    return refusals.refusal(check_diagnosis, name, diagnosis)
+@pytest.mark.parametrize("number, diagnosis", DIAGNOSES)
+def test_right_diagnoses_pass_however_they_are_written(number, diagnosis):
+    check_diagnosis(number, diagnosis)
 
 
-@pytest.mark.parametrize("name", PATIENTS)
-@pytest.mark.parametrize("written", ["{}", "dist.{}", "torch.distributed.{}", "{}()"])
-def test_right_ones_pass_however_the_call_is_written(name, written):
-    for right in RIGHT[name]:
-        call = written.format(right.call)
-        check_diagnosis(name, Diagnosis(right.rank, call, f" {right.cause.capitalize()}. "))
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_a_wrong_part_is_named_in_the_words_of_the_patient(name):
-    right = RIGHT[name][0]
-    for cause in CAUSES:
-        if cause != right.cause:
-            assert "the cause, by program and case file" in refusal(
-                name, Diagnosis(right.rank, right.call, cause)
-            )
-    for rank in {None, 0, 1, 2} - {right.rank}:
-        text = refusal(name, Diagnosis(rank, right.call, right.cause))
-        assert "the rank that departs" in text
-        if name in {1, 4}:
-            assert "nobody waits here" in text
-    assert "the call in which" in refusal(name, Diagnosis(right.rank, "gather", right.cause))
-
-
-def test_what_is_no_diagnosis_is_refused():
-    assert "a cause is one of these words" in refusal(5, Diagnosis(1, "barrier", "magic"))
-    assert "another type was returned" in refusal(5, (1, "barrier", "branch"))
-    assert "without quotation marks" in refusal(2, Diagnosis("None", "send", "circle of sends"))
+@pytest.mark.parametrize(
+    "number, diagnosis, words",
+    [
+        (1, Diagnosis(0, "all_reduce", "other order"), "nobody waits here"),
+        (2, Diagnosis("None", "send", "circle of sends"), "without quotation marks"),
+        (3, Diagnosis(1, "gather", "swallowed exception"), "which call did it skip"),
+        (5, Diagnosis(1, "barrier", "branch"), "On what does it depend"),
+        (5, Diagnosis(1, "barrier", "magic"), "a cause: one of uneven work"),
+        (5, (1, "barrier", "branch"), "another type was returned"),
+    ],
+)
+def test_a_wrong_part_is_named_in_the_words_of_the_patient(number, diagnosis, words):
+    assert words in refusal(check_diagnosis, number, diagnosis)
 
 
 def test_the_lesson_says_what_is_no_patient_and_no_diagnosis():
@@ -70,30 +63,30 @@ def test_the_lesson_says_what_is_no_patient_and_no_diagnosis():
         judge(2, (None, "send", "circle of sends"))
 
 
-def test_the_lesson_prints_what_the_check_says(capsys):
-    judge(2, Diagnosis(rank=..., call=..., cause=...))
+@pytest.mark.parametrize(
+    "diagnosis, words, opens",
+    [
+        (Diagnosis(..., ..., ...), "Not judged yet", False),
+        (Diagnosis(0, "send", ...), "departs", False),
+        (Diagnosis(None, "barrier", "circle of sends"), "the call in which", False),
+        (Diagnosis(None, "send", ...), "now the cause", True),
+        (Diagnosis(None, "send", "branch"), "the cause, by program", True),
+        (Diagnosis(None, "send", "circle of sends"), "✔ Patient 2, at the first try", True),
+    ],
+)
+def test_the_source_is_for_whoever_has_read_the_case_file(
+    diagnosis, words, opens, capsys, monkeypatch
+):
+    monkeypatch.setenv("COURSE_GATES", "closed")
+    judge(2, diagnosis)
     text = capsys.readouterr().out
-    assert "Not judged yet" in text and "def pass_on" not in text
-    judge(2, Diagnosis(rank=..., call="send", cause=...))
-    assert "def pass_on" not in capsys.readouterr().out
-    for wrong in (Diagnosis(0, "send", ...), Diagnosis(None, "barrier", "circle of sends")):
-        judge(2, wrong)
-        text = capsys.readouterr().out
-        assert "departs" in text or "the call in which" in text
-        assert "def pass_on" not in text, "the source is for whoever has read the case file"
-    judge(2, Diagnosis(rank=None, call="send", cause=...))
-    text = capsys.readouterr().out
-    assert "now the cause" in text and "def pass_on" in text
-    judge(2, Diagnosis(None, "send", "branch"))
-    text = capsys.readouterr().out
-    assert "the cause, by program" in text and "def pass_on" in text
-    judge(2, Diagnosis(None, "send", "circle of sends"))
-    assert "✔ Patient 2, after 4 tries" in capsys.readouterr().out
+    assert words in text and ("def pass_on" in text) == opens
 
 
 def test_tries_are_counted_each_different_one_once(capsys):
     for rank in (0, 0, None, None):
         judge(2, Diagnosis(rank, "send", "circle of sends"))
+    assert "after 2 tries" in capsys.readouterr().out
     assert len(ledger.recall(TRIES)["2"]) == 2
     assert [row[2] for row in tally()] == ["-", 2, "-", "-", "-", "-"]
 
@@ -109,3 +102,51 @@ def test_no_name_tells_the_cause_before_the_diagnosis():
 def test_the_lesson_tells_every_cause():
     text = (ROOT / "notebooks" / "05b_hang_clinic.ipynb").read_text()
     assert all(f"| {cause} | {meaning} |" in text for cause, meaning in CAUSES.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number, cure",
+    [
+        (1, cures.summed_flat),
+        (2, cures.passed_on_by_odd_ranks_first),
+        (3, cures.with_zeros),
+        (4, cures.sent_one_by_one),
+        (5, cures.saved_when_told),
+        (6, cures.counted_to_the_most),
+    ],
+)
+def test_a_cure_is_accepted(number, cure):
+    check_cure(number, cure)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number, version, words",
+    [
+        (1, cures.summed_as_a_set, "an order of its own in sets: rank 0 returns [3.0, 30.0]"),
+        (1, cures.averaged, "these are means"),
+        (1, cures.summed_after_a_barrier, "it does not cure what keeps them apart"),
+        (1, PATIENTS[1].program, "the same tensor in the same call"),
+        (2, cures.all_receive_first, "in all_receive_first, line"),
+        (2, cures.sent_without_a_handle, "keep the handle"),
+        (2, cures.gathered, "the job can be done with less"),
+        (2, PATIENTS[2].program, "it never ends"),
+        (3, cures.with_the_bad_sample, "the bad sample is in the first sum"),
+        (4, cures.sent_with_a_pause, "where the values are right, that is luck"),
+        seldom(5, cures.saved_by_each_clock, "is made once and told"),
+        (5, cures.saved_in_each_step, "from 2 to 5 barriers of a rank"),
+        (6, cures.counted_for_four_ranks, "3 ranks: rank 0 returns"),
+        (6, cures.counted_by_the_own_share, "it never ends"),
+    ],
+)
+def test_what_is_no_cure_is_refused_with_its_reason(number, version, words):
+    assert words in refusal(check_cure, number, version)
+
+
+def test_an_untouched_patient_is_not_treated(capsys):
+    def mended():
+        raise NotImplementedError
+
+    treat(2, mended)
+    assert capsys.readouterr().out == "Patient 2 is not treated yet.\n"

@@ -141,6 +141,8 @@ class Trial:
     timeout: float = 10.0
     checks: bool = True
     """Whether torch compares the ranks' calls (`checking.on_ranks`)."""
+    hang: str = ""
+    """What it usually means here that ranks do not finish (`checking.on_ranks`)."""
     apart: int = 0
     """So many of the first cases have a launch of their own: who fails there waits for no others.
     """
@@ -163,6 +165,7 @@ class Trial:
                 world_size=n,
                 timeout=self.timeout,
                 checks=self.checks,
+                hang=self.hang,
             )
             for case, ranks in zip(chosen, zip(*by_rank, strict=True), strict=True):
                 hold(

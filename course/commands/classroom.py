@@ -135,12 +135,21 @@ def _votes(key: str, given: Sequence[Entry]) -> Table:
     options = next(entry.options for entry in given if entry.options)
     supported = next((str(entry.measured) for entry in given if entry.measured), "").split(" or ")
     before = Counter(entry.answer for entry in given if entry.committed)
-    after = Counter(entry.after or entry.answer for entry in given if entry.committed)
+    talk = Counter(entry.second or entry.answer for entry in given if entry.committed)
+    after = Counter(getattr(entry, entry.last) for entry in given if entry.committed)
     rows = [
-        [text, before[letter], after[letter], "the evidence" if letter in supported else ""]
+        [
+            text,
+            before[letter],
+            talk[letter] if any(entry.talked for entry in given) else None,
+            after[letter],
+            "the evidence" if letter in supported else "",
+        ]
         for letter, text in ledger_file.lettered(options).items()
     ]
-    return Table(["option", "before", "after", ""], rows, f"{key}: {given[0].question}")
+    return Table(
+        ["option", "before", "after talk", "after", ""], rows, f"{key}: {given[0].question}"
+    )
 
 
 def _predictions(given: Sequence[Entry]) -> list:

@@ -41,6 +41,10 @@ def summary(course: Path = ROOT) -> str:
     book = ledger_file.load()
     entries = list(book.entries.values())
     lines = [_lesson_line(lesson, course, book) for lesson in catalogue.find().values()]
+    if votes := [entry for entry in entries if entry.key.startswith("ws.")]:
+        state = "run to the end" if "ws" in book.finished else "not finished"
+        answered = sum(entry.committed for entry in votes)
+        lines.append(f"ws  {'The workshop':<44}  {state:<15}{answered} of {len(votes)} answered")
     if due := due_warmups(book, ledger.warmups(), now=datetime.now(UTC)):
         calls = ", ".join(f'warmup("{key}")' for key in due)
         lines += [
@@ -56,8 +60,7 @@ def summary(course: Path = ROOT) -> str:
     if ranges := [entry.inside for entry in entries if entry.inside is not None]:
         lines.append(f"{sum(ranges)} of {len(ranges)} results lie in your 80 % ranges")
     refuted = [
-        f"  {entry.key}: {entry.in_words('after' if entry.after else 'answer')}; the "
-        f"evidence: {entry.in_words('measured')}"
+        f"  {entry.key}: {entry.in_words(entry.last)}; the evidence: {entry.in_words('measured')}"
         for entry in entries
         if entry.held
     ]

@@ -182,6 +182,10 @@ def state_of(entry: Entry) -> str:
         text = f"committed: {entry.in_words().rstrip('.')}"
         if entry.measured is not None:
             return f"{text}. The result has been seen: another answer is noted beside it."
+        if entry.second is not None:
+            return f"{text}. After talk: {entry.in_words('second').rstrip('.')}."
+        if entry.talked:
+            return f"{text}. It stays. Vote again now that you have talked."
         if entry.locked:
             return f"{text}. It stays until you have seen the result."
         return f"{text}. You may correct it until you see the result."
@@ -203,14 +207,14 @@ def refresh(entry: Entry) -> None:
 def _reply(entry: Entry, more: str = "") -> Any:
     from course.predictions.form import Reply
 
-    last, text = entry.answer if entry.after is None else entry.after, state_of(entry)
+    last, text = getattr(entry, entry.last), state_of(entry)
     if entry.committed and entry.after is None:
         text = f"✔ {text}"
     values = None
     if last is not None:
         values = {"answer": _typed(last), "reason": entry.reason}
         values |= {"low": _typed(entry.low), "high": _typed(entry.high)}
-    waits = entry.locked and entry.measured is None
+    waits = entry.locked and entry.measured is None and not entry.talked
     return Reply(f"{text.rstrip('.')}.{more}", open=not waits, values=values)
 
 
@@ -304,6 +308,8 @@ def _rows(entry: Entry) -> list[tuple[str, str, str]]:
 
     you = entry.reason if isinstance(entry.measured, str) else ratio(entry.answer)
     rows = [] if _reading() else [("you", entry.in_words(), you)]  # a reader's is put in there
+    if entry.second is not None:
+        rows.append(("you, after talk", entry.in_words("second"), ""))
     if entry.after is not None:
         rows.append(("you, afterwards", entry.in_words("after"), ""))
     if entry.model is not None:

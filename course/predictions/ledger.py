@@ -121,6 +121,17 @@ def gate(key: str, *, skip: bool = False) -> None:
     forms.refresh(ledger_file.opened(key))
 
 
+def vote_again(key: str) -> None:
+    """Show the form of a vote again, for a room that has talked; the first vote stays beside it.
+
+    Raises:
+        Stopped: Nothing is committed yet.
+    """
+    gate(key)
+    forms.refresh(ledger_file.talked(key))
+    _show(ledger_file.entry(key))
+
+
 def gates_are_open() -> bool:
     """Tell whether gates let everything pass; say so where that is since nobody can answer."""
     global _said

@@ -58,6 +58,10 @@ class Entry:
     """The range in which the learner is 80 % sure to find the result."""
     reason: str = ""
     skipped: bool = False
+    talked: bool = False
+    """Whether a second vote was called for, after talk and before the result."""
+    second: float | str | None = None
+    """What was committed last in that second vote."""
     after: float | str | None = None
     """What was committed last when the result had been seen."""
     measured: float | str | None = None
@@ -99,9 +103,15 @@ class Entry:
         return self.answer == self.measured if known else None
 
     @property
+    def last(self) -> str:
+        """Where the last answer stands: `after`, `second` or `answer`."""
+        given = [name for name in ("after", "second") if getattr(self, name) is not None]
+        return given[0] if given else "answer"
+
+    @property
     def held(self) -> bool:
         """Whether the last vote is one that the result refutes."""
-        last = self.after if self.after is not None else self.answer
+        last = getattr(self, self.last)
         if self.fates is not None:
             return self.fates.get(str(last), STANDING) != STANDING
         return bool(self.options) and None not in (last, self.measured) and last != self.measured
@@ -188,7 +198,7 @@ class Book:
                 self.finished.setdefault(key, at)
             case "kept":
                 self.kept[key] = dict(line["values"].items())
-            case "asked" | "committed" | "skipped" | "opened" | "seen" | "judged":
+            case "asked" | "committed" | "skipped" | "opened" | "talked" | "seen" | "judged":
                 entry = self.entries.get(key, Entry(key, key))
                 self.entries[key] = replace(entry, **_changes(entry, line))
             case _:
@@ -247,12 +257,16 @@ def _changes(entry: Entry, line: dict[str, Any]) -> dict[str, Any]:
             return {"skipped": True}
         case "opened":
             return {"opened": True}
+        case "talked":
+            return {"talked": True}
         case "seen" if entry.measured is None or entry.disturbed:
             names = ("measured", "model", "tier", "because", "others")
         case "judged":  # a board grows: its last verdict counts
             names = ("measured", "fates")
         case "committed" if entry.measured is not None:
             return {"after": _figure_or_text(line["answer"])}
+        case "committed" if entry.opened and entry.talked:
+            return {"second": _figure_or_text(line["answer"])}
         case "committed" if not entry.locked:
             names = ("answer", "low", "high", "reason")
         case _:
@@ -371,6 +385,7 @@ def commit(
     """Write an answer down; its question must have been asked.
 
     Until the gate of the question has been passed, a further answer takes the place of the first.
+    A second vote, after talk, stands beside it.
 
     Raises:
         ValueError: It is no answer to this question, or the gate has been passed and the result
@@ -395,12 +410,16 @@ def commit(
             f"your figure {written(answer)} is not between {written(low)} and {written(high)}."
         )
     given = {"answer": answer, "low": low, "high": high, "reason": reason}
-    if old.opened and old.measured is None:
+    if old.opened and old.measured is None and not old.talked:
         if answer == old.answer:
             return old
         held = old.in_words() if old.committed else "you went on without an answer"
         raise ValueError(f"locked until you have seen the result: {held}.")
-    if old.measured is not None or any(getattr(old, name) != given[name] for name in given):
+    if (
+        old.measured is not None
+        or old.talked
+        or any(getattr(old, name) != given[name] for name in given)
+    ):
         add("committed", key, **given)
     return entry(key)
 
@@ -414,6 +433,13 @@ def skip(key: str) -> Entry:
     """Note that a question was skipped; return it."""
     if not entry(key).committed:
         add("skipped", key)
+    return entry(key)
+
+
+def talked(key: str) -> Entry:
+    """Note that a second vote was called for; return the question."""
+    if not entry(key).talked:
+        add("talked", key)
     return entry(key)
 
 

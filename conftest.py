@@ -2,7 +2,7 @@
 
 Three processes share the tests, a file each. What measures (marked `timed` or `alone`; a cell that
 is tagged `timed`) comes late, and alone: it holds a lock for itself that all other tests share.
-Where other programs used more than a quarter of a CPU meanwhile, a timed test that fails is not
+Where other programs used more than an eighth of the CPUs meanwhile, a timed test that fails is not
 judged, and neither is a lesson's claim: the summary counts both.
 
 The test command takes what is not `slow`; `.ci/run` takes all but what is `exhaustive`. Which is

@@ -15,9 +15,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from labkit.ranks import torchrun
+from labkit.ranks.machine import usable_cpus
 
 DISTURBED = 0.25
-"""CPUs that others may use before a figure is not judged."""
+"""CPUs that others may use on a small machine before a figure is not judged."""
 _PROC = Path("/proc")
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -49,6 +50,14 @@ def watch() -> Iterator[SimpleNamespace]:
     after = Snapshot.take()
     if before is not None and after is not None:
         used.cpus = before.cpus_of_others(after, ours=root())
+
+
+def limit() -> float:
+    """Return how many CPUs others may use before a figure is not judged: an eighth of those here.
+
+    On one or two CPUs it is a quarter of one.
+    """
+    return max(DISTURBED, usable_cpus() / 8)
 
 
 def root() -> int:

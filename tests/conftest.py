@@ -38,7 +38,7 @@ def pytest_pyfunc_call(pyfuncitem):
             return (yield)
         except AssertionError as error:
             failure = error
-    if (used.cpus or 0.0) > other_programs.DISTURBED:
+    if (used.cpus or 0.0) > other_programs.limit():
         skip(f"{claims.NOT_JUDGED}: other programs used {used.cpus:.1f} CPUs")
     raise failure
 

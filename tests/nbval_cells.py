@@ -241,4 +241,4 @@ def tags(cell):
 
 
 def is_calm(others):
-    return (others or 0.0) <= other_programs.DISTURBED
+    return (others or 0.0) <= other_programs.limit()

@@ -56,7 +56,8 @@ def summary(course: Path = ROOT) -> str:
     misses = [entry.miss for entry in entries if entry.counts]
     lines.append(f"predictions: {len(made)} made, {len(misses)} of them count{_uncounted(made)}")
     if misses:
-        lines.append(f"half of them are within a factor of {statistics.median(misses):.2f}")
+        which = "half of them are within" if len(misses) > 1 else "it is off by"
+        lines.append(f"{which} a factor of {statistics.median(misses):.2f}")
     if ranges := [entry.inside for entry in entries if entry.inside is not None]:
         lines.append(f"{sum(ranges)} of {len(ranges)} results lie in your 80 % ranges")
     refuted = [
@@ -83,7 +84,7 @@ def _votes(entries: Iterable[Entry]) -> str:
         stand = sum(boards)
         lines.append(f"votes on boards: {stand} still standing, {len(boards) - stand} fell")
     if others:
-        lines.append(f"other votes: {sum(others)} of {len(others)} right")
+        lines.append(f"{'other ' if boards else ''}votes: {sum(others)} of {len(others)} right")
     if waiting := len(cast) - len(judged):
         lines.append(f"votes not judged yet: {waiting}")
     return "\n".join(lines or ["votes: none yet"])

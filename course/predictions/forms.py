@@ -301,19 +301,15 @@ def quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
 def _rows(entry: Entry) -> list[tuple[str, str, str]]:
     result = "the evidence" if entry.options else _RESULT_NAMES.get(entry.tier, "the result")
 
-    def ratio(value: float | str | None) -> str:
-        if value is None or isinstance(value, str) or not entry.measured:
-            return ""
-        return f"{written(value / entry.measured, 3)} times the result"
-
-    you = entry.reason if isinstance(entry.measured, str) else ratio(entry.answer)
+    you = entry.reason if isinstance(entry.measured, str) else ""
     rows = [] if _reading() else [("you", entry.in_words(), you)]  # a reader's is put in there
     if entry.second is not None:
         rows.append(("you, after talk", entry.in_words("second"), ""))
     if entry.after is not None:
         rows.append(("you, afterwards", entry.in_words("after"), ""))
     if entry.model is not None:
-        rows.append(("the model", entry.in_words("model"), f"{ratio(entry.model)} (MODELLED)"))
+        beside = _beside(entry.model, entry.measured)
+        rows.append(("the model", entry.in_words("model"), f"{beside} (MODELLED)".strip()))
     return [*rows, (result, entry.in_words("measured"), entry.tier)]
 
 
@@ -337,23 +333,41 @@ def _judgement(entry: Entry) -> str:
         return "You skipped this one." if entry.skipped else "Nothing was committed beforehand."
     if entry.options:
         return "Your vote stands." if entry.right else "The evidence is against your vote."
-    if entry.disturbed:
-        return f"Not judged: a single figure, and other programs used {entry.others:.1f} CPUs."
-    if not entry.counts:
+    if entry.explained:
+        return (
+            f"Not judged: other programs used {entry.others:.1f} CPUs meanwhile, and may have made "
+            "this figure what it is. Close what you can, and run the cell again."
+        )
+    beside = _beside(entry.answer, entry.measured)
+    if not beside:
         return "Compare the two figures yourself: a ratio makes no sense for them."
-    side, miss = "above" if entry.answer > entry.measured else "below", entry.miss
+    if entry.disturbed:
+        return (
+            f"{beside}: more than the other programs explain, which used {entry.others:.1f} CPUs."
+        )
+    miss = entry.miss
     if miss < 1.1:
         text = "Within 10 %: well predicted."
     elif miss < 2:
-        text = f"{written(miss, 3)} times {side}: the right order of magnitude."
+        text = f"{beside}: the right order of magnitude."
     elif entry.inside:
-        text = f"{written(miss, 2)} times {side}."
+        text = f"{beside}."
     elif miss < 10:
-        text = f"{written(miss, 2)} times {side}: what did your reasoning leave out?"
+        text = f"{beside}: what did your reasoning leave out?"
     else:
-        text = (
-            f"{written(miss, 3)} times {side}: something essential differs from what you thought."
-        )
+        text = f"{beside}: something essential differs from what you thought."
     if entry.inside is not None:
         text = f"Inside your range. {text}" if entry.inside else f"{text} Outside your range."
     return text
+
+
+def _beside(value: Any, measured: Any) -> str:
+    """Say where a figure lies beside the result; empty where a ratio makes no sense."""
+    if (
+        isinstance(value, str | None)
+        or isinstance(measured, str | None)
+        or not value > 0 < measured
+    ):
+        return ""
+    ratio = value / measured
+    return f"{written(max(ratio, 1 / ratio), 3)} times {'above' if ratio > 1 else 'below'}"

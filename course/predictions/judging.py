@@ -4,7 +4,7 @@ Noise is judged both ways. A comparison is made within one run, in at least `LEA
 turns with what they are compared with. Where all rounds agree they decide, whatever other programs
 did; where they disagree nothing is decided, however few there are that differ. (A ratio of times
 may ask for more: programs that stay use the CPUs in every round alike.) Fewer rounds count
-as a single measurement: if other programs used more than `DISTURBED` CPUs meanwhile, it decides
+as a single measurement: if other programs used more than `limit()` CPUs meanwhile, it decides
 nothing, whether or not it came out as we like. Nothing is run again until it agrees.
 """
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from course.other_programs import DISTURBED, Snapshot, root
+from course.other_programs import Snapshot, limit, root
 from labkit.measure.records import Record
 from labkit.ranks.machine import usable_cpus
 
@@ -42,8 +42,8 @@ class Judged(NamedTuple):
 
     @property
     def disturbed(self) -> bool:
-        """Whether other programs used more than `DISTURBED` CPUs."""
-        return (self.others or 0.0) > DISTURBED
+        """Whether other programs used more CPUs than `limit()`."""
+        return (self.others or 0.0) > limit()
 
     @property
     def why_not(self) -> str:
@@ -85,7 +85,7 @@ def judge(rounds: Rounds, *, others: float | None = None, ratio: bool = False) -
     seen = tuple(None if one is None else bool(one) for one in listed)
     if not seen:
         raise ValueError("rounds is empty: give the outcome of each round, three at least.")
-    few = len(seen) < LEAST and (others or 0.0) > DISTURBED
+    few = len(seen) < LEAST and (others or 0.0) > limit()
     crowded = ratio and (others or 0.0) > CROWDED * usable_cpus()
     return Judged(None if few or crowded or len(set(seen)) > 1 else seen[0], seen, others, crowded)
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from course.other_programs import limit
 from course.predictions import forms, judging, ledger_file
 from course.predictions.board import Board, show_verdict
 from course.predictions.forms import Quiz
@@ -227,7 +228,7 @@ def reconcile(
         records: Instead of the tier: those that the result was computed from.
         model: What a model says, in the same unit.
         others: CPUs that other programs used meanwhile, where no records tell: a figure that they
-            disturbed is shown, and no prediction judged by it.
+            disturbed is shown, and judges a prediction only that is off by more than they explain.
         because: Of a vote: which run decided it, in a sentence.
         ours: With a board: the same board of a calm machine, which folds below.
 
@@ -249,6 +250,7 @@ def reconcile(
         tiers = measured_records.tiers_of(records)
         known = [record.others for record in records if record.others is not None]
         others = max(known, default=others)
+    others = others if (others or 0.0) > limit() else None
     entry = ledger_file.entry(key)
     if not isinstance(measured, str):
         measured = float(measured)

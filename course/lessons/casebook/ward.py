@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from course import other_programs, published
 from course.lessons.casebook import observe, readings
 from course.lessons.casebook.observe import INSTRUMENTS
-from course.other_programs import DISTURBED
+from course.other_programs import limit
 from course.predictions import judging, ledger
 from course.predictions.board import NOT_JUDGED, STANDS, Board, Experiment, Test
 from course.predictions.figures import written
@@ -268,7 +268,7 @@ class Ward:
             f"{test.found}{f' ({test.weight})' if test.weight else ''}: "
         )
         used = test.judged.others or 0.0
-        busy = f" Other programs used {used:.1f} CPUs." if used > DISTURBED else ""
+        busy = f" Other programs used {used:.1f} CPUs." if used > limit() else ""
         if test.state == NOT_JUDGED:
             again = "Close other programs and commit again." if busy else "Set the case up anew."
             text += f"not judged, either way. {again}"

@@ -92,7 +92,7 @@ def _error(time_call: Callable[..., float], sick: SickCall) -> float:
         "CPU's time alone. Use time.perf_counter": got if got < truth / 20 else math.nan,
     }
     otherwise = sick.if_long if got > truth else sick.if_short
-    if (used.cpus or 0) > other_programs.DISTURBED:
+    if (used.cpus or 0) > other_programs.limit():
         otherwise = (
             f"{otherwise}. But other programs used {used.cpus:.1f} CPUs meanwhile, so it may "
         )

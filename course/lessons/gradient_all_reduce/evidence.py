@@ -78,8 +78,8 @@ def late_rank(
         f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
         f"{500 * delay:.0f} ms or more; at {250 * delay:.0f} or less it falls",
         [outcome(share, stands=0.5, fell=0.25) for share in rounds],
-        found=f"all calls together grew by {_ms(all_calls)} ms, the first by {_ms(first)}, the "
-        f"classifier's by {_ms([share * delay for share in rounds])}",
+        found=f"all calls together {_grew(all_calls)}, the first {_grew(first)}, the "
+        f"classifier's {_grew([share * delay for share in rounds])}",
         records=[record],
     )
 
@@ -130,8 +130,8 @@ def _where_the_bytes_are(
         "the classifier's calls grow where the bytes are: at least two thirds of the growth is in "
         "its largest tensor, which has 5 of 6 bytes; at 40 % or less it falls",
         [outcome(share, stands=2 / 3, fell=0.4) for share in shares],
-        found=f"they grew by {_ms([part(one) for one in grew])} ms, {median(shares):.0%} of it in "
-        "the largest tensor",
+        found=f"they {_grew([part(calls) for calls in grew])}, {median(shares):.0%} of it in the "
+        "largest tensor",
         records=records,
     )
 
@@ -268,3 +268,7 @@ def recorded_rung(rung: str = "3b: all at once, after backward") -> str:
 
 def _ms(rounds: Sequence[float]) -> str:
     return f"{1e3 * median(rounds):.0f}"
+
+
+def _grew(rounds: Sequence[float]) -> str:
+    return f"{'grew' if median(rounds) >= 0 else 'shrank'} by {1e3 * abs(median(rounds)):.0f} ms"

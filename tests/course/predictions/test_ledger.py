@@ -7,6 +7,7 @@ import time
 from matplotlib.figure import Figure
 from pytest import fixture, mark, raises
 
+from course import other_programs
 from course.catalogue import ROOT
 from course.predictions import figures, forms, ledger, ledger_file
 from labkit.measure.records import Provenance, Record, Tier
@@ -355,6 +356,22 @@ def test_a_disturbed_figure_judges_no_prediction(others, says, capsys):
         shown = capsys.readouterr().out
         assert says in shown and ("Not judged" in shown) == (others > 1)
     assert ledger_file.entry("01.slope").counts == (others < 1)
+
+
+def test_what_is_off_by_more_than_others_explain_is_judged_and_does_not_count(capsys):
+    ask(value=1e6)
+    ledger.reconcile("01.slope", 1717, tier="MEASURED", others=1.7)
+    assert "582 times above: more than the other programs explain" in capsys.readouterr().out
+    assert not ledger_file.entry("01.slope").counts
+
+
+def test_the_limit_grows_with_the_cpus(monkeypatch):
+    for cpus, most in ((1, 0.25), (2, 0.25), (16, 2.0)):
+        monkeypatch.setattr(other_programs, "usable_cpus", lambda cpus=cpus: cpus)
+        assert other_programs.limit() == most
+    ask(value=6)
+    ledger.reconcile("01.slope", 15, tier="MEASURED", others=1.5)
+    assert ledger_file.entry("01.slope").counts
 
 
 def test_the_first_calm_result_counts_and_a_vote_says_when_none_was(capsys):

@@ -15,7 +15,6 @@ import itertools
 import json
 import pickle
 import sys
-import tempfile
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ import cloudpickle
 _LARGE = 1 << 20
 """Bytes from which a buffer stands beside the pickle."""
 _ALIGNMENT = 64
+ON_DISK = "on-disk"
+"""Name of a link, in a folder in memory, to the folder for what does not fit into it."""
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that a rank cannot import: a script or notebook, and a script in a spawned process."""
 
@@ -60,7 +61,7 @@ class Parcel:
         return cls(kind_of(value), file.getvalue(), tuple(buffer.raw() for buffer in buffers))
 
     def write(self, path: Path) -> None:
-        """Write a file; where its folder, in memory, is too small, on disk with a link to it.
+        """Write a file; where its folder, in memory, is too small, a link to one on disk.
 
         Raises:
             OSError: If there is no room for it on disk either.
@@ -69,8 +70,7 @@ class Parcel:
             self._write(path)
         except OSError:
             path.unlink(missing_ok=True)
-            on_disk = Path(tempfile.gettempdir(), f"{path.parent.name}-{path.name}")
-            path.symlink_to(on_disk)  # first: whoever removes the folder finds it
+            path.symlink_to(path.with_name(ON_DISK).readlink() / path.name)
             self._write(path)
 
     def _write(self, path: Path) -> None:

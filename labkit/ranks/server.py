@@ -46,6 +46,7 @@ from typing import Any
 
 from labkit.ranks import rank as rank_module
 from labkit.ranks.errors import LaunchError, of_library
+from labkit.ranks.parcel import ON_DISK
 
 _TIMEOUT = 120.0  # seconds; the server answers in milliseconds, but first imports torch
 _SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fresh})"
@@ -307,11 +308,7 @@ class _Ranks:
                 if self.scattered and self.forked >= _MANY:
                     _use_huge_pages()
                     self.scattered = False
-                memory = "/dev/shm"
-                fits = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**18
-                self.directory = tempfile.mkdtemp(
-                    prefix=f"labkit-{os.getppid()}-", dir=memory if fits else None
-                )
+                self.directory = _private_folder()
                 self.answer(what, self.directory)
             elif what == "start":
                 self.answer(what, self.start(value, descriptors))
@@ -476,12 +473,21 @@ def _use_huge_pages() -> None:
                 madvise(ctypes.c_void_p(begin + size), length, _MADV_COLLAPSE)
 
 
-def _remove(directory: Path) -> None:
-    """Remove a launch's directory, and what did not fit into it and lies elsewhere."""
-    for path in directory.glob("*"):
-        if path.is_symlink():
-            path.readlink().unlink(missing_ok=True)
-    shutil.rmtree(directory, ignore_errors=True)
+def _private_folder() -> str:
+    """Make a launch's folder: in memory, if that can be, with another one on disk behind it."""
+    prefix, memory = f"labkit-{os.getppid()}-", "/dev/shm"
+    if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free <= 2**18:
+        return tempfile.mkdtemp(prefix=prefix)
+    folder = tempfile.mkdtemp(prefix=prefix, dir=memory)
+    with contextlib.suppress(OSError):  # the disk is full: then all must fit into memory
+        Path(folder, ON_DISK).symlink_to(tempfile.mkdtemp(prefix=prefix))
+    return folder
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        shutil.rmtree((folder / ON_DISK).readlink(), ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _children() -> list[int]:

@@ -258,10 +258,15 @@ def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left
         import torch
         from labkit import launch
         big = torch.arange(1_000_000, dtype=torch.float32)
-        results = launch(lambda: big * 2, world_size=2)
-        assert all(torch.equal(result, big * 2) for result in results)
         import pathlib, tempfile
-        print(list(pathlib.Path(tempfile.gettempdir()).glob("labkit-*")))
+        def left():
+            return list(pathlib.Path(tempfile.gettempdir()).glob("labkit-*"))
+        def program():
+            return big * 2, [path.stat().st_mode & 0o777 for path in left()]
+        for result, modes in launch(program, world_size=2):
+            assert torch.equal(result, big * 2)
+            assert modes == [0o700], "others may look into what lies on disk"
+        print(left())
     """
     (tmp_path / "small.py").write_text(textwrap.dedent(script))
     mounted = f"mount -t tmpfs -o size={size} none /dev/shm && {sys.executable} small.py"

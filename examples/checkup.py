@@ -15,8 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit import launch
-from labkit.measure import Kind, Timeline, Tracer, sched, wire
+from labkit import Kind, Timeline, Tracer, launch, sched, wire
 from labkit.measure.tables import Table
 
 STEPS = 10

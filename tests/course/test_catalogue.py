@@ -36,7 +36,8 @@ TOY = {
 
         from course import runs
         from labkit import launch
-        from labkit.measure import Provenance, Record, Tier, timing
+        from labkit.measure import timing
+        from labkit.measure.records import Provenance, Record, Tier
 
         TITLE = "A toy measures itself"
 

@@ -13,15 +13,14 @@ from tests.ranks.nodes import ROOT, environment
 RIGHT = """
 import labkit
 from labkit import CallLog, Fabric, Launcher, LaunchTimeout, RankDied, Record, Timeline, Tracer
-from labkit import launch, sched, slowest, summarize, time_calls, wire
-from labkit.measure import Kind
+from labkit import Kind, launch, sched, slowest, summarize, time_calls, wire
 
 def total(scale: int, shift: int = 0) -> float:
     return scale + shift
 
 a: list[float] = launch(total, 10, shift=1, world_size=4, fabric=Fabric.star(2, "1gbit"))
 b: list[float] = labkit.launch(total, 10, env={"TORCH_LOGS": "dynamo", "OLD": None}, output=[0])
-c: list[float] = Launcher(world_size=2, output="logs")(total, 1, timeout=5)
+c: list[float] = Launcher(world_size=2, output=[0])(total, 1, shift=5)
 d: float = summarize(slowest([time_calls(lambda: None)])).median
 with wire.meter() as meter, sched.watch() as usage, CallLog() as log:
     e: float = usage.waiting + len(log.calls) + Tracer.aligned().trace().rank
@@ -38,10 +37,14 @@ from labkit import Fabric, Launcher, launch, summarize
 launch(len, "abc", world_size="4")
 launch(len, "abc", timeout="soon")
 launch(len, "abc", env={"A": 1})
-launch(len, "abc", output=3)
+launch(len, "abc", output="logs")
+launch(len, "abc", backend="mpi")
 launch(4)
 launch()
 Launcher(wrld_size=2)
+Launcher(world_size="2")
+Launcher()(len, "abc", world_size=2)
+Launcher()(len, 3)
 labkit.lunch
 summarize("abc")
 Fabric.star(hosts="2", rate="1gbit")

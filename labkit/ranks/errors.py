@@ -146,13 +146,14 @@ class LaunchTimeout(LaunchError, TimeoutError):
         case: For every rank its state, its Python stack and the collectives that it had entered.
     """
 
-    def __init__(self, timeout: float, case: CaseFile) -> None:
-        late = len(case.running)
-        hint = f"\n{_UNLIKE}" if case.unlike else ""
-        super().__init__(
-            f"{late} of {len(case.ranks)} ranks had not finished after {timeout:g} s.\n{case}{hint}"
+    def __init__(self, timeout: float, case: CaseFile, shown: float = 0.0) -> None:
+        late = f"{len(case.running)} of {len(case.ranks)} ranks had not finished"
+        spent = f", {shown:.3g} s of which went into showing what they print" * (
+            4 * shown > timeout
         )
-        self._made_of = (timeout, case)
+        hint = f"\n{_UNLIKE}" if case.unlike else ""
+        super().__init__(f"{late} after {timeout:g} s{spent}.\n{case}{hint}")
+        self._made_of = (timeout, case, shown)
         self.case = case
 
 
@@ -225,6 +226,8 @@ class Failure:
     rank: int
     chain: tuple[Raised, ...]
     """The exception, then its cause, and so on."""
+    moment: float = 0.0
+    """When it came, on this machine's monotonic clock."""
 
     @property
     def follows(self) -> bool:
@@ -249,8 +252,8 @@ def root_cause(
 ) -> BaseException:
     """Return a rank's own exception, with its causes, naming every rank that failed likewise.
 
-    The failures are in order of arrival; there is one at least. The first one counts that does not
-    follow from another. ``later`` tells, in a clause each, what became of ranks that died.
+    The failures are in the order in which they came, and there is one. The first one counts that
+    does not follow from another. ``later`` tells, in a clause each, what became of ranks that died.
     """
     first = min(failures, key=lambda failure: failure.follows)
     alike = sorted(f.rank for f in failures if f.signature == first.signature)

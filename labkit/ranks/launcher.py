@@ -13,10 +13,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from labkit.ranks import machine, server, torchrun
 from labkit.ranks.devices import BOTH
@@ -31,7 +31,7 @@ from labkit.ranks.errors import (
     root_cause,
     together,
 )
-from labkit.ranks.options import check_env, check_options, check_output, check_program
+from labkit.ranks.options import Backend, Options, check_program
 from labkit.ranks.parcel import Parcel, pack
 from labkit.ranks.rank import (
     DUMP,
@@ -56,8 +56,10 @@ _PATIENCE = 5.0  # seconds, until it is known of a rank that failed in what way 
 _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
 _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
 _STDERR_LINES = 16
+_MOMENT = 0.03  # seconds between two writes of what ranks print
 _NOISE = ("/labkit/ranks/", 'File "<string>"', "Extension modules:")  # of faulthandler
 _one_at_a_time = threading.Lock()
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -66,17 +68,28 @@ def launch(
     /,
     *args: Any,
     world_size: int | None = None,
-    backend: str | None = None,
+    backend: Backend | None = None,
     fabric: Fabric | None = None,
     timeout: float = 60.0,
     init: bool = True,
     checks: bool = False,
     threads: int = 1,
     env: Mapping[str, str | None] | None = None,
-    output: Sequence[int] | str | os.PathLike[str] | None = None,
+    output: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> list[T]:
     """Run a program on ``world_size`` fresh processes; return what each rank returned.
+
+    Example:
+        >>> import torch, torch.distributed as dist
+        >>> def total():
+        ...     x = torch.tensor(dist.get_rank())
+        ...     dist.all_reduce(x)
+        ...     return x.item()
+        >>> launch(total, world_size=3)
+        [3, 3, 3]
+
+        Three ranks hold 0, 1 and 2; all_reduce leaves their sum, 3, on every one.
 
     The program is plain ``torch.distributed`` code: when it starts, the default process group is up
     and RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as torchrun sets them. It
@@ -90,21 +103,17 @@ def launch(
         program: The function to run. It must not be a generator or a coroutine. It gets no rank:
             ``dist.get_rank()`` tells.
         *args: Its arguments, the same on every rank.
-        world_size: How many ranks; 4 if not given, or under torchrun all that are there.
-        backend: ``"gloo"`` or ``"nccl"``. If not given: gloo, and where every rank can have a GPU,
-            NCCL for what lies on GPUs.
-        fabric: Hosts and links to run on (`labkit.fabric.fabric`); none: this machine's loopback.
-        timeout: Seconds that the ranks get, from their start; ``float("inf")`` for no limit.
-        init: Whether the default group is up when the program starts. False is for programs that
-            call ``init_process_group`` or ``init_rpc`` themselves.
-        checks: Let torch compare the ranks' calls, so that a wrong shape or a swapped collective
-            is an immediate error that names the ranks. About 1.8 times slower per small call.
+        world_size: How many ranks; 4 if not given.
+        backend: ``"gloo"`` or ``"nccl"``.
+        fabric: Hosts and links to run on.
+        timeout: Seconds that the ranks get.
+        init: Whether the default group is up when the program starts.
+        checks: Let torch compare the ranks' calls.
         threads: Intra-op threads of torch per rank.
-        env: Environment variables that the ranks have besides this process's; None takes one away.
-            Those that torch or a library of it reads at import count, too.
-        output: The ranks whose output appears here, ``[0]``; or a folder, where each rank's goes
-            into a file ``rank-R.log`` instead. All appear here if not given.
-        **kwargs: More arguments of the program, by name.
+        env: Environment variables to add, or with None to take away.
+        output: The ranks whose output appears here.
+        **kwargs: More arguments of the program, by name. (`labkit.ranks.options.Options` says more
+            of the options above.)
 
     Returns:
         ``results[r]`` is what rank ``r`` returned.
@@ -116,42 +125,70 @@ def launch(
         LaunchTimeout: If ranks had not finished; its ``case`` tells where each one stands.
         Exception: A rank's own exception, with a note that names the rank. What other ranks had
             returned is in the ``results`` of any of these three, by rank.
+    """
+    __tracebackhide__ = True  # as in all that follows: a notebook leaves out all but the last frame
+    launcher = Launcher(
+        world_size=world_size,
+        backend=backend,
+        fabric=fabric,
+        timeout=timeout,
+        init=init,
+        checks=checks,
+        threads=threads,
+        env=env,
+        output=output,
+    )
+    check_program(program, args, kwargs, launcher.given())
+    outcome = _outcome(launcher, program, args, kwargs)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launcher(Options):
+    """A setting for `launch` that is used again and again; its fields are the options.
+
+    In a call, all arguments are the program's. For another setting: ``dataclasses.replace``.
 
     Example:
-        >>> import torch, torch.distributed as dist
-        >>> def total():
-        ...     x = torch.tensor(dist.get_rank())
-        ...     dist.all_reduce(x)
-        ...     return x.item()
-        >>> launch(total, world_size=3)
-        [3, 3, 3]
+        >>> on_two = Launcher(world_size=2, timeout=20)
+        >>> on_two(pow, 3, 2)
+        [9, 9]
 
-        Three ranks hold 0, 1 and 2; all_reduce leaves their sum, 3, on every one.
+        Each of two ranks computed 3 squared.
     """
-    __tracebackhide__ = True  # as in all that follows: a notebook leaves these frames out
-    check_program(program, args, kwargs, [field.name for field in fields(Launcher)])
-    check_options(
-        4 if world_size is None else world_size, timeout, threads, backend, fabric, init, checks
-    )
-    check_env(env)
-    check_output(output, 4 if world_size is None else world_size)
+
+    def __call__(self, program: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> list[T]:
+        """Run ``program(*args, **kwargs)`` as `launch` does."""
+        __tracebackhide__ = True
+        check_program(program, args, kwargs)
+        outcome = _outcome(self, program, args, kwargs)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+def default_backend(world_size: int) -> str:
+    """Return what `launch` takes if no backend is given: gloo, and NCCL beside it for GPUs."""
     if torchrun.is_here():
-        for name, value in (("env", env), ("output", output)):
+        return torchrun.default_backend()
+    return _choose_backend(None, world_size, None)
+
+
+def _outcome(
+    options: Options, program: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[T] | BaseException:
+    """Return what the ranks returned, or how they failed: a traceback shall not end in here."""
+    __tracebackhide__ = True
+    if torchrun.is_here():
+        for name, value in (("env", options.env), ("output", options.output)):
             if value is not None:
                 raise ValueError(
                     f"{name}= is for ranks that launch starts; these are torchrun's. Give it to "
                     "torchrun: variables before the command, --log-dir and --local-ranks-filter."
                 )
-        return torchrun.run_on_ranks(
-            partial(program, *args, **kwargs),
-            world_size=world_size,
-            backend=backend,
-            fabric=fabric,
-            timeout=timeout,
-            init=init,
-            checks=checks,
-            threads=threads,
-        )
+        return torchrun.run_on_ranks(partial(program, *args, **kwargs), options)
     if "LABKIT_RANK" in os.environ:
         raise RuntimeError(
             f"launch was called on rank {os.environ['LABKIT_RANK']} of a launch. "
@@ -159,19 +196,19 @@ def launch(
             'start processes of their own by spawning, call it below `if __name__ == "__main__":`.'
         )
     torchrun.note_what_is_ignored()
-    world_size = 4 if world_size is None else world_size
+    fabric, world_size = options.fabric, options.size
     parcel = pack(program, args, kwargs)
     main = sys.modules["__main__"]
     job = Job(
         world_size=world_size,
-        backend=_choose_backend(backend, world_size, fabric),
-        init=init,
-        checks=checks,
-        threads=threads,
+        backend=_choose_backend(options.backend, world_size, fabric),
+        init=options.init,
+        checks=options.checks,
+        threads=options.threads,
         placements=tuple(fabric.placement(rank, world_size) for rank in range(world_size))
         if fabric is not None
         else (Placement(),) * world_size,  # one, many times: each rank reads all of them
-        environment=_environment(env or {}),
+        environment=_environment(options.env or {}),
         path=tuple(sys.path),
         argv=tuple(sys.argv[:1] if "kernel_launcher" in str(sys.argv[:1]) else sys.argv),
         cwd=_working_directory(),
@@ -182,70 +219,16 @@ def launch(
     )
     try:
         with _one_at_a_time:
-            outcome = _run(job, parcel, server.shared(job.environment), timeout, output)
+            shown = range(world_size) if options.output is None else options.output
+            return _run(job, parcel, server.shared(job.environment), options.timeout, shown)
     except KeyboardInterrupt as interrupt:
-        raise interrupt.with_traceback(None)  # noqa: B904  (where it struck says nothing)
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launcher:
-    """A setting for `launch` that is used again and again; the fields are its options.
-
-    Example:
-        >>> on_two = Launcher(world_size=2, timeout=20)
-        >>> on_two(pow, 3, 2)
-        [9, 9]
-
-        Each of two ranks computed 3 squared.
-    """
-
-    world_size: int | None = None
-    backend: str | None = None
-    fabric: Fabric | None = None
-    timeout: float = 60.0
-    init: bool = True
-    checks: bool = False
-    threads: int = 1
-    env: Mapping[str, str | None] | None = None
-    output: Sequence[int] | str | os.PathLike[str] | None = None
-
-    def __post_init__(self) -> None:
-        size = 4 if self.world_size is None else self.world_size
-        options = (self.timeout, self.threads, self.backend, self.fabric, self.init, self.checks)
-        check_options(size, *options)
-        check_env(self.env)
-        check_output(self.output, size)
-
-    def __call__(self, program: Callable[..., T], /, *args: Any, **kwargs: Any) -> list[T]:
-        """Run ``program(*args, **kwargs)`` as `launch` does.
-
-        An option that is given here, as ``timeout=5``, counts for this call.
-        """
-        __tracebackhide__ = True
-        options: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        return launch(program, *args, **options | kwargs)
-
-
-def default_backend(world_size: int) -> str:
-    """Return what `launch` takes if no backend is given: gloo, and NCCL beside it for GPUs."""
-    if torchrun.is_here():
-        return torchrun.default_backend()
-    return _choose_backend(None, world_size, None)
+        return interrupt.with_traceback(None)  # where it struck says nothing
 
 
 def _run(
-    job: Job,
-    program: Parcel,
-    link: server.Server,
-    timeout: float,
-    output: Sequence[int] | str | os.PathLike[str] | None,
+    job: Job, program: Parcel, link: server.Server, timeout: float, shown: Sequence[int]
 ) -> list[Any] | BaseException:
-    """Return what the ranks returned, or how they failed: a traceback shall not end in here."""
-    shown, folder = _where_to(output, job.world_size)
-    supervisor = _Supervisor(link, job.world_size, shown, folder)
+    supervisor = _Supervisor(link, job.world_size, shown)
     try:
         supervisor.start(job, program)
         return supervisor.watch(timeout)
@@ -259,15 +242,32 @@ def _run(
             supervisor.close()
 
 
-def _where_to(
-    output: Sequence[int] | str | os.PathLike[str] | None, world_size: int
-) -> tuple[Sequence[int], Path | None]:
-    """Return the ranks whose output is shown, and the folder that it goes to instead."""
-    if output is None:
-        return range(world_size), None
-    if isinstance(output, str | os.PathLike):
-        return (), Path(output)
-    return output, None
+class _Screen:
+    """What ranks print, on its way to the cell: all that came in a moment is one write.
+
+    In a notebook each write is a message to the browser, and a server passes on 1000 a second.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self.seconds = 0.0
+        """Spent on showing it."""
+        self._next = 0.0
+
+    def due(self) -> float:
+        """Return the seconds until the next write; infinity where there is nothing to show."""
+        return self._next - time.monotonic() if any(self.texts.values()) else float("inf")
+
+    def show(self) -> None:
+        """Write what has come."""
+        start = time.monotonic()
+        for name, texts in self.texts.items():
+            text = "".join(texts)
+            texts.clear()
+            if text:
+                print(text, end="", file=getattr(sys, name), flush=True)
+        end = time.monotonic()
+        self._next, self.seconds = end + _MOMENT, self.seconds + end - start
 
 
 @dataclass(slots=True)
@@ -275,11 +275,9 @@ class _Stream:
     """One rank's stdout or stderr on its way to the cell, line by line."""
 
     rank: int
-    name: str
     descriptor: int
-    log: TextIO | None
-    """The file that its lines go to instead."""
-    shown: bool
+    screen: list[str] | None
+    """Where they wait to be shown; None where they are not."""
     begun: list[bytes] = field(default_factory=list)
     """Parts of a line that has not ended: joined once, as it may be long."""
     drawn: bool = False
@@ -296,7 +294,11 @@ class _Stream:
             self.begun = [lines.pop()] if data else []
             for line in lines if data else filter(None, lines):
                 self._pass_on(_last_state(line))
-        if self.shown and self.begun and (self.drawn or b"\r" in (more or [first])[-1]):
+        if (
+            self.screen is not None
+            and self.begun
+            and (self.drawn or b"\r" in (more or [first])[-1])
+        ):
             whole = b"".join(self.begun)  # a progress bar draws over its line
             state = _last_state(whole)
             self.begun = [state.encode(), b"\r" * whole.endswith(b"\r")]
@@ -307,15 +309,12 @@ class _Stream:
         if text.startswith("[Gloo] Rank "):  # before torch 2.13, of every new group
             return
         self.tail.append(text)
-        if self.log is not None:
-            print(text, file=self.log, flush=True)
         self._print(text, "\n")
 
     def _print(self, text: str, end: str) -> None:
-        if self.shown:
+        if self.screen is not None:
             start, self.drawn = "\r" * self.drawn, not end
-            screen = getattr(sys, self.name)
-            print(f"{start}[rank {self.rank}] {text}", end=end, file=screen, flush=True)
+            self.screen.append(f"{start}[rank {self.rank}] {text}{end}")
 
 
 def _last_state(line: bytes) -> str:
@@ -335,22 +334,24 @@ class _Rank:
     ended: bool = False
     dumped: bool = False
     failure: Failure | None = None
+    fell: float = 0.0
+    """The last moment at which it was not yet known to have fallen."""
 
 
 class _Supervisor:
     """The ranks of one launch: passes on what they print, and learns how each of them ends."""
 
-    def __init__(
-        self, link: server.Server, world_size: int, shown: Sequence[int], folder: Path | None
-    ) -> None:
+    def __init__(self, link: server.Server, world_size: int, shown: Sequence[int]) -> None:
         self.link = link
-        self.shown, self.folder = shown, folder
-        self.logs = contextlib.ExitStack()
+        self.shown = shown
+        self.screen = _Screen()
         self.world_size = world_size
         self.ranks: list[_Rank] = []
         self.port = socket.socket()
         self.fallen: list[_Rank] = []
-        """Ranks that raised or whose socket closed, in that order: epoll keeps it."""
+        """Ranks that raised or whose socket closed, as it was heard."""
+        self.looked = time.monotonic()
+        """When it was last heard what had happened, before what is being heard now."""
         self.selector = selectors.DefaultSelector()
         self.selector.register(link, selectors.EVENT_READ)
 
@@ -367,10 +368,10 @@ class _Supervisor:
             control, theirs = socket.socketpair()
             out, their_out = os.pipe()
             err, their_err = os.pipe()
-            log, shown = self._log(number), number in self.shown
+            screens = self.screen.texts if number in self.shown else {}
             streams = (
-                _Stream(number, "stdout", out, log, shown),
-                _Stream(number, "stderr", err, log, shown),
+                _Stream(number, out, screens.get("stdout")),
+                _Stream(number, err, screens.get("stderr")),
             )
             rank = _Rank(number, control, streams)
             self.ranks.append(rank)
@@ -385,13 +386,6 @@ class _Supervisor:
                 os.close(their_out)
                 os.close(their_err)
 
-    def _log(self, rank: int) -> TextIO | None:
-        if self.folder is None:
-            return None
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"rank-{rank}.log"
-        return self.logs.enter_context(path.open("w", encoding="utf-8"))
-
     def watch(self, timeout: float) -> list[Any] | BaseException:
         """Wait until every rank has returned; return their results by rank.
 
@@ -402,7 +396,7 @@ class _Supervisor:
         self._note_exits()  # while others were being started
         while self._running() and not self._failed():
             if (left := deadline - time.monotonic()) <= 0:
-                late = LaunchTimeout(timeout, self._case_file())
+                late = LaunchTimeout(timeout, self._case_file(), self.screen.seconds)
                 late.results = self._results()
                 return late
             self._step(left)
@@ -419,7 +413,7 @@ class _Supervisor:
                         pass
                 os.close(stream.descriptor)
             rank.control.close()
-        self.logs.close()
+        self.screen.show()
         self.port.close()
         self.selector.close()
 
@@ -427,11 +421,22 @@ class _Supervisor:
         return any(rank.state == "running" for rank in self.ranks)
 
     def _failed(self) -> list[_Rank]:
-        """Return the ranks of which it is known that they raised or died, in that order."""
-        return [rank for rank in self.fallen if rank.state in {"raised", "died"}]
+        """Return the ranks of which it is known that they raised or died, in that order.
+
+        Who raises says when. Who dies cannot: it counts from the look before the one at which it
+        was dead, since what others raise because of it comes after that. Those who were found dead
+        at one look stay in the order in which the system lists them, on Linux that of their ends.
+        """
+        known = [rank for rank in self.fallen if rank.state in {"raised", "died"}]
+        return sorted(known, key=self._moment)
+
+    def _moment(self, rank: _Rank) -> float:
+        return rank.fell if rank.state == "died" else self._failure(rank).moment
 
     def _step(self, seconds: float) -> None:
-        for key, _ in self.selector.select(min(seconds, 3600.0)):
+        events = self.selector.select(min(seconds, self.screen.due(), 3600.0))
+        now = time.monotonic()
+        for key, _ in events:
             if isinstance(key.data, _Stream):
                 if not key.data.pump():
                     self.selector.unregister(key.fileobj)
@@ -439,6 +444,9 @@ class _Supervisor:
                 self._on_message(key.data)
             else:
                 self._note_exits()
+        self.looked = now
+        if self.screen.due() <= 0:
+            self.screen.show()
 
     def _step_until(self, moment: float, done: Callable[[], bool], every: float = 60.0) -> None:
         """Step until that moment or until it is done, asking at least every so many seconds."""
@@ -456,8 +464,8 @@ class _Supervisor:
             self._note_fall(rank)
         if JOINED in words:
             rank.joined = True
-            # Anew, at the end of the kernel's list: where it was, it would be told of before
-            # whoever falls first from now on.
+            # It keeps its place in the kernel's list of what is ready, and its end would be told
+            # of before earlier ones: registered anew, it has the place of its next event.
             self.selector.unregister(rank.control)
             self.selector.register(rank.control, selectors.EVENT_READ, rank)
             if all(other.joined for other in self.ranks):
@@ -483,6 +491,7 @@ class _Supervisor:
 
     def _note_fall(self, rank: _Rank) -> None:
         if rank not in self.fallen:
+            rank.fell = self.looked
             self.fallen.append(rank)
 
     def _result(self, rank: _Rank) -> Any:

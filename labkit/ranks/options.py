@@ -4,27 +4,107 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
+import operator
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from labkit.ranks.devices import BOTH
 from labkit.ranks.parcel import name_of
 from labkit.ranks.rank import SET_BY_LAUNCH
 
+if TYPE_CHECKING:
+    from labkit.fabric.fabric import Fabric
+
+Backend = Literal["gloo", "nccl", "cpu:gloo,cuda:nccl"]
 _COUNTS = "world|rank|n_?proc|num_?proc|^n$|^np$"  # what others call the number of ranks
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a program is run on ranks.
+
+    Raises:
+        ValueError: An option makes no sense, whatever the machine: names it, what was got and what
+            is asked for.
+        TypeError: The same, of a fabric, of what is no mapping, and of what are no ranks.
+    """
+
+    world_size: int | None = None
+    """How many ranks; 4 if not given, or under torchrun all that are there."""
+    backend: Backend | None = None
+    """If not given: gloo, and where every rank can have a GPU, NCCL for what lies on GPUs."""
+    fabric: Fabric | None = None
+    """Hosts and links to run on (`labkit.fabric.fabric`); none: this machine's loopback."""
+    timeout: float = 60.0
+    """Seconds that the ranks get, from their start; ``float("inf")`` for no limit."""
+    init: bool = True
+    """Whether the default group is up when the program starts.
+
+    False is for programs that call ``init_process_group`` or ``init_rpc`` themselves.
+    """
+    checks: bool = False
+    """Let torch compare the ranks' calls: a wrong shape or a swapped collective is an error.
+
+    It comes at once and names the ranks. About 1.8 times slower per small call.
+    """
+    threads: int = 1
+    """Intra-op threads of torch per rank."""
+    env: Mapping[str, str | None] | None = None
+    """Environment variables that the ranks have besides this process's; None takes one away.
+
+    Those that torch or a library of it reads at import count, too.
+    """
+    output: Sequence[int] | None = None
+    """The ranks whose output appears here, as ``[0]``; all if not given."""
+
+    def __post_init__(self) -> None:
+        for name in ("world_size", "threads"):
+            value = getattr(self, name)
+            if name == "world_size" and value is None:
+                continue
+            is_whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+            if not is_whole or operator.index(value) < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+            object.__setattr__(self, name, operator.index(value))  # numpy's too
+        timeout: object = self.timeout
+        if isinstance(timeout, bool) or not isinstance(timeout, Real) or not float(timeout) > 0:
+            raise ValueError(
+                f"timeout must be a number of seconds above 0, got {timeout!r}. "
+                'No limit: timeout=float("inf").'
+            )
+        if self.backend not in (None, "gloo", "nccl", BOTH):
+            raise ValueError(f'backend must be "gloo" or "nccl", got {self.backend!r}.')
+        for name, value in (("init", self.init), ("checks", self.checks)):
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} must be True or False, got {value!r}.")
+        fabric = self.fabric
+        if isinstance(fabric, type) or (fabric is not None and not hasattr(fabric, "placement")):
+            raise TypeError(f"fabric must be a Fabric, as Fabric.star(...) is, got {fabric!r}.")
+        _check_env(self.env)
+        _check_output(self.output, self.size)
+
+    @property
+    def size(self) -> int:
+        """How many ranks a launch starts that starts its own."""
+        return 4 if self.world_size is None else self.world_size
+
+    def given(self) -> list[str]:
+        """Return the names of those that are not as they are by default."""
+        return [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+
+
 def check_program(
-    program: object, args: tuple[Any, ...], kwargs: dict[str, Any], options: Sequence[str]
+    program: object, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[str] = ()
 ) -> None:
     """Refuse what cannot run on ranks, or not with these arguments.
 
     Raises:
-        TypeError: It is no function, would run nothing, or takes other arguments; guesses which of
-            the launch's ``options`` was meant.
+        TypeError: It is no function, would run nothing, or takes other arguments; guesses which
+            option was meant. Or it has a parameter of the same name as an option that was
+            ``given`` beside its arguments.
     """
     name = name_of(program)
     if not callable(program):
@@ -36,69 +116,42 @@ def check_program(
             "Write a plain function that returns its result."
         )
     try:
-        inspect.signature(program).bind(*args, **kwargs)
+        signature = inspect.signature(program)
     except ValueError:
         return  # a builtin without a signature
+    for option in given:
+        if option in signature.parameters:
+            raise TypeError(
+                f"launch({name}): {option}= is an option of launch and a parameter of {name}. Say "
+                f"which is meant: Launcher({option}=...)({name}, ...) gives it to the launch, "
+                f"and Launcher()({name}, {option}=...) to the program."
+            )
+    try:
+        signature.bind(*args, **kwargs)
     except TypeError as error:
         count = len(args) + len(kwargs)
-        hint = _hint(str(error), options)
-        raise TypeError(f"launch({name}) with {count} argument(s): {error}.{hint}") from None
+        raise TypeError(
+            f"launch({name}) with {count} argument(s): {error}.{_hint(str(error))}"
+        ) from None
 
 
-def _hint(misfit: str, options: Sequence[str]) -> str:
+def _hint(misfit: str) -> str:
     """Say what somebody may have meant whose arguments do not fit the program."""
-    missing = re.search("missing a required .*argument: '(.*)'", misfit)
+    options = [field.name for field in fields(Options)]
     unknown = re.search("got an unexpected keyword argument '(.*)'", misfit)
-    if missing and missing[1] in options:
-        return f" launch keeps {missing[1]}= for itself: pass it by position, or in a partial."
-    if missing:
-        return " launch passes no rank: a program asks dist.get_rank() and get_world_size()."
+    if unknown and unknown[1] in options:
+        return f" Options of a Launcher stand in its own brackets: Launcher({unknown[1]}=...)."
     if unknown:
         close = difflib.get_close_matches(unknown[1], options, 1)
         meant = "world_size" if re.search(_COUNTS, unknown[1]) else next(iter(close), None)
         return f" Did you mean {meant}=?" if meant else ""
+    if "missing a required" in misfit:
+        return " launch passes no rank: a program asks dist.get_rank() and get_world_size()."
     return " The number of ranks is world_size=; what stands after the program is the program's."
 
 
-def check_options(
-    world_size: object,
-    timeout: object,
-    threads: object,
-    backend: object,
-    fabric: object,
-    init: object,
-    checks: object,
-) -> None:
-    """Refuse options that make no sense, whatever the machine.
-
-    Raises:
-        ValueError: Names the option, what was got and what is asked for.
-        TypeError: The same, of a fabric.
-    """
-    for name, value in (("world_size", world_size), ("threads", threads)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise ValueError(
-            f"timeout must be a number of seconds above 0, got {timeout!r}. "
-            'No limit: timeout=float("inf").'
-        )
-    if backend not in (None, "gloo", "nccl", BOTH):
-        raise ValueError(f'backend must be "gloo" or "nccl", got {backend!r}.')
-    for name, value in (("init", init), ("checks", checks)):
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} must be True or False, got {value!r}.")
-    if isinstance(fabric, type) or (fabric is not None and not hasattr(fabric, "placement")):
-        raise TypeError(f"fabric must be a Fabric, as Fabric.star(...) makes it, got {fabric!r}.")
-
-
-def check_env(env: object) -> None:
-    """Refuse what is no mapping from names to texts, and names that launch sets.
-
-    Raises:
-        TypeError: It is no mapping.
-        ValueError: A name or a value makes no sense; names it.
-    """
+def _check_env(env: object) -> None:
+    """Refuse what is no mapping from names to texts, and names that launch sets."""
     if env is None:
         return
     if not isinstance(env, Mapping):
@@ -115,22 +168,11 @@ def check_env(env: object) -> None:
             raise ValueError(f"env[{name!r}]: launch sets {name} itself, for each rank.")
 
 
-def check_output(output: object, world_size: int) -> None:
-    """Refuse what is neither ranks nor a folder.
-
-    Raises:
-        TypeError: It is neither.
-        ValueError: There is no such rank, or no folder can be there.
-    """
-    if output is None or isinstance(output, str | os.PathLike):
-        if output is not None and not str(output):
-            raise ValueError("output must be ranks or the path of a folder, got ''.")
-        if output is not None and Path(output).exists() and not Path(output).is_dir():
-            raise ValueError(f"output must be ranks or a folder; {output} is none.")
-        return
-    if not isinstance(output, Sequence | set | frozenset):
-        raise TypeError(f"output must be ranks, as [0], or the path of a folder, got {output!r}.")
-    for rank in output:
+def _check_output(output: object, world_size: int) -> None:
+    """Refuse what are no ranks."""
+    if isinstance(output, str) or not isinstance(output, Sequence | set | frozenset | None):
+        raise TypeError(f"output must be ranks, as [0], got {output!r}.")
+    for rank in output or ():
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < world_size:
             raise ValueError(
                 f"output has {rank!r}, which is no rank of {world_size}: 0 to {world_size - 1}."

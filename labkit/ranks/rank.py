@@ -15,8 +15,9 @@ On the socket the rank says ``J`` (it has joined the default group), ``F`` (fini
 exception came out of the program), ``R`` (and lies in its file) and then ``E`` (and it has ended in
 order). It stays until it is killed, so that no peer ever sees a connection close before the
 launcher knows why. It hears ``G`` (go: all have joined), ``D`` (dump) or, when the launching side
-is gone, the end of the stream. The launcher tells by the order of ``X`` and ends of streams who
-failed first, so a child of the program does not keep the socket open.
+is gone, the end of the stream. An exception in ``result-R`` carries the moment at which it came; of
+a rank that died the launcher knows when the stream ended, so a child of the program does not keep
+the socket open.
 
 The launching process imports this module too, and does not pay for torch: `main` imports it.
 """
@@ -40,6 +41,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +57,8 @@ FAILED, RAISED, ENDED = b"X", b"R", b"E"
 END = 5.0
 """Seconds that a rank's threads and exit handlers get once its program has returned."""
 END_OF_FAILED = 1.0
+CALLS_KEPT = "256"
+"""How many calls torch's flight recorder keeps."""
 SET_BY_LAUNCH = (
     "RANK",
     "LOCAL_RANK",
@@ -158,12 +162,13 @@ def main(directory: str, rank: int, control: int) -> None:
         _end_in_order(END)
         words = [FINISHED]
     except BaseException as error:
+        moment = time.monotonic()
         if os.getpid() != pid:
             traceback.print_exc()
             _end_child(1)
         with contextlib.suppress(OSError):
             launcher.sendall(FAILED)
-        Parcel.of(_failure(rank, error)).write(folder / f"result-{rank}")
+        Parcel.of(_failure(rank, error, moment)).write(folder / f"result-{rank}")
         words = [RAISED, ENDED]
     for word in words:
         if word == ENDED:
@@ -246,7 +251,7 @@ def _prepare_process(job: Job, rank: int, directory: Path) -> None:
     own = [*numbers, job.placements[0].address, port, here.interface]
     os.environ.clear()
     os.environ.update(job.environment | dict(zip(SET_BY_LAUNCH, own, strict=True)))
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "256")  # calls that the flight recorder keeps
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", CALLS_KEPT)
     tempfile.tempdir = None  # the caller's, not the server's
     process: Any = multiprocessing.process.current_process()
     process._config["tempdir"] = str(directory)  # goes with it
@@ -279,13 +284,13 @@ def _listen(rank: int, directory: Path, launcher: socket.socket, go: threading.E
         with (directory / f"stack-{rank}").open("w") as file:
             faulthandler.dump_traceback(file, all_threads=True)
         unfinished = directory / f"calls-{rank}.part"
-        unfinished.write_text(_calls())
+        unfinished.write_text(entered_calls())
         unfinished.rename(directory / f"calls-{rank}")  # whole or not at all
         launcher.sendall(DUMPED)
     os.killpg(os.getpid(), signal.SIGKILL)  # this process, and those that it started
 
 
-def _calls() -> str:
+def entered_calls() -> str:
     """Return what torch's flight recorder holds, and who is in which group, as JSON."""
     import torch
     import torch.distributed as dist
@@ -312,7 +317,7 @@ def _packed(value: Any) -> Parcel:
         ) from error
 
 
-def _failure(rank: int, error: BaseException) -> Failure:
+def _failure(rank: int, error: BaseException, moment: float) -> Failure:
     chain: list[Raised] = []
     seen: set[int] = set()
     following: BaseException | None = error
@@ -336,4 +341,4 @@ def _failure(rank: int, error: BaseException) -> Failure:
             if isinstance(error, Exception) and not isinstance(error, bdb.BdbQuit):
                 travels = error
         chain.append(Raised(travels, kind_of(error), text, lines, direct))
-    return Failure(rank, tuple(chain))
+    return Failure(rank, tuple(chain), moment)

@@ -12,6 +12,7 @@ import pickle
 import re
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from labkit.ranks.devices import BOTH, claim
-from labkit.ranks.errors import LaunchError
-from labkit.ranks.rank import call, compare_calls
+from labkit.ranks.errors import CaseFile, LaunchError, RankCase
+from labkit.ranks.rank import CALLS_KEPT, call, compare_calls, entered_calls
 
 if TYPE_CHECKING:
     from torch.distributed import Store
+
+    from labkit.ranks.options import Options
 
 _MARKS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _START = 300.0  # seconds in which all ranks must come
@@ -78,22 +81,12 @@ def default_backend() -> str:
     return BOTH if torch.cuda.device_count() >= ranks else "gloo"
 
 
-def run_on_ranks(
-    program: Callable[[], Any],
-    *,
-    world_size: int | None,
-    backend: str | None,
-    fabric: object,
-    timeout: float,
-    init: bool,
-    checks: bool,
-    threads: int,
-) -> list[Any]:
+def run_on_ranks(program: Callable[[], Any], options: Options) -> list[Any]:
     """Run the program on the first ``world_size`` ranks; every rank gets all results.
 
     Each call makes a fresh default group. The processes stay the same, unlike in a plain `launch`:
-    a rank that is late cannot be taken out of what it hangs in. It writes its stack to its standard
-    error and ends with status 1, which makes torchrun end the job.
+    a rank that is late cannot be taken out of what it hangs in. On its standard error it says where
+    it waits, with its stacks; it ends with status 1, which makes torchrun end the job.
 
     Raises:
         ValueError: If more ranks are asked for than torchrun started, or a fabric is.
@@ -105,34 +98,39 @@ def run_on_ranks(
     import torch.distributed as dist
 
     rank, there = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    world_size = there if world_size is None else world_size
+    world_size = there if options.world_size is None else options.world_size
     if dist.is_initialized():
         raise RuntimeError(
             "This job has made its default group already, and launch would need one of its own. "
             "Call your function directly: time_calls, wire.meter, sched, CallLog and Tracer work "
             "inside any job. Or call launch before init_process_group."
         )
-    if fabric is not None:
+    if options.fabric is not None:
         raise ValueError("a fabric needs ranks of its own; it cannot hold those of torchrun.")
     if world_size > there:
         raise ValueError(f"world_size={world_size}, but {there} ranks were started.")
     store = dist.PrefixStore(f"labkit-{next(_numbers)}", _shared_store(rank, there))
     put: Any = store.set  # declared to take texts only; bytes are taken as well
     keys = [f"result-{other}" for other in range(world_size)]
-    saved, limit = torch.get_num_threads(), min(timeout, _FOREVER)
+    saved, limit = torch.get_num_threads(), min(options.timeout, _FOREVER)
+    late = threading.Timer(min(limit, threading.TIMEOUT_MAX), _end_late, [rank, world_size, limit])
+    late.daemon = True
     try:
         if rank < world_size:
             os.environ |= {"WORLD_SIZE": str(world_size), "LABKIT_RANK": str(rank)}
-            torch.set_num_threads(threads)
-            compare_calls(checks)
-            faulthandler.dump_traceback_later(limit, exit=True)
-            if init:
+            torch.set_num_threads(options.threads)
+            compare_calls(options.checks)
+            os.environ.setdefault("TORCH_FR_BUFFER_SIZE", CALLS_KEPT)
+            late.start()
+            faulthandler.dump_traceback_later(limit + _PATIENCE, exit=True)  # nothing else can run
+            if options.init:
                 local_rank = int(os.environ.get("LOCAL_RANK", rank))
-                backend = claim(backend or default_backend(), local_rank)
+                backend = claim(options.backend or default_backend(), local_rank)
                 group = dist.PrefixStore("group", store)
                 dist.init_process_group(backend, store=group, rank=rank, world_size=world_size)
                 _gather(group, rank, world_size)  # else one may destroy it while others still join
             put(keys[rank], cloudpickle.dumps(("", call(program))))
+            late.cancel()
             faulthandler.cancel_dump_traceback_later()
         store.wait(keys, timedelta(seconds=limit + _GRACE))
     except BaseException as error:
@@ -141,6 +139,7 @@ def run_on_ranks(
             put(keys[rank], told)
         raise
     finally:
+        late.cancel()
         faulthandler.cancel_dump_traceback_later()
         os.environ["WORLD_SIZE"] = str(there)
         os.environ.pop("LABKIT_RANK", None)
@@ -156,6 +155,22 @@ def run_on_ranks(
     if rank == 0:  # the store may live in this process: outlast the others' reading
         store.wait([f"read-{other}" for other in range(there)])
     return [value for _, value in results]
+
+
+def _end_late(rank: int, world_size: int, seconds: float) -> None:
+    """End this process, which is late: say in a line where it waits, then where its threads are."""
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        stacks = file.read()
+    case = CaseFile((RankCase.read(rank, "running", stacks, entered_calls()),))
+    _, _, where = str(case).splitlines()[0].partition("running")
+    print(
+        f"labkit: rank {rank} of {world_size} was late after {seconds:g} s{where}", file=sys.stderr
+    )
+    print(stacks, file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(1)
 
 
 def _gather(store: Store, rank: int, world_size: int, value: str = "") -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -24,7 +25,7 @@ def test_env_adds_and_takes_away(monkeypatch):
     assert launch(variables, *names, world_size=1, env={"OURS": None}) == [[None, None, "0"]]
     again = Launcher(world_size=1, env={"MORE": "3"})
     assert again(variables, *names) == [["1", "3", "0"]]
-    assert again(variables, *names, env={}) == [["1", None, "0"]]
+    assert replace(again, env={})(variables, *names) == [["1", None, "0"]]
     assert "MORE" not in os.environ
 
 

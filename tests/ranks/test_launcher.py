@@ -1,16 +1,20 @@
 """The launcher at its best: results, circumstances, output, and input that it refuses."""
 
+import io
 import os
 import sys
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
-from labkit import Launcher, RankDied, launch
+from labkit import Launcher, LaunchTimeout, RankDied, launch
+from labkit.ranks import launcher
 from tests.marks import slow
 from tests.ranks.nodes import python
 
@@ -124,7 +128,7 @@ async def coroutine():
         (coroutine, {}, "coroutine function"),
         (4, {}, "needs a function"),
         (lambda rank, **options: rank, {}, r"'rank'.* asks dist\.get_rank\(\)"),
-        (lambda rank, world_size: 0, {"rank": 0, "world_size": 2}, "keeps world_size= for itself"),
+        (lambda rank, world_size: 0, {"rank": 0, "world_size": 2}, "world_size= is an option of l"),
         (rank_squared, {"wrld_size": 4}, r"Did you mean world_size=\?"),
         (rank_squared, {"nprocs": 4}, r"Did you mean world_size=\?"),
         (rank_squared, {"colour": 1}, r"argument 'colour'\.$"),
@@ -133,6 +137,24 @@ async def coroutine():
 def test_what_makes_no_sense_is_refused(program, given, says):
     with pytest.raises((TypeError, ValueError), match=says):
         launch(program, **given)
+
+
+def patient(*, timeout=1.0, output="model.pt"):
+    return timeout, output
+
+
+def test_an_option_that_the_program_has_too_is_never_taken_silently():
+    for given in ({"timeout": 9}, {"output": [0]}):
+        with pytest.raises(TypeError, match=r"an option of launch and a parameter of patient. Say"):
+            launch(patient, **given)
+    assert launch(patient, world_size=1) == [(1.0, "model.pt")], "nothing was given"
+    assert Launcher(world_size=1, timeout=9)(patient, output="best.pt") == [(1.0, "best.pt")]
+    with pytest.raises(TypeError, match=r"stand in its own brackets: Launcher\(world_size="):
+        Launcher()(patient, world_size=2)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert launch(rank_squared, world_size=np.int64(2), timeout=np.float32(50)) == [0, 1]
 
 
 def test_a_world_size_by_place_is_answered():
@@ -163,21 +185,49 @@ def test_output_of_chosen_ranks(capsys):
     assert caught.value.stderr == ["to stderr"], "it is known though it was not shown"
 
 
-def test_output_into_files(capsys, tmp_path, nothing_left):
-    folder = tmp_path / "new" / "logs"
-    with pytest.raises(RankDied):
-        launch(speak, world_size=3, output=folder)
-    assert capsys.readouterr() == ("", "")
-    assert (folder / "rank-1.log").read_text() == "said by 1\nto stderr\n"
-    assert {path.name for path in folder.iterdir()} == {f"rank-{r}.log" for r in range(3)}
-    Launcher(world_size=1, output=str(folder))(print, "again")
-    assert (folder / "rank-0.log").read_text() == "again\n", "a launch begins anew"
+class Page(io.StringIO):
+    """A screen that counts how often something is written to it, and takes its time for each."""
+
+    def __init__(self, pause=0.0):
+        super().__init__()
+        self.pause, self.writes = pause, 0
+
+    def write(self, text):
+        self.writes += 1
+        time.sleep(self.pause)
+        return super().write(text)
 
 
-def test_a_traceback_ends_in_launch():
+def count(lines):
+    for line in range(lines):
+        print("line", line)
+
+
+def test_a_chatty_program_takes_few_writes(monkeypatch):
+    """In a notebook each is a message, and a server passes on 1000 a second."""
+    monkeypatch.setattr(sys, "stdout", page := Page())
+    start = time.monotonic()
+    launch(count, 5000, world_size=4)
+    assert page.writes <= 2 + (time.monotonic() - start) / launcher._MOMENT
+    lines = page.getvalue().splitlines()
+    for rank in range(4):
+        own = [line for line in lines if line.startswith(f"[rank {rank}] ")]
+        assert own == [f"[rank {rank}] line {number}" for number in range(5000)]
+
+
+@pytest.mark.slow
+def test_a_timeout_says_when_it_was_spent_on_showing_output(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Page(pause=0.5))
+    with pytest.raises(LaunchTimeout, match=r"after 2 s, \S+ s of which went into showing what"):
+        launch(count, 10**9, world_size=1, timeout=2)
+
+
+@pytest.mark.parametrize("start, name", [(launch, "launch"), (Launcher(), "__call__")])
+def test_a_traceback_ends_in_launch(start, name):
     with pytest.raises(LookupError) as caught:
-        launch(fail, world_size=2)
-    assert [frame.name for frame in caught.traceback][1:] == ["launch"]
+        start(fail)
+    assert [frame.name for frame in caught.traceback][1:] == [name]
+    assert str(caught.traceback[-1].statement).strip() == "raise outcome"
 
 
 def fail():

@@ -81,7 +81,7 @@ def test_a_rank_that_dies_while_others_start_is_noticed(monkeypatch):
 
     monkeypatch.setattr(server.Server, "start_rank", slowly)
     with pytest.raises(RankDied, match="rank 0 of 2 was killed by SIGKILL"):
-        launch(dist.barrier, world_size=2, timeout=20)
+        launch(lambda: dist.barrier(), world_size=2, timeout=20)
 
 
 def test_it_works_where_labkit_is_on_pythonpath_only(tmp_path):
@@ -152,6 +152,21 @@ def test_no_fresh_rank_outlives_a_killed_parent(moment):
         assert leftovers.directories_of(parent.pid)
         parent.kill()
     assert leftovers.after(pids, parent.pid) == []
+
+
+def test_a_folder_that_cannot_be_removed_does_not_end_the_server(tmp_path, monkeypatch):
+    """As where somebody else has put a file of his own behind its link."""
+
+    def refuse(*_, **__):
+        raise PermissionError
+
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "launch" / server.ON_DISK).symlink_to(tmp_path / "on-disk")
+    server._remove(tmp_path / "launch")
+    assert not (tmp_path / "launch").exists(), "though there was nothing on disk"
+    monkeypatch.setattr(os, "rmdir", refuse)
+    (tmp_path / "launch").mkdir()
+    server._remove(tmp_path / "launch")
 
 
 def test_windows_is_told_what_to_do(monkeypatch):

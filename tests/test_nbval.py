@@ -76,7 +76,31 @@ def test_a_learner_sees_a_line_a_cell_and_one_line_of_reason(hand_ins):
         "exercise 2.4: not attempted ye",
         "exercise 2.5: not attempted ye",
     ]
+    refusal = text.partition("exercise 2.2 is not right yet")[2].splitlines()[1:4]
+    assert [line.split()[0] for line in refusal] == ["expected", "got", "usually"], text
     assert "Traceback" not in text
+
+
+REFUSAL = """
+import time
+from course.checks.checking import CheckFailed
+time.sleep(0.5)
+raise CheckFailed("at most 1 s", "2 s", "what it means", timed={timed})
+"""
+
+
+@mark.slow
+@mark.alone
+def test_beside_other_programs_only_what_a_clock_refuses_is_not_judged(hand_ins):
+    notebook = lesson(REFUSAL.format(timed=True), REFUSAL.format(timed=False))
+    files.write(notebook, hand_ins / "timed.ipynb")
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        status, text = told(f"python -m pytest --nbval-lax {hand_ins / 'timed.ipynb'}")
+        busy.kill()
+    assert status == 1
+    assert re.search("1 failed, 2 skipped", text), text
+    shown = text.partition("judged on this machine")[2]
+    assert "not judged: other programs used" in shown and "usually means what it means" in shown
 
 
 @mark.slow

@@ -22,6 +22,13 @@ const html = (tag, attributes = {}, ...children) => {
   return element;
 };
 
+/** A stopwatch with its hand at so many ms; once around is 60. */
+const stopwatch = (ms, color = INK) => {
+  const turn = (2 * Math.PI * ms) / 60;
+  return `<rect x="-2" y="-13" width="4" height="4" fill="${color}"/><circle r="9.5" fill="none" stroke="${color}" stroke-width="1.8"/>`
+    + `<path d="M0 0L${(7 * Math.sin(turn)).toFixed(1)} ${(-7 * Math.cos(turn)).toFixed(1)}" stroke="${color}" stroke-width="2" stroke-linecap="round"/>`;
+};
+
 /** Draw into an SVG: a part that was there before is changed, one that is not drawn again goes. */
 function penFor(svg, change) {
   const parts = new Map();
@@ -102,13 +109,19 @@ const define = (toy) => ({ render({ el }) {
   words.setAttribute("aria-live", "polite");
   const box = html("div", { className: "course-toy" }, html("b", {}, toy.title), goals, svg, row, words);
   el.replaceChildren(box);
-  let met = 0, width = 0, frame = 0, moving = false, spoken;
+  let met = 0, width = 0, frame = 0, moving = false, motion, spoken;
 
+  const finish = () => { // whoever does not wait for a motion's end sees its end
+    cancelAnimationFrame(frame);
+    if (moving) motion(1);
+    moving = false;
+  };
   const act = {
-    change(step) { step(); show(); },
+    change(step) { finish(); step(); show(); },
     move(seconds, step) {
-      cancelAnimationFrame(frame);
+      finish();
       const began = performance.now();
+      motion = step;
       moving = !calm;
       const tick = (now) => {
         const share = calm ? 1 : clamp((now - began) / 1000 / seconds, 0, 1);
@@ -123,13 +136,15 @@ const define = (toy) => ({ render({ el }) {
   const pen = penFor(svg, act.change);
 
   const tell = () => {
-    const lines = toy.goals.map((goal, i) => {
-      const sign = html("span", { className: "toy-sign" }, i < met ? "✔" : i === met ? "▶" : "·");
+    const lines = toy.goals.slice(0, met + 1).map((goal, i) => {
+      const sign = html("span", { className: "toy-sign" }, i < met ? "✔" : "▶");
       const after = i < met && goal.after ? html("i", {}, ` ${goal.after}`) : "";
-      return html("li", { className: i < met ? "toy-met" : i > met ? "toy-later" : "" }, sign, html("span", {}, i <= met ? goal.text : "…", after));
+      return html("li", { className: i < met ? "toy-met" : "" }, sign, html("span", {}, goal.text, after));
     });
     goals.replaceChildren(...lines);
-    if (met === toy.goals.length) goals.append(html("li", { className: "toy-met" }, html("span", { className: "toy-sign" }, "☺"), "All goals met."));
+    const more = toy.goals.length - met - 1;
+    if (more > 0) goals.append(html("li", { className: "toy-later" }, html("span", { className: "toy-sign" }, "·"), `and ${more} more`));
+    if (more < 0) goals.append(html("li", { className: "toy-met" }, html("span", { className: "toy-sign" }, "☺"), "All goals met."));
   };
   const press = () => (toy.buttons ? toy.buttons(state) : []).forEach((button, i) => {
     const element = row.children[i] || row.appendChild(html("button", { type: "button" }));
@@ -155,7 +170,7 @@ const define = (toy) => ({ render({ el }) {
       if (!calm) cheer(goals.children[met - 1].firstChild);
     }
     clearTimeout(spoken);
-    spoken = setTimeout(() => { words.textContent = toy.words(state); }, words.textContent ? 400 : 0);
+    spoken = setTimeout(() => { words.textContent = `MODELLED: ${toy.words(state)}`; }, words.textContent ? 400 : 0);
   }
 
   // JupyterLab's own keys: it would take arrows and letters for commands; these two are its own.

@@ -2,6 +2,8 @@
 
 from pytest import fixture, mark
 
+from course.lessons.pipeline_p2p.schedules import Batch, Channel, gpipe, programs, transfers_of
+from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, simulate
 from course.notebooks import files
 from course.play import toy
 from tests.browser import lab, toys
@@ -12,7 +14,21 @@ pytestmark = [
     mark.timeout(300),
     mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
 ]
+IN, WATCH = "which rank 1 receives from rank", "the stopwatch's"
 KEYS = {
+    "00.sum": [("number of rank 0", "ArrowRight ArrowRight"), ("▶ all_reduce", "Space Space")],
+    "00.watch": [
+        (f"{WATCH} start", "Home"),
+        (f"{WATCH} stop", "End"),  # Dan
+        (f"{WATCH} start", 3 * "PageUp "),
+        (f"{WATCH} stop", 7 * "PageDown " + "ArrowLeft ArrowLeft"),  # Ada
+        (f"{WATCH} stop", "PageUp" + 4 * " ArrowLeft"),
+        (f"{WATCH} start", "PageUp PageUp" + 4 * " ArrowRight"),  # Ben
+        (f"{WATCH} stop", 4 * "PageUp " + 4 * " ArrowLeft"),
+        (f"{WATCH} start", "PageUp" + 4 * " ArrowRight"),  # Cleo
+        (f"{WATCH} stop", "PageUp" + 4 * " ArrowRight"),
+        (f"{WATCH} start", 3 * "PageUp "),  # Eve
+    ],
     "02.door": [
         ("arrival of rank 1", "End"),
         ("arrival of rank 3", "Home"),
@@ -21,6 +37,20 @@ KEYS = {
         ("arrival of rank 0", "Home"),
         ("arrival of rank 1", "Home"),
         ("arrival of rank 2", "End" + 12 * " ArrowLeft"),
+    ],
+    "05.queues": [
+        (f"F1, {IN} 0", "ArrowLeft"),
+        (f"F2, {IN} 0", "ArrowLeft"),
+        (f"B1, {IN} 2", "ArrowLeft"),
+        (f"B2, {IN} 2", "ArrowLeft"),
+        (f"B0, {IN} 2", "Home"),
+    ],
+    "06.ring": [
+        ("chunk r - 1", "Space"),
+        ("chunk r - 2", "Space"),
+        ("chunk r - 3", "Space"),
+        ("↺ Start again", "Space"),
+        ("everything", "Space Space"),
     ],
 }
 """By toy: what has the focus, and which keys are pressed there."""
@@ -101,3 +131,29 @@ def test_a_mouse_drags_and_words_say_what_is_seen(browser):
     moving = int(page.get_by_label("how long the bytes move").get_attribute("aria-valuenow"))
     assert moving < 15
     page.get_by_text(f"The bytes move for {moving} ms.").wait_for(timeout=2000)
+
+
+def test_the_queues_take_the_simulators_times(browser):
+    page = toys.shown(browser, "05.queues")
+    plan = gpipe(stages=3, micro_batches=3)
+    usual = programs(plan, batched=False)
+    named = {str(transfer): transfer for transfer in transfers_of(usual[1])}
+    costs = Costs(0.0125, 0.025, leg=0.0082)
+    for label, key in [("", ""), *KEYS["05.queues"]]:
+        if label:
+            focus(page, label)
+            page.keyboard.press(key)
+            page.wait_for_timeout(600)  # the words come when all stands still
+        words = page.inner_text(".toy-words")
+        middle = [named[name] for name in words.split("queue: ")[1].rstrip(".").split(", ")]
+        orders = transfers_of(usual[0]), middle, transfers_of(usual[2])
+        ranks = [
+            (*(Batch((transfer,)) for transfer in order), *tasks)
+            for order, tasks in zip(orders, plan, strict=True)
+        ]
+        try:
+            seconds = simulate(ranks, costs, channel=Channel.ORDERED).seconds
+            assert f"The step takes {1e3 * seconds:.1f} ms." in words
+        except Deadlock as circle:
+            first = str(circle).splitlines()[1].partition(" waits for ")[0]
+            assert "never ends" in words and first in words

@@ -11,13 +11,6 @@ const play = (act, state) => act.move(3, (share) => {
   state.now = share < 1 ? share * (Math.max(...state.at) + state.moving) : Infinity;
 });
 
-/** A stopwatch with its hand at so many ms; once around is 60. */
-const watch = (ms, big) => {
-  const turn = (2 * Math.PI * ms) / 60, color = big ? RED : INK;
-  return `<rect x="-2" y="-13" width="4" height="4" fill="${color}"/><circle r="9.5" fill="none" stroke="${color}" stroke-width="1.8"/>`
-    + `<path d="M0 0L${(7 * Math.sin(turn)).toFixed(1)} ${(-7 * Math.cos(turn)).toFixed(1)}" stroke="${color}" stroke-width="2" stroke-linecap="round"/>`;
-};
-
 export default define({
   title: "The door: when does each rank arrive?",
   start: () => ({ at: [0, 10, 30, 20], moving: 20, now: Infinity }),
@@ -60,7 +53,7 @@ export default define({
     });
     RANKS.forEach((rank) => {
       const y = TOP + ROW * rank + ROW / 2, ms = Math.round(clamp(Math.min(now, end) - at[rank], 0, end)), big = ms === largest && now >= end;
-      pen.put(`watch ${rank}`, "g", { transform: `translate(${width - 70} ${y + 1})` }, watch(ms, big));
+      pen.put(`watch ${rank}`, "g", { transform: `translate(${width - 70} ${y + 1})` }, stopwatch(ms, big ? RED : INK));
       pen.text(`shows ${rank}`, width - 54, y + 5, `${ms} ms`, { "font-weight": "bold", fill: big ? RED : INK });
       pen.handle(`dot ${rank}`, { transform: `translate(${x(Math.min(at[rank], now))} ${y})` }, `<circle r="17" fill="transparent"/><circle r="10" fill="${YELLOW}" stroke="#222" stroke-width="1.5"/><text y="4" text-anchor="middle" font-size="11" font-weight="bold" fill="#222">${rank}</text>`, {
         label: `arrival of rank ${rank}`, words: `${at[rank]} ms`, value: at[rank], min: 0, max: LATEST, zero: left, scale,

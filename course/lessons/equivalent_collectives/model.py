@@ -1,9 +1,7 @@
-"""Lesson 6 in arithmetic: a ring played in rounds, the published table, and what a wire allows."""
+"""Lesson 6 in arithmetic: the published table, and what a wire allows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from course import published
 from labkit.measure.records import bus_factor
@@ -15,41 +13,6 @@ ROWS = ("all_reduce", "reduce + broadcast", "reduce_scatter + all_gather")
 GPUS = 16
 CARD = 50.0
 """GB/s of a network card one way: 400 Gbit/s, the fastest of the puzzle's time."""
-EVERYTHING = "everything"
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Where the ring is after a round."""
-
-    holds: np.ndarray
-    """``holds[rank, chunk, r]``: how often rank r's share is in that sum."""
-    sent: float
-    """What each rank has sent so far, in S."""
-
-    def complete(self, rank: int) -> bool:
-        """Whether rank r holds the whole sum of chunk r, and nothing twice."""
-        return bool((self.holds[rank, rank] == 1).all())
-
-
-def play(offsets: Sequence[int | str], n: int = 4) -> list[Round]:
-    """Play rounds of a ring: in each, rank r sends one chunk to rank r + 1, which adds it.
-
-    Args:
-        offsets: For each round k, so that rank r sends chunk r + k (modulo n); or `EVERYTHING`.
-        n: The number of ranks and of chunks.
-
-    Returns:
-        The start, and what there is after each round.
-    """
-    rounds = [Round(np.repeat(np.eye(n, dtype=int)[:, None], n, axis=1), 0.0)]
-    for offset in offsets:
-        before, holds = rounds[-1].holds, rounds[-1].holds.copy()
-        for rank in range(n):
-            chunks = slice(None) if offset == EVERYTHING else (rank + offset) % n
-            holds[(rank + 1) % n, chunks] += before[rank, chunks]
-        rounds.append(Round(holds, rounds[-1].sent + (1 if offset == EVERYTHING else 1 / n)))
-    return rounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,17 @@
-"""Lesson 6's pictures: the puzzle, ways to sum, bytes, the ring in rounds, and two courts."""
+"""Lesson 6's pictures: the puzzle, ways to sum, bytes, and two courts."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from course.lessons.equivalent_collectives import model
-from course.lessons.equivalent_collectives.model import EVERYTHING, FIGURES
+from course.lessons.equivalent_collectives.model import FIGURES
 from labkit.measure import wire
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
 
-_TWICE, _COMPLETE, _PARTIAL = "#f4b8ae", "#bfe3c6", "#ffffff"
 _LIMIT = FIGURES["NVLink"]
 WHY_480 = (
     "the source of the 480 GB/s says that NVLS was in use: the switch between the GPUs does the "
@@ -105,50 +103,6 @@ def sent(by_way: Mapping[str, np.ndarray], *, title: str, ax: Axes | None = None
     plots.describe(ax, f"{title}. Sent by rank 0, 1, ...: {'; '.join(rows)}.")
     tier = Tier.RECORDED if wire.unavailable() else Tier.MEASURED
     return plots.stamp(ax, tier, note="bytes, as the operating system counted them")
-
-
-def ring(first: str, second: str, third: str) -> Figure:
-    """Draw three rounds of a ring of four ranks, in each of which they send what `OFFSETS` says.
-
-    A field names the ranks whose shares are in it; a share that is in twice makes it red, a sum
-    that is complete where it belongs green. Below, the bytes that each rank has sent.
-    """
-    played = model.play([OFFSETS[choice] for choice in (first, second, third)])
-    figure, panels = plots.new_figure(2, 2, size=(9.4, 6.2))
-    names = ["At the start", "After round 1", "After round 2", "After round 3"]
-    rounds = []
-    for ax, name, now in zip(panels, names, played, strict=True):
-        plots.new_axes(f"{name}: {now.sent:g} S sent by each", x="Chunk", y="Rank", ax=ax)
-        ax.grid(visible=False)
-        ax.set(xticks=range(4), yticks=range(4), xlim=(-0.5, 3.5), ylim=(3.5, -0.5))
-        for rank, chunk in np.ndindex(4, 4):
-            counts, color, sign = now.holds[rank, chunk], _PARTIAL, ""
-            if max(counts) > 1:
-                color, sign = _TWICE, " ✘"
-            elif rank == chunk and now.complete(rank):
-                color, sign = _COMPLETE, " ✔"
-            edge = plots.INK if rank == chunk else plots.FAINT
-            corner = chunk - 0.47, rank - 0.44
-            ax.add_patch(Rectangle(corner, 0.94, 0.88, facecolor=color, edgecolor=edge))
-            shares = "".join(str(r) * min(count, 3) for r, count in enumerate(counts))[:8]
-            look = {"ha": "center", "va": "center", "fontsize": 8.5, "color": plots.INK}
-            ax.text(chunk, rank, shares + sign, **look)
-        twice = (now.holds.max(axis=2) > 1).sum()
-        complete = sum(map(now.complete, range(4)))
-        rounds.append(f"{name} {now.sent:g} S sent, {complete} of 4 complete, {twice} doubled")
-    plots.stamp(panels[-1], Tier.MODELLED, note="played, not run")
-    plots.describe(figure, f"A ring of four ranks. {'; '.join(rounds)}.")
-    return figure
-
-
-OFFSETS = {
-    "chunk r": 0,
-    "chunk r - 1": -1,
-    "chunk r - 2": -2,
-    "chunk r - 3": -3,
-    EVERYTHING: EVERYTHING,
-}
-"""What rank r can send in a round of `ring`, and that for `model.play`."""
 
 
 def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Axes:

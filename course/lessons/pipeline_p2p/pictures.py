@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.experiment import Case
 from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Task, parts
-from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, full_name, waits
+from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
 from labkit.show import plots
@@ -25,8 +25,6 @@ QUEUE_LOOKS = {
     "sends": style(1),
     IN_CYCLE: replace(style(3), hatch="xxx", color="#d62728"),
 }
-LEG = 0.0082
-"""Seconds of a transfer in the queue editor: about what one takes on the lesson's links."""
 
 
 def step(
@@ -74,31 +72,6 @@ def steps(
         title = f"{title}: {1e3 * one.seconds:.0f} ms"
         step(one, title=title, ax=panel, until=1.01 * until, **options)
         stamp(panel, tier, provenance)
-    return figure
-
-
-def queue_editor(rank_0: int = 0, rank_1: int = 0, rank_2: int = 0) -> Figure:
-    """Draw the queues of the lesson's pipeline and the step that they allow; for `explore`.
-
-    Each rank's receives stand so many tasks early. A cycle of things that wait for each other is
-    red, and then there is no step.
-    """
-    case = Case("eager 1f1b", Channel.ORDERED, (rank_0, rank_1, rank_2))
-    figure, (above, below) = new_figure(2, 1, size=(11.5, 5.6))
-    cycle = queues(case.ranks, ax=above)
-    if cycle:
-        below.set_axis_off()
-        names = ", which waits for\n".join(map(full_name, [*cycle, cycle[0]]))
-        text = f"It never ends, for here is a circle:\n{names}"
-        below.text(0.0, 0.8, text, fontsize=11, va="top", wrap=True, transform=below.transAxes)
-        describe(below, text)
-        stamp(above, Tier.MODELLED)
-        return figure
-    seen = experiment.modelled(case, leg=LEG)
-    step(seen, title=f"A step takes {1e3 * seen.seconds:.0f} ms", ax=below, until=0.7)
-    note = f"a message alone takes {1e3 * LEG:g} ms"
-    for panel in (above, below):
-        stamp(panel, Tier.MODELLED, note=note)
     return figure
 
 

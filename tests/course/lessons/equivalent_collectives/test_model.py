@@ -4,35 +4,9 @@ import re
 
 import pytest
 
-from course.lessons.equivalent_collectives import checks, model, pictures, programs
-from course.lessons.equivalent_collectives.model import EVERYTHING, Court
+from course.lessons.equivalent_collectives import checks, model, pictures
+from course.lessons.equivalent_collectives.model import Court
 from labkit.show import plots
-
-
-def test_the_rings_rule_completes_every_chunk_where_it_belongs():
-    for n in (2, 3, 4, 7):
-        rule = [programs.ring_rule(0, step, n) for step in range(n - 1)]
-        last = model.play(rule, n)[-1]
-        assert all(map(last.complete, range(n)))
-        assert last.sent == pytest.approx((n - 1) / n)
-
-
-@pytest.mark.parametrize(
-    "offsets, complete, doubled, sent",
-    [
-        ((0, -1, -2), 0, 0, 0.75),  # complete, but on the neighbour
-        ((0, 0, 0), 0, 4, 0.75),
-        ((-1, EVERYTHING, -3), 0, 12, 1.5),
-    ],
-)
-def test_a_wrong_rule_shows(offsets, complete, doubled, sent):
-    last = model.play(offsets)[-1]
-    counts = [max(chunk) for row in last.holds for chunk in row]
-    assert (sum(map(last.complete, range(4))), last.sent) == (complete, sent)
-    assert (sum(count > 1 for count in counts) > 0) == (doubled > 0)
-    named = {what: name for name, what in pictures.OFFSETS.items()}
-    text = plots.alt_text.text_of(pictures.ring(*map(named.get, offsets)))
-    assert f"{sent:g} S sent, {complete} of 4 complete" in text
 
 
 def test_the_table_has_twenty_steps_whose_sums_are_the_published_ones():

@@ -45,25 +45,6 @@ def test_two_timelines_share_their_axis(recorded):
     assert len({panel.get_xlim() for panel in figure.axes}) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("earlier", "words"),
-    [
-        ((0, 0, 0), "in 668 ms"),
-        ((1, 1, 1), "in 333 ms"),
-        ((2, 1, 1), "It never ends"),
-        ((0, 2, 1), "It never ends"),
-    ],
-)
-def test_the_queue_editor_shows_the_step_or_the_circle(earlier, words):
-    figure = pictures.queue_editor(*earlier)
-    shown = alt_text.text_of(figure)
-    assert words in shown
-    red = [p for p in figure.axes[0].patches if p.get_facecolor()[:3] == pytest.approx(
-        (0xD6 / 255, 0x27 / 255, 0x28 / 255))]  # fmt: skip
-    assert bool(red) == ("never" in words)
-
-
 def test_the_threads_transfers_are_shown_with_their_source():
     ax = pictures.ten_copies()
     widths = [patch.get_width() for patch in ax.patches]

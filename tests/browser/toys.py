@@ -1,9 +1,11 @@
 """Toys in Chromium, without JupyterLab; `python -m tests.browser.toys` draws what they show first.
 
-Beside each toy's script lies that drawing, for pages that run no script.
+Beside each toy's script lies that drawing, for pages that run no script. README's `door.svg` is a
+flip book of such drawings.
 """
 
 import json
+import re
 from html import escape
 
 from course import catalogue
@@ -54,6 +56,64 @@ def drawing(page):
     return markup.replace("><defs>", f"><desc>{words}</desc><defs>", 1).replace("><", ">\n<") + "\n"
 
 
+FILM = """<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" \
+viewBox="-8 -4 {width} {height}" width="{width}" height="{height}"><desc>{words}</desc>
+<style>.page {{ visibility: hidden; animation: page {seconds}s step-end infinite }}
+@keyframes page {{ 0% {{ visibility: visible }} {share}% {{ visibility: hidden }} }}
+.last {{ animation-name: last }}
+@keyframes last {{ 0% {{ visibility: visible }} {rest}% {{ visibility: hidden }} }}
+@media (prefers-reduced-motion: reduce) {{ .page {{ animation: none }} \
+.page:last-child {{ visibility: visible }} }}</style>
+<rect x="-8" y="-4" width="100%" height="100%" rx="8" fill="#fff"/>{defs}{pages}</svg>
+"""
+FILM_WORDS = (
+    "Four ranks come to one all_reduce. Whoever is there waits, hatched, before a door. When rank "
+    "2, the last, has come, the door opens, and the bytes move for 20 ms. The stopwatches then "
+    "show 50, 40, 20 and 30 ms. Then rank 1 comes last, at 45 ms: now its stopwatch shows the "
+    "least, 20 ms, and those of the others more."
+)
+
+
+def film(browser):
+    """Play the door, let rank 1 come later and play it again: all as one moving picture."""
+    page = browser.new_page(viewport={"width": 744, "height": 700})
+    page.clock.install()
+    script = toy.script_of("02.door").replace("export default", "const toy =")
+    page.set_content(
+        PAGE.format(ground="#fff", ink="#000", font="", css="", script=script, data="{}")
+    )
+    page.wait_for_selector(".course-toy text")
+    page.clock.pause_at(page.evaluate("Date.now()") + 100)
+    seen = []
+
+    def take(times, act=lambda: page.clock.run_for(200)):
+        for _ in range(times):
+            act()
+            markup = page.evaluate("document.querySelector('.course-toy svg').innerHTML")
+            markup = re.sub(r' (tabindex|role|aria-\w+|class)="[^"]*"', "", markup)
+            seen.append(re.sub(r'<(circle|rect)[^>]*fill="transparent"[^>]*></\1>', "", markup))
+
+    page.get_by_role("button").press("Enter")
+    take(16)
+    rank_1 = page.get_by_label("arrival of rank 1")
+    take(7, lambda: rank_1.press("PageUp"))
+    page.get_by_role("button").press("Enter")
+    take(16)
+    defs = re.search("<defs>.*?</defs>", seen[0])[0]
+    pages, seconds = [one.replace(defs, "") for one in seen], 0.15 * (len(seen) + 10)
+    delayed = [
+        f'<g class="page" style="animation-delay: {0.15 * place:.2f}s">{one}</g>'
+        for place, one in enumerate(pages[:-1])
+    ]
+    last = (
+        f'<g class="page last" style="animation-delay: {0.15 * len(delayed):.2f}s">{pages[-1]}</g>'
+    )
+    return FILM.format(
+        width=736, height=236, words=FILM_WORDS, defs=defs, pages="\n".join([*delayed, last]),
+        seconds=seconds, share=100 * 0.15 / seconds, rest=100 * 0.15 * 11 / seconds,
+    )  # fmt: skip
+
+
 def main():
     """Draw them all."""
     with lab.browser() as browser:
@@ -61,6 +121,7 @@ def main():
             path = toy.path_of(key).with_suffix(".svg")
             path.write_text(drawing(shown(browser, key)), encoding="utf-8")
             print(f"written: {path.relative_to(catalogue.ROOT)}")
+        (catalogue.ROOT / "docs/pictures/door.svg").write_text(film(browser), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ export default define({
   draw(state, pen, width) {
     const scale = (width - LEFT - 14) / END, x = (ms) => LEFT + scale * ms, bottom = TOP + ROW * LANES.length;
     const { start, stop } = state;
+    pen.put("run", "rect", { x: x(start), y: TOP, width: scale * (stop - start), height: bottom - TOP + 10, fill: YELLOW, opacity: 0.35 });
     LANES.forEach((name, lane) => pen.text(`lane ${name}`, 2, TOP + ROW * lane + 26, name));
     BARS.forEach(([lane, begin, end, kind, label], i) => {
       pen.put(`bar ${i}`, "rect", { x: x(begin), y: TOP + ROW * lane + 8, width: scale * (end - begin), height: 28, fill: FILL[kind], stroke: "#222", "stroke-width": 0.8, rx: 2 });
@@ -35,7 +36,6 @@ export default define({
     });
     for (let ms = 0; ms <= END; ms += 40) pen.text(`tick ${ms}`, x(ms), bottom + 26, ms === END ? `${ms} ms` : ms, { "text-anchor": ms === END ? "end" : "middle", "font-size": 11 });
     pen.put("axis", "path", { d: `M${x(0)} ${bottom + 10}H${x(END)}`, stroke: SOFT });
-    pen.put("run", "rect", { x: x(start), y: TOP, width: scale * (stop - start), height: bottom - TOP + 10, fill: YELLOW, opacity: 0.35 });
     const middle = clamp(x((start + stop) / 2), 60, width - 60);
     pen.put("watch", "g", { transform: `translate(${middle - 34} 9)` }, stopwatch(stop - start, RED));
     pen.text("shows", middle - 18, 15, `${stop - start} ms`, { "font-size": 17, "font-weight": "bold" });

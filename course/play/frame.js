@@ -183,7 +183,7 @@ const define = (toy) => ({ render({ el }) {
   window.addEventListener("keydown", keys, true);
   const sized = new ResizeObserver(() => {
     const room = Math.floor(clamp(box.clientWidth - 24, 280, 720));
-    if (room === width) return;
+    if (room === width || !box.clientWidth) return; // the same, or folded away
     const first = !width;
     width = room;
     show();

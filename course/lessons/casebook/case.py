@@ -19,8 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """List the cases, play one, or play the final."""
-    from course.lessons.casebook import final
-    from course.lessons.casebook.cases import CASES, overview
+    from course.lessons.casebook.cases import CASES, draw_final, overview, score
     from course.lessons.casebook.ward import Ward
 
     if options.name is None:
@@ -28,12 +27,12 @@ def main(options: argparse.Namespace) -> int:
         print(overview())
         print("\nfinal: three jobs drawn at random")
         return 0
-    wards = final.draw() if options.name == "final" else [Ward(CASES[options.name])]
+    wards = draw_final() if options.name == "final" else [Ward(CASES[options.name])]
     for ward in wards:
         if not _play(ward):
             return 0
     if options.name == "final":
-        print(final.score(wards))
+        print(score(wards))
     return 0
 
 
@@ -52,7 +51,7 @@ def _play(ward: Ward) -> bool:
     menu += [f"  {letter}  diagnose: {one.says}" for letter, one in ward.suspects.items()]
     while not ward.solved:
         word = input("\n".join(["", *menu, "  q  leave", "> "])).strip().lower()
-        if word in ("q", ""):
+        if word == "q":
             return False
         if word in instruments:
             print(f"{instruments[word]}: running ...")

@@ -1,18 +1,25 @@
 """The cases: `cases.json` says what was reported, which program shows it here, who is suspected."""
 
 import json
+import random
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from course import published
 from course.lessons.casebook import programs, readings
-from course.lessons.casebook.ward import Case, Ending, Suspect, course_of
+from course.lessons.casebook.ward import Case, Ending, Suspect, Ward, course_of
 from course.predictions import ledger_file
 from labkit.fabric.fabric import Fabric
 from labkit.measure.tables import Table
 
 REPORTED = published.load("casebook")
+RANKS = 3
+_HEALTHY = {"late": 0.0, "rank": 0, "length": 16_384, "calls": 1, "threads": 1}
+_STORY = (
+    "Yesterday a step took half of this, or less. Same program, same machines; three ranks, ten "
+    "steps of input, computing and one sum of gradients."
+)
 
 
 def load(name: str) -> Any:
@@ -69,3 +76,47 @@ def reported_in(case: Case) -> str:
     first = case.sources[0]
     owner, name, *_ = first.address.removeprefix("https://github.com/").split("/")
     return f"{owner}/{name}, {first.when}"
+
+
+def draw_final() -> list[Ward]:
+    """Draw three slow jobs of one program with one symptom, and nobody's report to read.
+
+    What makes each slow is another one of four faults, on a rank and of a size that are drawn, too.
+    """
+    faults = {
+        "late": {"late": random.uniform(0.01, 0.03), "rank": random.randrange(RANKS)},
+        "calls": {"calls": random.choice((16, 24, 32))},
+        "bytes": {"length": random.choice((2, 3, 4)) * 1_000_000},
+        "threads": {"threads": max(2, programs.cpus())},
+    }
+    jobs = [
+        Case(
+            name=f"final-{number}",
+            title=f"Job {number}: slower than yesterday",
+            lesson="08",
+            story=_STORY,
+            program=programs.hidden,
+            fault=_HEALTHY | faults[culprit],
+            suspects={key: Suspect(**one) for key, one in load("final.json").items()},
+            culprit=culprit,
+            world_size=RANKS,
+        )
+        for number, culprit in enumerate(random.sample(list(faults), 3), start=1)
+    ]
+    return [Ward(job) for job in jobs]
+
+
+def late_rank(ward: Ward, rank: int) -> bool:
+    """Say whether `rank` is the one that keeps the others waiting; only where one does."""
+    if ward.case.culprit != "late" or not ward.solved:
+        raise ValueError("this is asked only after the diagnosis that one rank comes late.")
+    return rank == ward.case.fault["rank"]
+
+
+def score(wards: list[Ward]) -> str:
+    """Say how the final went."""
+    right = sum(ward.solved and ward.tries[0].suspect == ward.case.culprit for ward in wards)
+    asked = sum(len(ward.asked) for ward in wards)
+    guesses = sum(ward.solved and not ward.asked for ward in wards)
+    guessed = f" {guesses} without any instrument: guessed." if guesses else ""
+    return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments.{guessed}"

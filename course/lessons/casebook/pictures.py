@@ -4,7 +4,7 @@ import html
 
 from course.lessons.casebook.cases import reported_in
 from course.lessons.casebook.observe import INSTRUMENTS
-from course.lessons.casebook.ward import ROUNDS, Lanes, Ward
+from course.lessons.casebook.ward import ROUNDS, Markdown, Ward
 from course.predictions.form import Field, Form, Reply
 from labkit.measure.tables import Table
 from labkit.show import widgets
@@ -36,9 +36,9 @@ def panel(ward: Ward) -> None:
     )
     shown, board = ipywidgets.VBox([]), ipywidgets.HTML()
 
-    def add(summary: str, answer: Table | Lanes, text: str = "") -> None:
+    def add(summary: str, answer: Table | Markdown, text: str = "") -> None:
         folded = f"<details open><summary><b>{html.escape(summary)}</b></summary>"
-        page = f"{folded}<p>{html.escape(text)}</p>{answer.html()}</details>"
+        page = f"{folded}<p>{html.escape(text)}</p>{_html(answer)}</details>"
         shown.children = (ipywidgets.HTML(page), *shown.children)
 
     def ask(name: str, _: dict[str, str]) -> Reply:
@@ -82,7 +82,7 @@ def panel(ward: Ward) -> None:
         "course-ward-diagnosis",
         "Suspects.",
         "Which one does the evidence leave?",
-        options={letter: suspect.says for letter, suspect in ward.suspects.items()},
+        options={x: f"{x}) {suspect.says}" for x, suspect in ward.suspects.items()},
         rows=[("", [Field("reason", "Reason", hint="because ...", size=44, figure=False)])],
         buttons={"commit": "Commit the diagnosis"},
         act=diagnose,
@@ -92,3 +92,11 @@ def panel(ward: Ward) -> None:
         "course-ward"
     )
     widgets.display(box, static=static, plain=f"{ward.case.title}. {ward.case.story}")
+
+
+def _html(answer: Table | Markdown) -> str:
+    """Show a table, or the lanes of a timeline as they stand."""
+    if isinstance(answer, Table):
+        return answer.html()
+    lanes = answer.removeprefix("```text\n").removesuffix("\n```")
+    return f"<pre>{html.escape(lanes)}</pre>"

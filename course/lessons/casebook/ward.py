@@ -1,7 +1,6 @@
 """How a case is played: ask instruments, commit a diagnosis with a reason, measure a fix."""
 
 import contextlib
-import html
 import inspect
 import math
 import random
@@ -10,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from course import other_programs, published
 from course.lessons.casebook import observe, readings
@@ -26,9 +25,6 @@ from labkit.measure import wire
 from labkit.measure.tables import Table
 from labkit.ranks.errors import LaunchTimeout
 from labkit.ranks.launcher import launch
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _WIDTH = 96
 """Characters of a timeline in text."""
@@ -191,7 +187,7 @@ class Ward:
 
     case: Case
     suspects: dict[str, Suspect] = field(init=False)
-    """By letter, in another order each time."""
+    """By letter, the same every time."""
     board: Board = field(init=False)
     """What the suspects' own readings said; a column for each instrument that decided something."""
     asked: list[str] = field(default_factory=list)
@@ -204,7 +200,8 @@ class Ward:
     _keys: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        keys = random.sample(list(self.case.suspects), len(self.case.suspects))
+        keys = sorted(self.case.suspects)
+        random.Random(" ".join(keys)).shuffle(keys)  # their own order would tell something
         self._keys = dict(zip("abcdef", keys, strict=False))
         self.suspects = {letter: self.case.suspects[key] for letter, key in self._keys.items()}
         names = {letter: suspect.says for letter, suspect in self.suspects.items()}
@@ -214,7 +211,7 @@ class Ward:
         """Return under which letter a suspect of the case stands here."""
         return next(letter for letter, its in self._keys.items() if its == key)
 
-    def ask(self, instrument: str) -> "Table | Lanes":
+    def ask(self, instrument: str) -> "Table | Markdown":
         """Run the sick program under an instrument, and show what it saw.
 
         Raises:
@@ -347,7 +344,7 @@ class Ward:
     def _round(self, fix: Callable, culprit: Suspect) -> "Round":
         """Run the sick program and the mended one, both under the culprit's instrument."""
         sick = play(self.case, instrument=culprit.instrument, timeout=60)
-        began, ended = Lanes(sick, "").ends
+        began, ended = _ends(sick)
         limit = max(SHORTEST, 10 * (ended - began))
         try:
             well = play(self.case, fix, instrument=culprit.instrument, timeout=limit)
@@ -372,27 +369,25 @@ class Ward:
                 f"{self.case.fix}"
             ) from error
 
-    def close(self) -> "Told":
+    def close(self) -> "Markdown":
         """Tell how the case ended, and the cure of its source; nothing before the diagnosis."""
         case = self.case
         if not self.solved:
             tried = len(self.tries)
             so_far = f" You have tried {tried} so far." if tried else ""
             line = "Still open: what it was is told after the right diagnosis."
-            return Told(case.title, f"{line}{so_far}")
-        cited = dict.fromkeys(case.sources)
-        return Told(
-            case.title,
-            f"It was: {case.suspects[case.culprit].says}",
-            [
-                f"You: {self.course()}.",
-                f"{'Found there' if case.by_source else 'Suspected there'}: {case.ending.cause}",
-                *case.ending.paragraphs,
-            ],
-            inspect.getsource(case.cure),
-            "The source's cure" if case.by_source else "A cure of ours; the source has none",
-            list(cited),
-        )
+            return Markdown(f"{line}{so_far}")
+        whose = "The source's cure" if case.by_source else "A cure of ours; the source has none"
+        told = [
+            f"**It was: {case.suspects[case.culprit].says}**",
+            f"You: {self.course()}.",
+            f"{'Found there' if case.by_source else 'Suspected there'}: {case.ending.cause}",
+            *case.ending.paragraphs,
+            f"{whose}:",
+            f"```python\n{inspect.getsource(case.cure)}```",
+            *(f"Source: [{one.title}]({one.address}), {one.when}" for one in case.sources),
+        ]
+        return Markdown("\n\n".join(told))
 
     def course(self) -> str:
         """Say how the examination went so far, in a few words."""
@@ -498,6 +493,15 @@ def _difference(sick: list, well: list) -> str:
     return ""
 
 
+class Markdown(str):
+    """A text that a notebook lays out, and that can be read in a terminal as it is."""
+
+    __slots__ = ()
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What becomes of a diagnosis: in words, with the last measurement that decided."""
@@ -507,99 +511,40 @@ class Verdict:
     state: str
     """`stands`, `fell` or `not judged`."""
     text: str
-    shown: "Table | Lanes"
+    shown: Table | Markdown
 
     def __str__(self) -> str:
         return f"{self.text}\n{self.shown}"
 
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """How a case ended: text in a terminal, paragraphs in a notebook."""
-
-    title: str
-    first: str
-    paragraphs: Sequence[str] = ()
-    cure: str = ""
-    """Source of a function."""
-    whose: str = ""
-    """Whose cure that is."""
-    sources: Sequence[published.Source] = ()
-
-    def __str__(self) -> str:
-        cure = [f"{self.whose}:\n{self.cure}"] if self.cure else []
-        cited = [f"{one.title}, {one.when}\n{one.address}" for one in self.sources]
-        return "\n\n".join([self.first, *self.paragraphs, *cure, *cited])
-
-    def html(self) -> str:
-        """Return it as HTML; all text is escaped."""
-        title = f"<h4>{html.escape(self.title)}</h4><p><b>{html.escape(self.first)}</b></p>"
-        told = "".join(f"<p>{html.escape(text)}</p>" for text in self.paragraphs)
-        whose, source = html.escape(self.whose), html.escape(self.cure)
-        cure = f"<p>{whose}:</p><pre>{source}</pre>" if self.cure else ""
-        cited = "".join(
-            f'<p>Source: <a href="{html.escape(one.address)}">{html.escape(one.title)}</a>, '
-            f"{html.escape(one.when)}</p>"
-            for one in self.sources
-        )
-        return f'<div style="max-width:46em">{title}{told}{cure}{cited}</div>'
-
-    _repr_html_ = html
-    __repr__ = __str__
+    def _repr_markdown_(self) -> str:
+        shown = self.shown if isinstance(self.shown, Markdown) else _as_it_stands(self.shown)
+        return f"{self.text}\n\n{shown}"
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """A timeline: text in a terminal, a picture in a notebook."""
+def _as_it_stands(text: object) -> Markdown:
+    return Markdown(f"```text\n{text}\n```")
 
-    seen: list
-    title: str
 
-    def __str__(self) -> str:
-        """Draw a lane of characters for each rank: the first letters of its phases."""
-        begin, end = self.ends
-        lines = [self.title] if self.title else []
-        for one in self.seen:
-            lane = ["."] * _WIDTH
-            for span in one["spans"]:  # what lies inside another one begins after it
-                left, right = (
-                    int((at - begin) / (end - begin) * (_WIDTH - 1))
-                    for at in (span.begin, span.end)
-                )
-                lane[left : right + 1] = span.name[0] * (right + 1 - left)
-            lines.append(f"rank {one['rank']:>2} |{''.join(lane)}|")
-        legend = ", ".join(f"{phase[0]} {phase}" for phase in phases_of(self.seen))
-        return "\n".join([*lines, f"{1e3 * (end - begin):.1f} ms in all; {legend}"])
+def _timeline(seen: list, title: str) -> Markdown:
+    """Draw a lane of characters for each rank: the first letters of its phases."""
+    begin, end = _ends(seen)
+    lines = [title] if title else []
+    for one in seen:
+        lane = ["."] * _WIDTH
+        for span in one["spans"]:  # what lies inside another one begins after it
+            left, right = (
+                int((at - begin) / (end - begin) * (_WIDTH - 1)) for at in (span.begin, span.end)
+            )
+            lane[left : right + 1] = span.name[0] * (right + 1 - left)
+        lines.append(f"rank {one['rank']:>2} |{''.join(lane)}|")
+    legend = ", ".join(f"{phase[0]} {phase}" for phase in phases_of(seen))
+    return _as_it_stands("\n".join([*lines, f"{1e3 * (end - begin):.1f} ms in all; {legend}"]))
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The first begin and the last end of all phases, in seconds."""
-        spans = [span for one in self.seen for span in one["spans"]]
-        return min(s.begin for s in spans), max(s.end for s in spans)
 
-    def html(self) -> str:
-        """Draw it as a picture, with its text alternative."""
-        from labkit.show import alt_text  # the terminal does without matplotlib
-
-        return alt_text.to_html(self.draw())
-
-    def draw(self) -> "Axes":
-        """Draw it: phases as bars, a phase inside another one as a thin bar below."""
-        from labkit.show import timeline
-
-        begin, end = self.ends
-        bars = []
-        for lane, one in enumerate(self.seen):
-            reached = begin
-            for s in one["spans"]:
-                times = s.begin - begin, s.end - begin
-                bars.append(timeline.Bar(lane, s.name, *times, behind=s.end <= reached))
-                reached = max(reached, s.end)
-        description = f"{self.title} {1e3 * (end - begin):.1f} ms of {len(self.seen)} ranks."
-        names = [f"rank {one['rank']}" for one in self.seen]
-        return timeline.draw_lanes(names, bars, description=description, title=self.title, y="Rank")
-
-    _repr_html_ = html
+def _ends(seen: list) -> tuple[float, float]:
+    """Return the first begin and the last end of all phases, in seconds."""
+    spans = [span for one in seen for span in one["spans"]]
+    return min(span.begin for span in spans), max(span.end for span in spans)
 
 
 def phases_of(seen: list) -> list[str]:
@@ -607,9 +552,9 @@ def phases_of(seen: list) -> list[str]:
     return list(dict.fromkeys(span.name for one in seen for span in one["spans"]))
 
 
-def _shown(instrument: str, seen: Any, title: str) -> Table | Lanes:
+def _shown(instrument: str, seen: Any, title: str) -> Table | Markdown:
     if instrument == "timeline":
-        return Lanes(seen, title)
+        return _timeline(seen, title)
     columns, rows = _TABLES[instrument](seen)
     return Table(columns, rows, title)
 
@@ -632,7 +577,8 @@ def _scheduler(seen: list) -> tuple[list, list]:
     rows = []
     for one in seen:
         usage = one["usage"]
-        times = (round(1e3 * t, 1) for t in (usage.wall, usage.on_cpu, usage.waiting))
+        waiting = max(thread.waiting for thread in usage.threads)  # a sum would exceed the wall's
+        times = (round(1e3 * t, 1) for t in (usage.wall, usage.on_cpu, waiting))
         rows.append([one["rank"], len(one["cpus"]), *times, usage.involuntary])
     return columns, rows
 

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from course.lessons.casebook import readings as read
+from course.lessons.casebook import ward as wards
 from course.lessons.casebook.cases import CASES, REPORTED, STORIES, overview
 from course.lessons.casebook.observe import INSTRUMENTS
-from course.lessons.casebook.ward import Lanes, Suspect, Ward, circle
+from course.lessons.casebook.ward import Suspect, Ward, circle
 from course.predictions import ledger_file
 from labkit.measure.tables import Table
 from labkit.measure.trace import Kind, Span
-from labkit.show import alt_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("book")]
 
@@ -100,9 +100,8 @@ def test_a_diagnosis_is_answered_by_a_measurement_and_counted():
     assert "more than 30 calls" in refuted.text and "showed 6 calls" in refuted.text
     assert "3 of 3 rounds" in refuted.text and "this was a guess" in refuted.text
     open_case = ward.close()
-    assert "You have tried 1 so far" in str(open_case)
-    assert case.suspects["cpu"].says not in str(open_case) + open_case.html()
-    assert "92 %" not in str(open_case) + open_case.html()
+    assert "You have tried 1 so far" in open_case
+    assert case.suspects["cpu"].says not in open_case and "92 %" not in open_case
     ward.ask("call counts")
     ward.ask("call counts")
     assert ward.asked == ["call counts"]
@@ -125,14 +124,13 @@ def test_a_right_diagnosis_opens_the_fault_and_is_told_with_its_tries(monkeypatc
     assert right.right and "Before it you asked 1 instrument." in right.text
     assert "all_gather_object" in ward.fault() and "average(metrics)" in ward.fault()
     told = ward.close()
-    for shown in (str(told), told.html()):
-        assert "92 %" in shown and "The source&#x27;s cure:" in shown.replace("'", "&#x27;")
-        assert "diagnosed with 1 instrument, at try 2" in shown
-        assert "github.com/bo-ke/llm-internal-medicine/pull/68" in shown
+    assert "92 %" in told and "The source's cure:\n\n```python\ndef " in told
+    assert "diagnosed with 1 instrument, at try 2" in told
+    assert "github.com/bo-ke/llm-internal-medicine/pull/68" in told
     guess = Ward(CASES["228-bytes"])
     assert readings_of(monkeypatch, guess, "late", [90, 90, 90]).right
     assert "guessed, at try 1" in guess.course()
-    assert "ours; the source has none" in str(guess.close())
+    assert "ours; the source has none" in guess.close()
 
 
 def test_runs_that_disagree_judge_nothing_and_are_not_tried_again(monkeypatch):
@@ -210,9 +208,9 @@ def test_circles_are_found():
     assert circle({0: 3, 3: 4, 4: 3}) == [3, 4]
 
 
-def test_the_culprit_is_not_always_the_first():
-    wards = [Ward(CASES["228-bytes"]) for _ in range(60)]
-    assert {ward.letter("late") for ward in wards} == {"a", "b", "c", "d"}
+def test_the_letters_are_the_same_every_time_and_the_culprit_has_no_place_of_its_own():
+    assert {Ward(CASES["228-bytes"]).letter("late") for _ in range(9)} == {"c"}
+    assert {Ward(case).letter(case.culprit) for case in CASES.values()} >= {"a", "b", "c", "d"}
 
 
 def test_the_table_says_which_lessons_are_finished():
@@ -229,7 +227,6 @@ def test_every_instrument_shows_every_rank(instrument):
     shown = str(answer)
     ranks = range(CASES["228-bytes"].world_size)
     assert all(any(str(rank) in line.split()[:2] for line in shown.splitlines()) for rank in ranks)
-    assert "<" in answer.html()
 
 
 def stretch(phase, begin, end, rank=0):
@@ -239,12 +236,12 @@ def stretch(phase, begin, end, rank=0):
 def test_a_timeline_in_text_shows_inner_phases_and_gaps():
     spans = [stretch("step", 0, 4), stretch("collect", 1, 2), stretch("update", 8, 9.6)]
     seen = [{"rank": 0, "spans": spans}]
-    shown = str(Lanes(seen, "title")).splitlines()
+    _, *shown, _ = wards._timeline(seen, "title").splitlines()
     assert shown[0] == "title" and shown[-1].endswith("s step, c collect, u update")
     lane = shown[1].split("|")[1]
     assert len(lane) == 96 and lane[15] == "c" and lane[0] == lane[30] == "s"
     assert lane[60] == "." and lane[95] == "u"
-    assert "9600.0 ms of 1 ranks" in alt_text.text_of(Lanes(seen, "t").draw())
+    assert shown[-1].startswith("9600.0 ms in all")
 
 
 def test_readings_of_windows_and_turns():

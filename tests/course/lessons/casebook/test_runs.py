@@ -16,8 +16,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course.lessons.casebook import final, programs
-from course.lessons.casebook.cases import CASES
+from course.lessons.casebook import programs
+from course.lessons.casebook.cases import CASES, draw_final, late_rank, score
 from course.lessons.casebook.ward import ROUNDS, FixFailed, NeverEnds, Ward, play
 from labkit.fabric.fabric import Fabric
 from tests.fabric.test_fabric import needs_hosts
@@ -236,16 +236,16 @@ def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, mo
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_final_draws_three_faults_and_instruments_tell_them(seed):
     random.seed(seed)
-    wards = final.draw()
+    wards = draw_final()
     assert len({ward.case.culprit for ward in wards}) == 3
     for ward in wards:
         case = ward.case
         assert decided(Ward(case)) == expected(case)
         assert ward.diagnose(ward.letter(case.culprit), "seen").right
         if case.culprit == "late":
-            assert final.late_rank(ward, case.fault["rank"])
+            assert late_rank(ward, case.fault["rank"])
     told = "3 of 3 at the first diagnosis, with 0 instruments. 3 without any instrument: guessed."
-    assert final.score(wards) == told
+    assert score(wards) == told
 
 
 @pytest.mark.parametrize(

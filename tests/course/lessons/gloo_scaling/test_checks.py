@@ -1,0 +1,364 @@
+"""Right answers in two styles, and the usual wrong ones, each refused with its own words."""
+
+import statistics
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course.lessons.gloo_scaling import checks
+from course.lessons.gloo_scaling.model import Saturation
+from tests.course.lessons.refusals import changed, refusal, solution
+
+pytestmark = pytest.mark.slow
+
+# Exercise 1.1
+
+
+def samples_of(call, warmup, iters, clock=time.perf_counter):
+    for _ in range(warmup):
+        call()
+    samples = []
+    for _ in range(iters):
+        dist.barrier()
+        start = clock()
+        call()
+        samples.append(clock() - start)
+    return samples
+
+
+def slowest(samples):
+    tensor = torch.tensor(samples, dtype=torch.float64)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return tensor
+
+
+def upper_middle(call, *, warmup=5, iters=20):
+    """Right: meets by monitored_barrier, gathers, and takes the upper one of two in the middle."""
+    for _ in range(warmup):
+        call()
+    samples = torch.empty(iters, dtype=torch.float64)
+    for i in range(iters):
+        dist.monitored_barrier()
+        start = time.monotonic()
+        call()
+        samples[i] = time.monotonic() - start
+    every = [torch.empty_like(samples) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, samples)
+    return torch.stack(every).amax(0).sort().values[iters // 2]
+
+
+def own_time(call, *, warmup=5, iters=20):
+    return statistics.median(samples_of(call, warmup, iters))
+
+
+def warmup_counted(call, *, warmup=5, iters=20):
+    return slowest(samples_of(call, 0, warmup + iters)).median().item()
+
+
+def mean(call, *, warmup=5, iters=20):
+    return slowest(samples_of(call, warmup, iters)).mean().item()
+
+
+def one_too_high(call, *, warmup=5, iters=20):
+    return sorted(slowest(samples_of(call, warmup, iters)).tolist())[iters // 2 + 1]
+
+
+def slowest_median(call, *, warmup=5, iters=20):
+    return slowest([statistics.median(samples_of(call, warmup, iters))]).item()
+
+
+def wall_clock(call, *, warmup=5, iters=20):
+    return slowest(samples_of(call, warmup, iters, lambda: time.time())).median().item()
+
+
+def met_once(call, *, warmup=5, iters=20):
+    for _ in range(warmup):
+        call()
+    dist.barrier()
+    samples = []
+    for _ in range(iters):
+        start = time.perf_counter()
+        call()
+        samples.append(time.perf_counter() - start)
+    return slowest(samples).median().item()
+
+
+def barrier_on_the_clock(call, *, warmup=5, iters=20):
+    def meet_and_call():
+        dist.barrier()
+        call()
+
+    return slowest(samples_of(meet_and_call, warmup, iters)).median().item()
+
+
+def swallows(call, *, warmup=5, iters=20):
+    def quiet():
+        try:
+            call()
+        except Exception:
+            return
+
+    return slowest(samples_of(quiet, warmup, iters)).median().item()
+
+
+@pytest.mark.timed
+def test_a_right_stopwatch_of_another_kind_passes(capsys):
+    checks.check_time_call(upper_middle)
+    assert "Exercise 1.1 passed" in capsys.readouterr().out
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (own_time, "each rank reports its own time"),
+        (warmup_counted, "the first calls are in it"),
+        (mean, "that is the mean"),
+        (one_too_high, "the middle one of *all* calls"),
+        (slowest_median, "the slowest of the ranks' own medians"),
+        (wall_clock, "time.time() is for dates"),
+        (met_once, "the wait for a rank that is late"),
+        (barrier_on_the_clock, "the wait for a rank that is late"),
+        (swallows, "it was swallowed"),
+    ],
+)
+def test_wrong_stopwatches(answer, words, monkeypatch):
+    monkeypatch.setattr(checks, "ATTEMPTS", 1)  # patience is for right answers
+    assert words in refusal(checks.check_time_call, answer)
+
+
+# Exercise 1.2
+
+
+def fused_by_views(tensors):
+    """Right: fills one flat tensor of each dtype, and adds up in a thread of torch's."""
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        alike = [tensor for tensor in tensors if tensor.dtype is dtype]
+        flat, start = torch.empty(sum(map(torch.numel, alike)), dtype=dtype), 0
+        parts = []
+        for tensor in alike:
+            parts.append(flat[start : start + tensor.numel()].view(tensor.shape))
+            parts[-1].copy_(tensor)
+            start += tensor.numel()
+        dist.all_reduce(flat, async_op=True).wait()
+        for tensor, part in zip(alike, parts, strict=True):
+            tensor[...] = part
+
+
+def one_by_one(tensors):
+    for tensor in tensors:
+        whole = tensor.contiguous()
+        dist.all_reduce(whole)
+        tensor.copy_(whole)
+
+
+def promoted(tensors):
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) if tensors else torch.zeros(0)
+    dist.all_reduce(flat)
+    for tensor, part in zip(tensors, flat.split([*map(torch.numel, tensors)]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def cloned(tensors):
+    copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
+    fused_by_views(copies)
+    for tensor, copy in zip(tensors, copies, strict=True):
+        tensor.copy_(copy)
+
+
+def by_reshape(tensors):
+    copies = [tensor.reshape(-1) for tensor in tensors]
+    fused_by_views(copies)
+
+
+def in_a_set(tensors):
+    fused_by_views(sorted(tensors, key=lambda tensor: str(tensor.dtype)))
+
+
+def test_a_right_fusion_in_another_style_passes(capsys):
+    checks.check_fused_all_reduce(fused_by_views)
+    assert "1.00 S of extra memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (one_by_one, "more than one call per dtype"),
+        (promoted, "24 bits for a number"),
+        (cloned, "a copy too many is alive"),
+        (by_reshape, "of a tensor with gaps or another order is a copy"),
+        (in_a_set, "dict.fromkeys keeps the list's order"),
+    ],
+)
+def test_wrong_fusions(answer, words):
+    assert words in refusal(checks.check_fused_all_reduce, answer)
+
+
+# Exercise 1.3
+
+
+@pytest.mark.parametrize(
+    ("vote", "words"),
+    [("a", "160 µs"), ("c", "two ranks"), ("d", "cpu.max"), ("b or c", "one letter")],
+)
+def test_wrong_knees(vote, words):
+    assert words in refusal(checks.check_first_slower, lambda: vote)
+
+
+@pytest.mark.parametrize("vote", ["B) 3 pairs", ("b", "2p / 1.5 x 60 > 200")])
+def test_a_right_knee_passes_with_any_reason(vote, capsys):
+    checks.check_first_slower(lambda: vote)
+    assert "Exercise 1.3 passed" in capsys.readouterr().out
+
+
+def test_the_knee_follows_from_the_law():
+    law = Saturation(alone=200e-6, cpu_per_call=60e-6)
+    assert next(p for p in range(2, 99) if law.time(2 * p / 1.5) > law.time(2 / 1.5)) == 3
+
+
+# Exercise 1.4
+
+
+def by_numpy(tensor, slots, me, turn, wake, wait):
+    slots.numpy()[turn % 2, me] = tensor.numpy()
+    wake()
+    wait()
+    torch.add(tensor, slots[turn % 2, 1 - me], out=tensor)
+
+
+def one_sums_for_both(tensor, slots, me, turn, wake, wait):
+    """Right: a wake-up each, and no half is needed."""
+    if me == 0:
+        slots[0, 0] = tensor
+        wake()
+        wait()
+        tensor.copy_(slots[0, 1])
+    else:
+        wait()
+        tensor += slots[0, 0]
+        slots[0, 1] = tensor
+        wake()
+
+
+def in_one_half(tensor, slots, me, turn, wake, wait):
+    slots[0, me] = tensor
+    wake()
+    wait()
+    tensor += slots[0, 1 - me]
+
+
+def meets_twice(tensor, slots, me, turn, wake, wait):
+    in_one_half(tensor, slots, me, turn, wake, wait)
+    wake()
+    wait()
+
+
+def wakes_before_it_writes(tensor, slots, me, turn, wake, wait):
+    wake()
+    slots[turn % 2, me] = tensor
+    wait()
+    tensor += slots[turn % 2, 1 - me]
+
+
+def waits_first(tensor, slots, me, turn, wake, wait):
+    wait()
+    slots[turn % 2, me] = tensor
+    wake()
+    tensor += slots[turn % 2, 1 - me]
+
+
+def new_tensor(tensor, slots, me, turn, wake, wait):
+    slots[turn % 2, me] = tensor
+    wake()
+    wait()
+    tensor = tensor + slots[turn % 2, 1 - me]
+
+
+def waits_if_unchanged(tensor, slots, me, turn, wake, wait):
+    """A race: that the slot has changed does not say that all of it is written."""
+    slots[turn % 2, me] = tensor
+    old = slots[turn % 2, 1 - me].clone()
+    wake()
+    if torch.equal(old, slots[turn % 2, 1 - me]) or slots.isnan().any():
+        wait()
+    tensor += slots[turn % 2, 1 - me]
+
+
+@pytest.mark.parametrize("answer", [by_numpy, one_sums_for_both])
+def test_a_right_shared_sum_in_another_style_passes(answer, capsys):
+    checks.check_shared_sum(answer)
+    assert "1 wake-up per sum" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (in_one_half, "overwrote its slot before we had read it"),
+        (meets_twice, "a second meeting does keep the fast one"),
+        (wakes_before_it_writes, "What does a wake-up promise"),
+        (waits_first, "each waits before it wakes the other"),
+        (new_tensor, "add in place"),
+        (waits_if_unchanged, "no sum without a wait()|is a wait() missing"),
+    ],
+)
+def test_wrong_shared_sums_are_found_every_time(answer, words):
+    for _ in range(3):
+        message = refusal(checks.check_shared_sum, answer)
+        assert any(text in message for text in words.split("|"))
+
+
+def test_who_polls_is_told():
+    def polls(tensor, slots, me, turn, wake, wait):
+        slots[turn % 2, me] = tensor
+        while slots[turn % 2, 1 - me].isnan().any():
+            time.sleep(1e-3)
+        tensor += slots[turn % 2, 1 - me]
+
+    assert "the partner's slot is polled" in refusal(checks.check_shared_sum, polls)
+
+
+# Exercise 1.5
+
+CONFINEMENT = solution("01_gloo_scaling", "ex-1-5-answer")
+
+
+def test_a_right_reading_in_another_form_passes(capsys):
+    right = changed(CONFINEMENT)
+    checks.check_confinement(lambda reading: [right(reading)[0].upper() + ".", *right(reading)[1:]])
+    assert "Exercise 1.5 passed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (("reading.after.items()", "[*reading.after.items()][:1]"), "add up all threads"),
+        (("old, new = counters(reading.stat_before)", "old, new = {}"), "only the difference"),
+        (("int(most) / int(period)", "int(most) / 100_000"), "stand in cpu_max"),
+        (("cpus = mask if", "cpus = 0 * mask if"), '"0-3,8" are five'),
+        (("throttled >= periods / 10", "throttled"), "less than a tenth"),
+    ],
+)
+def test_wrong_readings(changes, words):
+    assert words in refusal(checks.check_confinement, changed(CONFINEMENT, *changes))
+
+
+# Answers that are none
+
+
+@pytest.mark.parametrize(
+    ("check", "answer", "words"),
+    [
+        (checks.check_confinement, lambda reading: None, "ends without `return`"),
+        (checks.check_confinement, lambda reading: (part for part in ("mask",)), "are asked"),
+        (checks.check_confinement, lambda reading: 1 / 0, "ZeroDivisionError"),
+        (checks.check_time_call, lambda call, warmup=5, iters=20: None, "calls"),
+        (checks.check_shared_sum, lambda *given: given[1] / 0 + given[7], "IndexError"),
+        (checks.check_fused_all_reduce, lambda tensors: [*tensors, 0][9999], "IndexError"),
+    ],
+)
+def test_what_is_no_answer_gets_one_line(check, answer, words):
+    message = refusal(check, answer)
+    assert words in message
+    assert "/checks.py" not in message and "/meetings.py" not in message

@@ -191,9 +191,8 @@ def _hint(case: Case) -> str:
         return (
             "pieces differ in length where it does not divide, and some are empty: cut with "
             "tensor_split, and receive into a buffer as long as what arrives, in its own place"
+            + ("; and n is no power of two" if case.world_size & (case.world_size - 1) else "")
         )
-    if case.world_size & (case.world_size - 1):
-        return "a number of ranks that is no power of two"
     return (
         "in every round the chunk that a rank receives is the one that its left neighbour sends: "
         "write both down for n = 3, modulo the number of ranks that there are"
@@ -216,7 +215,7 @@ def _usual_sum(ran: Ran, case: Case, rank: int, expected: torch.Tensor) -> str:
         and all(sum(counts) == 1 for counts in chunks),
         f"{complete} of {len(chunks)} chunks have every share, and others do not: a turn of the "
         "ring is missing, or a round, or the second turn begins with the wrong chunk: the complete "
-        "one goes first": 0 < complete < len(chunks),
+        "one goes first": known and 0 < complete < len(chunks),
         "some ranks' shares are in it twice, or not at all. A round too many or too few; a second "
         "turn that adds, where it should only replace; or a race": known and not complete,
     }

@@ -76,7 +76,7 @@ def test_wrong_chains(wrong, words):
     "wrong, words",
     [
         (answers.out_of_place, "nothing was added to them in place"),
-        (answers.powers_of_two_only, "n=3"),
+        (answers.powers_of_two_only, "n is no power of two"),
         (answers.ring_in_place, "a ring or a tree in disguise"),
         (answers.overwrites, "overwrites this rank's own"),
     ],

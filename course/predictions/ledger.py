@@ -157,17 +157,20 @@ def mark(
     scale: float = 1.0,
     at: Mapping[str, tuple[float, float]] | None = None,
 ) -> None:
-    """Draw what the learner committed into a picture; nothing where nothing was committed.
+    """Draw what the learner committed into a picture, where it has a place there.
+
+    A figure has one on an axis. A vote has none, unless `at` gives it: then nothing is drawn.
 
     Args:
         ax: The axes, or a figure whose first axes are meant.
         key: The question.
         axis: The one that a figure is to be read off.
         scale: How many units of the axis one unit of the question makes.
-        at: Where in the data a vote points to, by letter; without it stands in the corner.
+        at: Where in the data a vote points to, by letter.
     """
     entry = ledger_file.entry(key)
-    if not entry.committed:
+    at = at or {}
+    if not entry.committed or (entry.options and entry.answer not in at):
         return
     from labkit.show import alt_text
 
@@ -192,7 +195,7 @@ def mark(
             frame, left = ax.get_xaxis_transform(), value < (low + high) / 4
             side = "left" if left else "right"
             ax.text(value, 0.99, text, ha=side, va="top", transform=frame, **look)
-    elif at and entry.answer in at:
+    else:
         ax.annotate(
             "your vote",
             at[entry.answer],
@@ -201,9 +204,6 @@ def mark(
             arrowprops={"arrowstyle": "->", "color": color, "linewidth": 2},
             **look,
         )
-    else:
-        short = f"you: {entry.answer})"
-        ax.text(1, 1.01, short, ha="right", va="bottom", transform=ax.transAxes, **look)
     alt_text.describe(ax, f"Marked in it: {text}.")
 
 

@@ -1,5 +1,6 @@
 """Pictures of lesson 05: timelines of a step, the queues and what waits in them, step times."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,7 +9,15 @@ from matplotlib.figure import Figure
 
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.experiment import Case
-from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Task, parts
+from course.lessons.pipeline_p2p.schedules import (
+    SCHEDULES,
+    Channel,
+    Program,
+    Task,
+    Transfer,
+    activation,
+    parts,
+)
 from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
@@ -25,6 +34,8 @@ QUEUE_LOOKS = {
     "sends": style(1),
     IN_CYCLE: replace(style(3), hatch="xxx", color="#d62728"),
 }
+CHAIN = [(1, activation(0, 2)), (1, activation(1, 1)), (2, activation(1, 1)), (2, Task("B", 2, 0))]
+"""Who waits for whom in the lesson's program: rank and thing, from F2's receive to B0."""
 
 
 def step(
@@ -63,22 +74,41 @@ def step(
 
 
 def steps(
-    seen: Sequence[tuple[str, StepTimeline]], *, tier: Tier | str, provenance=None, **options
+    seen: Sequence[tuple[str, StepTimeline]],
+    *,
+    tier: Tier | str,
+    provenance=None,
+    framed: bool = False,
+    **options,
 ) -> Figure:
-    """Draw timelines below each other on one time axis, each with its title."""
+    """Draw timelines below each other on one time axis, each with its title.
+
+    `framed` draws the lesson's frame, in which rank 1 stands idle, into each.
+    """
     figure, panels = new_figure(len(seen), 1, size=(10, 0.5 + 2.1 * len(seen)))
     until = max(one.seconds for _, one in seen)
     for panel, (title, one) in zip(panels, seen, strict=True):
         title = f"{title}: {1e3 * one.seconds:.0f} ms"
-        step(one, title=title, ax=panel, until=1.01 * until, **options)
+        idle = experiment.frame_of(one) if framed else None
+        gaps = {"gap": (1, idle.begin, idle.end)} if idle else {}
+        step(one, title=title, ax=panel, until=1.01 * until, **options, **gaps)
         stamp(panel, tier, provenance)
     return figure
 
 
-def queues(ranks: Sequence[Program], *, title: str = "", ax: Axes | None = None) -> list:
-    """Draw what stands in each rank's queue, first to last; return the cycle, [] if none."""
+def queues(
+    ranks: Sequence[Program],
+    *,
+    title: str = "",
+    chain: Sequence[tuple[int, Task | Transfer]] = (),
+    ax: Axes | None = None,
+) -> list:
+    """Draw what stands in each rank's queue, first to last; return the cycle, [] if none.
+
+    Of a `chain` each thing, in a rank's queue, is framed, with an arrow to what it waits for.
+    """
     cycle = find_cycle(waits(ranks, channel=Channel.ORDERED))
-    boxes, longest = [], 0.0
+    boxes, longest, places = [], 0.0, {}
     for rank, program in enumerate(ranks):
         at = 0.0
         for entry in program:
@@ -88,6 +118,7 @@ def queues(ranks: Sequence[Program], *, title: str = "", ax: Axes | None = None)
                     task, kind = part.task, "receives" if part.dst == rank else "sends"
                 kind = IN_CYCLE if part in cycle else kind
                 boxes.append(Bar(rank, kind, at / 1e3, (at + 1) / 1e3, label=str(task)))
+                places[rank, part] = at
                 at += 1
             at += 0.35
         longest = max(longest, at)
@@ -96,6 +127,14 @@ def queues(ranks: Sequence[Program], *, title: str = "", ax: Axes | None = None)
     title = title or ("A circle: nothing in it can start" if cycle else "Who stands where in line")
     text = f"{title}. From first to last, {order}."
     ax = draw_lanes(names, boxes, looks=QUEUE_LOOKS, description=text, title=title, ax=ax)
+    red = {"edgecolor": "#d62728", "linewidth": 2.2}
+    for rank, part in chain:
+        ax.barh(rank, 1, left=places[rank, part], height=0.62, fill=False, zorder=4, **red)
+    for one, other in itertools.pairwise(chain):
+        start, end = ((places[place] + 0.5, place[0]) for place in (one, other))
+        arrow = {"arrowstyle": "-|>", "color": "#d62728", "linewidth": 2.2, "shrinkB": 9}
+        arrow["connectionstyle"] = f"arc3,rad={0.6 if start[1] == end[1] else 0}"
+        ax.annotate("", end, start, arrowprops=arrow, zorder=5)
     ax.set_xlim(0, longest)
     ax.set_xticks([])
     ax.set_xlabel("first in line → last; boxes that touch start together")

@@ -7,6 +7,7 @@ from course.lessons.pipeline_p2p.simulator import Costs, simulate
 from course.published import load as published
 from labkit.measure.records import load
 from labkit.show import alt_text
+from labkit.show.plots import new_figure
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,29 @@ def test_the_experiments_picture_tells_every_figure(recorded):
     for record in drawn:
         took, model = 1e3 * record.summary.median, 1e3 * record.predicted
         assert f"{took:.0f} ms (model {model:.3g})" in words
+
+
+def test_the_frame_is_drawn_in_both_steps_and_lasts_as_long_as_b0(recorded):
+    cases = experiment.MYSTERY, experiment.LONGER
+    seen = [(str(case), experiment.step(recorded[str(case)])) for case in cases]
+    figure = pictures.steps(seen, tier="RECORDED", framed=True)
+    lengths = [
+        patch.get_width()
+        for panel in figure.axes
+        for patch in panel.patches
+        if isinstance(patch, Rectangle) and not patch.get_fill()
+    ]
+    assert [round(ms / 25) for ms in lengths] == [1, 3]
+
+
+def test_the_chain_is_marked_from_the_receive_to_the_task():
+    ax = new_figure()[1][0]
+    pictures.queues(programs(experiment.PLAN), chain=pictures.CHAIN, ax=ax)
+    frames = [patch for patch in ax.patches if not patch.get_fill()]
+    assert len(frames) == 4
+    assert (
+        sum(text.arrow_patch is not None for text in ax.texts if hasattr(text, "arrow_patch")) == 3
+    )
 
 
 def test_two_timelines_share_their_axis(recorded):

@@ -8,6 +8,7 @@ and keep the spans. DDP calls from C++: `tracer.ddp_hook` is what makes its call
 GPUs the spans are CUDA events.
 """
 
+import argparse
 import os
 import time
 
@@ -101,6 +102,8 @@ def show(results):
 
 
 if __name__ == "__main__":
+    plain = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=plain).parse_args()
     results = launch(examine)
     if os.environ.get("RANK", "0") == "0":
         show(results)

@@ -40,7 +40,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,10 @@ _SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fres
 _RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
+_LEISURE = 0.01
+"""Seconds in which nobody asks for anything, before the server does a part of its chores."""
 _MANY = 40
-"""After so many ranks a server moves its memory to huge pages: as many save what that takes."""
+"""After so many ranks its chores wait no longer: as many save what huge pages take to make."""
 _AT_IMPORT = (
     *("TORCH", "PYTORCH", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"),
     *("OPENBLAS_", "LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES"),
@@ -263,7 +265,9 @@ def serve(descriptor: int, *, fresh: bool) -> None:
     ranks.answer("ready")
     try:
         while True:
-            readable, _, _ = select.select([connection, wake], [], [])
+            readable, _, _ = select.select([connection, wake], [], [], ranks.leisure())
+            if not readable:
+                ranks.do_a_chore()
             if wake in readable:
                 wake.recv(4096)
                 ranks.reap()
@@ -286,6 +290,8 @@ class _Ranks:
         self.forked = 0
         self.scattered = True
         """Whether what was imported lies on small pages."""
+        self.chores: Iterator[None] | None = None
+        """What prepares the next launch, in small parts, as long as nobody asks for anything."""
         self.directory: str | None = None
         self.to_import: dict[str, str] = {}
         """Modules that the ranks of the last launch had to import, and their files."""
@@ -305,9 +311,8 @@ class _Ranks:
                 if any(_written(_file(name)) != at for name, at in self.of_libraries.items()):
                     self.forget_libraries()
                 self.import_missed()
-                if self.scattered and self.forked >= _MANY:
-                    _use_huge_pages()
-                    self.scattered = False
+                while self.chores is not None and self.forked >= _MANY:
+                    self.do_a_chore()
                 self.directory = _private_folder()
                 self.answer(what, self.directory)
             elif what == "start":
@@ -316,6 +321,24 @@ class _Ranks:
                 self.end()
                 self.answer(what)
         return True
+
+    def leisure(self) -> float | None:
+        """Return the seconds to wait for somebody to ask before a chore is done; None: no chore."""
+        return None if self.chores is None or self.directory is not None else _LEISURE
+
+    def do_a_chore(self) -> None:
+        """Do a part of what is to be done; it takes milliseconds, but for a first import."""
+        assert self.chores is not None, "there is one"
+        if next(self.chores, self) is self:
+            self.chores = None
+
+    def prepare(self) -> Iterator[None]:
+        """Import what ranks missed, then move what is in memory to huge pages."""
+        self.import_missed()
+        yield
+        if self.scattered:
+            yield from _use_huge_pages()
+            self.scattered = False
 
     def answer(self, what: str, value: Any = None) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more
@@ -416,6 +439,7 @@ class _Ranks:
             if not self.fresh:
                 with contextlib.suppress(OSError):
                     self.to_import = json.loads(Path(self.directory, "imported").read_bytes())
+                self.chores = self.prepare()
             _remove(Path(self.directory))
             self.directory = None
 
@@ -453,8 +477,8 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value)
 
 
-def _use_huge_pages() -> None:
-    """Move what is in memory to huge pages: a fork copies one entry of the page table for each.
+def _use_huge_pages() -> Iterator[None]:
+    """Move what is in memory to huge pages, one by one: a fork copies a table entry for each.
 
     That halves what a fork and the end of its process cost. A rank that writes to such a page gets
     a small one of its own, as before. Where the kernel cannot do it (before Linux 6.1) all stays.
@@ -468,9 +492,9 @@ def _use_huge_pages() -> None:
     for span, rights, _, _, inode, *name in areas:
         if rights.startswith("rw") and inode == "0" and name in ([], ["[heap]"]):
             begin, end = (int(address, 16) // size * size for address in span.split("-"))
-            if end - begin > size:
-                length = ctypes.c_size_t(end - begin - size)
-                madvise(ctypes.c_void_p(begin + size), length, _MADV_COLLAPSE)
+            for page in range(begin + size, end, size):
+                madvise(ctypes.c_void_p(page), ctypes.c_size_t(size), _MADV_COLLAPSE)
+                yield
 
 
 def _private_folder() -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tomllib
+import zipfile
 from pathlib import Path
 
 import yaml
@@ -50,6 +51,25 @@ def test_what_is_needed_is_pinned():
     needed = names(PROJECT["dependencies"] + asked) - {PROJECT["name"]}
     assert needed | names(extras["test"]) <= set(pins("requirements.txt"))
     assert needed <= set(pins("binder/requirements.txt"))
+
+
+@mark.slow
+def test_the_kit_alone_is_a_wheel_without_the_course(tmp_path):
+    kit = tomllib.loads((ROOT / "labkit/pyproject.toml").read_text())["project"]
+    for field in ("name", "version", "license", "requires-python", "dependencies"):
+        assert kit[field] == PROJECT[field]
+    for extra, wanted in kit["optional-dependencies"].items():
+        assert wanted == PROJECT["optional-dependencies"][extra]
+    shutil.copytree(ROOT / "labkit", tmp_path / "labkit")
+    command = ("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "./labkit")
+    done = python(*command, cwd=tmp_path)
+    [wheel] = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    modules = {name for name in names if name.endswith(".py")}
+    folder = tmp_path / "labkit"
+    sources = {f"labkit/{path.relative_to(folder)}" for path in folder.rglob("*.py")}
+    assert modules == {name for name in sources if "/build/" not in name}, done.stderr
+    assert "labkit/py.typed" in names
 
 
 ALONE = """

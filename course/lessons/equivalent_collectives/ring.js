@@ -31,7 +31,7 @@ export default define({
   start,
   goals: [
     {
-      text: "In three rounds, let rank r hold the whole sum of chunk r: four green boxes with 0123. (For rank 0, chunk r - 1 is chunk 3.)",
+      text: "In three rounds, let rank r hold the whole sum of chunk r: all framed boxes green, with 0123. (For rank 0, chunk r - 1 is chunk 3.)",
       met: (state) => state.rounds.length === 3 && RANKS.every((rank) => whole(state, rank)),
       after: "Three quarters of S sent by each, at the same time: a reduce_scatter.",
     },

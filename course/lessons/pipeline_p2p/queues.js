@@ -22,9 +22,8 @@ function run(queues) {
       takes.set(`${label} on rank ${rank}`, TAKES[kind]);
     });
     queues[rank].forEach(({ label, src, name }, i) => {
-      wait(name, i && queues[rank][i - 1].name);
-      if (src === rank) wait(name, `${label} on rank ${rank}`);
-      else wait(`${label} on rank ${rank}`, name);
+      wait(name, i && queues[rank][i - 1].name, src === rank && `${label} on rank ${rank}`);
+      if (src !== rank) wait(`${label} on rank ${rank}`, name);
       takes.set(name, LEG);
     });
   });

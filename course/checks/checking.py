@@ -26,14 +26,12 @@ import dis
 import math
 import os
 import re
-import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -186,7 +184,7 @@ def patience(seconds: float) -> float:
     return seconds * min(4.0, max(1.0, os.getloadavg()[0] / usable_cpus()))
 
 
-def ask(function: Callable[..., Any], *args: Any, case: str = "", **_: Any) -> Any:
+def ask(function: Callable[..., Any], *args: Any, case: str = "") -> Any:
     """Call a learner's function that needs no ranks, here; return what `plain` makes of it.
 
     An exception of the learner's own names the `case`. A loop without an end is interrupted by
@@ -474,49 +472,3 @@ def _why_it_hangs(hang: CaseFile) -> str:
 def _shown(tensor: torch.Tensor, most: int = 6) -> str:
     values = ", ".join(f"{value:g}" for value in tensor.flatten()[:most].tolist())
     return f"[{values}{', ...' if tensor.numel() > most else ''}]"
-
-
-# What follows goes when no lesson uses it any more.
-
-
-def ask_each(function: Callable[..., Any], cases: Sequence[tuple], **_: Any) -> list[Any]:
-    """Call a learner's function with the arguments of many cases."""
-    return [ask(function, *args, case=", ".join(map(repr, args))) for args in cases]
-
-
-_COURSE = Path(__file__).parents[1]
-_ALGORITHMS = tuple(str(_COURSE / folder) for folder in ("comm", "lessons"))
-
-
-@contextmanager
-def own_work(*others: Callable[..., Any]) -> Iterator[None]:
-    """Refuse that labkit's own algorithms, of `course.comm` or a lesson, do a learner's work.
-
-    `others`: functions of torch that may not do it, either.
-    """
-    called: list[str] = []
-    torchs = {other.__code__ for other in others}
-
-    def watch(frame: Any, event: str, _: Any) -> None:
-        if event != "call":  # first of all: most are not
-            return
-        code = frame.f_code
-        ours = code.co_filename.startswith(_ALGORITHMS)
-        if called or not (ours or code in torchs):
-            return
-        importing = code.co_name == "<module>" or frame.f_back.f_code.co_name == "<module>"
-        if not importing:
-            called.append(f"{'labkit' if ours else 'torch'}'s {code.co_qualname}")
-
-    sys.setprofile(watch)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-    if called:
-        raise CheckFailed(
-            "an answer of your own",
-            f"a call of {called[0]}",
-            "such functions are there to be read and compared with; the exercise is to write one "
-            "yourself",
-        )

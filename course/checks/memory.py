@@ -47,7 +47,7 @@ class Allocated(Observer):
     It sees every operator's results; a storage that no argument had is new.
     """
 
-    def __init__(self, *, arrays: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.now = 0
         """What is still alive."""

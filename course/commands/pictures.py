@@ -1,7 +1,6 @@
 """`python -m course pictures`: draw the recorded runs, for docs/pictures.md."""
 
 import argparse
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,15 +11,12 @@ FOLDER = ROOT / "docs" / "pictures"
 
 
 def draw(folder: Path = FOLDER) -> Iterator[Path]:
-    """Draw every recorded experiment, and README's step, into `folder`; yield each file written."""
+    """Draw every recorded experiment into `folder`; yield each file written."""
     from labkit.show import alt_text
 
     for name, experiment in catalogue.experiments().items():
         if recorded := experiment.recorded():
             yield alt_text.save(experiment.draw(recorded), folder / f"{name}.png", dpi=110)
-    pipeline = catalogue.experiment("pipeline-p2p")
-    mystery = importlib.import_module(f"{pipeline.package}.pictures").mystery(pipeline.recorded())
-    yield alt_text.save(mystery, folder / "one-step.png", dpi=110)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write what is derived, say what changed; return 1 where a notebook did not run."""
+    """Write what is derived, say what changed; return 1 where a notebook is broken."""
     failed = 0
     if options.outputs is not None:
         for path in options.outputs or tree.without_outputs():
@@ -30,6 +30,10 @@ def main(options: argparse.Namespace) -> int:
             except RuntimeError as error:  # the others are run all the same
                 print(f"{error}\n{path.name} stays as it was")
                 failed = 1
-    for path in tree.sync():
-        print(f"{'written' if path.exists() else 'removed'}: {path.relative_to(ROOT)}")
+    try:
+        for path in tree.sync():
+            print(f"{'written' if path.exists() else 'removed'}: {path.relative_to(ROOT)}")
+    except ValueError as error:
+        print(error)
+        failed = 1
     return failed

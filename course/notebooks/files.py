@@ -12,6 +12,7 @@ A notebook in canonical form
 """
 
 import copy
+import itertools
 import json
 import re
 import tempfile
@@ -67,12 +68,17 @@ def dumps(notebook: NotebookNode) -> str:
 def canonical(notebook: NotebookNode) -> NotebookNode:
     """Return a notebook's canonical form; the argument stays as it is.
 
-    JupyterLab shows a cell with the tag `hide-cell` or `hide-input` folded.
+    JupyterLab shows a cell with the tag `hide-cell` or `hide-input` folded. A cell that still has
+    the id that JupyterLab drew for it gets one from its first words.
     """
     notebook = copy.deepcopy(notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    taken = {cell.get("id") for cell in notebook.cells}
     for cell in notebook.cells:
+        if _DRAWN_ID.fullmatch(cell.get("id", "")):
+            cell.id = _readable_id(cell, taken)
+            taken.add(cell.id)
         cell.source = cell.source.strip("\n")
         given = cell.metadata
         cell.metadata = {key: given[key] for key in KEPT_CELL_METADATA if given.get(key)}
@@ -85,13 +91,21 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
+def _readable_id(cell: NotebookNode, taken: set[str]) -> str:
+    """Make an id of a cell's first words, with a number where another cell has it."""
+    words = re.findall(r"[a-z][a-z0-9]*", cell.source.lower())[:3] or [cell.cell_type]
+    name = "-".join(words)
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in taken)
+
+
 def problems(notebook: NotebookNode) -> Iterator[str]:
     """Name what `canonical` cannot repair: ids that an author has to choose."""
     seen: set[str] = set()
     for index, cell in enumerate(notebook.cells):
         cell_id, first_line = cell.get("id", ""), cell.source.strip().split("\n")[0][:50]
         named = f"cell {index} ({first_line!r}) has the id {cell_id!r}"
-        if not _STABLE_ID.fullmatch(cell_id) or _DRAWN_ID.fullmatch(cell_id):
+        if not (_STABLE_ID.fullmatch(cell_id) or _DRAWN_ID.fullmatch(cell_id)):
             wanted = "lower-case words joined by hyphens, like 'the-puzzle'"
             yield f"{named}; give it a short, meaningful one: {wanted}"
         if cell_id in seen:

@@ -71,9 +71,9 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
     for path in kept(root):
         notebook = files.read(path)
         if path.parent.name == SOLUTIONS:
-            graded = exercises.with_grading(notebook)
-            wanted[path] = files.dumps(files.canonical(graded))
             try:
+                graded = exercises.with_grading(files.canonical(notebook))
+                wanted[path] = files.dumps(files.canonical(graded))
                 notebook = exercises.derive(graded)
             except ValueError as error:
                 raise ValueError(f"{path.name}: {error}") from error

@@ -21,8 +21,16 @@ def test_what_a_person_ran_and_saved_becomes_canonical_and_stays_it():
     assert files.dumps(files.canonical(once)) == files.dumps(once)
 
 
-@mark.parametrize("cell_id", ["3f2a9c01", "Cell_1", "0b54b1b3-7a11-4d2e-9a55-1c8a9a2f0b11", "a--b"])
-def test_an_id_that_is_drawn_or_unreadable_is_named(cell_id):
+@mark.parametrize("drawn", ["3f2a9c01", "0b54b1b3-7a11-4d2e-9a55-1c8a9a2f0b11"])
+def test_an_id_that_jupyterlab_drew_becomes_readable_once(drawn):
+    notebook = new_notebook(cells=[cell("gate-a-b", "1"), cell(drawn, "gate('a')\nb = 3")])
+    named = files.canonical(notebook)
+    assert [one.id for one in named.cells] == ["gate-a-b", "gate-a-b-2"]
+    assert files.canonical(named) == named and not list(files.problems(named))
+
+
+@mark.parametrize("cell_id", ["Cell_1", "a--b"])
+def test_an_id_that_is_unreadable_is_named(cell_id):
     (found,) = files.problems(new_notebook(cells=[cell(cell_id, "x = 1")]))
     assert cell_id in found and "'x = 1'" in found
 

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from course import other_programs
-from tests.bench import bench_verdicts as bench
+from tools import bench_verdicts as bench
 
 
 def line(state, **more):

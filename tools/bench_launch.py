@@ -1,6 +1,6 @@
 """What a launch costs, against its targets. Not a test: run it on a quiet machine.
 
-    python -m tests.bench.bench_launch
+    python -m tools.bench_launch
 
 Prints a table with a verdict per figure and the machine it holds for; exits with status 1 when a
 target is missed. The targets are for 2 cores.

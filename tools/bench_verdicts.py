@@ -1,9 +1,9 @@
 """How often each test and claim of a lesson decides, and how often wrongly. Not a test.
 
-    python -m tests.bench.bench_verdicts 02 --runs 20
-    python -m tests.bench.bench_verdicts 02 --runs 10 --bursts
-    python -m tests.bench.bench_verdicts 02 --runs 20 --seconds 150 --keep runs.jsonl
-    python -m tests.bench.bench_verdicts 08 --runs 20 --cells idle-gpus
+    python -m tools.bench_verdicts 02 --runs 20
+    python -m tools.bench_verdicts 02 --runs 10 --bursts
+    python -m tools.bench_verdicts 02 --runs 20 --seconds 150 --keep runs.jsonl
+    python -m tools.bench_verdicts 08 --runs 20 --cells idle-gpus
 
 Runs the lesson's own cells again and again, gates open, and counts for every test of its board and
 for every claim: decided, not judged, wrong. A test is wrong where it decides otherwise than the
@@ -41,7 +41,7 @@ from course.predictions.board import Board
 from labkit.measure.tables import Table
 from tests import printed
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 BUSY, PERIOD = 2.0, 5.0
 """Seconds: so long, every so often, the bursts use all CPUs."""
 

@@ -1,4 +1,4 @@
-"""Toys in Chromium, without JupyterLab; `python -m tests.browser.toys` draws what they show first.
+"""Toys in Chromium, without JupyterLab; `python -m tools.stills` draws what they show first.
 
 Beside each toy's script lies that drawing, for pages that run no script. README's `door.svg` is a
 flip book of such drawings.

@@ -31,7 +31,7 @@ def sizes(root: Path) -> dict[str, int]:
     """Count lines of Python that are not blank: folder -> those of its files and its folders'."""
     found: Counter[str] = Counter()
     for path in root.glob("*/**/*.py"):
-        if path.relative_to(root).parts[0] not in ("course", "labkit", "tests"):
+        if path.relative_to(root).parts[0] not in ("course", "labkit", "tests", "tools"):
             continue
         lines = sum(map(bool, map(str.strip, path.read_text(encoding="utf-8").splitlines())))
         for folder in path.relative_to(root).parents[:-1]:

@@ -1,7 +1,7 @@
 """A toy in a notebook: drawn and played in the browser, without the kernel.
 
 `toy("02.door")` shows `door.js` of lesson 02's folder, in the frame of `frame.js`. Beside it lies
-what it shows at first, `door.svg`, for pages that run no script. `python -m tests.browser.stills`
+what it shows at first, `door.svg`, for pages that run no script. `python -m tools.stills`
 draws it with the toy's own script.
 """
 

@@ -6,8 +6,9 @@ from course.lessons.pipeline_p2p.schedules import Batch, Channel, gpipe, program
 from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, simulate
 from course.notebooks import files
 from course.play import toy
-from tests.browser import lab, toys
+from tests.browser import lab
 from tests.course.samples import lesson
+from tools import stills
 
 pytestmark = [
     mark.slow,
@@ -105,24 +106,24 @@ def test_in_jupyterlab_the_notebooks_own_keys_go_on(tmp_path):  # first: one pla
         lab.photograph(page, "toys-asleep")
 
 
-@mark.parametrize("key", toys.keys())
+@mark.parametrize("key", stills.keys())
 def test_what_stands_where_no_script_runs_is_what_the_script_draws(browser, key):
     still = toy.path_of(key).with_suffix(".svg")
-    assert still.read_text(encoding="utf-8") == toys.drawing(toys.shown(browser, key)), (
-        "draw it anew: python -m tests.browser.toys"
+    assert still.read_text(encoding="utf-8") == stills.drawing(stills.shown(browser, key)), (
+        "draw it anew: python -m tools.stills"
     )
 
 
-@mark.parametrize("key", toys.keys())
+@mark.parametrize("key", stills.keys())
 def test_keys_alone_reach_every_goal_and_a_narrow_page_holds_it(browser, key):
-    page = toys.shown(browser, key, width=390)
+    page = stills.shown(browser, key, width=390)
     play(page, key)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     lab.photograph(page, f"toy-{key}")
 
 
 def test_a_mouse_drags_and_words_say_what_is_seen(browser):
-    page = toys.shown(browser, "02.door")
+    page = stills.shown(browser, "02.door")
     edge = page.get_by_label("how long the bytes move").bounding_box()
     page.mouse.move(edge["x"] + edge["width"] / 2, edge["y"] + 30)
     page.mouse.down()
@@ -134,7 +135,7 @@ def test_a_mouse_drags_and_words_say_what_is_seen(browser):
 
 
 def test_the_queues_take_the_simulators_times(browser):
-    page = toys.shown(browser, "05.queues")
+    page = stills.shown(browser, "05.queues")
     plan = gpipe(stages=3, micro_batches=3)
     usual = programs(plan, batched=False)
     named = {str(transfer): transfer for transfer in transfers_of(usual[1])}

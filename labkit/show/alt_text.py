@@ -27,8 +27,9 @@ _MOST_ROWS = 400
 _TEMPLATE = jinja2.Environment(autoescape=True).from_string(
     '<style>[data-jp-theme-light="false"] .labkit-picture{filter:invert(.92) hue-rotate(180deg)}'
     "</style>"  # drawn on white: in JupyterLab's dark theme it is turned over
-    '<figure style="margin:0"><img class="labkit-picture" alt="{{ text }}" width="{{ width }}" '
-    'style="max-width:100%;height:auto" src="data:image/png;base64,{{ data }}">'
+    '<figure style="margin:0;overflow-x:auto"><img class="labkit-picture" alt="{{ text }}" '
+    'width="{{ width }}" style="max-width:100%;min-width:{{ (width * 0.75)|round|int }}px;'
+    'height:auto" src="data:image/png;base64,{{ data }}">'
     '<details style="font-size:85%"><summary>Description and data</summary><p>{{ text }}</p>'
     "{% for table, rows in tables %}{{ table.html()|safe }}"
     "{% if rows > most %}<p>… and {{ rows - most }} more rows.</p>{% endif %}{% endfor %}"

@@ -20,7 +20,8 @@ PAGE = f"""
 <div class="course-question" data-key="9.b" data-unit="µs" data-also="range">How long?</div>
 <div class="cell tag_until-9-a"><details class="hide"><summary>Show</summary>
 <div class="cell_output">forty-two</div></details></div>
-<figure><img alt="a picture" width="900" style="max-width:100%;height:auto" src="{DOT}"></figure>
+<figure style="margin:0;overflow-x:auto"><img alt="a picture" width="900" style="max-width:100%;\
+min-width:675px;height:auto" src="{DOT}"></figure>
 </article><script>{(STATIC / "edition.js").read_text()}</script>"""
 
 

@@ -97,7 +97,9 @@ function render({ model, el }) {
       radios().forEach((input) => { input.checked = input.value === reply.values.answer; });
     }
     status.textContent = reply.text;
-    if (replied && inside && !reply.error && !reply.stay) status.focus();
+    const again = ask.buttons.some((one) => one.name === "skip"); // a gate's: its cell is to be run again
+    const next = !again && root.closest(".jp-Cell")?.nextElementSibling; // or Shift+Enter would ask once more
+    if (replied && inside && !reply.error && !reply.stay) (next || status).focus();
     fields.disabled = !reply.open;
     buttons.hidden = !reply.open;
   }

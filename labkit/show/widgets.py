@@ -22,9 +22,9 @@ _ASLEEP = f"""\
 <style>.labkit-asleep{{display:none}}
 .jp-OutputArea:not(:has(.{_LIVE})) .labkit-asleep{{display:block}}
 .jp-OutputArea:has(.labkit-asleep) .jupyter-widgets:not(:has(*)){{display:none}}</style>
-<p class="labkit-asleep">What stood here belongs to a kernel that has ended. To bring it back, \
-run this cell again, after all cells above it (in the menu: <i>Run, Run All Above Selected \
-Cell</i>).</p>"""
+<div class="labkit-asleep">%s<p>What stood here belongs to a kernel that has ended. To bring it \
+back, run this cell again, after all cells above it (in the menu: <i>Run, Run All Above Selected \
+Cell</i>).</p></div>"""
 """JupyterLab shows it where a notebook was opened again, instead of an error."""
 
 
@@ -63,17 +63,19 @@ def explore(draw: Callable[..., Any], *, title: str = "", **controls: Control) -
     fields = {name: _field(name, control) for name, control in controls.items()}
     if os.environ.get("LABKIT_STATIC"):
         return display(None, static=_small_multiples(draw, title, fields), plain=title)
-    picture = ipywidgets.HTML()
+    picture, names = ipywidgets.HTML(), Names(fields=[*fields.values()])
 
     def redraw(_: Any = None) -> None:
+        drawn = [getattr(field, "index", field.value) for field in fields.values()]
         values = {name: field.value for name, field in fields.items()}
         picture.value = alt_text.to_html(draw(**values))
+        names.drawn = drawn
 
     redraw()
     for field in fields.values():
         field.observe(redraw, names="value")
     heading = ipywidgets.HTML(f"<b>{html.escape(title)}</b>" if title else "")
-    box = ipywidgets.VBox([heading, *fields.values(), picture, Names()])
+    box = ipywidgets.VBox([heading, *fields.values(), picture, names])
     box.add_class("labkit-explorer")
     if get_ipython() is None:
         return box
@@ -129,8 +131,7 @@ def display(
     data = bundle | {"text/html": static, "text/plain": plain}
     ipython.display(data, metadata=metadata, raw=True)
     if box is not None:
-        sleeping = f'{_ASLEEP}<div class="labkit-asleep">{asleep}</div>'
-        ipython.display({"text/html": sleeping, "text/plain": ""}, raw=True)
+        ipython.display({"text/html": _ASLEEP % asleep, "text/plain": ""}, raw=True)
 
 
 def _field(name: str, control: Control) -> Any:
@@ -139,7 +140,7 @@ def _field(name: str, control: Control) -> Any:
     look = {
         "description": name.replace("_", " "),
         "style": {"description_width": "10em"},
-        "layout": ipywidgets.Layout(width="36em"),
+        "layout": ipywidgets.Layout(width="36em", max_width="100%"),
     }
     match control:
         case ("log", low, high, start):

@@ -97,8 +97,15 @@ def play(page, folder, address):
     handle = page.get_by_role("slider", name="n", exact=True)
     handle.focus()
     handle.press("ArrowRight")
-    page.wait_for_selector('.labkit-explorer img[alt="34 ranks"]', timeout=20_000)
-    page.wait_for_timeout(500)
+    page.wait_for_selector(".labkit-stale")  # dimmed, until the picture is that of the slider
+    page.wait_for_selector('.labkit-explorer:not(.labkit-stale) img[alt="34 ranks"]')
+    cells = f"{lab.NOTEBOOK}.content.widgets.length"
+    before = page.evaluate(cells)
+    handle.press("b")
+    assert page.evaluate(cells) == before, "letters are no commands of JupyterLab's"
+    handle.press("Shift+Enter")
+    notebook.wait_until_idle()
+    assert page.evaluate(cells) == before + 1, "it ran the last cell, and there is a new one"
 
 
 WARM_UP = """
@@ -132,9 +139,8 @@ def test_the_keyboard_alone_answers_a_warm_up_and_skips_a_prediction(tmp_path):
         page.locator(".course-quiz-form").get_by_role("radio").first.focus()
         page.keyboard.press("Space")
         press(page, "Answer")
-        page.wait_for_function(  # the focus goes on to what was said
-            "document.activeElement.matches('.course-quiz-form .course-state')", timeout=20_000
-        )
+        on_the_next = f"{lab.NOTEBOOK}.content.activeCellIndex === 1"
+        page.wait_for_function(on_the_next, timeout=20_000)
         gated = page.locator(".course-question-form").last
         gated.get_by_label("I expect").focus()
         press(page, "Skip this question")
@@ -176,7 +182,7 @@ def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_pa
         assert page.evaluate(cells) == before, "letters are no commands of JupyterLab's"
         page.keyboard.press("Enter")
         first.get_by_text("committed: c)").wait_for(timeout=20_000)
-        assert page.evaluate("document.activeElement.className") == "course-state"
+        assert page.evaluate("document.activeElement.matches('.jp-Cell.jp-mod-active')")
         assert second.get_by_text("committed: c)").is_visible(), "one truth"
         assert second.get_by_role("radio").nth(2).is_checked()
 
@@ -204,6 +210,11 @@ def test_keys_are_the_forms_two_forms_say_the_same_and_what_slept_says_so(tmp_pa
         for form in page.locator(".course-form").all():
             box = form.bounding_box()
             assert box["x"] + box["width"] <= 390, "a form fits a narrow screen"
+        picture = page.locator(".labkit-explorer .labkit-picture")
+        drawn = float(picture.get_attribute("width"))
+        assert picture.bounding_box()["width"] >= 0.7 * drawn, "its letters are legible"
+        box = page.locator(".labkit-explorer figure").bounding_box()
+        assert box["x"] + box["width"] <= 390, "and it scrolls in its place"
         lab.photograph(page, "narrow")
         page.set_viewport_size({"width": 1200, "height": 1400})
         page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")

@@ -5,7 +5,7 @@
 
 Sends 64 MiB from one GPU to the other: by copies, and by NCCL under settings that differ from row
 to row in one thing, each in fresh processes. Prints how long a transfer takes, which path NCCL says
-it took, and what the row decides (notebooks/deeper/05_pipeline_p2p.ipynb).
+it took, and what the row decides (notebooks/deeper/05_deeper.ipynb).
 
 Compare what goes the same way. A plain copy uses P2P, or NVLink, where the GPUs can reach each
 other; "no P2P" goes through the host's memory. So the yardstick of those rows are the *staged*

@@ -14,9 +14,9 @@ from course.notebooks import files
 from tests.course.samples import lesson
 from tests.ranks.nodes import ROOT, environment, python
 
-LEARNER = "python -m pytest --nbval-lax work/exercises/02_gradient_all_reduce.ipynb"
+LEARNER = "python -m pytest --nbval-lax work/exercises/02_exercises.ipynb"
 INSTRUCTOR = "python -m pytest --nbval-lax work/hand-ins --junitxml=work/hand-ins.xml"
-NAME = "02_gradient_all_reduce.ipynb"
+NAME = "02_exercises.ipynb"
 OPEN = "NotImplementedError: exercise {}: not attempted yet"
 
 
@@ -31,7 +31,8 @@ def hand_ins():
 def hand_in(folder, *, solved):
     """A copy of the exercises with the answers to some of them."""
     notebook = files.read(ROOT / "exercises" / NAME)
-    answers = {cell.id: cell.source for cell in files.read(ROOT / "solutions" / NAME).cells}
+    solved_cells = files.read(ROOT / "solutions/02_solutions.ipynb").cells
+    answers = {cell.id: cell.source for cell in solved_cells}
     for one in notebook.cells:
         if one.id in [f"ex-2-{number}-answer" for number in solved]:
             one.source = answers[one.id]

@@ -1,7 +1,7 @@
 r"""What an exercise is: its cells, its markers, and the stub that the learner gets.
 
-`solutions/NN_name.ipynb` is the only source. In it, exercise M of lesson N is these cells, in this
-order, known by their ids (other cells may stand between them; `05b_clinic` holds `ex-5b-1`):
+`solutions/NN_solutions.ipynb` is the only source. In it, exercise M of lesson N is these cells, in
+this order, known by their ids (other cells may stand between them; `05b` holds `ex-5b-1`):
 
 - `ex-N-M`, markdown, the statement: the heading `## Exercise N.M: Its title`; the line
   `**Par:** at most ... · **Time:** 15 min · **Difficulty:** ★★☆`; what to do, and why it is worth

@@ -11,6 +11,7 @@ from course.catalogue import ROOT
 from course.notebooks import exercises, files, hosted
 
 LESSONS, SOLUTIONS, EXERCISES = "notebooks", "solutions", "exercises"
+"""Folders, and the ends of their notebooks' names, so that tabs can be told apart."""
 DEEPER = "deeper"
 """In the lessons' folder: what nobody needs for the next lesson."""
 UNNUMBERED = ("gpus", "inventory", "workshop_two_hours")
@@ -77,7 +78,7 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
                 notebook = exercises.derive(graded)
             except ValueError as error:
                 raise ValueError(f"{path.name}: {error}") from error
-            path = root / EXERCISES / path.name
+            path = root / EXERCISES / path.name.replace(SOLUTIONS, EXERCISES)
         notebook = hosted.fronted(notebook, repository, path.relative_to(root).as_posix())
         wanted[path] = files.dumps(files.canonical(notebook))
     page = root / "INSTRUCTORS.md"
@@ -96,7 +97,7 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
 
 def _counted(link: re.Match[str], root: Path) -> str:
     """Write how many exercises a link of the README's table leads to."""
-    source = root / SOLUTIONS / link[1]
+    source = root / SOLUTIONS / link[1].replace(EXERCISES, SOLUTIONS)
     count = len(exercises.numbers(source)) if source.exists() else 0
     return f"[{count}]({EXERCISES}/{link[1]})"
 

@@ -114,7 +114,7 @@ def test_each_has_exercises_answers_and_a_hand_in_of_their_own(room):
         page.evaluate(open_lesson)
         wait_for_notebook(page, lesson)
         page.locator("a[href*='exercises/02']:visible").first.click()
-        wait_for_notebook(page, "work/exercises/02_gradient_all_reduce.ipynb")
+        wait_for_notebook(page, "work/exercises/02_exercises.ipynb")
         page.evaluate(
             f"code => {lab.SESSION}.kernel.requestExecute({{code}}).done.then(() => null)",
             PREDICT.format(figure),

@@ -129,8 +129,9 @@ def course(tmp_path_factory):
     for item in exercise.cells[1:]:
         item.id = item.id.replace("ex-1-", "ex-9-")
         item.source = item.source.replace("1.1:", "9.1:")
-    files.write(exercise, copy / "solutions" / "09_toy.ipynb")
-    row = "| 09 | [A toy](notebooks/09_toy.ipynb) | | [1](exercises/09_toy.ipynb) | any machine |\n"
+    files.write(exercise, copy / "solutions" / "09_solutions.ipynb")
+    lesson, tasks = "notebooks/09_toy.ipynb", "exercises/09_exercises.ipynb"
+    row = f"| 09 | [A toy]({lesson}) | | [1]({tasks}) | any machine |\n"
     readme = (copy / "README.md").read_text()
     end = readme.index("\n", readme.index("\n| 08 |") + 1) + 1
     (copy / "README.md").write_text(readme[:end] + row + readme[end:])
@@ -149,13 +150,14 @@ def run(course, module, *command):
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
     assert "predicted ms" in run(course, "course", "run", "toy", "--quick")
     assert list(course.glob("work/runs/*/toy.png")), "its picture is drawn"
-    assert "running 09_toy.ipynb" in run(course, "course", "sync", "--outputs")
+    assert "running 09_solutions.ipynb" in run(course, "course", "sync", "--outputs")
     assert ", 0 problems" in run(course, "course", "check")
     assert "course/lessons/toy" in run(course, "course", "check", "--sizes")
     told = run(course, "course", "progress")
     assert "A toy" in told and "0 of 1" in told
     assert "| 09 | 5 | `run`: the only run |" in (course / "INSTRUCTORS.md").read_text()
-    notebooks = [f"{folder}/09_toy.ipynb" for folder in ("notebooks", "exercises", "solutions")]
+    names = ("notebooks/09_toy", "exercises/09_exercises", "solutions/09_solutions")
+    notebooks = [f"{name}.ipynb" for name in names]
     options = ["-n0", "-p", "no:cacheprovider", "-m", "not (slow or exhaustive)"]
     tested = run(course, "pytest", *options, *notebooks, *SPEAK_OF_LESSONS)
     for name in notebooks:

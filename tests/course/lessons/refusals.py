@@ -13,7 +13,7 @@ SOLUTIONS = Path(__file__).resolve().parents[3] / "solutions"
 
 def solution(lesson, cell):
     """The source of a lesson's own answer."""
-    cells = json.loads((SOLUTIONS / f"{lesson}.ipynb").read_text())["cells"]
+    cells = json.loads((SOLUTIONS / f"{lesson}_solutions.ipynb").read_text())["cells"]
     return next("".join(one["source"]) for one in cells if one["id"] == cell)
 
 

@@ -93,7 +93,7 @@ def test_a_kept_run_is_used_until_its_lesson_changes(monkeypatch, tmp_path):
 def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
     monkeypatch.setattr(edition.files, "execute", lambda path, **_: files.read(path))
     pages = dict(edition.pages(len, tmp_path))
-    assert "NotImplementedError" in pages["exercises/06_equivalent_collectives.ipynb"]
+    assert "NotImplementedError" in pages["exercises/06_exercises.ipynb"]
     assert all("BEGIN SOLUTION" not in page for page in pages.values())
     assert all(name in pages for name in edition.GUIDES)
     assert "[`228-bytes`](/cases/228-bytes.md)" in pages["FIELD_GUIDE.md"]

@@ -30,7 +30,9 @@ def test_badges_come_and_go_with_the_address(course):
     publish(course, f"{ADDRESS}.git")
     assert any("README.md: not up to date" in problem for problem in tree.problems(course))
     assert any("01_sample.ipynb: not up to date" in problem for problem in tree.problems(course))
-    assert {path.name for path in tree.sync(course)} == {"README.md", "01_sample.ipynb"}
+    assert {path.name for path in tree.sync(course)} == {
+        "README.md", "01_sample.ipynb", "01_exercises.ipynb",
+    }  # fmt: skip
     assert tree.sync(course) == [] and list(tree.problems(course)) == []
     readme, cells = texts(course)
     colab = "colab.research.google.com/github/somebody/why-slow/blob/HEAD/notebooks"

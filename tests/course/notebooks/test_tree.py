@@ -14,7 +14,7 @@ from tests.course.samples import ANSWER, solutions
 
 
 def test_a_check_whose_output_nobody_kept_is_told(course):
-    path = course / "solutions/01_sample.ipynb"
+    path = course / "solutions/01_solutions.ipynb"
     files.write(solutions(), path)
     tree.sync(course)
     assert tree.without_outputs(course) == [path]
@@ -22,10 +22,10 @@ def test_a_check_whose_output_nobody_kept_is_told(course):
 
 
 def test_only_a_check_of_solutions_is_compared(course):
-    kept = files.read(course / "solutions/01_sample.ipynb").cells[3]
+    kept = files.read(course / "solutions/01_solutions.ipynb").cells[3]
     assert (kept.outputs[0].text, kept.execution_count) == ("passed\n", 1)
     assert files.COMPARED in kept.metadata.tags
-    for derived in files.read(course / "exercises/01_sample.ipynb").cells:
+    for derived in files.read(course / "exercises/01_exercises.ipynb").cells:
         assert not derived.get("outputs")
         assert files.COMPARED not in derived.metadata.get("tags", [])
 
@@ -33,7 +33,7 @@ def test_only_a_check_of_solutions_is_compared(course):
 @mark.parametrize(
     ("path", "change", "says"),
     [  # an edited exercise, a lesson that a person saved, an exercise without solutions
-        ("exercises/01_sample.ipynb", ("exercise 1.1", "exercise 9.9"), "not up to date"),
+        ("exercises/01_exercises.ipynb", ("exercise 1.1", "exercise 9.9"), "not up to date"),
         ("notebooks/01_sample.ipynb", ('data": {}', 'data": {"scrolled": true}'), "not up to date"),
         ("exercises/02_orphan.ipynb", None, "has no solutions notebook"),
     ],
@@ -61,11 +61,11 @@ def test_a_question_whose_cell_is_gone_is_told(course):
 
 
 def test_unclosed_markers_are_told_with_file_and_exercise(course):
-    path = course / "solutions/01_sample.ipynb"
+    path = course / "solutions/01_solutions.ipynb"
     broken = ANSWER.replace("### END SOLUTION", "")
     files.write(solutions(answer=broken), path)
-    assert any("01_sample.ipynb: exercise 1.1: ###" in p for p in tree.problems(course))
-    with raises(ValueError, match=r"01_sample\.ipynb: exercise 1\.1: ### BEGIN"):
+    assert any("01_solutions.ipynb: exercise 1.1: ###" in p for p in tree.problems(course))
+    with raises(ValueError, match=r"01_solutions\.ipynb: exercise 1\.1: ### BEGIN"):
         tree.sync(course)
 
 

@@ -25,7 +25,7 @@ def answer(exercise, *changes):
     """The lesson's own, with something changed in it: old, new, old, new, ..."""
     names = {"checks": checks, "dist": dist, "torch": torch, "logs": logs, "group": group}
     names |= {"functools": functools, "itertools": itertools}
-    return changed(solution("07_eighty_gpus", f"ex-{exercise}-answer"), *changes, **names)
+    return changed(solution("07", f"ex-{exercise}-answer"), *changes, **names)
 
 
 # Exercise 7.1

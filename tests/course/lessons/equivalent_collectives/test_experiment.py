@@ -133,7 +133,7 @@ def test_every_claiming_cell_is_tried():
 
 
 def test_the_tables_deeper_claims_hold():
-    deeper = Cells("deeper/06_the_table_on_trial", **LEDGER)
+    deeper = Cells("deeper/06_deeper", **LEDGER)
     names = deeper.run("pipelining-table", "two-table")
     deeper.run("factor-run", "factor-verdict", **names)
     deeper.run("family-claim")
@@ -143,7 +143,7 @@ def test_the_tables_deeper_claims_hold():
 
 def test_the_race_says_between_which_sizes_they_cross(capsys):
     ring, doubling = (
-        changed(solution(LESSON, f"ex-6-{k}-answer"), dist=dist, torch=torch, math=math)
+        changed(solution("06", f"ex-6-{k}-answer"), dist=dist, torch=torch, math=math)
         for k in (1, 3)
     )
     table = checks.race(answers.crossing, ring, doubling)

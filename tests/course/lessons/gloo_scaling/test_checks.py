@@ -321,7 +321,7 @@ def test_who_polls_is_told():
 
 # Exercise 1.5
 
-CONFINEMENT = solution("01_gloo_scaling", "ex-1-5-answer")
+CONFINEMENT = solution("01", "ex-1-5-answer")
 
 
 def test_a_right_reading_in_another_form_passes(capsys):

@@ -11,7 +11,7 @@ from labkit.measure.records import Provenance, Record, Tier
 from labkit.ranks.machine import Machine
 from tests.course.lessons.cells import Cells
 
-CORE, DEEPER = Cells("01_gloo_scaling"), Cells("deeper/01_gloo_scaling")
+CORE, DEEPER = Cells("01_gloo_scaling"), Cells("deeper/01_deeper")
 MACHINE = Machine("a CPU", 2, None, 10**9, (), "Linux", "3.11", "2.13", False)
 ORIGIN = Provenance(MACHINE, "gloo", "2026-01-01", "by hand")
 

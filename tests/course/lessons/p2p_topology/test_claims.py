@@ -8,7 +8,7 @@ from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.topology import PUZZLE
 from tests.course.lessons.cells import Cells
 
-CORE, DEEPER = Cells("04_p2p_topology"), Cells("deeper/04_p2p_topology")
+CORE, DEEPER = Cells("04_p2p_topology"), Cells("deeper/04_deeper")
 
 
 def record(way, chunk, seconds):

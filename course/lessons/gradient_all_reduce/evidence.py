@@ -62,13 +62,18 @@ THREAD = Case(
 
 
 def late_rank(
-    board: Board, record: Record, pairs: Sequence[tuple] = (), delay: float = DELAY
+    board: Board,
+    record: Record,
+    pairs: Sequence[tuple] = (),
+    delay: float = DELAY,
+    arms: int = 2,
 ) -> None:
     """A: does a rank that is late after backward lengthen the classifier's calls?
 
-    `pairs` are those of the record, where it does not hold the spans to compute them from.
+    `pairs` are those of the record, where it does not hold the spans to compute them from; `arms`
+    is how many took turns, of which the first two are compared.
     """
-    pairs = pairs or problem.pairs(record)
+    pairs = pairs or problem.pairs(record, arms)
     rounds = [(part(after) - part(before)) / delay for before, after in pairs]
     all_calls = [sum(y.values()) - sum(x.values()) for x, y in pairs]
     first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
@@ -99,13 +104,11 @@ def small_calls(board: Board, record: Record, case: Case = THREAD) -> None:
     )
 
 
-def thin_card(board: Board, record: Record) -> None:
-    """C: does a thinner card lengthen the calls where the bytes are?"""
-    grew = [
-        {name: seconds - before[name] for name, seconds in after.items()}
-        for before, after in problem.pairs(record)
+def shares_of_largest(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
+    """Return, by round, which share of the classifier's growth is in its largest tensor."""
+    return [
+        (after[LARGEST] - before[LARGEST]) / (part(after) - part(before)) for before, after in pairs
     ]
-    _where_the_bytes_are(board, grew, [record])
 
 
 def call_by_call(
@@ -117,12 +120,6 @@ def call_by_call(
         {name: seconds - sizes[name] / case.nbytes * alone for name, seconds in timer.items()}
         for timer, alone in zip(timers, benchmark, strict=True)
     ]
-    _where_the_bytes_are(board, grew, records)
-
-
-def _where_the_bytes_are(
-    board: Board, grew: Sequence[Mapping[str, float]], records: Sequence[Record]
-) -> None:
     shares = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
     board.test(
         "c",
@@ -202,7 +199,6 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
         return
     late_rank(board, runs["late"])
     small_calls(board, runs[f"all_reduce of {problem.SMALL} bytes"])
-    thin_card(board, runs["thin card"])
     link(board)
 
 
@@ -241,7 +237,7 @@ INVESTIGATION = Investigation(
     experiments={
         "A": Experiment("one rank late", asks="a"),
         "B": Experiment("calls without bytes", asks="b"),
-        "C": Experiment("a thinner card", asks="c"),
+        "C": Experiment("a thinner card: a signature, no test"),
         "D": Experiment("what a link carries", asks="cd"),
         "E": Experiment(
             "every rank's timers, call by call", asks="e", how="only the team has them"

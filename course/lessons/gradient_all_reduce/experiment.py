@@ -6,8 +6,9 @@ apart: waiting for the last rank, and moving bytes.
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,14 @@ HOSTS, RATE, THIN = 4, "2gbit", "430mbit"
 """The thread's two bus bandwidths are 4.7 times apart; so are these two rates."""
 SMALL = 256
 """Bytes of a call that carries next to nothing. (gloo treats a single element in another way.)"""
+ASLEEP = {"picture": 32, "batch": 2, "nap": 0.012}
+"""Next to no computing of the CPU's: each of eight convolutions sleeps 12 ms in its backward."""
 CASES: dict[str, tuple[Callable, tuple]] = {
-    "late": (programs.train, (2,)),
-    "thin card": (programs.train, (None, True)),
+    "late": (programs.train, (programs.LATE,)),
+    "late, backwards": (programs.train, (programs.BACKWARDS,)),
+    "thin card": (programs.train, (programs.CARDS,)),
     "rungs": (programs.climb, ()),
+    "rungs, asleep": (partial(programs.climb, **ASLEEP), ()),
 }
 """What is recorded for machines on which no links can be made: program, arguments."""
 
@@ -103,11 +108,20 @@ def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> l
     return [Timer(name, middle(name, Kind.WAIT), middle(name, Kind.MOVE)) for name in names]
 
 
-def pairs(record: Record) -> list[tuple[dict[str, float], dict[str, float]]]:
-    """Return, for each pair of steps but the first, the seconds of each call by its name.
+def arms_of(record: Record, arms: Iterable[str]) -> dict[str, list[Timer]]:
+    """Return rank 0's timers in each arm of `programs.train`, but for the first round."""
+    names = list(arms)
+    return {
+        name: timers(record, every=slice(len(names) + place, None, len(names)))
+        for place, name in enumerate(names)
+    }
 
-    Of a step in which nothing was different, and of the next, in which one thing was. The median
-    over the ranks' own timers, waiting included: what the team could have seen.
+
+def pairs(record: Record, arms: int = 2) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Return, for each round but the first, the seconds of each call by its name in two arms.
+
+    In the first arm, in which nothing was different, and in the second, in which one thing was.
+    The median over the ranks' own timers, waiting included: what the team could have seen.
     """
     whole = timeline(record)
     by_step: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -115,7 +129,7 @@ def pairs(record: Record) -> list[tuple[dict[str, float], dict[str, float]]]:
         for span in whole.of(rank, kinds=(Kind.COLLECTIVE,)):
             by_step[span.step][span.name].append(span.seconds)
     steps = [{name: statistics.median(x) for name, x in by_step[k].items()} for k in by_step]
-    return list(zip(steps[2::2], steps[3::2], strict=True))
+    return list(zip(steps[arms::arms], steps[arms + 1 :: arms], strict=True))
 
 
 def exposed(record: Record) -> dict[str, list[float]]:
@@ -142,10 +156,10 @@ def last_of(step: Timeline) -> int:
     return max(backward, key=lambda span: span.end).rank
 
 
-def lengths(record: Record) -> dict[str, tuple[float, float]]:
-    """Return, by rung, when the last rank's backward ends and when the step does.
+def ends(record: Record) -> dict[str, list[tuple[float, float]]]:
+    """Return, by rung and round but the first, when the last rank's backward and the step end.
 
-    In seconds since its first rank began; medians over all rounds but the first.
+    In seconds since the step's first rank began.
     """
     whole, rungs = timeline(record), list(programs.RUNGS)
     steps = 1 + max(span.step for span in whole.spans)
@@ -155,10 +169,39 @@ def lengths(record: Record) -> dict[str, tuple[float, float]]:
         backward = max(span.end for span in one.spans if span.name == "backward") - one.begin
         length = max(span.end for span in one.spans) - one.begin
         found[rungs[step % len(rungs)]].append((backward, length))
+    return found
+
+
+def lengths(record: Record) -> dict[str, tuple[float, float]]:
+    """Return the medians of `ends`, by rung."""
     return {
         rung: tuple(map(statistics.median, zip(*pairs, strict=True)))
-        for rung, pairs in found.items()
+        for rung, pairs in ends(record).items()
     }
+
+
+def as_posted(program: Callable = programs.as_posted, place: Place | None = None) -> list[Record]:
+    """Run the thread's loop and its benchmark, on four hosts or elsewhere; return both.
+
+    The record ``loop`` has rank 0's seconds in the classifier's calls, step by step, ``benchmark``
+    those in one call of as many bytes. The first step connects, and is left out.
+    """
+
+    def measure(here: Place) -> list[Record]:
+        (steps, *_) = here.launch(program, timeout=120)
+        rows = {
+            "loop": [sum(row[CLASSIFIER:-1]) / 1e3 for row in steps[1:]],
+            "benchmark": [row[-1] / 1e3 for row in steps[1:]],
+        }
+        common = {"experiment": NAME, "params": {"world_size": here.world_size}}
+        return [here.record(case, [seconds], **common) for case, seconds in rows.items()]
+
+    kept = {"recording": RECORDING, "experiment": NAME, "cases": ("loop", "benchmark")}
+    return (place or hosts()).records(measure, **kept)
+
+
+CLASSIFIER = 16
+"""The first call of the classifier: six of the 22 follow, this one included."""
 
 
 def small_calls() -> Record:
@@ -180,7 +223,7 @@ def small_calls() -> Record:
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Run the small calls and each of `CASES`, all short: `quick` is ignored."""
     progress("calls that carry next to nothing")
-    measured = [small_calls()]
+    measured = [small_calls(), *as_posted()]
     for case, (program, args) in CASES.items():
         progress(case)
         measured.append(on_hosts(program, *args, case=case))

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.lessons.gradient_all_reduce.experiment import Timer
+from course.lessons.gradient_all_reduce.programs import LATE
 from course.published import load
 from course.runs import by_case
 from labkit.measure.records import Record
@@ -29,25 +30,38 @@ from labkit.show.plots import (
 )
 from labkit.show.timeline import Bar, draw_lanes
 
-CLASSIFIER = 16
-"""The first call of the classifier: six of the 22 follow, this one included."""
+NAMES = ["in training, six calls", "in a benchmark"]
 
 
-def puzzle() -> Axes:
-    """Draw what the thread measured: the training's all_reduces beside the benchmark's."""
+def theirs_and_ours(records: Sequence[Record]) -> Figure:
+    """Draw the classifier's all_reduces beside a benchmark's: the thread's, and ours."""
     published = load("gradient_all_reduce")
-    figures = {"in training": published["in_training"], "in a benchmark": published["benchmark"]}
-    ax = new_axes(
-        "The same bytes, in training and in a benchmark", x="Time", xunit="ms", size=(8, 2.4)
-    )
-    bars(ax, list(figures), [figure.value for figure in figures.values()])
-    stamp_published(ax, *figures.values())
-    describe(
-        ax,
-        "In training the classifier's six all_reduces take 280.7 ms; a benchmark of as "
-        "many bytes takes about 60.",
-    )
-    return ax
+    figures = [published["in_training"], published["benchmark"]]
+    both, (theirs, ours) = new_figure(2, 1, size=(8, 4.6))
+    times = factor([figure.value for figure in figures])
+    new_axes(f"The thread's: {times}", x="Time", xunit="ms", ax=theirs)
+    bars(theirs, NAMES, [figure.value for figure in figures])
+    stamp_published(theirs, *figures)
+    describe(theirs, f"In training 280.7 ms, in a benchmark about 60: {times}.")
+    _pair(ours, records)
+    return both
+
+
+def _pair(ax: Axes, records: Sequence[Record]) -> None:
+    """Draw the loop beside its benchmark."""
+    seconds = [by_case(records)[case].summary.median for case in ("loop", "benchmark")]
+    new_axes(f"The same loop here: {factor(seconds)}", x="Time", xunit="ms", ax=ax)
+    bars(ax, NAMES, [1e3 * s for s in seconds])
+    record = records[0]
+    stamp(ax, record.tier, record.provenance, note=f"{record.world_size} ranks",
+          others=record.others)  # fmt: skip
+    ms = [f"{1e3 * s:.0f} ms" for s in seconds]
+    describe(ax, f"In training {ms[0]}, in a benchmark {ms[1]}: {factor(seconds)}.")
+
+
+def factor(pair: Sequence[float]) -> str:
+    """Say how many times as long the loop took as the benchmark."""
+    return f"{pair[0] / pair[1]:.1f} times as long"
 
 
 def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None = None) -> Axes:
@@ -72,9 +86,10 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         ax.bar(at, wait, bottom=move, label=f"{label}: waiting", **look)
         columns += [wait.round(1).tolist(), move.round(1).tolist()]
     names = [timer.name for timer in timers]
-    ax.axvspan(CLASSIFIER - 0.5, len(names) - 0.5, color=SOFT, alpha=0.12, linewidth=0)
+    six = [place for place, name in enumerate(names) if name.startswith("classifier")]
+    ax.axvspan(six[0] - 0.5, six[-1] + 0.5, color=SOFT, alpha=0.12, linewidth=0)
     ax.text(
-        CLASSIFIER - 0.4,
+        six[0] - 0.4,
         0.87,
         "the classifier's six calls:\nthe thread's 280 ms",
         transform=ax.get_xaxis_transform(),
@@ -89,12 +104,12 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
     first = "; ".join(f"{label}: {1e3 * calls[0].wait:.0f} ms" for label, calls in runs.items())
     last = "; ".join(
-        f"{label}: {1e3 * sum(t.seconds for t in calls[CLASSIFIER:]):.0f} ms"
+        f"{label}: {1e3 * sum(calls[place].seconds for place in six):.0f} ms"
         for label, calls in runs.items()
     )
     describe(
         ax,
-        f"Waiting in the first call: {first}. The last six calls together: {last}.",
+        f"Waiting in the first call: {first}. The classifier's six calls together: {last}.",
         table=Table(heads, list(zip(names, *columns, strict=True))),
     )
     return ax
@@ -200,20 +215,8 @@ def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: what a late rank does to each call."""
     late = by_case(records)["late"]
     figure, (panel,) = new_figure(size=(10, 4.2), title=problem.TITLE)
-    by_call(late_and_calm(late), late, ax=panel)
+    by_call(problem.arms_of(late, LATE), late, ax=panel)
     return figure
-
-
-def late_and_calm(record: Record) -> dict[str, list[Timer]]:
-    """Return rank 0's timers of the steps with nobody late, and of those with rank 2 late."""
-    steps = {"nobody late": slice(2, None, 2), "rank 2 late by 300 ms": slice(3, None, 2)}
-    return {label: problem.timers(record, every=every) for label, every in steps.items()}
-
-
-def both_cards(record: Record) -> dict[str, list[Timer]]:
-    """Return rank 0's timers of the steps through the usual card, and through the thin one."""
-    steps = {"the usual card": slice(2, None, 2), "the thin card": slice(3, None, 2)}
-    return {label: problem.timers(record, every=every) for label, every in steps.items()}
 
 
 def _stamp(ax: Axes, record: Record) -> None:

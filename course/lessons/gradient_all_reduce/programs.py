@@ -19,6 +19,7 @@ from torch import nn
 from course.comm import buckets
 from course.comm.buckets import MB
 from labkit.measure.trace import Kind, Tracer
+from labkit.ranks.devices import device
 
 VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
 """Output channels of the 3x3 convolutions; "M" is a max pooling that halves the picture.
@@ -58,9 +59,56 @@ def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:
 def loss_of(model: nn.Module, step: int, *, picture: int = 32, batch: int = 2) -> torch.Tensor:
     """Zero the gradients, run forward on other random pictures on each rank; return the loss."""
     model.zero_grad(set_to_none=False)  # in place: gradients may live in buckets
+    place = next(model.parameters()).device
     draw = torch.Generator().manual_seed(1000 * step + dist.get_rank())
-    samples = torch.rand(batch, 3, picture, picture, generator=draw)
-    return nn.functional.cross_entropy(model(samples), torch.arange(batch) % 10)
+    samples = torch.rand(batch, 3, picture, picture, generator=draw).to(place)
+    return nn.functional.cross_entropy(model(samples), torch.arange(batch, device=place) % 10)
+
+
+class CpuEvent:
+    """A mark in time where there is no CUDA event: Python's clock, when it is recorded."""
+
+    def record(self) -> None:
+        """Note the time."""
+        self.seconds = time.perf_counter()
+
+    def elapsed_time(self, later: "CpuEvent") -> float:
+        """Return the ms from this mark to a later one."""
+        return 1e3 * (later.seconds - self.seconds)
+
+
+def event() -> "CpuEvent | torch.cuda.Event":
+    """Make a mark for this rank's device, as ``torch.cuda.Event(enable_timing=True)`` is one."""
+    return torch.cuda.Event(enable_timing=True) if device().type == "cuda" else CpuEvent()
+
+
+def synchronize() -> None:
+    """Wait for this rank's GPU, where it has one."""
+    if device().type == "cuda":
+        torch.cuda.synchronize()
+
+
+def as_posted(make=vgg11, iterations=5):
+    """Time the thread's loop, and then its benchmark: as many bytes in one call; ms, by step."""
+    net = make().to(device())
+    timer = [event() for _ in range(2 * 22 + 2)]
+    last = [param for name, param in net.named_parameters() if name.startswith("classifier")]
+    flat = torch.ones(sum(param.numel() for param in last), device=device())
+    steps = []
+    for batch_idx in range(iterations):
+        loss_of(net, batch_idx).backward()
+        for i, param in enumerate(net.parameters()):
+            timer[i].record()
+            dist.all_reduce(param.grad.data, op=dist.ReduceOp.SUM)
+            timer[22 + i].record()
+        dist.barrier()
+        timer[44].record()
+        dist.all_reduce(flat)
+        timer[45].record()
+        synchronize()
+        steps.append([timer[i].elapsed_time(timer[22 + i]) for i in range(22)])
+        steps[-1].append(timer[44].elapsed_time(timer[45]))
+    return steps
 
 
 CARD = "eth1"
@@ -86,16 +134,26 @@ def second_card(wanted: bool = True, ranks: list[int] | None = None) -> dist.Pro
             os.environ["GLOO_SOCKET_IFNAME"] = usual
 
 
-def train(late=None, thin=False, steps=10):
-    """Time each call of the thread's loop; in every second step one thing is different."""
-    model, tracer, thin_card = vgg11(), Tracer.aligned(), second_card(thin)
-    for step in range(steps):
-        loss_of(model, step).backward()
-        if step % 2 and dist.get_rank() == late:
+LATE = {"nobody late": {}, "rank 2 late by 300 ms": {"late": 2}}
+BACKWARDS = {name: arm | {"backwards": True} for name, arm in LATE.items()}
+CARDS = {"the usual card": {}, "the thin card": {"thin": True}}
+"""Arms of an experiment: what is different in a step."""
+
+
+def train(arms, rounds=5):
+    """Time each call of the thread's loop; the arms take turns, a step each."""
+    model, tracer = vgg11(), Tracer.aligned()
+    thin_card = second_card(any(arm.get("thin") for arm in arms.values()))
+    for arm in list(arms.values()) * rounds:
+        loss_of(model, tracer.step).backward()
+        if dist.get_rank() == arm.get("late"):
             time.sleep(0.3)  # late after backward
-        for name, parameter in model.named_parameters():
+        named = list(model.named_parameters())
+        if arm.get("backwards"):
+            named.reverse()
+        for name, parameter in named:
             with tracer.collective(name):
-                dist.all_reduce(parameter.grad, group=thin_card if step % 2 else None)
+                dist.all_reduce(parameter.grad, group=thin_card if arm.get("thin") else None)
         tracer.next_step()
     return tracer.trace()
 
@@ -223,9 +281,16 @@ RUNGS = {
 """Ways to average, and their bytes per bucket."""
 
 
-def climb(overlapped=DuringBackward, cap=CAP, rounds=5, picture=64, batch=48):
-    """Take the five rungs in turn, a step each, `rounds` times; compare the gradients."""
+def climb(overlapped=DuringBackward, cap=CAP, rounds=5, picture=64, batch=48, nap=0.0):
+    """Take the five rungs in turn, a step each, `rounds` times; compare the gradients.
+
+    With a `nap` each convolution sleeps so many seconds in its backward: computing that needs no
+    CPU, as a GPU's does.
+    """
     models, tracer = [vgg11() for _ in range(3)], Tracer.aligned()
+    for layer in (layer for model in models for layer in model.features):
+        if nap and isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(partial(_sleep_in_backward, nap))
     size = {"picture": picture, "batch": batch}
     kinds = zip((AllAtOnce, overlapped), models[1:], strict=True)
     in_buckets = [kind(model, tracer, cap=cap) for kind, model in kinds]
@@ -243,6 +308,10 @@ def climb(overlapped=DuringBackward, cap=CAP, rounds=5, picture=64, batch=48):
             tracer.next_step()
             _compare(gradients, [parameter.grad for parameter in model.parameters()])
     return tracer.trace()
+
+
+def _sleep_in_backward(nap, layer, inputs, output):
+    output.register_hook(lambda _: time.sleep(nap))
 
 
 class WrongGradients(ArithmeticError):

@@ -35,5 +35,23 @@ def test_overlap_hides_in_every_round(during):
     CELLS.hold("climb", true=stub(good), false=stub(bad), words="less than 3b")
 
 
+@mark.parametrize("with_4", [[0.2] * 3, [0.15, 0.16, 0.21]], ids=["nothing", "mixed"])
+def test_overlap_shortens_every_step_where_computing_sleeps(with_4):
+    def steps(during):
+        rest = [[(0.1, 0.2)] * 3] * 4  # (backward, step) by round, of the four other rungs
+        found = [*rest, [(0.1, step) for step in during]]
+        names = dict(zip(problem.programs.RUNGS, found, strict=True))
+        answers = {"ends": lambda _: names, "lengths": lambda _: {}}
+        answers |= {"on_hosts": lambda *_, case, **__: RUNS[case]}
+        return {
+            "problem": SimpleNamespace(**vars(problem) | answers),
+            "programs": CELLS.imported["programs"],
+            "DuringBackward": None,
+        }
+
+    true, false = steps([0.15, 0.16, 0.17]), steps(with_4)
+    CELLS.hold("asleep", true=true, false=false, words="shortens every step")
+
+
 def test_every_claim_of_the_lesson_is_tried():
     assert CELLS.untried(__file__) == []

@@ -27,10 +27,10 @@ def test_the_model_has_the_parameters_of_the_thread_under_its_names():
         model = programs.vgg11(width=1, classes=1000)
     nbytes = [parameter.nbytes for parameter in model.parameters()]
     assert (len(nbytes), sum(nbytes)) == (22, 4 * 132_863_336)
-    assert round(sum(nbytes[pictures.CLASSIFIER :]) / 1e6, 1) == 494.6
+    assert round(sum(nbytes[problem.CLASSIFIER :]) / 1e6, 1) == 494.6
     assert round(max(nbytes) / 1e6) == 411
     names = [name for name, _ in model.named_parameters()]
-    assert names[pictures.CLASSIFIER :] == [
+    assert names[problem.CLASSIFIER :] == [
         f"classifier.{layer}.{part}" for layer in (0, 3, 6) for part in ("weight", "bias")
     ]
 
@@ -49,11 +49,25 @@ def calls(program, *args):
 
 
 def test_what_is_recorded_does_what_the_cells_do():
-    shown = CELLS.run("loop", "overlap")
-    assert calls(shown["train"], 1, False, 2) == calls(programs.train, 1, False, 2)
+    shown = CELLS.run("loop", "overlap", "posted")
+    for arms in (programs.LATE, programs.BACKWARDS, programs.CARDS):
+        quick = {name: arm | {"late": None, "thin": False} for name, arm in arms.items()}
+        assert calls(shown["train"], quick, 1) == calls(programs.train, quick, 1)
     sizes = (programs.CAP, 1, 32, 2)
     theirs = calls(programs.climb, shown["DuringBackward"], *sizes)
     assert theirs == calls(programs.climb, programs.DuringBackward, *sizes)
+    assert posted(shown["as_posted"]) == posted(programs.as_posted)
+
+
+def posted(program):
+    """The calls of the thread's loop, and how many times it reads, in one step on two ranks."""
+
+    def logged():
+        with CallLog() as log:
+            (times,) = program(iterations=1)
+        return [(call.kind, call.nbytes) for call in log.calls], len(times)
+
+    return launch(logged, world_size=2)
 
 
 def fault_on(rank, call):
@@ -129,7 +143,7 @@ def test_all_rungs_have_the_same_gradients_and_who_does_not_wait_has_others():
 
 def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
-    assert problem.on_hosts(programs.train, 2, case="late").tier is Tier.RECORDED
+    assert problem.on_hosts(programs.train, programs.LATE, case="late").tier is Tier.RECORDED
     assert "RECORDED" in capsys.readouterr().out
     alone = problem.small_calls()
     assert alone.tier is Tier.RECORDED and alone.collective == "all_reduce"
@@ -151,7 +165,7 @@ def test_nothing_leaves_before_backward_is_over_on_rung_3b():
 def test_the_recording_has_every_case_and_its_pictures_have_words():
     assert set(problem.CASES) <= set(RECORDED)
     drawn = (
-        pictures.puzzle(),
+        pictures.theirs_and_ours([RECORDED["loop"], RECORDED["benchmark"]]),
         pictures.leaving(RECORDED["rungs"], pictures.DURING),
         pictures.draw([*RECORDED.values()]),
         pictures.rungs(RECORDED["rungs"]),

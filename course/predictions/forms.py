@@ -340,7 +340,9 @@ def _judgement(entry: Entry) -> str:
         )
     beside = _beside(entry.answer, entry.measured)
     if not beside:
-        return "Compare the two figures yourself: a ratio makes no sense for them."
+        if entry.answer == entry.measured:  # no ratio makes sense, as for the number of a call
+            return "Exactly so."
+        return f"You said {entry.in_words()}; it is {entry.in_words('measured')}."
     if entry.disturbed:
         return (
             f"{beside}: more than the other programs explain, which used {entry.others:.1f} CPUs."

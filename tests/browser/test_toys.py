@@ -139,12 +139,13 @@ def test_the_queues_take_the_simulators_times(browser):
     plan = gpipe(stages=3, micro_batches=3)
     usual = programs(plan, batched=False)
     named = {str(transfer): transfer for transfer in transfers_of(usual[1])}
-    costs = Costs(0.0125, 0.025, leg=0.0082)
+    costs, words = Costs(0.0125, 0.025, leg=0.0082), ""
     for label, key in [("", ""), *KEYS["05.queues"]]:
         if label:
             focus(page, label)
             page.keyboard.press(key)
-            page.wait_for_timeout(600)  # the words come when all stands still
+            changed = "before => document.querySelector('.toy-words').innerText !== before"
+            page.wait_for_function(changed, arg=words)  # they come when all stands still
         words = page.inner_text(".toy-words")
         middle = [named[name] for name in words.split("queue: ")[1].rstrip(".").split(", ")]
         orders = transfers_of(usual[0]), middle, transfers_of(usual[2])

@@ -66,8 +66,8 @@ def medians(first: Record, second: Record) -> list[tuple[float, float]]:
 
 def fastest(curve: Sequence[Record]) -> list[str]:
     """Return the letter of the vote on the fastest bucket that each round of the curve supports."""
-    records = by_case(curve)
-    pairs = [medians(record, records["one by one"]) for record in curve]
+    records = by_case(record for record in curve if record.case != "flat state")
+    pairs = [medians(record, records["one by one"]) for record in records.values()]
     letters = []
     for pairs_of_round in zip(*pairs, strict=True):
         seconds = dict(zip(records, (pair[0] for pair in pairs_of_round), strict=True))

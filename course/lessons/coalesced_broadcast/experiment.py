@@ -73,9 +73,11 @@ def of_experiment(record: Record) -> dict[str, str]:
     return {key: record.params[key] for key in ("asks", "world") if key in record.params}
 
 
-def ask(send: Callable, name: str, *, rounds: int = ROUNDS) -> list[Record]:
+def ask(
+    send: Callable, name: str, pair: Mapping | None = None, *, rounds: int = ROUNDS
+) -> list[Record]:
     """Make an experiment of the board: its pair and the gap, in turn; a round is three of each."""
-    ways = programs.GAP | programs.EXPERIMENTS[name]
+    ways = programs.GAP | (pair or programs.EXPERIMENTS[name])
     return compare(send, ways, iters=IN_A_ROUND * rounds, params={"asks": name})
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -28,17 +28,26 @@ class Queues:
         queues: Each queue's batches in order. A queue's number, the same on all ranks, is its tag:
             messages of one queue cannot be taken for those of another one.
         like: A tensor of the shape and type of every transfer.
+        in_line: What each queue's thread runs, like `work_in_line`, which it is if none is given.
     """
 
-    def __init__(self, queues: Mapping[int, Batches], *, like: torch.Tensor) -> None:
+    def __init__(
+        self,
+        queues: Mapping[int, Batches],
+        *,
+        like: torch.Tensor,
+        in_line: Callable[..., None] | None = None,
+    ) -> None:
         self.times: dict[Transfer, tuple[float, float]] = {}
         """Per transfer, when this rank started and finished it (seconds of the kernel's clock)."""
-        self._rank, self._like = dist.get_rank(), like
+        self._like = like
         self._tensors: dict[Transfer, Future] = defaultdict(Future)
-        self._receipts: list[tuple[dist.Work, torch.Tensor]] = []
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(queues)))
-        self._running = [self._pool.submit(self._run, q, number) for number, q in queues.items()]
+        self._running = [
+            self._pool.submit(self._run, entries, number, in_line or work_in_line)
+            for number, entries in queues.items()
+        ]
 
     def put(self, transfer: Transfer, tensor: torch.Tensor) -> None:
         """Hand over what this rank sends; do not touch the tensor before `close`."""
@@ -52,39 +61,53 @@ class Queues:
         """Wait until every batch is done. Raises what went wrong in a queue, if anything did."""
         for running in self._running:
             running.result()
-        for work, _ in self._receipts:
-            work.wait()
         self._pool.shutdown()
 
     def _slot(self, transfer: Transfer) -> Future:
         with self._lock:
             return self._tensors[transfer]
 
-    def _run(self, batches: Batches, number: int) -> None:
+    def _run(self, batches: Batches, number: int, in_line: Callable[..., None]) -> None:
         try:
-            for batch in batches:
-                self._move(batch, 2 * number)
+            in_line(batches, self._slot, like=self._like, tag=2 * number, times=self.times)
         except BaseException as error:  # nobody shall wait for what will never come
             for transfer in (transfer for batch in batches for transfer in batch):
                 if not self._slot(transfer).done():
                     self._slot(transfer).set_exception(error)
             raise
 
-    def _move(self, batch: Sequence[Transfer], tag: int) -> None:
-        """Start all of a batch when what it sends is there; return when all of it is done."""
-        leaving = {t: self._slot(t).result() for t in batch if t.src == self._rank}
-        arriving = {t: torch.empty_like(self._like) for t in batch if t.dst == self._rank}
+
+def work_in_line(
+    entries: Batches,
+    slot: Callable[[Transfer], Future],
+    *,
+    like: torch.Tensor,
+    tag: int,
+    times: dict[Transfer, tuple[float, float]],
+) -> None:
+    """Work through one queue of this rank: an entry begins when the one before it has ended.
+
+    A slot holds what a transfer sends once it is computed, or what has come by it. The messages
+    bear `tag`, their receipts the next one. Lesson 05 shows this function, for the learner to
+    change.
+    """
+    rank = dist.get_rank()
+    receipts = []
+    for entry in entries:  # one transfer, or a batch of them
+        leaving = {t: slot(t).result() for t in entry if t.src == rank}  # waits for its task
+        arriving = {t: torch.empty_like(like) for t in entry if t.dst == rank}
         begin = time.perf_counter()
         works = {t: dist.irecv(tensor, t.src, tag=tag) for t, tensor in arriving.items()}
         works |= {t: dist.isend(tensor, t.dst, tag=tag) for t, tensor in leaving.items()}
-        for transfer, work in works.items():  # receives first: their senders wait for receipts
+        for t, work in works.items():  # receives first: their senders wait for receipts
             work.wait()
             receipt = torch.ones(1, dtype=torch.uint8)
-            if transfer in leaving:
-                dist.recv(receipt, transfer.dst, tag=tag + 1)
-            else:  # waited for in `close`: its sender may still wait for the rest of its batch
-                sent = dist.isend(receipt, transfer.src, tag=tag + 1)
-                self._receipts.append((sent, receipt))
-            self.times[transfer] = (begin, time.perf_counter())
-        for transfer, tensor in arriving.items():  # as NCCL's: a batch is done as a whole
-            self._slot(transfer).set_result(tensor)
+            if t in leaving:  # a send ends when its receiver says so
+                dist.recv(receipt, t.dst, tag=tag + 1)
+            else:  # waited for at the end: its sender may still wait for the rest of its batch
+                receipts.append((dist.isend(receipt, t.src, tag=tag + 1), receipt))
+            times[t] = (begin, time.perf_counter())
+        for t, tensor in arriving.items():  # as NCCL's: a batch is done as a whole
+            slot(t).set_result(tensor)
+    for work, _ in receipts:
+        work.wait()

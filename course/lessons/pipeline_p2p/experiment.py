@@ -5,7 +5,7 @@ transfers differently. A model, calibrated by one message between two of the hos
 step's time first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +19,11 @@ from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Channel,
     Program,
+    Schedule,
+    Transfer,
     activation,
     eager_1f1b,
+    in_order,
     programs,
 )
 from course.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
@@ -34,9 +37,30 @@ NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"
 STAGES, MICRO_BATCHES = 3, 6
 RATE, FAST = "200mbit", "800mbit"
+LEG = 0.0075
+"""Seconds of a message, where a step is simulated before any was measured."""
 RECORDING = Path(__file__).with_name("recording.json")
+ORDERS_RECORDING = Path(__file__).with_name("orders.json")
+"""What `ORDERS` took, in turns in one session: `records.save(pipelines(*ORDERS), ...)`."""
 PLAN = eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
 """The schedule of the mystery."""
+
+
+When = dict[Transfer, Period]
+"""From when to when each transfer moves."""
+Order = Callable[[list[Transfer], When], Sequence[Transfer]]
+"""Puts all transfers of a schedule in order, given when each moves if nothing queues."""
+
+
+def by_begin(transfers: list[Transfer], when: When) -> list[Transfer]:
+    """Put first what begins first where nothing queues: lesson 05's answer."""
+    return sorted(transfers, key=lambda transfer: when[transfer].begin)
+
+
+def without_a_queue(schedule: Schedule, costs: Costs) -> tuple[list[Transfer], When]:
+    """Return all transfers of a schedule, and when each would move if nothing queued."""
+    when = dict(simulate(programs(schedule), costs, channel=Channel.TAGGED).transfers)
+    return sorted(when), when
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +77,10 @@ class Case:
     """How many times as long rank 0's tasks take as the others'."""
     longer_b0: float = 0.0
     """Seconds by which B0 on rank 2 takes longer."""
+    order: Order | None = None
+    """One order of transfers for all ranks; None: each rank's program has its own."""
+    leg: float = LEG
+    """Seconds of a message in the simulated step that the order is made from."""
 
     @property
     def work(self) -> Workload:
@@ -63,6 +91,9 @@ class Case:
     def ranks(self) -> tuple[Program, ...]:
         """Return every rank's program."""
         plan = SCHEDULES[self.schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
+        if self.order:
+            costs = Costs(self.work.forward, self.work.backward, self.leg)
+            return in_order(plan, self.order(*without_a_queue(plan, costs)))
         return programs(plan, ahead=self.ahead)
 
     def __str__(self) -> str:
@@ -70,7 +101,8 @@ class Case:
         rate = f", {self.rate}" if self.rate != RATE else ""
         slow = f", rank 0 {self.slow:g} times as slow" if self.slow != 1 else ""
         longer = f", B0 {1e3 * self.longer_b0:g} ms longer" if self.longer_b0 else ""
-        return f"{self.schedule}, {self.channel.value}{early}{rate}{slow}{longer}"
+        order = f", {self.order.__name__}" if self.order else ""
+        return f"{self.schedule}, {self.channel.value}{order}{early}{rate}{slow}{longer}"
 
 
 MYSTERY = Case("eager 1f1b", Channel.ORDERED)
@@ -109,6 +141,15 @@ EVERY = tuple(
 )
 
 
+SORTED = tuple(Case(name, Channel.ORDERED, order=by_begin) for name in SCHEDULES)
+ORDERS = (
+    *(Case(name, Channel.ORDERED) for name in SCHEDULES),
+    *SORTED,
+    *(Case(name, Channel.TAGGED) for name in SCHEDULES),
+)
+"""Act 2: each schedule in one queue, in one queue with the answer's order, and with tags."""
+
+
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Measure every schedule on every channel, and the lesson's own cases.
 
@@ -145,14 +186,19 @@ def pipelines(*cases: Case, rounds: int = 3, say: Say = quiet) -> list[Record]:
     return [recorded[str(case)] for case in cases]
 
 
-def compare(*cases: Case, rounds: int = 3, say: Say = print) -> list[Record]:
-    """Measure cases that nobody recorded: on links, or on loopback where none can be made."""
+def compare(
+    *cases: Case, rounds: int = 3, say: Say = print, in_line: Callable[..., None] | None = None
+) -> list[Record]:
+    """Measure cases that nobody recorded: on links, or on loopback where none can be made.
+
+    `in_line` is the learner's own queue, in place of `exchange.work_in_line`.
+    """
     try:
         with Place(STAGES, RATE).up() as here:
-            return _in_turns(cases, {RATE: here}, rounds=rounds)
+            return _in_turns(cases, {RATE: here}, rounds=rounds, in_line=in_line)
     except FabricUnavailable as reason:
         say(f"{reason}\nMeasured on loopback instead, where messages take next to no time.")
-        return _in_turns(cases, {RATE: Place(STAGES)}, rounds=rounds)
+        return _in_turns(cases, {RATE: Place(STAGES)}, rounds=rounds, in_line=in_line)
 
 
 def modelled(case: Case, *, leg: float) -> StepTimeline:
@@ -191,7 +237,12 @@ def idle_of(seen: StepTimeline, rank: int = 1) -> float:
 
 
 def _in_turns(
-    cases: Sequence[Case], places: Mapping[str, Place], *, rounds: int, say: Say = quiet
+    cases: Sequence[Case],
+    places: Mapping[str, Place],
+    *,
+    rounds: int,
+    say: Say = quiet,
+    in_line: Callable[..., None] | None = None,
 ) -> list[Record]:
     """Run a step of each case in turn, so many rounds; return a record for each case."""
     one_way = {
@@ -205,7 +256,7 @@ def _in_turns(
         for case in cases:
             with other_programs.watch() as used:
                 ranks = places[case.rate].launch(
-                    train, case.ranks, case.channel, case.work, world_size=STAGES
+                    train, case.ranks, case.channel, case.work, 1, in_line, world_size=STAGES
                 )
             steps[case].append([notes[0] for notes in ranks])
             others[case] += [] if used.cpus is None else [used.cpus]

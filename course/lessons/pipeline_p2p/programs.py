@@ -9,7 +9,7 @@ checked.
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -102,7 +102,11 @@ class Stage:
 
 
 def train(
-    ranks: Sequence[Program], channel: Channel, work: Workload = Workload(), steps: int = 1
+    ranks: Sequence[Program],
+    channel: Channel,
+    work: Workload = Workload(),
+    steps: int = 1,
+    in_line: Callable[..., None] | None = None,
 ) -> list[StepNotes]:
     """Train for some steps on this rank; one stage per rank. Call it through `launch`.
 
@@ -111,11 +115,12 @@ def train(
         channel: How transfers are ordered.
         work: What is trained.
         steps: How many steps count; one before them connects the ranks.
+        in_line: Works through a queue; `exchange.work_in_line` if none is given.
     """
     queues = _queues(ranks, channel)
     idle = replace(work, forward=0.0, backward=0.0)
-    _step(ranks, idle, queues)  # connects; not counted
-    return [_step(ranks, work, queues) for _ in range(steps)]
+    _step(ranks, idle, queues, in_line)  # connects; not counted
+    return [_step(ranks, work, queues, in_line) for _ in range(steps)]
 
 
 def _queues(ranks: Sequence[Program], channel: Channel) -> dict[int, list]:
@@ -129,7 +134,12 @@ def _queues(ranks: Sequence[Program], channel: Channel) -> dict[int, list]:
     return queues
 
 
-def _step(ranks: Sequence[Program], work: Workload, queues: dict[int, list]) -> StepNotes:
+def _step(
+    ranks: Sequence[Program],
+    work: Workload,
+    queues: dict[int, list],
+    in_line: Callable[..., None] | None,
+) -> StepNotes:
     """Go through the program: take what a task needs, compute, put what it made."""
     program, stage = ranks[dist.get_rank()], Stage(dist.get_rank(), work=work)
     into = {t.use: t for t in transfers_of(program)}
@@ -137,7 +147,7 @@ def _step(ranks: Sequence[Program], work: Workload, queues: dict[int, list]) -> 
     done = []
     dist.barrier()
     start = time.perf_counter()
-    exchange = Queues(queues, like=torch.empty(work.rows, work.width))
+    exchange = Queues(queues, like=torch.empty(work.rows, work.width), in_line=in_line)
     for task in (step for step in program if isinstance(step, Task)):
         arrived = exchange.take(into[task]) if task in into else None
         begin = time.perf_counter()

@@ -60,7 +60,7 @@ Schedule = tuple[tuple[Task, ...], ...]
 
 def gpipe(*, stages: int, micro_batches: int) -> Schedule:
     """Build GPipe: all forward passes, then all backward passes. Keeps every activation."""
-    return _schedule(stages, micro_batches, warmup=lambda stage: micro_batches)
+    return run_ahead(stages, micro_batches, warmup=lambda stage: micro_batches)
 
 
 def one_f_one_b(*, stages: int, micro_batches: int) -> Schedule:
@@ -68,7 +68,7 @@ def one_f_one_b(*, stages: int, micro_batches: int) -> Schedule:
 
     As long as GPipe when transfers are free, but stage i keeps at most stages - i activations.
     """
-    return _schedule(stages, micro_batches, warmup=lambda stage: stages - stage - 1)
+    return run_ahead(stages, micro_batches, warmup=lambda stage: stages - stage - 1)
 
 
 def eager_1f1b(*, stages: int, micro_batches: int) -> Schedule:
@@ -77,7 +77,7 @@ def eager_1f1b(*, stages: int, micro_batches: int) -> Schedule:
     Costs memory: stage i keeps up to 2 (stages - i) - 1 activations. Source: Zhuang et al., "On
     Optimizing the Communication of Model Parallelism", MLSys 2023, section 4.
     """
-    return _schedule(stages, micro_batches, warmup=lambda stage: 2 * (stages - stage - 1))
+    return run_ahead(stages, micro_batches, warmup=lambda stage: 2 * (stages - stage - 1))
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
@@ -87,7 +87,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 
 
-def _schedule(stages: int, micro_batches: int, *, warmup: Callable[[int], int]) -> Schedule:
+def run_ahead(stages: int, micro_batches: int, *, warmup: Callable[[int], int]) -> Schedule:
     """Let each stage run ahead with `warmup(stage)` forward passes, then alternate F and B."""
     order = []
     for stage in range(stages):
@@ -213,6 +213,30 @@ def programs(
                 sent = transfer_out_of(tasks[place], stages)
         ranks.append(tuple(steps + batches(sent)))
     return tuple(ranks)
+
+
+def in_order(schedule: Schedule, order: Sequence[Transfer]) -> tuple[Program, ...]:
+    """Write each rank's program when all ranks post their transfers in one order.
+
+    A program has first the rank's transfers, one by one, then its tasks: the queue runs beside the
+    computing, so the place of a task among transfers means nothing.
+
+    Raises:
+        InvalidProgram: with every transfer that the order leaves out, doubles, or invents.
+    """
+    needed = {transfer for program in programs(schedule) for transfer in transfers_of(program)}
+    stands = Counter(order)
+    wrong = [
+        f"{transfer} stands {stands[transfer]} times in the order, not {int(transfer in needed)}"
+        for transfer in sorted(needed | set(stands), key=str)
+        if stands[transfer] != (transfer in needed)
+    ]
+    if wrong:
+        raise InvalidProgram("; ".join(wrong))
+    return tuple(
+        tuple(Batch((t,)) for t in order if rank in (t.src, t.dst)) + tuple(tasks)
+        for rank, tasks in enumerate(schedule)
+    )
 
 
 def batches(*transfers: Transfer | None) -> list[Batch]:

@@ -9,8 +9,10 @@ from course.lessons.pipeline_p2p.schedules import (
     check_programs,
     eager_1f1b,
     gpipe,
+    in_order,
     one_f_one_b,
     programs,
+    transfers_of,
 )
 from course.lessons.pipeline_p2p.simulator import find_deadlock
 
@@ -114,3 +116,17 @@ def test_a_send_without_receive_is_named():
         check_programs([(), (Batch((lonely,)),)])
     with pytest.raises(InvalidProgram, match="2 times"):
         check_programs([(Batch((lonely,)), Batch((lonely,))), (Batch((lonely,)),)])
+
+
+def test_one_order_gives_each_rank_its_own_transfers_and_names_what_is_wrong():
+    schedule = one_f_one_b(stages=3, micro_batches=2)
+    order = sorted({t for program in programs(schedule) for t in transfers_of(program)})
+    for rank, program in enumerate(in_order(schedule, order)):
+        assert transfers_of(program) == [t for t in order if rank in (t.src, t.dst)]
+        assert program[-len(schedule[rank]) :] == schedule[rank]
+    for wrong, words in (
+        (order[1:], "0 times in the order, not 1"),
+        ([*order, order[0]], "2 times"),
+    ):
+        with pytest.raises(InvalidProgram, match=f"{order[0]} stands {words}"):
+            in_order(schedule, wrong)

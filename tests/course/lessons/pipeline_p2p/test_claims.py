@@ -1,15 +1,18 @@
 """What lesson 05 claims: each claim holds for figures that bear it out, and fails for others."""
 
+import ast
+import inspect
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from course.lessons.pipeline_p2p import experiment
+from course.lessons.pipeline_p2p.exchange import work_in_line
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells, ClaimFailed
 
-LESSON = Cells("05_pipeline_p2p")
+LESSON = Cells("05_pipeline_p2p", display=lambda shown: None)
 
 
 @pytest.fixture(scope="module")
@@ -17,16 +20,28 @@ def recorded():
     return {record.case: record for record in load(experiment.RECORDING, recorded=True)}
 
 
-def test_what_earlier_receives_win_is_judged(recorded):
-    before, after = recorded["eager 1f1b, ordered"], recorded[str(experiment.EARLIER)]
-    true = {"left": 52.0, "mine": (1, 1, 1), "before": before, "after": after}
-    words = "at least a quarter of the step is gone"
-    slow = replace(after, samples=before.samples)
-    LESSON.hold("earlier-claims", true=true, false=true | {"after": slow}, words=words)
-    other = replace(after, values=after.values | {"gradients": ["0"]})
-    same = "the gradients are the same"
-    LESSON.hold("earlier-claims", true=true, false=true | {"after": other}, words=same)
-    LESSON.run("earlier-claims", **true | {"after": slow, "mine": (0, 1, 0)})
+def test_what_an_order_wins_is_judged():
+    runs = load(experiment.ORDERS_RECORDING, recorded=True)
+    by_name = {
+        name: dict(zip(("queue", "yours", "tags"), ran, strict=True))
+        for name in ("gpipe", "1f1b", "eager 1f1b")
+        if (ran := [run for run in runs if run.params["schedule"] == name])
+    }
+    queued, yours = by_name["gpipe"]["queue"], by_name["gpipe"]["yours"]
+    slow = replace(yours, samples=queued.samples)
+    other = replace(yours, values=yours.values | {"gradients": ["0"]})
+    for wrong, words in (
+        (slow, "gpipe: at least a tenth of the step is gone"),
+        (other, "gpipe: the gradients are the same"),
+    ):
+        false = {"by_name": by_name | {"gpipe": by_name["gpipe"] | {"yours": wrong}}}
+        LESSON.hold("order-claims", true={"by_name": by_name}, false=false, words=words)
+
+
+def test_the_lesson_shows_the_queue_that_ran():
+    (shown,) = ast.parse(LESSON.sources["the-queue"]).body
+    (package,) = ast.parse(inspect.getsource(work_in_line)).body
+    assert list(map(ast.dump, shown.body)) == list(map(ast.dump, package.body[1:]))
 
 
 @pytest.mark.parametrize(

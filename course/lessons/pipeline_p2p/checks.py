@@ -1,4 +1,4 @@
-"""Checks of lesson 05: a trace, an order, programs that hang, receives posted early, memory."""
+"""Checks of lesson 05: a trace, orders, programs that hang, receives posted early, memory."""
 
 import itertools
 import math
@@ -15,17 +15,21 @@ from course.checks.checking import CheckFailed, hold
 from course.checks.memory import Allocated
 from course.checks.trial import HandLog
 from course.lessons.pipeline_p2p import experiment
+from course.lessons.pipeline_p2p.programs import Workload, train
 from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Batch,
     Channel,
     InvalidProgram,
     Program,
+    Schedule,
     Task,
     Transfer,
+    in_order,
     one_f_one_b,
     parts,
     programs,
+    run_ahead,
     transfer_into,
     transfer_out_of,
 )
@@ -336,3 +340,67 @@ def check_activations(kept: Callable[[], Sequence[float]]) -> None:
 def _most_kept(tasks: Sequence[Task]) -> int:
     """Return how many forward passes at most wait for their backward pass at one time."""
     return max(itertools.accumulate(1 if task.kind == "F" else -1 for task in tasks))
+
+
+def unseen_schedule() -> Schedule:
+    """Return a schedule that runs further ahead than eager 1F1B; its own programs hang."""
+    return run_ahead(4, 8, warmup=lambda stage: 3 * (3 - stage) + 1)
+
+
+SCHEDULES_TO_ORDER = {
+    "GPipe": (SCHEDULES["gpipe"](stages=3, micro_batches=6), Costs(1.0, 2.0, 0.6)),
+    "1F1B": (one_f_one_b(stages=4, micro_batches=8), Costs(1.0, 2.0, 0.6)),
+    "eager 1F1B, with a slow rank 0": (
+        SCHEDULES["eager 1f1b"](stages=5, micro_batches=7),
+        Costs(1.0, 2.0, 0.6, slow=2.0),
+    ),
+    "the schedule that nobody has seen": (unseen_schedule(), Costs(1.0, 2.0, 0.6)),
+}
+"""Of 5.6: each schedule, and what its tasks and transfers cost."""
+
+
+def check_order(order: Callable) -> None:
+    """Judge 5.6: one order of all transfers, which all ranks keep, for each schedule.
+
+    It has each transfer once, and closes no circle. Played in the model, one queue takes at most
+    1.1 times as long as no queue at all. Then three real ranks train GPipe in it: the gradients
+    are those with tags.
+    """
+    par = "at most 1.1 times as long as with no queue at all"
+    with checking.exercise("5.6", order, par=par) as verdict:
+        ratios, orders = [], {}
+        for plan, (schedule, costs) in SCHEDULES_TO_ORDER.items():
+            found = checking.ask(order, schedule, costs, case=plan)
+            found = checking.answer(found, (list, tuple), what=f"{plan}: its transfers")
+            try:
+                ranks = in_order(schedule, found)
+            except InvalidProgram as problem:
+                hint = (
+                    "take them from `programs(schedule)`: each stands on two ranks, and counts once"
+                )
+                raise CheckFailed(f"{plan}: each transfer once", str(problem)[:300], hint) from None
+            circle = find_deadlock(ranks, channel=Channel.ORDERED)
+            hint = (
+                "one list for all ranks, but no step can run in it: something stands before what "
+            )
+            hint += "it is made of. The times of a step that can be run give such a list"
+            hold(not circle, f"{plan}: an order that ends", f"a deadlock:\n{circle}", hint)
+            free = simulate(programs(schedule), costs, channel=Channel.TAGGED).seconds
+            ratios.append(simulate(ranks, costs, channel=Channel.ORDERED).seconds / free)
+            hint = "something in front cannot start yet and holds up what could: when would each "
+            hint += "begin if nothing queued?"
+            what = f"{plan}: time over the time without a queue"
+            checking.at_most(ratios[-1], 1.1, what=what, unit="times", meaning=hint)
+            orders[plan] = found
+        digests = checking.on_ranks(_train, orders["GPipe"], world_size=3, checks=False)
+        hold(all(a == b for a, b in digests), "the gradients that come out with tags", digests)
+        verdict.reached = f"{max(ratios):.2f} times"
+
+
+def _train(order: Sequence[Transfer]) -> tuple[str, str]:
+    """Return fingerprints of this rank's gradients: in one queue in this order, and with tags."""
+    schedule, _ = SCHEDULES_TO_ORDER["GPipe"]
+    work = Workload(rows=8, width=16, forward=0.0, backward=0.0)
+    (queued,) = train(in_order(schedule, order), Channel.ORDERED, work)
+    (tagged,) = train(programs(schedule), Channel.TAGGED, work)
+    return queued.digest, tagged.digest

@@ -10,8 +10,16 @@ import torch.distributed as dist
 from torch.distributed import irecv
 
 from course.lessons.pipeline_p2p.checks import hanging_programs, receiving_first
-from course.lessons.pipeline_p2p.schedules import SCHEDULES, Batch, Channel, Task, activation
-from course.lessons.pipeline_p2p.simulator import find_deadlock
+from course.lessons.pipeline_p2p.schedules import (
+    SCHEDULES,
+    Batch,
+    Channel,
+    Task,
+    activation,
+    programs,
+    transfers_of,
+)
+from course.lessons.pipeline_p2p.simulator import find_deadlock, simulate
 
 # 5.2
 
@@ -139,3 +147,37 @@ def without_a_wait(wanted, use, *, src, like, credits):
         buffer = torch.empty_like(like)
         dist.irecv(buffer, src, tag=tag)
         use(tag, buffer)
+
+
+# 5.6
+
+
+def by_end(schedule, costs):
+    free = simulate(programs(schedule), costs, channel=Channel.TAGGED)
+    yield from (t for t, _ in sorted(free.transfers, key=lambda pair: pair[1].end))
+
+
+def by_begin(schedule, costs):
+    return tuple(
+        t for t, _ in simulate(programs(schedule), costs, channel=Channel.TAGGED).transfers
+    )
+
+
+def by_micro_batch(schedule, costs):
+    return sorted(by_begin(schedule, costs), key=lambda t: t.task.micro_batch)
+
+
+def all_receives_first(schedule, costs):
+    def hop(transfer):
+        forward = transfer.task.kind == "F"
+        return (not forward, transfer.src if forward else -transfer.src)
+
+    return sorted(by_begin(schedule, costs), key=hop)
+
+
+def without_the_last(schedule, costs):
+    return by_begin(schedule, costs)[:-1]
+
+
+def from_every_rank(schedule, costs):
+    return [t for program in programs(schedule) for t in transfers_of(program)]

@@ -7,6 +7,7 @@ from course.lessons.pipeline_p2p.checks import (
     check_activations,
     check_consume,
     check_inference_program,
+    check_order,
     check_repair,
     check_trace,
     unnamed_trace,
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.slow
         (check_activations, answers.counted),
         (check_activations, lambda: torch.tensor([8, 4, 7, 1.5], requires_grad=True)),
         (check_consume, answers.into_reused_buffers),
+        (check_order, answers.by_begin),
+        (check_order, answers.by_end),
     ],
 )
 def test_right_answers_pass(check, answer):
@@ -60,6 +63,19 @@ def test_a_wrong_program(answer, words):
 )
 def test_a_wrong_consumer(answer, words):
     assert words in refusal(check_consume, answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (answers.by_micro_batch, "something stands before what it is made of"),
+        (answers.all_receives_first, "something in front cannot start yet"),
+        (answers.without_the_last, "0 times in the order, not 1"),
+        (answers.from_every_rank, "2 times in the order, not 1"),
+    ],
+)
+def test_a_wrong_order(answer, words):
+    assert words in refusal(check_order, answer)
 
 
 @pytest.mark.parametrize(

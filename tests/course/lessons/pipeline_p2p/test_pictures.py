@@ -81,6 +81,7 @@ def test_the_threads_transfers_are_shown_with_their_source():
 def test_the_legs_of_a_copy_are_counted_in_the_picture():
     words = alt_text.text_of(pictures.two_legs())
     assert "One leg after the other, to one GPU: 133 ms by the model, 133 ms measured" in words
-    assert "to two GPUs in turn: 133 ms by the model, 97 ms measured" in words
-    assert "three legs a pair: 100 ms by the model, 75 ms measured" in words
+    assert "two GPUs in turn: 133 ms by the model, 97 ms measured" in words
+    assert "a leg of 6.65 ms: 100 ms by the model, 75 ms measured" in words
+    assert "a leg of 4.87 ms: 73 ms by the model, 75 ms measured" in words
     assert "The way down is never idle: 73 ms by the model, 75 ms measured" in words

@@ -19,7 +19,7 @@ import torch
 from course import runs
 from course.comm.collectives import pattern
 from course.lessons.equivalent_collectives import programs
-from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, WAYS, Way
+from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, TREES, WAYS, Way
 from course.place import Place
 from labkit.fabric.errors import FabricUnavailable
 from labkit.measure import records, timing, wire
@@ -195,6 +195,8 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     made = list(compare(ways, iters=iters, say=progress).values())
     sizes = compare(WAYS, quarters=True, iters=iters, say=progress)
     made += [record for name, record in sizes.items() if name.endswith(QUARTER)]
+    if FOUR.link != "torchrun":
+        made += compare(TREES, iters=iters, say=progress).values()
     return made
 
 

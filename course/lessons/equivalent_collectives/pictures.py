@@ -1,4 +1,4 @@
-"""Lesson 6's pictures: the puzzle, ways to sum, bytes, and two courts."""
+"""Lesson 6's pictures: the puzzle, ways to sum, bytes, and the table on trial."""
 
 from collections.abc import Mapping, Sequence
 
@@ -103,55 +103,6 @@ def sent(by_way: Mapping[str, np.ndarray], *, title: str, ax: Axes | None = None
     plots.describe(ax, f"{title}. Sent by rank 0, 1, ...: {'; '.join(rows)}.")
     tier = Tier.RECORDED if wire.unavailable() else Tier.MEASURED
     return plots.stamp(ax, tier, note="bytes, as the operating system counted them")
-
-
-def court(claim: str, hosts: int, network: str, *, ax: Axes | None = None) -> Axes:
-    """Draw what an all_reduce's busbw can be at most on a machine, and whether a claim fits.
-
-    Args:
-        claim: One of `model.CLAIMS`.
-        hosts: On how many hosts the claim's ranks are.
-        network: One of `NETWORKS`: cards per host, and whether the switch of a host adds.
-        ax: Where to draw.
-    """
-    busbw, ranks = model.CLAIMS[claim]
-    cards, adds = NETWORKS[network]
-    on = "one host" if hosts == 1 else f"{hosts} hosts"
-    machine = model.Court(ranks, hosts, cards, adds)
-    verdict = machine.verdict(busbw)
-    ax = plots.new_axes(
-        f"{busbw:.0f} GB/s of busbw: {verdict}",
-        x="busbw of an all_reduce",
-        xunit="GB/s",
-        ax=ax,
-        size=(8.5, 2.9),
-    )
-    bounds = {"the links of a GPU allow": machine.gpu}
-    if hosts > 1:
-        bounds["the cards of a host allow"] = machine.host
-    plots.bars(ax, list(bounds), list(bounds.values()), label="GB/s", value_format="{:.0f}")
-    for text in ax.texts:
-        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
-    ax.axvline(busbw, color=plots.INK, linewidth=1.8, linestyle="--", zorder=2)
-    ax.annotate("claimed", (busbw, 0.5), (4, 0), textcoords="offset points", fontsize=9)
-    ax.set_xlim(0, 1000)
-    plots.stamp_published(
-        ax,
-        _LIMIT,
-        note=f"claim: {claim}; {ranks} GPUs on {on}; NVLink {_LIMIT.value:g} GB/s one way, cards "
-        f"{model.CARD:g} GB/s; the bounds are MODELLED",
-    )
-    plots.describe(ax, f"{claim}, {hosts} hosts, {network}: {verdict}.")
-    return ax
-
-
-NETWORKS = {
-    "1 card a host": (1, False),
-    "4 cards a host": (4, False),
-    "8 cards a host": (8, False),
-    "8 cards, and the switch adds": (8, True),
-}
-"""Cards of each host, and whether the switch between its GPUs adds."""
 
 
 def on_trial(first: float, last: float, *, ax: Axes | None = None) -> Axes:

@@ -60,6 +60,21 @@ def all_gather(x: torch.Tensor) -> None:
     all_gather_single(x, x.view(dist.get_world_size(), -1)[dist.get_rank()].clone())
 
 
+def broadcast_in_turn(x: torch.Tensor) -> None:
+    """Copy rank 0's tensor to four ranks by gloo's tree, one of the root's two sends at a time."""
+    rank, receipt = dist.get_rank(), torch.zeros(1)
+    if rank == 0:
+        dist.send(x, 1)
+        dist.recv(receipt, 1)
+        dist.send(x, 2)
+    elif rank == 1:
+        dist.recv(x, 0)
+        dist.send(receipt, 0)
+        dist.send(x, 3)
+    else:
+        dist.recv(x, 0 if rank == 2 else 1)
+
+
 WAYS: dict[str, Way] = {
     "all_reduce": dist.all_reduce,
     "reduce + broadcast": reduce_then_broadcast,
@@ -79,6 +94,11 @@ CONTROL: dict[str, Way] = {
     "ring all_reduce": algorithms.ring_all_reduce,
 }
 """The ring, in two steps and in one."""
+TREES: dict[str, Way] = {
+    "gloo's broadcast": partial(dist.broadcast, src=0),
+    "in turn": broadcast_in_turn,
+}
+"""One tree, in which the root's two sends share its link, or take turns."""
 
 
 def measure(

@@ -125,6 +125,48 @@ def test_the_control_can_fail(recorded, monkeypatch):
         ran(slower(runs, "my ring + all_gather", 1.5))
 
 
+def test_the_turns_can_fail():
+    recorded = records.load(experiment.RECORDING, recorded=True)
+    spread = {r.case: r for r in recorded if r.case in programs.TREES}
+    at_once = spread["gloo's broadcast"]
+    CELLS.hold(
+        "turn-verdict",
+        true={"spread": spread, **LEDGER},
+        false={"spread": spread | {"in turn": at_once}, **LEDGER},
+        words="after two thirds of the time",
+    )
+
+
+def test_the_printed_functions_run_but_for_the_third(capsys):
+    CELLS.run("posted", "posted-run")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ", 2)[:2] for line in lines[:3]] == [
+        ["all_reduce_sum", "runs"],
+        ["reduce_broadcast_sum", "runs"],
+        ["reduce_scatter_all_gather_sum", "stops:"],
+    ]
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    "lengths, runs", [((1, 1, 1), False), ((1, 1 / 4, 1), True), ((4, 1, 4), True)]
+)
+def test_a_learners_repair_runs_or_stops(lengths, runs, capsys):
+    names = CELLS.run("posted-run", "repair", **CELLS.run("posted"))
+    capsys.readouterr()
+    told = names["outcome"](names["third"], dict(enumerate(lengths)), 2**18)
+    assert (told == "runs") == runs
+
+
+@pytest.mark.parametrize("counts", [pytest.param(True, marks=counted), False])
+def test_the_long_repair_moves_n_times_the_bytes(counts, monkeypatch, capsys):
+    if not counts:
+        monkeypatch.setattr(experiment, "_sent", lambda reports, nbytes: None)
+    names = CELLS.run("posted", "posted-run", "repair", "repaired", **LEDGER)
+    assert names["more"] == 4
+    assert "4 times the bytes" in capsys.readouterr().out
+
+
 LEDGER = {"gate": lambda key: None, "reconcile": lambda *args, **options: None}
 
 

@@ -103,9 +103,9 @@ def show_question(
     lines += [f"In code: {code}"]
     if skip is not None:
         lines.append(f'To see it without: gate("{entry.key}", skip=True)')
-    _display(
+    display(
         "\n".join(lines),
-        lambda: _page(_QUESTION, entry=entry, also=entry.also, kind=kind, code=code),
+        lambda: filled(_QUESTION, entry=entry, also=entry.also, kind=kind, code=code),
         lambda: _question_form(entry, kind, commit, skip),
         asks=entry.key,
     )
@@ -124,9 +124,9 @@ def show_quiz(
         code: How to answer in code.
     """
     options = [f"  {option}" for option in lettered(quiz.options).values()]
-    _display(
+    display(
         "\n".join([f"{heading} {quiz.question}", *options, f"In code: {code}"]),
-        lambda: _page(_QUIZ, quiz=quiz, heading=heading, folded=folded),
+        lambda: filled(_QUIZ, quiz=quiz, heading=heading, folded=folded),
         lambda: quiz_form(quiz, answered, heading),
         asks="",
     )
@@ -136,14 +136,14 @@ def show_result(entry: Entry) -> None:
     """Display what was committed, what a model says, and the result."""
     rows, verdict = _rows(entry), _verdict(entry)
     lines = [f"  {name:<22}{value}  {note}".rstrip() for name, value, note in rows]
-    _display(
+    display(
         "\n".join([entry.question, *lines, f"  {verdict}"]),
-        lambda: _page(_RESULT, entry=entry, rows=rows, verdict=verdict),
+        lambda: filled(_RESULT, entry=entry, rows=rows, verdict=verdict),
         tells=entry.key,
     )
 
 
-def _display(
+def display(
     plain: str, page: Callable[[], str], form: Callable[[], Any] = lambda: None, **role: str
 ) -> None:
     """Display what fits the place: widgets in a notebook, HTML on a page to read, else text.
@@ -159,7 +159,8 @@ def _display(
     widgets.display(box, static=page(), plain=plain, metadata={"course": role})
 
 
-def _page(template: str, **values: Any) -> str:
+def filled(template: str, **values: Any) -> str:
+    """Fill a template of HTML with values, in the box that all our forms have."""
     import jinja2
 
     return jinja2.Environment(autoescape=True).from_string(template).render(box=_BOX, **values)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from course.other_programs import limit
-from course.predictions import forms, judging, ledger_file
+from course.predictions import ending, forms, judging, ledger_file
 from course.predictions.board import Board, show_verdict
 from course.predictions.forms import Quiz
 from course.predictions.ledger_file import Entry
@@ -323,9 +323,19 @@ def passed(number: str) -> None:
     ledger_file.add("passed", number, **({"exercise": named} if named else {}))
 
 
-def finished(lesson: str) -> None:
-    """Note that a lesson was run to its end; its last cell calls it: `finished("01")`."""
+def finished(lesson: str, *, yours: str = "", theirs: str = "") -> None:
+    """Note that a lesson was run to its end, and show its card; its last cell calls it.
+
+    Args:
+        lesson: Its number.
+        yours: The figure that the learner found, in words.
+        theirs: The figure of the case, to stand beside it.
+
+    Example:
+        >>> finished("02", yours="1.4 times", theirs="4.7 times")
+    """
     ledger_file.add("finished", lesson)
+    ending.show(lesson, yours=yours, theirs=theirs)
 
 
 def _ask(key: str, question: str, **form: Any) -> Entry:

@@ -344,7 +344,7 @@ def test_a_warm_up_tells_its_reason_when_answered_once_and_its_form_closes(
 
 def test_pages_escape_what_was_asked():
     asked = ledger_file.Entry("k", "a < b?", options=["<i>", "x"])
-    page = forms._page(forms._QUESTION, entry=asked, also="reason")
+    page = forms.filled(forms._QUESTION, entry=asked, also="reason")
     assert "a &lt; b?" in page and "&lt;i&gt;" in page and 'data-also="reason"' in page
 
 

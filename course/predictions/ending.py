@@ -1,0 +1,77 @@
+"""How a lesson ends: a card with what was found, what one can do now, one's bets, one next click.
+
+Which bets there were, and what came out, is in the learner's file; what one can do now stands at
+the notebook's head, after "After this lesson".
+"""
+
+import json
+import re
+import textwrap
+
+from course import catalogue
+from course.predictions import forms, ledger_file
+from course.predictions.ledger_file import Entry
+
+_CAN = re.compile(r"\**After this lesson\**,? (you .+?)(?=\n|$)")
+_CARD = """\
+<div class="course-card" style="{{ box }};border-color:#009e73">
+<b>✔ {{ title }}</b>: you have come to its end. Well done!
+{%- if figures %}<div>{{ figures }}</div>{% endif %}
+{%- if can %}<p>Now {{ can }}</p>{% endif %}
+{%- if bets %}<div>Your bets:</div><ul style="margin:.2em 0">
+{%- for question, text in bets %}<li>{{ question }} {{ text }}</li>{% endfor %}</ul>{% endif %}
+{%- if link %}<p>Next: <a href="{{ link }}">{{ next }}</a></p>{% endif %}</div>"""
+
+
+def show(number: str, *, yours: str = "", theirs: str = "") -> None:
+    """Show a lesson's card; nothing where nobody reads it, or where no lesson has this number."""
+    lessons = list(catalogue.find().values())
+    numbers = [lesson.number for lesson in lessons]
+    if ledger_file.nobody_answers() or number not in numbers:
+        return
+    book, lesson = ledger_file.load(), lessons[numbers.index(number)]
+    tasks = lesson.notebook(catalogue.ROOT / "exercises")
+    later = lessons[numbers.index(number) + 1 :]
+    link = step = ""
+    if tasks and not any(name.startswith(f"{number.lstrip('0')}.") for name in book.passed):
+        link, step = f"../exercises/{tasks.name}", f"the exercises of {number}"
+    elif later and (page := later[0].notebook(catalogue.ROOT / "notebooks")):
+        link, step = page.name, f"{later[0].number} · {later[0].title}"
+    figures = "; ".join(filter(None, [yours and f"Yours: {yours}", theirs and f"theirs: {theirs}"]))
+    asked = [entry for key, entry in book.entries.items() if key.startswith(f"{number}.")]
+    bets = [(textwrap.shorten(entry.question, 90), outcome(entry)) for entry in asked]
+    title, can = f"{number} · {lesson.title}", _can(lesson)
+    lines = [f"✔ {title}: you have come to its end. Well done!", figures, can and f"Now {can}"]
+    lines += [f"  {question} {text}" for question, text in bets]
+    lines += [f"Next: {step} ({link})" if link else ""]
+    names = {"title": title, "figures": figures, "can": can, "bets": bets}
+    forms.display(
+        "\n".join(filter(None, lines)),
+        lambda: forms.filled(_CARD, link=link, next=step, **names),
+    )
+
+
+def outcome(entry: Entry) -> str:
+    """Say in a few words what was bet, and what came out."""
+    if not entry.committed:
+        return "You made no bet."
+    said = f"You said {entry.in_words()}".rstrip(".")
+    if entry.measured is None:
+        return f"{said}; not judged yet."
+    result = f"{said}; it was {entry.in_words('measured')}".rstrip(".")
+    if entry.options:
+        mark = {True: " ✔", False: ""}.get(entry.right, ", not judged")
+    elif entry.explained:
+        mark = ", not judged beside other programs"
+    else:
+        in_range = entry.inside if entry.inside is not None else entry.counts and entry.miss < 2
+        mark = " ✔" if in_range else ""
+    return f"{result}{mark}."
+
+
+def _can(lesson: catalogue.Lesson) -> str:
+    """Read at a lesson's head what one can do after it; empty without its notebook."""
+    path = lesson.notebook(catalogue.ROOT / "notebooks")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path else []
+    found = (_CAN.search("".join(cell["source"])) for cell in cells)
+    return next((match[1].replace("*", "") for match in found if match), "")

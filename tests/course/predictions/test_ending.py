@@ -1,0 +1,43 @@
+"""A lesson ends in a card."""
+
+from course.predictions import ledger
+
+
+def card(capsys, **figures):
+    capsys.readouterr()
+    ledger.finished("02", **figures)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book, capsys):
+    ledger.predict("02.calls", "How many?", "calls", value=20)
+    ledger.reconcile("02.calls", 22, tier="MEASURED")
+    ledger.predict("02.far", "How far?", "ms", value=1)
+    ledger.reconcile("02.far", 300, tier="MEASURED")
+    ledger.choose("02.why", "Why?", ["bytes", "a late rank"], answer="b")
+    ledger.reconcile("02.why", "b", tier="RECORDED")
+    ledger.choose("02.open", "Which?", ["x", "y"], answer="a")
+    ledger.predict("01.other", "Another lesson's?", "ms", value=1)
+    title, figures, can, *bets, after = card(capsys, yours="1.4 times", theirs="4.7 times")
+    assert title.startswith("✔ 02 · 280 ms or 60?")
+    assert figures == "Yours: 1.4 times; theirs: 4.7 times"
+    assert can.startswith("Now you can split the time of a collective")
+    assert [bet.strip() for bet in bets] == [
+        "How many? You said 20 calls; it was 22 calls ✔.",
+        "How far? You said 1 ms; it was 300 ms.",
+        "Why? You said b) a late rank; it was b) a late rank ✔.",
+        "Which? You said a) x; not judged yet.",
+    ]
+    assert after == "Next: the exercises of 02 (../exercises/02_exercises.ipynb)"
+
+
+def test_after_an_exercise_the_next_lesson_is_the_next_click(book, capsys):
+    ledger.passed("2.1")
+    assert card(capsys)[-1] == (
+        "Next: 03 · One broadcast or three hundred? (03_coalesced_broadcast.ipynb)"
+    )
+
+
+def test_who_finishes_a_workshop_has_no_card(book, capsys):
+    ledger.finished("ws")
+    assert capsys.readouterr().out == ""

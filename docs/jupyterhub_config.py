@@ -58,5 +58,5 @@ def take_back(spawner):
 c = get_config()  # noqa: F821 (JupyterHub defines it)
 c.Spawner.pre_spawn_hook = prepare
 c.Spawner.post_stop_hook = take_back
-c.Spawner.default_url = "/lab/tree/work/notebooks/00_start_here.ipynb"
+c.Spawner.default_url = "/lab/tree/work/start.ipynb"
 c.Spawner.start_timeout = c.Spawner.http_timeout = 180  # a room that logs in at once

@@ -22,7 +22,7 @@ from jsonschema import Draft202012Validator
 from course import catalogue
 from course.catalogue import ROOT, Lesson
 from course.notebooks import exercises
-from course.predictions import inventory, ledger, ledger_file
+from course.predictions import forms, inventory, ledger, ledger_file
 from course.predictions.ledger_file import Answer, Book, Entry
 from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
@@ -46,11 +46,7 @@ def summary(course: Path = ROOT) -> str:
         answered = sum(entry.committed for entry in votes)
         lines.append(f"ws  {'The workshop':<44}  {state:<15}{answered} of {len(votes)} answered")
     if due := due_warmups(book, ledger.warmups(), now=datetime.now(UTC)):
-        calls = ", ".join(f'warmup("{key}")' for key in due)
-        lines += [
-            "",
-            f"due, in any notebook after `from course.predictions.ledger import warmup`: {calls}",
-        ]
+        lines += ["", f"questions due, on the start page: {', '.join(due)}"]
     lines += ["", _votes(entries)]
     made = [entry for entry in entries if entry.committed and not entry.options]
     misses = [entry.miss for entry in entries if entry.counts]
@@ -114,6 +110,53 @@ def _lesson_line(lesson: Lesson, course: Path, book: Book) -> str:
     passed = [number in book.passed for number in exercises.numbers(tasks)]
     marks = "".join("■" if done else "□" for done in passed)
     return f"{line}{marks} {sum(passed)} of {len(passed)} exercises passed"
+
+
+def course_map(course: Path = ROOT, *, above: str = "") -> str:
+    """Return the way through the course as a table in Markdown, with links.
+
+    Args:
+        course: Where the notebooks are.
+        above: The way from the page's folder to the one with `notebooks/`, like `"../"`.
+    """
+    book, rows = ledger_file.load(), []
+    due = due_warmups(book, ledger.warmups(), now=datetime.now(UTC))
+    comes_next = True
+    for lesson in catalogue.find().values():
+        done = lesson.number in book.finished
+        title, tasks = lesson.title, lesson.notebook(course / "exercises")
+        if page := lesson.notebook(course / "notebooks"):
+            title = f"[{title}]({above}notebooks/{page.name})"
+        state = "✔" if done else "**◀ next**" if comes_next else ""
+        comes_next = comes_next and done
+        passed = ""
+        if tasks:
+            numbers = exercises.numbers(tasks)
+            count = sum(number in book.passed for number in numbers)
+            passed = f"[{count} of {len(numbers)}]({above}exercises/{tasks.name})"
+        count = sum(key.partition(".")[0] == lesson.number for key in due)
+        rows.append(f"| {lesson.number} | {title} | {state} | {passed} | {count or ''} |")
+    head = "| | Lesson | | Exercises passed | Questions due |\n|---|---|---|---|---|"
+    return "\n".join([head, *rows])
+
+
+def show_map() -> None:
+    """Show the map of the course below a notebook's cell; outside a notebook print it."""
+    text = course_map(above="" if Path("notebooks").is_dir() else "../")
+    if not forms.in_notebook():
+        print(text)
+        return
+    from IPython.display import Markdown, display
+
+    display(Markdown(text))
+
+
+def show_due() -> None:
+    """Show the forms of the questions that are due today, each of an older lesson."""
+    due = due_warmups(ledger_file.load(), ledger.warmups(), now=datetime.now(UTC))
+    print(f"Questions due: {len(due)}." if due else "No question is due today.")
+    for key in due:
+        ledger.warmup(key)
 
 
 def due_warmups(book: Book, known: Iterable[str], *, now: datetime) -> list[str]:

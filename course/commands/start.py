@@ -14,12 +14,30 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from nbformat import v4
+
 from course.catalogue import ROOT, environment
-from course.commands import doctor
+from course.commands import doctor, progress
 from course.notebooks import files
 from labkit.ranks import server
 
-FIRST = "notebooks/00_start_here.ipynb"
+FIRST = "start.ipynb"
+"""The start page, in `work/`: made anew at each start."""
+_WELCOME = """\
+# Your course
+
+{course_map}
+
+New here? Begin with [00 · Start here](notebooks/00_start_here.ipynb). Back again? Questions of
+lessons that you have finished are due after some days: run the next cell (Shift+Enter) to answer
+them, and to see the map as it is now.
+"""
+_NOW = """\
+from course.commands.progress import show_due, show_map
+
+show_due()
+show_map()
+"""
 FOLDERS = ("notebooks", "notebooks/deeper", "exercises", "solutions")
 PAGES = (
     "FIELD_GUIDE.md",
@@ -50,6 +68,7 @@ def main(options: argparse.Namespace) -> int:
         return 1
     for line in refresh(ROOT, ROOT / "work") or ["work/ is up to date."]:
         print(line)
+    write_start_page(ROOT, ROOT / "work")
     _SETTINGS.mkdir(exist_ok=True)  # a learner's own settings override these
     (_SETTINGS / "overrides.json").write_text(json.dumps(_NO_NEWS))
     sys.stdout.flush()
@@ -62,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def jupyter(options: argparse.Namespace) -> Sequence[str]:
-    """Return the command that opens JupyterLab on the learner's first notebook."""
+    """Return the command that opens JupyterLab on the start page."""
     server_module = "jupyterhub.singleuser" if options.hub else "jupyterlab"
     command = [
         sys.executable, "-m", server_module,
@@ -78,6 +97,13 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
     if os.geteuid() == 0:
         command.append("--allow-root")  # as in most containers
     return command
+
+
+def write_start_page(course: Path, work: Path) -> None:
+    """Write the page on which JupyterLab opens: the map of the course, and what is due."""
+    text = _WELCOME.format(course_map=progress.course_map(course))
+    cells = [v4.new_markdown_cell(text, id="map"), v4.new_code_cell(_NOW, id="due")]
+    files.write(files.canonical(v4.new_notebook(cells=cells)), work / FIRST)
 
 
 def refresh(course: Path, work: Path) -> list[str]:

@@ -108,7 +108,7 @@ def test_each_has_exercises_answers_and_a_hand_in_of_their_own(room):
     folder, address, started = room
     for name, figure in {"ada": 11, "ben": 22}.items():
         page = log_in(started, address, name)
-        wait_for_notebook(page, "work/notebooks/00_start_here.ipynb")
+        wait_for_notebook(page, "work/start.ipynb")
         lesson = "work/notebooks/02_gradient_all_reduce.ipynb"
         open_lesson = f"window.jupyterapp.commands.execute('docmanager:open', {{path: '{lesson}'}})"
         page.evaluate(open_lesson)

@@ -29,6 +29,25 @@ def test_a_new_learner_has_everything_ahead_and_what_was_done_is_told(course):
     assert "run to the end" in text and "■ 1 of 1 exercises passed" in text and "9.9" not in text
 
 
+def test_the_map_says_where_one_is_and_what_is_due(course, capsys):
+    ledger_file.add("finished", "00")
+    rows = progress.course_map(course).splitlines()[2:]
+    assert rows[0].startswith("| 00 | Start here | ✔ |")
+    assert "**◀ next** | [0 of 1](exercises/01_a.ipynb)" in rows[1] and "next" not in rows[2]
+    progress.show_map()
+    progress.show_due()
+    assert "| 00 |" in (printed := capsys.readouterr().out) and "No question is due" in printed
+
+
+def test_a_due_question_is_on_the_map_and_is_asked(course, book, capsys):
+    book.parent.mkdir()
+    book.write_text('{"at": "2020-01-01T00:00:00+00:00", "what": "finished", "key": "00"}\n')
+    progress.show_due()
+    printed = capsys.readouterr().out
+    assert 'warmup("00.stopwatch", answer="...")' in printed
+    assert progress.course_map(course).splitlines()[2].endswith(f" {printed.count('Warm-up.')} |")
+
+
 def test_only_honest_predictions_count_and_why_others_do_not_is_told(course):
     given = [("a", 10, 20, 0.0), ("b", 30, 10, 0.0), ("zero", 0, 5, 0.0), ("busy", 10, 20, 1.5)]
     for key, predicted, measured, others in given:

@@ -17,7 +17,7 @@ def test_start_gives_jupyterlab_its_own_options():
     given = ["--no-browser", "--port", "9999", "--ip", "0.0.0.0"]
     command = start.jupyter(parser.parse_args(given))
     assert {"--no-browser", "--port=9999", "--ip=0.0.0.0"} <= set(command)
-    assert any("00_start_here" in part for part in command)
+    assert any("work/start.ipynb" in part for part in command)
     assert str(start.ROOT) in start.environment()["PYTHONPATH"]
 
 
@@ -45,6 +45,14 @@ def test_copies_are_made_once(course, work):
     made = start.refresh(course, work)
     assert made == ["work/notebooks/01_a.ipynb: copied", "work/exercises/01_a.ipynb: copied"]
     assert start.refresh(course, work) == []
+
+
+def test_the_start_page_is_a_map_and_what_is_due(course, work):
+    start.refresh(course, work)
+    start.write_start_page(course, work)
+    page, due = files.read(work / start.FIRST).cells
+    assert "(notebooks/01_a.ipynb)" in page.source and "(exercises/01_a.ipynb)" in page.source
+    assert "show_due()" in due.source and start.refresh(course, work) == []
 
 
 def run_and_save(path):

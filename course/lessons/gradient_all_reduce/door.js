@@ -16,7 +16,7 @@ export default define({
   start: () => ({ at: [0, 10, 30, 20], moving: 20, now: Infinity }),
   goals: [
     {
-      text: "Make rank 3's stopwatch the largest of all, while everybody waits for rank 1. (Drag the yellow dots, or press Tab and the arrow keys.)",
+      text: "Make rank 3's stopwatch larger than every other, while everybody waits for rank 1. (Drag the yellow dots, or press Tab and the arrow keys.)",
       met: (state) => only(state.at, 1, (a, b) => a > b) && only(shown(state), 3, (a, b) => a > b),
       after: "So the largest stopwatch is a victim's: it waited longest.",
     },

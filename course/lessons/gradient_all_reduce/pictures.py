@@ -65,7 +65,7 @@ def factor(pair: Sequence[float]) -> str:
 
 
 def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None = None) -> Axes:
-    """Draw rank 0's stopwatch around each call, two runs side by side; waiting is hatched."""
+    """Draw rank 0's stopwatch around each call, the runs side by side; waiting is hatched."""
     ax = new_axes(
         "Rank 0's stopwatch, call by call",
         x="Call, in the order of the loop",
@@ -75,12 +75,14 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         size=(10, 4),
     )
     columns: list[list] = []
+    apart = 0.84 / len(runs)
     for series, (label, timers) in enumerate(runs.items()):
-        at = np.arange(len(timers)) + 0.42 * series - 0.21
+        at = np.arange(len(timers)) + apart * (series - (len(runs) - 1) / 2)
         wait, move = (
             1e3 * np.array([getattr(t, part) for t in timers]) for part in ("wait", "move")
         )
-        look = {"width": 0.38, "edgecolor": style(series).color, "color": style(series).color}
+        color = style(series).color
+        look = {"width": 0.9 * apart, "edgecolor": color, "color": color}
         ax.bar(at, move, label=f"{label}: moving", **look)
         look |= {"color": "white", "hatch": "//////"}
         ax.bar(at, wait, bottom=move, label=f"{label}: waiting", **look)
@@ -88,15 +90,8 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     names = [timer.name for timer in timers]
     six = [place for place, name in enumerate(names) if name.startswith("classifier")]
     ax.axvspan(six[0] - 0.5, six[-1] + 0.5, color=SOFT, alpha=0.12, linewidth=0)
-    ax.text(
-        six[0] - 0.4,
-        0.87,
-        "the classifier's six calls:\nthe thread's 280 ms",
-        transform=ax.get_xaxis_transform(),
-        va="top",
-        fontsize=9,
-        color=INK,
-    )
+    middle, above = (six[0] + six[-1]) / 2, ax.get_xaxis_transform()
+    ax.text(middle, 0.9, "the classifier's calls", transform=above, ha="center", fontsize=9)
     ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))

@@ -1,5 +1,6 @@
 import re
 import time
+from itertools import pairwise
 
 import pytest
 import torch
@@ -145,10 +146,19 @@ def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
     assert problem.on_hosts(programs.train, programs.LATE, case="late").tier is Tier.RECORDED
     assert "RECORDED" in capsys.readouterr().out
+    more = programs.LATE | {"rank 1 late": {"late": 1}}
+    assert problem.on_hosts(programs.train, more, 1, case="late").tier is Tier.MEASURED
     alone = problem.small_calls()
     assert alone.tier is Tier.RECORDED and alone.collective == "all_reduce"
     assert problem.on_hosts(lambda: Tracer.aligned().trace(), case=None).tier is Tier.MEASURED
     assert "loopback" in capsys.readouterr().out
+
+
+def test_bars_of_three_arms_stand_side_by_side():
+    calls = problem.timers(RECORDED["late"])
+    bars = pictures.by_call(dict.fromkeys("abc", calls), RECORDED["late"]).containers
+    edges = [(bar.get_x(), bar.get_x() + bar.get_width()) for kind in bars[::2] for bar in kind]
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted(edges)))
 
 
 def test_nothing_leaves_before_backward_is_over_on_rung_3b():

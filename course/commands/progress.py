@@ -152,10 +152,11 @@ def show_map() -> None:
 
 
 def show_due() -> None:
-    """Show the forms of the questions that are due today, each of an older lesson."""
+    """Show the forms of questions that are due today, each of an older lesson; three at once."""
     due = due_warmups(ledger_file.load(), ledger.warmups(), now=datetime.now(UTC))
-    print(f"Questions due: {len(due)}." if due else "No question is due today.")
-    for key in due:
+    more = " Here are three. Run this cell again for more." if len(due) > 3 else ""
+    print(f"Questions due today: {len(due) or 'none'}.{more}")
+    for key in due[:3]:
         ledger.warmup(key)
 
 

@@ -140,6 +140,42 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
         verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[6]} on 6"
 
 
+def check_broadcast_in_turn(broadcast_in_turn: Callable[..., None]) -> None:
+    """Judge 6.6: values on 1 to 8 ranks, log2(n) rounds (rounded up), one send at a time."""
+    par = "2 rounds on 4 ranks, 3 on 5 to 8, one send at a time"
+    with checking.exercise("6.6", broadcast_in_turn, par=par) as verdict:
+        settings = [(4, (BIG,), 0), (4, (12, 7), 2), (1, (803,), 0), (5, (803,), 3), (8, (), 1)]
+        cases = [Case(n, shape, options={"src": src}) for n, shape, src in settings]
+        reached = {}
+        for case, runs in Trial(broadcast_in_turn, by_hand=True, timeout=5.0).runs(cases):
+            n, src = case.world_size, case.options["src"]
+            for rank, run in enumerate(runs):
+                checking.same_values(
+                    run.given[0],
+                    case.data(src),
+                    what=f"{case}, rank {rank}",
+                    meaning="every rank ends with rank src's tensor: count ranks from src, "
+                    "modulo n, and leave out those that do not exist",
+                )
+                sends = run.messages
+                at_once = [b for a, b in itertools.pairwise(sends) if (a.waited or b.at) >= b.at]
+                hold(
+                    not at_once,
+                    f"{case}: a send ends before the next one begins",
+                    f"rank {rank} starts one while another is on its way",
+                    "two sends at once share the link, and both arrive late: wait in between",
+                )
+            reached[n] = count_rounds([run.report for run in runs])
+            _hold_cost(
+                f"{case}: rounds",
+                reached[n],
+                math.ceil(math.log2(n)),
+                "whoever has the tensor passes it on in every round, so their number doubles: a "
+                "chain, or a root that serves all, takes n - 1",
+            )
+        verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[8]} on 8"
+
+
 NOTHING = (
     "nothing arrived in this rank's tensor: the chain ends at the rank before src, modulo n; or "
     "pieces were received into copies (tensor_split gives views, clone does not)"

@@ -175,6 +175,44 @@ def overwrites(tensor):
         distance *= 2
 
 
+# 6.6, a broadcast in turn
+
+
+def tree(tensor, src):
+    """Receive from the place without its highest bit, then serve in turn."""
+    rank, n, _, _ = around()
+    place, have = (rank - src) % n, 1
+    if place:
+        have = 1 << (place.bit_length() - 1)
+        dist.recv(tensor, (rank - have) % n)
+        have *= 2
+    while place + have < n:
+        dist.isend(tensor, (rank + have) % n).wait()
+        have *= 2
+
+
+def both_at_once(tensor, src):
+    rank, n, _, _ = around()
+    place, have, works = (rank - src) % n, 1, []
+    if place:
+        have = 1 << (place.bit_length() - 1)
+        dist.recv(tensor, (rank - have) % n)
+        have *= 2
+    while place + have < n:
+        works.append(dist.isend(tensor, (rank + have) % n))
+        have *= 2
+    for work in works:
+        work.wait()
+
+
+def root_in_turn(tensor, src):
+    root_serves_all(tensor, src, chunks=1)
+
+
+def root_is_zero(tensor, src):
+    tree(tensor, 0)
+
+
 # 6.5, the crossing
 
 

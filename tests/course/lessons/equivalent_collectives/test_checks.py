@@ -8,6 +8,7 @@ import torch
 from course.lessons.equivalent_collectives import checks
 from course.lessons.equivalent_collectives.checks import (
     check_audit,
+    check_broadcast_in_turn,
     check_crossing,
     check_pipelined_broadcast,
     check_recursive_doubling,
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.slow
         (check_ring_all_reduce, answers.ring_in_place, "1.5 S and 6 messages on 4 ranks"),
         (check_pipelined_broadcast, answers.prefetching, "10 rounds for 8 chunks on 4 ranks"),
         (check_recursive_doubling, answers.folded, "2 rounds on 4 ranks, 4 rounds on 6"),
+        (check_broadcast_in_turn, answers.tree, "2 rounds on 4 ranks, 3 on 8"),
         (check_crossing, lambda *args: torch.tensor(answers.crossing(*args)), "5 of 5"),
     ],
 )
@@ -83,6 +85,18 @@ def test_wrong_chains(wrong, words):
 )
 def test_wrong_doublings(wrong, words):
     assert words in refusal(check_recursive_doubling, wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (answers.both_at_once, "two sends at once share the link"),
+        (answers.root_in_turn, "a root that serves all"),
+        (answers.root_is_zero, "count ranks from src"),
+    ],
+)
+def test_wrong_broadcasts_in_turn(wrong, words):
+    assert words in refusal(check_broadcast_in_turn, wrong)
 
 
 RIGHT = dict(zip("abcdef", [checks.VERDICTS[k] for k in (0, 1, 2, 2, 2, 0)], strict=True))

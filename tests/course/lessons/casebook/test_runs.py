@@ -1,25 +1,14 @@
-"""What is run for real: each case is decided and mended, and each suspect is guilty somewhere.
+"""What is run for real: each case is decided by its instruments, and mended by its cure."""
 
-In its world the case's own fault is mended, and something else is wrong with the program. The
-suspect's reading must then be above its limit in every run, and no other one's in any.
-"""
-
-import contextlib
 import random
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from course.lessons.casebook import programs
 from course.lessons.casebook.cases import CASES, draw_final, late_rank, score
-from course.lessons.casebook.ward import ROUNDS, FixFailed, NeverEnds, Ward, play
-from labkit.fabric.fabric import Fabric
+from course.lessons.casebook.ward import FixFailed, NeverEnds, Ward, play
 from tests.fabric.test_fabric import needs_hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.usefixtures("book")]
@@ -27,165 +16,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.usefixtures("book
 NAMES = [
     pytest.param(name, marks=needs_hosts if case.fabric else ()) for name, case in CASES.items()
 ]
-
-
-# The worlds
-
-
-def sums(elements, times=1):
-    """Sum tensors of so many elements before what the phase does."""
-    for _ in range(times):
-        dist.all_reduce(torch.zeros(elements))
-
-
-def burn(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
-def sleep_on(rank, seconds):
-    if dist.get_rank() == rank:
-        time.sleep(seconds)
-
-
-def send_to_all():
-    """Say something to every other rank, as they do."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    for k in range(1, n):
-        sent = dist.isend(torch.zeros(100), (rank + k) % n)
-        dist.recv(torch.empty(100), (rank - k) % n)
-        sent.wait()
-
-
-def to_neighbour(elements):
-    """Send to the next rank of the same host."""
-    rank = dist.get_rank()
-    (dist.recv if rank % 2 else dist.send)(torch.zeros(elements), rank ^ 1)
-
-
-def nothing():
-    """The phase is as it was."""
-
-
-class Change(NamedTuple):
-    """What a world does besides, in a phase of the program."""
-
-    before: Callable[[], None] = nothing
-    inside: Callable[[], None] = nothing
-    after: Callable[[], None] = nothing
-    """Still within the phase."""
-
-
-def changed(program, changes, constants):
-    """Return the program with changes of its phases, by their names, and of constants."""
-
-    def run(phase, fix):
-        @contextlib.contextmanager
-        def other(name):
-            change = changes.get(name, Change())
-            change.before()
-            with phase(name):
-                change.inside()
-                yield
-                change.after()
-
-        for name, value in constants.items():  # of this rank's process
-            setattr(programs, name, value)
-        return program(other, fix)
-
-    return run
-
-
-def world(fabric=None, constants=None, **changes):
-    """What differs from a mended case: its links, constants, and phases."""
-    return fabric, constants or {}, changes
-
-
-WORLDS = {
-    "first-sum": {
-        "bytes": world(all_reduce=Change(inside=partial(sums, 500_000))),
-        "cpu": world(connect=Change(inside=partial(burn, 0.1))),
-        "mesh": world(all_reduce=Change(inside=send_to_all)),
-    },
-    "stretches": {
-        "slow": world(all_reduce=Change(before=partial(sleep_on, 1, 0.02))),
-        "bytes": world(all_reduce=Change(inside=partial(sums, 100_000))),
-        "calls": world(all_reduce=Change(inside=partial(sums, 1, 10))),
-    },
-    "averages": {
-        "wire": world(metrics=Change(inside=partial(sums, 1_000_000))),
-        "late": world(metrics=Change(before=partial(sleep_on, 3, 0.2))),
-        "calls": world(metrics=Change(inside=partial(sums, 1, 12))),
-    },
-    "idle-gpus": {
-        "bytes": world(all_reduce=Change(inside=partial(sums, 1_000_000))),
-        "late": world(compute=Change(inside=lambda: burn(0.02 * dist.get_rank()))),
-        "calls": world(all_reduce=Change(inside=partial(sums, 1, 8))),
-    },
-    "two-nodes": {
-        "late": world(backward=Change(before=partial(sleep_on, 1, 0.2))),
-        "link": world(fabric=partial(Fabric.star, hosts=2, rate="4mbit")),
-        "cpu": world(forward=Change(inside=partial(burn, 0.1))),
-    },
-    "228-bytes": {
-        "longest": world(
-            compute=Change(before=lambda: dist.get_rank() == 3 or time.sleep(0.03)),
-            all_reduce=Change(partial(sleep_on, 3, 0.003), after=partial(sleep_on, 3, 0.03)),
-        ),
-        "bytes": world(all_reduce=Change(inside=partial(sums, 200_000))),
-        "cpu": world(all_reduce=Change(inside=partial(burn, 0.1))),
-    },
-    "alltoall": {
-        "size": world(alltoall=Change(inside=partial(sums, 900_000))),
-        "cpu": world(alltoall=Change(inside=partial(burn, 0.2))),
-        "late": world(alltoall=Change(before=partial(sleep_on, 2, 0.2))),
-    },
-    "above-the-wire": {
-        "wire": world(fabric=partial(Fabric.star, hosts=2, rate="800mbit", ranks_per_host=4)),
-        "fewer": world(constants={"ELEMENTS": 125_000}),
-        "home": world(timed=Change(inside=partial(to_neighbour, 1_000_000))),
-    },
-}
-
-
-def states(case):
-    """What every suspect's own reading says of the mended case, in words of the board."""
-    found = {}
-    for key, suspect in case.suspects.items():
-        runs = [play(case, case.cure, instrument=suspect.instrument) for _ in range(ROUNDS)]
-        values = [suspect.read(seen) for seen in runs]
-        above = sum(value > suspect.limit for value in values)
-        found[key] = {ROUNDS: "stands", 0: "fell"}.get(above, "not judged"), values
-    return found
-
-
-def test_every_suspect_has_its_world():
-    assert {name: {*worlds} for name, worlds in WORLDS.items()} == {
-        name: {*case.suspects} - {case.culprit} for name, case in CASES.items()
-    }
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("name", "guilty"),
-    [
-        pytest.param(name, key, marks=needs_hosts if CASES[name].fabric else ())
-        for name, worlds in WORLDS.items()
-        for key in worlds
-    ],
-)
-def test_a_suspect_is_found_where_it_is_guilty(name, guilty):
-    case = CASES[name]
-    fabric, constants, changes = WORLDS[name][guilty]
-    program = changed(case.program, changes, constants)
-    found = states(replace(case, program=program, fabric=fabric or case.fabric))
-    assert {key: state for key, (state, _) in found.items()} == {
-        key: "stands" if key == guilty else "fell" for key in case.suspects
-    }, found
-
-
-# The cases
 
 
 def decided(ward):

@@ -41,6 +41,8 @@ def pytest_cmdline_main(config):
     if not options.markexpr:  # whoever names a file wants what is in it
         options.markexpr = QUICK if everything else "not exhaustive"
     is_worker = hasattr(config, "workerinput")
+    if getattr(options, "numprocesses", 0) and options.dist in ("no", "load"):
+        options.dist = "loadfile"  # the cells of a notebook share a kernel
     if everything and not decided and not is_worker and usable_cpus() > 1:
         options.dist, options.tx = "loadfile", PROCESSES * ["popen"]
         options.loadscopereorder = False  # what measures stays at the end

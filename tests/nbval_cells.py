@@ -51,6 +51,10 @@ class Notebook(IPyNbFile):
             yield Told.from_parent(self, name="notebook", reason=f"not a notebook: {reason}")
             return
         folder = self.path.parent.relative_to(ROOT).as_posix() if ROOT in self.path.parents else ""
+        checks = self.checks()
+        for cell in self.nb.cells:  # nbstripout numbers them anew: a check is known by its source
+            if original := checks.get(cell.source.strip()):
+                cell["id"] = original.id
         parts = [part for cell in self.nb.cells if (part := exercises.part_of(cell))]
         self.is_lesson = not parts
         untouched = folder == tree.EXERCISES
@@ -77,21 +81,21 @@ class Notebook(IPyNbFile):
             for mark in marks:
                 whole.add_marker(mark)
             yield whole
-        for number in self.without_check():
+        sources = {cell.source.strip() for cell in self.nb.cells}
+        lost = [checks[source] for source in checks if source not in sources]
+        for check in () if self.is_lesson else lost:
+            number = exercises.part_of(check).number
             reason = "its check cell is gone or was changed; copy it from the course's exercises/"
             told = f"exercise {number}: {reason}"
             yield Told.from_parent(self, name=f"exercise-{number}", reason=told)
 
-    def without_check(self):
-        """Name the exercises of the original that this copy cannot judge."""
+    def checks(self):
+        """The check cells of the exercises that this is a copy of, by their source."""
         number = re.match(r"\d\d[a-z]?_", self.path.name)
         originals = (ROOT / tree.EXERCISES).glob(f"{number[0]}*.ipynb") if number else ()
-        here = {cell.source.strip() for cell in self.nb.cells}
-        for original in originals if not self.is_lesson else ():
-            for cell in files.read(original).cells:
-                part = exercises.part_of(cell)
-                if part and part.role == "check" and cell.source.strip() not in here:
-                    yield part.number
+        cells = [cell for original in originals for cell in files.read(original).cells]
+        parts = [(exercises.part_of(cell), cell) for cell in cells]
+        return {cell.source.strip(): cell for part, cell in parts if part and part.role == "check"}
 
     def setup(self):
         if self.nb is None:

@@ -121,6 +121,10 @@ def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
         if one.id == "ex-2-1-answer":
             one.source += "\n\nimport time\nwhile True:\n    time.sleep(1)"
     files.write(endless, room / "eve" / NAME)
+    numbered = hand_in(room / "fay", solved=[1])
+    for place, one in enumerate(numbered.cells):  # as nbstripout does
+        one.id = str(place)
+    files.write(numbered, room / "fay" / NAME)
     report = hand_ins / "hand-ins.xml"
     status, text = told(
         INSTRUCTOR, "--nbval-cell-timeout=20", **{"hand_ins.xml": report, "hand_ins": room}
@@ -132,7 +136,13 @@ def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
         if case.find("failure") is not None
     }
     name = NAME.removesuffix(".ipynb")
-    for who, open_ones in [("ann", ""), ("ben", "345"), ("cem", "12345"), ("eve", "1345")]:
+    for who, open_ones in [
+        ("ann", ""),
+        ("ben", "345"),
+        ("cem", "12345"),
+        ("eve", "1345"),
+        ("fay", "2345"),
+    ]:
         mine = {cell for folder, cell in failed if folder.startswith(f"{who}.{name}")}
         mine -= {"ex-2-1-answer"} if who == "eve" else set()  # after which others are judged
         assert mine == {f"ex-2-{number}-check" for number in open_ones}, text
@@ -142,6 +152,14 @@ def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
         assert f"exercise 2.{number}: its check cell is gone" in text
     assert "Timeout of 20 seconds exceeded" in text
     assert "Traceback" not in text
+
+
+@mark.slow
+def test_cells_of_a_notebook_share_a_kernel_also_where_processes_share_the_notebooks(hand_ins):
+    for name in "ab":
+        files.write(lesson("a = 1", *["a"] * 9), hand_ins / "dealt" / f"{name}.ipynb")
+    status, text = told(f"python -m pytest -n 2 {hand_ins / 'dealt'}")
+    assert status == 0, text
 
 
 @mark.slow

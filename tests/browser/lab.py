@@ -1,14 +1,12 @@
 """JupyterLab in headless Chromium, as far as the tests use it."""
 
-import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -75,61 +73,6 @@ def server(folder):
 
 
 @contextmanager
-def delayed(address, seconds):
-    """Pass on what is sent to an address and back, each way so much later; yields where."""
-
-    async def carry(reader, writer):
-        arrived = asyncio.Queue()
-
-        async def deliver():
-            while True:
-                due, chunk = await arrived.get()
-                await asyncio.sleep(due - loop.time())
-                if not chunk:
-                    return
-                writer.write(chunk)
-
-        delivering = asyncio.ensure_future(deliver())
-        try:
-            while chunk := await reader.read(2**16):
-                arrived.put_nowait((loop.time() + seconds, chunk))
-            arrived.put_nowait((loop.time() + seconds, b""))
-            await delivering
-        except OSError:
-            pass  # one of the two has gone
-        finally:
-            delivering.cancel()
-            writer.close()
-
-    async def meet(*near):
-        host, port = address.removeprefix("http://").split(":")
-        far = await asyncio.open_connection(host, port)
-        await asyncio.gather(carry(near[0], far[1]), carry(far[0], near[1]))
-
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()  # playwright has a loop of its own in this one
-    starting = asyncio.start_server(meet, "127.0.0.1", 0)
-    meeting = asyncio.run_coroutine_threadsafe(starting, loop).result(10)
-    try:
-        yield f"http://127.0.0.1:{meeting.sockets[0].getsockname()[1]}"
-    finally:
-
-        async def end():
-            meeting.close()
-            open_tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in open_tasks:
-                task.cancel()
-            await asyncio.gather(*open_tasks, return_exceptions=True)
-            await asyncio.sleep(0.1)  # the sockets close
-
-        asyncio.run_coroutine_threadsafe(end(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
-
-
-@contextmanager
 def browser():
     """Headless Chromium; what asks for it is skipped where playwright is missing."""
     sync = importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -146,16 +89,9 @@ def photograph(page, name, **options):
 
 
 @contextmanager
-def opened(folder, *, height, picture, width=1200, delay=0.0):
-    """Open a browser beside JupyterLab; yields a page and the address, and keeps a screenshot.
-
-    `delay`: seconds that everything takes from the browser to JupyterLab, and as much back.
-    """
-    with (
-        browser() as started,
-        server(folder) as near,
-        delayed(near, delay) if delay else nullcontext(near) as address,
-    ):
+def opened(folder, *, height, picture, width=1200):
+    """Open a browser beside JupyterLab; yields a page and the address, and keeps a screenshot."""
+    with browser() as started, server(folder) as address:
         page = started.new_page(viewport={"width": width, "height": height})
         try:
             yield page, address

@@ -1,7 +1,12 @@
 """Run what an experiment measures, and note what other programs did meanwhile."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from course import other_programs
 from labkit.measure.records import Record, Tier
@@ -16,6 +21,55 @@ def quiet(text: str) -> None:
     """Say nothing."""
 
 
+def nobody_answers() -> bool:
+    """Tell whether a notebook runs without anybody in front of it, as under nbval or nbconvert.
+
+    Such programs allow a cell no input; JupyterLab and its like do.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    request = getattr(getattr(shell, "kernel", None), "get_parent", dict)()
+    return not request.get("content", {}).get("allow_stdin", True)
+
+
+_telling = threading.Lock()
+"""Held by whoever tells how long a measurement takes: what is watched inside of it says nothing."""
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Below a cell that measures for more than two seconds, say for how long, in one line."""
+    in_notebook = "ipykernel" in sys.modules and not nobody_answers()
+    if not in_notebook or not _telling.acquire(blocking=False):
+        yield
+        return
+    ended, start = threading.Event(), time.monotonic()
+    handles: list[Any] = []
+
+    def say(verb: str) -> None:
+        from IPython.display import display
+
+        text = {"text/plain": f"{verb} on this machine: {time.monotonic() - start:.0f} s"}
+        if handles:
+            handles[0].update(text, raw=True)
+        else:
+            handles.append(display(text, raw=True, display_id=True))
+
+    def tick() -> None:
+        while not ended.wait(1 if handles else 2):
+            say("measuring")
+
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        ticking.join()
+        _telling.release()
+        if handles:
+            say("measured")
+
+
 def by_case(records: Iterable[Record]) -> dict[str, Record]:
     """Return records by the name of their case."""
     return {record.case: record for record in records}
@@ -27,7 +81,7 @@ def watched(measure: Callable[[], list[Record]]) -> list[Record]:
     Watch one launch or a few, not an hour: the figure is an average. What was watched inside
     `measure` already, and what was not measured here and now, stays as it is.
     """
-    with other_programs.watch() as others:
+    with other_programs.watch() as others, _told():
         records = measure()
     cpus = others.cpus
     on_nodes = launch(lambda: cpus) if torchrun.is_here() else [cpus]

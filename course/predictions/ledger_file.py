@@ -13,7 +13,6 @@ import functools
 import json
 import math
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from typing import Any
 from course.catalogue import ROOT
 from course.other_programs import DISTURBED
 from course.predictions.figures import RATIOS, written
+from course.runs import nobody_answers
 
 LETTERS = "abcdefgh"
 VERSION = 1
@@ -299,16 +299,6 @@ def location() -> Path:
 @functools.cache
 def _thrown_away() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="ledger-")
-
-
-def nobody_answers() -> bool:
-    """Tell whether a notebook runs without anybody in front of it, as under nbval or nbconvert.
-
-    Such programs allow a cell no input; JupyterLab and its like do.
-    """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    request = getattr(getattr(shell, "kernel", None), "get_parent", dict)()
-    return not request.get("content", {}).get("allow_stdin", True)
 
 
 def add(what: str, key: str, **values: Any) -> None:

@@ -5,6 +5,8 @@ from pytest import fixture
 
 from course.__main__ import main
 from course.commands import progress
+from course.lessons.casebook.cases import CASES
+from course.lessons.casebook.ward import Try, Ward
 from course.notebooks import exercises, files
 from course.predictions import inventory, ledger, ledger_file
 from course.predictions.ledger_file import Answer, Book
@@ -50,6 +52,15 @@ def test_a_due_question_is_on_the_map_and_is_asked(course, book, capsys):
     assert printed.count("Warm-up.") == 3
     due = progress.course_map(course).splitlines()[2].rpartition("|")[0].rpartition("|")[2]
     assert f"Questions due today: {int(due)}. Here are three." in printed
+
+
+def test_the_workshop_has_a_line_once_one_of_its_questions_was_asked(course):
+    assert "The workshop" not in progress.summary(course)
+    ledger.choose("ws.late", answer="a")
+    ledger.predict("ws.spread")
+    assert "not finished   1 of 2 answered" in progress.summary(course)
+    ledger.finished("ws")
+    assert "run to the end 1 of 2 answered" in progress.summary(course)
 
 
 def test_only_honest_predictions_count_and_why_others_do_not_is_told(course):
@@ -141,12 +152,12 @@ def test_a_hand_in_holds_what_was_answered_and_no_name_or_path_that_was_not_type
     ledger.predict("01.slope", "How much per <pair>?", "µs", value=50, low=20, high=90)
     ledger.choose("01.cause", "Why?", ["x", "y"], answer="a", reason="so it is")
     ledger.keep("passport", {"alpha": 2e-5})
-    ledger.keep("case.stall", {"asked": 3, "diagnosed": True})
+    Ward(CASES["stretches"], tries=[Try("slow", "so it is", "fell")])._keep()
     inventory.inventory("before", answers="c" * 12)
     path = progress.save(progress.hand_in(), course / "mine.json")
     text = path.read_text()
     assert not any(mine in text for mine in ("alpha", str(course), socket.gethostname()))
     read = progress.load(path)
     assert read == progress.hand_in()
-    assert read.stopped == "01.cause" and read.name == "" and list(read.games) == ["case.stall"]
+    assert read.stopped == "01.cause" and read.name == "" and list(read.games) == ["case.stretches"]
     assert read.entries[0].low == 20 and read.entries[1].reason == "so it is"

@@ -46,6 +46,19 @@ def test_a_class_becomes_one_page(tmp_path, monkeypatch, capsys):
     assert not re.search(r'(src|href)="http', page), "nothing from the network"
 
 
+def test_votes_after_talk_have_a_column_of_their_own(monkeypatch):
+    monkeypatch.setenv("COURSE_GATES", "closed")
+    options = ["the bytes", "a late rank"]
+    ledger.choose("02.cause", "Why?", options, answer="a")
+    ledger.gate("02.cause")
+    ledger.vote_again("02.cause")
+    ledger.choose("02.cause", "Why?", options, answer="b")
+    text = re.sub("<[^>]*>", " ", str(classroom.page([progress.hand_in()])))
+    page = " ".join(text.split())
+    assert "option before after talk after" in page
+    assert "a) the bytes 1 0 0 b) a late rank 0 1 1" in page
+
+
 def test_a_watched_folder_is_written_again_when_something_comes(tmp_path, monkeypatch):
     folder, out, looks = tmp_path / "in", tmp_path / "class.html", []
     folder.mkdir()

@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     asked = next((word for word in arguments if not word.startswith("-")), None)
+    if asked in FROM_A_CLONE and (problem := catalogue.without_clone()):
+        print(f"course {asked}: {problem}", file=sys.stderr)
+        return 1
     try:
         found = {name: ("course.commands", purpose) for name, purpose in COMMANDS.items()}
         for name, (home, purpose) in {**found, **catalogue.commands()}.items():
@@ -62,9 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             parser.print_help()
             return 0
-        if options.command in FROM_A_CLONE and (problem := catalogue.without_clone()):
-            print(f"course {options.command}: {problem}", file=sys.stderr)
-            return 1
         return options.main(options)
     except ModuleNotFoundError as error:
         remedy = catalogue.LESSONS_ALONE if catalogue.without_clone() else catalogue.EVERYTHING

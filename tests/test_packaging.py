@@ -120,6 +120,9 @@ def test_without_notebooks_a_command_does_its_job_or_says_what_it_needs(tmp_path
     assert re.findall(wants, done.stderr, re.MULTILINE) == list(FROM_A_CLONE)
     assert {name for name in status if status[name] == "0"} == {"progress", "case"}
     assert "First see to: notebooks." in done.stdout
+    (tmp_path / "sitecustomize.py").write_text(ALONE.format(blocked={"nbformat"}))
+    done = python("-m", "course", "start", cwd=tmp_path, **paths)
+    assert done.stderr.startswith("course start: there are no notebooks"), "before what is missing"
 
 
 def test_binder_installs_the_pinned_versions_and_no_test_packages():

@@ -276,7 +276,8 @@ def _curves(series: Series, cards: Cards) -> Axes:
     span = [min(r.nbytes for r in records), max(r.nbytes for r in records)]
     firsts = [next(iter(sizes.values()))[0] for sizes in series.values()]
     for speed in sorted({_wire(record, cards)[0] for record in firsts} - {None}):
-        plots.model_line(ax, span, [speed / 1e9] * 2, label=f"one rank's wire, {speed / 1e9:.4g}")
+        wire = f"one rank's wire, {speed / 1e9:.4g}"
+        plots.line(ax, span, [speed / 1e9] * 2, label=wire, kind=Tier.MODELLED)
     places = [(r.provenance.machine.gpus[:1], r.provenance.backend) for r in records]
     known = dict.fromkeys(word for gpu, library in places for word in (*gpu, library))
     plots.stamp(ax, Tier.RECORDED, note=", ".join(known))

@@ -31,8 +31,7 @@ from labkit.show.alt_text import describe, save
 
 __all__ = [
     "FAINT", "INK", "SOFT", "STYLES", "Style", "bars", "describe", "ladder", "line", "matrix",
-    "model_line", "new_axes", "new_figure", "published", "save", "spread", "stamp",
-    "stamp_published", "style",
+    "new_axes", "new_figure", "save", "spread", "stamp", "stamp_published", "style",
 ]  # fmt: skip
 
 BUSY = 0.25
@@ -61,6 +60,11 @@ STYLES = (
     Style("#56b4e9", "P", (0, (3, 1, 1, 1, 1, 1)), "ooo"),
     Style("#222222", "X", (0, (2, 2)), "---"),
 )
+_MARKS = {"linewidth": 1.9, "markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
+_NOT_MEASURED: dict[str, dict[str, Any]] = {
+    Tier.MODELLED: {"color": STYLES[6].color, "linestyle": (0, (4, 2)), "linewidth": 1.4},
+    Tier.PUBLISHED: {"color": SOFT, "marker": "o", "mfc": "none", "ls": ":", "linewidth": 1.2},
+}
 
 
 def style(series: int) -> Style:
@@ -160,44 +164,22 @@ def line(
     high: Sequence[float] | None = None,
     label: str = "",
     series: int = 0,
+    kind: str = Tier.MEASURED,
 ) -> Axes:
-    """Draw a measured series: medians as marks on a line, 10th to 90th percentile as a band."""
-    look = style(series)
-    ax.plot(
-        x,
-        y,
-        color=look.color,
-        marker=look.marker,
-        linestyle=look.linestyle,
-        linewidth=1.9,
-        markersize=6,
-        markeredgecolor="white",
-        markeredgewidth=0.7,
-        label=label or None,
-    )
+    """Draw a series: medians as marks on a line, 10th to 90th percentile as a band.
+
+    What is MODELLED is thin and dashed, without marks, because nobody measured it; somebody else's
+    figures, PUBLISHED, are hollow grey marks. Neither takes a style by `series`.
+    """
+    look, measured = style(series), kind not in _NOT_MEASURED
+    ours = {"color": look.color, "marker": look.marker, "linestyle": look.linestyle, **_MARKS}
+    ax.plot(x, y, label=label or None, **(ours if measured else _NOT_MEASURED[kind]))
     if low is not None and high is not None:
         ax.fill_between(x, low, high, color=look.color, alpha=0.16, linewidth=0)
-    if ax.get_yscale() == "linear":  # a cut-off axis makes differences look larger than they are
+    if measured and ax.get_yscale() == "linear":  # cut off, it makes differences look larger
         ax.update_datalim([(x[0], 0)])
         ax.autoscale_view()
-    _note_data(ax, label, x, y, low, high)
-    return _legend(ax, label)
-
-
-def model_line(ax: Axes, x: Sequence[float], y: Sequence[float], *, label: str = "model") -> Axes:
-    """Draw a modelled curve: thin and dashed, without marks, because nobody measured it."""
-    ax.plot(x, y, color=style(6).color, linestyle=(0, (4, 2)), linewidth=1.4, label=label)
-    _note_data(ax, f"{label} (MODELLED)", x, y)
-    return _legend(ax, label)
-
-
-def published(
-    ax: Axes, x: Sequence[float], y: Sequence[float], *, label: str = "published"
-) -> Axes:
-    """Draw somebody else's figures: hollow grey marks."""
-    look: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "linestyle": ":"}
-    ax.plot(x, y, color=SOFT, label=label, linewidth=1.2, **look)
-    _note_data(ax, f"{label} (PUBLISHED)", x, y)
+    _note_data(ax, label if measured else f"{label} ({kind})", x, y, low, high)
     return _legend(ax, label)
 
 

@@ -26,7 +26,8 @@ def per_call() -> dict[int, float]:
 def thread() -> Axes:
     """Draw the thread's own figures."""
     ax, times = _axes("Independent pairs, and yet: time per call"), per_call()
-    plots.published(ax, list(times), list(times.values()), label="the asker: 48 logical CPUs")
+    label = "the asker: 48 logical CPUs"
+    plots.line(ax, list(times), list(times.values()), label=label, kind="PUBLISHED")
     _from_zero(ax)
     plots.describe(ax, f"From {times[1]:.0f} µs with 1 pair to {times[8]:.0f} µs with 8.")
     note = "rank 0's seconds there, divided by 1024"
@@ -94,7 +95,8 @@ def saturated_server(ranks: int, work: float, elsewhere: float, points: Sequence
     plots.new_axes("Time of a lap", x="ranks on one CPU", y="time", yunit="µs", ax=right)
     label = "your points" if points[0].tier == "MEASURED" else "recorded points"
     plots.line(right, list(measured), list(measured.values()), label=label)
-    plots.model_line(right, numbers, curve, label="the queue on the left, played out")
+    label = "the queue on the left, played out"
+    plots.line(right, numbers, curve, label=label, kind="MODELLED")
     right.plot(ranks, curve[ranks - 1], "o", markersize=11, fillstyle="none", color=plots.INK)
     right.set(xlim=(0, MOST + 1), ylim=(0, top))
     idle = 1 - min(1.0, ranks * work / curve[ranks - 1])
@@ -113,7 +115,8 @@ def draw(records: Sequence[Record]) -> Figure:
     sweep = [record for record in records if record.params["part"] == "sweep"]
     title = "Why does gloo slow down with every pair?"
     times = per_call()
-    plots.published(_growth(sweep, title, panel), list(times), list(times.values()))
+    theirs = {"label": "published", "kind": "PUBLISHED"}
+    plots.line(_growth(sweep, title, panel), list(times), list(times.values()), **theirs)
     return figure
 
 

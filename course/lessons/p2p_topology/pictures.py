@@ -198,7 +198,8 @@ def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     sizes = [record.params["chunk"] for record in records]
     medians, band = plots.spread(records, "ms")
     plots.line(ax, sizes, medians, **band, label="measured")
-    plots.model_line(ax, sizes, [record.predicted * 1e3 for record in records])
+    predicted = [record.predicted * 1e3 for record in records]
+    plots.line(ax, sizes, predicted, label="model", kind="MODELLED")
     best, size = min(zip(medians, sizes, strict=True))
     ends = "; ".join(f"{medians[i]:.3g} ms in chunks of {sizes[i]} bytes" for i in (0, -1))
     plots.describe(

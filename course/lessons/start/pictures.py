@@ -120,7 +120,7 @@ def ping_pong(messages: Sequence[Record], link: AlphaBeta | None = None) -> Axes
     if link is not None:
         curve = [link.time(nbytes) * 1e6 for nbytes in sizes]
         label = f"α + β S: α = {link.alpha * 1e6:.4g} µs, 1/β = {link.bandwidth / 1e9:.3g} GB/s"
-        plots.model_line(ax, sizes, curve, label=label)
+        plots.line(ax, sizes, curve, label=label, kind=Tier.MODELLED)
         half = link.half_nbytes
         bend = f"{half / 1e3:,.3g} kB" if half >= 100 else f"{half:.3g} bytes"
         ax.axvline(half, color=plots.SOFT, linewidth=1, linestyle=":")

@@ -18,7 +18,6 @@ import contextlib
 import json
 import linecache
 import os
-import pickle
 import re
 import signal
 from collections.abc import Iterable
@@ -67,22 +66,6 @@ _FOLLOWS = re.compile(
 """What a rank raises because another one has failed."""
 
 
-class Results(dict[int, Any]):
-    """By rank, what was returned before a launch failed."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out what cannot be pickled: it must not keep the exception from travelling."""
-        return Results, ({rank: value for rank, value in self.items() if _is_plain(value)},)
-
-
-def _is_plain(value: object) -> bool:
-    try:
-        pickle.dumps(value)
-    except Exception:
-        return False
-    return True
-
-
 class LaunchError(RuntimeError):
     """A launch failed.
 
@@ -92,12 +75,11 @@ class LaunchError(RuntimeError):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        self.results = Results()
-        self._made_of: tuple[Any, ...] = args
+        self.results: dict[int, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be made anew as it was made, with what it has been given since."""
-        return type(self), self._made_of, self.__dict__
+        """Travel on, as from a pool's worker, as the text alone."""
+        return LaunchError, self.args
 
 
 class RankError(LaunchError):
@@ -131,7 +113,6 @@ class RankDied(LaunchError):
         if any("gloo::EnforceNotMet" in line for line in stderr):
             text += f"\n{_UNLIKE}"
         super().__init__(text)
-        self._made_of = (rank, world_size, status, stderr, later)
         self.rank = rank
         self.signal = -status if status < 0 else None
         self.exitcode = status if status >= 0 else None
@@ -153,7 +134,6 @@ class LaunchTimeout(LaunchError, TimeoutError):
         )
         hint = f"\n{_UNLIKE}" if case.unlike else ""
         super().__init__(f"{late} after {timeout:g} s{spent}.\n{case}{hint}")
-        self._made_of = (timeout, case, shown)
         self.case = case
 
 
@@ -248,7 +228,7 @@ class Failure:
 
 
 def root_cause(
-    failures: list[Failure], world_size: int, results: Results, later: list[str]
+    failures: list[Failure], world_size: int, results: dict[int, Any], later: list[str]
 ) -> BaseException:
     """Return a rank's own exception, with its causes, naming every rank that failed likewise.
 

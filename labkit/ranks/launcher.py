@@ -26,7 +26,6 @@ from labkit.ranks.errors import (
     LaunchTimeout,
     RankCase,
     RankDied,
-    Results,
     death,
     root_cause,
     together,
@@ -504,9 +503,9 @@ class _Supervisor:
                 "Return plain data: numbers, strings, lists, tensors, a model's state_dict()."
             ) from error
 
-    def _results(self) -> Results:
+    def _results(self) -> dict[int, Any]:
         """Return what the ranks returned that have finished, as far as it can be rebuilt."""
-        results = Results()
+        results = {}
         for rank in self.ranks:
             if rank.state == "finished":
                 with contextlib.suppress(Exception):

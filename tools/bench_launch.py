@@ -32,12 +32,6 @@ def program() -> float:
     return x.item()
 
 
-def first_launch() -> float:
-    """Seconds of a launch of 4 ranks with no fork server up yet."""
-    server.discard()
-    return seconds(lambda: launch(program, world_size=4))
-
-
 def later_launches(*world_sizes: int, repeats: int = REPEATS) -> list[float]:
     """Median seconds of launches, which take turns."""
     times = [
@@ -61,17 +55,19 @@ def spawned_rank(rank: int, world_size: int, store: str) -> None:
     program()
 
 
-def spawn_over_launch(world_size: int) -> float:
-    """How many times longer torch.multiprocessing.spawn takes for the same program, in turns."""
+def launches_and_spawn(world_size: int) -> list[float]:
+    """Median seconds of a server's first launch, the next ten, ten later ones, and of mp.spawn."""
     from torch import multiprocessing
 
-    ratios = []
+    rounds = []
     for _ in range(3):
+        server.discard()
+        times = [seconds(lambda: launch(program, world_size=world_size)) for _ in range(21)]
         with tempfile.TemporaryDirectory() as folder:
             args = (world_size, f"{folder}/store")
             spawned = seconds(lambda a=args: multiprocessing.spawn(spawned_rank, a, world_size))
-        ratios.append(spawned / statistics.median(later_launches(world_size, repeats=5)))
-    return statistics.median(ratios)
+        rounds.append([*map(statistics.median, (times[:1], times[1:11], times[11:])), spawned])
+    return list(map(statistics.median, zip(*rounds, strict=True)))
 
 
 def memory(world_size: int) -> float:
@@ -133,12 +129,15 @@ def seconds(fn: Callable[[], object]) -> float:
 
 def figures() -> Iterator[tuple[str, float, float, str, bool]]:
     """Yield name, figure, target, unit, and whether more is better."""
-    yield "first launch, 4 ranks", first_launch(), 2.0, "s", False
-    four, sixteen = later_launches(4, 16)
-    yield "launch, 4 ranks", four, 0.06, "s", False
-    yield "launch, 16 ranks", sixteen, 0.19, "s", False
+    first, ten, later, spawned = launches_and_spawn(4)
+    yield "first launch, 4 ranks", first, 2.0, "s", False
+    yield "the next ten", ten, 0.1, "s", False
+    yield "later launches", later, 0.06, "s", False
+    yield "torch.multiprocessing.spawn / first launch", spawned / first, 2, "x", True
+    yield "torch.multiprocessing.spawn / the next ten", spawned / ten, 40, "x", True
+    yield "torch.multiprocessing.spawn / later launches", spawned / later, 70, "x", True
+    yield "launch, 16 ranks", *later_launches(16), 0.19, "s", False
     yield "launch, 128 ranks", *later_launches(128, repeats=1), 6.0, "s", False
-    yield "torch.multiprocessing.spawn / launch, 4 ranks", spawn_over_launch(4), 30, "x", True
     yield "memory of 16 idle ranks (PSS)", memory(16) / 2**30, 1, "GiB", False
     yield "time_calls against a bare loop", 100 * overhead(), 2, "%", False
 

@@ -64,7 +64,7 @@ _AT_IMPORT = (
 """How variables begin that count from a process's start, or from the import of torch."""
 _AT_USE = (
     *("TORCHINDUCTOR_CACHE_DIR", "TORCH_DISTRIBUTED_DEBUG", "TORCH_FR_", "TORCH_NCCL_"),
-    "TORCHELASTIC_",
+    *("TORCH_GLOO_", "TORCHELASTIC_"),
 )
 """Those among them that a rank reads later: torch.compile sets the first one itself."""
 _told: set[str] = set()

@@ -193,7 +193,7 @@ class Page(io.StringIO):
         self.pause, self.writes = pause, 0
 
     def write(self, text):
-        self.writes += 1
+        self.writes += bool(text)  # print also writes its empty end
         time.sleep(self.pause)
         return super().write(text)
 

@@ -28,7 +28,7 @@ from course.runs import nobody_answers
 LETTERS = "abcdefgh"
 VERSION = 1
 """Of a line. What a later version of the course wrote is left out."""
-REUSED = {"6.5": "crossing", "6.6": "boards"}
+REUSED = {"6.5": "crossing", "6.6": "broadcast"}
 """Number that another exercise had before -> what lines of the one that has it now call it. A line
 without this is a pass of the other one, and does not count."""
 BENT = 10

@@ -148,7 +148,7 @@ def run(course, module, *command):
 @mark.slow
 @mark.timeout(600)
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
-    assert "predicted ms" in run(course, "course", "run", "toy", "--quick")
+    assert "case  ranks" in run(course, "course", "run", "toy", "--quick")
     assert list(course.glob("work/runs/*/toy.png")), "its picture is drawn"
     assert "running 09_solutions.ipynb" in run(course, "course", "sync", "--outputs")
     assert ", 0 problems" in run(course, "course", "check")

@@ -38,7 +38,8 @@ _telling = threading.Lock()
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
     """Below a cell that measures for more than two seconds, say for how long, in one line."""
-    in_notebook = "ipykernel" in sys.modules and not nobody_answers()
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    in_notebook = hasattr(shell, "kernel") and not nobody_answers()
     if not in_notebook or not _telling.acquire(blocking=False):
         yield
         return

@@ -64,7 +64,8 @@ def outcome(entry: Entry) -> str:
     elif entry.explained:
         mark = ", not judged beside other programs"
     else:
-        in_range = entry.inside if entry.inside is not None else entry.counts and entry.miss < 2
+        near = entry.answer == entry.measured or (entry.counts and entry.miss < 2)
+        in_range = near if entry.inside is None else entry.inside
         mark = " ✔" if in_range else ""
     return f"{result}{mark}."
 

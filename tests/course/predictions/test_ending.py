@@ -14,6 +14,8 @@ def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book
     ledger.reconcile("02.calls", 22, tier="MEASURED")
     ledger.predict("02.far", "How far?", "ms", value=1)
     ledger.reconcile("02.far", 300, tier="MEASURED")
+    ledger.predict("02.where", "In which?", "call", value=0)
+    ledger.reconcile("02.where", 0, tier="MEASURED")
     ledger.choose("02.why", "Why?", ["bytes", "a late rank"], answer="b")
     ledger.reconcile("02.why", "b", tier="RECORDED")
     ledger.choose("02.open", "Which?", ["x", "y"], answer="a")
@@ -25,6 +27,7 @@ def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book
     assert [bet.strip() for bet in bets] == [
         "How many? You said 20 calls; it was 22 calls ✔.",
         "How far? You said 1 ms; it was 300 ms.",
+        "In which? You said 0 call; it was 0 call ✔.",
         "Why? You said b) a late rank; it was b) a late rank ✔.",
         "Which? You said a) x; not judged yet.",
     ]

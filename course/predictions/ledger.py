@@ -332,7 +332,10 @@ def finished(lesson: str, *, yours: str = "", theirs: str = "") -> None:
         theirs: The figure of the case, to stand beside it.
 
     Example:
-        >>> finished("02", yours="1.4 times", theirs="4.7 times")
+        >>> finished("02", yours="1.4 times", theirs="4.7 times")      # doctest: +ELLIPSIS
+        ✔ 02 · 280 ms or 60?: you have come to its end. Well done!
+        Yours: 1.4 times; theirs: 4.7 times
+        ...
     """
     ledger_file.add("finished", lesson)
     ending.show(lesson, yours=yours, theirs=theirs)

@@ -21,13 +21,18 @@ def quiet(text: str) -> None:
     """Say nothing."""
 
 
+def _kernel() -> Any:
+    """Return the kernel that runs this; None outside of one."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None)
+
+
 def nobody_answers() -> bool:
     """Tell whether a notebook runs without anybody in front of it, as under nbval or nbconvert.
 
     Such programs allow a cell no input; JupyterLab and its like do.
     """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    request = getattr(getattr(shell, "kernel", None), "get_parent", dict)()
+    request = getattr(_kernel(), "get_parent", dict)()
     return not request.get("content", {}).get("allow_stdin", True)
 
 
@@ -38,8 +43,7 @@ _telling = threading.Lock()
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
     """Below a cell that measures for more than two seconds, say for how long, in one line."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    in_notebook = hasattr(shell, "kernel") and not nobody_answers()
+    in_notebook = _kernel() is not None and not nobody_answers()
     if not in_notebook or not _telling.acquire(blocking=False):
         yield
         return

@@ -17,26 +17,27 @@ from tests.marks import seldom
 
 pytestmark = [pytest.mark.slow, pytest.mark.timed, needs_hosts]
 
-NBYTES = 8 << 20
+RATE = "20mbit"  # a packet takes longer than a machine, idle or busy, is late to send it
+NBYTES = 1 << 20
 
 
-def times(program, fabric, world_size):
-    return summarize(slowest(launch(program, world_size=world_size, fabric=fabric))).median
+def times(program, fabric, world_size, *args):
+    return summarize(slowest(launch(program, *args, world_size=world_size, fabric=fabric))).median
 
 
-def send_to_1():
-    x = torch.ones(NBYTES // 4)
+def send_to_1(nbytes=NBYTES):
+    x = torch.ones(nbytes // 4)
     actions = {0: lambda: dist.send(x, 1), 1: lambda: dist.recv(x, 0)}
     return time_calls(actions.get(dist.get_rank(), lambda: None), warmup=1, iters=3)
 
 
-def ring_all_reduce():
-    x = torch.ones(NBYTES // 4)
+def ring_all_reduce(nbytes=NBYTES):
+    x = torch.ones(nbytes // 4)
     return time_calls(lambda: dist.all_reduce(x), warmup=1, iters=3)
 
 
-def sent_again():
-    ring_all_reduce()
+def sent_again(nbytes):
+    ring_all_reduce(nbytes)
     counts = Path("/proc/self/net/snmp").read_text().splitlines()
     return int([line for line in counts if line.startswith("Tcp:")][1].split()[12])
 
@@ -51,18 +52,21 @@ def closest(measure, ideal):
     return min(ratios, key=lambda ratio: abs(ratio - 1))
 
 
-@pytest.mark.parametrize("rate", ["200mbit", seldom("1gbit")])
+@pytest.mark.parametrize(
+    "rate, nbytes",
+    [(RATE, NBYTES), seldom("200mbit", 8 * NBYTES), seldom("1gbit", 8 * NBYTES)],
+)
 @pytest.mark.parametrize("hosts", [2, seldom(4)])
-def test_time_is_bytes_over_the_line_rate(hosts, rate):
+def test_time_is_bytes_over_the_line_rate(hosts, rate, nbytes):
     with Fabric.star(hosts=hosts, rate=rate) as fabric:
         payload = fabric.payload_rate(0, 1)
-        ratio = closest(lambda: times(send_to_1, fabric, hosts), NBYTES / payload)
+        ratio = closest(lambda: times(send_to_1, fabric, hosts, nbytes), nbytes / payload)
         assert ratio == pytest.approx(1, abs=0.03), "one transfer"
-        ideal = 2 * (hosts - 1) / hosts * NBYTES / payload
-        ratio = closest(lambda: times(ring_all_reduce, fabric, hosts), ideal)
+        ideal = 2 * (hosts - 1) / hosts * nbytes / payload
+        ratio = closest(lambda: times(ring_all_reduce, fabric, hosts, nbytes), ideal)
         assert ratio == pytest.approx(1, abs=0.03), "ring all_reduce"
         packets = 4 * ideal * payload / 8948  # of a rank, in four calls
-        assert max(launch(sent_again, world_size=hosts, fabric=fabric)) < 0.01 * packets
+        assert max(launch(sent_again, nbytes, world_size=hosts, fabric=fabric)) < 0.01 * packets
 
 
 def test_a_message_of_300_kb_takes_the_time_of_its_bytes():
@@ -105,7 +109,7 @@ def test_two_flows_into_one_nic_share_it():
             thread.join()
         return arrived
 
-    with Fabric.star(hosts=3, rate="200mbit") as fabric:
+    with Fabric.star(hosts=3, rate=RATE) as fabric:
         launch(program, world_size=3, fabric=fabric)  # connect once
         shares = []
         for _ in range(3):
@@ -120,14 +124,14 @@ def test_two_flows_into_one_nic_share_it():
 
 
 def test_each_ordered_pair_has_its_own_rate():
-    rates = [["1mbit", "400mbit", "100mbit"], ["50mbit", "1mbit", "1mbit"], ["1mbit"] * 3]
+    rates = [["1mbit", "40mbit", "10mbit"], ["20mbit", "1mbit", "1mbit"], ["1mbit"] * 3]
 
     def program(src, dst, nbytes):
         x = torch.ones(nbytes // 4)
         act = {src: lambda: dist.send(x, dst), dst: lambda: dist.recv(x, src)}
         return time_calls(act.get(dist.get_rank(), lambda: None), warmup=1, iters=3)
 
-    ideal = 0.16  # seconds, long beside a pause of the machine
+    ideal = 0.4  # seconds, long beside a pause of the machine
     with Fabric(rates) as fabric:
         for src, dst in ((0, 1), (0, 2), (1, 0)):
             run = partial(program, src, dst, int(ideal * fabric.payload_rate(src, dst)))
@@ -136,7 +140,7 @@ def test_each_ordered_pair_has_its_own_rate():
 
 
 def test_ranks_of_one_host_speak_over_its_own_loopback():
-    with Fabric.star(hosts=2, rate="50mbit", ranks_per_host=2) as fabric:
+    with Fabric.star(hosts=2, rate=RATE, ranks_per_host=2) as fabric:
         first, second, third, fourth = (fabric.placement(rank, 4) for rank in range(4))
         assert first == second != third == fourth
         within = times(send_to_1, fabric, 4)

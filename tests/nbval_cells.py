@@ -5,10 +5,10 @@ itself: as it is in the repository its checks have to fail, by exactly "not atte
 learner's copy what is open or wrong is told in one line (`-vv` shows all).
 """
 
+import contextlib
 import functools
 import re
 import sys
-import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -102,9 +102,8 @@ class Notebook(IPyNbFile):
             return
         folder = self.config._tmp_path_factory.mktemp(self.path.stem)
         self.ledger = folder / "ledger"
-        # Files in place of TCP ports, which another kernel or a rank may take before this one does.
-        self.sockets = tempfile.TemporaryDirectory(prefix="kernel-")
-        sockets = {"transport": "ipc", "ip": f"{self.sockets.name}/socket"}
+        self.sockets = contextlib.ExitStack()
+        sockets = self.sockets.enter_context(files.sockets())
         with pytest.MonkeyPatch.context() as patch:  # the kernel inherits it
             for name, value in environment(
                 LABKIT_LEDGER=str(self.ledger),
@@ -123,7 +122,7 @@ class Notebook(IPyNbFile):
     def teardown(self):
         super().teardown()
         if self.nb is not None:
-            self.sockets.cleanup()
+            self.sockets.close()
 
 
 class Cell(IPyNbCell):

@@ -3,10 +3,10 @@
 import json
 import re
 
-import nbclient
 import nbformat
 from pytest import mark
 
+from course.notebooks import files
 from tests.ranks.nodes import ROOT
 
 pytestmark = mark.slow
@@ -18,7 +18,7 @@ def test_the_page_runs_in_a_notebook():
     cells = [nbformat.v4.new_code_cell(block) for block in BLOCKS]
     assert len(cells) > 8
     notebook = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": ROOT}}).execute()
+    files.run(notebook, ROOT)
     shown = json.dumps([cell.outputs for cell in notebook.cells])
     assert "waiting in barrier #1 of group default; not there yet: rank 1" in shown
     assert "raised on 2 of 2 ranks (all)" in shown

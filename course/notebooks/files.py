@@ -11,6 +11,7 @@ A notebook in canonical form
 `canonical` is idempotent, so `course check` may ask whether a file equals its own canonical form.
 """
 
+import contextlib
 import copy
 import itertools
 import json
@@ -113,6 +114,38 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         seen.add(cell_id)
 
 
+@contextlib.contextmanager
+def sockets() -> Iterator[dict[str, str]]:
+    """Yield where a kernel listens: at files of its own.
+
+    A TCP port can be taken by somebody else before the kernel has started.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
+        yield {"transport": "ipc", "ip": f"{folder}/socket"}
+
+
+def run(notebook: NotebookNode, folder: Path | None = None, **variables: str) -> None:
+    """Run a notebook's cells in a fresh kernel, in a folder; the outputs come into the notebook.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: A cell raised.
+        nbclient.exceptions.CellTimeoutError: A cell took more than five minutes.
+        nbclient.exceptions.DeadKernelError: A cell ended the kernel.
+    """
+    from nbclient import NotebookClient
+    from traitlets.config import Config
+
+    with sockets() as listening:
+        client = NotebookClient(
+            notebook,
+            config=Config(KernelManager=listening),
+            timeout=300,  # seconds that one cell may take
+            kernel_name="python3",
+            resources={"metadata": {"path": str(folder or "")}},
+        )
+        client.execute(env=environment(**variables))
+
+
 def execute(path: Path, **variables: str) -> NotebookNode:
     """Run a notebook's cells in a fresh kernel, in the notebook's folder; return its outputs, too.
 
@@ -122,20 +155,13 @@ def execute(path: Path, **variables: str) -> NotebookNode:
     Raises:
         RuntimeError: A cell raised, took too long, or ended the kernel; with the traceback.
     """
-    from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     notebook = read(path)
-    client = NotebookClient(
-        notebook,
-        timeout=300,  # seconds that one cell may take
-        kernel_name="python3",
-        resources={"metadata": {"path": str(path.parent)}},
-    )
     try:
         with tempfile.TemporaryDirectory(prefix="labkit-ledger-") as folder:
             defaults = {"LABKIT_LEDGER": f"{folder}/ledger.jsonl", "COURSE_GATES": "open"}
-            client.execute(env=environment(**defaults | variables))
+            run(notebook, path.parent, **defaults | variables)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise RuntimeError(f"{path.name} did not run to its end:\n{error}") from error
     return notebook

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 from pytest import importorskip
@@ -59,10 +60,12 @@ def server(folder):
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
         f"--port={port}", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True",
         f"--ServerApp.root_dir={folder / 'course'}",
+        "--KernelManager.transport=ipc",  # a port may be taken before the kernel has started
     ]  # fmt: skip
-    with (folder / "lab.log").open("w") as log:
+    with (folder / "lab.log").open("w") as log, TemporaryDirectory(prefix="lab-") as runtime:
+        variables = environment(folder) | {"JUPYTER_RUNTIME_DIR": runtime}  # short, for sockets
         process = subprocess.Popen(
-            command, env=environment(folder), stdout=log, stderr=log, start_new_session=True
+            command, env=variables, stdout=log, stderr=log, start_new_session=True
         )
         try:
             wait_for(port, process, folder / "lab.log")

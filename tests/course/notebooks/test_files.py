@@ -60,3 +60,12 @@ def test_a_failing_cell_is_an_error(tmp_path):
     files.write(lesson("1 / 0"), path)
     with raises(RuntimeError, match="ZeroDivisionError"):
         files.execute(path)
+
+
+@mark.slow
+def test_a_kernel_listens_at_no_port_that_somebody_could_take_before_it():
+    cell = "from ipykernel.kernelapp import IPKernelApp\nIPKernelApp.instance().transport"
+    notebook = lesson(cell)
+    files.run(notebook)
+    (shown,) = notebook.cells[0].outputs
+    assert shown.data["text/plain"] == "'ipc'"

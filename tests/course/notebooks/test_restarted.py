@@ -1,11 +1,9 @@
 """A kernel that has just been started says which cells to run first."""
 
-from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from pytest import mark, raises
 
-from course.catalogue import environment
-from course.notebooks import restarted
+from course.notebooks import files, restarted
 from tests.course.samples import lesson
 
 
@@ -19,10 +17,10 @@ from tests.course.samples import lesson
     ],
 )
 def test_an_unknown_name_says_which_cells_to_run(cells, says):
-    client = NotebookClient(lesson(*cells), timeout=60, kernel_name="python3")
+    notebook = lesson(*cells)
     with raises(CellExecutionError):
-        client.execute(env=environment(PYTHONSTARTUP=restarted.__file__))
-    (shown,) = client.nb.cells[-1].outputs
+        files.run(notebook, PYTHONSTARTUP=restarted.__file__)
+    (shown,) = notebook.cells[-1].outputs
     text = "\n".join(shown.traceback)
     assert says in text and shown.ename == "NameError"
     assert ("Traceback" in text) != ("no cell that" in text)

@@ -1,9 +1,9 @@
 import re
 
-from nbclient import NotebookClient
 from pytest import mark, raises
 
 from course.commands import progress
+from course.notebooks import files
 from course.predictions import ledger
 from course.predictions.board import Board, Experiment
 from course.predictions.ledger_file import entry
@@ -144,7 +144,7 @@ def test_in_a_notebook_the_board_that_was_shown_grows_in_place(tmp_path):
         "board",
         "board.test('a', 'A', 'it would grow', [False] * 3, found='it did not', exact=True);",
     )
-    NotebookClient(notebook, kernel_name="python3").execute()
+    files.run(notebook)
     (shown,), (told,) = (cell.outputs for cell in notebook.cells)
     assert "it did not" in shown["data"]["text/html"] and "✘ fell" in shown["data"]["text/plain"]
     assert told["output_type"] == "stream" and "it would grow" in told["text"]

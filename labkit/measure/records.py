@@ -220,6 +220,16 @@ def _as_recorded(record: Record) -> Record:
     return record
 
 
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("experiment", "case"), str),
+    **dict.fromkeys(("params", "values"), dict),
+    **dict.fromkeys(("predicted", "others"), float | int | None),
+    "collective": str | None,
+    "nbytes": int | None,
+}
+"""What a record from a file must have, by name; samples and provenance are looked into."""
+
+
 def _record(entry: dict[str, Any], place: str) -> Record:
     try:
         origin = entry.pop("provenance")
@@ -227,6 +237,9 @@ def _record(entry: dict[str, Any], place: str) -> Record:
         nodes = tuple(tuple(map(int, ranks)) for ranks in origin.pop("nodes", []))
         provenance = Provenance(machine, **origin, nodes=nodes)
         record = Record(**entry | {"tier": Tier(entry["tier"]), "provenance": provenance})
+        for name, kind in _KINDS.items():
+            if not isinstance(value := getattr(record, name), kind):
+                raise ValueError(f"{name}={value!r}")
         if not all(0 < seconds < math.inf for times in record.samples for seconds in times):
             raise ValueError("samples that are no seconds")
         if len({len(times) for times in record.samples}) > 1:

@@ -87,7 +87,16 @@ def test_another_kind_of_file_or_version_is_refused(text, says, tmp_path):
 OLD = {"nodes": [{"host": "a"}]}
 
 
-@mark.parametrize("change", [{"tier": "GUESSED"}, {"extra": 1}, {"provenance": {}}, OLD])
+OTHER_KINDS = {"nbytes": "<b>", "params": "x", "values": 3, "case": {}, "predicted": "soon"}
+
+
+@mark.parametrize(
+    "change",
+    [
+        *({"tier": "GUESSED"}, {"extra": 1}, {"provenance": {}}, OLD, {"samples": [["inf"]]}),
+        *({name: value} for name, value in OTHER_KINDS.items()),
+    ],
+)
 def test_a_damaged_record_is_named(change, record, tmp_path):
     path = save([record], tmp_path / "r.json")
     document = json.loads(path.read_text())

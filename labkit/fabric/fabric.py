@@ -16,11 +16,10 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from numbers import Real
 from typing import Any
 
 from labkit.fabric.errors import FabricUnavailable, explain
-from labkit.fabric.plan import INTERFACE, MTU, Plan, address, parse_rate, parse_rates
+from labkit.fabric.plan import INTERFACE, MTU, Plan, address, parse_rate
 from labkit.ranks import server, torchrun
 from labkit.ranks.rank import Placement
 
@@ -72,16 +71,13 @@ class Fabric:
         management: str | float | None = None,
     ) -> None:
         _check_counts(ranks_per_host=ranks_per_host)
-        _check_rows(pair_rates)
-        if not isinstance(servers, Iterable | None):
-            raise ValueError(f"servers must have a number for each host, got {servers!r}.")
         self.ranks_per_host = ranks_per_host
         self.plan = Plan(
             rates=tuple(
                 tuple(0.0 if src == dst else parse_rate(rate) for dst, rate in enumerate(row))
                 for src, row in enumerate(pair_rates)
             ),
-            nics=None if nics is None else parse_rates("nics", nics),
+            nics=None if nics is None else tuple(map(parse_rate, nics)),
             servers=None if servers is None else tuple(servers),
             management=None if management is None else parse_rate(management),
         )
@@ -99,8 +95,9 @@ class Fabric:
         Several rates are one for each host; the options are those of `Fabric`.
         """
         _check_counts(hosts=hosts)
-        one = isinstance(rate, str | Real)
-        nics = parse_rates("rate", [rate] * hosts if one else rate)
+        one = isinstance(rate, str) or not isinstance(rate, Iterable)
+        rates: Any = [rate] * hosts if one else rate
+        nics = tuple(map(parse_rate, rates))
         if len(nics) != hosts:
             raise ValueError(f"hosts={hosts} but {len(nics)} rates were given; give one for each.")
         fastest = max(nics, default=0.0)
@@ -283,15 +280,6 @@ def _check_counts(**counts: object) -> None:
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(f"{name}={count!r} must be a whole number, 1 or more.")
-
-
-def _check_rows(pair_rates: object) -> None:
-    rows = pair_rates if isinstance(pair_rates, Iterable) else [None]
-    if isinstance(rows, str) or not all(isinstance(row, Iterable) for row in rows):
-        raise ValueError(
-            f"pair_rates must be a row of rates for each host, got {pair_rates!r}. "
-            "Equal hosts: Fabric.star(hosts, rate)."
-        )
 
 
 def _loopback_rate(wanted: float = 0.0) -> float:

@@ -4,7 +4,6 @@ A plan is plain data: `labkit.fabric.fabric` writes it, `labkit.fabric.namespace
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
 
@@ -50,17 +49,6 @@ def parse_rate(rate: str | float) -> float:
     if not 0 < bits < float("inf"):
         raise ValueError(f"rate={rate!r} must be above 0 bits per second and finite.")
     return bits
-
-
-def parse_rates(name: str, rates: object) -> tuple[float, ...]:
-    """Return several rates in bits per second.
-
-    Raises:
-        ValueError: it is no list, or one of them is no rate; names the argument.
-    """
-    if not isinstance(rates, Iterable) or isinstance(rates, str):
-        raise ValueError(f"{name} must be a list of rates, got {rates!r}.")
-    return tuple(map(parse_rate, rates))
 
 
 @dataclass(frozen=True, slots=True)

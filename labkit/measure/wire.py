@@ -142,8 +142,6 @@ def meter(log: CallLog | None = None) -> Iterator[Meter]:
     says what is missing. Only calls of torch.distributed are intercepted, a few tens of
     microseconds each; `log` may be a `CallLog` of your own, which sees more.
     """
-    if log is not None and not isinstance(log, CallLog):
-        raise TypeError(f"log must be a CallLog, or left out, got {log!r}.")
     result, log, reason = Meter(), log or CallLog(), _unavailable_to_group()
     before = {} if reason else _counts()
     with log:

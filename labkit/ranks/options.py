@@ -77,9 +77,6 @@ class Options:
             )
         if self.backend not in (None, "gloo", "nccl", BOTH):
             raise ValueError(f'backend must be "gloo" or "nccl", got {self.backend!r}.')
-        for name, value in (("init", self.init), ("checks", self.checks)):
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} must be True or False, got {value!r}.")
         fabric = self.fabric
         if isinstance(fabric, type) or (fabric is not None and not hasattr(fabric, "placement")):
             raise TypeError(f"fabric must be a Fabric, as Fabric.star(...) is, got {fabric!r}.")
@@ -157,13 +154,8 @@ def _check_env(env: object) -> None:
     if not isinstance(env, Mapping):
         raise TypeError(f'env must map names to texts, as {{"TORCH_LOGS": "dynamo"}}, got {env!r}.')
     for name, value in env.items():
-        named = isinstance(name, str) and name and not {"=", "\0"} & {*name}
-        if not named or not isinstance(value, str | None) or "\0" in (value or ""):
-            raise ValueError(
-                f"env[{name!r}] must be a text, or None for none, got {value!r}."
-                if named
-                else f"env must have names of variables as keys, got {name!r}."
-            )
+        if not isinstance(value, str | None):
+            raise ValueError(f"env[{name!r}] must be a text, or None for none, got {value!r}.")
         if name in SET_BY_LAUNCH:
             raise ValueError(f"env[{name!r}]: launch sets {name} itself, for each rank.")
 

@@ -57,6 +57,8 @@ FAILED, RAISED, ENDED = b"X", b"R", b"E"
 END = 5.0
 """Seconds that a rank's threads and exit handlers get once its program has returned."""
 END_OF_FAILED = 1.0
+MANY = 32
+"""Above so many ranks gloo connects a pair when it first speaks; up to it, all at the start."""
 CALLS_KEPT = "256"
 """How many calls torch's flight recorder keeps."""
 SET_BY_LAUNCH = (
@@ -141,6 +143,8 @@ def main(directory: str, rank: int, control: int) -> None:
         _seed_anew()
         backend = claim(job.backend, rank)
         compare_calls(job.checks)
+        if job.world_size > MANY:  # to connect every pair takes most of the time of a start
+            os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
         if job.init:
             # A FileStore: TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
             store = dist.FileStore(str(folder / "store"), job.world_size)

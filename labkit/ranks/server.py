@@ -2,7 +2,7 @@
 
 ``import torch`` costs more than a second; a fork of a process that has done it costs milliseconds.
 The first optimizer or DDP of a process imports 800 further modules, which costs another second in
-each rank: what the ranks of one launch imported of torch, the server imports before the next one.
+each rank: what the ranks of one launch imported of torch, the server imports after its end.
 So it does with `errors.LIBRARIES`; it forgets them when one of their files was written.
 The server is a fresh interpreter with one thread. Its only tie to the process that started it is a
 socket: when that closes, however the other side died, the server kills every rank and ends. It
@@ -40,7 +40,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,8 @@ _SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fres
 _RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
-_LEISURE = 0.01
-"""Seconds in which nobody asks for anything, before the server does a part of its chores."""
-_MANY = 40
-"""After so many ranks its chores wait no longer: as many save what huge pages take to make."""
+_TUNABLES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""Lets the C library ask for huge pages from the start, which costs nothing (glibc 2.35)."""
 _AT_IMPORT = (
     *("TORCH", "PYTORCH", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"),
     *("OPENBLAS_", "LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES"),
@@ -157,7 +155,7 @@ class Server:
         command = _SERVE.format(descriptor=descriptor, fresh=_is_fresh(self.environment))
         return subprocess.Popen(
             interpreter(command),
-            env=self.environment,
+            env=_TUNABLES | self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
@@ -265,9 +263,7 @@ def serve(descriptor: int, *, fresh: bool) -> None:
     ranks.answer("ready")
     try:
         while True:
-            readable, _, _ = select.select([connection, wake], [], [], ranks.leisure())
-            if not readable:
-                ranks.do_a_chore()
+            readable, _, _ = select.select([connection, wake], [], [])
             if wake in readable:
                 wake.recv(4096)
                 ranks.reap()
@@ -287,11 +283,6 @@ class _Ranks:
         self.wakers = wakers
         self.fresh = fresh
         self.alive: set[int] = set()
-        self.forked = 0
-        self.scattered = True
-        """Whether what was imported lies on small pages."""
-        self.chores: Iterator[None] | None = None
-        """What prepares the next launch, in small parts, as long as nobody asks for anything."""
         self.directory: str | None = None
         self.to_import: dict[str, str] = {}
         """Modules that the ranks of the last launch had to import, and their files."""
@@ -310,9 +301,6 @@ class _Ranks:
             if what == "begin":
                 if any(_written(_file(name)) != at for name, at in self.of_libraries.items()):
                     self.forget_libraries()
-                self.import_missed()
-                while self.chores is not None and self.forked >= _MANY:
-                    self.do_a_chore()
                 self.directory = _private_folder()
                 self.answer(what, self.directory)
             elif what == "start":
@@ -320,25 +308,8 @@ class _Ranks:
             else:
                 self.end()
                 self.answer(what)
+                self.import_missed()
         return True
-
-    def leisure(self) -> float | None:
-        """Return the seconds to wait for somebody to ask before a chore is done; None: no chore."""
-        return None if self.chores is None or self.directory is not None else _LEISURE
-
-    def do_a_chore(self) -> None:
-        """Do a part of what is to be done; it takes milliseconds, but for a first import."""
-        assert self.chores is not None, "there is one"
-        if next(self.chores, self) is self:
-            self.chores = None
-
-    def prepare(self) -> Iterator[None]:
-        """Import what ranks missed, then move what is in memory to huge pages."""
-        self.import_missed()
-        yield
-        if self.scattered:
-            yield from _use_huge_pages()
-            self.scattered = False
 
     def answer(self, what: str, value: Any = None) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more
@@ -355,7 +326,6 @@ class _Ranks:
         with contextlib.suppress(OSError):  # the child does it too: whoever comes first
             os.setpgid(pid, pid)
         self.alive.add(pid)
-        self.forked += 1
         for descriptor in descriptors:
             os.close(descriptor)
         return pid
@@ -415,7 +385,7 @@ class _Ranks:
         self.of_libraries |= libraries
         if any(self.to_import.get(name, new[name]) != new[name] for name in libraries):
             self.forget_libraries()  # their path leads to other files than ours
-        self.to_import, self.scattered = {}, True
+        self.to_import = {}
         _prepare_to_fork()
 
     def forget_libraries(self) -> None:
@@ -439,7 +409,6 @@ class _Ranks:
             if not self.fresh:
                 with contextlib.suppress(OSError):
                     self.to_import = json.loads(Path(self.directory, "imported").read_bytes())
-                self.chores = self.prepare()
             _remove(Path(self.directory))
             self.directory = None
 
@@ -460,6 +429,7 @@ def _prepare_to_fork() -> None:
     getattr(weakref.finalize, "_registry", {}).clear()  # torch's: 30 ms at each rank's end
     importlib.invalidate_caches()  # folders of the path may come and go before the next launch
     gc.freeze()  # the collector would touch, and so copy, every shared page
+    _use_huge_pages()
 
 
 def interpreter(code: str) -> list[str]:
@@ -477,8 +447,8 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value)
 
 
-def _use_huge_pages() -> Iterator[None]:
-    """Move what is in memory to huge pages, one by one: a fork copies a table entry for each.
+def _use_huge_pages() -> None:
+    """Move to huge pages what is not on them yet: a fork copies a table entry for each page.
 
     That halves what a fork and the end of its process cost. A rank that writes to such a page gets
     a small one of its own, as before. Where the kernel cannot do it (before Linux 6.1) all stays.
@@ -494,7 +464,6 @@ def _use_huge_pages() -> Iterator[None]:
             begin, end = (int(address, 16) // size * size for address in span.split("-"))
             for page in range(begin + size, end, size):
                 madvise(ctypes.c_void_p(page), ctypes.c_size_t(size), _MADV_COLLAPSE)
-                yield
 
 
 def _private_folder() -> str:

@@ -39,6 +39,18 @@ KEYS = {
         ("arrival of rank 1", "Home"),
         ("arrival of rank 2", "End" + 12 * " ArrowLeft"),
     ],
+    "03.parcels": [
+        ("number of boxes", "Home ArrowRight ArrowRight"),
+        ("▶ Send", "Space"),
+        ("number of boxes", "Home"),
+        ("▶ Send", "Space"),
+        ("Keep the boxes", "Space"),
+        ("▶ Send", "Space"),
+        ("price of a trip", "ArrowRight ArrowRight"),
+        ("▶ Send", "Space"),
+        ("number of boxes", "End"),
+        ("▶ Send", "Space"),
+    ],
     "05.queues": [
         (f"F1, {IN} 0", "ArrowLeft"),
         (f"F2, {IN} 0", "ArrowLeft"),

@@ -4,7 +4,7 @@ Each experiment takes something away from *both* sides, or from one, and asks ho
 difference between them is left, or goes. Both sides send every byte and pack every byte.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -39,10 +39,13 @@ class Round(NamedTuple):
         return self.change / self.gap if self.gap > LEAST * self.whole else None
 
 
-def rounds(records: Sequence[Record]) -> list[Round]:
-    """Return the rounds of an experiment, from the records of `experiment.ask`."""
+def rounds(records: Sequence[Record], pair: Iterable[str] = ()) -> list[Round]:
+    """Return the rounds of an experiment, from the records of `experiment.ask`.
+
+    `pair` has the names of its runs, where they are the learner's own; the first two are compared.
+    """
     seconds = {case: record.seconds for case, record in by_case(records).items()}
-    cases = [*programs.GAP, *programs.EXPERIMENTS[asked(records)]]
+    cases = [*programs.GAP, *(pair or programs.EXPERIMENTS[asked(records)])][:4]
     count = len(seconds[cases[0]]) // problem.IN_A_ROUND
     result = []
     for number in range(count):
@@ -64,18 +67,19 @@ def medians(first: Record, second: Record) -> list[tuple[float, float]]:
     return [(median(a for a, _ in part), median(b for _, b in part)) for part in parts]
 
 
-def fastest(curve: Sequence[Record]) -> list[str]:
-    """Return the letter of the vote on the fastest bucket that each round of the curve supports."""
-    records = by_case(record for record in curve if record.case != "flat state")
-    pairs = [medians(record, records["one by one"]) for record in records.values()]
+def fastest(curve: Sequence[Record], ways: Mapping[str, Mapping] = programs.CURVE) -> list[str]:
+    """Return the letter of the vote on the fastest bucket that each round of the curve supports.
+
+    `ways` are those of the curve; a state that lies flat is no bucket.
+    """
+    packed = [record for record in curve if not ways[record.case].get("flat")]
+    caps = [ways[record.case]["cap"] for record in packed]
     letters = []
-    for pairs_of_round in zip(*pairs, strict=True):
-        seconds = dict(zip(records, (pair[0] for pair in pairs_of_round), strict=True))
-        fastest_way = min(seconds, key=seconds.get)
-        if max(seconds.values()) < ALIKE * min(seconds.values()):
-            letters.append("d")
-        else:
-            letters.append({"one by one": "a", "all in one": "c"}.get(fastest_way, "b"))
+    for pairs in zip(*(medians(record, record) for record in packed), strict=True):
+        seconds = [pair[0] for pair in pairs]
+        cap = caps[seconds.index(min(seconds))]
+        alike = max(seconds) < ALIKE * min(seconds)
+        letters.append("d" if alike else {0: "a", None: "c"}.get(cap, "b"))
     return letters
 
 
@@ -95,9 +99,9 @@ PREDICTIONS = {
 """Experiment and suspect -> what it predicts, and whether that is a large share or a small one."""
 
 
-def hold(board: Board, records: Sequence[Record]) -> None:
-    """Hold each suspect that an experiment asks to its prediction."""
-    name, all_rounds = asked(records), rounds(records)
+def hold(board: Board, records: Sequence[Record], pair: Iterable[str] = ()) -> None:
+    """Hold each suspect that an experiment asks to its prediction; `pair` is that of `rounds`."""
+    name, all_rounds = asked(records), rounds(records, pair)
     change = 1e3 * median(each.change for each in all_rounds)
     gap = 1e3 * median(each.gap for each in all_rounds)
     for (experiment, suspect), (predicts, large) in PREDICTIONS.items():

@@ -30,6 +30,7 @@ def compare(
     ways: Mapping[str, Mapping[str, Any]],
     *,
     rate: str | None = None,
+    place: Place | None = None,
     iters: int = 5,
     width: float | None = None,
     params: Mapping[str, str] | None = None,
@@ -41,6 +42,7 @@ def compare(
         ways: The arguments by name (`programs.time_ways`).
         rate: Of two hosts' links, for a narrower state; None: loopback. Where no links can be made
             the records are those of another machine.
+        place: Another place than these.
         iters: Broadcasts of each way.
         width: Of the network; narrow between hosts and 1 on loopback, if not given.
         params: More settings for the records.
@@ -63,7 +65,7 @@ def compare(
             for name, results in zip(ways, zip(*ranks, strict=True), strict=True)
         ]
 
-    place = Place(2, rate)
+    place = place or Place(2, rate)
     records = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways)
     return [record for record in records if of_experiment(record) == dict(params or {})]
 

@@ -16,9 +16,9 @@ from labkit.show.plots import bars, describe, new_axes, stamp, stamp_published
 from labkit.show.timeline import Bar, draw_lanes
 
 
-def puzzle() -> Axes:
+def puzzle(ax: Axes | None = None) -> Axes:
     """Draw what the pull request's author measured."""
-    ax = new_axes("About 100 MB between two nodes", x="Time", xunit="ms", size=(8, 2.4))
+    ax = new_axes("About 100 MB between two nodes", x="Time", xunit="ms", size=(8, 2.4), ax=ax)
     published = load("coalesced_broadcast")
     figures = {"the original logic": published["original"], "one broadcast": published["coalesced"]}
     bars(ax, list(figures), [1e3 * figure.value for figure in figures.values()], series=[1, 0])
@@ -27,10 +27,18 @@ def puzzle() -> Axes:
     return ax
 
 
-def side_by_side(records: Sequence[Record]) -> Axes:
+def side_by_side(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw the time of one broadcast of the state, each way."""
     title = f"One broadcast of {records[0].nbytes / MB:.0f} MB in 320 tensors"
-    return plots.ladder(records, title=title, value_format="{:.0f}")
+    return plots.ladder(records, title=title, value_format="{:.0f}", ax=ax)
+
+
+def theirs_and_ours(records: Sequence[Record]) -> Figure:
+    """Draw the author's figures, and below them what the posted code takes here."""
+    figure, (theirs, ours) = plots.new_figure(2, 1, size=(8, 4.8))
+    puzzle(theirs)
+    side_by_side(records, ours)
+    return figure
 
 
 LOOKS = {"packing": 3, "on its way": 0, "waiting": 1, "unpacking": 2}

@@ -62,6 +62,7 @@ _UNLIKE = (
 )
 _FOLLOWS = re.compile(
     "Connection (closed|reset) by peer|reached monitoredBarrier, but received errors"
+    "|timed out connecting: SO_ERROR: Connection refused"  # where gloo connects late
 )
 """What a rank raises because another one has failed."""
 
@@ -212,7 +213,7 @@ class Failure:
     @property
     def follows(self) -> bool:
         """Whether it only says that another rank has failed, or began with that."""
-        return any(_FOLLOWS.search(one.text) for one in self.chain)
+        return any(_FOLLOWS.search(raised.text) for raised in self.chain)
 
     @property
     def headline(self) -> str:
@@ -245,14 +246,14 @@ def root_cause(
         note = f"raised on {len(alike)} of {world_size} ranks ({which}), here rank {first.rank}'s"
     if others:
         note += f"; rank(s) {_listed(others)} failed in another way"
-    chain = [one.exception or RankError(_in_words(one)) for one in first.chain]
+    chain = [raised.exception or RankError(_in_words(raised)) for raised in first.chain]
     text, *causes = map(str, first.chain)
-    for one, cause in zip(first.chain, causes, strict=False):
-        word = "cause" if one.direct else "handled meanwhile"
+    for raised, cause in zip(first.chain, causes, strict=False):
+        word = "cause" if raised.direct else "handled meanwhile"
         text += f"\n{word}:\n{cause}"
-    for one, outer, inner in zip(first.chain, chain, chain[1:], strict=False):
+    for raised, outer, inner in zip(first.chain, chain, chain[1:], strict=False):
         outer.__context__ = inner
-        if one.direct:
+        if raised.direct:
             outer.__cause__ = inner
     chain[-1].__cause__ = RankTraceback(f"the traceback of rank {first.rank}:\n{text}")
     if later:

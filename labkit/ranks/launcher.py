@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import selectors
 import signal
 import socket
@@ -57,6 +58,8 @@ _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread'
 _STDERR_LINES = 16
 _MOMENT = 0.03  # seconds between two writes of what ranks print
 _NOISE = ("/labkit/ranks/", 'File "<string>"', "Extension modules:")  # of faulthandler
+_GLOOS = re.compile(r"^\[Gloo\] Rank |/gloo/transport/tcp/debug_logger\.cc")
+"""What gloo logs of every new group before torch 2.13, and of every try to reach a dead rank."""
 _one_at_a_time = threading.Lock()
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -305,7 +308,7 @@ class _Stream:
         return bool(data)
 
     def _pass_on(self, text: str) -> None:
-        if text.startswith("[Gloo] Rank "):  # before torch 2.13, of every new group
+        if _GLOOS.search(text):
             return
         self.tail.append(text)
         self._print(text, "\n")

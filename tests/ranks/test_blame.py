@@ -193,6 +193,21 @@ def test_an_error_that_only_follows_a_death_is_not_the_cause():
 
 
 @pytest.mark.slow
+def test_a_rank_that_died_before_its_peers_connected_is_blamed_without_gloos_log(capsys):
+    """Above 32 ranks gloo connects two when they first speak."""
+
+    def program():
+        if dist.get_rank() == 7:
+            os._exit(5)
+        time.sleep(0.3)
+        dist.all_to_all_single(torch.ones(33), torch.ones(33))
+
+    with pytest.raises(RankDied, match="rank 7 of 33 exited with status 5"):
+        launch(program, world_size=33)
+    assert "failed to connect" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_what_other_ranks_returned_comes_with_the_error():
     def program(end):
         if dist.get_rank() == 2:

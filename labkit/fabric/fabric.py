@@ -95,8 +95,8 @@ class Fabric:
         Several rates are one for each host; the options are those of `Fabric`.
         """
         _check_counts(hosts=hosts)
-        one = isinstance(rate, str) or not isinstance(rate, Iterable)
-        rates: Any = [rate] * hosts if one else rate
+        several = isinstance(rate, Iterable) and not isinstance(rate, str)
+        rates: Any = rate if several else [rate] * hosts
         nics = tuple(map(parse_rate, rates))
         if len(nics) != hosts:
             raise ValueError(f"hosts={hosts} but {len(nics)} rates were given; give one for each.")

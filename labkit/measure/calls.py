@@ -308,13 +308,13 @@ def _ask_future(original: Callable[..., Any], self: Any) -> Any:
 
 def _collect_all(original: Callable[..., Any], futures: list[Any]) -> Any:
     together = original(futures)
-    _state.futures[id(together)] = (together, [w for one in futures for w in _told_by(one)])
+    _state.futures[id(together)] = (together, [w for future in futures for w in _told_by(future)])
     return together
 
 
 def _wait_all(original: Callable[..., Any], futures: list[Any]) -> Any:
     result = original(futures)
-    for work in (work for one in futures for work in _told_by(one)):
+    for work in (work for future in futures for work in _told_by(future)):
         _state.ended(work, "future")
     return result
 
@@ -335,13 +335,13 @@ _REPLACEMENTS: dict[Any, dict[str, Callable[..., Any]]] = {
 
 def tensors_in(values: object) -> list[torch.Tensor]:
     """Return the tensors in nested lists, tuples and dicts."""
-    found, to_see = [], [values]
+    tensors, to_see = [], [values]
     while to_see:  # no recursion: it is asked at every operator
-        one = to_see.pop()
-        if isinstance(one, torch.Tensor):
-            found.append(one)
-        elif isinstance(one, (list, tuple)):
-            to_see += one[::-1]
-        elif isinstance(one, dict):
-            to_see += [*one.values()][::-1]
-    return found
+        value = to_see.pop()
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, (list, tuple)):
+            to_see += value[::-1]
+        elif isinstance(value, dict):
+            to_see += [*value.values()][::-1]
+    return tensors

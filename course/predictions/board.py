@@ -33,14 +33,13 @@ nothing judged is not scored.
 
 from __future__ import annotations
 
-import html
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from course.predictions import judging, ledger_file
+from course.predictions import forms, judging, ledger_file
 from course.predictions.judging import Judged, Rounds, outcome
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record
@@ -56,6 +55,7 @@ LEGEND = (
     f"decide. {SIGNS[NOT_ASKED]} no test."
 )
 """What the signs of a board's cells mean."""
+_PAGE = Path(__file__).with_name("board.html")
 WIDTH = 96
 """Characters of a printed line: JupyterLab breaks longer ones within a word."""
 
@@ -294,43 +294,24 @@ class Board:
             lines += [f"       {test.experiment}  {test}" for test in self.of(letter)]
         return "\n".join(lines)
 
-    def html(self) -> str:
+    def html(self, said: str = "", ours: Board | None = None) -> str:
         """Return the board as an HTML table; in a narrow place each suspect is a block of its own.
 
-        The roles keep it a table for a screen reader where CSS lays it out as blocks.
+        Below it stands what is `said` of it, and, folded, `ours`.
         """
-        cell, head = '<td role="cell"', '<th role="columnheader" scope="col">'
-        heads = "".join(
-            f"{head}{html.escape(name)}<br><small>{html.escape(one.what)}</small></th>"
-            for name, one in self.experiments.items()
-        )
-        vote, rows = self._vote(), []
-        for letter, name in self.suspects.items():
-            yours = ' <span class="vote">◂ your vote</span>' if letter == vote else ""
-            row = (
-                f'<th role="rowheader" scope="row"><b>{letter}</b> {html.escape(name)}{yours}</th>'
-            )
-            for experiment in self.experiments:
-                test = self.tests.get((letter, experiment))
-                if test is None:
-                    row += f'{cell} class="none">{_signed(NOT_ASKED, word="no test")}</td>'
-                    continue
-                weight = f"<br><small>{html.escape(test.weight)}</small>" if test.weight else ""
-                row += (
-                    f'{cell} class="{test.state.replace(" ", "-")}" '
-                    f'title="{html.escape(test.predicts)}">'
-                    f'<span class="by">{html.escape(experiment)} </span>{_signed(test.state)}: '
-                    f"{html.escape(test.found)}{weight}</td>"
-                )
-            state = self.state(letter)
-            row += f'{cell} class="now {state.replace(" ", "-")}">{_signed(state)}</td>'
-            rows.append(f'<tr role="row">{row}</tr>')
-        return (
-            f'{_STYLE}<div class="course-board" data-key="{html.escape(self.key)}">'
-            f'<table role="table"><caption>{html.escape(self.question)}</caption>'
-            f'<thead role="rowgroup"><tr role="row">{head}suspect</th>{heads}{head}now</th></tr>'
-            f'</thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'
-            f"{self._footnote()}</div>"
+        tiers = dict.fromkeys(test.tiers for test in self.tests.values() if test.tiers)
+        used = [test.judged.others for test in self.tests.values()]
+        most = max((cpus for cpus in used if cpus is not None), default=None)
+        busy = [] if most is None else [f"other programs used up to {most:.1f} CPUs"]
+        return forms.filled(
+            _PAGE.read_text(encoding="utf-8"),
+            board=self,
+            vote=self._vote(),
+            notes="; ".join([*tiers, *busy]),
+            said=said,
+            ours=ours,
+            signs=SIGNS,
+            legend=LEGEND,
         )
 
     def _ipython_display_(self) -> None:
@@ -342,13 +323,6 @@ class Board:
 
     def _bundle(self) -> dict[str, str]:
         return {"text/html": self.html(), "text/plain": str(self)}
-
-    def _footnote(self) -> str:
-        tiers = dict.fromkeys(test.tiers for test in self.tests.values() if test.tiers)
-        used = [t.judged.others for t in self.tests.values() if t.judged.others is not None]
-        said = [*tiers, *([f"other programs used up to {max(used):.1f} CPUs"] if used else [])]
-        lines = ["; ".join(said), LEGEND] if said else [LEGEND]
-        return f"<small>{'<br>'.join(map(html.escape, lines))}</small>"
 
     def _vote(self) -> str | None:
         if not self.key:
@@ -363,54 +337,9 @@ class Board:
 def show_verdict(board: Board, ours: Board | None) -> None:
     """Show a board, its verdict and the vote's fate, and below it, folded, our own board."""
     said = " ".join(filter(None, [board.verdict(ours), board.of_the_vote()]))
-    plain = f"{board}\n\n{said}"
-    if not ("IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")):
-        print(plain)
-        return
-    from IPython import display
-
-    fold = (
-        "<details><summary>Our board, from a calm machine (RECORDED)</summary>"
-        f"{ours.html()}<p>{html.escape(ours.verdict())}</p></details>"
-        if ours
-        else ""
-    )
-    page = f"{board.html()}<p><b>{html.escape(said)}</b></p>{fold}"
-    display.display({"text/html": page, "text/plain": plain}, raw=True)
-
-
-def _signed(state: str, word: str = "") -> str:
-    return f'<span aria-hidden="true">{SIGNS[state]}</span> <b>{word or state}</b>'
+    forms.display(f"{board}\n\n{said}", lambda: board.html(said, ours))
 
 
 def _or(letters: Iterable[str]) -> str:
     *most, last = letters
     return f"{', '.join(most)} or {last}" if most else last
-
-
-_STYLE = """<style>
-.course-board {container-type: inline-size; max-width: 62em; margin: .4em 0}
-.course-board table {border-collapse: collapse; border: none; width: 100%; margin: 0}
-.course-board caption {caption-side: top; text-align: left; font-weight: bold; padding: .3em 0}
-.course-board th, .course-board td {text-align: left !important; vertical-align: top; \
-padding: .45em .6em; white-space: normal; border: none; border-top: 1px solid rgba(128,128,128,.4);\
- background: none; font-weight: normal; line-height: 1.35}
-.course-board th small, .course-board td small {opacity: .8}
-.course-board td.fell {background: rgba(213,94,0,.12)}
-.course-board td.stands {background: rgba(0,114,178,.13)}
-.course-board td.not-judged {background: repeating-linear-gradient(135deg, \
-rgba(128,128,128,.16) 0 6px, transparent 6px 12px)}
-.course-board td.none b {position: absolute; clip-path: inset(50%); width: 1px; height: 1px; \
-overflow: hidden}
-.course-board .vote {color: #a3009e; font-weight: bold; white-space: nowrap}
-.course-board .by {display: none; font-weight: bold}
-@container (max-width: 640px) {
-.course-board thead {position: absolute; clip-path: inset(50%); height: 1px; overflow: hidden}
-.course-board table, .course-board caption, .course-board tbody, .course-board tr {display: block}
-.course-board th, .course-board td {display: block; border: none; padding: .25em .5em}
-.course-board tr {border-top: 1px solid rgba(128,128,128,.5); padding: .3em 0}
-.course-board td.none {display: none}
-.course-board .by {display: inline}
-.course-board td.now::before {content: "now: "}
-}
-</style>"""

@@ -7,7 +7,7 @@ far from its kernel, or beside a busy one, it commits the half of a figure. This
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class Form(anywidget.AnyWidget):
             first: What it says before anything is handed over.
         """
         drawn = [
-            {"text": before, "fields": [_drawn(field) for field in fields]}
+            {"text": before, "fields": [asdict(field) for field in fields]}
             for before, fields in rows
         ]
         pressed = [
@@ -101,12 +101,8 @@ class Form(anywidget.AnyWidget):
 
     def say(self, reply: Reply) -> None:
         """Show a reply."""
-        self.reply = {
-            "number": next(_numbers),  # the same words once more are a change, too
-            "text": reply.text, "error": reply.error, "open": reply.open, "stay": reply.stay,
-            "running": reply.running,
-            "values": None if reply.values is None else dict(reply.values),
-        }  # fmt: skip
+        # The number makes the same words once more a change, too.
+        self.reply = {"number": next(_numbers), **asdict(reply)}
 
     def _take(self, _: Any, content: Any, __: Any) -> None:
         if isinstance(content, dict) and "do" in content:
@@ -116,10 +112,3 @@ class Form(anywidget.AnyWidget):
             except Exception as error:  # without a reply the page would wait for one for ever
                 reply = Reply(f"Not kept: {error}", error=True)
             self.say(reply)
-
-
-def _drawn(field: Field) -> dict[str, Any]:
-    return {
-        "name": field.name, "label": field.label, "unit": field.unit, "hint": field.hint,
-        "size": field.size, "figure": field.figure,
-    }  # fmt: skip

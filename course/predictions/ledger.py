@@ -115,11 +115,11 @@ def gate(key: str, *, skip: bool = False) -> None:
     judging.watch_cells()
     if gates_are_open():
         return
-    entry = ledger_file.skip(key) if skip else ledger_file.entry(key)
+    entry = ledger_file.note("skipped", key) if skip else ledger_file.entry(key)
     if not (entry.committed or entry.skipped or entry.measured is not None):
         _show(entry, gated=True)
         raise Stopped("First commit to an answer above. Then run this cell again.")
-    forms.refresh(ledger_file.opened(key))
+    forms.refresh(ledger_file.note("opened", key))
 
 
 def vote_again(key: str) -> None:
@@ -129,7 +129,7 @@ def vote_again(key: str) -> None:
         Stopped: Nothing is committed yet.
     """
     gate(key)
-    forms.refresh(ledger_file.talked(key))
+    forms.refresh(ledger_file.note("talked", key))
     _show(ledger_file.entry(key))
 
 
@@ -379,4 +379,6 @@ def _show(asked: Entry, *, gated: bool = False) -> None:
     def commit(given: dict[str, str]) -> Entry:
         return ledger_file.commit(key, **forms.answer_of(ledger_file.entry(key), given))
 
-    forms.show_question(asked, commit, skip=(lambda: ledger_file.skip(key)) if gated else None)
+    forms.show_question(
+        asked, commit, skip=(lambda: ledger_file.note("skipped", key)) if gated else None
+    )

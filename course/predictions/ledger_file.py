@@ -14,11 +14,12 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal
 
 from course.catalogue import ROOT
 from course.other_programs import DISTURBED
@@ -36,6 +37,26 @@ BENT = 10
 one of two CPUs, all_reduces of 4 bytes to 16 MiB took 0.5 to 1.8 times as long: medians of 30."""
 STANDING = "still standing"
 """What a board says of a suspect that was judged and has not fallen."""
+
+
+TEXT, FIGURE = (str,), (int, float, NoneType)
+LINES: dict[str, dict[str, tuple[type, ...]]] = {
+    "asked": {"question": TEXT, "unit": TEXT, "options": (list,), "also": TEXT},
+    "committed": {"answer": (*TEXT, *FIGURE), "low": FIGURE, "high": FIGURE, "reason": TEXT},
+    "skipped": {},
+    "opened": {},
+    "talked": {},
+    "seen": {
+        "measured": (*TEXT, *FIGURE), "model": FIGURE, "tier": TEXT, "because": TEXT,
+        "others": FIGURE,
+    },
+    "judged": {"measured": TEXT, "fates": (dict,)},
+    "answered": {"letter": TEXT, "right": (bool,)},
+    "passed": {"exercise": TEXT},
+    "finished": {},
+    "kept": {"values": (dict,)},
+}  # fmt: skip
+"""What a line says -> its fields besides `key` and `at`, with the types that they may have."""
 
 
 def lettered(options: Iterable[str]) -> dict[str, str]:
@@ -148,6 +169,21 @@ class Entry:
             return None
         return self.low <= self.measured <= self.high
 
+    def after_line(self, what: str, values: dict[str, Any]) -> Entry:
+        """Return the question as it is when a line has said more of it."""
+        match what:
+            case "skipped" | "opened" | "talked":
+                return replace(self, **{what: True})
+            case "seen" if self.measured is not None and not self.disturbed:
+                return self
+            case "committed" if self.measured is not None:
+                return replace(self, after=values["answer"])
+            case "committed" if self.opened and self.talked:
+                return replace(self, second=values["answer"])
+            case "committed" if self.locked:
+                return self
+        return replace(self, **values)  # of a board, which grows, the last verdict counts
+
     def in_words(self, which: str = "answer") -> str:
         """Put `answer`, `after`, `measured` or `model` into words: `80 µs`, `b) none`."""
         value = getattr(self, which)
@@ -193,24 +229,24 @@ class Book:
         Raises:
             KeyError, TypeError: It is none of ours.
         """
-        key, at = _text(line["key"]), _text(line["at"])
-        match line["what"]:
+        what, key, at = line["what"], line["key"], line["at"]
+        values = {name: line[name] for name in LINES[what] if name in line}
+        kinds = {"key": (str,), "at": (str,)} | LINES[what]
+        if any(type(line[name]) not in kinds[name] for name in ("key", "at", *values)):
+            raise TypeError
+        match what:
             case "answered":
-                if not isinstance(line["right"], bool):
-                    raise TypeError
-                self.answers.append(Answer(key, _text(line["letter"]), line["right"], at))
+                self.answers.append(Answer(key, at=at, **values))
             case "passed":
-                if line.get("exercise") == REUSED.get(key):
+                if values.get("exercise") == REUSED.get(key):
                     self.passed.add(key)
             case "finished":
                 self.finished.setdefault(key, at)
             case "kept":
-                self.kept[key] = dict(line["values"].items())
-            case "asked" | "committed" | "skipped" | "opened" | "talked" | "seen" | "judged":
-                entry = self.entries.get(key, Entry(key, key))
-                self.entries[key] = replace(entry, **_changes(entry, line))
+                self.kept[key] = values["values"]
             case _:
-                raise KeyError(line["what"])
+                entry = self.entries.get(key, Entry(key, key))
+                self.entries[key] = entry.after_line(what, values)
 
     def complaint(self) -> str:
         """Say in a line what was left out; nothing where all could be read."""
@@ -219,67 +255,6 @@ class Book:
         some = [f"line {number} {why}" for number, why in list(self.left_out.items())[:3]]
         more = f" and {len(self.left_out) - 3} more" if len(self.left_out) > 3 else ""
         return f"Left out: {'; '.join(some)}{more}. All other lines count."
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"no text: {value!r}")
-    return value
-
-
-def _figure(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | None):
-        raise TypeError(f"no figure: {value!r}")
-    return value
-
-
-def _figure_or_text(value: Any) -> float | str | None:
-    return value if isinstance(value, str) else _figure(value)
-
-
-def _options(value: Any) -> list[str]:
-    if not isinstance(value, list):
-        raise TypeError(f"no list: {value!r}")
-    return [_text(one) for one in value]
-
-
-def _fates(value: Any) -> dict[str, str] | None:
-    return None if value is None else {_text(one): _text(fate) for one, fate in value.items()}
-
-
-_READ: dict[str, Callable[[Any], Any]] = {
-    "question": _text, "unit": _text, "options": _options, "also": _text,
-    "answer": _figure_or_text, "low": _figure, "high": _figure, "reason": _text,
-    "measured": _figure_or_text, "model": _figure, "tier": _text, "because": _text,
-    "others": _figure, "fates": _fates,
-}  # fmt: skip
-"""Field of an entry -> what reads it from a line."""
-
-
-def _changes(entry: Entry, line: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of an entry to which a line gives a new value."""
-    match line["what"]:
-        case "asked":
-            names = ("question", "unit", "options", "also")
-        case "skipped":
-            return {"skipped": True}
-        case "opened":
-            return {"opened": True}
-        case "talked":
-            return {"talked": True}
-        case "seen" if entry.measured is None or entry.disturbed:
-            names = ("measured", "model", "tier", "because", "others")
-        case "judged":  # a board grows: its last verdict counts
-            names = ("measured", "fates")
-        case "committed" if entry.measured is not None:
-            return {"after": _figure_or_text(line["answer"])}
-        case "committed" if entry.opened and entry.talked:
-            return {"second": _figure_or_text(line["answer"])}
-        case "committed" if not entry.locked:
-            names = ("answer", "low", "high", "reason")
-        case _:
-            return {}
-    return {name: _READ[name](line[name]) for name in names if name in line}
 
 
 def location() -> Path:
@@ -427,22 +402,10 @@ def answered(key: str, letter: str, *, right: bool) -> None:
     add("answered", key, letter=letter, right=right)
 
 
-def skip(key: str) -> Entry:
-    """Note that a question was skipped; return it."""
-    if not entry(key).committed:
-        add("skipped", key)
-    return entry(key)
-
-
-def talked(key: str) -> Entry:
-    """Note that a second vote was called for; return the question."""
-    if not entry(key).talked:
-        add("talked", key)
-    return entry(key)
-
-
-def opened(key: str) -> Entry:
-    """Note that the gate of a question has been passed; return it."""
-    if not entry(key).opened:
-        add("opened", key)
+def note(what: Literal["skipped", "opened", "talked"], key: str) -> Entry:
+    """Note that a question was skipped, its gate passed, or a second vote called for; return it."""
+    old = entry(key)
+    if getattr(old, what) or (what == "skipped" and old.committed):
+        return old
+    add(what, key)
     return entry(key)

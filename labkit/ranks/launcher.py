@@ -286,6 +286,12 @@ class _Stream:
     """Whether its last line is on the screen and not ended."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_STDERR_LINES))
 
+    def drain(self) -> None:
+        """Pass on all that is there; a child of the rank may still hold the other end."""
+        with contextlib.suppress(BlockingIOError):
+            while self.pump():
+                pass
+
     def pump(self) -> bool:
         """Pass on what is there; say whether there may be more."""
         data = os.read(self.descriptor, 65536)
@@ -410,9 +416,7 @@ class _Supervisor:
         """Pass on the last output and close everything; the ranks must be gone."""
         for rank in self.ranks:
             for stream in rank.streams:
-                with contextlib.suppress(BlockingIOError):  # somebody still holds the other end
-                    while stream.pump():
-                        pass
+                stream.drain()
                 os.close(stream.descriptor)
             rank.control.close()
         self.screen.show()
@@ -551,9 +555,7 @@ class _Supervisor:
 
     def _death(self, rank: _Rank, later: list[str]) -> RankDied:
         stream = rank.streams[1]
-        with contextlib.suppress(BlockingIOError):  # a child of it still holds the other end
-            while stream.pump():
-                pass
+        stream.drain()
         tail = [
             line
             for line in stream.tail

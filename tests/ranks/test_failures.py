@@ -15,7 +15,7 @@ import torch.distributed as dist
 from pytest import mark, param
 
 from labkit import LaunchTimeout, RankDied, RankError, launch
-from tests.marks import slow
+from tests.marks import seldom, slow
 from tests.ranks import leftovers
 from tests.ranks.nodes import started
 
@@ -236,7 +236,7 @@ def test_a_daemon_that_a_rank_leaves_in_a_session_of_its_own_ends_too():
 @mark.slow
 @mark.parametrize(
     "moment, number",
-    [("late", signal.SIGKILL), ("late", signal.SIGTERM), ("early", signal.SIGKILL)],
+    [("late", signal.SIGKILL), seldom("late", signal.SIGTERM), ("early", signal.SIGKILL)],
 )
 def test_nothing_outlives_a_parent_that_is_killed(moment, number):
     """Late, while ranks wait in a barrier; early, while the server starts."""

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from labkit import LaunchError, RankDied, launch
 from labkit.ranks import server
+from tests.marks import seldom
 from tests.ranks import leftovers
 from tests.ranks.nodes import ROOT, python, started
 
@@ -133,7 +134,7 @@ def test_a_closure_runs_on_fresh_interpreters(capsys, monkeypatch):
     assert sorted(out.splitlines()) == ["[rank 0] up", "[rank 1] up"] and err == ""
 
 
-@pytest.mark.parametrize("moment", ["running", "importing"])
+@pytest.mark.parametrize("moment", ["running", seldom("importing")])
 def test_no_fresh_rank_outlives_a_killed_parent(moment):
     script = """
         import time

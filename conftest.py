@@ -118,32 +118,32 @@ def pytest_unconfigure():
 
 def pytest_terminal_summary(terminalreporter):
     stats = terminalreporter.stats
-    reports = [one for kind in stats if kind != "deselected" for one in stats[kind]]
-    seconds, made = Counter(), []
-    for one in reports:
-        path, _, cell = getattr(one, "nodeid", "").partition("::")
+    reports = [report for kind in stats if kind != "deselected" for report in stats[kind]]
+    seconds, lines = Counter(), []
+    for report in reports:
+        path, _, cell = getattr(report, "nodeid", "").partition("::")
         if path.endswith(".ipynb") and cell:
-            seconds[path] += one.duration
-        if getattr(one, "when", "") == "call":
-            for name, lines in one.user_properties:
-                made += lines if name == CLAIMS else ()
+            seconds[path] += report.duration
+        if getattr(report, "when", "") == "call":
+            for name, values in report.user_properties:
+                lines += values if name == CLAIMS else ()
     if len(seconds) > 1:
         terminalreporter.section("notebooks, seconds")
         for path, took in seconds.items():
             terminalreporter.write_line(f"{took:8.1f}  {path}")
         terminalreporter.write_line(f"{seconds.total():8.1f}  all")
-    elsewhere = sum(line["recorded"] for line in made)
-    counts = Counter(line["verdict"] for line in made if not line["recorded"])
+    elsewhere = sum(line["recorded"] for line in lines)
+    counts = Counter(line["verdict"] for line in lines if not line["recorded"])
     skipped = terminalreporter.stats.get("skipped", ())
-    left = [one for one in skipped if claims.NOT_JUDGED in str(one.longrepr)]
-    if made or left:
+    left = [report for report in skipped if claims.NOT_JUDGED in str(report.longrepr)]
+    if lines or left:
         terminalreporter.section("judged on this machine")
         text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
         text = f"claims: {text}, {elsewhere} of recordings; tests {claims.NOT_JUDGED}: {len(left)}"
         terminalreporter.write_line(text)
-        for line in made:
+        for line in lines:
             if line["verdict"] != claims.HELD:
                 terminalreporter.write_line("  {verdict}: {expected}; {measured}".format(**line))
-        for one in left:
-            reason = one.longrepr[2].removeprefix("Skipped: ")
-            terminalreporter.write_line(f"  {one.nodeid}: {reason}")
+        for report in left:
+            reason = report.longrepr[2].removeprefix("Skipped: ")
+            terminalreporter.write_line(f"  {report.nodeid}: {reason}")

@@ -123,14 +123,6 @@ def test_a_file_full_of_wrong_answers_is_refused_at_the_first(tmp_path):
     assert time.thread_time() - start < 3, "0.2 s here; all its errors take minutes"
 
 
-def test_mathematics_in_a_strangers_text_is_drawn_as_it_is(tmp_path):
-    strange = copy.deepcopy(HAND_IN)
-    strange["entries"][0]["question"] = strange["machine"] = "$\\badmacro{$ and $x_1$"
-    out = tmp_path / "class.html"
-    assert main(["class", str(written(strange, tmp_path / "h.json")), "--out", str(out)]) == 0
-    assert "$\\badmacro{$" in out.read_text()
-
-
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "MOST_BYTES", 10)
     with raises(ValueError, match="at most 10 bytes are read"):

@@ -162,9 +162,9 @@ def _predictions(given: Sequence[Entry]) -> list:
 
 
 def _game(name: str, played: Sequence[dict]) -> list:
-    asked = [one["asked"] for one in played if isinstance(one.get("asked"), int)]
-    solved = sum(bool(one.get("diagnosed")) for one in played)
-    middle = f"{statistics.median(asked):g}" if asked else ""
+    counts = [game["asked"] for game in played if isinstance(game.get("asked"), int)]
+    solved = sum(bool(game.get("diagnosed")) for game in played)
+    middle = f"{statistics.median(counts):g}" if counts else ""
     return [name.removeprefix("case."), len(played), solved, middle]
 
 

@@ -76,7 +76,7 @@ def build(out: Path, *, reuse: bool | Path = False, say: Callable[[str], object]
     for folder in (source, out):
         shutil.rmtree(folder, ignore_errors=True)
     runs = reuse if isinstance(reuse, Path) else out.with_name(f"{out.name}-runs")
-    beside = {_name(path): path.read_bytes() for one in FILES for path in ROOT.glob(one)}
+    beside = {_name(path): path.read_bytes() for pattern in FILES for path in ROOT.glob(pattern)}
     for name, content in [
         *beside.items(),
         *pages(say, runs, reuse=bool(reuse)),
@@ -136,7 +136,7 @@ def _ran(path: Path, runs: Path, say: Callable[[str], object], *, reuse: bool) -
     kept = runs / path.relative_to(ROOT)
     if reuse and kept.exists():
         before = files.read(kept)
-        if [one.source for one in before.cells] == [one.source for one in files.read(path).cells]:
+        if _sources(before) == _sources(files.read(path)):
             made = datetime.fromtimestamp(kept.stat().st_mtime)
             say(f"{_name(path)}: as it ran on {made:%Y-%m-%d at %H:%M}")
             return before
@@ -144,6 +144,10 @@ def _ran(path: Path, runs: Path, say: Callable[[str], object], *, reuse: bool) -
     ran = files.execute(path, LABKIT_STATIC="1")  # no sliders
     files.write(ran, kept)
     return ran
+
+
+def _sources(notebook: NotebookNode) -> list[str]:
+    return [cell.source for cell in notebook.cells]
 
 
 def _name(path: Path) -> str:
@@ -186,7 +190,7 @@ def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
             text = _linked(cell.source, unlinked)
             cell.source = re.sub(r"^# ", "## ", text, flags=re.MULTILINE) if place else text
             continue
-        roles = [one.get("metadata", {}).get("course", {}) for one in cell.outputs]
+        roles = [output.get("metadata", {}).get("course", {}) for output in cell.outputs]
         asked = {role["asks"] for role in roles if role.get("asks")}
         seen = {role["tells"] for role in roles if "tells" in role}
         tags = cell.metadata.setdefault("tags", [])

@@ -87,7 +87,7 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
             cell.metadata["jupyter"] = {"source_hidden": True}
         if cell.cell_type == "code":
             compared = COMPARED in cell.metadata.get("tags", [])
-            printed = [one for one in cell.outputs if compared and one.get("name") == "stdout"]
+            printed = [out for out in cell.outputs if compared and out.get("name") == "stdout"]
             cell.outputs, cell.execution_count = printed, 1 if printed else None
     return notebook
 
@@ -97,7 +97,7 @@ def _readable_id(cell: NotebookNode, taken: set[str]) -> str:
     words = re.findall(r"[a-z][a-z0-9]*", cell.source.lower())[:3] or [cell.cell_type]
     name = "-".join(words)
     numbered = (f"{name}-{number}" for number in itertools.count(2))
-    return next(one for one in itertools.chain([name], numbered) if one not in taken)
+    return next(free for free in itertools.chain([name], numbered) if free not in taken)
 
 
 def problems(notebook: NotebookNode) -> Iterator[str]:

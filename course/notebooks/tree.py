@@ -84,7 +84,7 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
     page = root / "INSTRUCTORS.md"
     if page.exists():
         lessons = [lesson for lesson in catalogue.find().values() if lesson.room]
-        rows = "".join(f"| {one.number} | {one.room} |\n" for one in lessons)
+        rows = "".join(f"| {lesson.number} | {lesson.room} |\n" for lesson in lessons)
         wanted[page] = _ROOMS.sub(lambda _: rows, page.read_text(encoding="utf-8"))
     readme = root / "README.md"
     if readme.exists():

@@ -135,7 +135,7 @@ class Board:
         self.tests: dict[tuple[str, str], Test] = {}
         """By suspect and experiment."""
         self._handle: Any = None
-        named = {x for one in self.experiments.values() for x in one.asks}
+        named = {x for experiment in self.experiments.values() for x in experiment.asks}
         for letter in sorted(named.union(*self.apart) - set(self.suspects)):
             raise ValueError(f"there is no suspect {letter!r}; there are {self._letters()}.")
 
@@ -261,11 +261,12 @@ class Board:
         if not left or (len(left) == 1 and self.state(left[0]) == STANDS):
             return ""
         said = []
-        for name, one in self.experiments.items():
-            asked = [letter for letter in left if letter in one.asks]
-            if name not in made and asked:
-                how = f" ({one.how})" if one.how else ""
-                said = [f"Next: {name}, {one.what}{how}, which tests {' and '.join(asked)}."]
+        for name, (what, asks, how) in self.experiments.items():
+            suspects = [letter for letter in left if letter in asks]
+            if name not in made and suspects:
+                command = f" ({how})" if how else ""
+                tests = " and ".join(suspects)
+                said = [f"Next: {name}, {what}{command}, which tests {tests}."]
                 break
         for letters, text in self.apart.items():
             if letters <= set(left):

@@ -55,7 +55,7 @@ class Judged(NamedTuple):
             return f"{used}, too many for a ratio of times, whatever the rounds say"
         if len(set(self.rounds)) == 1 and self.rounds[0] is not None:
             return used
-        yes, no = (sum(one is wanted for one in self.rounds) for wanted in (True, False))
+        yes, no = self.rounds.count(True), self.rounds.count(False)
         split = f"{yes} of {len(self.rounds)} rounds say yes, {no} say no"
         return f"{split}; {used}" if used else split
 
@@ -82,7 +82,7 @@ def judge(rounds: Rounds, *, others: float | None = None, ratio: bool = False) -
         'other programs used 1.6 CPUs'
     """
     listed = [rounds] if rounds is None or not isinstance(rounds, Iterable) else list(rounds)
-    seen = tuple(None if one is None else bool(one) for one in listed)
+    seen = tuple(None if came_out is None else bool(came_out) for came_out in listed)
     if not seen:
         raise ValueError("rounds is empty: give the outcome of each round, three at least.")
     few = len(seen) < LEAST and (others or 0.0) > limit()

@@ -250,7 +250,7 @@ def reconcile(
         tiers = measured_records.tiers_of(records)
         known = [record.others for record in records if record.others is not None]
         others = max(known, default=others)
-    others = others if (others or 0.0) > limit() else None
+    others = others if others and others > limit() else None
     entry = ledger_file.entry(key)
     if not isinstance(measured, str):
         measured = float(measured)

@@ -148,7 +148,7 @@ class Entry:
     @property
     def counts(self) -> bool:
         """Whether it is a prediction that says how well the learner predicts."""
-        if any(isinstance(one, str | None) for one in (self.answer, self.measured)):
+        if isinstance(self.answer, str | None) or isinstance(self.measured, str | None):
             return False
         return self.answer > 0 < self.measured and not self.disturbed
 

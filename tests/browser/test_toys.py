@@ -58,6 +58,16 @@ KEYS = {
         (f"B2, {IN} 2", "ArrowLeft"),
         (f"B0, {IN} 2", "Home"),
     ],
+    "05b.waits": [
+        ("▶ All, in turn", "Space"),
+        ("send to 1, on rank 0", "Home"),
+        ("▶ All, in turn", "Space"),
+        ("return, on rank 1", "ArrowLeft"),
+        ("▶ All, in turn", "Space"),
+        ("return, on rank 1", "End"),
+        ("all_reduce, on rank 0", "Home"),
+        ("▶ All, in turn", "Space"),
+    ],
     "06.ring": [
         ("chunk r - 1", "Space"),
         ("chunk r - 2", "Space"),

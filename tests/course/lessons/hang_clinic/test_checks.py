@@ -150,3 +150,17 @@ def test_an_untouched_patient_is_not_treated(capsys):
 
     treat(2, mended)
     assert capsys.readouterr().out == "Patient 2 is not treated yet.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cure, words",
+    [
+        (cures.summed_flat, "✔ Patient 1 is cured: right values in every world"),
+        (cures.averaged, "Patient 1: the cure is not right yet\n"),
+    ],
+)
+def test_the_lesson_speaks_of_the_patient_and_not_of_an_exercise(cure, words, capsys):
+    treat(1, cure)
+    text = capsys.readouterr().out
+    assert text.startswith(words) and "xercise" not in text

@@ -19,34 +19,24 @@ ONE, TWO = "all_reduce", "reduce_scatter + all_gather"
 FIRST, SECOND = TWO.split(" + ")
 
 
-def _seconds(records: Mapping[str, Record], name: str) -> list[float]:
-    """Return the seconds of each round of a way."""
-    return list(records[name].seconds)
-
-
 def excess(records: Mapping[str, Record], part: str = "") -> list[float]:
     """Return round by round by how many seconds the two steps exceed one all_reduce."""
-    pairs = zip(_seconds(records, TWO + part), _seconds(records, ONE + part), strict=True)
+    pairs = zip(records[TWO + part].seconds, records[ONE + part].seconds, strict=True)
     return [two - one for two, one in pairs]
 
 
 def _judged(
     shares: Sequence[float], excesses: Sequence[float], *, most: float = math.inf, **limits: float
 ) -> list[bool | None]:
-    """Judge each round's share of its excess.
-
-    A share of no excess says nothing, nor does one above `most`, which no suspect predicts.
-    """
-    return [
-        outcome(share, **limits) if more > 0 and share <= most else None
-        for share, more in zip(shares, excesses, strict=True)
-    ]
+    """Judge each round's share of its excess; not where there is none, nor one above `most`."""
+    pairs = zip(shares, excesses, strict=True)
+    return [outcome(s, **limits) if more > 0 and s <= most else None for s, more in pairs]
 
 
 def order(board: Board, records: Mapping[str, Record]) -> list[float]:
     """Hold suspect a to the steps alone; return the shares of the excess that launching makes."""
-    steps = zip(_seconds(records, FIRST), _seconds(records, SECOND), strict=True)
-    rows = zip(_seconds(records, TWO), steps, excess(records), strict=True)
+    steps = zip(records[FIRST].seconds, records[SECOND].seconds, strict=True)
+    rows = zip(records[TWO].seconds, steps, excess(records), strict=True)
     shares = [(both - sum(alone)) / more for both, alone, more in rows]
     board.test(
         "a",
@@ -85,7 +75,7 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     If the two steps send as many as all_reduce, that refutes c whatever the clock says.
     """
     more = (by_way[FIRST] + by_way[SECOND]) / by_way[ONE]
-    pairs = zip(_seconds(records, TWO), _seconds(records, ONE), strict=True)
+    pairs = zip(records[TWO].seconds, records[ONE].seconds, strict=True)
     longer = [two / one for two, one in pairs]
     explained = [outcome(abs(x / more - 1), stands=0.15, fell=0.3) for x in longer]
     board.test(

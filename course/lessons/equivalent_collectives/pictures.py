@@ -23,44 +23,25 @@ WHY_480 = (
 
 def puzzle(*, ax: Axes | None = None) -> Axes:
     """Draw the published table: the time of each way to sum, steps one after another."""
-    ax = plots.new_axes(
-        "16 GPUs, the same sum, three ways", x="Time", xunit="ms", ax=ax, size=(9, 4.4)
-    )
-    steps, labels = model.steps(), []
+    title = "16 GPUs, the same sum, three ways"
+    ax = plots.new_axes(title, x="Time", xunit="ms", ax=ax, size=(9, 4.4))
+    look = {"edgecolor": "white", "linewidth": 0, "height": 0.8}
+    labels: list[tuple[float, str]] = []
+    calls = {"first call": plots.style(0), "second call": plots.style(1)}
     for column, (algorithm, nbytes) in enumerate(model.COLUMNS):
         for row, way in enumerate(model.ROWS):
-            place = column * 3.6 + row
-            mine = [s for s in steps if s.way == way]
-            mine = [s for s in mine if (s.algorithm, s.nbytes) == (algorithm, nbytes)]
-            start = 0.0
-            for step, look in zip(mine, map(plots.style, (0, 1)), strict=False):
-                ms = step.seconds * 1e3
-                ax.barh(
-                    place,
-                    ms,
-                    left=start,
-                    height=0.8,
-                    color=look.color,
-                    hatch=look.hatch,
-                    edgecolor="white",
-                    linewidth=0,
-                )
-                start += ms
-            ax.annotate(
-                f"{start:.3g}",
-                (start, place),
-                (5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=9,
-                color=plots.INK,
-            )
+            place, start = column * 3.6 + row, 0.0
+            asked = (way, algorithm, nbytes)
+            mine = [s for s in model.steps() if (s.way, s.algorithm, s.nbytes) == asked]
+            for step, (call, style) in zip(mine, calls.items(), strict=False):
+                label = call if (column, row) == (0, 1) else None
+                paint = {"color": style.color, "hatch": style.hatch, "label": label}
+                ax.barh(place, step.seconds * 1e3, left=start, **look, **paint)
+                start += step.seconds * 1e3
+            ax.text(start + 2, place, f"{start:.3g}", va="center", fontsize=9, color=plots.INK)
             labels.append((place, f"{way}  ({nbytes / 1e9:.0f} GB, {algorithm})"))
     ax.set_yticks(*zip(*labels, strict=True))
     ax.invert_yaxis()
-    for number, call in enumerate(("first call", "second call")):
-        look = plots.style(number)
-        ax.bar(0, 0, color=look.color, hatch=look.hatch, edgecolor="white", label=call)
     ax.legend(loc="upper right")
     ax.set_xlim(0, 235)
     ax.grid(visible=False, axis="y")
@@ -72,12 +53,9 @@ def puzzle(*, ax: Axes | None = None) -> Axes:
 
 def times(records: Mapping[str, Record], *, title: str, ax: Axes | None = None) -> Axes:
     """Draw the time of each way, beside what a byte model predicts where it was asked."""
-    shown = list(records.values())
-    one = shown[0]
-    setting = (
-        f"{one.world_size} ranks, links of {one.params['rate']}, S = {one.nbytes / 2**20:g} MiB"
-    )
-    return plots.ladder(shown, title=title, note=setting, ax=ax)
+    one, *_ = shown = list(records.values())
+    links, size = f"links of {one.params['rate']}", f"S = {one.nbytes / 2**20:g} MiB"
+    return plots.ladder(shown, title=title, note=f"{one.world_size} ranks, {links}, {size}", ax=ax)
 
 
 def draw(records: Sequence[Record]) -> Figure:
@@ -124,16 +102,9 @@ def on_trial(first: float, last: float, *, ax: Axes | None = None) -> Axes:
         look = plots.style(series)
         points = [(rate, model.COLUMNS.index((s.algorithm, s.nbytes)))
                   for s, rate in rates.items() if s.way == way]  # fmt: skip
-        x, y = zip(*points, strict=True)
-        ax.plot(
-            x,
-            np.array(y) + 0.2 * (series - 1),
-            look.marker,
-            color=look.color,
-            markersize=8,
-            markeredgecolor="white",
-            label=way,
-        )
+        x, y = np.transpose(points)
+        paint = {"color": look.color, "markersize": 8, "markeredgecolor": "white", "label": way}
+        ax.plot(x, y + 0.2 * (series - 1), look.marker, **paint)
     ax.axvline(_LIMIT.value, color=plots.INK, linewidth=1.6)
     ax.set_xlim(0.5, 20000)
     ax.set_yticks(range(4), [f"{a}, {nbytes / 1e9:.0f} GB" for a, nbytes in model.COLUMNS])

@@ -50,11 +50,6 @@ def scatter_then_gather(x: torch.Tensor) -> None:
     all_gather_single(x, reduce_scatter(x))
 
 
-def ring_then_gather(x: torch.Tensor) -> None:
-    """As `scatter_then_gather`, with the ring's reduce_scatter."""
-    all_gather_single(x, ring_reduce_scatter(x))
-
-
 def all_gather(x: torch.Tensor) -> None:
     """The second step of `scatter_then_gather`, of this rank's part."""
     all_gather_single(x, x.view(dist.get_world_size(), -1)[dist.get_rank()].clone())
@@ -90,7 +85,7 @@ STEPS: dict[str, Way] = {
 """What two of them are made of."""
 CONTROL: dict[str, Way] = {
     "my ring": ring_reduce_scatter,
-    "my ring + all_gather": ring_then_gather,
+    "my ring + all_gather": lambda x: then_gather(x, ring_reduce_scatter),
     "ring all_reduce": algorithms.ring_all_reduce,
 }
 """The ring, in two steps and in one."""

@@ -190,4 +190,4 @@ def test_the_race_says_between_which_sizes_they_cross(capsys):
     )
     table = checks.race(answers.crossing, ring, doubling)
     assert len(table.rows) == 7
-    assert "measured: the crossing is" in capsys.readouterr().out
+    assert "predicted: the two cross at" in capsys.readouterr().out

@@ -20,6 +20,7 @@ from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Batch,
     Channel,
+    Costs,
     InvalidProgram,
     Program,
     Schedule,
@@ -33,7 +34,7 @@ from course.lessons.pipeline_p2p.schedules import (
     transfer_into,
     transfer_out_of,
 )
-from course.lessons.pipeline_p2p.simulator import Costs, find_deadlock, simulate
+from course.lessons.pipeline_p2p.simulator import find_deadlock, simulate
 from labkit.measure import records
 from labkit.measure.records import Record
 
@@ -62,7 +63,11 @@ def check_trace(vote: Callable[[], str]) -> None:
 
 PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
 """Stages and micro-batches of 5.2."""
-COSTS = Costs(forward=1.0, backward=2.0, leg=0.9)
+EARLY = (
+    "while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at once: started "
+    "in one batch. A receive right before its task moves nothing meanwhile; one that stands too "
+    "early holds up the sends behind it until its data are computed"
+)
 
 
 def check_inference_program(program: Callable) -> None:
@@ -82,19 +87,7 @@ def check_inference_program(program: Callable) -> None:
             ranks = [checking.ask(written, rank, case=plan) for rank in range(stages)]
             for rank, steps in enumerate(ranks):
                 _hold_order(steps, schedule[rank], stages, f"{plan}: rank {rank}")
-            _hold_end(ranks, Channel.ORDERED, plan)
-            free = simulate(programs(schedule), COSTS, channel=Channel.TAGGED).seconds
-            ratios.append(simulate(ranks, COSTS, channel=Channel.ORDERED).seconds / free)
-            checking.at_most(
-                ratios[-1],
-                1.15,
-                what=f"{plan}: time over the time without order",
-                unit="times",
-                meaning="while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) "
-                "out, at once: started in one batch. A receive right before its task moves nothing "
-                "meanwhile; one that stands too early holds up the sends behind it until its data "
-                "are computed",
-            )
+            ratios.append(_hold_queue(plan, schedule, ranks, Costs(1.0, 2.0, 0.9), 1.15, EARLY))
         verdict.reached = f"{max(ratios):.2f} times"
 
 
@@ -102,52 +95,51 @@ def _hold_order(steps: Any, tasks: Sequence[Task], stages: int, rank: str) -> No
     """Hold a rank's steps to be its tasks, in order, with each transfer on the right side."""
     for step in checking.answer(steps, (list, tuple), what=f"{rank}: its steps"):
         kind = Transfer if isinstance(step, Batch) else Task
-        hold(
-            all(isinstance(part, kind) for part in parts(step)),
-            f"{rank}: steps are Task or Batch((transfer, ...))",
-            repr(step)[:200],
-            "a transfer goes into a batch, also a single one: Batch((a,))",
-        )
+        meaning = "a transfer goes into a batch, also a single one: Batch((a,))"
+        fits = all(isinstance(part, kind) for part in parts(step))
+        hold(fits, f"{rank}: steps are Task or Batch((transfer, ...))", repr(step)[:200], meaning)
+    found = " ".join(map(str, steps))[:200]
     computed = [step for step in steps if isinstance(step, Task)]
-    hold(
-        computed == tasks,
-        f"{rank} computes {', '.join(map(str, tasks))}",
-        ", ".join(map(str, computed)) or "nothing",
-        "every rank computes each task of its own stage once, in this order",
-    )
+    hold(computed == tasks, f"{rank} computes {', '.join(map(str, tasks))}, in this order", found)
     place = {part: number for number, step in enumerate(steps) for part in parts(step)}
     for task in tasks:
-        received, sent = transfer_into(task, stages), transfer_out_of(task, stages)
+        received = transfer_into(task, stages)
         arrives = -1 if received is None else place.get(received, math.inf)
-        leaves = place.get(sent, math.inf)
-        hold(
-            arrives < place[task] < leaves,
-            f"{rank}: the input of {task} is received before it, its output sent after it",
-            " ".join(map(str, steps))[:200],
-            "the task needs its input: post the receive earlier in the program"
-            if leaves > place[task]
-            else "the output is not there yet: put the send after the task",
-        )
+        in_time = f"{rank}: the input of {task} is received before it"
+        hold(arrives < place[task], in_time, found, "post the receive earlier in the program")
+        leaves = place.get(transfer_out_of(task, stages), math.inf)
+        made = f"{rank}: the output of {task} is sent after it"
+        hold(leaves > place[task], made, found, "it is not there yet: put the send after the task")
 
 
-def _hold_end(ranks: Sequence[Program], channel: Channel, plan: str) -> None:
+def _hold_end(ranks: Sequence[Program], channel: Channel, plan: str, meaning: str) -> None:
     """Hold programs to fit together and to end."""
     try:
         circle = find_deadlock(ranks, channel=channel)
     except InvalidProgram as problem:
-        raise CheckFailed(
-            f"{plan}: every send has its receive, once",
-            str(problem)[:300],
-            "rank 0 receives nothing, the last rank sends nothing, and both ends of a transfer "
-            "name it in the same way",
-        ) from None
-    hold(
-        not circle,
-        f"{plan}: programs that end",
-        f"a deadlock:\n{circle}",
-        "each waits for what the other does later. With blocking calls exactly one of two "
-        "neighbours receives first; in a queue both take their transfers in the same order",
-    )
+        both = "rank 0 receives nothing, the last rank sends nothing, and both ends of a transfer "
+        both += "name it in the same way"
+        fit = f"{plan}: every send has its receive, once"
+        raise CheckFailed(fit, str(problem)[:300], both) from None
+    hold(not circle, f"{plan}: programs that end", f"a deadlock:\n{circle}", meaning)
+
+
+def _hold_queue(
+    plan: str, schedule: Any, ranks: Any, costs: Costs, par: float, slow: str, circle: str = ""
+) -> float:
+    """Hold one queue to end and to its par; return its time over the time with no queue at all."""
+    _hold_end(ranks, Channel.ORDERED, plan, circle or NEIGHBOURS)
+    free = simulate(programs(schedule), costs, channel=Channel.TAGGED).seconds
+    ratio = simulate(ranks, costs, channel=Channel.ORDERED).seconds / free
+    what = f"{plan}: time over the time without a queue"
+    checking.at_most(ratio, par, what=what, unit="times", meaning=slow)
+    return ratio
+
+
+NEIGHBOURS = (
+    "each waits for what the other does later. With blocking calls exactly one of two neighbours "
+    "receives first; in a queue both take their transfers in the same order"
+)
 
 
 def hanging_programs() -> tuple[Program, ...]:
@@ -169,19 +161,15 @@ def receiving_first(ranks: Sequence[Program], chosen: Collection[int]) -> list[P
 def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
     """Judge 5.3: which ranks receive first, so that blocking calls end; as few as possible."""
     with checking.exercise("5.3", receivers, par="two ranks"):
-        ranks = checking.ask(receivers)
         kinds = (set, frozenset, list, tuple, range)
-        ranks = checking.answer(ranks, kinds, what="the ranks, like {0}")
+        ranks = checking.answer(checking.ask(receivers), kinds, what="the ranks, like {0}")
         chosen = {checking.number(rank, what="a rank") for rank in ranks}
-        known = chosen <= {*range(len(hanging_programs()))}
-        hold(known, "ranks from 0 to 4", repr(ranks)[:200], "there is no such rank")
-        _hold_end(receiving_first(hanging_programs(), chosen), Channel.BLOCKING, "blocking calls")
+        hold(chosen <= {*range(5)}, "ranks from 0 to 4", repr(ranks), "there is no such rank")
+        mended = receiving_first(hanging_programs(), chosen)
+        _hold_end(mended, Channel.BLOCKING, "blocking calls", NEIGHBOURS)
+        enough = "every neighbour of a rank that receives first may go on sending first"
         checking.at_most(
-            len(chosen),
-            2,
-            what="ranks that receive first",
-            unit="ranks",
-            meaning="every neighbour of a rank that receives first may go on sending first",
+            len(chosen), 2, what="ranks that receive first", unit="ranks", meaning=enough
         )
 
 
@@ -236,13 +224,10 @@ def _consume(consume: Callable, tags: list[int], credits: int) -> None:
         f"{log.used} used; {waited} of {len(log.calls)} receives waited for",
         "go on until all of `wanted` are used, and post no receive beyond them",
     )
-    checking.at_most(
-        memory.peak / LIKE.nbytes,
-        1 + credits + 2.5,
-        what=f"{log.case}: memory",
-        unit="messages (`like`, those under way, and two)",
-        meaning="all buffers were made in advance, or none is let go: make one when you post it",
-    )
+    what, unit = f"{log.case}: memory", "messages (`like`, those under way, and two)"
+    meaning = "all buffers were made in advance, or none is let go: make one when you post it"
+    taken = memory.peak / LIKE.nbytes
+    checking.at_most(taken, 1 + credits + 2.5, what=what, unit=unit, meaning=meaning)
 
 
 class _Watched(HandLog):
@@ -256,62 +241,48 @@ class _Watched(HandLog):
     def before_wait(self, work: dist.Work) -> None:
         """Hold the receives under way to be the next ones, each into a buffer of its own."""
         super().before_wait(work)
-        case, posted = self.case, [call for call in self.calls if call.waited is None]
+        posted = [call for call in self.calls if call.waited is None]
         waited = len(self.calls) - len(posted)
         due = self.tags[waited : waited + self.credits]
-        kind = ("recv", SENDER, LIKE.dtype, LIKE.nbytes)
         for call in posted:
             hold(
-                (call.kind, call.peer, call.dtype, call.nbytes) == kind and call.tag in self.tags,
-                f"{case}: receives from rank {SENDER}, each with a tag of `wanted`, {LIKE.nbytes} "
-                f"bytes of {LIKE.dtype}",
-                f"{call.kind}, rank {call.peer}, tag {call.tag}, {call.nbytes} bytes of "
-                f"{call.dtype}",
+                (call.kind, call.peer, call.nbytes) == ("recv", SENDER, LIKE.nbytes)
+                and call.tag in self.tags,
+                f"{self.case}: receives of {LIKE.nbytes} bytes from rank {SENDER}, each with a tag "
+                "of `wanted`",
+                f"{call.kind}, rank {call.peer}, tag {call.tag}, {call.nbytes} bytes",
                 "give irecv the source and the tag (without them it takes from anybody, rank -1, "
                 "and tag 0), into torch.empty_like(like)",
             )
             hold(
                 not call.touched,
-                f"{case}: a buffer of its own for each receive, left alone until its wait",
+                f"{self.case}: a buffer of its own for each receive, left alone until its wait",
                 f"the buffer of tag {call.tag} was touched by {call.touched} before",
                 "two receives share one buffer, or you look into it before the wait: until then "
                 "it belongs to the receive",
             )
         hold(
-            waited <= self.used,
-            f"{case}: a message is used before the next one is waited for",
-            f"{waited} waited for, {self.used} used",
-            "you wait for messages that you do not need yet, and compute nothing meanwhile: wait "
-            "for one, use it, then wait for the next",
-        )
-        hold(
-            sorted(call.tag for call in posted) == sorted(due),
-            f"{case}: at wait {waited + 1} the receives under way are those of tags {due}",
-            f"those of tags {[call.tag for call in posted]}",
-            "post `credits` of them before the first wait, in the order of `wanted`, and one more "
-            "for each that has arrived: with fewer nothing moves while you compute, and each one "
+            waited <= self.used and sorted(call.tag for call in posted) == sorted(due),
+            f"{self.case}: at wait {waited + 1}, {waited} messages used, and the receives under "
+            f"way are those of tags {due}",
+            f"{self.used} used; those of tags {[call.tag for call in posted]}",
+            "post `credits` of them before the first wait, in the order of `wanted`; wait for one, "
+            "use it, and post one more: with fewer nothing moves while you compute, and each one "
             "more is memory that a sender may fill",
         )
 
     def use(self, tag: int, tensor: torch.Tensor) -> None:
-        """Hold what is used to be the next message, and to have been waited for."""
+        """Hold what is used to be the next message, received and waited for."""
         due = self.tags[self.used : self.used + 1]
         came = any(call.tag == tag and call.waited is not None for call in self.calls)
+        values = {*tensor.flatten().tolist()}
         hold(
-            came or tag not in due,
-            f"{self.case}: tag {tag} is received and waited for before it is used",
-            "it is used without",
-            "a buffer without a wait may not have its bytes yet: it belongs to the receive. Post "
-            "an irecv for each tag of `wanted`, wait, and hand its buffer to `use`",
-        )
-        is_tensor = isinstance(tensor, torch.Tensor)
-        values = {*tensor.flatten().tolist()} if is_tensor else type(tensor)
-        hold(
-            [tag] == due and values == {tag} and tensor.shape == LIKE.shape,
-            f"{self.case}: use {self.used + 1} is of tag {due}, with a tensor that holds it",
-            f"tag {tag}, with {values}",
-            "`use` wants the messages in the order of `wanted`, each with its own tensor, whatever "
-            "arrives first",
+            came and [tag] == due and values == {tag} and tensor.shape == LIKE.shape,
+            f"{self.case}: use {self.used + 1} is of tag {due}, received and waited for, with a "
+            "tensor that holds it",
+            f"tag {tag}, {'' if came else 'not waited for, '}with {values}",
+            "`use` wants the messages in the order of `wanted`, each with its own tensor. A buffer "
+            "without a wait may not have its bytes yet: it belongs to the receive",
         )
         self.used += 1
 
@@ -348,15 +319,20 @@ def unseen_schedule() -> Schedule:
 
 
 SCHEDULES_TO_ORDER = {
-    "GPipe": (SCHEDULES["gpipe"](stages=3, micro_batches=6), Costs(1.0, 2.0, 0.6)),
-    "1F1B": (one_f_one_b(stages=4, micro_batches=8), Costs(1.0, 2.0, 0.6)),
-    "eager 1F1B, with a slow rank 0": (
-        SCHEDULES["eager 1f1b"](stages=5, micro_batches=7),
-        Costs(1.0, 2.0, 0.6, slow=2.0),
-    ),
-    "the schedule that nobody has seen": (unseen_schedule(), Costs(1.0, 2.0, 0.6)),
+    "GPipe": (SCHEDULES["gpipe"](stages=3, micro_batches=6), 1.0),
+    "1F1B": (one_f_one_b(stages=4, micro_batches=8), 1.0),
+    "eager 1F1B, with a slow rank 0": (SCHEDULES["eager 1f1b"](stages=5, micro_batches=7), 2.0),
+    "the schedule that nobody has seen": (unseen_schedule(), 1.0),
 }
-"""Of 5.6: each schedule, and what its tasks and transfers cost."""
+"""Of 5.6: each schedule, and how many times as long rank 0 takes."""
+RUNNABLE = (
+    "one list for all ranks, but no step can run in it: something stands before what it is made "
+    "of. The times of a step that can be run give such a list"
+)
+IN_FRONT = (
+    "something in front cannot start yet and holds up what could: when would each begin if nothing "
+    "queued?"
+)
 
 
 def check_order(order: Callable) -> None:
@@ -369,38 +345,28 @@ def check_order(order: Callable) -> None:
     par = "at most 1.1 times as long as with no queue at all"
     with checking.exercise("5.6", order, par=par) as verdict:
         ratios, orders = [], {}
-        for plan, (schedule, costs) in SCHEDULES_TO_ORDER.items():
+        for plan, (schedule, slow) in SCHEDULES_TO_ORDER.items():
+            costs = Costs(1.0, 2.0, 0.6, slow=slow)
             found = checking.ask(order, schedule, costs, case=plan)
-            found = checking.answer(found, (list, tuple), what=f"{plan}: its transfers")
+            orders[plan] = checking.answer(found, (list, tuple), what=f"{plan}: its transfers")
             try:
-                ranks = in_order(schedule, found)
+                ranks = in_order(schedule, orders[plan])
             except InvalidProgram as problem:
-                hint = (
-                    "take them from `programs(schedule)`: each stands on two ranks, and counts once"
-                )
-                raise CheckFailed(f"{plan}: each transfer once", str(problem)[:300], hint) from None
-            circle = find_deadlock(ranks, channel=Channel.ORDERED)
-            hint = (
-                "one list for all ranks, but no step can run in it: something stands before what "
-            )
-            hint += "it is made of. The times of a step that can be run give such a list"
-            hold(not circle, f"{plan}: an order that ends", f"a deadlock:\n{circle}", hint)
-            free = simulate(programs(schedule), costs, channel=Channel.TAGGED).seconds
-            ratios.append(simulate(ranks, costs, channel=Channel.ORDERED).seconds / free)
-            hint = "something in front cannot start yet and holds up what could: when would each "
-            hint += "begin if nothing queued?"
-            what = f"{plan}: time over the time without a queue"
-            checking.at_most(ratios[-1], 1.1, what=what, unit="times", meaning=hint)
-            orders[plan] = found
-        digests = checking.on_ranks(_train, orders["GPipe"], world_size=3, checks=False)
-        hold(all(a == b for a, b in digests), "the gradients that come out with tags", digests)
+                twice = "take them from `programs(schedule)`: each stands on two ranks, and counts "
+                twice += "once"
+                once = f"{plan}: each transfer once"
+                raise CheckFailed(once, str(problem)[:300], twice) from None
+            ratios.append(_hold_queue(plan, schedule, ranks, costs, 1.1, IN_FRONT, RUNNABLE))
+        same = checking.on_ranks(_train, orders["GPipe"], world_size=3, checks=False)
+        hold(all(same), "on every rank the gradients that come out with tags", same)
         verdict.reached = f"{max(ratios):.2f} times"
 
 
-def _train(order: Sequence[Transfer]) -> tuple[str, str]:
-    """Return fingerprints of this rank's gradients: in one queue in this order, and with tags."""
+def _train(order: Sequence[Transfer]) -> bool:
+    """Say whether this rank's gradients are the same in one queue in this order, and with tags."""
     schedule, _ = SCHEDULES_TO_ORDER["GPipe"]
-    work = Workload(rows=8, width=16, forward=0.0, backward=0.0)
-    (queued,) = train(in_order(schedule, order), Channel.ORDERED, work)
-    (tagged,) = train(programs(schedule), Channel.TAGGED, work)
-    return queued.digest, tagged.digest
+    work = Workload(forward=0.0, backward=0.0, rows=8, width=16)
+    one_queue = (in_order(schedule, order), Channel.ORDERED, work)
+    tags = (programs(schedule), Channel.TAGGED, work)
+    queued, tagged = train([one_queue, tags])
+    return torch.equal(queued.gradients, tagged.gradients)

@@ -5,19 +5,21 @@ transfers differently. A model, calibrated by one message between two of the hos
 step's time first.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from course import other_programs
 from course.comm.collectives import ping_pong
 from course.comm.sharing import Period
+from course.lessons.pipeline_p2p.exchange import work_in_line
 from course.lessons.pipeline_p2p.programs import StepNotes, Workload, train
 from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Channel,
+    Costs,
     Program,
     Schedule,
     Transfer,
@@ -26,7 +28,7 @@ from course.lessons.pipeline_p2p.schedules import (
     in_order,
     programs,
 )
-from course.lessons.pipeline_p2p.simulator import Costs, StepTimeline, simulate
+from course.lessons.pipeline_p2p.simulator import StepTimeline, simulate
 from course.place import Place
 from course.runs import Say, by_case, quiet, watched
 from labkit.fabric.errors import FabricUnavailable
@@ -40,16 +42,10 @@ RATE, FAST = "200mbit", "800mbit"
 LEG = 0.0075
 """Seconds of a message, where a step is simulated before any was measured."""
 RECORDING = Path(__file__).with_name("recording.json")
-ORDERS_RECORDING = Path(__file__).with_name("orders.json")
-"""What `ORDERS` took, in turns in one session: `records.save(pipelines(*ORDERS), ...)`.
-
-Beside one of its 27 runs, of GPipe in one order, others used 0.38 CPUs: above `record`'s limit.
-"""
 PLAN = eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
 """The schedule of the mystery."""
 
-
-When = dict[Transfer, Period]
+When = Mapping[Transfer, Period]
 """From when to when each transfer moves."""
 Order = Callable[[list[Transfer], When], Sequence[Transfer]]
 """Puts all transfers of a schedule in order, given when each moves if nothing queues."""
@@ -88,15 +84,14 @@ class Case:
     @property
     def work(self) -> Workload:
         """Return what is trained."""
-        return Workload(slow=self.slow, longer_b0=self.longer_b0)
+        return Workload(leg=self.leg, slow=self.slow, longer_b0=self.longer_b0)
 
     @property
     def ranks(self) -> tuple[Program, ...]:
         """Return every rank's program."""
         plan = SCHEDULES[self.schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
         if self.order:
-            costs = Costs(self.work.forward, self.work.backward, self.leg)
-            return in_order(plan, self.order(*without_a_queue(plan, costs)))
+            return in_order(plan, self.order(*without_a_queue(plan, self.work)))
         return programs(plan, ahead=self.ahead)
 
     def __str__(self) -> str:
@@ -115,6 +110,8 @@ LONGER = replace(MYSTERY, longer_b0=0.05)
 EARLIER = replace(MYSTERY, ahead=1)
 UNNAMED = replace(MYSTERY, ahead=(1, 1, 0))
 """A fault to find: rank 2 posts its receives late."""
+SORTED = tuple(Case(name, Channel.ORDERED, order=by_begin) for name in SCHEDULES)
+"""Act 2: one queue, and the answer's order."""
 
 
 def _world(base: Case, rate: str) -> tuple[Case, Case, Case]:
@@ -130,31 +127,13 @@ WORLDS = {
     "d": (MYSTERY, FASTER, LONGER),
 }
 """For each suspect of the lesson's vote three cases in a world in which it is guilty."""
-EVERY = tuple(
-    dict.fromkeys(
-        [
-            *(Case(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING),
-            EARLIER,
-            Case("eager 1f1b", Channel.EDGE, 1),
-            UNNAMED,
-            FASTER,
-            *(case for world in WORLDS.values() for case in world),
-        ]
-    )
-)
-
-
-SORTED = tuple(Case(name, Channel.ORDERED, order=by_begin) for name in SCHEDULES)
-ORDERS = (
-    *(Case(name, Channel.ORDERED) for name in SCHEDULES),
-    *SORTED,
-    *(Case(name, Channel.TAGGED) for name in SCHEDULES),
-)
-"""Act 2: each schedule in one queue, in one queue with the answer's order, and with tags."""
+_CASES = [Case(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
+_CASES += [*SORTED, EARLIER, UNNAMED, *(case for world in WORLDS.values() for case in world)]
+EVERY = tuple(dict.fromkeys(_CASES))
 
 
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
-    """Measure every schedule on every channel, and the lesson's own cases.
+    """Measure every schedule on every channel and in the answer's order, and the lesson's cases.
 
     `quick`: one step per case instead of three.
 
@@ -167,48 +146,33 @@ def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     return pipelines(*EVERY, rounds=1 if quick else 3, say=progress)
 
 
-def pipelines(*cases: Case, rounds: int = 3, say: Say = quiet) -> list[Record]:
-    """Predict and measure some cases on three hosts, or return what was recorded.
-
-    Args:
-        *cases: What to measure.
-        rounds: Training steps of each; the cases take turns.
-        say: Told each round.
-    """
-    try:
-        with ExitStack() as links:
-            here = {
-                rate: links.enter_context(Place(STAGES, rate).up())
-                for rate in dict.fromkeys(case.rate for case in cases)
-            }
-            return _in_turns(cases, here, rounds=rounds, say=say)
-    except FabricUnavailable as reason:
-        tell = print if say is quiet else say
-        tell(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-    recorded = by_case(records.load(RECORDING, recorded=True, experiment=NAME))
-    return [recorded[str(case)] for case in cases]
-
-
-def compare(
+def pipelines(
     *cases: Case, rounds: int = 3, say: Say = print, in_line: Callable[..., None] | None = None
 ) -> list[Record]:
-    """Measure cases that nobody recorded: on links, or on loopback where none can be made.
+    """Predict and measure cases on three hosts, in turn: a training step of each in each round.
 
-    `in_line` is the learner's own queue, in place of `exchange.work_in_line`.
+    Where no links can be made, return what was recorded. What nobody recorded is measured on
+    loopback there. `in_line` is the learner's own queue, in place of `exchange.work_in_line`.
     """
+    places = {case.rate: Place(STAGES, case.rate) for case in cases}
     try:
-        with Place(STAGES, RATE).up() as here:
-            return _in_turns(cases, {RATE: here}, rounds=rounds, in_line=in_line)
+        with ExitStack() as links:
+            up = {rate: links.enter_context(place.up()) for rate, place in places.items()}
+            return watched(lambda: _in_turns(cases, up, rounds, in_line or work_in_line))
     except FabricUnavailable as reason:
-        say(f"{reason}\nMeasured on loopback instead, where messages take next to no time.")
-        return _in_turns(cases, {RATE: Place(STAGES)}, rounds=rounds, in_line=in_line)
+        say(str(reason))
+    recorded = by_case(records.load(RECORDING, recorded=True, experiment=NAME))
+    if in_line is None and all(str(case) in recorded for case in cases):
+        say("Shown instead: what another machine measured (RECORDED).")
+        return [recorded[str(case)] for case in cases]
+    say("Measured on loopback instead, where messages take next to no time.")
+    here = dict.fromkeys(places, Place(STAGES))
+    return watched(lambda: _in_turns(cases, here, rounds, in_line or work_in_line))
 
 
 def modelled(case: Case, *, leg: float) -> StepTimeline:
     """Simulate a case. `leg`, the seconds of one message, is the model's only parameter."""
-    work = case.work
-    costs = Costs(work.forward, work.backward, leg, slow=work.slow, longer_b0=work.longer_b0)
-    return simulate(case.ranks, costs, channel=case.channel)
+    return simulate(case.ranks, replace(case.work, leg=leg), channel=case.channel)
 
 
 def step(record: Record) -> StepTimeline:
@@ -216,13 +180,8 @@ def step(record: Record) -> StepTimeline:
     return StepTimeline.from_lists(record.values["timeline"], world_size=record.params["stages"])
 
 
-def frame(record: Record) -> Period | None:
+def frame(seen: StepTimeline) -> Period | None:
     """Return when rank 1 stands idle and F2's input lies ready and does not move; None: never."""
-    return frame_of(step(record))
-
-
-def frame_of(seen: StepTimeline) -> Period | None:
-    """Return the frame of a timeline."""
     input_of_f2 = activation(0, 2)
     ran = {task: at for _, task, at in seen.tasks}
     starts = ran[input_of_f2.use].begin
@@ -240,62 +199,58 @@ def idle_of(seen: StepTimeline, rank: int = 1) -> float:
 
 
 def _in_turns(
-    cases: Sequence[Case],
-    places: Mapping[str, Place],
-    *,
-    rounds: int,
-    say: Say = quiet,
-    in_line: Callable[..., None] | None = None,
+    cases: Sequence[Case], places: Mapping[str, Place], rounds: int, in_line: Callable[..., None]
 ) -> list[Record]:
     """Run a step of each case in turn, so many rounds; return a record for each case."""
     one_way = {
         rate: median(here.launch(ping_pong, Workload().nbytes, world_size=2)[0])
         for rate, here in places.items()
     }
-    steps: dict[Case, list] = {case: [] for case in cases}
-    others: dict[Case, list[float]] = {case: [] for case in cases}
-    for number in range(rounds):
-        say(f"round {number + 1} of {rounds}, {len(cases)} cases")
-        for case in cases:
-            with other_programs.watch() as used:
-                ranks = places[case.rate].launch(
-                    train, case.ranks, case.channel, case.work, 1, in_line, world_size=STAGES
-                )
-            steps[case].append([notes[0] for notes in ranks])
-            others[case] += [] if used.cpus is None else [used.cpus]
-    made = [_record(case, steps[case], places[case.rate], one_way[case.rate]) for case in cases]
-    watched_here = [
-        replace(record, others=max(others[case], default=None))
-        for case, record in zip(cases, made, strict=True)
+    steps: list[list[tuple[StepNotes, ...]]] = [[] for _ in cases]
+    for _ in range(rounds):
+        for rate, here in places.items():
+            own = [(number, case) for number, case in enumerate(cases) if case.rate == rate]
+            runs = [(case.ranks, case.channel, case.work) for _, case in own]
+            limit = 30.0 + 3 * len(own)
+            ranks = here.launch(train, runs, in_line, world_size=STAGES, timeout=limit)
+            for (number, _), notes in zip(own, zip(*ranks, strict=True), strict=True):
+                steps[number].append(notes)
+    return [
+        _record(case, notes, places[case.rate], one_way[case.rate])
+        for case, notes in zip(cases, steps, strict=True)
     ]
-    return watched(lambda: watched_here)
 
 
-def _record(case: Case, steps: Sequence[Sequence[StepNotes]], here: Place, leg: float) -> Record:
+def _record(case: Case, steps: Sequence[tuple[StepNotes, ...]], here: Place, leg: float) -> Record:
     """Make a case's record of what all ranks noted in each step."""
-    work = case.work
-    samples = [[step[rank].seconds for step in steps] for rank in range(len(steps[0]))]
-    totals = [max(notes.seconds for notes in step) for step in steps]
+    totals = [max(notes.seconds for notes in ranks) for ranks in steps]
     by_time = sorted(range(len(steps)), key=totals.__getitem__)
     middle = by_time[(len(steps) - 1) // 2]  # of two the one less disturbed
-    seen = [side_by_side(step) for step in steps]
+    seen = [side_by_side(ranks) for ranks in steps]
+    gradients = [notes.gradients.numpy().tobytes() for notes in steps[middle]]
     params = {"schedule": case.schedule, "channel": case.channel.value, "ahead": case.ahead}
-    params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES, "slow": case.slow}
-    params |= {"longer_b0": case.longer_b0}
-    params |= {"forward": work.forward, "backward": work.backward}
-    values = {"bubble": seen[middle].bubble, "rounds": [_told(one) for one in seen]}
-    values["gradients"] = [notes.digest for notes in steps[middle]]
-    values["timeline"] = seen[middle].as_lists()
-    predicted = modelled(case, leg=leg).seconds
-    fields = {"nbytes": work.nbytes, "values": values, "predicted": predicted}
-    return here.record(str(case), samples, experiment=NAME, params=params, **fields)
+    params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES}
+    params |= {"slow": case.slow, "longer_b0": case.longer_b0}
+    return here.record(
+        str(case),
+        [[notes.seconds for notes in rank] for rank in zip(*steps, strict=True)],
+        experiment=NAME,
+        params=params,
+        nbytes=case.work.nbytes,
+        predicted=modelled(case, leg=leg).seconds,
+        values={
+            "bubble": seen[middle].bubble,
+            "rounds": [_asked(one) for one in seen],
+            "gradients": [hashlib.sha256(bits).hexdigest()[:16] for bits in gradients],
+            "timeline": seen[middle].as_lists(),
+        },
+    )
 
 
-def _told(seen: StepTimeline) -> dict:
+def _asked(seen: StepTimeline) -> dict:
     """Return what the board asks of one round's step: seconds, and the idle share of all ranks."""
-    framed = frame_of(seen)
-    took = [[at.seconds for r, t, at in seen.tasks if (r, t.kind) == (rank, "F")]
-            for rank in range(seen.world_size)]  # fmt: skip
+    framed, ranks = frame(seen), range(seen.world_size)
+    took = [[at.seconds for r, t, at in seen.tasks if (r, t.kind) == (rank, "F")] for rank in ranks]
     return {
         "bubble": seen.bubble,
         "idle": idle_of(seen),

@@ -89,7 +89,7 @@ def steps(
     until = max(one.seconds for _, one in seen)
     for panel, (title, one) in zip(panels, seen, strict=True):
         title = f"{title}: {1e3 * one.seconds:.0f} ms"
-        idle = experiment.frame_of(one) if framed else None
+        idle = experiment.frame(one) if framed else None
         gaps = {"gap": (1, idle.begin, idle.end)} if idle else {}
         step(one, title=title, ax=panel, until=1.01 * until, **options, **gaps)
         stamp(panel, tier, provenance)
@@ -157,25 +157,21 @@ def draw(records: Sequence[Record]) -> Figure:
     """Draw each schedule's step time on each channel, measured and predicted."""
     title = "The order of transfers decides the step time"
     figure, panels = new_figure(1, len(SCHEDULES), title=title, size=(15, 4.4))
+    usual = {"rate": experiment.RATE, "slow": 1, "longer_b0": 0}  # what all of the picture share
     for panel, name in zip(panels, SCHEDULES, strict=True):
-        chosen = [record for record in records if _is_drawn(record, name)]
+        asked = usual | {"schedule": name}
+        chosen = [r for r in records if {key: r.params.get(key) for key in asked} == asked]
         names = [record.case.removeprefix(f"{name}, ") for record in chosen]
         times(chosen, title=name, names=names, ax=panel)
     return figure
-
-
-def _is_drawn(record: Record, schedule: str) -> bool:
-    """Say whether a record is of a schedule, with links and tasks that all of the picture share."""
-    params = record.params
-    usual = {"schedule": schedule, "rate": experiment.RATE, "slow": 1, "longer_b0": 0}
-    return {name: params.get(name, 0) for name in usual} == usual
 
 
 def mystery(records: Sequence[Record]) -> Figure:
     """Draw the step that the lesson starts from, a frame where an input lies ready; for README."""
     case = str(Case("eager 1f1b", Channel.ORDERED))
     record = next(record for record in records if record.case == case)
-    seen, idle = experiment.step(record), experiment.frame(record)
+    seen = experiment.step(record)
+    idle = experiment.frame(seen)
     title, gap = "One training step on three ranks", (1, idle.begin, idle.end)
     return steps([(title, seen)], tier=record.tier, provenance=record.provenance, gap=gap)
 
@@ -202,64 +198,38 @@ def two_legs() -> Figure:
     """Draw which legs of the thread's copies would run when, and what was measured.
 
     A copy goes down into the host's memory, then up to the other GPU. A leg lasts what it would if
-    ten copies to one GPU were twenty legs in a row, or ten to two GPUs in turn.
+    ten copies to one GPU were twenty legs in a row, or ten to two GPUs in turn. A box is a lane (0
+    down, 1 and 2 up), when it begins and ends in legs, and the copies in it.
     """
-    figures = load("pipeline_p2p")
-    leg = figures["memcpy"].value[0] / 20 / 1e3  # seconds
-    own = figures["interleaved"].value / 20 / 1e3
+    source = load("pipeline_p2p")
+    figures = {key: source[key].value for key in ("interleaved", "overlapped")}
+    figures["memcpy"] = source["memcpy"].value[0]
+    leg, own = (figures[way] / 20 for way in ("memcpy", "interleaved"))
     two = "Two streams by the thread's model, a leg of"
+    to_one = [(k % 2, k, k + 1, f"{k // 2}") for k in range(20)]
+    in_turn = [(lane + lane * (k // 2 % 2), k, k + 1, copy) for lane, k, _, copy in to_one]
+    pairs = [(0, 3 * pair, 3 * pair + 2, f"{2 * pair}, {2 * pair + 1}") for pair in range(5)]
+    pairs += [(1 + k % 2, 3 * (k // 2) + 2, 3 * (k // 2) + 3, f"{k}") for k in range(10)]
+    always = [(lane, k + late, k + late + 1, f"{k}") for k in range(10)
+              for lane, late in ((0, 0), (1 + k % 2, 1))]  # fmt: skip
     models = [
-        ("One leg after the other, to one GPU", "memcpy", _one_by_one([0] * 10), leg),
-        (
-            "One leg after the other, to two GPUs in turn",
-            "interleaved",
-            _one_by_one([0, 1] * 5),
-            leg,
-        ),
-        (f"{two} {1e3 * leg:.2f} ms", "overlapped", _in_pairs(), leg),
-        (f"{two} {1e3 * own:.2f} ms", "overlapped", _in_pairs(), own),
-        ("The way down is never idle", "overlapped", _down_always(), leg),
+        ("One leg after the other, to one GPU", "memcpy", to_one, leg),
+        ("One leg after the other, to two GPUs in turn", "interleaved", in_turn, leg),
+        (f"{two} {leg:.2f} ms", "overlapped", pairs, leg),
+        (f"{two} {own:.2f} ms", "overlapped", pairs, own),
+        ("The way down is never idle", "overlapped", always, leg),
     ]
     lanes = ["down to the host", "up to one GPU", "up to the other"]
+    looks = {"down": replace(style(0), hatch=""), "up": replace(style(1), hatch="")}
     figure, panels = new_figure(len(models), 1, size=(10.5, 1.75 * len(models)))
-    for panel, (title, key, legs, leg) in zip(panels, models, strict=True):
-        value = figures[key].value
-        measured = value if isinstance(value, float) else value[0]
-        bars_ = [
-            Bar(lane, "down" if lane == 0 else "up", leg * begin, leg * end, label=label)
-            for lane, begin, end, label in legs
+    for panel, (title, key, legs, each) in zip(panels, models, strict=True):
+        boxes = [
+            Bar(lane, "up" if lane else "down", each * begin / 1e3, each * end / 1e3, label=copy)
+            for lane, begin, end, copy in legs
         ]
-        ends = 1e3 * leg * max(end for _, _, end, _ in legs)
-        text = f"{title}: {ends:.0f} ms by the model, {measured:.0f} ms measured."
-        look = {
-            "looks": {"down": replace(style(0), hatch=""), "up": replace(style(1), hatch="")},
-            "until": 0.14,
-        }
-        draw_lanes(lanes, bars_, description=text, title=text, ax=panel, **look)
-        panel.axvline(measured, color="#d62728", linestyle="--", linewidth=2)
-        plots.stamp_published(panel, figures[key], note="bars: MODELLED; dashed: measured")
+        ends = each * max(end for _, _, end, _ in legs)
+        text = f"{title}: {ends:.0f} ms by the model, {figures[key]:.0f} ms measured."
+        draw_lanes(lanes, boxes, description=text, title=text, looks=looks, until=0.14, ax=panel)
+        panel.axvline(figures[key], color="#d62728", linestyle="--", linewidth=2)
+        plots.stamp_published(panel, source[key], note="bars: MODELLED; dashed: measured")
     return figure
-
-
-Leg = tuple[int, float, float, str]
-"""Lane (0 down, 1 and 2 up), begin and end in legs, and the copy's number."""
-
-
-def _one_by_one(to: Sequence[int]) -> list[Leg]:
-    downs = [(0, 2 * k, 2 * k + 1, f"{k}") for k in range(len(to))]
-    return downs + [(1 + gpu, 2 * k + 1, 2 * k + 2, f"{k}") for k, gpu in enumerate(to)]
-
-
-def _in_pairs() -> list[Leg]:
-    """Two copies share the way down for two legs, then go up at once."""
-    legs: list[Leg] = []
-    for pair in range(5):
-        names = f"{2 * pair}, {2 * pair + 1}"
-        legs.append((0, 3 * pair, 3 * pair + 2, names))
-        legs += [(1 + g, 3 * pair + 2, 3 * pair + 3, f"{2 * pair + g}") for g in (0, 1)]
-    return legs
-
-
-def _down_always() -> list[Leg]:
-    downs = [(0, k, k + 1, f"{k}") for k in range(10)]
-    return downs + [(1 + k % 2, k + 1, k + 2, f"{k}") for k in range(10)]

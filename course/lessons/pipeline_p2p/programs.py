@@ -6,7 +6,6 @@ accelerator. So the stages keep their times on two cores, and the mathematics is
 checked.
 """
 
-import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -15,11 +14,11 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from course.lessons.pipeline_p2p.exchange import Queues
+from course.lessons.pipeline_p2p.exchange import Queues, work_in_line
 from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
-    Computing,
+    Costs,
     Program,
     Task,
     Transfer,
@@ -28,7 +27,7 @@ from course.lessons.pipeline_p2p.schedules import (
 
 
 @dataclass(frozen=True, slots=True)
-class Workload(Computing):
+class Workload(Costs):
     """What is trained, and how long it takes."""
 
     forward: float = 0.0125
@@ -65,11 +64,6 @@ class StepNotes:
     """When this rank started and finished its end of each transfer."""
     gradients: torch.Tensor
 
-    @property
-    def digest(self) -> str:
-        """Return a fingerprint of the gradients: equal only if every bit is."""
-        return hashlib.sha256(self.gradients.numpy().tobytes()).hexdigest()[:16]
-
 
 class Stage:
     """One layer, its saved activations and its gradient."""
@@ -101,26 +95,18 @@ class Stage:
         return dz @ self.weights.T
 
 
-def train(
-    ranks: Sequence[Program],
-    channel: Channel,
-    work: Workload = Workload(),
-    steps: int = 1,
-    in_line: Callable[..., None] | None = None,
-) -> list[StepNotes]:
-    """Train for some steps on this rank; one stage per rank. Call it through `launch`.
+Run = tuple[Sequence[Program], Channel, Workload]
+"""Each rank's program, how its transfers are ordered, and what is trained."""
 
-    Args:
-        ranks: Each rank's program.
-        channel: How transfers are ordered.
-        work: What is trained.
-        steps: How many steps count; one before them connects the ranks.
-        in_line: Works through a queue; `exchange.work_in_line` if none is given.
+
+def train(runs: Sequence[Run], in_line: Callable[..., None] = work_in_line) -> list[StepNotes]:
+    """Train a step of each run on this rank, one stage per rank. Call it through `launch`.
+
+    `in_line` works through a queue. A step without computing comes first, and connects the ranks.
     """
-    queues = _queues(ranks, channel)
-    idle = replace(work, forward=0.0, backward=0.0)
-    _step(ranks, idle, queues, in_line)  # connects; not counted
-    return [_step(ranks, work, queues, in_line) for _ in range(steps)]
+    ranks, channel, work = runs[0]
+    _step(ranks, channel, replace(work, forward=0.0, backward=0.0), in_line)
+    return [_step(*run, in_line) for run in runs]
 
 
 def _queues(ranks: Sequence[Program], channel: Channel) -> dict[int, list]:
@@ -135,19 +121,16 @@ def _queues(ranks: Sequence[Program], channel: Channel) -> dict[int, list]:
 
 
 def _step(
-    ranks: Sequence[Program],
-    work: Workload,
-    queues: dict[int, list],
-    in_line: Callable[..., None] | None,
+    ranks: Sequence[Program], channel: Channel, work: Workload, in_line: Callable[..., None]
 ) -> StepNotes:
     """Go through the program: take what a task needs, compute, put what it made."""
     program, stage = ranks[dist.get_rank()], Stage(dist.get_rank(), work=work)
     into = {t.use: t for t in transfers_of(program)}
     out_of = {t.task: t for t in transfers_of(program)}
-    done = []
+    queues, like, done = _queues(ranks, channel), torch.empty(work.rows, work.width), []
     dist.barrier()
     start = time.perf_counter()
-    exchange = Queues(queues, like=torch.empty(work.rows, work.width), in_line=in_line)
+    exchange = Queues(queues, like=like, in_line=in_line)
     for task in (step for step in program if isinstance(step, Task)):
         arrived = exchange.take(into[task]) if task in into else None
         begin = time.perf_counter()

@@ -9,7 +9,7 @@ Sources: GPipe (Huang et al., 2019); 1F1B (PipeDream, Narayanan et al., SOSP 201
 after each batch, as here, PipeDream-Flush, Narayanan et al., 2021).
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -35,17 +35,17 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Computing:
-    """How long tasks take, in a run as in the model."""
+class Costs:
+    """How long tasks take, in a run as in the model, and messages in the model; in seconds."""
 
     forward: float
-    """Seconds of a forward task."""
     backward: float
-    """Seconds of a backward task."""
+    leg: float = 0.0
+    """Of one message that shares no network card with another."""
     slow: float = field(default=1.0, kw_only=True)
     """How many times as long the tasks of rank 0 take."""
     longer_b0: float = field(default=0.0, kw_only=True)
-    """Seconds by which B0 on rank 2 takes longer."""
+    """By how much B0 on rank 2 takes longer."""
 
     def seconds(self, task: Task) -> float:
         """Return the seconds of a task."""
@@ -64,27 +64,20 @@ def gpipe(*, stages: int, micro_batches: int) -> Schedule:
 
 
 def one_f_one_b(*, stages: int, micro_batches: int) -> Schedule:
-    """Build 1F1B: after a warm-up, one forward and one backward in turn.
-
-    As long as GPipe when transfers are free, but stage i keeps at most stages - i activations.
-    """
+    """Build 1F1B: after a warm-up F and B in turn. Stage i keeps stages - i activations at most."""
     return run_ahead(stages, micro_batches, warmup=lambda stage: stages - stage - 1)
 
 
 def eager_1f1b(*, stages: int, micro_batches: int) -> Schedule:
     """Build eager 1F1B: twice the warm-up, so that transfers have time while a stage computes.
 
-    Costs memory: stage i keeps up to 2 (stages - i) - 1 activations. Source: Zhuang et al., "On
-    Optimizing the Communication of Model Parallelism", MLSys 2023, section 4.
+    Stage i keeps up to 2 (stages - i) - 1 activations. Source: Zhuang et al., "On Optimizing the
+    Communication of Model Parallelism", MLSys 2023, section 4.
     """
     return run_ahead(stages, micro_batches, warmup=lambda stage: 2 * (stages - stage - 1))
 
 
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "eager 1f1b": eager_1f1b,
-}
+SCHEDULES = {"gpipe": gpipe, "1f1b": one_f_one_b, "eager 1f1b": eager_1f1b}
 
 
 def run_ahead(stages: int, micro_batches: int, *, warmup: Callable[[int], int]) -> Schedule:
@@ -132,13 +125,11 @@ class Batch:
     transfers: tuple[Transfer, ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.transfers, tuple):
+        if not isinstance(self.transfers, tuple) or not self.transfers:
             raise TypeError(
-                f"Batch takes a tuple of transfers, Batch((a,)) for a single one; "
-                f"got a {type(self.transfers).__name__}: {self.transfers}"
+                "a batch is a tuple of transfers: Batch((a, b)), Batch((a,)) for a single one; "
+                f"got {self.transfers!r}"
             )
-        if not self.transfers:
-            raise ValueError("Batch(()) starts nothing: leave it out.")
 
     def __str__(self) -> str:
         return " + ".join(map(str, self.transfers))
@@ -173,14 +164,12 @@ class Channel(Enum):
             return transfer
         if self is Channel.DIRECTION:
             return (transfer.src, transfer.dst)
-        return _pair(transfer) if self is Channel.EDGE else "all"
+        return frozenset((transfer.src, transfer.dst)) if self is Channel.EDGE else "all"
 
     def lanes(self, batch: Batch) -> list[tuple[Hashable, tuple[Transfer, ...]]]:
         """Divide a batch by the queues that its transfers stand in."""
-        by_lane: dict[Hashable, list[Transfer]] = defaultdict(list)
-        for transfer in batch.transfers:
-            by_lane[self.lane(transfer)].append(transfer)
-        return [(lane, tuple(transfers)) for lane, transfers in by_lane.items()]
+        lanes = dict.fromkeys(map(self.lane, batch.transfers))
+        return [(one, tuple(t for t in batch.transfers if self.lane(t) == one)) for one in lanes]
 
 
 def activation(src: int, micro_batch: int) -> Transfer:
@@ -203,15 +192,18 @@ def programs(
     ranks = []
     for tasks, early in zip(schedule, by_rank, strict=True):
         steps: list[Task | Batch] = []
-        sent: Transfer | None = None
+        sent: list[Transfer] = []
         for place in range(-early, len(tasks)):
-            needs = tasks[place + early] if place + early < len(tasks) else None
-            received = transfer_into(needs, stages) if needs else None
-            steps += batches(sent, received) if batched else [*batches(sent), *batches(received)]
+            needs = tasks[place + early : place + early + 1]
+            received = [t for t in (transfer_into(task, stages) for task in needs) if t]
+            both = sent + received
+            together = batched and len({frozenset((t.src, t.dst)) for t in both}) == 1
+            steps += [Batch(tuple(both))] if together else [Batch((t,)) for t in both]
+            sent = []
             if place >= 0:
                 steps.append(tasks[place])
-                sent = transfer_out_of(tasks[place], stages)
-        ranks.append(tuple(steps + batches(sent)))
+                sent = [t for t in [transfer_out_of(tasks[place], stages)] if t]
+        ranks.append(tuple(steps + [Batch((t,)) for t in sent]))
     return tuple(ranks)
 
 
@@ -224,12 +216,12 @@ def in_order(schedule: Schedule, order: Sequence[Transfer]) -> tuple[Program, ..
     Raises:
         InvalidProgram: with every transfer that the order leaves out, doubles, or invents.
     """
-    needed = {transfer for program in programs(schedule) for transfer in transfers_of(program)}
+    needed = Counter({t for program in programs(schedule) for t in transfers_of(program)})
     stands = Counter(order)
     wrong = [
-        f"{transfer} stands {stands[transfer]} times in the order, not {int(transfer in needed)}"
-        for transfer in sorted(needed | set(stands), key=str)
-        if stands[transfer] != (transfer in needed)
+        f"{transfer} stands {stands[transfer]} times in the order, not {needed[transfer]}"
+        for transfer in sorted(needed | stands, key=str)
+        if stands[transfer] != needed[transfer]
     ]
     if wrong:
         raise InvalidProgram("; ".join(wrong))
@@ -237,18 +229,6 @@ def in_order(schedule: Schedule, order: Sequence[Transfer]) -> tuple[Program, ..
         tuple(Batch((t,)) for t in order if rank in (t.src, t.dst)) + tuple(tasks)
         for rank, tasks in enumerate(schedule)
     )
-
-
-def batches(*transfers: Transfer | None) -> list[Batch]:
-    """Put transfers (those that are not None) into one batch if they join the same two ranks."""
-    given = [transfer for transfer in transfers if transfer]
-    if len({_pair(transfer) for transfer in given}) == 1:
-        return [Batch(tuple(given))]
-    return [Batch((transfer,)) for transfer in given]
-
-
-def _pair(transfer: Transfer) -> frozenset[int]:
-    return frozenset((transfer.src, transfer.dst))
 
 
 def transfer_out_of(task: Task, stages: int) -> Transfer | None:
@@ -278,25 +258,19 @@ def transfers_of(program: Program) -> list[Transfer]:
 
 
 def check_programs(ranks: Sequence[Program]) -> None:
-    """Check that every send has its receive, on the right ranks and once.
+    """Check that each transfer stands once with its sender, once with its receiver, nowhere else.
 
     Raises:
-        InvalidProgram: with every transfer that lacks its other half.
+        InvalidProgram: with every transfer for which that is not so.
     """
-    wrong = []
-    ends: dict[Transfer, set[int]] = defaultdict(set)
-    for rank, program in enumerate(ranks):
-        for transfer, count in Counter(transfers_of(program)).items():
-            ends[transfer].add(rank)
-            if rank not in (transfer.src, transfer.dst):
-                wrong.append(f"rank {rank} has {transfer}, which is not its own")
-            if count > 1:
-                wrong.append(f"rank {rank} has {transfer} {count} times")
-    for transfer, present in ends.items():
-        src, dst = transfer.src, transfer.dst
-        if src not in present:
-            wrong.append(f"rank {dst} receives {transfer}, rank {src} never sends it")
-        if dst not in present:
-            wrong.append(f"rank {src} sends {transfer}, rank {dst} never receives it")
+    stands = Counter((t, rank) for rank, program in enumerate(ranks) for t in transfers_of(program))
+    every = {t for t, _ in stands}
+    ends = {(t, rank) for t in every for rank in (t.src, t.dst)}
+    wrong = [
+        f"{transfer} stands {stands[transfer, rank]} times in the program of rank {rank}, "
+        f"not {int((transfer, rank) in ends)}"
+        for transfer, rank in sorted(ends | {*stands}, key=str)
+        if stands[transfer, rank] != ((transfer, rank) in ends)
+    ]
     if wrong:
         raise InvalidProgram("; ".join(wrong))

@@ -15,7 +15,7 @@ import networkx as nx
 from course.comm.sharing import Activity, Period, play
 from course.lessons.pipeline_p2p.schedules import (
     Channel,
-    Computing,
+    Costs,
     Program,
     Task,
     Transfer,
@@ -113,21 +113,6 @@ def full_name(part: Task | Transfer) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs(Computing):
-    """What computing and moving cost."""
-
-    leg: float = 0.0
-    """Seconds of one transfer (an activation, or its gradient) that shares no network card."""
-
-    def activity(self, part: Task | Transfer) -> Activity:
-        """Return what a task or a transfer takes, with a transfer in units of a card's seconds."""
-        if isinstance(part, Task):
-            return Activity(self.seconds(part))
-        links = (("out", part.src), ("in", part.dst))
-        return Activity(nbytes=self.leg, links=links, queue=(part.src, part.dst))
-
-
-@dataclass(frozen=True, slots=True)
 class StepTimeline:
     """When everything of one training step ran, simulated or measured."""
 
@@ -167,6 +152,14 @@ class StepTimeline:
         return cls(world_size, ran, tuple(moved))
 
 
+def _activity(part: Task | Transfer, costs: Costs) -> Activity:
+    """Return what a task or a transfer takes, with a transfer in units of a card's seconds."""
+    if isinstance(part, Task):
+        return Activity(costs.seconds(part))
+    links = (("out", part.src), ("in", part.dst))
+    return Activity(nbytes=costs.leg, links=links, queue=(part.src, part.dst))
+
+
 def simulate(ranks: Sequence[Program], costs: Costs, *, channel: Channel) -> StepTimeline:
     """Play programs through a channel.
 
@@ -177,7 +170,7 @@ def simulate(ranks: Sequence[Program], costs: Costs, *, channel: Channel) -> Ste
     if cycle := find_cycle(after):
         raise Deadlock(f"on channel {channel.value}:\n{_in_words(cycle, after=after)}")
     rates = {(side, rank): 1.0 for side in ("out", "in") for rank in range(len(ranks))}
-    activities = {part: costs.activity(part) for part in after}
+    activities = {part: _activity(part, costs) for part in after}
     periods = play(activities, after=after, rates=rates)
     when = sorted(periods.items(), key=lambda item: item[1].begin)
     return StepTimeline(

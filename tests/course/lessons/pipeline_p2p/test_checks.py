@@ -41,7 +41,7 @@ def test_right_answers_pass(check, answer):
     ("answer", "words"),
     [
         (answers.one_after_the_other, "at once: started in one batch"),
-        (answers.receives_all_first, "too early holds up the sends"),
+        (answers.receives_all_first, "holds up the sends behind it"),
         (answers.sends_first, "put the send after the task"),
         (answers.without_batches, "also a single one"),
         (answers.beyond_the_last_stage, "the last rank sends nothing"),

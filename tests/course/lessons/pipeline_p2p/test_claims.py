@@ -20,18 +20,17 @@ def recorded():
     return {record.case: record for record in load(experiment.RECORDING, recorded=True)}
 
 
-def test_what_an_order_wins_is_judged():
-    runs = load(experiment.ORDERS_RECORDING, recorded=True)
+def test_what_an_order_wins_is_judged(recorded):
+    names = ("gpipe", "1f1b", "eager 1f1b")
+    ways = {"queue": "ordered", "yours": "ordered, by_begin", "tags": "tagged"}
     by_name = {
-        name: dict(zip(("queue", "yours", "tags"), ran, strict=True))
-        for name in ("gpipe", "1f1b", "eager 1f1b")
-        if (ran := [run for run in runs if run.params["schedule"] == name])
+        name: {arm: recorded[f"{name}, {way}"] for arm, way in ways.items()} for name in names
     }
     queued, yours = by_name["gpipe"]["queue"], by_name["gpipe"]["yours"]
     slow = replace(yours, samples=queued.samples)
     other = replace(yours, values=yours.values | {"gradients": ["0"]})
     for wrong, words in (
-        (slow, "gpipe: at least a tenth of the step is gone"),
+        (slow, "gpipe, yours: at least a tenth of the step is gone"),
         (other, "gpipe: the gradients are the same"),
     ):
         false = {"by_name": by_name | {"gpipe": by_name["gpipe"] | {"yours": wrong}}}
@@ -64,7 +63,7 @@ def test_b0_on_one_rank_alone_is_longer_and_the_models_frame_with_it():
     changed = [task for task in tasks if usual.seconds(task) != longer.seconds(task)]
     assert [(str(task), task.stage) for task in changed] == [("B0", 2)]
     usual, longer = (
-        experiment.frame_of(experiment.modelled(case, leg=0.008)).seconds
+        experiment.frame(experiment.modelled(case, leg=0.008)).seconds
         for case in (experiment.MYSTERY, experiment.LONGER)
     )
     assert longer == pytest.approx(usual + 0.05)

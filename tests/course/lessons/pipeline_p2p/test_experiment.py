@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -13,7 +11,7 @@ from labkit import launch
 
 pytestmark = pytest.mark.slow
 
-ORDERED, TAGGED = (Case("eager 1f1b", c) for c in (Channel.ORDERED, Channel.TAGGED))
+ORDERED = Case("eager 1f1b", Channel.ORDERED)
 FAST = Workload(rows=8, width=16, forward=0.0, backward=0.0)
 
 
@@ -30,20 +28,16 @@ def train_alone(work, *, stages, micro_batches):
 
 
 def test_every_channel_computes_the_same_gradients_to_the_last_bit():
-    plans = {name: programs(build(stages=3, micro_batches=4)) for name, build in SCHEDULES.items()}
-
-    def gradients():
-        return {
-            (name, channel): train(ranks, channel, FAST)[0].gradients
-            for name, ranks in plans.items()
-            for channel in Channel
-            if channel is not Channel.BLOCKING
-        }
-
+    runs = [
+        (programs(build(stages=3, micro_batches=4)), channel, FAST)
+        for build in SCHEDULES.values()
+        for channel in Channel
+        if channel is not Channel.BLOCKING
+    ]
     expected = train_alone(FAST, stages=3, micro_batches=4)
-    for found, wanted in zip(launch(gradients, world_size=3), expected, strict=True):
+    for found, wanted in zip(launch(train, runs, world_size=3), expected, strict=True):
         assert len(found) == 12 and wanted.abs().sum() > 0
-        assert [case for case, got in found.items() if not torch.equal(got, wanted)] == []
+        assert all(torch.equal(notes.gradients, wanted) for notes in found)
 
 
 def test_gradients_agree_with_autograd():
@@ -67,8 +61,8 @@ def test_an_input_that_lies_ready_is_found_only_where_its_rank_is_idle():
     def frame(busy_until):
         tasks = ((1, earlier, Period(0.0, busy_until)), (0, f0, Period(0.0, 1.0)))
         seen = StepTimeline(2, (*tasks, (1, f1, Period(4.0, 5.0))), ((moved, Period(3.0, 4.0)),))
-        values = {"timeline": seen.as_lists()}
-        return experiment.frame(SimpleNamespace(values=values, params={"stages": 2}))
+        kept = StepTimeline.from_lists(seen.as_lists(), world_size=2)
+        return experiment.frame(kept)
 
     assert frame(0.5) == Period(1.0, 3.0)
     assert frame(2.0) == Period(2.0, 3.0)
@@ -80,7 +74,7 @@ def test_a_slow_first_rank_makes_the_step_longer_and_changes_no_gradient():
     ranks = programs(SCHEDULES["1f1b"](stages=2, micro_batches=3))
 
     def forward_times():
-        (notes,) = train(ranks, Channel.TAGGED, slow)
+        (notes,) = train([(ranks, Channel.TAGGED, slow)])
         return [end - begin for task, begin, end in notes.tasks if task.kind == "F"]
 
     first, second = launch(forward_times, world_size=2)
@@ -88,27 +82,12 @@ def test_a_slow_first_rank_makes_the_step_longer_and_changes_no_gradient():
     assert sorted(first)[1] > 2 * sorted(second)[1]
 
 
-def test_idle_time_is_what_lies_between_a_ranks_tasks():
-    tasks = (
-        (1, Task("F", 1, 0), Period(1.0, 2.0)),
-        (1, Task("F", 1, 1), Period(5.0, 6.0)),
-        (0, Task("F", 0, 0), Period(0.0, 1.0)),
-    )
-    assert experiment.idle_of(StepTimeline(2, tasks, ())) == 3.0
-
-
-def test_what_nobody_recorded_runs_on_loopback_where_there_are_no_links(monkeypatch):
+def test_without_links_it_is_the_recorded_run_or_one_on_loopback(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     lines = []
+    found = experiment.run(progress=lines.append)
+    assert {record.tier for record in found} == {"RECORDED"} and "(RECORDED)" in lines[-1]
     mine = Case("eager 1f1b", Channel.ORDERED, (0, 1, 1))
-    before, after = experiment.compare(ORDERED, mine, rounds=1, say=lines.append)
-    assert {before.tier, after.tier} == {"MEASURED"} and "on loopback instead" in lines[0]
+    before, after = experiment.pipelines(ORDERED, mine, rounds=1, say=lines.append)
+    assert {before.tier, after.tier} == {"MEASURED"} and "on loopback instead" in lines[-1]
     assert after.case == "eager 1f1b, ordered, receives (0, 1, 1) early"
-
-
-def test_without_fabric_the_recorded_run_is_told_as_such(monkeypatch):
-    monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
-    lines = []
-    records = experiment.run(progress=lines.append)
-    assert [record.tier for record in records] == ["RECORDED"] * len(experiment.EVERY)
-    assert any("(RECORDED)" in text for text in lines)

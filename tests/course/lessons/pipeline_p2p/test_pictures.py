@@ -63,12 +63,6 @@ def test_the_chain_is_marked_from_the_receive_to_the_task():
     )
 
 
-def test_two_timelines_share_their_axis(recorded):
-    seen = [(case, experiment.step(recorded[case])) for case in ("gpipe, ordered", "gpipe, tagged")]
-    figure = pictures.steps(seen, tier="RECORDED")
-    assert len({panel.get_xlim() for panel in figure.axes}) == 1
-
-
 def test_the_threads_transfers_are_shown_with_their_source():
     ax = pictures.ten_copies()
     widths = [patch.get_width() for patch in ax.patches]

@@ -2,13 +2,14 @@ import pytest
 
 from course.lessons.pipeline_p2p.schedules import (
     Channel,
+    Costs,
     eager_1f1b,
     gpipe,
     ideal_bubble,
     one_f_one_b,
     programs,
 )
-from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, simulate
+from course.lessons.pipeline_p2p.simulator import Deadlock, simulate
 
 FREE = Costs(forward=1.0, backward=2.0)
 TAGGED = Channel.TAGGED

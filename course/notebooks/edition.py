@@ -30,6 +30,7 @@ GUIDES = (
     "docs/labkit.md",
     "docs/own-logs.md",
     "docs/hardware.md",
+    "docs/pipelines-on-nccl.md",
     "docs/cluster.md",
     "INSTRUCTORS.md",
     "docs/rooms.md",

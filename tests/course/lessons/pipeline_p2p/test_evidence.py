@@ -45,14 +45,6 @@ def test_one_task_earlier_takes_what_the_reply_says():
     assert [round(1e3 * known[str(case)].summary.median) for case in both] == [680, 341]
 
 
-@pytest.mark.parametrize(
-    ("leg", "milliseconds"), [(0.0016, 25.0), (0.0075, 25.0), (0.025, 25.0), (0.0305, 30.5)]
-)
-def test_by_the_model_a_message_longer_than_b0_is_itself_the_frame(leg, milliseconds):
-    frame = experiment.frame(experiment.modelled(experiment.MYSTERY, leg=leg))
-    assert 1e3 * frame.seconds == pytest.approx(milliseconds)
-
-
 def test_the_frame_lasts_as_long_as_b0_on_either_links():
     known = by_case(catalogue.experiment("pipeline-p2p").recorded())
     for case in (experiment.MYSTERY, experiment.FASTER):

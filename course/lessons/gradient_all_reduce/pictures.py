@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.lessons.gradient_all_reduce import experiment as problem
+from course.lessons.gradient_all_reduce.evidence import PART
 from course.lessons.gradient_all_reduce.experiment import Timer
 from course.lessons.gradient_all_reduce.programs import LATE
 from course.published import load
@@ -74,7 +75,7 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         ax=ax,
         size=(10, 4),
     )
-    columns: list[list] = []
+    shown: list[dict[str, tuple[float, float]]] = []
     apart = 0.84 / len(runs)
     for series, (label, timers) in enumerate(runs.items()):
         at = np.arange(len(timers)) + apart * (series - (len(runs) - 1) / 2)
@@ -86,28 +87,37 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         ax.bar(at, move, label=f"{label}: moving", **look)
         look |= {"color": "white", "hatch": "//////"}
         ax.bar(at, wait, bottom=move, label=f"{label}: waiting", **look)
-        columns += [wait.round(1).tolist(), move.round(1).tolist()]
-    names = [timer.name for timer in timers]
-    six = [place for place, name in enumerate(names) if name.startswith("classifier")]
-    ax.axvspan(six[0] - 0.5, six[-1] + 0.5, color=SOFT, alpha=0.12, linewidth=0)
-    middle, above = (six[0] + six[-1]) / 2, ax.get_xaxis_transform()
-    ax.text(middle, 0.9, "the classifier's calls", transform=above, ha="center", fontsize=9)
+        pairs = zip(wait.round(1).tolist(), move.round(1).tolist(), strict=True)
+        shown.append(dict(zip((timer.name for timer in timers), pairs, strict=True)))
+    # Arms whose loop runs backwards have the classifier's calls first, so there may be two fields.
+    for first, last in sorted({_field(calls) for calls in runs.values()}):
+        ax.axvspan(first - 0.5, last + 0.5, color=SOFT, alpha=0.12, linewidth=0)
+        middle, above = (first + last) / 2, ax.get_xaxis_transform()
+        ax.text(middle, 0.9, "the classifier's calls", transform=above, ha="center", fontsize=9)
+    names = list(shown[0])
     ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     _stamp(ax, record)
     heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
-    first = "; ".join(f"{label}: {1e3 * calls[0].wait:.0f} ms" for label, calls in runs.items())
-    last = "; ".join(
-        f"{label}: {1e3 * sum(calls[place].seconds for place in six):.0f} ms"
+    waits = "; ".join(f"{label}: {1e3 * calls[0].wait:.0f} ms" for label, calls in runs.items())
+    six = "; ".join(
+        f"{label}: {1e3 * sum(t.seconds for t in calls if t.name.startswith(PART)):.0f} ms"
         for label, calls in runs.items()
     )
+    rows = [[name, *(x for calls in shown for x in calls[name])] for name in names]
     describe(
         ax,
-        f"Waiting in the first call: {first}. The classifier's six calls together: {last}.",
-        table=Table(heads, list(zip(names, *columns, strict=True))),
+        f"Waiting in the first call: {waits}. The classifier's six calls together: {six}.",
+        table=Table(heads, rows),
     )
     return ax
+
+
+def _field(calls: Sequence[Timer]) -> tuple[int, int]:
+    """Return the first and the last place of the classifier's calls in a loop."""
+    places = [place for place, timer in enumerate(calls) if timer.name.startswith(PART)]
+    return places[0], places[-1]
 
 
 def timers(record: Record) -> Axes:

@@ -161,6 +161,14 @@ def test_bars_of_three_arms_stand_side_by_side():
     assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted(edges)))
 
 
+def test_each_way_round_the_classifiers_calls_have_their_field():
+    calls = problem.timers(RECORDED["late"])
+    runs = {"forward": calls, "backwards": calls[::-1], "again": calls}
+    ax = pictures.by_call(runs, RECORDED["late"])
+    fields = [patch.get_x() for patch in ax.patches if patch.get_alpha() == 0.12]
+    assert fields == [-0.5, problem.CLASSIFIER - 0.5]
+
+
 def test_nothing_leaves_before_backward_is_over_on_rung_3b():
     whole = problem.timeline(RECORDED["rungs"])
     order = list(problem.programs.RUNGS)

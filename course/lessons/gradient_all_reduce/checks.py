@@ -356,3 +356,35 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
 
 
 WHO = boards.WhoWasIt("2.5", evidence.INVESTIGATION, {"first": "d", "second": "a"})
+
+
+TURNED: Sequence[checking.Asked] = (
+    (
+        "ms of the six, loop as posted",
+        45,
+        {"the lateness is in the first call after it: call 0, which is not the classifier's": 125},
+        "which call comes first after backward, and is it one of the six?",
+    ),
+    (
+        "ms of the six, loop backwards",
+        125,
+        {
+            "the first call waits for rank 2, and then its bytes still have to move": 80,
+            "after the first call all ranks go on together: the lateness is paid once": 525,
+        },
+        "the loop now begins with the classifier: its first call waits for rank 2",
+    ),
+    (
+        "ms of the sixteen, loop backwards",
+        9,
+        {"the lateness was paid in the first call, which is now one of the six": 89},
+        "when the sixteen begin, all ranks go on together",
+    ),
+)
+"""What exercise 2.6 asks of rank 0's stopwatch, with rank 2 late by 80 ms."""
+
+
+def check_turned(turned: Callable[[], tuple[float, float, float]]) -> None:
+    """Judge exercise 2.6: where lateness shows when the loop is turned round."""
+    with checking.exercise("2.6", turned, par="all three figures"):
+        checking.figures(checking.ask(turned), TURNED)

@@ -28,6 +28,19 @@ def test_wrong_readings(reading, words):
     assert words in refusal(checks.check_reading, lambda: reading)
 
 
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ((125, 125, 9), "not the classifier's"),
+        ((45, 80, 9), "still have to move"),
+        ((45, 525, 9), "paid once"),
+        ((45, 125, 89), "now one of the six"),
+    ],
+)
+def test_wrong_places_of_the_lateness(figures, words):
+    assert words in refusal(checks.check_turned, lambda: figures)
+
+
 def test_the_best_cap_is_one_alone():
     left = {cap: checks.exposed(cap) for cap in checks.CAPS}
     assert left == {1: 56.5, 2: 32.5, 3: 24.5, 4: 28.5, 8: 40.5, None: 80.5}
@@ -231,6 +244,8 @@ def test_wrong_averages(answer, words):
         ("2.3", checks.check_overlap, through_copies),
         ("2.4", checks.check_average, average),
         ("2.4", checks.check_average, unpacked_and_divided),
+        ("2.6", checks.check_turned, lambda: (45, 125.0, 9)),
+        ("2.6", checks.check_turned, lambda: ["45 ms", 125, np.int64(9)]),
     ],
 )
 def test_right_answers(number, check, answer, capsys):

@@ -77,18 +77,6 @@ def fault_on(rank, call):
     return fault
 
 
-def test_one_rank_pauses_before_one_call():
-    fault = fault_on(1, 2)
-
-    def paused(call):
-        begin = time.perf_counter()
-        fault.strike(call)
-        return time.perf_counter() - begin >= PAUSE
-
-    calm, late = launch(lambda: [*map(paused, range(4))], world_size=2)
-    assert late == [False, False, True, False] and not any(calm)
-
-
 def test_a_fault_is_drawn_and_kept_secret():
     drawn = {(fault._rank, fault._call) for fault in (Fault(4, 22) for _ in range(2000))}
     assert len(drawn) == 84 and min(call for _, call in drawn) == 1
@@ -167,17 +155,6 @@ def test_each_way_round_the_classifiers_calls_have_their_field():
     ax = pictures.by_call(runs, RECORDED["late"])
     fields = [patch.get_x() for patch in ax.patches if patch.get_alpha() == 0.12]
     assert fields == [-0.5, problem.CLASSIFIER - 0.5]
-
-
-def test_nothing_leaves_before_backward_is_over_on_rung_3b():
-    whole = problem.timeline(RECORDED["rungs"])
-    order = list(problem.programs.RUNGS)
-    for rung, before in ((pictures.AFTER, False), (pictures.DURING, True)):
-        for step in range(order.index(rung), 25, 5):
-            spans = whole.steps(step, step).of(0)
-            over = max(span.end for span in spans if span.kind == "compute")
-            sent = [span.begin for span in spans if span.channel == "network"]
-            assert len(sent) == 3 and (min(sent) < over) == before
 
 
 def test_the_recording_has_every_case_and_its_pictures_have_words():

@@ -118,13 +118,7 @@ def _judge_coalesced(
         made,
         "shapes and dtypes are the same on every rank already: nothing else has to be sent",
     )
-    flying = [call for call in calls if call.waited is None or call.touched]
-    hold(
-        not flying,
-        f"{what}: each broadcast is waited for before its buffer is used",
-        f"{len(flying)} of {len(calls)} are not",
-        "with async_op=True a broadcast only begins: until the wait the buffer belongs to it",
-    )
+    _hold_waited(calls, what)
     for place, (tensor, right) in enumerate(zip(tensors, wanted, strict=True)):
         checking.same_values(
             tensor,
@@ -161,6 +155,17 @@ def _judge_coalesced(
             "a bucket holds consecutive tensors of its dtype, as many as fit; what does not fit "
             "closes it for good, and what is open when the loop is over is sent, too",
         ),
+    )
+
+
+def _hold_waited(calls: Sequence[BufferCall], what: str) -> None:
+    flying = [call for call in calls if call.waited is None or call.touched]
+    hold(
+        not flying,
+        f"{what}: each broadcast is waited for before its buffer is used",
+        f"{len(flying)} of {len(calls)} are not",
+        "with async_op=True a broadcast only begins: until the wait the buffer belongs to it; what "
+        "flies when the loop is over has to be waited for, too",
     )
 
 
@@ -233,14 +238,7 @@ def _judge_repaired(ran: Ran, make: Callable[[int], list[torch.Tensor]], what: s
                 "unpacked, or unpacked before the wait": own[place]
             },
         )
-    flying = [call for call in ran.calls if call.waited is None or call.touched]
-    hold(
-        not flying,
-        f"{what}: each broadcast is waited for before its buffer is used",
-        f"{len(flying)} of {len(calls)} are not",
-        "a race: wait for the broadcast first; what flies when the loop is over has to be waited "
-        "for, too",
-    )
+    _hold_waited(ran.calls, what)
     most = len(planned) - 1
     hold(
         ran.overlaps >= most,

@@ -44,20 +44,13 @@ def theirs_and_ours(records: Sequence[Record]) -> Figure:
     bars(theirs, NAMES, [figure.value for figure in figures])
     stamp_published(theirs, *figures)
     describe(theirs, f"In training 280.7 ms, in a benchmark about 60: {times}.")
-    _pair(ours, records)
-    return both
-
-
-def _pair(ax: Axes, records: Sequence[Record]) -> None:
-    """Draw the loop beside its benchmark."""
     seconds = [by_case(records)[case].summary.median for case in ("loop", "benchmark")]
-    new_axes(f"The same loop here: {factor(seconds)}", x="Time", xunit="ms", ax=ax)
-    bars(ax, NAMES, [1e3 * s for s in seconds])
-    record = records[0]
-    stamp(ax, record.tier, record.provenance, note=f"{record.world_size} ranks",
-          others=record.others)  # fmt: skip
+    new_axes(f"The same loop here: {factor(seconds)}", x="Time", xunit="ms", ax=ours)
+    bars(ours, NAMES, [1e3 * s for s in seconds])
+    _stamp(ours, records[0], note=f"{records[0].world_size} ranks")
     ms = [f"{1e3 * s:.0f} ms" for s in seconds]
-    describe(ax, f"In training {ms[0]}, in a benchmark {ms[1]}: {factor(seconds)}.")
+    describe(ours, f"In training {ms[0]}, in a benchmark {ms[1]}: {factor(seconds)}.")
+    return both
 
 
 def factor(pair: Sequence[float]) -> str:
@@ -90,10 +83,15 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         pairs = zip(wait.round(1).tolist(), move.round(1).tolist(), strict=True)
         shown.append(dict(zip((timer.name for timer in timers), pairs, strict=True)))
     # Arms whose loop runs backwards have the classifier's calls first, so there may be two fields.
-    for first, last in sorted({_field(calls) for calls in runs.values()}):
-        ax.axvspan(first - 0.5, last + 0.5, color=SOFT, alpha=0.12, linewidth=0)
+    fields: dict[tuple[int, int], list[str]] = {}
+    for label, timers in runs.items():
+        fields.setdefault(_field(timers), []).append(label)
+    for (first, last), labels in fields.items():
+        whose = ":\n" + ",\n".join(labels) if len(fields) > 1 else ""
         middle, above = (first + last) / 2, ax.get_xaxis_transform()
-        ax.text(middle, 0.9, "the classifier's calls", transform=above, ha="center", fontsize=9)
+        look = {"transform": above, "ha": "center", "va": "top", "fontsize": 9}
+        ax.axvspan(first - 0.5, last + 0.5, color=SOFT, alpha=0.12, linewidth=0)
+        ax.text(middle, 0.97, f"the classifier's calls{whose}", **look)
     names = list(shown[0])
     ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
@@ -224,5 +222,5 @@ def draw(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def _stamp(ax: Axes, record: Record) -> None:
-    stamp(ax, record.tier, record.provenance, note="4 hosts", others=record.others)
+def _stamp(ax: Axes, record: Record, note: str = "4 hosts") -> None:
+    stamp(ax, record.tier, record.provenance, note=note, others=record.others)

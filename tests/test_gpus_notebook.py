@@ -56,10 +56,18 @@ def test_the_receiver_is_late_and_the_pair_has_met_before():
     assert (warm_ups, len(held)) == (1, 3) and took > 0.25
 
 
-def test_three_ways_leave_the_right_sums():
-    names = names_of("order", "sums", "algorithms")
-    assert launch(names["three_sums"], world_size=2) == [True, True]
+def test_the_three_ways_run():
+    names = names_of("order", "algorithms")
     assert launch(names["three_ways"], 4096, world_size=3) == [[1.0] * 3] * 3
+
+
+def test_what_waits_for_a_gpu_says_so_and_its_programs_run_on_the_cpu(capsys):
+    names = names_of("marks", "two-copies", "order", "one-gpu-host", "vgg", "hang")
+    assert capsys.readouterr().out.count("not run") >= 4
+    assert launch(names["send_through_host"], 2**10, world_size=2) == [1e-3, 1e-3]
+    found = launch(names["twenty_two"], [100, 50], world_size=2)[0]
+    assert {"one_by_one", "flat"} <= found.keys()
+    assert sum(names["sizes"]) == 132_863_336
 
 
 def test_the_recording_says_where_it_is_from_and_claims_are_judged_by_it(capsys):

@@ -75,6 +75,16 @@ KEYS = {
         ("↺ Start again", "Space"),
         ("everything", "Space Space"),
     ],
+    "07.rails": [
+        ("ring B", "ArrowRight ArrowRight"),
+        ("▶ all_reduce", "Space"),
+        ("ring C", "End ArrowLeft"),
+        ("ring D", "End"),
+        ("▶ all_reduce", "Space"),
+        ("ring C", "Home"),
+        ("Card 2 is sick", "Space"),
+        ("▶ all_reduce", "Space"),
+    ],
 }
 """By toy: what has the focus, and which keys are pressed there."""
 

@@ -4,7 +4,7 @@ import itertools
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from course.lessons.eighty_gpus import experiment, logs
 from course.lessons.eighty_gpus.logs import PairTest
@@ -24,52 +24,33 @@ def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int] = NINE)
     never = logs.never_complete(tests)
     inside = [test for test in failed if (test.first, test.second) in never]
     rest = [test for test in failed if (test.first, test.second) not in never]
-
-    def sick(test: PairTest) -> bool:
-        return called_slow(test, nine)
-
-    hit = sum(map(sick, failed))
-    board.test(
-        "a",
-        "A",
+    sick = {test: called_slow(test, nine) for test in tests}
+    hit = sum(sick[test] for test in failed)
+    words, found = (
         "every failed test has a message into a sick slot",
-        hit == len(failed),
-        found=f"{hit} of {len(failed)} have one",
-        exact=True,
+        f"{hit} of {len(failed)} have one",
     )
+    board.test("a", "A", words, hit == len(failed), found=found, exact=True)
     for suspect, some, words in (
         ("b", rest, "outside the pairs that never complete"),
         ("d", failed, "among all tests"),
     ):
-        hit, share = sum(map(sick, some)), by_luck(some, tests, sick)
-        board.test(
-            suspect,
-            "B",
-            f"{words}, failed tests have such a message no more often than others of "
-            f"their kind: in over {RARE:.1%} of random choices as often",
-            share > RARE,
-            found=f"{hit} of {len(some)} have one; in {share:.1%} of {DEALS} choices as many",
-            exact=True,
-        )
-    lines = [sorted({test.ended_at for test in some}) for some in (inside, rest)]
-    board.test(
-        "c",
-        "C",
-        "those pairs' tests end at other lines than the rest",
-        bool(inside and rest) and not {*lines[0]} & {*lines[1]},
-        found=" against ".join(", ".join(some) or "none" for some in lines),
-        exact=True,
-    )
-    most, deals = heap(failed), heaps(tests, len(failed))
+        hit, share = sum(sick[test] for test in some), by_luck(some, sick)
+        words += ", failed tests have such a message no more often than others of their kind"
+        found = f"{hit} of {len(some)} have one; in {share:.1%} of {DEALS} choices as many"
+        words += f": in over {RARE:.1%} of random choices as often"
+        board.test(suspect, "B", words, share > RARE, found=found, exact=True)
+    ends = [sorted({test.ended_at for test in some}) for some in (inside, rest)]
+    found = " against ".join(", ".join(some) or "none" for some in ends)
+    apart = bool(inside and rest) and not {*ends[0]} & {*ends[1]}
+    words = "those pairs' tests end at other lines than the rest"
+    board.test("c", "C", words, apart, found=found, exact=True)
+    deal = random.Random(7)
+    most, dealt = heap(failed), max(heap(deal.sample(tests, len(failed))) for _ in range(DEALS))
     for suspect, words in (("b", "more failures"), ("d", "no more failures")):
-        board.test(
-            suspect,
-            "D",
-            f"the worst {WORST} pairs hold {words} than in all of {DEALS} deals",
-            (most > max(deals)) == (suspect == "b"),
-            found=f"{most} of {len(failed)}; in a deal at most {max(deals)}",
-            exact=True,
-        )
+        words = f"the worst {WORST} pairs hold {words} than in all of {DEALS} deals"
+        found = f"{most} of {len(failed)}; in a deal at most {dealt}"
+        board.test(suspect, "D", words, (most > dealt) == (suspect == "b"), found=found, exact=True)
     return board
 
 
@@ -87,19 +68,18 @@ def called_slow(test: PairTest, nine: Collection[int]) -> bool:
     )
 
 
-def by_luck(
-    some: Sequence[PairTest], tests: Iterable[PairTest], sick: Callable[[PairTest], bool]
-) -> float:
+def by_luck(some: Sequence[PairTest], sick: Mapping[PairTest, bool]) -> float:
     """Return the share of random choices, as many of each kind, with as many sick ones."""
     kinds: dict[tuple[str, int], list[bool]] = {}
-    for test in tests:
-        kinds.setdefault((test.collective, test.gpus_per_host), []).append(sick(test))
-    wanted, found = Counter((t.collective, t.gpus_per_host) for t in some), sum(map(sick, some))
-    deal, reached = random.Random(7), 0
-    for _ in range(DEALS):
-        chosen = (sum(deal.sample(kinds[kind], count)) for kind, count in wanted.items())
-        reached += sum(chosen) >= found
-    return reached / DEALS
+    for test, is_sick in sick.items():
+        kinds.setdefault((test.collective, test.gpus_per_host), []).append(is_sick)
+    wanted = Counter((test.collective, test.gpus_per_host) for test in some)
+    deal, hit = random.Random(7), sum(sick[test] for test in some)
+    choices = (
+        sum(sum(deal.sample(kinds[kind], count)) for kind, count in wanted.items())
+        for _ in range(DEALS)
+    )
+    return statistics.mean(chosen >= hit for chosen in choices)
 
 
 def heap(some: Iterable[PairTest]) -> int:
@@ -108,21 +88,13 @@ def heap(some: Iterable[PairTest]) -> int:
     return sum(count for _, count in counts.most_common(WORST))
 
 
-def heaps(tests: Sequence[PairTest], failures: int) -> list[int]:
-    """Deal that many failures among the tests at random, again and again: `heap` of each deal."""
-    deal = random.Random(7)
-    return [heap(deal.sample(tests, failures)) for _ in range(DEALS)]
-
-
 def two_hosts_by_luck(pairs: int, hosts: int = 17) -> float:
     """Return the share of random choices of so many pairs that some two hosts touch all of."""
     deal, every = random.Random(7), list(itertools.combinations(range(hosts), 2))
-
-    def touched() -> bool:
-        chosen = deal.sample(every, pairs)
-        return any(all({*pair} & {*two} for pair in chosen) for two in every)
-
-    return statistics.mean(touched() for _ in range(DEALS))
+    choices = (deal.sample(every, pairs) for _ in range(DEALS))
+    return statistics.mean(
+        any(all({*pair} & {*two} for pair in chosen) for two in every) for chosen in choices
+    )
 
 
 INVESTIGATION = Investigation(

@@ -1,12 +1,15 @@
 """Lesson 07: servers with a network card for each rank, and what uses the cards."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from course import runs
-from course.lessons.eighty_gpus.programs import ALL, CASES, LEVELS, METERED, ONE, program
+from course.lessons.eighty_gpus import programs
+from course.lessons.eighty_gpus.programs import ALL, CASES, LEVELS, ONE, all_reduce_perf
 from course.place import Place
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
@@ -19,6 +22,8 @@ TITLE = "Network cards, and who uses them"
 RECORDING = Path(__file__).with_name("recording.json")
 SERVERS, CARDS = 3, (1, 2, 4)
 RATE, INSIDE = "20mbit", "800mbit"
+CARD = 0.9927 * 20e6 / 8
+"""Bytes of tensors per second that a card carries; the rest of its rate are headers."""
 NBYTES = 12 * 8192 * 20
 """S: divides by all world sizes, rings and packets."""
 
@@ -38,36 +43,54 @@ def modelled(case: str, cards: int, *, card: float, inside: float) -> float:
 
 
 def measure(
-    cases: Sequence[str] = CASES, cards: int = 2, *, iters: int = 1, say: runs.Say = print
-) -> list[Record]:
-    """Measure ways to communicate between servers with that many cards, or return the recorded run.
+    arms: Mapping[str, Mapping[str, Any]],
+    perf: Callable[..., list[float]] = all_reduce_perf,
+    *,
+    say: runs.Say = print,
+) -> dict[str, Record]:
+    """Measure each arm on three servers: ``{"two cards": {"cards": 2, "way": ONE}}``.
+
+    Where no links can be made, the recorded run of the same ways and cards.
 
     Returns:
-        A record per case; `predicted` by `modelled`. `values`: `carried`, the bytes that each card
-        sent out of its server in units of S, by rank (None where the wire cannot be read).
+        A record for each arm; `predicted` by `modelled`. `values`: `carried`, the bytes that each
+        card sent out of its server in units of S, by rank (None where the wire cannot be read).
     """
-    rails = Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE)
-    place = Place(hosts=SERVERS, rate=RATE, ranks_per_host=cards, fabric=rails)
+    found = {}
+    for cards in dict.fromkeys(arm["cards"] for arm in arms.values()):
+        ways = [arm["way"] for arm in arms.values() if arm["cards"] == cards]
+        rails = Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE)
+        place = Place(hosts=SERVERS, rate=RATE, ranks_per_host=cards, fabric=rails)
+        kept = {"recording": RECORDING, "experiment": NAME, "cases": ways}
+        for record in place.records(partial(_on, ways=ways, perf=perf), say=say, **kept):
+            found[cards, record.case] = record
+    return {name: found[arm["cards"], arm["way"]] for name, arm in arms.items()}
 
-    def on(here: Place) -> list[Record]:
-        rates = {
-            "card": here.fabric.payload_rate(0, cards),
-            "inside": here.fabric.payload_rate(0, 1) if cards > 1 else float("inf"),
-        }
-        records = []
-        for case in cases:
-            ranks = here.launch(program, case, NBYTES, cards, iters, timeout=120)
-            if any(rank["right"] is False for rank in ranks):
-                raise AssertionError(f"{case}: the sum is wrong")
-            fields = {"nbytes": NBYTES, "predicted": modelled(case, cards, **rates)}
-            fields["collective"] = "all_to_all" if case == ALL else "all_reduce"
-            fields["values"] = {"carried": _carried(ranks, cards)}
-            fields["params"] = {"cards": cards, "inside": INSIDE}
-            samples = [rank["samples"] for rank in ranks]
-            records.append(here.record(case, samples, experiment=NAME, **fields))
-        return records
 
-    return place.records(on, recording=RECORDING, experiment=NAME, cases=cases, say=say)
+def _on(here: Place, ways: Iterable[str], perf: Callable[..., list[float]]) -> list[Record]:
+    cards = here.ranks_per_host
+    rates = {
+        "card": here.fabric.payload_rate(0, cards),
+        "inside": here.fabric.payload_rate(0, 1) if cards > 1 else float("inf"),
+    }
+    records = []
+    for way in dict.fromkeys(ways):
+        ranks = here.launch(programs.program, way, NBYTES, cards, perf, timeout=120)
+        if any(rank["right"] is False for rank in ranks):
+            raise AssertionError(f"{way}: the sum is wrong")
+        records.append(
+            here.record(
+                way,
+                [rank["samples"] for rank in ranks],
+                experiment=NAME,
+                collective="all_to_all" if way == ALL else "all_reduce",
+                nbytes=NBYTES,
+                predicted=modelled(way, cards, **rates),
+                params={"cards": cards, "inside": INSIDE},
+                values={"carried": _carried(ranks, cards)},
+            )
+        )
+    return records
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
@@ -78,8 +101,17 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     records = []
     for cards in CARDS[:2] if quick else CARDS:
         progress(f"{SERVERS} servers, {cards} cards each")
-        records += measure(cards=cards, iters=1 if quick else 3, say=progress)
+        arms = {way: {"cards": cards, "way": way} for way in CASES}
+        perf = partial(all_reduce_perf, calls=1) if quick else all_reduce_perf
+        records += measure(arms, perf, say=progress).values()
     return records
+
+
+def on_one_host(perf: Callable[..., list[float]], nbytes: int, gpus: Place) -> list[Record]:
+    """Let NCCL sum over the GPUs of one host: a record."""
+    samples = gpus.launch(perf, nbytes, timeout=120)
+    fields = {"collective": "all_reduce", "nbytes": nbytes}
+    return [gpus.record("all_reduce", samples, experiment=NAME, **fields)]
 
 
 def carried(matrix: np.ndarray, cards: int) -> list[float]:
@@ -88,36 +120,32 @@ def carried(matrix: np.ndarray, cards: int) -> list[float]:
     return [float(row[server != server[rank]].sum()) for rank, row in enumerate(matrix)]
 
 
-def busbw(record: Record) -> float:
-    """Return the bus bandwidth of a record in bytes per second, from its fastest call."""
-    return _busbw(record, min(record.seconds))
+def busbw(record: Record, seconds: float | None = None) -> float:
+    """Return the bus bandwidth in bytes per second, as nccl-tests does: of the median call."""
+    factor = bus_factor(record.collective, record.world_size)
+    return factor * record.nbytes / (seconds or record.summary.median)
 
 
-def gains(before: Record, after: Record) -> list[float]:
-    """Return, call by call, how many times the bus bandwidth of `before` is reached `after`."""
-    pairs = zip(before.seconds, after.seconds, strict=True)
-    return [_busbw(after, then) / _busbw(before, first) for first, then in pairs]
+def in_cards(record: Record) -> list[float]:
+    """Return, call by call, how many times a card's bandwidth the bus bandwidth is."""
+    return [busbw(record, seconds) / CARD for seconds in record.seconds]
 
 
-def _busbw(record: Record, seconds: float) -> float:
-    return bus_factor(record.collective, record.world_size) * record.nbytes / seconds
-
-
-def table(records: Sequence[Record]) -> Table:
+def table(arms: Mapping[str, Record]) -> Table:
     """Lay the records out: time, model, and what the busiest card carried."""
     rows = []
-    for record in records:
+    for name, record in arms.items():
         sent = record.values["carried"]
         times = [round(1e3 * t, 1) for t in (record.summary.median, record.predicted)]
-        row = [record.params["cards"], record.case, *times, round(busbw(record) / 1e6, 2)]
+        row = [name, *times, round(busbw(record) / 1e6, 2)]
         rows.append([*row, round(max(sent), 3) if sent else None])
-    columns = ["cards", "case", "ms", "model ms", "busbw MB/s", "busiest card (S)"]
+    columns = ["arm", "ms", "model ms", "busbw MB/s", "busiest card (S)"]
     return Table(columns, rows)
 
 
 def _carried(ranks: Sequence[dict], cards: int) -> list[float] | None:
     try:
         sent = wire.matrix([rank["report"] for rank in ranks])
-        return carried(sent / (NBYTES / METERED), cards)
+        return carried(sent / (NBYTES / programs.METERED), cards)
     except (wire.WireUnavailable, wire.WireMismatch):
         return None

@@ -8,6 +8,7 @@ import csv
 import itertools
 import json
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +23,7 @@ Slots = tuple[tuple[str, ...], tuple[str, ...]]
 """PCI bus addresses of the GPUs that took part, by rank: of the first host, of the second."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class PairTest:
     """One test of two of the seventeen hosts."""
 
@@ -34,11 +35,11 @@ class PairTest:
     busbw: dict[str, float]
     """GB/s at "32MiB", "1GiB" and "16GiB"; empty where the test failed."""
     ended_at: str = ""
-    """Of a failed test: the line of nccl-tests' source that its error names, or `cut off`.
+    """Of a failed test: the line of nccl-tests' source that its error names, and who called it.
 
     In nccl-tests 2.17.6 `common.cu:1279` is the end of ncclCommInitRank, before any message;
     `alltoall.cu:274` the call of ncclAlltoAll; `common.cu:401` an error of NCCL met while waiting
-    for a call that was under way.
+    for a call that was under way. The callers 693 and 695 are the loop that warms up.
     """
 
     @property
@@ -139,35 +140,33 @@ def failures(
         key: Gives the values that a test has: its two hosts, its pair, its collective.
         apart: Pairs of hosts whose tests are left out of the count.
     """
-    apart, counts = {tuple(sorted(pair)) for pair in apart}, {}
+    apart = {tuple(sorted(pair)) for pair in apart}
+    began, failed = Counter(), Counter()
     for test in seventeen_hosts():
         if (test.first, test.second) not in apart:
-            for value in dict.fromkeys(key(test)):
-                failed, began = counts.get(value, (0, 0))
-                counts[value] = failed + (not test.busbw), began + 1
-    rows = [[str(value), *count] for value, count in counts.items() if count[0]]
+            values = {*key(test)}
+            began.update(values)
+            failed.update(() if test.busbw else values)
+    rows = [[str(value), count, began[value]] for value, count in failed.items()]
     rows.sort(key=lambda row: (-row[1], row[2]))
     columns = ["in common", "failed", "tests that began"]
     return Table(columns, rows, title="The failed tests (PUBLISHED)")
 
 
-def never_complete(tests: Iterable[PairTest] | None = None) -> dict[tuple[int, int], list[int]]:
+def never_complete(tests: Iterable[PairTest]) -> dict[tuple[int, int], list[int]]:
     """Return the pairs of hosts of which no test with 4 or 8 GPUs per host was completed.
-
-    Args:
-        tests: Of which; the seventeen hosts' own if not told.
 
     Returns:
         Pair -> how many of its six planned tests were completed, failed, and never began.
     """
     by_pair: dict[tuple[int, int], list[PairTest]] = {}
-    for test in seventeen_hosts() if tests is None else tests:
+    for test in tests:
         by_pair.setdefault((test.first, test.second), []).append(test)
     found = {}
     for pair, own in sorted(by_pair.items()):
-        if not any(test.busbw for test in own if test.gpus_per_host > 1):
-            done = sum(bool(test.busbw) for test in own)
-            found[pair] = [done, len(own) - done, 6 - len(own)]
+        done = [test.gpus_per_host for test in own if test.busbw]
+        if max(done, default=0) < 2:
+            found[pair] = [len(done), len(own) - len(done), 6 - len(own)]
     return found
 
 
@@ -188,13 +187,12 @@ def lost_by_size() -> Table:
 
 def alone_into(slot: str) -> dict[int, list[int]]:
     """Count, by host, sendrecv tests of which just one message goes into a slot: slow ones, all."""
-    count = {host: [0, 0] for host in range(1, 18)}
+    found: dict[int, list[bool]] = {host: [] for host in range(1, 18)}
     for test in select(seventeen_hosts(), collective="sendrecv"):
         hit = [host for _, host, into in test.messages() if into == slot]
         if len(hit) == 1:
-            count[hit[0]][0] += test.is_slow
-            count[hit[0]][1] += 1
-    return count
+            found[hit[0]].append(test.is_slow)
+    return {host: [sum(tests), len(tests)] for host, tests in found.items()}
 
 
 def by_senders() -> Table:

@@ -22,7 +22,8 @@ SIZES, POLARIS_SIZES = (2**25, 2**30, 2**34), (4, 2**30)
 
 _TEST = re.compile(r"Collective test starting: (\w+)_perf")
 _RANK = re.compile(r"Rank +(\d+) .* on \w+-(\d+) device +\d+ \[0000:(\w\w):")
-_ERROR = re.compile(r"Test NCCL failure (\w+\.cu:\d+) ")
+_ERROR = re.compile(r"Test NCCL failure (\w+\.cu:\d+) .*((?:\n \.\. .* Test failure .*)*)")
+_CALLER = re.compile(r"Test failure (\w+\.cu:\d+)")
 _ROW = re.compile(
     r"^ +(\d+) +\d+ +\w+ +\w+ +-?\d+ +([\d.e+]+) +[\d.]+ +([\d.]+) +\S+ +\S+ +\S+ +([\d.]+)", re.M
 )  # size; out of place: microseconds, busbw; in place: busbw
@@ -44,8 +45,8 @@ def tests(text: str) -> Iterator[tuple[str, dict[int, list[str]], dict[int, tupl
     """Split a log: collective, slots by host in the order of ranks, size -> figures, its end.
 
     A test that failed has no figures; some failed before they named any GPU. Its end is the line
-    of nccl-tests' source that its error names, `cut off` where there is neither an error nor an
-    end, and empty where the test was concluded.
+    of nccl-tests' source that its error names, with the two lines that called it. It is `cut off`
+    where there is neither an error nor an end, and empty where the test was concluded.
     """
     for part in re.split(r"(?=^# nccl-tests version)", text, flags=re.M):
         if name := _TEST.search(part):
@@ -53,9 +54,9 @@ def tests(text: str) -> Iterator[tuple[str, dict[int, list[str]], dict[int, tupl
             for _, host, slot in sorted(_RANK.findall(part), key=lambda rank: int(rank[0])):
                 slots.setdefault(int(host), []).append(slot)
             figures = {int(size): rest for size, *rest in _ROW.findall(part)}
-            error = _ERROR.search(part)
-            concluded = "Collective test concluded" in part
-            end = "" if concluded else error[1] if error else "cut off"
+            end = "" if "Collective test concluded" in part else "cut off"
+            if error := _ERROR.search(part):
+                end = " < ".join([error[1], *_CALLER.findall(error[2])[:2]])
             yield name[1], slots, figures, end
 
 

@@ -1,15 +1,15 @@
 """Pictures of lesson 07: bus bandwidth by cards, rings over cards, pairs of hosts, a law judged."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from course import published
 from course.lessons.eighty_gpus import logs
-from course.lessons.eighty_gpus.programs import ring_order
+from course.lessons.eighty_gpus.experiment import in_cards
 from labkit.measure.records import Record
 from labkit.show import plots
 
@@ -53,60 +53,39 @@ def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
     return ax
 
 
-def rings(count: int, ax: Axes | None = None) -> Axes:
-    """Draw one ring or two through three servers of two ranks, and the cards that they leave by."""
-    servers, cards = 3, 2
-    ax = plots.new_axes(f"{count} ring{'s' * (count > 1)} through three servers", ax=ax)
-    place = {rank: (3 * (rank // cards) + 0.5, 0.6 - rank % cards) for rank in range(6)}
-    for server in range(servers):
-        box = {"facecolor": plots.FAINT, "edgecolor": plots.SOFT, "zorder": 0}
-        ax.add_patch(Rectangle((3 * server - 0.5, -1.0), 2.2, 2.2, **box))
-        ax.text(3 * server + 0.6, -1.42, f"server {server}", ha="center", va="top", fontsize=9)
-    leaving = set()
-    for ring in range(count):
-        order = sorted(place) if count == 1 else ring_order(ring, servers=servers, cards=cards)
-        look = plots.style(ring)
-        for src, dst in zip(order, [*order[1:], order[0]], strict=True):
-            crosses = src // cards != dst // cards
-            back = crosses and dst < src
-            bend = (-0.62 if src % cards == 0 else 0.62) if back else 0.12
-            arrow = {"arrowstyle": "-|>", "color": look.color, "linewidth": 2.2 if crosses else 1.0}
-            arrow |= {"shrinkA": 11, "shrinkB": 11, "connectionstyle": f"arc3,rad={bend}"}
-            ax.annotate("", place[dst], place[src], arrowprops=arrow)
-            leaving |= {src} if crosses else set()
-    for rank, (x, y) in place.items():
-        used = rank in leaving
-        ax.plot(x, y, "o", markersize=19, color="white", markeredgecolor=plots.INK)
-        ax.text(x, y, str(rank), ha="center", va="center", fontsize=9)
-        height = y + (0.38 if y > 0 else -0.38)
-        color = plots.INK if used else plots.SOFT
-        word = "card in use" if used else "card idle"
-        ax.text(x, height, word, fontsize=7.5, ha="center", va="center", color=color)
-    ax.set(xlim=(-0.7, 8), ylim=(-1.9, 1.8))
-    ax.axis("off")
-    idle = sorted(set(place) - leaving)
-    plots.stamp(ax, "MODELLED", note="thick: from server to server, by the sender's card")
-    plots.describe(
-        ax, f"{count} rings leave by the cards of ranks {sorted(leaving)}; idle: {idle}."
+def by_cards(arms: Mapping[str, Record], ax: Axes | None = None) -> Axes:
+    """Draw the bus bandwidth against the cards of a server, in cards: the ten hosts' and ours."""
+    ax = plots.new_axes(
+        "Bus bandwidth, in units of what one card carries",
+        x="Network cards in each server",
+        xscale="log",
+        y="Bus bandwidth",
+        yunit="cards",
+        ax=ax,
     )
+    rows = logs.pick(logs.h100(), collective="all_reduce", hosts=10)
+    largest = {row["gpus_per_host"]: row["busbw_gbs"] for row in rows}
+    card = _PUBLISHED["one_card"]
+    theirs = [largest[gpus] / card.value for gpus in _GPUS]
+    plots.line(ax, _GPUS, theirs, label="the ten hosts, a card for each GPU", series=0)
+    texts = [f"the ten hosts {', '.join(f'{value:.1f}' for value in theirs)}"]
+    for series, (name, record) in enumerate(arms.items(), 1):
+        reached = statistics.median(in_cards(record))
+        plots.line(ax, [record.params["cards"]], [reached], label=name, series=series)
+        texts.append(f"{name}: {reached:.2f}")
+    ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
+    ax.minorticks_off()
+    ax.set_ylim(0, 7.4)
+    first = next(iter(arms.values()))
+    plots.stamp(ax, first.tier, first.provenance, note="ours", others=first.others)
+    plots.describe(ax, f"Bus bandwidth in units of one card's: {'; '.join(texts)}.")
     return ax
 
 
-def ways(records: Sequence[Record], ax: Axes | None = None) -> Axes:
-    """Draw the time of each way to use the cards beside what the cards' speed allows."""
-    names = [f"{record.case}, {record.params['cards']} per server" for record in records]
-    return plots.ladder(
-        records,
-        title="The same tensor, and the cards that carry it",
-        names=names,
-        ax=ax,
-        value_format="{:.0f}",
-    )
-
-
 def draw(records: Sequence[Record]) -> Figure:
-    """Draw the whole run: the ways to use the cards."""
-    return ways(records).get_figure(root=True)
+    """Draw the whole run: the bus bandwidth of each way, by cards."""
+    arms = {f"{record.case}, {record.params['cards']} cards": record for record in records}
+    return by_cards(arms).get_figure(root=True)
 
 
 def pairs(
@@ -145,6 +124,24 @@ def pairs(
         ax,
         f"{title}: {low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed.",
     )
+    return ax
+
+
+def kinds(tests: Mapping[str, Sequence[logs.PairTest]], *, title: str) -> Axes:
+    """Draw each test at 16 GiB as a dot, a line of dots for each kind of test."""
+    ax = plots.new_axes(title, x="Bus bandwidth at 16 GiB", xunit="GB/s", size=(9, 2.6))
+    texts = []
+    for at, (name, some) in enumerate(tests.items()):
+        values = sorted(test.busbw["16GiB"] for test in some)
+        color = plots.style(at).color
+        ax.plot(values, [at] * len(values), "o", color=color, alpha=0.35, markersize=9)
+        texts.append(f"{name}: {len(values)} tests")
+        if values:
+            texts[-1] += f", {values[0]:.2f} to {values[-1]:.2f} GB/s"
+    ax.set_yticks(range(len(tests)), [f"{name} ({len(some)})" for name, some in tests.items()])
+    ax.set_ylim(-0.6, len(tests) - 0.4)
+    plots.stamp_published(ax, _PUBLISHED["pairs"])
+    plots.describe(ax, f"{title}. {'; '.join(texts)}.")
     return ax
 
 

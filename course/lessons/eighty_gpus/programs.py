@@ -1,5 +1,6 @@
 """What the ranks of lesson 07 do: an all_reduce along several rings, and what its cards carried."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from course.comm import algorithms
+from labkit import device
 from labkit.measure import timing, wire
 
 CASES = ONE, EACH, LEVELS, ALL = (
@@ -50,28 +52,35 @@ def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int) -> None:
                 chunks[j][(order.index(rank) - 2 - step) % n].add_(scratch[j])
 
 
-def program(case: str, nbytes: int, cards: int, iters: int) -> dict[str, Any]:
-    """Meter a call of one of `CASES`, for a part of the bytes; then time it for all of them.
+def all_reduce_perf(
+    nbytes: int, way: Callable[[torch.Tensor], None] = dist.all_reduce, calls: int = 3
+) -> list[float]:
+    """Time the calls of nccl-tests' all_reduce_perf: the seconds of each on this rank."""
+    x = torch.zeros(nbytes // 4, device=device())
+    return timing.time_calls(lambda: way(x), warmup=0, iters=calls)
+
+
+def program(case: str, nbytes: int, cards: int, perf: Callable[..., list[float]]) -> dict[str, Any]:
+    """Meter a call of one of `CASES`, for a part of the bytes; then let `perf` time all of them.
 
     Returns:
         ``samples``, this rank's seconds; ``report``, the wire meter's; ``right``, whether the sum
         was right (None for all_to_all, which sums nothing).
     """
-    n, right = dist.get_world_size(), None
+    n = dist.get_world_size()
+    ways = {
+        ONE: dist.all_reduce,
+        EACH: partial(all_reduce_along_rings, cards=cards),
+        ALL: _exchange,
+    }
     if case == LEVELS:
         within, across = algorithms.two_levels(cards)
-        way = partial(algorithms.hierarchical_all_reduce, within=within, across=across)
-    elif case == EACH:
-        way = partial(all_reduce_along_rings, cards=cards)
-    else:
-        way = _exchange if case == ALL else algorithms.ring_all_reduce
+        ways[LEVELS] = partial(algorithms.hierarchical_all_reduce, within=within, across=across)
     part = torch.full([nbytes // 4 // METERED], dist.get_rank() + 1.0)
     with wire.meter() as meter:
-        way(part)
-    if case != ALL:
-        right = bool((part == n * (n + 1) / 2).all())
-    samples = timing.time_calls(partial(way, torch.zeros(nbytes // 4)), warmup=0, iters=iters)
-    return {"samples": samples, "report": meter.report, "right": right}
+        ways[case](part)
+    right = None if case == ALL else bool((part == n * (n + 1) / 2).all())
+    return {"samples": perf(nbytes, ways[case]), "report": meter.report, "right": right}
 
 
 def _exchange(tensor: torch.Tensor) -> None:

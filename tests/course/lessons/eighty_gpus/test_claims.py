@@ -16,14 +16,34 @@ RECORDED = records.load(experiment.RECORDING)
 RUNS = {c: by_case([r for r in RECORDED if r.params["cards"] == c]) for c in experiment.CARDS}
 
 
-@mark.parametrize("yours", [EACH, LEVELS])
+@mark.parametrize("way", [EACH, LEVELS])
 @mark.parametrize("cards", [2, 4])
-def test_cards_that_carry_multiply_the_bandwidth_and_a_slower_run_does_not(cards, yours):
-    slower = replace(RUNS[cards][yours], samples=[3 * [1.0]] * RUNS[cards][yours].world_size)
-    false = {**RUNS, cards: {**RUNS[cards], yours: slower}}
+def test_cards_that_carry_multiply_the_bandwidth_and_a_slower_run_does_not(cards, way):
+    record = RUNS[cards][way]
+    slower = replace(record, samples=[3 * [2.0]] * record.world_size)
     words = f"{cards} cards that all carry: {cards} times the bus bandwidth"
-    true = {"runs": RUNS, "yours": yours}
-    LESSON.hold("wires-reconciled", true=true, false={**true, "runs": false}, words=words)
+    true = {"runs": {"one": RUNS[1][ONE]}, "ours": {"mine": record}}
+    false = {**true, "ours": {"mine": slower}}
+    LESSON.hold("wires-reconciled", true=true, false=false, words=words)
+
+
+def test_arms_are_found_by_their_way_and_cards_whatever_they_are_called(monkeypatch):
+    asked = []
+
+    def records(place, measure, *, cases, **kept):
+        asked.append((place.ranks_per_host, cases))
+        return [RUNS[place.ranks_per_host][case] for case in cases]
+
+    monkeypatch.setattr(experiment.Place, "records", records)
+    arms = {
+        "mine": {"cards": 4, "way": EACH},
+        "two cards": {"cards": 2, "way": ONE},
+        "added": {"cards": 4, "way": ONE},
+    }
+    found = experiment.measure(arms)
+    assert [*found] == [*arms] and found["added"] is RUNS[4][ONE]
+    assert asked == [(4, [EACH, ONE]), (2, [ONE])]
+    assert len(experiment.table(found).rows) == 3
 
 
 def test_every_claim_of_the_lesson_is_tried():

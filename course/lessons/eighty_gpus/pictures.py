@@ -69,14 +69,18 @@ def by_cards(arms: Mapping[str, Record], ax: Axes | None = None) -> Axes:
     theirs = [largest[gpus] / card.value for gpus in _GPUS]
     plots.line(ax, _GPUS, theirs, label="the ten hosts, a card for each GPU", series=0)
     texts = [f"the ten hosts {', '.join(f'{value:.1f}' for value in theirs)}"]
-    for series, (name, record) in enumerate(arms.items(), 1):
+    ways: dict[str, dict[int, float]] = {}
+    for record in arms.values():
         reached = statistics.median(in_cards(record))
-        plots.line(ax, [record.params["cards"]], [reached], label=name, series=series)
-        texts.append(f"{name}: {reached:.2f}")
+        ways.setdefault(record.case, {})[record.params["cards"]] = reached
+    for series, (way, points) in enumerate(ways.items(), 1):
+        cards = sorted(points)
+        plots.line(ax, cards, [points[c] for c in cards], label=f"here: {way}", series=series)
+        texts.append(f"{way}: " + ", ".join(f"{points[c]:.2f} with {c}" for c in cards))
     ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
     ax.minorticks_off()
     ax.set_ylim(0, 7.4)
-    first = next(iter(arms.values()))
+    first, *_ = arms.values()
     plots.stamp(ax, first.tier, first.provenance, note="ours", others=first.others)
     plots.describe(ax, f"Bus bandwidth in units of one card's: {'; '.join(texts)}.")
     return ax

@@ -2,6 +2,8 @@
 
 from pytest import fixture, mark
 
+from course.lessons.p2p_topology import flows
+from course.lessons.p2p_topology.topology import PUZZLE
 from course.lessons.pipeline_p2p.schedules import Batch, Channel, gpipe, programs, transfers_of
 from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, simulate
 from course.notebooks import files
@@ -50,6 +52,11 @@ KEYS = {
         ("▶ Send", "Space"),
         ("number of boxes", "End"),
         ("▶ Send", "Space"),
+    ],
+    "04.map": [
+        ("over 5", "Space"),
+        ("in chunks", "Space"),
+        ("over 7", "Space"),
     ],
     "05.queues": [
         (f"F1, {IN} 0", "ArrowLeft"),
@@ -164,6 +171,16 @@ def test_a_mouse_drags_and_words_say_what_is_seen(browser):
     moving = int(page.get_by_label("how long the bytes move").get_attribute("aria-valuenow"))
     assert moving < 15
     page.get_by_text(f"The bytes move for {moving} ms.").wait_for(timeout=2000)
+
+
+def test_the_map_takes_the_models_times(browser):
+    page = stills.shown(browser, "04.map")
+    for relay in (5, 7):
+        page.get_by_text(f"over {relay}").click()
+    page.get_by_text("in chunks").click()
+    ways = [[0, 5, 2], [0, 7, 2]]
+    seconds = flows.ways_time(PUZZLE.bandwidth, ways, nbytes=400e6, chunk=1)
+    page.get_by_text(f"The last byte arrives after {1e3 * seconds:.1f} ms.").first.wait_for()
 
 
 def test_the_queues_take_the_simulators_times(browser):

@@ -5,8 +5,9 @@ hosts here, in servers in which another suspect is guilty: the board then has to
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.topology import PUZZLE, Topology
@@ -88,6 +89,13 @@ class Copies:
         return sum(abs(ratio - 1) < 0.05 for ratio in told) / len(told), max(misses)
 
 
+def _follows(figures: tuple[float, float]) -> bool | None:
+    told, missed = figures
+    if told >= 0.9 and missed <= 0.1:
+        return True
+    return False if told < 0.75 or missed > 0.3 else None
+
+
 def published(alone: Sequence[Sequence[float]], milliseconds: Mapping[int, float]) -> list[Copies]:
     """Return the authors' figures as the one round that they are."""
     return [Copies(alone, {dst: ms / 1e3 for dst, ms in milliseconds.items()}, 400e6)]
@@ -101,77 +109,47 @@ def rounds_of(record: Record) -> list[Copies]:
     ]
 
 
-def queue(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold suspect a to experiment A."""
-    shares = [one.shrinks() for one in rounds]
-    board.test(
-        "a",
-        "A",
+TESTS: dict[str, tuple[str, Callable, Callable, str]] = {
+    "a": (
         "alone, the slowest copy takes at most two thirds as long as beside the others",
-        [outcome(share, stands=0.67, fell=0.9) for share in shares],
-        found=f"alone it takes {_all(shares)} of its time beside the others",
-        **how,
-    )
-
-
-def way(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold suspect b to experiment B.
-
-    It falls by either half: fewer than 3 of 4 pairs told, or a duration missed by 30 %.
-    """
-    told = [one.follow() for one in rounds]
-    board.test(
-        "b",
-        "B",
+        Copies.shrinks,
+        partial(outcome, stands=0.67, fell=0.9),
+        "alone it takes {} of its time beside the others",
+    ),
+    "b": (
         "each kind of link has one rate: taken from half of the matrix, it tells 9 of 10 pairs of "
         "the other half within 5 %, and the three durations within 10 %; it falls at fewer than "
         "3 of 4 pairs, or where a duration is missed by more than 30 %",
-        [
-            True if share >= 0.9 and miss <= 0.1 else False if share < 0.75 or miss > 0.3 else None
-            for share, miss in told
-        ],
-        found="; ".join(
-            f"{share:.0%} of the pairs, durations within {miss:.1%}" for share, miss in told[:1]
-        ),
-        **how,
-    )
-
-
-def receiver(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold suspect c to experiment C."""
-    shares = [one.received() for one in rounds]
-    board.test(
-        "c",
-        "C",
+        Copies.follow,
+        _follows,
+        "{0[0]:.0%} of the pairs, durations within {0[1]:.1%}",
+    ),
+    "c": (
         "over the same kind of link, copies into GPU 2 have at most half the rate of those into "
         "the other GPUs",
-        [outcome(share, stands=0.5, fell=0.8) for share in shares],
-        found=f"{_all(shares)} of the rate into the others",
-        **how,
-    )
-
-
-def distance(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold suspect d to experiment D."""
-    shares = [one.far() for one in rounds]
-    board.test(
-        "d",
-        "D",
+        Copies.received,
+        partial(outcome, stands=0.5, fell=0.8),
+        "{} of the rate into the others",
+    ),
+    "d": (
         "the best copy to another NUMA node has at most half the rate of copies within one",
-        [outcome(share, stands=0.5, fell=0.8) for share in shares],
-        found=f"the best far copy has {_all(shares)} of the rate of the near ones",
-        **how,
-    )
+        Copies.far,
+        partial(outcome, stands=0.5, fell=0.8),
+        "the best far copy has {} of the rate of the near ones",
+    ),
+}
+"""By suspect: what it predicts, what a round's copies say to that, how it is judged, in words."""
 
 
-def _all(shares: Sequence[float]) -> str:
-    return " ".join(f"{share:.0%}" for share in shares)
-
-
-def hold(board: Board, rounds: Sequence[Copies], **how: object) -> None:
-    """Hold all suspects to all four experiments on one server."""
-    for test in (queue, way, receiver, distance):
-        test(board, rounds, **how)
+def hold(board: Board, rounds: Sequence[Copies], suspects: str = "abcd", **how: object) -> None:
+    """Hold suspects to their experiments on one server: a to A, b to B, and so on."""
+    for suspect in suspects:
+        predicts, look, judge, words = TESTS[suspect]
+        figures = [look(one) for one in rounds]
+        shares = figures[0] if suspect == "b" else " ".join(f"{figure:.0%}" for figure in figures)
+        outcomes = [judge(figure) for figure in figures]
+        found = words.format(shares)
+        board.test(suspect, suspect.upper(), predicts, outcomes, found=found, **how)
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

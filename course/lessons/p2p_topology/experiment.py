@@ -2,23 +2,16 @@
 
 The question (GPU Puzzlers 2023, puzzler 1): GPU 0 copies 400 MB to GPUs 1, 2 and 4. Why do the
 three copies take 4.3, 53.3 and 8.5 ms? Here the server's links are rebuilt as links between network
-namespaces, a thousand times slower: what is GB/s there is MB/s here.
+namespaces, four thousand times slower, and carry a 200th of the bytes.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from course import runs
-from course.lessons.p2p_topology import flows
-from course.lessons.p2p_topology.programs import (
-    at_once,
-    by_turns,
-    copies,
-    in_turns,
-    relayed,
-)
+from course.lessons.p2p_topology import flows, programs
 from course.lessons.p2p_topology.topology import PUZZLE
 from course.place import Place
 from labkit.fabric.errors import FabricUnavailable
@@ -30,19 +23,41 @@ from labkit.ranks import torchrun
 NAME = "p2p-topology"
 TITLE = "Three copies, three speeds"
 RECORDING = Path(__file__).with_name("recording.json")
-SCALE = 1 / 1000
-NBYTES, CHUNK = 8_000_000, 125_000
-CHUNKS = (8_000_000, 2_000_000, 500_000, 125_000, 32_000, 8_000)
+SCALE = 1 / 4000
+NBYTES, CHUNK = 2_000_000, 62_500
 SRC, DSTS, FAR = 0, (1, 2, 4), 2
-RELAYED = [[[0, 5, 2]], [[0, 7, 2]], [[0, 5, 2], [0, 7, 2]]]
 CONTEND = [[0, 5], [5, 2], [0, 5, 2]]
+RELAYS = {
+    "directly": {"way": [0, 2]},
+    "over 5, in one piece": {"way": [0, 5, 2]},
+    "over 5, in chunks": {"way": [0, 5, 2], "chunk": CHUNK},
+    "over 5, two slots": {"way": [0, 5, 2], "chunk": CHUNK, "slots": 2},
+}
+LONG = {
+    "four hops, in one piece": {"way": [0, 4, 3, 7, 2]},
+    "four hops, two slots": {"way": [0, 4, 3, 7, 2], "chunk": CHUNK, "slots": 2},
+}
+SWEPT = [[0, 4, 3]]
+SIZES = (2_000_000, 500_000, 125_000, 32_000, 8_000, 2_000)
+COSTS = {count: {"ways": [[0, 4]], "chunk": NBYTES // count} for count in (1, 1000)}
+PATHS = flows.maximum_flow(PUZZLE, SRC, FAR)
+WAYS = {
+    "directly": {"ways": [[0, 2]], "chunk": CHUNK},
+    "one relay": {"ways": [[0, 5, 2]], "chunk": CHUNK},
+    "two relays": {"ways": [[0, 5, 2], [0, 7, 2]], "chunk": CHUNK},
+    "every path": {
+        "ways": [list(path.gpus) for path in PATHS],
+        "shares": [path.rate for path in PATHS],
+        "chunk": CHUNK // 2,
+    },
+}
 once = functools.cache(print)
 """Print a text the first time only: why nothing runs here need not be said for every case."""
 
 
-def links() -> Fabric:
-    """Return the puzzle's links between eight hosts, a thousand times slower, not yet up."""
-    return Fabric([[8 * SCALE * rate for rate in row] for row in PUZZLE.bandwidths()])
+def links(scale: float = SCALE) -> Fabric:
+    """Return the puzzle's links between eight hosts, slowed down by `scale`, not yet up."""
+    return Fabric([[8 * scale * rate for rate in row] for row in PUZZLE.bandwidths()])
 
 
 def rate(src: int, dst: int) -> float:
@@ -57,29 +72,28 @@ def named(ways: Sequence[Sequence[int]]) -> str:
 
 def on_links(
     cases: dict[str, dict[str, Any]],
-    program: Callable[..., list[float] | list[list[float]] | None],
+    program: Callable[..., list[list[float]]],
     *args: Any,
     say: runs.Say = once,
 ) -> list[Record]:
     """Run a program on the eight hosts; where none can be made, say so and take the recorded run.
 
-    A case that was never recorded is then what the model says of it, and stamped so.
-
     Args:
-        cases: Name of each case -> fields of its record; `params["ways"][0][-1]` is the rank whose
-            samples count.
-        program: Returns its samples in seconds on that rank, or a list of them for each case.
+        cases: Name of each case -> fields of its record. `params["ways"][0][-1]` is the rank whose
+            samples count. A case that was never recorded is what the model says, and stamped so.
+        program: Returns its samples in seconds, a list for each case.
         *args: Its arguments.
         say: Told why nothing runs here.
     """
 
     def measure(here: Place) -> list[Record]:
-        results, measured = here.launch(program, *args), []
-        for number, (case, fields) in enumerate(cases.items()):
-            got = results[fields["params"]["ways"][0][-1]]
-            samples = [got[number] if isinstance(got[0], list) else got]
-            measured.append(here.record(case, samples, experiment=NAME, **fields))
-        return measured
+        ranks = here.launch(program, *args)
+        return [
+            here.record(
+                case, [ranks[fields["params"]["ways"][0][-1]][n]], experiment=NAME, **fields
+            )
+            for n, (case, fields) in enumerate(cases.items())
+        ]
 
     try:
         if torchrun.is_here():
@@ -98,7 +112,62 @@ def modelled(case: str, fields: dict[str, Any]) -> Record:
     return Record(NAME, case, samples=[[fields["predicted"]]], **fields, **origin)
 
 
-def time_copies(*, program: Callable = copies, iters: int = 2, **options: Any) -> list[Record]:
+def compare(
+    program: Callable[..., None],
+    arms: Mapping[Any, Mapping[str, Any]],
+    *,
+    rounds: int = 3,
+    alpha: float = 0.0,
+    **options: Any,
+) -> dict[Any, Record]:
+    """Run ``program(tensor, **arm)`` on the links for each arm, in turn; return a record of each.
+
+        compare(pass_on, {"directly": {"way": [0, 2]}, "over 5": {"way": [0, 5, 2]}})
+
+    An arm has a `way` or several `ways`, and what else the program takes. A record's case says
+    what was done, whatever the arm is called; `predicted` is the model's time, with `alpha` seconds
+    for each chunk.
+    """
+    cases, different, cases_of = {}, {}, {}
+    for name, arm in arms.items():
+        ways, chunk = arm.get("ways") or [arm["way"]], arm.get("chunk") or NBYTES
+        seconds = flows.ways_time(
+            rate, ways, nbytes=NBYTES, chunk=chunk, shares=arm.get("shares"), alpha=alpha
+        )
+        params = {"part": "ways" if "ways" in arm else "way", "ways": ways, "chunk": chunk}
+        slots = " through two slots" if arm.get("slots") else ""
+        case = f"{params['part']} {named(ways)} by {chunk}{slots}"
+        cases[case] = {"nbytes": NBYTES, "params": params, "predicted": seconds}
+        different[case] = arm
+        cases_of[name] = case
+    args = list(different.values()), NBYTES, rounds
+    made = runs.by_case(on_links(cases, programs.by_turns, program, *args, **options))
+    return {name: made[case] for name, case in cases_of.items()}
+
+
+def as_posted(program: Callable, numel: int = 10**7, *, place: Place | None = None) -> list[Record]:
+    """Run the puzzle's program in one process; return a record of each of its three copies."""
+    here = place or Place(hosts=1)
+
+    def measure() -> list[Record]:
+        copies = here.launch(program, numel)[0]
+        return [
+            here.record(
+                f"copy to GPU {gpu}",
+                [[milliseconds / 1e3 for milliseconds in copy]],
+                experiment=NAME,
+                nbytes=4 * numel,
+                params={"part": "posted"},
+            )
+            for gpu, copy in zip(DSTS, copies, strict=True)
+        ]
+
+    return runs.watched(measure)
+
+
+def time_copies(
+    program: Callable[..., None] = programs.three_copies, *, rounds: int = 2, **options: Any
+) -> list[Record]:
     """Time the puzzle's three simultaneous copies; one record for each."""
     cases = {
         named([[SRC, dst]]): {
@@ -108,74 +177,12 @@ def time_copies(*, program: Callable = copies, iters: int = 2, **options: Any) -
         }
         for dst in DSTS
     }
-    return on_links(cases, program, SRC, DSTS, NBYTES, iters, **options)
+    return on_links(cases, _three, program, rounds, **options)
 
 
-def _fields(part: str, ways: list[list[int]], chunk: int, **model: Any) -> dict[str, Any]:
-    """Return what a record of a transfer says beside its samples; the rest is for the model."""
-    predicted = flows.ways_time(rate, ways, nbytes=NBYTES, chunk=chunk, **model)
-    params = {"part": part, "ways": ways, "chunk": chunk}
-    return {"nbytes": NBYTES, "params": params, "predicted": predicted}
-
-
-def time_way(
-    way: Sequence[int],
-    chunk: int = CHUNK,
-    *,
-    program: Callable = in_turns,
-    iters: int = 3,
-    **options: Any,
-) -> Record:
-    """Time a program that hands chunks along one way; it gets the way, nbytes, chunk and iters.
-
-    The record's `predicted` is that of chunks that cost nothing.
-    """
-    way = list(way)
-    cases = {f"{named([way])}, {NBYTES} B by {chunk}, in turns": _fields("way", [way], chunk)}
-    return on_links(cases, program, way, NBYTES, chunk, iters, **options)[0]
-
-
-def time_by_chunks(
-    way: Sequence[int],
-    chunks: Sequence[int],
-    *,
-    program: Callable = in_turns,
-    iters: int = 3,
-    **options: Any,
-) -> list[Record]:
-    """Time a program like `time_way`'s with chunks of several sizes, which take turns.
-
-    One record for each size; a busy moment then meets all of them alike.
-    """
-    way = list(way)
-    cases = {
-        f"{named([way])}, {NBYTES} B by {chunk}, in turns": _fields("way", [way], chunk)
-        for chunk in chunks
-    }
-    return on_links(cases, by_turns, program, way, NBYTES, chunks, iters, **options)
-
-
-def time_ways(
-    ways: Sequence[Sequence[int]],
-    *,
-    shares: Sequence[float] | None = None,
-    chunk: int = CHUNK,
-    alpha: float = 0.0,
-    iters: int = 3,
-    **options: Any,
-) -> Record:
-    """Time a transfer along ways, with a part of the bytes on each (`programs.carry`)."""
-    ways = [list(way) for way in ways]
-    fields = _fields("ways", ways, chunk, alpha=alpha, shares=shares)
-    cases = {f"{named(ways)}, {NBYTES} B by {chunk}": fields}
-    return on_links(cases, relayed, ways, shares, NBYTES, chunk, iters, **options)[0]
-
-
-def time_every_way(**options: Any) -> Record:
-    """Time a transfer over every path of the maximum flow over NVLink."""
-    paths = flows.maximum_flow(PUZZLE, SRC, FAR)
-    shares = [path.rate for path in paths]
-    return time_ways([path.gpus for path in paths], shares=shares, chunk=CHUNK // 2, **options)
+def _three(program: Callable[..., None], rounds: int) -> list[list[float]]:
+    """Run on every rank; its samples stand for each of the three copies."""
+    return 3 * programs.by_turns(program, [{"src": SRC, "dsts": DSTS}], NBYTES, rounds)
 
 
 def chunk_cost(whole: Record, cut: Record) -> float:
@@ -184,7 +191,7 @@ def chunk_cost(whole: Record, cut: Record) -> float:
     return max(0.0, cut.summary.median - whole.summary.median) / (chunks - 1)
 
 
-def time_at_once(*, iters: int = 3, **options: Any) -> list[Record]:
+def time_at_once(*, rounds: int = 3, **options: Any) -> list[Record]:
     """Time a relayed copy and two direct ones that share its links; one record for each."""
     predicted = flows.finish_times(rate, CONTEND, nbytes=NBYTES)
     cases = {
@@ -195,30 +202,23 @@ def time_at_once(*, iters: int = 3, **options: Any) -> list[Record]:
         }
         for way, seconds in zip(CONTEND, predicted, strict=True)
     }
-    return on_links(cases, at_once, CONTEND, NBYTES, CHUNK, iters, **options)
+    return on_links(cases, programs.at_once, CONTEND, NBYTES, CHUNK, rounds, **options)
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure everything that lesson 04 shows, on a fabric with the puzzle's links."""
-    options: dict[str, Any] = {"iters": 2 if quick else 5, "say": functools.cache(progress)}
+    options: dict[str, Any] = {"rounds": 2 if quick else 5, "say": functools.cache(progress)}
+    progress("the posted program")
+    measured = as_posted(programs.data_transfer)
     progress("three copies at once")
-    measured = time_copies(**options)
-    progress("what a chunk costs")
-    measured += [time_ways([[0, 5]], chunk=NBYTES // count, **options) for count in (1, 1000)]
-    alpha = {"alpha": chunk_cost(*measured[-2:])}
-    for ways in RELAYED:
-        progress(f"over {named(ways)}")
-        measured.append(time_ways(ways, **alpha, **options))
-    progress("over every NVLink path")
-    measured.append(time_every_way(**alpha, **options))
-    for chunk in CHUNKS:
-        progress(f"in chunks of {chunk} bytes")
-        if chunk != CHUNK:
-            measured.append(time_ways(RELAYED[0], chunk=chunk, **alpha, **options))
-    for relay in (1, 3, 4, 5, 6, 7):
-        for chunk in (NBYTES, CHUNK):
-            progress(f"over {relay}, in turns, in chunks of {chunk} bytes")
-            measured.append(time_way([SRC, relay, FAR], chunk, **options))
+    measured += time_copies(**options)
+    progress("relays")
+    other = {relay: {"way": [SRC, relay, FAR], "chunk": CHUNK} for relay in (1, 3, 4, 6, 7)}
+    measured += compare(programs.pass_on, RELAYS | LONG | other, **options).values()
+    progress("what a chunk costs, its size, and every path")
+    costs = list(compare(programs.carry, COSTS, **options).values())
+    sweep = {size: {"ways": SWEPT, "chunk": size} for size in SIZES}
+    both = compare(programs.carry, sweep | WAYS, alpha=chunk_cost(*costs), **options)
+    measured += costs + list(both.values())
     progress("three transfers that share links")
-    measured += time_at_once(**options)
-    return measured
+    return measured + time_at_once(**options)

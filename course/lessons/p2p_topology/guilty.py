@@ -18,8 +18,8 @@ WORLDS = {
     "d": "slow between NUMA nodes, whatever the link",
 }
 """By the letter of who is guilty."""
-FULL, POOR, PAIR_SECONDS = 46e6, 7.5e6, 0.2
-"""Bytes per second of those servers' links, and how long a copy between two hosts takes alone.
+NBYTES, FULL, POOR, PAIR_SECONDS = 8_000_000, 46e6, 7.5e6, 0.2
+"""What a copy carries, bytes per second of those servers' links, how long a copy takes alone.
 
 A rank that wakes up 4 ms late then changes a rate by 2 %.
 """
@@ -31,7 +31,7 @@ def world(guilty: str) -> Fabric:
     if guilty == "a":
         return Fabric.star(hosts=PUZZLE.gpus, rate=8 * FULL)
     if guilty == "b":
-        return problem.links()
+        return problem.links(1 / 1000)
 
     def rate(src: int, dst: int) -> float:
         slow = dst == problem.FAR if guilty == "c" else PUZZLE.numa[src] != PUZZLE.numa[dst]
@@ -55,12 +55,12 @@ def measure(guilty: str, *, rounds: int = 3) -> list[Record]:
 
         def time_pairs() -> list[Record]:
             found = here.launch(
-                every_pair, problem.SRC, problem.DSTS, problem.NBYTES, alone, rounds, timeout=300.0
+                every_pair, problem.SRC, problem.DSTS, NBYTES, alone, rounds, timeout=300.0
             )[0]
             values = {"rounds": found}
             samples = [[max(one["together"].values()) for one in found]]
             params = {"part": "world", "guilty": guilty}
-            more = {"nbytes": problem.NBYTES, "values": values, "params": params}
+            more = {"nbytes": NBYTES, "values": values, "params": params}
             return [here.record(f"world {guilty}", samples, experiment=problem.NAME, **more)]
 
         return runs.watched(time_pairs)

@@ -4,14 +4,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.flows import Path
-from course.lessons.p2p_topology.topology import PUZZLE, Topology, nvlinks
+from course.lessons.p2p_topology.topology import Topology, nvlinks
 from course.published import load
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
@@ -24,8 +23,6 @@ _LOOKS = (  # differ in colour, dash and width at once, the widest NVLinks first
     {"color": "#56b4e9", "linewidth": 1.6, "linestyle": (0, (3, 1.5))},
 )
 _PCIE_LOOK = {"color": "#9a9a9a", "linewidth": 1.0, "linestyle": (0, (1, 2.5))}
-ALPHA = 10e-6
-"""Seconds that a chunk costs on a hop in `router`."""
 
 
 def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = None) -> Axes:
@@ -103,62 +100,6 @@ def _draw_path(ax: Axes, places: Sequence[tuple[float, float]], way: Path, numbe
     ax.plot([], [], label=str(way), **look)
 
 
-def router(relays: Sequence[int | str | None], chunk: int) -> Figure:
-    """Draw the ways that a learner chose from 0 to 2, and when each hop works.
-
-    Each relay that is a GPU makes a way of its own, with an equal part of the bytes; `chunk` is in
-    bytes. The time axis stays as it is, whatever is chosen.
-    """
-    figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 6.0))
-    src, dst, nbytes, rate = experiment.SRC, experiment.FAR, experiment.NBYTES, experiment.rate
-    chosen = sorted({relay for relay in relays if relay in range(PUZZLE.gpus)} - {src, dst})
-    ways = [[src, relay, dst] for relay in chosen] or [[src, dst]]
-    paths = [Path(tuple(way), min(map(rate, way, way[1:]))) for way in ways]
-    graph(PUZZLE, paths=paths, ax=left)
-    part = nbytes / len(ways)
-    lanes = []
-    for number, way in enumerate(ways):
-        turns = [ALPHA + min(chunk, part) / rate(*hop) for hop in pairwise(way)]
-        chunks, begin = max(part / chunk, 1.0), 0.0
-        for (here, there), turn in zip(pairwise(way), turns, strict=True):
-            end = begin + turn + (chunks - 1) * max(turns)
-            busy = chunks * turn / (end - begin)
-            lanes.append((f"{here} -> {there}", begin, end, busy, number))
-            begin += turn
-    title = f"{nbytes / 1e6:g} MB in chunks of {chunk / 1e3:g} kB"
-    plots.new_axes(title, x="time", xunit="ms", ax=right)
-    for lane, (_, begin, end, share, number) in enumerate(lanes):
-        look = plots.style(number)
-        right.barh(
-            lane,
-            1e3 * (end - begin),
-            left=1e3 * begin,
-            color=look.color,
-            hatch=look.hatch,
-            alpha=0.35 + 0.6 * share,
-            edgecolor="white",
-        )
-        right.text(1e3 * end + 15, lane, f"busy {share:.0%}", va="center", fontsize=8.5)
-    direct = 1e3 * nbytes / rate(src, dst)
-    right.axvline(direct, color=plots.SOFT, linestyle=":")
-    right.text(direct + 15, 3.5, f"{src} -> {dst} directly", fontsize=8.5, color=plots.SOFT)
-    right.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
-    right.set(xlim=(0, 2300), ylim=(3.6, -0.6))
-    right.grid(visible=False, axis="y")
-    last = max(end for _, _, end, *_ in lanes)
-    total = f"the last byte arrives after {1e3 * last:.0f} ms"
-    right.set_xlabel(f"time [ms]: {total}")
-    hops = "; ".join(
-        f"{name} from {1e3 * begin:.0f} to {1e3 * end:.0f} ms, busy {share:.0%}"
-        for name, begin, end, share, _ in lanes
-    )
-    plots.describe(right, f"When each hop works: {hops}; {total}.")
-    note = f"links a thousand times slower than the server's, {ALPHA * 1e6:g} µs per chunk and hop"
-    plots.stamp(left, "MODELLED")
-    plots.stamp(right, "MODELLED", note=note)
-    return figure
-
-
 def together(milliseconds: dict[str, float], starts: Sequence[float] = ()) -> Axes:
     """Draw transfers as bars on a time axis, a lane for each stream; `starts` in milliseconds."""
     starts = starts or [0.0] * len(milliseconds)
@@ -176,6 +117,19 @@ def together(milliseconds: dict[str, float], starts: Sequence[float] = ()) -> Ax
         description=f"Copies from one GPU: {times}.",
         title="Copies of the same bytes from one GPU, each on a stream of its own",
     )
+
+
+def theirs_and_ours(milliseconds: dict[int, float], records: Sequence[Record]) -> Figure:
+    """Draw the authors' three copies, and those that the same program makes here."""
+    both, (theirs, ours) = plots.new_figure(2, 1, size=(9, 4.6))
+    published, names = load("p2p_topology"), [f"0 -> {gpu}" for gpu in milliseconds]
+    plots.new_axes("Theirs", x="time", xunit="ms", ax=theirs)
+    plots.bars(theirs, names, list(milliseconds.values()))
+    plots.stamp_published(theirs, published["durations"])
+    words = ", ".join(f"0 -> {gpu} {ms} ms" for gpu, ms in milliseconds.items())
+    plots.describe(theirs, f"The authors' copies: {words}.")
+    plots.ladder(records, title="The same program here", x="time", names=names, ax=ours)
+    return both
 
 
 def switched_off(ratios: dict[str, float]) -> Axes:
@@ -211,12 +165,9 @@ def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
 def draw(records: Sequence[Record]) -> Figure:
     """Draw what `course run p2p-topology` measured: every way, and the chunk sizes."""
     figure, (left, right) = plots.new_figure(1, 2, size=(13.0, 5.0))
-    parts = {part: [r for r in records if r.params["part"] == part] for part in ("copies", "ways")}
-    first, *_ = experiment.RELAYED
-    sweep = [r for r in parts["ways"] if r.params["ways"] == first]
-    shown = {experiment.named(r.params["ways"]): r for r in parts["copies"] + parts["ways"]
-             if r.params["ways"][0][-1] == experiment.FAR}  # fmt: skip
-    names = [f"{len(r.params['ways'])} ways" if "|" in name else name for name, r in shown.items()]
-    plots.ladder(list(shown.values()), title="The same bytes, every way", names=names, ax=left)
-    chunk_curve(sorted(sweep, key=lambda record: -record.params["chunk"]), ax=right)
+    ways = [record for record in records if record.params["part"] == "ways"]
+    sweep = [record for record in ways if record.params["ways"] == experiment.SWEPT]
+    shown = [record for record in ways if record.params["ways"][0][-1] == experiment.FAR]
+    plots.ladder(shown, title="The same bytes, every way", names=list(experiment.WAYS), ax=left)
+    chunk_curve(sweep, ax=right)
     return figure

@@ -1,49 +1,120 @@
-"""What the ranks of lesson 04 do. Imports little: every rank of every launch pays for it.
-
-What is timed returns, on each destination, the seconds of each repetition; on other ranks None.
-"""
+"""What the ranks of lesson 04 do. Imports little: every rank of every launch pays for it."""
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
 import torch.distributed as dist
 
-from labkit.measure import timing
+from labkit import device
+
+
+class Mark:
+    """When this rank's device comes to this place: a CUDA event, or the clock beside a CPU."""
+
+    def __init__(self) -> None:
+        self.seconds = time.perf_counter()
+        if device().type == "cuda":
+            self.event = torch.cuda.Event(enable_timing=True)
+            self.event.record()
+
+    def ms_until(self, later: "Mark") -> float:
+        """Return the milliseconds from this mark to a later one, when both have been reached."""
+        if device().type == "cuda":
+            return self.event.elapsed_time(later.event)
+        return 1e3 * (later.seconds - self.seconds)
+
+
+def data_transfer(numel: int, rounds: int = 5) -> list[list[float]] | None:
+    """Make the puzzle's three copies, round by round; return the milliseconds of each copy."""
+    if dist.get_rank() > 0:
+        return None
+    on_gpu = device().type == "cuda"
+    cuda = torch.cuda if on_gpu else torch.cpu
+    to = [torch.device("cuda", gpu) if on_gpu else device() for gpu in (1, 2, 4)]
+    first, second, third = [cuda.Stream() for _ in range(3)]
+    data = torch.rand(numel, device=device(), dtype=torch.float32)
+    marks = []
+    for _ in range(rounds):
+        with cuda.stream(first):
+            marks.append(Mark())
+            data.to(to[0], copy=True)
+            marks.append(Mark())
+        with cuda.stream(second):
+            marks.append(Mark())
+            data.to(to[1], copy=True)
+            marks.append(Mark())
+        with cuda.stream(third):
+            marks.append(Mark())
+            data.to(to[2], copy=True)
+            marks.append(Mark())
+        cuda.synchronize()
+    times = [begin.ms_until(end) for begin, end in zip(marks[::2], marks[1::2], strict=True)]
+    return [times[copy::3] for copy in range(3)]
+
+
+def three_copies(tensor: torch.Tensor, src: int, dsts: Sequence[int]) -> None:
+    """Send the same bytes to several ranks at once."""
+    if dist.get_rank() == src:
+        works = [dist.isend(tensor, dst) for dst in dsts]
+        for work in works:
+            work.wait()
+    elif dist.get_rank() in dsts:
+        dist.recv(tensor, src)
+
+
+def two_slots(count: int, chunk: int, before: int, after: int) -> None:
+    """Hand on `count` chunks of `chunk` elements with room for two: one arrives, one leaves."""
+    slots = torch.empty(2, chunk, device=device())
+    arriving = dist.irecv(slots[0], before)
+    for number in range(count):
+        arriving.wait()
+        leaving = dist.isend(slots[number % 2], after)
+        if number + 1 < count:
+            arriving = dist.irecv(slots[(number + 1) % 2], before)
+        leaving.wait()
+
+
+def pass_on(
+    tensor: torch.Tensor, way: Sequence[int], chunk: int | None = None, slots: int | None = None
+) -> None:
+    """Hand a tensor along a way, in chunks of so many bytes; with slots, relays have room for 2."""
+    rank, elements = dist.get_rank(), (chunk or tensor.nbytes) // 4
+    if rank not in way:
+        return
+    here = way.index(rank)
+    if slots and 0 < here < len(way) - 1:
+        two_slots(len(tensor) // elements, elements, way[here - 1], way[here + 1])
+        return
+    for piece in tensor.split(elements):
+        if here > 0:
+            dist.recv(piece, way[here - 1])
+        if rank != way[-1]:
+            dist.send(piece, way[here + 1])
 
 
 def carry(
     tensor: torch.Tensor,
     ways: Sequence[Sequence[int]],
-    *,
     chunk: int,
     shares: Sequence[float] | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> None:
     """Copy a tensor from the first rank of the ways to their last, over the ranks between.
 
-    A bucket brigade: nobody waits for the whole tensor. While a relay hands on one chunk, the next
-    one is on its way to it, so all links of a way are busy at the same time.
+        carry(tensor, [[0, 5, 2], [0, 7, 2]], chunk=125_000)    # half of it takes each way
 
-    Every rank of the group calls this with a tensor of the same shape: the source's is sent, the
-    destination's is overwritten, a relay's is its buffer, and the rest are left alone.
-
-    Args:
-        tensor: One-dimensional and contiguous.
-        ways: The ranks of each way in order, such as `[[0, 5, 2], [0, 7, 2]]`. A rank may be on
-            several ways.
-        chunk: Elements that travel together.
-        shares: How much of the tensor takes each way, in any unit; equal shares if not given.
-        group: The group whose connections are used; the default group if not given.
+    While a relay hands on one chunk, the next one is on its way to it. A relay's tensor is its
+    buffer; ranks on no way leave theirs alone. `chunk` is in bytes, `shares` in any unit.
     """
     rank, legs, leaving = dist.get_rank(), [], []
     parts = split(tensor, shares or [1] * len(ways))
     for tag, (part, way) in enumerate(zip(parts, ways, strict=True)):
         if rank in way:
-            here, pieces = list(way).index(rank), part.split(chunk)
+            here, pieces = list(way).index(rank), part.split(chunk // tensor.itemsize)
             after = way[here + 1] if rank != way[-1] else None
             # All receives are posted before anything is sent: no sender waits for readiness.
             arriving = [
@@ -68,123 +139,26 @@ def split(tensor: torch.Tensor, shares: Sequence[float]) -> Sequence[torch.Tenso
     return tensor.tensor_split([round(len(tensor) * cut / whole) for cut in cuts])
 
 
-def copies(src: int, dsts: Sequence[int], nbytes: int, iters: int) -> list[float] | None:
-    """Send the same bytes to several ranks at once."""
-    rank, tensor, samples = dist.get_rank(), torch.ones(nbytes // 4), []
-    for repetition in range(iters + 1):
-        message = tensor if repetition else tensor[:1]  # the first only opens the connections
-        dist.barrier()
-        begin = time.perf_counter()
-        if rank == src:
-            for work in [dist.isend(message, dst) for dst in dsts]:
-                work.wait()
-        elif rank in dsts:
-            dist.recv(message, src)
-        samples.append(time.perf_counter() - begin)
-    return samples[1:] if rank in dsts else None
-
-
-def every_pair(
-    src: int, dsts: Sequence[int], nbytes: int, alone: Sequence[Sequence[int]], rounds: int
-) -> list[dict] | None:
-    """Time a copy of each ordered pair alone, then those from `src` to `dsts` together.
-
-    Args:
-        src: Where the copies begin that are made together.
-        dsts: Where they go.
-        nbytes: What each of them carries.
-        alone: What the copy of a pair carries, `alone[src][dst]`.
-        rounds: Of all copies.
+def by_turns(
+    program: Callable[..., None], arms: Sequence[Mapping], nbytes: int, rounds: int
+) -> list[list[float]]:
+    """Run ``program(tensor, **arm)`` for each arm in turn, round by round, on every rank.
 
     Returns:
-        On rank 0, for each round: ``alone[src][dst]``, bytes per second, and ``together[dst]``, the
-        seconds; both by the receiver's clock.
+        For each arm the seconds of each round, by this rank's clock. Before them each arm moves a
+        single chunk, which opens its connections.
     """
-    rank, n, found = dist.get_rank(), dist.get_world_size(), []
-    tensor = torch.ones(max(nbytes, *map(max, alone)) // 4)
-
-    def copies(pairs: Sequence[tuple[int, int]], message: torch.Tensor) -> float:
-        dist.barrier()
-        begin = time.perf_counter()
-        leaving = [dist.isend(message, b) for a, b in pairs if a == rank]
-        for a, b in pairs:
-            if b == rank:
-                dist.recv(message, a)
-        for work in leaving:
-            work.wait()
-        return time.perf_counter() - begin
-
-    everyone = list(itertools.permutations(range(n), 2))
-    for pair in everyone:
-        copies([pair], tensor[:1])  # opens the connection
-    for _ in range(rounds):
-        mine = {}
-        for a, b in everyone:
-            took = copies([(a, b)], tensor[: alone[a][b] // 4])
-            if b == rank:
-                mine[a] = alone[a][b] / took
-        seconds = copies([(src, dst) for dst in dsts], tensor[: nbytes // 4])
-        gathered: list = [None] * n
-        dist.all_gather_object(gathered, (mine, seconds))
-        rates = [[0.0 if a == b else gathered[b][0][a] for b in range(n)] for a in range(n)]
-        found.append({"alone": rates, "together": {str(dst): gathered[dst][1] for dst in dsts}})
-    return found if rank == 0 else None
-
-
-def in_turns(way: Sequence[int], nbytes: int, chunk: int, iters: int) -> list[float] | None:
-    """Hand chunks along a way with plain send and recv."""
-    rank, tensor = dist.get_rank(), torch.ones(nbytes // 4)
-
-    def hand_on() -> None:
-        if rank not in way:
-            return
-        here = way.index(rank)
-        for piece in tensor.split(max(1, chunk // 4)):
-            if here > 0:
-                dist.recv(piece, way[here - 1])
-            if rank != way[-1]:
-                dist.send(piece, way[here + 1])
-
-    samples = timing.time_calls(hand_on, warmup=1, iters=iters)
-    return samples if rank == way[-1] else None
-
-
-def by_turns(
-    program: Callable[..., list[float] | None],
-    way: Sequence[int],
-    nbytes: int,
-    chunks: Sequence[int],
-    iters: int,
-) -> list[list[float]]:
-    """Run a program like `in_turns` with each size of chunk in turn; return samples by size."""
-    samples: list[list[float]] = [[] for _ in chunks]
-    program(way, nbytes, max(chunks), 1)  # opens the connections
-    for _ in range(iters):
-        for row, chunk in zip(samples, chunks, strict=True):
-            row += program(way, nbytes, chunk, 1) or []
-    return samples
-
-
-def relayed(
-    ways: Sequence[Sequence[int]],
-    shares: Sequence[float] | None,
-    nbytes: int,
-    chunk: int,
-    iters: int,
-) -> list[float] | None:
-    """Carry bytes along ways, chunk by chunk. Checks what arrives, once."""
-    rank, src, dst = dist.get_rank(), ways[0][0], ways[0][-1]
-    sent = torch.arange(nbytes // 4, dtype=torch.float32)
-    tensor = sent.clone() if rank == src else torch.zeros_like(sent)
-
-    def run() -> None:
-        carry(tensor, ways, chunk=max(1, chunk // 4), shares=shares)
-
-    run()
-    if rank == dst and not torch.equal(tensor, sent):
-        raise AssertionError(f"what arrived over {ways} is not what was sent")
-    samples = timing.time_calls(run, warmup=0, iters=iters)
-    return samples if rank == dst else None
+    tensor = torch.ones(nbytes // 4, device=device())
+    samples: list[list[float]] = [[] for _ in arms]
+    for number in range(rounds + 1):
+        for row, arm in zip(samples, arms, strict=True):
+            dist.barrier()
+            begin = time.perf_counter()
+            program(tensor if number else tensor[: arm.get("chunk", 4) // 4], **arm)
+            if tensor.is_cuda:
+                torch.cuda.synchronize()
+            row.append(time.perf_counter() - begin)
+    return [row[1:] for row in samples]
 
 
 def at_once(
@@ -201,7 +175,7 @@ def at_once(
     samples: list[list[float]] = [[] for _ in ways]
 
     def transfer(begin: float, number: int) -> None:
-        carry(tensors[number], [ways[number]], chunk=chunk // 4, group=groups[number])
+        carry(tensors[number], [ways[number]], chunk, group=groups[number])
         if rank == ways[number][-1]:
             samples[number].append(time.perf_counter() - begin)
 
@@ -211,3 +185,38 @@ def at_once(
             dist.barrier()
             list(pool.map(partial(transfer, time.perf_counter()), mine))
     return [row[1:] for row in samples]
+
+
+def every_pair(
+    src: int, dsts: Sequence[int], nbytes: int, alone: Sequence[Sequence[int]], rounds: int
+) -> list[dict] | None:
+    """Time a copy of each ordered pair alone, of `alone[src][dst]` bytes, then three together.
+
+    Returns:
+        On rank 0, for each round: ``alone[src][dst]``, bytes per second, and ``together[dst]``, the
+        seconds; both by the receiver's clock.
+    """
+    rank, n, found = dist.get_rank(), dist.get_world_size(), []
+    tensor = torch.ones(max(nbytes, *map(max, alone)) // 4)
+
+    def timed(source: int, targets: Sequence[int], message: torch.Tensor) -> float:
+        dist.barrier()
+        begin = time.perf_counter()
+        three_copies(message, source, targets)
+        return time.perf_counter() - begin
+
+    everyone = list(itertools.permutations(range(n), 2))
+    for a, b in everyone:
+        timed(a, [b], tensor[:1])  # opens the connection
+    for _ in range(rounds):
+        mine = {}
+        for a, b in everyone:
+            took = timed(a, [b], tensor[: alone[a][b] // 4])
+            if b == rank:
+                mine[a] = alone[a][b] / took
+        seconds = timed(src, dsts, tensor[: nbytes // 4])
+        gathered: list = [None] * n
+        dist.all_gather_object(gathered, (mine, seconds))
+        rates = [[0.0 if a == b else gathered[b][0][a] for b in range(n)] for a in range(n)]
+        found.append({"alone": rates, "together": {str(dst): gathered[dst][1] for dst in dsts}})
+    return found if rank == 0 else None

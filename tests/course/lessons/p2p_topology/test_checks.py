@@ -23,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 
 LARGE = [181.5e6, 181.5e6, 37e6]
-BY_RATE = [400e6 * rate / sum(checks.WAY_RATES) for rate in checks.WAY_RATES]
 RATES = {"NV1": 10e9, "PHB": 8e9, "PXB": 13e9, "SYS": 6e9}
 MACHINE = Topology.parse(checks.MACHINE, RATES)
 PAIRS = [(0, 4), (1, 6), (5, 2), (3, 7)]
@@ -63,14 +62,10 @@ def test_right_answers_in_other_forms(check, answer):
         (check_shares, design([1.8e6, 1.8e6, 0.4e6]), "of no use"),
         (check_shares, design([0, 0, 4e6], [400e6 / 3] * 3), "what could it have carried"),
         (check_shares, design([0, 0, 4], [181.5, 181.5, 37]), "this is MB"),
-        (check_shares, design([0, 0, 4e6], BY_RATE), "in proportion to the rates"),
-        (check_shares, design([-0.2e6, -0.2e6, 4.4e6]), "would have to end before it starts"),
         (check_shares, {4e6: [0, 0, 4e6], 4e8: LARGE}, "'4 MB', '400 MB'"),
         (check_reading, (PAIRS, True), "nearly alike"),
-        (check_reading, (PAIRS, "perhaps"), "`True` is on"),
         (check_reading, ([(0, 1), (2, 3), (4, 5), (6, 7)], 0), "0 and 1 have an ordinary rate"),
         (check_reading, ([(0, 4), (1, 6), (2, 5)], False), "some are missing"),
-        (check_reading, ([*PAIRS, (4, 0)], False), "GPU 0 stands in two pairs"),
         (check_reading, ([0, 4, 1, 6], False), "for instance"),
         (check_contention, (2, 6, 5), "its time alone"),
         (check_contention, (4, 12, 10), "half a link to the end"),

@@ -2,8 +2,7 @@
 
 import pytest
 
-from course import runs
-from course.lessons.p2p_topology import experiment
+from course.lessons.p2p_topology import experiment, programs
 from labkit.measure.records import Tier
 from tests.fabric.test_fabric import needs_hosts
 
@@ -20,7 +19,7 @@ def no_hosts(monkeypatch):
 @needs_hosts
 def test_three_copies_take_times_as_their_links_say():
     for _ in range(3):
-        copies = experiment.time_copies(iters=1)
+        copies = experiment.time_copies(rounds=1)
         first, far, middle = (record.summary.median for record in copies)
         if 0.9 < middle / first / 2 < 1.1 and 0.9 < far / first / 12.4 < 1.1:
             return
@@ -31,7 +30,7 @@ def test_three_copies_take_times_as_their_links_say():
 @needs_hosts
 def test_links_are_shared_as_the_model_says():
     for _ in range(3):
-        together = experiment.time_at_once(iters=2)
+        together = experiment.time_at_once(rounds=2)
         ratios = [min(record.seconds) / record.predicted for record in together]
         if all(0.75 < ratio < 1.25 for ratio in ratios):
             return
@@ -48,7 +47,8 @@ def test_without_hosts_the_recording_is_shown_and_called_so(no_hosts, capsys):
 
 
 def test_a_case_that_was_never_recorded_is_the_model_s_and_says_so(no_hosts):
-    record = experiment.time_way([0, 3, 2], 77_000)
+    arm = {"way": [0, 3, 2], "chunk": 76_000}
+    record = experiment.compare(programs.pass_on, {"mine": arm})["mine"]
     assert record.tier is Tier.MODELLED
     assert record.summary.median == record.predicted
 
@@ -67,18 +67,16 @@ def test_the_whole_experiment_runs_without_links(no_hosts):
 
 
 def test_the_recording_holds_what_the_lesson_says_of_it(no_hosts):
-    direct = experiment.time_copies()[1].summary.median
-    one, _, two = (experiment.time_ways(ways) for ways in experiment.RELAYED)
-    assert one.tier is two.tier is Tier.RECORDED
-    assert direct / one.summary.median > 5
-    assert direct / two.summary.median > 9
-    sweep = [experiment.time_ways(experiment.RELAYED[0], chunk=c) for c in (125_000, 32_000, 8_000)]
-    assert len({record.tier for record in sweep}) == 1
-    times = [record.summary.median for record in sweep]
-    assert max(times) < 1.06 * min(times)  # "8 to 125 kB, all within 5 %"
+    ways = experiment.compare(programs.carry, experiment.WAYS)
+    assert {record.tier for record in ways.values()} == {Tier.RECORDED}
+    direct, one, two, _ = (record.summary.median for record in ways.values())
+    assert direct / one > 5
+    assert direct / two > 9
+    relayed = experiment.compare(programs.pass_on, experiment.RELAYS | experiment.LONG)
+    assert {record.tier for record in relayed.values()} == {Tier.RECORDED}
 
 
 def test_alpha_is_what_a_chunk_costs_beyond_its_bytes(no_hosts):
-    one, thousand = (experiment.time_ways([[0, 5]], chunk=8_000_000 // n) for n in (1, 1000))
-    assert 2e-6 < experiment.chunk_cost(one, thousand) < 50e-6
-    assert runs.by_case([one, thousand])
+    one, thousand = experiment.compare(programs.carry, experiment.COSTS).values()
+    assert one.tier is thousand.tier is Tier.RECORDED
+    assert 2e-6 < experiment.chunk_cost(one, thousand) < 100e-6

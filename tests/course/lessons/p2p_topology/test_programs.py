@@ -2,7 +2,7 @@ import torch
 import torch.distributed as dist
 from pytest import mark
 
-from course.lessons.p2p_topology.programs import carry, split
+from course.lessons.p2p_topology.programs import carry, pass_on, split
 from labkit import launch
 
 pytestmark = mark.slow
@@ -23,7 +23,7 @@ def moved():
     held = []
     for length, ways, shares, chunk in CASES:
         held.append(torch.arange(length) + 1000.0 * dist.get_rank())
-        carry(held[-1], ways, chunk=chunk, shares=shares)
+        carry(held[-1], ways, chunk=4 * chunk, shares=shares)
     return held
 
 
@@ -41,3 +41,17 @@ def test_parts_are_in_proportion_and_complete():
     parts = split(torch.arange(10), [3, 1, 1])
     assert [len(part) for part in parts] == [6, 2, 2]
     assert torch.equal(torch.cat(parts), torch.arange(10))
+
+
+def relayed():
+    """Pass rank 0's numbers on through two slots; return what this rank holds then."""
+    held = torch.arange(12.0) + 100 * dist.get_rank()
+    pass_on(held, [0, 2, 1, 3], chunk=8, slots=2)
+    return held
+
+
+def test_two_slots_pass_everything_on_and_leave_the_relays_tensor_alone():
+    first, second, third, last = launch(relayed, world_size=4)
+    assert torch.equal(last, torch.arange(12.0))
+    assert torch.equal(second, torch.arange(12.0) + 100)
+    assert torch.equal(first, last) and third[0] == 200

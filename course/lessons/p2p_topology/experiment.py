@@ -208,10 +208,8 @@ def time_at_once(*, rounds: int = 3, **options: Any) -> list[Record]:
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Measure everything that lesson 04 shows, on a fabric with the puzzle's links."""
     options: dict[str, Any] = {"rounds": 2 if quick else 5, "say": functools.cache(progress)}
-    progress("the posted program")
-    measured = as_posted(programs.data_transfer)
     progress("three copies at once")
-    measured += time_copies(**options)
+    measured = time_copies(**options)
     progress("relays")
     other = {relay: {"way": [SRC, relay, FAR], "chunk": CHUNK} for relay in (1, 3, 4, 6, 7)}
     measured += compare(programs.pass_on, RELAYS | LONG | other, **options).values()

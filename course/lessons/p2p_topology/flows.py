@@ -34,24 +34,6 @@ class Path:
         return f"{' -> '.join(map(str, self.gpus))} at {rate}"
 
 
-def path(topology: Topology, *gpus: int) -> Path:
-    """Return a path and the rate that it has alone: that of its slowest link.
-
-    Example:
-        >>> from course.lessons.p2p_topology.topology import PUZZLE
-        >>> print(path(PUZZLE, 0, 5, 2))
-        0 -> 5 -> 2 at 46.6 GB/s
-    """
-    return Path(gpus, min(topology.bandwidth(*hop) for hop in itertools.pairwise(gpus)))
-
-
-def relays(topology: Topology, src: int, dst: int) -> list[Path]:
-    """Return every path with one relay, the fastest first."""
-    others = (gpu for gpu in range(topology.gpus) if gpu not in (src, dst))
-    ways = [path(topology, src, relay, dst) for relay in others]
-    return sorted(ways, key=lambda way: (-way.rate, way.gpus))
-
-
 def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
     """Return paths over NVLink that together carry as much as it allows from src to dst.
 
@@ -135,8 +117,6 @@ def relay_time(rates: Sequence[float], *, nbytes: float, chunk: float, alpha: fl
         >>> relay_time([1e6, 1e6], nbytes=1_000_000, chunk=10_000)
         1.01
     """
-    if not chunk > 0:
-        raise ValueError(f"chunk={chunk} must be at least 1 byte.")
     chunk = min(chunk, nbytes)
     turns = [alpha + chunk / rate for rate in rates]
     return sum(turns) + (nbytes / chunk - 1) * max(turns)

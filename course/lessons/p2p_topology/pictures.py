@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -17,72 +16,29 @@ from labkit.measure.tables import Table
 from labkit.show import plots
 from labkit.show.timeline import Bar, draw_lanes
 
-_LOOKS = (  # differ in colour, dash and width at once, the widest NVLinks first
-    {"color": "#0072b2", "linewidth": 3.6, "linestyle": "-"},
-    {"color": "#009e73", "linewidth": 2.0, "linestyle": (0, (6, 1.5))},
-    {"color": "#56b4e9", "linewidth": 1.6, "linestyle": (0, (3, 1.5))},
-)
-_PCIE_LOOK = {"color": "#9a9a9a", "linewidth": 1.0, "linestyle": (0, (1, 2.5))}
 
-
-def graph(topology: Topology, *, paths: Sequence[Path] = (), ax: Axes | None = None) -> Axes:
-    """Draw the GPUs on a circle and their links, wide ones thick; paths as numbered arrows."""
-    ax = plots.new_axes("Who is linked to whom", ax=ax, size=(6.0, 6.4))
+def graph(topology: Topology, paths: Sequence[Path]) -> Axes:
+    """Draw the GPUs on a circle, their NVLinks pale, wide ones thick, and paths as arrows."""
+    ax = plots.new_axes("Every path at once", size=(6.0, 6.4))
     ax.set_aspect("equal")
     ax.set(xlim=(-1.65, 1.65), ylim=(-1.4, 1.4), xticks=[], yticks=[])
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     angles = [math.pi / 2 - 2 * math.pi * gpu / topology.gpus for gpu in range(topology.gpus)]
     places = [(math.cos(angle), math.sin(angle)) for angle in angles]
-    pairs = list(itertools.combinations(range(topology.gpus), 2))
-    kinds = {pair: topology.link(*pair) for pair in pairs}
-    widths = sorted({nvlinks(kind) for kind in kinds.values()} - {0}, reverse=True)
-    shown = set()
-    for pair in sorted(pairs, key=lambda pair: -topology.class_bandwidth(kinds[pair])):
-        kind, count = kinds[pair], nvlinks(kinds[pair])
-        look = _LOOKS[min(widths.index(count), len(_LOOKS) - 1)] if count else _PCIE_LOOK
-        meaning = f"{count} NVLinks" if count else "PCIe and the link between CPUs"
-        label = f"{kind}: {meaning}, {topology.class_bandwidth(kind) / 1e9:.3g} GB/s"
+    for pair in itertools.combinations(range(topology.gpus), 2):
         ends = zip(*(places[gpu] for gpu in pair), strict=True)
-        alpha = 0.25 if paths else 1.0
-        ax.plot(*ends, label=None if kind in shown or paths else label, alpha=alpha, **look)
-        shown.add(kind)
+        ax.plot(*ends, color="#0072b2", alpha=0.25, linewidth=nvlinks(topology.link(*pair)))
     for number, way in enumerate(paths):
         _draw_path(ax, places, way, number)
     for gpu, (x, y) in enumerate(places):
-        on_path = any(gpu in way.gpus for way in paths)
-        ax.plot(
-            x,
-            y,
-            "o",
-            markersize=25,
-            color="#fff3c4" if on_path else "white",
-            markeredgecolor=plots.INK,
-            markeredgewidth=1.4,
-            zorder=5,
-        )
+        look = {"markersize": 25, "markeredgecolor": plots.INK, "zorder": 5}
+        ax.plot(x, y, "o", color="#fff3c4", **look)
         ax.text(x, y, str(gpu), ha="center", va="center", fontsize=11, color=plots.INK, zorder=6)
-        ax.text(
-            1.38 * x,
-            1.27 * y,
-            f"NUMA {topology.numa[gpu]}",
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=plots.SOFT,
-        )
-    ax.legend(
-        loc="upper center", bbox_to_anchor=(0.5, 0.0), frameon=False, fontsize=9, handlelength=3.2
-    )
-    pairs_by_kind = Counter(kinds.values())
-    counts = ", ".join(f"{count} pairs by {kind}" for kind, count in pairs_by_kind.items())
-    ways = f" Ways: {'; '.join(map(str, paths))}." if paths else ""
-    columns = ["", *map(str, range(topology.gpus))]
-    table = Table(columns, [[src, *links] for src, links in enumerate(topology.classes)])
-    if paths:
-        rows = [[" -> ".join(map(str, way.gpus)), way.rate / 1e9] for way in paths]
-        table = Table(["way", "GB/s"], rows)
-    plots.describe(ax, f"{topology.gpus} GPUs: {counts}.{ways}", table=table)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), frameon=False, handlelength=3.2)
+    rows = [[" -> ".join(map(str, way.gpus)), way.rate / 1e9] for way in paths]
+    words = f"{topology.gpus} GPUs. Ways: {'; '.join(map(str, paths))}."
+    plots.describe(ax, words, table=Table(["way", "GB/s"], rows))
     return ax
 
 

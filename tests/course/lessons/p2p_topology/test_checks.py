@@ -36,14 +36,10 @@ def design(small, large=LARGE):
     ("check", "answer"),
     [
         (check_best_ways, np.array([3.0, 7.5, 1, 4])),
-        (check_best_ways, ((3, 7.5), (1, 4.0))),
         (check_shares, design(np.array([0, 0, 4e6]), torch.tensor(LARGE))),  # not exact
         (check_reading, ({frozenset(pair) for pair in PAIRS}, "off")),
-        (check_reading, (np.array(PAIRS), np.False_)),
         (check_reading, (torch.tensor(PAIRS), 0)),
-        (check_reading, (dict(PAIRS), "False")),
         (check_contention, np.array([4.0, 11.0, 10.0])),
-        (check_contention, {"P": 4, "R": 10, "Q": 11}),
     ],
 )
 def test_right_answers_in_other_forms(check, answer):
@@ -56,21 +52,16 @@ def test_right_answers_in_other_forms(check, answer):
         (check_best_ways, (1, 8.0, 1, 4.0), "add their times. That one wins in small"),
         (check_best_ways, (3, 8.0, 1, 4.0), "that is the other relay"),
         (check_best_ways, (3, 7.5, 1, 1.5), "the slower of the two rates alone decides"),
-        (check_best_ways, (2, 7.5, 1, 4.0), "write down the time of both relays"),
         (check_best_ways, (3, 7.5e-3, 1, 4e-3), "in another unit"),
-        (check_best_ways, None, "without `return`"),
         (check_shares, design([1.8e6, 1.8e6, 0.4e6]), "of no use"),
         (check_shares, design([0, 0, 4e6], [400e6 / 3] * 3), "what could it have carried"),
         (check_shares, design([0, 0, 4], [181.5, 181.5, 37]), "this is MB"),
-        (check_shares, {4e6: [0, 0, 4e6], 4e8: LARGE}, "'4 MB', '400 MB'"),
         (check_reading, (PAIRS, True), "nearly alike"),
         (check_reading, ([(0, 1), (2, 3), (4, 5), (6, 7)], 0), "0 and 1 have an ordinary rate"),
         (check_reading, ([(0, 4), (1, 6), (2, 5)], False), "some are missing"),
-        (check_reading, ([0, 4, 1, 6], False), "for instance"),
         (check_contention, (2, 6, 5), "its time alone"),
         (check_contention, (4, 12, 10), "half a link to the end"),
         (check_contention, (4, 10, 11), "Q's end"),
-        (check_contention, (4, 8, 10), "share anew"),
     ],
 )
 def test_wrong_figures(check, answer, words):
@@ -78,7 +69,6 @@ def test_wrong_figures(check, answer, words):
 
 
 def test_the_figures_of_4_1_follow_from_the_links():
-    assert [way.gpus[1] for way in flows.relays(MACHINE, 0, 2)] == [1, 3]
     assert 120e6 / MACHINE.bandwidth(0, 2) == 15e-3  # no way without a relay competes
     hops = {gpu: [MACHINE.bandwidth(0, gpu), MACHINE.bandwidth(gpu, 2)] for gpu in (1, 3)}
     for chunk, ms in ((120e6, {1: 8, 3: 7.5}), (1, {1: 4, 3: 6})):

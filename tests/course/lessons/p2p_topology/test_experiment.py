@@ -53,14 +53,6 @@ def test_a_case_that_was_never_recorded_is_the_model_s_and_says_so(no_hosts):
     assert record.summary.median == record.predicted
 
 
-def test_under_torchrun_the_recording_is_shown(monkeypatch):
-    monkeypatch.setattr(experiment.torchrun, "is_here", lambda: True)
-    printed = []
-    copies = experiment.time_copies(say=printed.append)
-    assert {record.tier for record in copies} == {Tier.RECORDED}
-    assert "torchrun" in printed[0]
-
-
 def test_the_whole_experiment_runs_without_links(no_hosts):
     records = experiment.run(progress=lambda text: None)
     assert {record.tier for record in records} <= {Tier.RECORDED, Tier.MODELLED}
@@ -74,6 +66,14 @@ def test_the_recording_holds_what_the_lesson_says_of_it(no_hosts):
     assert direct / two > 9
     relayed = experiment.compare(programs.pass_on, experiment.RELAYS | experiment.LONG)
     assert {record.tier for record in relayed.values()} == {Tier.RECORDED}
+
+
+def test_chunks_of_many_sizes_take_alike(no_hosts):
+    sweep = {size: {"ways": experiment.SWEPT, "chunk": size} for size in (125_000, 32_000, 8_000)}
+    records = experiment.compare(programs.carry, sweep).values()
+    assert {record.tier for record in records} == {Tier.RECORDED}
+    times = [record.summary.median for record in records]
+    assert max(times) < 1.07 * min(times)  # "8 to 125 kB were all within 6 %"
 
 
 def test_alpha_is_what_a_chunk_costs_beyond_its_bytes(no_hosts):

@@ -13,13 +13,6 @@ MB = 1_000_000
 NV2, SYS = PUZZLE.bandwidth(0, 4), PUZZLE.bandwidth(0, 2)
 
 
-def test_the_shared_neighbours_are_the_best_relays():
-    ways = flows.relays(PUZZLE, 0, 2)
-    assert {ways[0].gpus, ways[1].gpus} == {(0, 5, 2), (0, 7, 2)}
-    assert ways[0].rate == ways[1].rate == NV2
-    assert ways[2].rate == SYS
-
-
 @pytest.mark.parametrize(("src", "dst"), [(0, 1), (0, 2), (7, 3)])
 def test_the_maximum_flow_fits_the_links_and_is_as_large_as_another_algorithm_says(src, dst):
     paths = flows.maximum_flow(PUZZLE, src, dst)
@@ -36,13 +29,6 @@ def test_the_maximum_flow_fits_the_links_and_is_as_large_as_another_algorithm_sa
     most = nx.maximum_flow_value(network, src, dst, flow_func=nx.algorithms.flow.dinitz)
     assert sum(way.rate for way in paths) == pytest.approx(most, rel=1e-6)
     assert most == pytest.approx(12 * PUZZLE.rates["NV1"])
-
-
-def test_who_stays_takes_over_what_becomes_free():
-    together = flows.finish_times(PUZZLE.bandwidth, [[0, 5], [5, 2], [0, 5, 2]], nbytes=1e9)
-    alone = [1e9 / PUZZLE.bandwidth(*way) for way in ([0, 5], [5, 2])]
-    assert together[0] == together[2] == pytest.approx(2 * alone[0])  # half of two NVLinks each
-    assert alone[1] < together[1] < 2 * alone[1]
 
 
 def test_ways_share_what_they_both_cross():
@@ -75,8 +61,3 @@ def test_the_best_chunk_is_the_lowest_point_of_the_curve(rates):
     for factor in (0.25, 0.5, 2, 4):
         other = relay_time(rates, nbytes=10 * MB, chunk=round(chunk * factor), alpha=1e-3)
         assert best < other
-
-
-def test_a_chunk_has_a_byte_at_least():
-    with pytest.raises(ValueError, match="chunk=0"):
-        relay_time([MB, MB], nbytes=MB, chunk=0)

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -202,19 +203,21 @@ def _in_turns(
     cases: Sequence[Case], places: Mapping[str, Place], rounds: int, in_line: Callable[..., None]
 ) -> list[Record]:
     """Run a step of each case in turn, so many rounds; return a record for each case."""
+    few = partial(ping_pong, iters=9)
     one_way = {
-        rate: median(here.launch(ping_pong, Workload().nbytes, world_size=2)[0])
+        rate: median(here.launch(few, Workload().nbytes, world_size=2)[0])
         for rate, here in places.items()
     }
     steps: list[list[tuple[StepNotes, ...]]] = [[] for _ in cases]
-    for _ in range(rounds):
+    at_once = rounds if len(places) == 1 else 1  # else a launch a round, so that rates take turns
+    for _ in range(rounds // at_once):
         for rate, here in places.items():
-            own = [(number, case) for number, case in enumerate(cases) if case.rate == rate]
-            runs = [(case.ranks, case.channel, case.work) for _, case in own]
-            limit = 30.0 + 3 * len(own)
+            own = [number for number, case in enumerate(cases) if case.rate == rate] * at_once
+            runs = [(cases[k].ranks, cases[k].channel, cases[k].work) for k in own]
+            limit = 30.0 + 3 * len(runs)
             ranks = here.launch(train, runs, in_line, world_size=STAGES, timeout=limit)
-            for (number, _), notes in zip(own, zip(*ranks, strict=True), strict=True):
-                steps[number].append(notes)
+            for number, *notes in zip(own, *ranks, strict=True):
+                steps[number].append(tuple(notes))
     return [
         _record(case, notes, places[case.rate], one_way[case.rate])
         for case, notes in zip(cases, steps, strict=True)

@@ -69,14 +69,6 @@ def test_without_an_excess_order_and_sums_are_not_judged():
     assert asked.state("a") == asked.state("d") == "not judged"
 
 
-@pytest.mark.parametrize("together, state", [(0.101, "not judged"), (0.15, "stands")])
-def test_launching_cannot_make_far_more_than_the_excess(together, state):
-    steps = {"first": [together / 2 - 0.022] * 3, "second": [together / 2 - 0.022] * 3}
-    asked = evidence.INVESTIGATION.empty()
-    evidence.order(asked, made_up(one=[0.1] * 3, two=[together] * 3, **steps))
-    assert asked.state("a") == state
-
-
 def test_equal_bytes_refute_bytes_whatever_the_clock_says():
     asked = evidence.INVESTIGATION.empty()
     by_way = {evidence.ONE: 1.5, evidence.FIRST: 0.75, evidence.SECOND: 0.75}

@@ -67,12 +67,6 @@ def test_without_links_the_recorded_run_is_shown(monkeypatch, capsys):
         experiment.compare({"all_reduce": dist.all_reduce, "other": print})
 
 
-def test_where_nobody_counts_it_is_what_another_machine_counted(capsys, monkeypatch):
-    monkeypatch.setattr(experiment, "_sent", lambda reports, nbytes: None)
-    assert experiment.counted([], 4, "my ring").sum(axis=1).tolist() == [0.75] * 4
-    assert "RECORDED" in capsys.readouterr().out
-
-
 def test_a_learners_rule_runs_when_there_is_one(capsys):
     def wrong(rank, step, n):
         return rank + 7
@@ -82,59 +76,33 @@ def test_a_learners_rule_runs_when_there_is_one(capsys):
     assert "our rule runs" in capsys.readouterr().out
 
 
-@pytest.fixture
-def recorded():
-    """What the lesson's earlier cells left, on the machine of the recording."""
-    found = records.load(experiment.RECORDING, recorded=True)
-    whole = {r.case: r for r in found if r.nbytes == experiment.NBYTES}
-    sent = {name: np.array(record.values["matrix"]) for name, record in whole.items()}
-    return {"runs": whole, "sent": sent}
+LEDGER = {"gate": lambda key: None, "reconcile": lambda *args, **options: None}
+KEPT = records.load(experiment.RECORDING, recorded=True)
+RUNS = {record.case: record for record in KEPT if record.nbytes == experiment.NBYTES}
 
 
-def slower(found, name, factor):
-    """Return records in which one way took longer."""
-    samples = [[t * factor for t in row] for row in found[name].samples]
-    return found | {name: records.dataclasses.replace(found[name], samples=samples)}
-
-
-def test_the_verdict_can_fail(recorded):
-    runs, sent = recorded["runs"], recorded["sent"]
-    busiest = {name: matrix.sum(axis=1).max() for name, matrix in sent.items()}
-    names = {"runs": runs, "sent": sent, "board": None, **LEDGER}
+def test_the_verdict_can_fail():
+    names = {"runs": RUNS, "board": None, **LEDGER}
+    busiest = {name: max(map(sum, record.values["matrix"])) for name, record in RUNS.items()}
     halved = busiest | {"reduce_scatter": busiest["reduce_scatter"] / 2}
-    CELLS.hold(
-        "verdict",
-        true={"busiest": busiest, **names},
-        false={"busiest": halved, **names},
-        words="sends as much as an all_reduce",
+    true, false = (names | {"busiest": most} for most in (busiest, halved))
+    CELLS.hold("verdict", true=true, false=false, words="sends as much as an all_reduce")
+
+
+def test_the_control_can_fail():
+    slow = records.dataclasses.replace(RUNS["my ring + all_gather"], samples=[[1.0] * 7] * 4)
+    true, false = (
+        {"mine": mine, "t": experiment.fastest(mine), **LEDGER}
+        for mine in (RUNS, RUNS | {"my ring + all_gather": slow})
     )
-
-
-def test_the_control_can_fail(recorded, monkeypatch):
-    runs = recorded["runs"]
-    ways = dict.fromkeys(("all_reduce", "reduce_scatter + all_gather"))
-    names = {"my_reduce_scatter": None, "ways": ways, **LEDGER}
-
-    def ran(found):
-        monkeypatch.setattr(experiment, "compare", lambda ways: {n: found[n] for n in ways})
-        made = CELLS.run("control-run", **names)
-        CELLS.run("control-verdict", **LEDGER, t=made["t"], mine=made["mine"])
-
-    ran(runs)
-    with pytest.raises(AssertionError, match="as long as one all_reduce"):
-        ran(slower(runs, "my ring + all_gather", 1.5))
+    CELLS.hold("control-verdict", true=true, false=false, words="as long as one all_reduce")
 
 
 def test_the_turns_can_fail():
-    recorded = records.load(experiment.RECORDING, recorded=True)
-    spread = {r.case: r for r in recorded if r.case in programs.TREES}
-    at_once = spread["gloo's broadcast"]
-    CELLS.hold(
-        "turn-verdict",
-        true={"spread": spread, **LEDGER},
-        false={"spread": spread | {"in turn": at_once}, **LEDGER},
-        words="after two thirds of the time",
-    )
+    spread = {record.case: record for record in KEPT if record.case in programs.TREES}
+    slow = spread | {"in turn": spread["gloo's broadcast"]}
+    true, false = ({"spread": one, **LEDGER} for one in (spread, slow))
+    CELLS.hold("turn-verdict", true=true, false=false, words="after two thirds of the time")
 
 
 def test_the_printed_functions_run_but_for_the_third(capsys):
@@ -159,15 +127,12 @@ def test_a_learners_repair_runs_or_stops(lengths, runs, capsys):
 
 
 @pytest.mark.parametrize("counts", [pytest.param(True, marks=counted), False])
-def test_the_long_repair_moves_n_times_the_bytes(counts, monkeypatch, capsys):
+def test_the_long_repair_moves_n_times_the_bytes_also_by_the_recording(counts, monkeypatch, capsys):
     if not counts:
         monkeypatch.setattr(experiment, "_sent", lambda reports, nbytes: None)
     names = CELLS.run("posted", "posted-run", "repair", "repaired", **LEDGER)
     assert names["more"] == 4
     assert "4 times the bytes" in capsys.readouterr().out
-
-
-LEDGER = {"gate": lambda key: None, "reconcile": lambda *args, **options: None}
 
 
 def test_every_claiming_cell_is_tried():

@@ -38,21 +38,6 @@ def value(note):
     return torch.full((1000,), float(note.number))
 
 
-@pytest.mark.parametrize("make", [queue, tags])
-def test_every_value_comes_also_in_batches_and_put_out_of_order(make):
-    def exchange_all():
-        exchange, got = make(NOTES[:1], NOTES[1:4], NOTES[4:]), []
-        if dist.get_rank() == 0:
-            for note in NOTES[::-1]:
-                exchange.put(note, value(note))
-        else:
-            got = [(note.number, exchange.take(note)[0].item()) for note in NOTES]
-        exchange.close()
-        return got
-
-    assert launch(exchange_all, world_size=2)[1] == [(n, float(n)) for n in range(6)]
-
-
 def opposite(make):
     """Rank 0 puts note 1 first and note 0 much later; rank 1 wants note 1. Return its wait."""
     first, second = NOTES[:2]

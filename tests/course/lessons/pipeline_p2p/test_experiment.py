@@ -69,19 +69,6 @@ def test_an_input_that_lies_ready_is_found_only_where_its_rank_is_idle():
     assert frame(3.5) is None
 
 
-def test_a_slow_first_rank_makes_the_step_longer_and_changes_no_gradient():
-    slow = Workload(rows=8, width=16, forward=0.01, backward=0.01, slow=4.0)
-    ranks = programs(SCHEDULES["1f1b"](stages=2, micro_batches=3))
-
-    def forward_times():
-        (notes,) = train([(ranks, Channel.TAGGED, slow)])
-        return [end - begin for task, begin, end in notes.tasks if task.kind == "F"]
-
-    first, second = launch(forward_times, world_size=2)
-    assert min(first) > 0.039 and min(second) > 0.009
-    assert sorted(first)[1] > 2 * sorted(second)[1]
-
-
 def test_without_links_it_is_the_recorded_run_or_one_on_loopback(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     lines = []

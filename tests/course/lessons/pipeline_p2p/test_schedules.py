@@ -68,14 +68,6 @@ def test_receives_earlier_suit_eager_1f1b_alone_and_not_too_far(build, ahead):
     assert not find_deadlock(ranks, channel=Channel.TAGGED)
 
 
-def test_each_rank_may_have_its_receives_elsewhere():
-    plan = eager_1f1b(stages=3, micro_batches=6)
-    late, early = programs(plan), programs(plan, ahead=1)
-    assert programs(plan, ahead=(1, 1, 0)) == (early[0], early[1], late[2])
-    with pytest.raises(ValueError, match="shorter"):
-        programs(plan, ahead=(1, 1))
-
-
 def test_naive_1f1b_deadlocks_in_every_order_but_per_direction_or_by_tag():
     ranks = programs(one_f_one_b(stages=4, micro_batches=4), batched=False)
     found = {channel: find_deadlock(ranks, channel=channel) for channel in Channel}

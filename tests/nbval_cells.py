@@ -125,7 +125,14 @@ class Notebook(IPyNbFile):
             self.sockets.close()
 
 
-class Cell(IPyNbCell):
+class Reported:
+    """Reported by its notebook and its id."""
+
+    def reportinfo(self):
+        return self.path, 0, self.nodeid.replace("::", " ")
+
+
+class Cell(Reported, IPyNbCell):
     """nbval's cell, judged by its claims as well."""
 
     def expect_untouched(self):
@@ -150,8 +157,8 @@ class Cell(IPyNbCell):
         book.timed_out = False  # or nbval would expect all that follows to fail
         book.seconds += time.perf_counter() - start
         shown = [out["text"] for out in self.test_outputs or () if out.get("name") == "stdout"]
-        found = printed.claims("".join(shown))
-        self.user_properties.append((CLAIMS, found))
+        lines = printed.claims("".join(shown))
+        self.user_properties.append((CLAIMS, lines))
         text = self.error()[1]
         by_the_clock = claims.BY_THE_CLOCK in text.partition("\n")[0]
         if failure and by_the_clock and not is_calm(used.cpus):
@@ -160,11 +167,11 @@ class Cell(IPyNbCell):
         if failure:
             book.broken = self.name if book.is_lesson else ""
             raise failure
-        if wrong := [one for one in found if one["verdict"] == claims.NOT_HELD]:
+        if wrong := [line for line in lines if line["verdict"] == claims.NOT_HELD]:
             pytest.fail("; ".join(map("{expected}: {measured}".format_map, wrong)), pytrace=False)
-        if left := [one for one in found if one["verdict"] == claims.NOT_JUDGED]:
+        if left := [line for line in lines if line["verdict"] == claims.NOT_JUDGED]:
             first = "{expected} ({measured})".format_map(left[0])
-            pytest.skip(f"{claims.NOT_JUDGED}: {len(left)} of {len(found)} claims, {first}")
+            pytest.skip(f"{claims.NOT_JUDGED}: {len(left)} of {len(lines)} claims, {first}")
 
     def error(self):
         """Return the name and the text of the cell's own error."""
@@ -183,11 +190,8 @@ class Cell(IPyNbCell):
             return in_short(text)
         return textwrap.shorten(text if name == "NotImplementedError" else f"{name}: {text}", 400)
 
-    def reportinfo(self):
-        return self.path, 0, self.nodeid.replace("::", " ")
 
-
-class Told(pytest.Item):
+class Told(Reported, pytest.Item):
     """What cannot be run, told in one line."""
 
     def __init__(self, *, reason, **fields):
@@ -197,11 +201,8 @@ class Told(pytest.Item):
     def runtest(self):
         pytest.fail(self.reason, pytrace=False)
 
-    def reportinfo(self):
-        return self.path, 0, self.nodeid.replace("::", " ")
 
-
-class Whole(pytest.Item):
+class Whole(Reported, pytest.Item):
     """After a lesson's cells: nothing was given away."""
 
     def runtest(self):
@@ -216,9 +217,6 @@ class Whole(pytest.Item):
         }
         if found := list(spine.given_away(files.read(self.path), results)):
             pytest.fail("; ".join(found), pytrace=False)
-
-    def reportinfo(self):
-        return self.path, 0, self.nodeid.replace("::", " ")
 
 
 @functools.cache

@@ -72,15 +72,15 @@ def questions(notebook):
                     question.reconciled.append(place)
                     question.answer = constant(rest[0])
                 case _:
-                    given = [constant(one) for one in call.args[2:]]
+                    given = [constant(argument) for argument in call.args[2:]]
                     given += [
                         constant(w.value) for w in call.keywords if w.arg in ("unit", "options")
                     ]
                     words = ledger.questions().get(key, {})
                     given += [words.get("unit"), words.get("options")]
                     question.asked = place
-                    question.unit = next((one for one in given if isinstance(one, str)), "")
-                    question.options = next((one for one in given if isinstance(one, list)), [])
+                    question.unit = next((value for value in given if type(value) is str), "")
+                    question.options = next((value for value in given if type(value) is list), [])
     return {key: question for key, question in found.items() if question.asked is not None}
 
 

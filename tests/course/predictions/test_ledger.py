@@ -126,12 +126,6 @@ def test_a_ratio_is_above_zero_and_half_as_much_is_told(unit, capsys):
     assert ledger_file.entry("9.gain").committed and not ledger_file.entry("9.ratio").committed
 
 
-def test_gates_are_open_where_it_is_said(monkeypatch):
-    vote()
-    monkeypatch.setenv("COURSE_GATES", "open")
-    ledger.gate("01.cause")
-
-
 def test_the_learners_mark_stands_in_the_picture():
     ask(value=100, low=50, high=200)
     vote(answer="b")
@@ -340,12 +334,6 @@ def test_a_warm_up_tells_its_reason_when_answered_once_and_its_form_closes(
     press(form(), answer="b")
     assert "Right" in form().reply["text"] and not form().reply["open"]
     assert [one.right for one in ledger_file.load().answers] == [False, True]
-
-
-def test_pages_escape_what_was_asked():
-    asked = ledger_file.Entry("k", "a < b?", options=["<i>", "x"])
-    page = forms.filled(forms._QUESTION, entry=asked, also="reason")
-    assert "a &lt; b?" in page and "&lt;i&gt;" in page and 'data-also="reason"' in page
 
 
 @mark.parametrize(("others", "says"), [(1.5, "other programs used 1.5"), (0.1, "leave out")])

@@ -32,6 +32,14 @@ KEYS = {
         (f"{WATCH} stop", "PageUp" + 4 * " ArrowRight"),
         (f"{WATCH} start", 3 * "PageUp "),  # Eve
     ],
+    "01.counter": [
+        ("customers", 4 * "ArrowRight "),
+        ("elsewhere", 6 * "ArrowRight "),
+        ("customers", "End"),
+        ("elsewhere", "ArrowRight ArrowRight"),
+        ("elsewhere", 8 * "ArrowLeft "),
+        ("work", "ArrowLeft ArrowLeft"),
+    ],
     "02.door": [
         ("arrival of rank 1", "End"),
         ("arrival of rank 3", "Home"),

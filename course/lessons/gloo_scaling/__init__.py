@@ -8,8 +8,8 @@ LESSON = Lesson(
     experiment="gloo-scaling",
     room=Room(
         minutes="40",
-        cell="law",
-        what="the law, tested where it could fail",
+        cell="pinned",
+        what="the posted script on one CPU and on two: how many had they?",
         vote="the network: all cross one loopback (the board: *fell, by A*)",
         reply="what changes when the pairs get a second CPU, on the same loopback?",
     ),

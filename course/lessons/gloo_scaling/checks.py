@@ -1,4 +1,4 @@
-"""The checks of lesson 01's exercises: a stopwatch, one call, a knee, shared memory, two readings.
+"""The checks of lesson 01: a stopwatch, a foreign table, a knee, shared memory, two readings.
 
 Two of these exercises are about time and races. Their checks do not hope that a mistake shows:
 they script the calls (`sick_calls`) and the meetings of the partners (`meetings`) so that each
@@ -9,12 +9,10 @@ import math
 import statistics
 from collections.abc import Callable
 from numbers import Real
-
-import torch
+from statistics import mean, median
 
 from course.checks import checking
 from course.checks.checking import hold
-from course.checks.trial import Case, Ran, Trial
 from course.lessons.gloo_scaling import confined, meetings, sick_calls
 from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
@@ -25,21 +23,17 @@ from labkit.ranks.launcher import launch
 
 WITHIN = 0.4
 """Accepted relative error. The usual mistakes are off by a half or more."""
-OWN_COST = 0.05
-"""What a stopwatch may add to a call, in barriers. Reading a clock costs a thousandth of one."""
 ATTEMPTS = 3
 """A busy machine can spoil a reading, hardly three in a row; a mistake spoils all of them."""
-DEFAULTS = "who gives no `warmup` and `iters` wants 5 and 20: keep the defaults of the signature"
 
 
 def check_time_call(time_call: Callable[..., float]) -> None:
     """Judge 1.1: ``time_call(call, warmup=, iters=)`` returns the same seconds on every rank.
 
     Three ranks time four calls that sleep by a script: one rank is slower, some calls are, ranks
-    take turns, a rank comes late. Then a call that does nothing, and one that fails.
+    take turns, a rank comes late.
     """
-    par = "within 40 % on four sick calls, own cost at most 5 % of a barrier"
-    with checking.exercise("1.1", time_call, par=par) as verdict:
+    with checking.exercise("1.1", time_call, par="within 40 % on four sick calls") as verdict:
         errors: dict[SickCall, float] = {}
         for attempt in range(ATTEMPTS):
             left = [sick for sick in sick_calls.SICK_CALLS if errors.get(sick, 1) > WITHIN]
@@ -57,26 +51,7 @@ def check_time_call(time_call: Callable[..., float]) -> None:
                     _why_the_seconds(seconds, sick),
                     timed=True,
                 )
-        for _ in range(ATTEMPTS):
-            cost = _own_cost(time_call)
-            if cost <= OWN_COST:
-                break
-        checking.at_most(
-            cost,
-            OWN_COST,
-            what="a call that does nothing",
-            unit="barriers",
-            meaning="the stopwatch times itself: a barrier, another collective or work of Python's "
-            "own is done between start and stop",
-            timed=True,
-        )
-        hold(
-            checking.on_ranks(sick_calls.comes_out, time_call, world_size=1)[0],
-            "an exception of the call comes out of the stopwatch",
-            "it was swallowed",
-            "a call that fails must not be timed as if it had worked: no bare `except`",
-        )
-        verdict.reached = f"within {max(errors.values()):.0%}, own cost {cost:.2%} of a barrier"
+        verdict.reached = f"within {max(errors.values()):.0%}"
 
 
 def _seconds(sick: SickCall, ranks: tuple[tuple[float, int], ...]) -> float:
@@ -130,147 +105,41 @@ def _why_the_seconds(seconds: float, sick: SickCall) -> str:
     return checking.diagnose(seconds, mistakes, otherwise=otherwise, within=0.2)
 
 
-def _own_cost(time_call: Callable[..., float]) -> float:
-    """Return what the stopwatch adds to a call, in barriers; it is called without options."""
-    every = checking.on_ranks(sick_calls.own_cost, time_call, world_size=2, checks=False)
-    seconds, calls, barrier = every[0]
-    hold(calls == 25, "time_call(call): 5 calls to warm up and 20 that count", calls, DEFAULTS)
-    expected = "a call that does nothing: some hundred nanoseconds"
-    hold(seconds > 0, expected, f"{seconds} s", "the time was rounded: return all its digits")
-    return seconds / barrier
+# 1.2: how many CPUs had they?
+
+OURS = {1: 420e-6, 2: 410e-6, 4: 800e-6, 6: 1200e-6, 8: 1600e-6}
+"""Seconds per call on one of our CPUs, by pairs."""
+TABLES = {
+    "a job with two CPUs": ({1: 400e-6, 2: 250e-6, 4: 400e-6, 8: 800e-6}, 2.0),
+    "half a CPU": ({1: 830e-6, 2: 820e-6, 4: 1600e-6, 8: 3200e-6}, 0.5),
+    "one row is spoilt": ({2: 140e-6, 4: 200e-6, 6: 300e-6, 8: 1600e-6}, 4.0),
+    "nobody queues": ({1: 420e-6, 2: 420e-6, 4: 421e-6, 8: 422e-6}, None),
+}
+"""A job's seconds per call by pairs, and what exercise 1.2 asks of it."""
 
 
-# 1.2: many small sums in one call
+def check_cpus_like_ours(cpus_like_ours: Callable[..., float | None]) -> None:
+    """Judge 1.2: the median of ours / theirs where calls queue; None where they do not.
 
-MOST = 1.05
-"""Scratch that a rank may take at one time, in S: one copy."""
-LARGE = 4
-"""The number of the list on which that is judged."""
-
-
-def tensors_of(rank: int, number: int) -> list[torch.Tensor]:
-    """Make a rank's tensors of a list: 1 and 2 have all kinds, 3 has none, 4 has large ones."""
-    generator = torch.Generator().manual_seed(10 * number + rank)
-
-    def whole(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        numbers = torch.randint(-(2**21), 2**21, shape, generator=generator).to(dtype)
-        if dtype == torch.int64:
-            return numbers + 2**60  # more digits than float64 has
-        return numbers * (2**29 + 1) if dtype == torch.float64 else numbers
-
-    if number == 3:
-        return []
-    if number == LARGE:
-        return [whole(2**19, dtype=torch.int64) for _ in range(4)]
-    turned = whole(10, 7).t()  # its strides differ from rank to rank
-    tensors = [
-        whole(10, 10),
-        whole(2, 6, dtype=torch.float64)[:, ::2],  # alone of its dtype
-        whole(7, dtype=torch.int64),
-        turned.contiguous() if rank == 1 else turned,
-        whole(6, 10)[:, ::2],
-        whole(),
-        whole(0),
-    ]
-    return tensors if number == 1 else [*tensors[2::-1], *(whole(2, 1) for _ in range(100))]
-
-
-def check_fused_all_reduce(fused_all_reduce: Callable[[list], None]) -> None:
-    """Judge 1.2: ``fused_all_reduce(tensors)`` sums each in place over all ranks.
-
-    Four lists, one after the other: all kinds of tensors, as many dtypes in another order with 100
-    tensors more, none, and large ones. Judged are the calls, the sums, and the memory of the last.
+    Four tables: two CPUs, half a CPU, one spoilt row, and one in which no time grows.
     """
-
-    def in_place(tensors: list[torch.Tensor]) -> bool:
-        before = [(id(tensor), tensor.data_ptr()) for tensor in tensors]
-        fused_all_reduce(tensors)
-        return [(id(tensor), tensor.data_ptr()) for tensor in tensors] == before
-
-    par = "1 call per dtype, 1 S, 1 S of extra memory"
-    with checking.exercise("1.2", fused_all_reduce, par=par) as verdict:
-        numbers = (1, 2, 3, LARGE)
-        cases = [
-            Case(3, make=lambda _, rank, number=number: (tensors_of(rank, number),))
-            for number in numbers
-        ]
-        hint = "lists differ: other dtypes first, another number of tensors, or none at all"
-        trial = Trial(in_place, hint=lambda case: hint, timeout=25.0)
-        for number, (_, ranks) in zip(numbers, trial.runs(cases), strict=True):
-            everybody = [tensors_of(rank, number) for rank in range(len(ranks))]
-            for rank, ran in enumerate(ranks):
-                what = f"list {number}, rank {rank}"
-                _hold_calls(ran, everybody[0], what)
-                _hold_sums(ran, everybody, rank, what)
-        peak = max(ran.peak for ran in ranks) / sum(tensor.nbytes for tensor in everybody[0])
-        checking.at_most(
-            peak,
-            MOST,
-            what="memory that a rank takes meanwhile, at its peak",
-            unit="S",
-            meaning="a copy too many is alive: `cat` already copies, so no clone() before it, and "
-            "no list of results after it",
-        )
-        verdict.reached = f"1 call per dtype, 1 S, {peak:.2f} S of extra memory"
-
-
-def _hold_calls(ran: Ran, tensors: list[torch.Tensor], what: str) -> None:
-    """Hold the calls to the only plan that is at par: an all_reduce per dtype, of its bytes."""
-    plan: dict[torch.dtype, int] = {}
-    for tensor in tensors:
-        plan[tensor.dtype] = plan.get(tensor.dtype, 0) + tensor.nbytes
-    asked = [("all_reduce", nbytes, dtype) for dtype, nbytes in plan.items()]
-    calls = [(call.kind, call.nbytes, call.dtype) for call in ran.calls]
-    meaning = "pack all tensors of a dtype into one flat tensor; of none there is nothing to send"
-    if calls != asked and sorted(map(str, calls)) == sorted(map(str, asked)):
-        meaning = "dict.fromkeys keeps the list's order; a set has one of its own in every process"
-    elif 0 < len(asked) < len(calls):
-        meaning = "more than one call per dtype: each pays the latency of a call once more"
-    elif 0 < len(calls) < len(asked):
-        meaning = (
-            "a dtype is left out, or there is one flat tensor for several: `cat` of int64 and "
-            "float32 gives float32, which has 24 bits for a number"
-        )
-    hold(calls == asked, f"{what}: {_shown(asked)}", _shown(calls), meaning)
-    hold(
-        not ran.unwaited and not any(call.touched for call in ran.calls),
-        f"{what}: each sum is waited for before it is read",
-        "one is not",
-        "with async_op=True a call only begins: wait() before you copy from its tensor",
-    )
-
-
-def _shown(calls: list[tuple[str, int, torch.dtype]]) -> str:
-    texts = [f"{kind} of {nbytes} bytes, {dtype}" for kind, nbytes, dtype in calls]
-    return "; ".join(texts[:9]) or "none"
-
-
-def _hold_sums(ran: Ran, everybody: list[list[torch.Tensor]], rank: int, what: str) -> None:
-    for i, (got, before) in enumerate(zip(ran.given[0], everybody[rank], strict=False)):
-        total = sum(tensors[i] for tensors in everybody)
-        otherwise = "parts are cut in another order, or pass through another dtype"
-        if not before.is_contiguous():
-            otherwise = (
-                "reshape(-1) of a tensor with gaps or another order is a copy: writing to it "
-                "changes nothing. Shape the part like the tensor, and copy_ it there"
-            )
-        mistakes = {
-            "the sums are elsewhere, or were left out: copy_ each part into its own tensor": before,
-            "these are means: an all_reduce sums, and nobody asked to divide": (
-                (total / len(everybody)).to(before.dtype)
-            ),
-            "the sum is added to what the tensor had: copy_ it there": before + total,
-        }
-        if not before.is_contiguous():
-            mistakes = {}
-        setting = f"{what}, tensor {i} ({before.dtype}, shape {tuple(before.shape)})"
-        checking.same_values(got, total, what=setting, meaning=otherwise, mistakes=mistakes)
-    hold(
-        ran.returned,
-        f"{what}: the caller's list, and its tensors' own memory",
-        "another list, or other memory",
-        "assigning `.data` or to the list swaps what the caller has: use copy_, and your own list",
-    )
+    with checking.exercise("1.2", cpus_like_ours, par="every table"):
+        for name, (theirs, right) in TABLES.items():
+            got = checking.ask(cpus_like_ours, dict(OURS), dict(theirs), case=name)
+            every = [OURS[p] / theirs[p] for p in theirs if p in OURS]
+            full = [OURS[p] / theirs[p] for p in theirs if p in OURS and p >= 4]
+            mistakes = {
+                "that is theirs / ours; a call gets shorter with more CPUs": 1 / (right or 1),
+                "fewer than four pairs do not fill a CPU yet: leave them out": median(every),
+                "that is the mean, which one spoilt row moves: take the median": mean(full),
+            }
+            otherwise = "the rows of 4 pairs and more that both tables have; None where the last "
+            otherwise += "time is less than 1.5 times the first: then calls do not queue"
+            if right is None or got is None:
+                hold(got is right, f"{name}: {right}", repr(got), otherwise)
+            else:
+                what = (name, right, mistakes, otherwise)
+                checking.figures([got], [what], within=1e-6)
 
 
 # 1.3: a prediction
@@ -367,10 +236,11 @@ def _judge_meeting(meeting: Meeting) -> None:
 def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> None:
     """Judge 1.5: ``confinement(reading)`` names what holds a rank back, and counts its CPUs.
 
-    On ten readings in the kernel's format; each is special in its own way (`confined.READINGS`).
+    On eight readings in the kernel's format; each is special in its own way (`readings.json`).
     """
     with checking.exercise("1.5", confinement, par="every reading") as verdict:
-        for reading, (right, most), special in confined.READINGS:
+        readings = confined.readings()
+        for reading, (right, most), special in readings:
             expected = f"{right!r} and {most} CPUs, of {reading}"
             got = checking.ask(confinement, reading, case=str(reading))
             checking.answer(got, (tuple, list), what="a name and a number of CPUs")
@@ -385,4 +255,4 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
                 'the CPUs of the mask ("0-3,8" are five), or quota / period if that is less. It '
                 "may be a part of a CPU, and is not rounded; both figures stand in cpu_max",
             )
-        verdict.reached = f"{len(confined.READINGS)} readings"
+        verdict.reached = f"{len(readings)} readings"

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from course.lessons.gloo_scaling import experiment as problem
-from course.predictions import judging
 from course.predictions.board import Board, Experiment, outcome
 from course.predictions.investigation import Investigation
-from course.predictions.judging import Judged
 from labkit.measure.records import Record
 
 FULL, IDLE = 0.5, 0.2
@@ -22,8 +20,6 @@ GROWS, LEVEL = 1.5, 1.25
 """Times with the most pairs, in those with one: from here on they grow; up to here they do not."""
 LITTLE, MUCH = 0.25, 0.5
 """Shares of the growth that are left without a suspect."""
-SAME = 1.15
-"""Times of two cases that are alike."""
 
 
 def by_round(record: Record) -> list[float]:
@@ -155,24 +151,18 @@ def hold(board: Board, records: Sequence[Record]) -> None:
     TESTS[records[0].params["part"]](board, records)
 
 
-def same_share(records: Sequence[Record]) -> list[float]:
-    """Return, by round of B, the time on two CPUs over that of half the pairs on one.
+def like_ours(records: Sequence[Record], seconds: dict[int, float]) -> dict[int, float]:
+    """Return, by pairs, in how many CPUs like one of ours calls would take so long.
 
-    There are as many ranks to each CPU. By the law both take the same time.
+    That is our time on one CPU in theirs: past the knee, times go with 1 / CPUs.
     """
-    most = most_of(records)
-    pairs = [(problem.Arm(most), problem.Arm(most // 2, "one core"))]
-    return [
-        two / one
-        for both in pairs
-        for two, one in zip(*(by_round(of(records, "calls", arm)) for arm in both), strict=True)
-    ]
+    ours = {r.params["pairs"]: r.seconds[0] for r in records if r.params.get("cpus") == 1}
+    return {p: ours[p] / seconds[p] for p in ours if p in seconds}
 
 
-def law_held(records: Sequence[Record]) -> Judged:
-    """Judge by the rounds of B whether equal shares took the same time."""
-    rounds = [1 / SAME < ratio < SAME for ratio in same_share(records)]
-    return judging.judge(rounds, others=judging.others_in(records), ratio=True)
+def cpus_of(records: Sequence[Record], seconds: dict[int, float]) -> float:
+    """Return the median of `like_ours` from four pairs on, where the CPUs are full."""
+    return median(cpus for p, cpus in like_ours(records, seconds).items() if p >= 4)
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

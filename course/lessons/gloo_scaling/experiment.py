@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -76,12 +76,64 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     calls = 50 if quick else 200
     placements = programs.PLACEMENTS if affinity.available() else ("free",)
     measured = sweep(pairs, placements, calls=calls, say=progress)
+    if not torchrun.is_here():
+        progress("the posted script")
+        measured += posted(programs.as_posted, pairs=pairs)
     if len(affinity.cpus()) > 1 and affinity.available() and not torchrun.is_here():
         measured += cause(calls=calls, say=progress)
         for name, program in PROGRAMS.items():
             progress(f"experiment {name}")
             measured += ask(name, program)
     return measured
+
+
+PLACES = {"not pinned": {}, "on one CPU": {"cpus": 1}, "on two CPUs": {"cpus": 2}}
+"""Where the posted script runs: a name, and on how many CPUs, if it is pinned."""
+
+
+def posted(
+    program: Callable[[int, int], float],
+    places: Mapping[str, Mapping[str, int]] = PLACES,
+    *,
+    pairs: Sequence[int] = range(1, MOST + 1),
+    place: Place | None = None,
+) -> list[Record]:
+    """Run the thread's script with each number of pairs in each place, in turns.
+
+    Args:
+        program: ``program(rank, world_size)`` returns seconds per call; rank 0's are kept.
+        places: `PLACES`, or others like them.
+        pairs: Numbers of pairs.
+        place: GPUs, if the ranks are not to run on CPUs.
+    """
+    there = len(affinity.cpus()) if affinity.available() else 0
+    for name, arm in list(places.items()):
+        if "cpus" in arm and not 1 <= arm["cpus"] <= there:
+            print(
+                f"{name!r} is left out: cpus={arm['cpus']}, and up to {there} can be pinned here."
+            )
+            places = {other: places[other] for other in places if other != name}
+
+    def measure() -> list[Record]:
+        made = []
+        for p in pairs:
+            for name, arm in places.items():
+                with (place or Place(2 * p)).up() as here:
+                    options = {"world_size": 2 * p, "timeout": 120}
+                    (seconds, *_) = here.launch(_posted, program, dict(arm), **options)
+                    params = {"part": "posted", "pairs": p, **arm}
+                    made.append(here.record(name, [[seconds]], experiment=NAME, params=params))
+        return sorted(made, key=lambda record: [*places].index(record.case))
+
+    return runs.watched(measure)
+
+
+def _posted(program: Callable[[int, int], float], arm: Mapping[str, int]) -> float:
+    """Pin this rank, both partners to one CPU, pairs dealt out; and run the script."""
+    rank = programs.dist.get_rank()
+    if "cpus" in arm:
+        affinity.pin([affinity.cpus()[rank // 2 % arm["cpus"]]])
+    return program(rank, programs.dist.get_world_size())
 
 
 def can_measure() -> bool:

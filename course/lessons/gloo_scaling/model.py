@@ -1,39 +1,6 @@
-"""What a blocking call should cost when ranks share CPUs: a queue played out, and its bounds."""
+"""What a blocking call should cost at least when ranks share CPUs."""
 
-import heapq
 from dataclasses import dataclass
-from typing import NamedTuple
-
-
-class Turn(NamedTuple):
-    """One turn of one customer: from `ready` it waits, from `begin` to `end` it has the CPU."""
-
-    customer: int
-    ready: float
-    begin: float
-    end: float
-
-
-def queue(customers: int, *, work: float, elsewhere: float, rounds: int = 12) -> list[Turn]:
-    """Play out customers who share one CPU, first come first served.
-
-    Each works for `work` seconds on the CPU, spends `elsewhere` seconds off it, and comes back.
-    """
-    arrivals = [(0.0, customer) for customer in range(customers)]
-    turns, free = [], 0.0
-    for _ in range(customers * rounds):
-        ready, customer = heapq.heappop(arrivals)
-        begin = max(ready, free)
-        free = begin + work
-        turns.append(Turn(customer, ready, begin, free))
-        heapq.heappush(arrivals, (free + elsewhere, customer))
-    return turns
-
-
-def round_time(turns: list[Turn]) -> float:
-    """Return the seconds from one turn of the first customer to its next, when all is settled."""
-    *_, before, last = [turn.begin for turn in turns if turn.customer == 0]
-    return last - before
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +8,8 @@ class Saturation:
     """The bounds on the time of a call that every rank repeats, when ranks share CPUs.
 
     A call costs each rank ``cpu_per_call`` seconds on a CPU. A CPU that serves n ranks needs at
-    least n times as long for one call of each, and no call is faster than it is alone:
+    least n times as long for one call of each. And if the work of a call does not depend on n, no
+    call is faster than it is alone:
 
         T >= max(alone, n * cpu_per_call)
 

@@ -1,19 +1,18 @@
-"""Pictures of lesson 01: time against pairs, and the saturated server."""
+"""Pictures of lesson 01: time against pairs, the asker's and ours."""
 
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.lessons.gloo_scaling.model import queue, round_time
+from course.lessons.gloo_scaling import evidence
 from course.published import load
 from labkit.measure.records import Record
 from labkit.show import plots
 
 LABELS = {"one core": "all ranks on 1 CPU", "together": "pairs spread over 2 CPUs"}
 """How the cases of the sweep are called in pictures, where their names do not say it."""
-MOST = 16
-"""Customers of the saturated server."""
+ASKER = "the asker: 48 logical CPUs"
 
 
 def per_call() -> dict[int, float]:
@@ -26,8 +25,7 @@ def per_call() -> dict[int, float]:
 def thread() -> Axes:
     """Draw the thread's own figures."""
     ax, times = _axes("Independent pairs, and yet: time per call"), per_call()
-    label = "the asker: 48 logical CPUs"
-    plots.line(ax, list(times), list(times.values()), label=label, kind="PUBLISHED")
+    plots.line(ax, list(times), list(times.values()), label=ASKER, kind="PUBLISHED")
     _from_zero(ax)
     plots.describe(ax, f"From {times[1]:.0f} µs with 1 pair to {times[8]:.0f} µs with 8.")
     note = "rank 0's seconds there, divided by 1024"
@@ -71,42 +69,40 @@ def on_cpus(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def saturated_server(ranks: int, work: float, elsewhere: float, points: Sequence[Record]) -> Figure:
-    """Draw customers who share one CPU: whose turn it is, and how long a lap takes.
+def posted(records: Sequence[Record], *, divided: bool = False) -> Axes:
+    """Draw the posted script's time per call; `divided` by the number of pairs, if asked."""
+    name = "Time per call, divided by the pairs" if divided else "Time per call"
+    ax, lines = _axes("The posted script", y=name), {ASKER: per_call()}
+    for record in records:
+        line = lines.setdefault(record.case, {})
+        line[record.params["pairs"]] = 1e6 * record.summary.median
+    for series, (label, times) in enumerate(lines.items()):
+        values = [us / p if divided else us for p, us in times.items()]
+        kind = "PUBLISHED" if label == ASKER else records[0].tier
+        plots.line(ax, list(times), values, label=label, series=series, kind=kind)
+    said = [f"{label}: {line[1]:.0f} to {line[max(line)]:.0f} µs" for label, line in lines.items()]
+    plots.describe(ax, f"Time per call from one pair to the most. {'; '.join(said)}.")
+    tiers = [records[0].tier, "PUBLISHED"]
+    return plots.stamp(ax, tiers, records[0].provenance, others=records[-1].others)
 
-    On the left the turns of `ranks` customers who each work `work` µs on the CPU and spend
-    `elsewhere` µs off it; on the right the time of a lap against their number, beside measured
-    points. The axes depend on the points alone, so that they stay where they are.
-    """
-    figure, (left, right) = plots.new_figure(1, 2, size=(11.5, 4.6))
-    measured = {2 * r.params["pairs"]: 1e6 * r.summary.median for r in points}
-    top = max(4000.0, 1.15 * max(measured.values()))
-    rounds = 3 + int(top / max(work + elsewhere, ranks * work))
-    turns = queue(ranks, work=work, elsewhere=elsewhere, rounds=rounds)
-    plots.new_axes("Whose turn is it?", x="time", xunit="µs", y="rank", ax=left)
-    for turn in turns:
-        look = plots.style(turn.customer)
-        left.barh(turn.customer, turn.end - turn.begin, left=turn.begin, color=look.color)
-        left.plot([turn.ready, turn.begin], [turn.customer] * 2, color=plots.SOFT, linewidth=1.2)
-    left.set(xlim=(0, top), ylim=(MOST - 0.4, -0.6))
-    left.grid(visible=False)
-    numbers = list(range(1, MOST + 1))
-    curve = [round_time(queue(n, work=work, elsewhere=elsewhere)) for n in numbers]
-    plots.new_axes("Time of a lap", x="ranks on one CPU", y="time", yunit="µs", ax=right)
-    label = "your points" if points[0].tier == "MEASURED" else "recorded points"
-    plots.line(right, list(measured), list(measured.values()), label=label)
-    label = "the queue on the left, played out"
-    plots.line(right, numbers, curve, label=label, kind="MODELLED")
-    right.plot(ranks, curve[ranks - 1], "o", markersize=11, fillstyle="none", color=plots.INK)
-    right.set(xlim=(0, MOST + 1), ylim=(0, top))
-    idle = 1 - min(1.0, ranks * work / curve[ranks - 1])
-    setting = f"{ranks} ranks, {work:g} µs on the CPU, {elsewhere:g} µs elsewhere"
-    result = f"a lap takes {curve[ranks - 1]:.0f} µs, the CPU is idle {idle:.0%} of the time"
-    plots.describe(left, f"Blocks: on the CPU; thin lines: waiting for it. {setting}.")
-    plots.describe(right, f"{setting}: {result}.")
-    plots.stamp(left, "MODELLED", note=result)
-    plots.stamp(right, [points[0].tier, "MODELLED"], points[0].provenance)
-    return figure
+
+def like_ours(records: Sequence[Record]) -> Axes:
+    """Draw in how many CPUs like ours the asker's calls would take so long, and our own calls."""
+    ax = plots.new_axes("How many CPUs?", x="Pairs of ranks", y="CPUs like one of ours")
+    seconds = {ASKER: {p: us / 1e6 for p, us in per_call().items()}}
+    for record in records:
+        if record.params.get("cpus") != 1:
+            seconds.setdefault(record.case, {})[record.params["pairs"]] = record.seconds[0]
+    said = []
+    for series, (label, times) in enumerate(seconds.items()):
+        cpus = evidence.like_ours(records, times)
+        kind = "PUBLISHED" if label == ASKER else records[0].tier
+        plots.line(ax, list(cpus), list(cpus.values()), label=label, series=series, kind=kind)
+        said.append(f"{label}: {evidence.cpus_of(records, times):.1f}")
+    _from_zero(ax)
+    plots.describe(ax, f"In CPUs like one of ours; median from 4 pairs: {'; '.join(said)}.")
+    tiers = [records[0].tier, "PUBLISHED"]
+    return plots.stamp(ax, tiers, records[0].provenance, others=records[-1].others)
 
 
 def draw(records: Sequence[Record]) -> Figure:

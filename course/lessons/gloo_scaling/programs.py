@@ -5,6 +5,7 @@ partners' tensors. The ways are meant to be read: the differences between them a
 """
 
 import contextlib
+import datetime
 import math
 import os
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from labkit import device
 from labkit.measure import sched, timing, wire
 from labkit.ranks import affinity
 
@@ -148,6 +150,30 @@ def move(placement: str) -> None:
     """Move this rank, with all its threads, to the CPUs of a placement, among `two`."""
     if placement != "free":
         affinity.pin(cpus_for(placement, dist.get_rank(), two()))
+
+
+# The script as it was posted
+
+
+def target(process_group: Any, n_iters: int = 256) -> None:
+    """Sum a tensor so many times; posted: 1024 times, and on the CPU."""
+    for _ in range(n_iters):
+        x = torch.randn(10, 10, device=device())
+        dist.all_reduce(x, group=process_group)
+    if x.is_cuda:
+        torch.cuda.synchronize()
+
+
+def as_posted(rank: int, world_size: int) -> float:
+    """Make the groups and time `target` as the thread's `_launch` does; return seconds."""
+    for i in range(0, world_size, 2):
+        new_group = dist.new_group([i, i + 1])
+        if rank == i or rank == i + 1:
+            process_group = new_group
+    start = datetime.datetime.now()
+    target(process_group)
+    end = datetime.datetime.now()
+    return (end - start).total_seconds() / 256
 
 
 def never_preempt() -> None:

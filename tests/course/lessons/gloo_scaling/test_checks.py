@@ -3,6 +3,7 @@
 import statistics
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -61,10 +62,6 @@ def mean(call, *, warmup=5, iters=20):
     return slowest(samples_of(call, warmup, iters)).mean().item()
 
 
-def one_too_high(call, *, warmup=5, iters=20):
-    return sorted(slowest(samples_of(call, warmup, iters)).tolist())[iters // 2 + 1]
-
-
 def slowest_median(call, *, warmup=5, iters=20):
     return slowest([statistics.median(samples_of(call, warmup, iters))]).item()
 
@@ -93,16 +90,6 @@ def barrier_on_the_clock(call, *, warmup=5, iters=20):
     return slowest(samples_of(meet_and_call, warmup, iters)).median().item()
 
 
-def swallows(call, *, warmup=5, iters=20):
-    def quiet():
-        try:
-            call()
-        except Exception:
-            return
-
-    return slowest(samples_of(quiet, warmup, iters)).median().item()
-
-
 @pytest.mark.timed
 def test_a_right_stopwatch_of_another_kind_passes(capsys):
     checks.check_time_call(upper_middle)
@@ -116,11 +103,10 @@ def test_a_right_stopwatch_of_another_kind_passes(capsys):
         (own_time, "each rank reports its own time"),
         (warmup_counted, "the first calls are in it"),
         (mean, "that is the mean"),
-        (one_too_high, "the middle one of *all* calls"),
         (slowest_median, "the slowest of the ranks' own medians"),
         (wall_clock, "time.time() is for dates"),
         (met_once, "the wait for a rank that is late"),
-        (swallows, "it was swallowed"),
+        (barrier_on_the_clock, "the wait for a rank that is late"),
     ],
 )
 def test_wrong_stopwatches(answer, words, monkeypatch):
@@ -128,79 +114,33 @@ def test_wrong_stopwatches(answer, words, monkeypatch):
     assert words in refusal(checks.check_time_call, answer)
 
 
-@pytest.mark.timed
-def test_a_stopwatch_with_a_barrier_on_the_clock_is_refused_for_one_of_two_reasons(monkeypatch):
-    """What a barrier takes beside a call, or what it waits for: load decides which shows first."""
-    monkeypatch.setattr(checks, "ATTEMPTS", 1)
-    text = refusal(checks.check_time_call, barrier_on_the_clock)
-    assert "the wait for a rank that is late" in text or "a barrier, another collective" in text
-
-
 # Exercise 1.2
 
 
-def fused_by_views(tensors):
-    """Right: fills one flat tensor of each dtype, and adds up in a thread of torch's."""
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        alike = [tensor for tensor in tensors if tensor.dtype is dtype]
-        flat, start = torch.empty(sum(map(torch.numel, alike)), dtype=dtype), 0
-        parts = []
-        for tensor in alike:
-            parts.append(flat[start : start + tensor.numel()].view(tensor.shape))
-            parts[-1].copy_(tensor)
-            start += tensor.numel()
-        dist.all_reduce(flat, async_op=True).wait()
-        for tensor, part in zip(alike, parts, strict=True):
-            tensor[...] = part
+def by_numpy_median(ours, theirs):
+    """Right, in another style."""
+    times = [theirs[p] for p in sorted(theirs)]
+    rows = [ours[p] / theirs[p] for p in {*ours} & {*theirs} if p >= 4]
+    return np.median(rows) if times[-1] >= 1.5 * times[0] else None
 
 
-def one_by_one(tensors):
-    for tensor in tensors:
-        whole = tensor.contiguous()
-        dist.all_reduce(whole)
-        tensor.copy_(whole)
-
-
-def promoted(tensors):
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) if tensors else torch.zeros(0)
-    dist.all_reduce(flat)
-    for tensor, part in zip(tensors, flat.split([*map(torch.numel, tensors)]), strict=True):
-        tensor.copy_(part.view_as(tensor))
-
-
-def cloned(tensors):
-    copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-    fused_by_views(copies)
-    for tensor, copy in zip(tensors, copies, strict=True):
-        tensor.copy_(copy)
-
-
-def by_reshape(tensors):
-    copies = [tensor.reshape(-1) for tensor in tensors]
-    fused_by_views(copies)
-
-
-def in_a_set(tensors):
-    fused_by_views(sorted(tensors, key=lambda tensor: str(tensor.dtype)))
-
-
-def test_a_right_fusion_in_another_style_passes(capsys):
-    checks.check_fused_all_reduce(fused_by_views)
-    assert "1.00 S of extra memory" in capsys.readouterr().out
+def test_a_right_reading_of_a_table_passes(capsys):
+    checks.check_cpus_like_ours(by_numpy_median)
+    assert "Exercise 1.2 passed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("changes", "words"),
     [
-        (one_by_one, "more than one call per dtype"),
-        (promoted, "24 bits for a number"),
-        (cloned, "a copy too many is alive"),
-        (by_reshape, "of a tensor with gaps or another order is a copy"),
-        (in_a_set, "dict.fromkeys keeps the list's order"),
+        (("ours[pairs] / theirs[pairs]", "theirs[pairs] / ours[pairs]"), "a call gets shorter"),
+        ((" and pairs >= 4", ""), "do not fill a CPU yet"),
+        (("statistics.median", "statistics.mean"), "one spoilt row moves"),
+        (("return None", "pass"), "do not queue"),
     ],
 )
-def test_wrong_fusions(answer, words):
-    assert words in refusal(checks.check_fused_all_reduce, answer)
+def test_wrong_numbers_of_cpus(changes, words):
+    answer = changed(solution("01", "ex-1-2-answer"), *changes, statistics=statistics)
+    assert words in refusal(checks.check_cpus_like_ours, answer)
 
 
 # Exercise 1.3
@@ -283,16 +223,6 @@ def new_tensor(tensor, slots, me, turn, wake, wait):
     tensor = tensor + slots[turn % 2, 1 - me]
 
 
-def waits_if_unchanged(tensor, slots, me, turn, wake, wait):
-    """A race: that the slot has changed does not say that all of it is written."""
-    slots[turn % 2, me] = tensor
-    old = slots[turn % 2, 1 - me].clone()
-    wake()
-    if torch.equal(old, slots[turn % 2, 1 - me]) or slots.isnan().any():
-        wait()
-    tensor += slots[turn % 2, 1 - me]
-
-
 @pytest.mark.parametrize("answer", [by_numpy, one_sums_for_both])
 def test_a_right_shared_sum_in_another_style_passes(answer, capsys):
     checks.check_shared_sum(answer)
@@ -307,13 +237,10 @@ def test_a_right_shared_sum_in_another_style_passes(answer, capsys):
         (wakes_before_it_writes, "What does a wake-up promise"),
         (waits_first, "each waits before it wakes the other"),
         (new_tensor, "add in place"),
-        (waits_if_unchanged, "no sum without a wait()|is a wait() missing"),
     ],
 )
 def test_wrong_shared_sums_are_found_every_time(answer, words):
-    for _ in range(3):
-        message = refusal(checks.check_shared_sum, answer)
-        assert any(text in message for text in words.split("|"))
+    assert words in refusal(checks.check_shared_sum, answer)
 
 
 def test_who_polls_is_told():
@@ -362,7 +289,6 @@ def test_wrong_readings(changes, words):
         (checks.check_confinement, lambda reading: 1 / 0, "ZeroDivisionError"),
         (checks.check_time_call, lambda call, warmup=5, iters=20: None, "calls"),
         (checks.check_shared_sum, lambda *given: given[1] / 0 + given[7], "IndexError"),
-        (checks.check_fused_all_reduce, lambda tensors: [*tensors, 0][9999], "IndexError"),
     ],
 )
 def test_what_is_no_answer_gets_one_line(check, answer, words):

@@ -65,19 +65,6 @@ def test_growth_that_stays_without_a_suspect_acquits_it(with_it, without, outcom
     assert evidence.left(with_it, without) is outcome
 
 
-def test_the_law_is_tested_by_its_sharpest_consequence():
-    made = problem.recorded("B")
-    ratios = evidence.same_share(made)
-    assert len(ratios) == problem.ROUNDS
-    twice = changed("B", 2 / min(ratios), of=("calls", Arm(8)))
-    assert evidence.law_held(twice).outcome is False
-    alike = [
-        dataclasses.replace(record, samples=[[1e-3] * len(rank) for rank in record.samples])
-        for record in made
-    ]
-    assert evidence.law_held(alike).outcome is True
-
-
 def test_an_arm_that_was_not_measured_is_named():
     with raises(LookupError, match="'calls' and Arm"):
         evidence.of([], "calls", Arm(3))

@@ -12,6 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from course.catalogue import ROOT
+from course.lessons.gradient_all_reduce.programs import vgg11
 from labkit import launch
 from labkit.measure.records import Tier
 
@@ -61,13 +62,49 @@ def test_the_three_ways_run():
     assert launch(names["three_ways"], 4096, world_size=3) == [[1.0] * 3] * 3
 
 
+NOT_RUN = ("beside", "waves", "marks", "two-copies", "order", "one-gpu-host", "posted")
+NOT_RUN += ("beside-nccl", "vgg", "hang", "inspector", "load", "ipc", "channels", "protocols")
+
+
 def test_what_waits_for_a_gpu_says_so_and_its_programs_run_on_the_cpu(capsys):
-    names = names_of("marks", "two-copies", "order", "one-gpu-host", "vgg", "hang")
-    assert capsys.readouterr().out.count("not run") >= 4
-    assert launch(names["send_through_host"], 2**10, world_size=2) == [1e-3, 1e-3]
+    names = names_of(*NOT_RUN, "info")
+    assert capsys.readouterr().out.count("not run") >= 12
+    ((copies, products),) = launch(names["who_ran_when"], 3, 2, 64, 2**10, world_size=1)
+    assert (len(copies), len(products)) == (3, 2) and copies == sorted(copies)
+    (took,) = launch(names["copies_at_once"], names["ways"], 2**12, world_size=1)
+    assert len(took) == 10 and min(took) > 0
+    assert min(launch(names["one_send"], 2**10, world_size=2)) > 0
+    (alone, beside), _ = launch(names["beside_nccl"], 2**10, 64, 4, 2, world_size=2)
+    assert alone[0] > 0 and beside[0] > 0
+    waited, _ = launch(names["one_late"], 0.5, 2, 2**10, world_size=2)
+    assert min(waited) > 0.25
+    (small, large), _ = launch(names["by_size"], [2**10, 2**14], world_size=2)
+    assert small[1] and large[1]
+    assert launch(names["hello"], world_size=2) == [None, None]
     found = launch(names["twenty_two"], [100, 50], world_size=2)[0]
     assert {"one_by_one", "flat"} <= found.keys()
     assert sum(names["sizes"]) == 132_863_336
+
+
+def test_a_rank_that_never_comes_is_ended_by_the_groups_limit():
+    hung = names_of("order", "hang")["hung"]
+    with pytest.raises(RuntimeError, match="Timed out waiting 3000ms"):
+        launch(hung, 3, 0.1, 30, world_size=2)  # limit, pause, and how late rank 1 is, in s
+
+
+def test_the_posted_programs_run_from_their_lessons_cells():
+    posted = names_of("order", "posted")["POSTED"]
+    small = {"02": [vgg11, 2], "03": [[4, 800]], "05": [2**10], "06": [2**10]}
+    for name, (ranks, program, *args) in posted.items():
+        first, last = {"02": (0, 2), "03": (0, 1), "05": (1, 2), "06": (1, 2)}[name[:2]]
+        given = [*args[:first], *small[name[:2]], *args[last:]]
+        if name == "06, the third as printed":
+            with pytest.raises(RuntimeError, match="outputShape"):
+                launch(program, *given, world_size=ranks)
+            continue
+        answers = launch(program, *given, world_size=ranks)
+        if name[:2] in ("03", "05"):
+            assert all(right if name[:2] == "03" else right[1] for right in answers)
 
 
 def test_the_recording_says_where_it_is_from_and_claims_are_judged_by_it(capsys):

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from course.logs import nccl_tests
-from course.logs.layout import Problem
-from course.logs.nccl_tests import Failure
+from course.logs.nccl_tests import Failure, Problem
 from labkit.measure.records import Record
 from labkit.measure.untrusted import one_line
 

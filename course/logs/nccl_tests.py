@@ -7,7 +7,7 @@ and so are NCCL's own lines, also where one of them stands in the middle of a ro
 the same.
 
 A time of nccl-tests is the average over iterations, and over ranks unless `-a` says otherwise; it
-becomes one sample. A test that is repeated within a file gives a sample per repetition.
+becomes one sample of one record.
 Source: github.com/NVIDIA/nccl-tests, src/common.cu and src/util.cu, tags v2.0.0 to v2.19.6.
 """
 
@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
 
-from course.logs.layout import Layout, Place, Problem, case_name
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.untrusted import one_line
+from labkit.ranks.machine import Machine
+
+Problem = Callable[[int | None, str], None]
+"""Called with the number of a line, from 1, and what is wrong there."""
 
 EXPERIMENT = "nccl-tests"
 COLLECTIVES = {
@@ -92,32 +97,52 @@ class Failure:
     """PCI addresses of the GPUs that took part."""
 
 
-@dataclass(slots=True)
-class _Row:
-    """The figures of one size and place; those of the last repetition, but all its seconds."""
+class Place(NamedTuple):
+    """Where one rank ran."""
 
-    seconds: list[float] = field(default_factory=list)
-    number: int = 0
+    host: str
+    gpu: str
+    """The model's name."""
+    pci: str = ""
+    """The GPU's PCI address, which tells the slot: ``"0000:9d:00"``."""
+
+
+class Row(NamedTuple):
+    """The figures of one size and place, as printed."""
+
+    number: int
+    nbytes: int
+    dtype: str
+    redop: str
+    root: int
+    """-1: none."""
+    in_place: bool
+    seconds: float
     algbw: float = 0.0
-    """GB/s, as printed."""
+    """GB/s."""
     busbw: float = 0.0
     wrong: float | None = None
 
 
-class _Test:
+class Test:
     """One test, as its lines come by."""
 
     def __init__(self, problem: Problem, name: str | None, file: str) -> None:
         self.problem, self.name, self.file = problem, name, file
         self.library, self.tests, self.network = "NCCL", "", ""
-        self.layout, self.group = Layout(), ""
+        self.places: list[Place] = []
+        """By rank."""
+        self.group = ""
+        self.complete = True
+        """Whether all ranks are listed."""
+        self.inferred: int | None = None
+        """The number of ranks, where they are not."""
         self.alone = False
         """Whether several processes called themselves rank 0."""
         self.iters: tuple[int, int] | None = None
         """To warm up, and timed."""
         self.columns: list[str] = []
-        self.rows: dict[tuple, _Row] = {}
-        """By size, type, operation, root, in place or not."""
+        self.rows: list[Row] = []
         self.begun: str | None = None
         """The beginning of a row whose figures have not come yet."""
         self.last, self.ended = 0, False
@@ -156,13 +181,14 @@ class _Test:
         if root != "-1" and not _INTEGER.fullmatch(root):
             self.problem(number, f"no root: {root}")
             return
-        key = size, dtype, words[0] if self.operated else "", root
+        key = int(size), dtype, words[0] if self.operated else "", int(root)
         for in_place in (False, True):
             if len(words) >= head + width:
-                self._figures(number, (*key, in_place), words, head)
+                self.figures(number, (*key, in_place), words, head)
             head += width
 
-    def _figures(self, number: int, key: tuple, words: list[str], at: int) -> None:
+    def figures(self, number: int, key: tuple, words: list[str], at: int) -> None:
+        """Take the figures of one place; `key` is size, type, operation, root, in place or not."""
         try:
             time, algbw, busbw = float(words[at]), float(words[at + 1]), float(words[at + 2])
             last = words[at + 3] if self.width > 3 else "N/A"
@@ -174,41 +200,64 @@ class _Test:
             return
         if wrong and "#wrong" in self.columns:
             self.problem(number, f"{wrong:g} wrong elements: its time proves nothing")
-        row = self.rows.get(key)
-        if row is None:
-            row = self.rows[key] = _Row()
-        row.seconds.append(time / 1e6)
-        row.number, row.algbw, row.busbw, row.wrong = number, algbw, busbw, wrong
+        self.rows.append(Row(number, *key, time / 1e6, algbw, busbw, wrong))
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks, None where nobody knows."""
+        return len(self.places) if self.places and self.complete else self.inferred
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts' names, in the order of their ranks."""
+        return [_short(host, 64) for host in dict.fromkeys(place.host for place in self.places)]
+
+    @property
+    def slots(self) -> list[str]:
+        """The PCI addresses in use, each once, in the order of the ranks."""
+        return [_short(pci, 20) for pci in dict.fromkeys(p.pci for p in self.places) if pci]
+
+    def params(self) -> dict[str, int | None]:
+        """Return `hosts`, `gpus_per_host` (None if they differ) and `world_size`."""
+        counted = Counter(place.host for place in self.places)
+        counts = set(counted.values())
+        known = self.complete and self.places
+        return {
+            "hosts": len(counted) if known else None,
+            "gpus_per_host": counts.pop() if known and len(counts) == 1 else None,
+            "world_size": self.world_size,
+        }
 
     def failure(self, number: int) -> Failure | None:
         """Return what is known of a test that failed, or began and printed no figures."""
-        if not self.failures and (self.rows or not (self.columns or self.layout.places)):
+        if not self.failures and (self.rows or not (self.columns or self.places)):
             return None
         line, text = self.failures[0] if self.failures else (number, "no figures")
         collective = COLLECTIVES.get(self.name or "")
         phase = MOVING if self.columns else MAKING
         if self.rows:
-            phase = f"after {max(int(key[0]) for key in self.rows)} bytes were done"
-        layout, slots = self.layout, tuple(self.layout.slots)
-        return Failure(collective, layout.params(), layout.hosts, line, text, phase, slots=slots)
+            phase = f"after {max(row.nbytes for row in self.rows)} bytes were done"
+        slots = tuple(self.slots)
+        return Failure(collective, self.params(), self.hosts, line, text, phase, slots=slots)
 
     def finish(self, number: int) -> None:
         """Say what is missing, and infer what can be inferred."""
-        best = max(self.rows.values(), key=lambda row: row.algbw, default=_Row())
-        ratio = best.busbw / best.algbw if best.algbw else 0.0
-        self.name = self.name or self._inferred(ratio)
+        best = max(self.rows, key=lambda row: row.algbw, default=None)
+        ratio = best.busbw / best.algbw if best and best.algbw else 0.0
+        if ratio > 1.01:  # of all collectives (source: nccl-tests, doc/PERFORMANCE.md)
+            self.name = self.name or "all_reduce"
         name = f"{self.name}_perf" if self.name else "a test"
         if self.failures:
             at, line = self.failures[0]
             others = f" (one of {len(self.failures)} such lines)" if self.failures[1:] else ""
             self.problem(at, f"{name} failed: {line}{others}")
         if not self.rows:
-            if (self.columns or self.layout.places) and not self.failures:
+            if (self.columns or self.places) and not self.failures:
                 self.problem(number, f"{name} began and printed no figures")
             return
         if not self.ended and not self.failures:
             self.problem(self.last, f"{name} ends here without its summary: is the text cut short?")
-        if self.alone or len(self.layout.places) == 1:
+        if self.alone or len(self.places) == 1:
             self.problem(
                 self.last,
                 "one rank moves nothing. If there were several processes, each of them "
@@ -219,114 +268,92 @@ class _Test:
                 self.last,
                 "nothing says which collective this is. The file's name may: all_gather.log",
             )
-        elif self.layout.world_size is None:
+        elif self.world_size is None:
             most = 2 if self.name == "all_reduce" else 1
             follows = ""
             if self.name not in ("broadcast", "reduce", "sendrecv") and 0 < ratio < most:
-                self.layout.inferred = round(most / (most - ratio))
-                follows = f"; {self.layout.world_size} follow from busbw / algbw = {ratio:.4g}"
+                self.inferred = round(most / (most - ratio))
+                follows = f"; {self.world_size} follow from busbw / algbw = {ratio:.4g}"
             self.problem(self.last, f"no full list of ranks{follows}")
-
-    def add(self, other: _Test) -> None:
-        """Take the rows of a repetition."""
-        for key, row in other.rows.items():
-            mine = self.rows.setdefault(key, row)
-            if mine is not row:
-                mine.seconds += row.seconds
-
-    def identity(self) -> tuple:
-        """Return what two tests have in common whose rows are repetitions of each other."""
-        ranks = tuple(self.layout.places)
-        made_with = self.name, self.library, self.tests, self.iters, tuple(self.settings.items())
-        return *made_with, ranks, self.layout.world_size
-
-    def _inferred(self, ratio: float) -> str | None:
-        """Tell which collective it is where no line names it, but its figures leave one.
-
-        Only all_reduce has a busbw above its algbw; `ratio` is one by the other. On two ranks they
-        are alike, where a sum without a root is an all_reduce or, at half, a reduce_scatter
-        (source: nccl-tests, doc/PERFORMANCE.md).
-        """
-        if ratio > 1.01:
-            return "all_reduce"
-        n = self.layout.world_size or 0
-        sums = {(key[2], str(key[3])) for key in self.rows} == {("sum", "-1")}
-        if n < 2 or not sums:
-            return None
-        for name, factor in (("all_reduce", 2 * (n - 1) / n), ("reduce_scatter", (n - 1) / n)):
-            if abs(ratio / factor - 1) < 0.05:
-                told = (
-                    f"no line names the collective: redop sum, no root and busbw/algbw fit {name}"
-                )
-                self.problem(None, told)
-                return name
-        return None
 
     def records(self) -> list[Record]:
         """Make a record of each row and place."""
         warmup, iters = self.iters or (None, None)
         params = {
-            **self.layout.params(),
+            **self.params(),
             "tests": self.tests,
             "network": self.network,
-            "settings": _written(self.settings),
+            "settings": " ".join(f"{name}={self.settings[name]}" for name in sorted(self.settings)),
             "warmup": warmup,
             "iters": iters,
         }
-        command = f"{self.name}_perf" if self.name else ""
-        provenance = self.layout.provenance(library=self.library, command=command)
-        hosts, slots = self.layout.hosts, self.layout.slots
-        collective = COLLECTIVES.get(self.name or "")
-        origin = _Origin(collective, params, provenance, hosts, slots)
-        records = [origin.record(key, row.seconds, row.busbw * 1e9, row.wrong)
-                   for key, row in self.rows.items()]  # fmt: skip
-        for record, row in zip(records, self.rows.values(), strict=True):
+        params = {name: value for name, value in params.items() if value not in (None, "")}
+        where, hosts, slots = self._provenance(), self.hosts, self.slots
+        records, doubted = [], False
+        for row in self.rows:
             at = f", line {row.number}" if row.number else ""
-            record.values["row"] = f"{self.file}{at}"
+            values = {"busbw": row.busbw * 1e9, "wrong": row.wrong, "hosts": hosts, "slots": slots}
+            record = self._record(row, params, values | {"row": f"{self.file}{at}"}, where)
+            records.append(record)
             ours = (record.busbw or 0.0) / 1e9
-            if ours and len(row.seconds) == 1 and abs(row.busbw - ours) > 0.02 * ours + 0.011:
+            if ours and not doubted and abs(row.busbw - ours) > 0.02 * ours + 0.011:
+                doubted = True
                 self.problem(
                     row.number,
                     f"busbw {row.busbw:g} GB/s is printed, but {record.collective} on "
                     f"{record.world_size} ranks makes {ours:.3g}: is it another collective?",
                 )
-                break
         return records
 
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """What the rows of a test have in common."""
-
-    collective: str | None
-    """As in torch.distributed; None if nobody knows."""
-    params: dict[str, Any]
-    """The test's settings."""
-    provenance: Provenance
-    hosts: list[str]
-    slots: list[str]
-
-    def record(self, key: tuple, seconds: list[float], busbw: float, wrong: float | None) -> Record:
-        """Make the record of a row: `key` is size, type, operation, root (-1: none), in place."""
-        nbytes, dtype, redop, root, in_place = int(key[0]), *key[1:3], int(key[3]), key[4]
-        params = {name: value for name, value in self.params.items() if value not in (None, "")}
-        params |= {"dtype": dtype, "redop": redop, "in_place": in_place}
-        if root >= 0:
-            params["root"] = root
-        case = case_name(self.collective or "unknown", nbytes, params)
+    def _record(self, row: Row, params: dict, values: dict, where: Provenance) -> Record:
+        params = params | {"dtype": row.dtype, "redop": row.redop, "in_place": row.in_place}
+        if row.root >= 0:
+            params["root"] = row.root
+        collective = COLLECTIVES.get(self.name or "")
         known = "world_size" in params  # without the number of ranks there is no bus bandwidth
-        values = {"busbw": busbw, "wrong": wrong, "hosts": self.hosts, "slots": self.slots}
         return Record(
             EXPERIMENT,
-            case,
+            _case(collective or "unknown", row.nbytes, params),
             params,
-            [seconds],
+            [[row.seconds]],
             Tier.RECORDED,
-            self.provenance,
-            collective=self.collective if known else None,
-            nbytes=nbytes,
+            where,
+            collective=collective if known else None,
+            nbytes=row.nbytes,
             values=values,
         )
+
+    def _provenance(self) -> Provenance:
+        by_host: dict[str, list[int]] = {}
+        for rank, place in enumerate(self.places):
+            by_host.setdefault(place.host, []).append(rank)
+        nodes = tuple(map(tuple, by_host.values()))
+        gpus = [self.places[rank].gpu for rank in nodes[0]] if nodes else []
+        named = tuple(_short(gpu, 80) for gpu in gpus if gpu)
+        command = f"{self.name}_perf" if self.name else ""
+        return _shared(named, _short(self.library, 60), command, nodes)
+
+
+@cache
+def _shared(gpus: tuple[str, ...], library: str, command: str, nodes: tuple) -> Provenance:
+    """Tests of one cluster share it: a thousand hosts have half a million pairs."""
+    machine = Machine("", 0, None, 0, gpus, "", "", "", virtual=False)
+    return Provenance(machine, library, "", command, nodes)
+
+
+@cache
+def _short(text: str, most: int) -> str:
+    return one_line(text, most)
+
+
+def _case(collective: str, nbytes: int, params: dict[str, Any]) -> str:
+    """Name a case: ``"all_reduce, 2 x 8, 1 GiB"``."""
+    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+    scale, unit = next((known for known in units if nbytes and nbytes % known[0] == 0), units[-1])
+    hosts, each = params.get("hosts"), params.get("gpus_per_host")
+    ranks = f"{hosts} x {each}" if hosts and each else f"{params.get('world_size', '?')} ranks"
+    place = ", in place" if params.get("in_place") else ""
+    return f"{collective}, {ranks}, {nbytes // scale} {unit}{place}"
 
 
 def parse(
@@ -337,36 +364,33 @@ def parse(
     The file's `name` may tell the collective where the text does not.
 
     Returns:
-        A record for each size, type and place of each test (a test that is repeated adds samples),
-        and the tests that failed.
+        A record for each size, type and place of each test, and the tests that failed.
     """
     hint = match[1] if (match := _NAME.search(name)) else None
-    current: dict[str, _Test] = {}
+    current: dict[str, Test] = {}
     """By process: the lines of several jobs may be mixed."""
-    finished: dict[tuple, _Test] = {}
+    records: list[Record] = []
     failed: list[Failure] = []
     number = 0
 
-    def test(line: str, *, new: Callable[[_Test], Any] = lambda test: False) -> _Test:
+    def test(line: str, *, new: Callable[[Test], Any] = lambda test: False) -> Test:
         """Return the test that a line belongs to; a new one if it has that already."""
         match = _WHO.match(line)
         who = next(filter(None, match.groups()), "") if match else ""
         if who not in current or new(current[who]):
             if who in current:
                 finish(current[who])
-            current[who] = _Test(problem, hint, one_line(name, 80))
+            current[who] = Test(problem, hint, one_line(name, 80))
             if who and "" in current and not current[""].rows:  # the command stood before them
                 current[who].name = current[""].name
                 current[who].settings = dict(current[""].settings)
         return current[who]
 
-    def finish(test: _Test) -> None:
+    def finish(test: Test) -> None:
         test.finish(number)
         if failure := test.failure(number):
             failed.append(failure)
-        first = finished.setdefault(test.identity(), test)
-        if first is not test:
-            first.add(test)
+        records.extend(test.records())
 
     for number, line in enumerate(lines, 1):
         if line in _EMPTY:
@@ -391,7 +415,7 @@ def parse(
                 mine.begun = None
     for one in current.values():
         finish(one)
-    return [record for one in finished.values() for record in one.records()], failed
+    return records, failed
 
 
 def parse_json(
@@ -412,29 +436,25 @@ def parse_json(
         document = json.loads(text)
         words, config = list(map(str, document["args"])), document["config"]
         match = _NAME.search(words[0].rpartition("/")[2]) or _NAME.search(name)
-        test = _Test(problem, match[1] if match else None, one_line(name, 80))
+        test = Test(problem, match[1] if match else None, one_line(name, 80))
         test.library = f"NCCL {_version(int(document['nccl_version']))}"
         test.iters = int(config["warmup_iters"]), int(config["iterations"])
         for one in config.get("devices", ()):
             place = Place(str(one["hostname"]), str(one["device_info"]), str(one["device_hex"]))
-            test.layout.places.append(place)
+            test.places.append(place)
         test.settings = _settings("\n".join(map(str, document.get("env", ()))))
         test.failures = [(0, one_line(error, 120)) for error in document.get("errors", ())]
         test.ended = bool(document.get("end_time"))
         results = document.get("results")
         test.columns, test.width = ([] if results is None else ["#wrong"]), 4
         for row in results or ():
-            key = int(row["size"]), str(row["type"]), str(row["redop"]), str(row["root"]).strip()
+            key = int(row["size"]), str(row["type"]), str(row["redop"]), int(row["root"])
             for place in ("out_of_place", "in_place"):
                 if key[0] and (one := row.get(place)):
-                    seconds, wrong = one.get("time", one.get("cpu_time")), one.get("nwrong")
-                    words = [
-                        seconds,
-                        one["alg_bw"],
-                        one["bus_bw"],
-                        "N/A" if wrong is None else wrong,
-                    ]
-                    test._figures(0, (*key, place == "in_place"), list(map(str, words)), 0)
+                    time = one.get("time", one.get("cpu_time"))
+                    wrong = "N/A" if one.get("nwrong") is None else one["nwrong"]
+                    words = list(map(str, (time, one["alg_bw"], one["bus_bw"], wrong)))
+                    test.figures(0, (*key, place == "in_place"), words, 0)
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"no JSON of nccl-tests as its -J writes it: {reason}") from None
@@ -454,7 +474,7 @@ def recognized(line: str) -> bool:
     )
 
 
-def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
+def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:
     """Take what a line that is no row says; return whether it says anything."""
     if "algbw" in line and "busbw" in line and (match := _HEADER.search(line)):
         words = match[0].replace("cputime", "time").split()
@@ -463,11 +483,11 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     elif " Rank " in line and (match := _DEVICE.search(line)):
         rank, group, host, pci, gpu = match.groups()
         mine = test(line, new=lambda test: test.rows)
-        if int(rank) == 0 and mine.layout.places:
+        if int(rank) == 0 and mine.places:
             mine.alone = True
-        elif not mine.layout.places or group == mine.group:  # else of another communicator
+        elif not mine.places or group == mine.group:  # else of another communicator
             mine.group = group
-            mine.layout.places.append(Place(host, gpu, pci))
+            mine.places.append(Place(host, gpu, pci))
     elif "ccl-tests" in line and (match := _TESTS.search(line)):
         mine = test(line, new=lambda test: test.tests or test.rows)
         library, mine.tests, code = match.groups()
@@ -481,7 +501,7 @@ def _remark(line: str, number: int, test: Callable[..., _Test]) -> bool:
     elif "Test NCCL failure" in line or "Test CUDA failure" in line:
         test(line).failures.append((number, one_line(line.strip(), 120)))
     elif line.strip("# \t\r\n") == "...":
-        test(line).layout.complete = False
+        test(line).complete = False
     elif ("_perf" in line and "concluded" not in line) or "CCL_" in line:  # a command
         set_here, command = _settings(line), _NAME.search(line)
         if not set_here and not command:
@@ -507,7 +527,3 @@ def _version(code: int) -> str:
     """Write NCCL's version number as its name: 22807 is 2.28.7, 2708 was 2.7.8."""
     base = 10000 if code >= 10000 else 1000
     return f"{code // base}.{code % base // 100}.{code % 100}"
-
-
-def _written(variables: dict[str, str]) -> str:
-    return " ".join(f"{name}={variables[name]}" for name in sorted(variables))

@@ -182,7 +182,7 @@ def test_slurm_numbers_the_lines_and_may_mix_two_tests(tmp_path):
     mixed = "".join(f"0: {a}4: {b}" for a, b in zip(one, other, strict=True))
     log = read(tmp_path, mixed)
     large = [rounded(record) for record in log.records if record.nbytes == 2**20]
-    assert [64e-6, 32e-6] in large, "the same test twice: a sample of each"
+    assert [64e-6] in large and [32e-6] in large, "the same test twice: a record of each"
 
 
 @pytest.mark.parametrize(
@@ -259,14 +259,10 @@ def test_a_name_that_contradicts_the_figures_is_found_out(tmp_path):
     assert "is it another collective?" in log.problems[0]
 
 
-def test_a_repeated_test_adds_samples_other_settings_do_not(tmp_path):
-    again = V2_13.replace(" 64.00", " 68.00")
-    log = read(tmp_path, V2_13 + again)
-    assert [rounded(record) for record in log.records if record.nbytes == 2**20] == [
-        [64e-6, 68e-6],
-        [65.54e-6, 65.54e-6],
-    ]
-    assert len(read(tmp_path, f"{V2_13}NCCL_ALGO=Tree all_reduce_perf\n{again}").records) == 8
+def test_a_repeated_test_adds_records(tmp_path):
+    log = read(tmp_path, V2_13 + V2_13.replace(" 64.00", " 68.00"))
+    seconds = [rounded(record) for record in log.records if record.nbytes == 2**20]
+    assert seconds == [[64e-6], [65.54e-6], [68e-6], [65.54e-6]]
 
 
 def test_no_damage_makes_it_fail(tmp_path):
@@ -289,8 +285,7 @@ def test_a_large_file_is_read_in_proportion_to_its_size(tmp_path):
         start = time.thread_time()
         log = logs.read(path)
         seconds[times] = time.thread_time() - start
-        assert (log.problems, len(log.records)) == ([], 10)
-        assert len(log.records[0].seconds) == times
+        assert (log.problems, len(log.records)) == ([], 10 * times)
     assert seconds[800] < 4 * 16 * seconds[50], "sixteen times the lines; a square would be 256"
 
 
@@ -384,14 +379,3 @@ def test_a_failure_says_how_far_the_test_had_come(tmp_path):
     rows = V2_13[: V2_13.index("     1048576  ")]
     phases = [read(tmp_path, text + died).failures[0].phase for text in (devices, header, rows)]
     assert phases == [MAKING, MOVING, "after 1024 bytes were done"]
-
-
-def test_a_collective_that_no_line_names_is_inferred_where_its_figures_leave_one(tmp_path):
-    """As nccl-tests before 2.17 printed it: no line has the program's name."""
-    first = REAL.partition("# Collective test concluded")[0]
-    nameless = re.sub(r".*_perf.*\n", "", first)
-    summed = nameless.replace("none", " sum")
-    for text, name in ((nameless, None), (summed, "reduce_scatter")):
-        log = read(tmp_path, text)
-        assert {record.collective for record in log.records} == {name}
-        assert any("no line names the collective" in one for one in log.problems) == bool(name)

@@ -7,7 +7,6 @@ import pytest
 
 from course.lessons.eighty_gpus import logs as clusters
 from course.logs import nccl_tests, report
-from course.logs.layout import Layout, Place
 from course.logs.logs import Log
 from course.logs.page import Page
 from labkit.show.alt_text import text_of
@@ -15,14 +14,11 @@ from labkit.show.alt_text import text_of
 
 def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HBM3", names=None):
     names = names or [f"host{i}" for i in range(hosts)]
-    layout = Layout([Place(name, gpu) for name in names for _ in range(gpus)])
-    where = layout.provenance(library="NCCL 2.29.2")
-    collective = nccl_tests.COLLECTIVES[collective]
-    key = nbytes, "float", "sum", -1, False
-    origin = nccl_tests._Origin(collective, layout.params(), where, layout.hosts, layout.slots)
-    made = origin.record(key, [seconds], busbw=0.0, wrong=None)
-    made.values["row"] = "a.log, line 7"
-    return made
+    test = nccl_tests.Test(lambda line, text: None, collective, "a.log")
+    test.library = "NCCL 2.29.2"
+    test.places = [nccl_tests.Place(name, gpu) for name in names for _ in range(gpus)]
+    test.rows = [nccl_tests.Row(7, nbytes, "float", "sum", -1, False, seconds)]
+    return test.records()[0]
 
 
 @pytest.fixture(scope="module")

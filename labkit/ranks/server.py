@@ -53,8 +53,6 @@ _SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fres
 _RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
-_TUNABLES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""Lets the C library ask for huge pages from the start, which costs nothing (glibc 2.35)."""
 _AT_IMPORT = (
     *("TORCH", "PYTORCH", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"),
     *("OPENBLAS_", "LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES"),
@@ -155,7 +153,7 @@ class Server:
         command = _SERVE.format(descriptor=descriptor, fresh=_is_fresh(self.environment))
         return subprocess.Popen(
             interpreter(command),
-            env=_TUNABLES | self.environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,

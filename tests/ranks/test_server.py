@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import resource
 import signal
 import sys
 import threading
@@ -197,12 +198,20 @@ def test_what_ranks_import_of_torch_is_there_in_the_next_launch():
     assert launch(there_before, *names, world_size=2) == [[True, False]] * 2
 
 
+def faults_of_100_mb():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.empty(25_000_000).fill_(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
 def test_ranks_are_forked_from_huge_pages():
     switch = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not switch.exists() or "[never]" in switch.read_text():
         pytest.skip("no huge pages here")
     rollup = Path(f"/proc/{server.shared().pid}/smaps_rollup").read_text()
     assert int(re.search(r"AnonHugePages: +(\d+)", rollup)[1]) > 50_000  # kB
+    if "[madvise]" in switch.read_text():  # what ranks allocate has small ones
+        assert min(launch(faults_of_100_mb, world_size=2)) > 20_000
 
 
 def of_the_library():

@@ -65,10 +65,8 @@ def _write(read: list[logs.Log], options: argparse.Namespace) -> int:
         if read:
             print("report: no measurement could be read", file=sys.stderr)
         return 2
-    given = report.Cards(options.wire * 1e9) if options.wire else None
-    cards = given or report.Cards.inferred(whole.records)
     page = Page("What was measured")
-    report.add(page, whole, cards=cards)
+    report.add(page, whole, card=options.wire * 1e9 if options.wire else None)
     options.out.write_text(str(page), encoding="utf-8")
     problems = f"{len(whole.problems)} problems" if whole.problems else "no problems"
     print(f"{len(whole.records)} records of {len(read)} files, {problems}: {options.out}")

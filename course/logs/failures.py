@@ -34,14 +34,10 @@ def kinds(failures: Iterable[Failure], records: Iterable[Record]) -> list[Kind]:
     grouped: dict[tuple[str, str], list[Failure]] = defaultdict(list)
     for one in failures:
         grouped[one.phase, _place(one.text)].append(one)
-    completed = (
-        {
-            (frozenset(record.values.get("hosts", ())), record.params.get("gpus_per_host"))
-            for record in records
-        }
-        if grouped
-        else set()
-    )
+    completed = set()
+    for record in records if grouped else ():
+        hosts = frozenset(record.values.get("hosts", ()))
+        completed.add((hosts, record.params.get("gpus_per_host")))
     made = []
     for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1])):
         each = Counter(_asked(one) for one in tests).most_common(6)
@@ -77,37 +73,17 @@ def _place(text: str) -> str:
     return f"{place}: {error.strip(' /')}" if error else place
 
 
-def often(failures: Iterable[Failure], records: Iterable[Record]) -> list[tuple[str, int, int]]:
-    """Return the pairs of hosts that failed more than once, with how many failed and completed.
-
-    They stand in the order of the failures, and whatever the phase: what fails in several ways
-    between the same two hosts may be one fault.
-    """
-    failed = Counter(frozenset(one.hosts) for one in failures if len(one.hosts) == 2)
-    failed = {pair: count for pair, count in failed.most_common() if count > 1}
-    completed: dict[Pair, set] = defaultdict(set)
-    for record in records if failed else ():
-        if (pair := frozenset(record.values.get("hosts", ()))) in failed:
-            completed[pair].add((record.collective, record.params.get("gpus_per_host")))
-    return [(_written(pair), count, len(completed[pair])) for pair, count in failed.items()]
-
-
-def in_each(pairs: Iterable[str]) -> str:
-    """Name one or two hosts of which one is in each pair; nothing if it takes more."""
-    cover = _cover(frozenset(pair.split(" - ")) for pair in pairs)
-    return " or ".join(cover) if len(cover) <= 2 else ""
-
-
 def _shared(tests: Sequence[Failure], completed: set[tuple]) -> str:
     """Say what they share: hosts of which one is in each; pairs that never completed; a GPU."""
     of_pairs = Counter(frozenset(one.hosts) for one in tests if len(one.hosts) == 2)
     if not of_pairs:
         hosts = Counter(host for one in tests for host in set(one.hosts)).most_common(4)
         return ", ".join(f"{host} ({count})" for host, count in hosts)
-    names = [_written(pair) for pair in sorted(of_pairs, key=sorted)]
+    names = [" - ".join(pair) for pair in sorted(map(sorted, of_pairs))]
     words = [f"{len(names)} pairs" + (f": {', '.join(names)}" if len(names) <= 8 else "")]
-    if len(names) > 1 and (hosts := in_each(names)):
-        words.append(f"in each {hosts}")
+    cover = _cover(of_pairs)
+    if len(names) > 1 and len(cover) <= 2:
+        words.append(f"in each {' or '.join(cover)}")
     never = {(frozenset(one.hosts), one.params["gpus_per_host"]) for one in tests} - completed
     if by_gpus := sorted(Counter(gpus for _, gpus in never).items(), key=str):
         each = ", ".join(f"{n} with {gpus} GPUs a host" for gpus, n in by_gpus)
@@ -116,10 +92,6 @@ def _shared(tests: Sequence[Failure], completed: set[tuple]) -> str:
     if len(tests) > 2 and (common := set.intersection(*slots)) and len(common) < 3:
         words.append(f"GPU {' and '.join(sorted(common))} in each")
     return "; ".join(words)
-
-
-def _written(pair: Pair) -> str:
-    return " - ".join(sorted(pair))
 
 
 def _cover(pairs: Iterable[Pair]) -> list[str]:

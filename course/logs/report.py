@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -46,6 +46,8 @@ _MOST_WRITTEN, _MOST_DRAWN = 40, 1024
 
 Series = dict[str, dict[int, list[Record]]]
 """By name what is the same but for its size; by size, what was measured, perhaps on many hosts."""
+Cards = float | Mapping[tuple[str, str], Record]
+"""What one network card carries between hosts: given, in bytes per second, or `inferred_cards`."""
 
 
 def together(logs: Iterable[Log]) -> Log:
@@ -57,23 +59,21 @@ def together(logs: Iterable[Log]) -> Log:
     return whole
 
 
-def add(page: Page, log: Log, *, cards: Cards | None = None) -> None:
+def add(page: Page, log: Log, *, card: float | None = None) -> None:
     """Add a section for one log.
 
-    `cards`: what one network card carries; inferred from the log if not given.
+    `card`: what one network card carries, in bytes per second; inferred from the log if not given.
     """
     files = f"{len(log.paths)} files" if len(log.paths) > 1 else log.paths[0].name
     page.heading(f"{nccl_tests.EXPERIMENT}: {files}")
     timed = [record for record in log.records if record.samples]
     known = [r for r in timed if r.busbw and not r.params.get("in_place")]
-    cards = cards or Cards.inferred(known)
+    cards = card or inferred_cards(known)
     page.table(Table(["", ""], _facts(log, cards)))
     whole = _series(known)
     tested = _pairs(whole, log)
-    failed = _failures(log, tested), _failing_pairs(log)
-    for table in failed:
-        if table.rows:
-            page.table(table)
+    if log.failures:
+        page.table(_failures(log, tested))
     if tested:
         page.table(_speeds(tested))
         divided = sorted((one for one in tested if one.divided), key=lambda one: -len(one.slow))
@@ -115,67 +115,56 @@ def _facts(log: Log, cards: Cards) -> list[list[str]]:
         facts["WRONG SUMS"] = f"{len(wrong)} of {len(records)} results; the first: {wrong[0]}"
     for each, used in sorted(slots.items(), key=str):
         facts[f"GPUs used, {each or '?'} per host"] = listed(sorted(used), most=16)
-    facts |= cards.facts(records)
+    facts |= _cards_facts(cards, records)
     return [[name, text] for name, text in facts.items() if text]
 
 
-@dataclass(frozen=True, slots=True)
-class Cards:
-    """What one network card carries between hosts: given, or inferred for each kind of machine.
+def inferred_cards(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
+    """Return the record that tells what a card carries, by model of GPU and host.
 
-    An inferred figure is the most that runs with one GPU per host reached, and holds for the same
-    model of GPU on the same hosts only: what one cluster's cards reach says nothing of another's.
+    It is the fastest with one GPU per host, and holds for the same model of GPU on the same hosts
+    only: what one cluster's cards reach says nothing of another's.
     """
+    best: dict[tuple[str, str], Record] = {}
+    speeds: dict[tuple[str, str], float] = {}
+    for record in records:
+        if not _one_gpu_a_host(record):
+            continue
+        speed = record.busbw
+        for host in record.values.get("hosts", ()):
+            key = _model(record), host
+            if speed and speed > speeds.get(key, 0.0):
+                best[key], speeds[key] = record, speed
+    return best
 
-    given: float | None = None
-    """Bytes per second."""
-    best: Mapping[tuple[str, str], Record] = field(default_factory=dict)
-    """By model of GPU and host."""
 
-    @classmethod
-    def inferred(cls, records: Iterable[Record]) -> Cards:
-        """Infer it from the runs with one GPU per host that are among these records."""
-        best: dict[tuple[str, str], Record] = {}
-        speeds: dict[tuple[str, str], float] = {}
-        for record in records:
-            if not _one_gpu_a_host(record):
-                continue
-            speed = record.busbw
-            for host in record.values.get("hosts", ()):
-                key = _model(record), host
-                if speed and speed > speeds.get(key, 0.0):
-                    best[key], speeds[key] = record, speed
-        return cls(best=best)
+def _card(record: Record, cards: Cards) -> tuple[float | None, str]:
+    """Return what a card carries on the machines of a record, and which row says so.
 
-    def of(self, record: Record) -> tuple[float | None, str]:
-        """Return what a card carries on the machines of a record, and which row says so.
+    Of the hosts' figures it is the largest: a sick card is no wire. None where no run with one GPU
+    per host had any of these hosts, or GPUs of this model.
+    """
+    if isinstance(cards, float):
+        return cards, "given"
+    found = [cards.get((_model(record), host)) for host in record.values.get("hosts", ())]
+    best = max((one for one in found if one), key=lambda one: one.busbw, default=None)
+    return (best.busbw, best.values["row"]) if best else (None, "")
 
-        Of the hosts' figures it is the largest: a sick card is no wire. None where no run with one
-        GPU per host had any of these hosts, or GPUs of this model.
-        """
-        if self.given:
-            return self.given, "given"
-        model = _model(record)
-        found = [self.best.get((model, host)) for host in record.values.get("hosts", ())]
-        best = max((one for one in found if one), key=lambda one: one.busbw, default=None)
-        if best is None:
-            return None, ""
-        return best.busbw, best.values["row"]
 
-    def facts(self, records: Iterable[Record]) -> dict[str, str]:
-        """Say what is assumed, a line for each figure."""
-        if self.given:
-            between = any((record.params.get("hosts") or 0) > 1 for record in records)
-            return {"one network card": f"{self.given / 1e9:.3g} GB/s: given"} if between else {}
-        top: dict[str, Record] = {}
-        for (model, _), one in self.best.items():
-            if model not in top or one.busbw > top[model].busbw:
-                top[model] = one
-        return {
-            f"one network card beside {model or 'a GPU'}": f"{one.busbw / 1e9:.3g} GB/s: the most "
-            f"that one GPU per host reached ({one.values['row']})"
-            for model, one in list(top.items())[:8]
-        }
+def _cards_facts(cards: Cards, records: Iterable[Record]) -> dict[str, str]:
+    """Say what is assumed, a line for each figure."""
+    if isinstance(cards, float):
+        between = any((record.params.get("hosts") or 0) > 1 for record in records)
+        return {"one network card": f"{cards / 1e9:.3g} GB/s: given"} if between else {}
+    top: dict[str, Record] = {}
+    for (model, _), one in cards.items():
+        if model not in top or one.busbw > top[model].busbw:
+            top[model] = one
+    return {
+        f"one network card beside {model or 'a GPU'}": f"{one.busbw / 1e9:.3g} GB/s: the most "
+        f"that one GPU per host reached ({one.values['row']})"
+        for model, one in list(top.items())[:8]
+    }
 
 
 def _model(record: Record) -> str:
@@ -198,7 +187,7 @@ def _wire(record: Record, cards: Cards) -> tuple[float | None, str]:
         model = _model(record)
         known = (speed for part, speed in NVLINK.items() if part in model)
         return next(known, None), "NVLink by the data sheet"
-    return cards.of(record) if record.params.get("hosts") else (None, "")
+    return _card(record, cards) if record.params.get("hosts") else (None, "")
 
 
 def _explain(record: Record, wire: float) -> str | None:
@@ -382,18 +371,8 @@ def _pairs(series: Series, log: Log) -> list[_Pairs]:
         if len(set().union(*busbw)) > 2:
             slots = {_pair(record): frozenset(record.values.get("slots", ())) for record in part}
             slowest = min(part, key=lambda record: record.busbw).values.get("row", "")
-            found.append(
-                _Pairs(
-                    name,
-                    kind,
-                    max(sizes),
-                    busbw,
-                    slots,
-                    frozenset(failed[kind]),
-                    slowest,
-                    *pairs.two_speeds(busbw),
-                )
-            )
+            lost, speeds = frozenset(failed[kind]), pairs.two_speeds(busbw)
+            found.append(_Pairs(name, kind, max(sizes), busbw, slots, lost, slowest, *speeds))
     return found
 
 
@@ -410,19 +389,9 @@ def _speeds(tested: Sequence[_Pairs]) -> Table:
         fast = [speed for pair, speed in one.busbw.items() if pair not in slow]
         lows = [one.busbw[pair] for pair in slow]
         follows = str(rule) if rule else "no rule of hosts alone" if slow else ""
-        rows.append(
-            [
-                one.name,
-                len(one.busbw),
-                len(one.failed),
-                len(slow),
-                _range(lows),
-                _range(fast),
-                follows,
-                one.in_every_slow_test(),
-                one.slowest,
-            ]
-        )
+        counts = [len(one.busbw), len(one.failed), len(slow)]
+        says = [_range(lows), _range(fast), follows, one.in_every_slow_test(), one.slowest]
+        rows.append([one.name, *counts, *says])
     columns = ["pairs of hosts", "pairs", "failed", "slow", "slow GB/s", "others GB/s"]
     columns += ["which", "GPU in every slow one", "the slowest"]
     title = (
@@ -444,10 +413,8 @@ def _host_matrix(one: _Pairs) -> Axes:
     hosts, n = one.hosts, len(one.hosts)
     stems = {host.rstrip("0123456789") for host in hosts}
     prefix = stems.pop() if len(stems) == 1 else ""  # cnode2-001 is 001 in a small field
-    names, place = (
-        [host.removeprefix(prefix) for host in hosts],
-        {h: i for i, h in enumerate(hosts)},
-    )
+    names = [host.removeprefix(prefix) for host in hosts]
+    place = {host: i for i, host in enumerate(hosts)}
     values = np.full((n, n), np.nan)
     for pair, speed in one.busbw.items():
         i, j = (place[host] for host in pair)
@@ -490,36 +457,13 @@ def _failures(log: Log, tested: Sequence[_Pairs]) -> Table:
     rows = []
     for kind in failures.kinds(log.failures, log.records):
         first, called = kind.tests[0], failures.called_slow(kind.tests, rules)
-        rows.append(
-            [
-                kind.phase,
-                kind.text,
-                len(kind.tests),
-                kind.collectives,
-                kind.shared,
-                called,
-                f"{first.file}, line {first.line}" if first.line else first.file,
-            ]
-        )
+        at = f"{first.file}, line {first.line}" if first.line else first.file
+        each = [kind.phase, kind.text, len(kind.tests), kind.collectives, kind.shared, called, at]
+        rows.append(each)
     columns = [f"failed: {len(log.failures)} tests", "it printed", "tests", "collectives"]
     columns += ["hosts", "slow by the rule of the others", "the first"]
     title = "Tests that fail in other phases may have another cause: each row is one to explain."
     return Table(columns, rows, title if len(rows) > 1 else "")
-
-
-def _failing_pairs(log: Log) -> Table:
-    """List the pairs of hosts that failed more than once; which hosts are in each of them."""
-    rows = failures.often(log.failures, log.records)
-    hosts = failures.in_each(row[0] for row in rows) if len(rows) > 1 else ""
-    title = f"One of {hosts} is in each of these pairs: look at them first." if hosts else ""
-    return Table(["failed more than once", "failed", "completed"], rows[:_MOST_ROWS], title)
-
-
-def _name(
-    collective: str, hosts: int | None, each: int | None, n: int | None, settings: str = ""
-) -> str:
-    ranks = f"{hosts} x {each}" if hosts and each else f"{n} ranks"
-    return f"{collective}, {ranks}" + (f", {settings[:60]}" if settings else "")
 
 
 def _series(records: Iterable[Record]) -> Series:
@@ -539,9 +483,11 @@ def _series(records: Iterable[Record]) -> Series:
         key = collective, ranks, settings, params.get("dtype"), params.get("redop")
         by_setting[key][record.nbytes].append(record)
     named: Series = {}
-    for (collective, ranks, settings, *_), sizes in by_setting.items():
-        differs = " ".join(word for word in settings.split() if word not in common)
-        _add(named, _name(collective, *ranks, differs), sizes)
+    for (collective, (hosts, each, n), settings, *_), sizes in by_setting.items():
+        name = f"{collective}, {hosts} x {each}" if hosts and each else f"{collective}, {n} ranks"
+        if differs := " ".join(word for word in settings.split() if word not in common):
+            name += f", {differs[:60]}"
+        _add(named, name, sizes)
     return named
 
 

@@ -42,14 +42,6 @@ def test_what_they_share_is_said_and_nothing_where_they_share_nothing():
     assert "completed" not in failures.kinds(FAILED, done)[1].shared
 
 
-def test_pairs_that_fail_again_and_again_are_listed_with_what_completed():
-    done = [record("alltoall", 8, 1e-3, 2, 1, names=["h2", "h8"])]
-    often = failures.often(FAILED, done)
-    assert often[:2] == [("h2 - h8", 3, 1), ("h3 - h8", 3, 0)] and len(often) == 5
-    assert failures.in_each([row[0] for row in often]) == "h8 or h16"
-    assert failures.in_each(["a - b", "c - d", "e - f"]) == ""
-
-
 def test_failures_that_the_rule_of_the_completed_ones_calls_slow_are_counted():
     rule = pairs.Rule("exactly one", ("a0", "a1", "a2", "b2"), 100, 100)
     assert failures.called_slow(SICK, {("all_to_all", 4): rule}) == "2 of 13"

@@ -32,7 +32,7 @@ def cluster():
 
 
 def test_what_is_above_the_wire_is_explained(cluster):
-    cards = report.Cards.inferred(cluster)
+    cards = report.inferred_cards(cluster)
     doubts = report._doubts(report._divided(report._series(cluster), []), cards)
     doubts = {row[0]: [*row[:5], row[6]] for row in doubts.rows}
     assert doubts["all_gather, 10 x 8"][5] == "rails: 8 cards per host, each with a ring of its own"
@@ -85,7 +85,7 @@ def test_many_logs_become_one_section(tmp_path):
     ]
     whole = report.together(logs)
     assert (len(whole.paths), len(whole.records)) == (6, 6)
-    picture = report._curves(report._series(whole.records), report.Cards())
+    picture = report._curves(report._series(whole.records), {})
     assert text_of(picture).startswith("Bus bandwidth of 1 series; the highest, all_reduce, 1 x 8")
 
 
@@ -100,7 +100,7 @@ def test_runs_with_other_settings_are_series_of_their_own(tmp_path, differ):
     names = ["all_reduce, 2 x 4", "all_reduce, 2 x 4, NCCL_WORK_FIFO_DEPTH=4194304"]
     assert list(report._series(made)) == names[: 1 + differ]
     made[1].values["wrong"] = 3232.0
-    facts = dict(report._facts(Log([tmp_path / "a.log"], made), report.Cards()))
+    facts = dict(report._facts(Log([tmp_path / "a.log"], made), {}))
     assert facts["WRONG SUMS"] == "1 of 2 results; the first: a.log, line 7"
 
 
@@ -111,10 +111,12 @@ def test_the_wire_of_one_cluster_is_not_anothers(tmp_path):
     a100 = record("all_reduce", 2**30, 0.1, 2, 4, names=["a1", "a2"], gpu="NVIDIA A100-SXM4-40GB")
     other = record("all_reduce", 2**30, 0.1, 2, 8, names=["p5-1", "p5-2"])
     own = record("all_reduce", 2**30, 0.1, 2, 8, names=["h2", "h9"])
-    cards = report.Cards.inferred([fast, sick, a100, other, own])
-    assert cards.of(a100) == cards.of(other) == (None, "")
-    assert cards.of(own)[0] == pytest.approx(46.3e9), "the best of a host: a sick pair is no wire"
-    assert report.Cards(25e9).of(a100) == (25e9, "given")
+    cards = report.inferred_cards([fast, sick, a100, other, own])
+    assert report._card(a100, cards) == report._card(other, cards) == (None, "")
+    assert report._card(own, cards)[0] == pytest.approx(46.3e9), (
+        "the best of a host: a sick pair is no wire"
+    )
+    assert report._card(a100, 25e9) == (25e9, "given")
 
 
 def test_two_hosts_with_unlike_numbers_of_gpus_are_a_page_all_the_same(tmp_path):

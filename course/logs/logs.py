@@ -27,7 +27,7 @@ _LONGEST = 10_000
 
 
 class UnknownLog(ValueError):
-    """A file that nccl-tests did not write; the message says what was found instead."""
+    """A file without a test of nccl-tests; the message says what was found instead."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ def read(path: Path) -> Log:
 
     Raises:
         OSError: The file cannot be opened.
-        UnknownLog: nccl-tests did not write it.
+        UnknownLog: It holds no test of nccl-tests.
     """
     log = Log([path])
 
@@ -58,16 +58,25 @@ def read(path: Path) -> Log:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8", errors="replace") as file:
         lines = _whole(file, problem)
-        first = next(lines, "")
+        begun = []
+        for line in lines:
+            begun.append(line)
+            if line.strip():
+                break
+        else:
+            raise UnknownLog(f"{path} is empty, or cut short.")
+        first, lines = begun[-1], itertools.chain(begun, lines)
         if first.startswith("{"):
-            document = first + "".join(lines)
             try:
-                log.records, failed = nccl_tests.parse_json(document, problem, name=path.name)
+                log.records, failed = nccl_tests.parse_json("".join(lines), problem, name=path.name)
             except ValueError as error:
                 raise UnknownLog(one_line(f"{path} is no log that can be read: {error}")) from None
         else:
-            text = (line[:_LONGEST] for line in itertools.chain([first], lines))
-            log.records, failed = nccl_tests.parse(_recognized(path, text), problem, name=path.name)
+            text = (line[:_LONGEST] for line in lines)
+            log.records, failed = nccl_tests.parse(text, problem, name=path.name)
+    if not log.records and not failed and not log.problems:
+        begins = one_line(first.strip(), 60)
+        raise UnknownLog(f"{path} holds no test of nccl-tests. It begins: {begins!r}")
     log.failures = [replace(failure, file=path.name) for failure in failed]
     return log
 
@@ -78,24 +87,6 @@ def _whole(file: Iterable[str], problem: Problem) -> Iterator[str]:
         yield from file
     except (EOFError, zlib.error) as error:
         problem(None, f"cut short: {error}")
-
-
-def _recognized(path: Path, lines: Iterable[str]) -> Iterator[str]:
-    """Yield all lines; those of nccl-tests may come after much else.
-
-    Raises:
-        UnknownLog: At the end, if none of them is nccl-tests'.
-    """
-    known, first = False, ""
-    for line in lines:
-        known = known or nccl_tests.recognized(line)
-        first = first or line.strip()
-        yield line
-    if known:
-        return
-    if not first:
-        raise UnknownLog(f"{path} is empty, or cut short.")
-    raise UnknownLog(f"{path} is no log of nccl-tests. It begins: {one_line(first, 60)!r}")
 
 
 def anonymous(log: Log) -> Log:

@@ -463,17 +463,6 @@ def parse_json(
     return test.records(), [failure] if failure else []
 
 
-def recognized(line: str) -> bool:
-    """Whether a line shows that a text is nccl-tests' output."""
-    return (
-        ("algbw" in line and "busbw" in line)
-        or _TESTS.search(line) is not None
-        or "Collective test starting" in line
-        or _SETTINGS.search(line) is not None
-        or (line.count(".") >= 2 and _ROW.search(line) is not None)
-    )
-
-
 def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:
     """Take what a line that is no row says; return whether it says anything."""
     if "algbw" in line and "busbw" in line and (match := _HEADER.search(line)):

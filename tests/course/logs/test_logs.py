@@ -257,6 +257,7 @@ def test_what_is_damaged_is_told_with_its_line_and_the_rest_is_kept(tmp_path, ol
 def test_a_name_that_contradicts_the_figures_is_found_out(tmp_path):
     log = read(tmp_path, V2_13, "all_gather_4gpus.log")
     assert "is it another collective?" in log.problems[0]
+    assert len(log.problems) == 1 and all(record.values["row"] for record in log.records)
 
 
 def test_a_repeated_test_adds_records(tmp_path):
@@ -318,7 +319,7 @@ def test_a_line_of_thirty_megabytes_takes_seconds(tmp_path, junk):
 
 def test_a_file_that_is_none_of_these_is_refused(tmp_path):
     with pytest.raises(
-        logs.UnknownLog, match=r"notes.txt is no log of nccl-tests. It begins: 'Dear all,'"
+        logs.UnknownLog, match=r"notes.txt holds no test of nccl-tests. It begins: 'Dear all,'"
     ):
         read(tmp_path, "Dear all,\nthe cluster is slow.\n", "notes.txt")
     with pytest.raises(logs.UnknownLog, match="is empty"):

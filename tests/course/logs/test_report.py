@@ -9,7 +9,6 @@ from course.lessons.eighty_gpus import logs as clusters
 from course.logs import nccl_tests, report
 from course.logs.logs import Log
 from course.logs.page import Page
-from labkit.show.alt_text import text_of
 
 
 def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HBM3", names=None):
@@ -76,17 +75,6 @@ def test_a_whole_section(cluster, tmp_path):
     assert text.count("<figure") >= 4, "more curves than one picture holds: one per collective"
     for words in ("rails: 8 cards", "in place: µs"):
         assert words in text
-
-
-def test_many_logs_become_one_section(tmp_path):
-    logs = [
-        Log([tmp_path / f"{i}.log"], [record("all_reduce", 2**20, 1e-3 + i, 1, 8)])
-        for i in range(6)
-    ]
-    whole = report.together(logs)
-    assert (len(whole.paths), len(whole.records)) == (6, 6)
-    picture = report._curves(report._series(whole.records), {})
-    assert text_of(picture).startswith("Bus bandwidth of 1 series; the highest, all_reduce, 1 x 8")
 
 
 # As Alps' logs have them, in which 47 of 6000 sums are wrong and five sets of variables were tried.

@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _write(read: list[logs.Log], options: argparse.Namespace) -> int:
     """Write the page of what was read; return 0 unless there is nothing to tell."""
-    from course.logs import report
+    from course.logs import logs, report
     from course.logs.page import Page
 
     whole = report.together(read)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest import mark
 
+from course.__main__ import main as command
 from course.logs import logs, pairs, report
 from course.logs.logs import Log
 from course.logs.nccl_tests import MAKING, Failure
@@ -80,6 +81,13 @@ def test_anonymous_hosts_are_numbered_over_all_files_and_nowhere_named(tmp_path)
     ]
 
 
+def test_the_command_writes_an_anonymous_page(tmp_path):
+    path = seventeen("ip-10-1-2-{}", 1, tmp_path)
+    assert command(["report", str(path), "--anonymous", "--out", str(tmp_path / "page.html")]) == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "host 1, host 2" in text and "ip-10" not in text
+
+
 def test_a_small_gap_without_a_rule_is_no_second_speed():
     chance = random.Random(7)
     assert pairs.two_speeds({pair: 23 + chance.random() for pair in PAIRS}) == (None, None)
@@ -140,8 +148,6 @@ def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
     (tested,) = report._pairs(report._series(made), log)
     text = text_of(report._host_matrix(tested))
     assert "71 of 131 pairs are slow" in text and "5 failed" in text
-    assert "exactly one of the two hosts is of node-05, node-07" in text
-    assert "right for 131 of 131 pairs" in text
     assert tested.hosts[:8] == sorted(set(HOSTS) - NINE), "the two groups stand together"
     assert tested.in_every_slow_test() == "0000:9d:00 (and 0 of 60 others)"
     names = set(report._divided(report._series(made), [tested]))

@@ -66,7 +66,7 @@ def test_a_learner_sees_a_line_a_cell_and_one_line_of_reason(hand_ins):
     assert status == 1
     lines = re.findall(r"::(\S+) (PASSED|FAILED)", text)
     assert dict(lines) == {
-        one.id: "FAILED" if re.fullmatch("ex-2-[2345]-check", one.id) else "PASSED"
+        one.id: "FAILED" if re.fullmatch("ex-2-[23456]-check", one.id) else "PASSED"
         for one in notebook.cells
         if one.cell_type == "code"
     }
@@ -76,6 +76,7 @@ def test_a_learner_sees_a_line_a_cell_and_one_line_of_reason(hand_ins):
         "exercise 2.3: not attempted ye",
         "exercise 2.4: not attempted ye",
         "exercise 2.5: not attempted ye",
+        "exercise 2.6: not attempted ye",
     ]
     refusal = text.partition("exercise 2.2 is not right yet")[2].splitlines()[1:4]
     assert [line.split()[0] for line in refusal] == ["expected", "got", "usually"], text
@@ -108,7 +109,7 @@ def test_beside_other_programs_only_what_a_clock_refuses_is_not_judged(hand_ins)
 @mark.timeout(300)
 def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
     room = hand_ins / "room"
-    hand_in(room / "ann", solved=[1, 2, 3, 4, 5])
+    hand_in(room / "ann", solved=[1, 2, 3, 4, 5, 6])
     hand_in(room / "ben", solved=[1, 2])
     hand_in(room / "cem", solved=[])
     (room / "no_notebook.ipynb").write_text("{'these': are not")
@@ -138,17 +139,17 @@ def test_an_instructor_has_every_hand_in_judged_also_beside_bad_ones(hand_ins):
     name = NAME.removesuffix(".ipynb")
     for who, open_ones in [
         ("ann", ""),
-        ("ben", "345"),
-        ("cem", "12345"),
-        ("eve", "1345"),
-        ("fay", "2345"),
+        ("ben", "3456"),
+        ("cem", "123456"),
+        ("eve", "13456"),
+        ("fay", "23456"),
     ]:
         mine = {cell for folder, cell in failed if folder.startswith(f"{who}.{name}")}
         mine -= {"ex-2-1-answer"} if who == "eve" else set()  # after which others are judged
         assert mine == {f"ex-2-{number}-check" for number in open_ones}, text
     for bad in ("no_notebook", "an_image"):
         assert re.search(rf"^_+ .*{bad}.ipynb notebook _+\nnot a notebook: .+$", text, re.M), text
-    for number in range(1, 6):
+    for number in range(1, 7):
         assert f"exercise 2.{number}: its check cell is gone" in text
     assert "Timeout of 20 seconds exceeded" in text
     assert "Traceback" not in text
@@ -171,8 +172,8 @@ def test_without_our_options_nbval_says_the_same(tmp_path):
     words = ["-m", "pytest", "--nbval-lax", "--nbval-current-env", "-rf", "."]
     done = python(*words, cwd=tmp_path, timeout=300, LABKIT_LEDGER=str(tmp_path / "ledger"))
     failed = re.findall(r"exercise 2\.\d: not attempted yet", done.stdout)
-    assert sorted(set(failed)) == [f"exercise 2.{n}: not attempted yet" for n in (3, 4, 5)]
-    assert re.search(r"=+ 3 failed, \d+ passed in", done.stdout), done.stdout
+    assert sorted(set(failed)) == [f"exercise 2.{n}: not attempted yet" for n in (3, 4, 5, 6)]
+    assert re.search(r"=+ 4 failed, \d+ passed in", done.stdout), done.stdout
 
 
 @mark.slow

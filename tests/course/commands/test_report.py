@@ -20,7 +20,7 @@ def test_logs_become_a_page_and_what_is_none_is_left_out(tmp_path, capsys):
     page, shown = out.read_text(), capsys.readouterr()
     assert "all_reduce, 1 x 2" in page and "2 x NVIDIA A100-SXM4-40GB" in page
     assert "2 records of 1 files, no problems" in shown.out
-    assert "notes.txt is no log" in shown.err and "gone.log" in shown.err
+    assert "notes.txt holds no test of nccl-tests" in shown.err and "gone.log" in shown.err
 
 
 def test_the_wire_may_be_given(tmp_path):

@@ -82,14 +82,6 @@ def met_once(call, *, warmup=5, iters=20):
     return slowest(samples).median().item()
 
 
-def barrier_on_the_clock(call, *, warmup=5, iters=20):
-    def meet_and_call():
-        dist.barrier()
-        call()
-
-    return slowest(samples_of(meet_and_call, warmup, iters)).median().item()
-
-
 @pytest.mark.timed
 def test_a_right_stopwatch_of_another_kind_passes(capsys):
     checks.check_time_call(upper_middle)
@@ -106,7 +98,6 @@ def test_a_right_stopwatch_of_another_kind_passes(capsys):
         (slowest_median, "the slowest of the ranks' own medians"),
         (wall_clock, "time.time() is for dates"),
         (met_once, "the wait for a rank that is late"),
-        (barrier_on_the_clock, "the wait for a rank that is late"),
     ],
 )
 def test_wrong_stopwatches(answer, words, monkeypatch):

@@ -6,7 +6,6 @@ usual mistake shows every time, on a busy machine too.
 """
 
 import math
-import statistics
 from collections.abc import Callable
 from numbers import Real
 from statistics import mean, median
@@ -23,17 +22,21 @@ from labkit.ranks.launcher import launch
 
 WITHIN = 0.4
 """Accepted relative error. The usual mistakes are off by a half or more."""
+OWN_COST = 0.05
+"""What a stopwatch may add to a call, in barriers. Reading a clock costs a thousandth of one."""
 ATTEMPTS = 3
 """A busy machine can spoil a reading, hardly three in a row; a mistake spoils all of them."""
+DEFAULTS = "who gives no `warmup` and `iters` wants 5 and 20: keep the defaults of the signature"
 
 
 def check_time_call(time_call: Callable[..., float]) -> None:
     """Judge 1.1: ``time_call(call, warmup=, iters=)`` returns the same seconds on every rank.
 
     Three ranks time four calls that sleep by a script: one rank is slower, some calls are, ranks
-    take turns, a rank comes late.
+    take turns, a rank comes late. Then a call that does nothing, and one that fails.
     """
-    with checking.exercise("1.1", time_call, par="within 40 % on four sick calls") as verdict:
+    par = "within 40 % on four sick calls, own cost at most 5 % of a barrier"
+    with checking.exercise("1.1", time_call, par=par) as verdict:
         errors: dict[SickCall, float] = {}
         for attempt in range(ATTEMPTS):
             left = [sick for sick in sick_calls.SICK_CALLS if errors.get(sick, 1) > WITHIN]
@@ -51,7 +54,26 @@ def check_time_call(time_call: Callable[..., float]) -> None:
                     _why_the_seconds(seconds, sick),
                     timed=True,
                 )
-        verdict.reached = f"within {max(errors.values()):.0%}"
+        for _ in range(ATTEMPTS):
+            cost = _own_cost(time_call)
+            if cost <= OWN_COST:
+                break
+        checking.at_most(
+            cost,
+            OWN_COST,
+            what="a call that does nothing",
+            unit="barriers",
+            meaning="the stopwatch times itself: a barrier, another collective or work of Python's "
+            "own is done between start and stop",
+            timed=True,
+        )
+        hold(
+            checking.on_ranks(sick_calls.comes_out, time_call, world_size=1)[0],
+            "an exception of the call comes out of the stopwatch",
+            "it was swallowed",
+            "a call that fails must not be timed as if it had worked: no bare `except`",
+        )
+        verdict.reached = f"within {max(errors.values()):.0%}, own cost {cost:.2%} of a barrier"
 
 
 def _seconds(sick: SickCall, ranks: tuple[tuple[float, int], ...]) -> float:
@@ -79,18 +101,18 @@ def _seconds(sick: SickCall, ranks: tuple[tuple[float, int], ...]) -> float:
 
 def _why_the_seconds(seconds: float, sick: SickCall) -> str:
     _, high = sick.middle
-    ranks = [statistics.median(row[sick.warmup :]) / 1e3 for row in sick.script]
+    ranks = [median(row[sick.warmup :]) / 1e3 for row in sick.script]
     mistakes = {
         "time.time() is for dates, its clock can be set back, and was: use time.perf_counter": (
             min(seconds, -1.0)
         ),
         "that is the mean, which a few slow calls decide: sort the samples, take the middle one": (
-            statistics.mean(sick.each(max))
+            mean(sick.each(max))
         ),
         "the first calls are in it, which connect, allocate and load: make `warmup` calls before "
-        "you count": statistics.median(sick.each(max, first=0)),
+        "you count": median(sick.each(max, first=0)),
         "ranks add up, or their mean is taken: a call is done when its slowest rank is": (
-            statistics.median(sick.each(lambda seconds: sum(seconds)))
+            median(sick.each(lambda seconds: sum(seconds)))
         ),
         "that is the slowest of the ranks' own medians, which hides that every single call was "
         "slow for somebody. First the slowest rank of each call, then the median": max(ranks),
@@ -103,6 +125,16 @@ def _why_the_seconds(seconds: float, sick: SickCall) -> str:
         "sorted. (Or is this machine busy? Then run it once more)"
     )
     return checking.diagnose(seconds, mistakes, otherwise=otherwise, within=0.2)
+
+
+def _own_cost(time_call: Callable[..., float]) -> float:
+    """Return what the stopwatch adds to a call, in barriers; it is called without options."""
+    every = checking.on_ranks(sick_calls.own_cost, time_call, world_size=2, checks=False)
+    seconds, calls, barrier = every[0]
+    hold(calls == 25, "time_call(call): 5 calls to warm up and 20 that count", calls, DEFAULTS)
+    expected = "a call that does nothing: some hundred nanoseconds"
+    hold(seconds > 0, expected, f"{seconds} s", "the time was rounded: return all its digits")
+    return seconds / barrier
 
 
 # 1.2: how many CPUs had they?

@@ -10,6 +10,8 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from labkit.measure import timing
+
 BACK = 3600
 """Seconds by which the wall clock is set back at each look: time.time() is for dates."""
 
@@ -87,3 +89,25 @@ def examine(time_call: Callable[..., float], sick_calls: Sequence[SickCall]) -> 
             seconds = time_call(call, warmup=sick.warmup, iters=sick.iters)
         seen.append((seconds, next(numbers)))
     return seen
+
+
+def own_cost(time_call: Callable[..., float]) -> tuple[float, int, float]:
+    """Time a call that does nothing, by the stopwatch's defaults; runs on every rank.
+
+    Returns:
+        What it returned, how many calls it made, and a barrier's seconds.
+    """
+    numbers = itertools.count()
+    seconds = time_call(lambda: next(numbers))
+    barrier = statistics.median(timing.time_calls(dist.barrier, warmup=1, iters=9))
+    return seconds, next(numbers), barrier
+
+
+def comes_out(time_call: Callable[..., float]) -> bool:
+    """Say whether the exception of a call that fails comes out of the stopwatch."""
+    outcomes = [None, None, ZeroDivisionError("a call that fails"), *[None] * 9]
+    try:
+        time_call(mock.Mock(side_effect=outcomes), warmup=1, iters=5)
+    except ZeroDivisionError:
+        return True
+    return False

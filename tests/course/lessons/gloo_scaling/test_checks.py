@@ -62,6 +62,10 @@ def mean(call, *, warmup=5, iters=20):
     return slowest(samples_of(call, warmup, iters)).mean().item()
 
 
+def one_too_high(call, *, warmup=5, iters=20):
+    return sorted(slowest(samples_of(call, warmup, iters)).tolist())[iters // 2 + 1]
+
+
 def slowest_median(call, *, warmup=5, iters=20):
     return slowest([statistics.median(samples_of(call, warmup, iters))]).item()
 
@@ -82,6 +86,24 @@ def met_once(call, *, warmup=5, iters=20):
     return slowest(samples).median().item()
 
 
+def barrier_on_the_clock(call, *, warmup=5, iters=20):
+    def meet_and_call():
+        dist.barrier()
+        call()
+
+    return slowest(samples_of(meet_and_call, warmup, iters)).median().item()
+
+
+def swallows(call, *, warmup=5, iters=20):
+    def quiet():
+        try:
+            call()
+        except Exception:
+            return
+
+    return slowest(samples_of(quiet, warmup, iters)).median().item()
+
+
 @pytest.mark.timed
 def test_a_right_stopwatch_of_another_kind_passes(capsys):
     checks.check_time_call(upper_middle)
@@ -95,14 +117,24 @@ def test_a_right_stopwatch_of_another_kind_passes(capsys):
         (own_time, "each rank reports its own time"),
         (warmup_counted, "the first calls are in it"),
         (mean, "that is the mean"),
+        (one_too_high, "the middle one of *all* calls"),
         (slowest_median, "the slowest of the ranks' own medians"),
         (wall_clock, "time.time() is for dates"),
         (met_once, "the wait for a rank that is late"),
+        (swallows, "it was swallowed"),
     ],
 )
 def test_wrong_stopwatches(answer, words, monkeypatch):
     monkeypatch.setattr(checks, "ATTEMPTS", 1)  # patience is for right answers
     assert words in refusal(checks.check_time_call, answer)
+
+
+@pytest.mark.timed
+def test_a_stopwatch_with_a_barrier_on_the_clock_is_refused_for_one_of_two_reasons(monkeypatch):
+    """What a barrier takes beside a call, or what it waits for: load decides which shows first."""
+    monkeypatch.setattr(checks, "ATTEMPTS", 1)
+    text = refusal(checks.check_time_call, barrier_on_the_clock)
+    assert "the wait for a rank that is late" in text or "a barrier, another collective" in text
 
 
 # Exercise 1.2
@@ -214,6 +246,16 @@ def new_tensor(tensor, slots, me, turn, wake, wait):
     tensor = tensor + slots[turn % 2, 1 - me]
 
 
+def waits_if_unchanged(tensor, slots, me, turn, wake, wait):
+    """A race: that the slot has changed does not say that all of it is written."""
+    slots[turn % 2, me] = tensor
+    old = slots[turn % 2, 1 - me].clone()
+    wake()
+    if torch.equal(old, slots[turn % 2, 1 - me]) or slots.isnan().any():
+        wait()
+    tensor += slots[turn % 2, 1 - me]
+
+
 @pytest.mark.parametrize("answer", [by_numpy, one_sums_for_both])
 def test_a_right_shared_sum_in_another_style_passes(answer, capsys):
     checks.check_shared_sum(answer)
@@ -228,10 +270,13 @@ def test_a_right_shared_sum_in_another_style_passes(answer, capsys):
         (wakes_before_it_writes, "What does a wake-up promise"),
         (waits_first, "each waits before it wakes the other"),
         (new_tensor, "add in place"),
+        (waits_if_unchanged, "no sum without a wait()|is a wait() missing"),
     ],
 )
 def test_wrong_shared_sums_are_found_every_time(answer, words):
-    assert words in refusal(checks.check_shared_sum, answer)
+    for _ in range(3):
+        message = refusal(checks.check_shared_sum, answer)
+        assert any(text in message for text in words.split("|"))
 
 
 def test_who_polls_is_told():

@@ -17,6 +17,13 @@ _PUBLISHED = published.load("eighty_gpus")
 _GPUS = (1, 2, 4, 8)
 
 
+def _at_largest(collective: str) -> list[float]:
+    """Return the ten hosts' bus bandwidth at the largest size, by GPUs per host. GB/s."""
+    rows = logs.pick(logs.h100(), collective=collective, hosts=10)
+    largest = {row["gpus_per_host"]: row["busbw_gbs"] for row in rows}  # sizes ascend
+    return [largest[gpus] for gpus in _GPUS]
+
+
 def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
     """Draw the ten hosts' bus bandwidth at 16 GiB against the GPUs per host."""
     ax = plots.new_axes(
@@ -29,9 +36,7 @@ def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
     )
     texts = []
     for series, name in enumerate(collectives):
-        rows = logs.pick(logs.h100(), collective=name, hosts=10)
-        largest = {row["gpus_per_host"]: row["busbw_gbs"] for row in rows}  # sizes ascend
-        values = [largest[gpus] for gpus in _GPUS]
+        values = _at_largest(name)
         plots.line(ax, _GPUS, values, label=name, series=series)
         texts.append(f"{name} {', '.join(f'{value:.0f}' for value in values)} GB/s")
     card = _PUBLISHED["one_card"]
@@ -63,10 +68,8 @@ def by_cards(arms: Mapping[str, Record], ax: Axes | None = None) -> Axes:
         yunit="cards",
         ax=ax,
     )
-    rows = logs.pick(logs.h100(), collective="all_reduce", hosts=10)
-    largest = {row["gpus_per_host"]: row["busbw_gbs"] for row in rows}
     card = _PUBLISHED["one_card"]
-    theirs = [largest[gpus] / card.value for gpus in _GPUS]
+    theirs = [busbw / card.value for busbw in _at_largest("all_reduce")]
     plots.line(ax, _GPUS, theirs, label="the ten hosts, a card for each GPU", series=0)
     texts = [f"the ten hosts {', '.join(f'{value:.1f}' for value in theirs)}"]
     ways: dict[str, dict[int, float]] = {}

@@ -44,6 +44,7 @@ PAGES = (
     "INSTRUCTORS.md",
     "CHANGELOG.md",
     "docs/glossary.md",
+    "docs/pipelines-on-nccl.md",
     "examples/why_is_send_slow.py",
 )
 """What notebooks link; copied too, so that a learner's click finds it."""

@@ -56,7 +56,7 @@ SICK_CALLS = (
     ),
     SickCall(
         "ranks take turns in being slow",
-        script=tuple(tuple(25 if i % 3 == rank else 5 for i in range(8)) for rank in range(3)),
+        script=tuple(tuple(75 if i % 3 == rank else 15 for i in range(8)) for rank in range(3)),
         warmup=1,
         iters=7,
     ),

@@ -39,6 +39,7 @@ import numpy as np
 import torch
 
 from course.predictions import claims, ledger, ledger_file
+from course.predictions.figures import parted
 from labkit.ranks.errors import CaseFile, LaunchTimeout, Line, RankDied, RankTraceback
 from labkit.ranks.launcher import launch
 from labkit.ranks.machine import usable_cpus
@@ -342,16 +343,9 @@ def number(got: Any, *, what: str) -> float:
     got = plain(got)
     while isinstance(got, list | tuple) and len(got) == 1:
         got = got[0]
-    if isinstance(got, str) and (match := _FIGURE.match(got.strip())):
-        got = float(re.sub(r"[,_\s]", "", match[0]))
+    if isinstance(got, str) and (parts := parted(got)):
+        got, _ = parts
     return answer(got, Real, what=what)
-
-
-_FIGURE = re.compile(
-    r"[-+]?(\d{1,3}([,_\u2009\u202f ]\d{3})+(?!\d)(\.\d+)?|\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
-    r"(?![\d,.])"
-)
-"""A number at the start of a text, perhaps in groups of three digits; "2,5" is none."""
 
 
 def word(got: Any, known: Sequence[str], *, what: str) -> str:

@@ -31,6 +31,7 @@ from course.checks import checking
 from course.checks.checking import hold
 from course.checks.memory import Allocated, BufferCall, BufferLog
 from labkit.measure import wire
+from labkit.measure.calls import tensors_in
 
 WIDE = 2**31 + 1
 """What the data of 64-bit types are multiplied by: float32 cannot add them without rounding."""
@@ -83,7 +84,9 @@ class Ran:
 
     returned: Any
     given: tuple
-    """The function's arguments, as it left them."""
+    """The function's arguments, as it left them; of a list it got a copy, which it may empty."""
+    stays: bool
+    """Whether the tensors that it was given, also in lists, still lie where they lay."""
     report: wire.Report
     peak: int
     """Bytes of new tensors, at most at one time."""
@@ -183,18 +186,25 @@ def _play(trial: Trial, cases: Sequence[Case]) -> list[Ran]:
     dist.barrier()  # connections are open before anything is metered
     for case in cases:
         given = case.make(case, rank) if case.make else (case.data(rank),)
+        lists = [list(value) if isinstance(value, list) else value for value in given]
+        before = _addresses(given)
         time.sleep(case.late * (rank % 2))
         log = HandLog() if trial.by_hand else BufferLog()
         told = checking.named(f"{case} {trial.hint(case)}".strip())
         with wire.meter(log) as meter, Allocated() as usage, told:
-            returned = trial.way(*given, **case.options)
+            returned = trial.way(*lists, **case.options)
             if isinstance(returned, Iterator):  # what is yielded cannot be sent back; a list can
                 returned = list(returned)
-        ran = Ran(returned, given, meter.report, usage.peak, usage.made)
+        stays = _addresses(given) == before
+        ran = Ran(returned, given, stays, meter.report, usage.peak, usage.made)
         if trial.by_hand:
             _hold_manners(case, rank, ran)
         played.append(ran)
     return played
+
+
+def _addresses(values: object) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors_in(values)]
 
 
 class HandLog(BufferLog):

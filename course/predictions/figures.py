@@ -6,8 +6,9 @@ import re
 RATIOS = ("x", "×", "times")
 """Units of a ratio, which is above 0."""
 _FIGURE = re.compile(
-    r"([-+]?(?:[1-9]\d{0,2}(?:[,\u2009\u202f ]\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-    r"\s*([^\s\d,].*)?"
+    r"([-+]?(?:[1-9]\d{0,2}(?:[,_\u2009\u202f ]\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+    r"\s*([^\s\d,.].*)?",
+    re.DOTALL,
 )
 """A number, perhaps in groups of three digits, and perhaps a unit."""
 
@@ -34,13 +35,20 @@ def read(text: str, unit: str) -> float:
         ValueError: It is no number, or names another unit, or has a comma that may be a decimal
             one.
     """
-    match = _FIGURE.fullmatch(text.strip())
-    if match is None:
+    parts = parted(text)
+    if parts is None:
         hint = " A decimal comma is a point here." if "," in text else ""
         raise ValueError(f"'{text}' is not a number. Write it like 250 or 2.5e2 (in {unit}).{hint}")
-    if match[2] and _ascii(match[2]) != _ascii(unit):
-        raise ValueError(f"the answer is asked in {unit}, not in '{match[2]}'.")
-    return float(re.sub(r"[,\s]", "", match[1]))
+    value, other = parts
+    if other and _ascii(other) != _ascii(unit):
+        raise ValueError(f"the answer is asked in {unit}, not in '{other}'.")
+    return value
+
+
+def parted(text: str) -> tuple[float, str] | None:
+    """Part a text that begins with a figure: `"2.5 ms"` is 2.5 and `"ms"`; None for any other."""
+    match = _FIGURE.fullmatch(text.strip())
+    return match and (float(re.sub(r"[,_\s]", "", match[1])), match[2] or "")
 
 
 def _ascii(unit: str) -> str:

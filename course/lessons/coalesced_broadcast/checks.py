@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.distributed as dist
 
 from course.checks import boards, checking
 from course.checks.checking import hold
-from course.checks.memory import BufferCall, BufferLog
+from course.checks.memory import BufferCall
 from course.checks.trial import Case, Ran, Trial
 from course.comm.buckets import MB, plan
 from course.lessons.coalesced_broadcast import evidence
@@ -60,40 +59,28 @@ LISTS: dict[str, Callable[[int], list[torch.Tensor]]] = {
 """What exercise 3.1 sends: the name of a list -> its tensors on a rank; the source is number 0."""
 
 
-def check_coalesce(coalesce: Callable[[Sequence[torch.Tensor], int, int], None]) -> None:
+def check_coalesce(coalesce: Callable[[list[torch.Tensor], int, int], None]) -> None:
     """Judge exercise 3.1: five lists, five caps, from rank 0 of 2 and from rank 2 of 3.
 
     Every bit of every tensor, in place; one broadcast for each bucket of the plan, and nothing
     else; each is waited for before its buffer is used.
     """
     with checking.exercise("3.1", coalesce, par="the broadcasts of the plan, and no other call"):
-        for n, src in ((2, 0), (3, 2)):
-            ranks = checking.on_ranks(
-                _coalesce_all, coalesce, src, world_size=n, timeout=30.0, checks=False, hang=ORDERS
-            )
-            for rank, results in enumerate(ranks):
-                for (name, cap), result in results.items():
-                    what = f"rank {rank} of {n}, src {src}, {name}, cap {cap}"
-                    own = LISTS[name]((rank - src) % n)
-                    _judge_coalesced(*result, what, LISTS[name](0), own, cap, src)
+        tried = [*itertools.product(((2, 0), (3, 2)), LISTS, CAPS)]
+        cases = [
+            Case(n, make=partial(_of_list, name=name, cap=cap, src=src))
+            for (n, src), name, cap in tried
+        ]
+        runs = Trial(coalesce, checks=False, hang=ORDERS).runs(cases)
+        for ((n, src), name, cap), (case, ranks) in zip(tried, runs, strict=True):
+            for rank, ran in enumerate(ranks):
+                what = f"rank {rank} of {n}, src {src}, {name}, cap {cap}"
+                tensors = [case.make(case, r)[0] for r in (src, rank)]
+                _judge_coalesced(ran, what, *tensors, cap, src)
 
 
-def _coalesce_all(coalesce: Callable, src: int) -> dict:
-    """Try every list with every cap; runs on every rank."""
-    rank, n, results = dist.get_rank(), dist.get_world_size(), {}
-    for (name, make), cap in itertools.product(LISTS.items(), CAPS):
-        tensors = make((rank - src) % n)
-        before = [tensor.data_ptr() for tensor in tensors]
-        with BufferLog() as log, checking.named(f"{name}, cap {cap}"):
-            coalesce(list(tensors), cap, src)  # a list of its own, which it may empty
-        # Before the others wait in a broadcast that this rank never makes.
-        hold(
-            log.calls or not tensors, f"rank {rank}, {name}, cap {cap}: broadcasts", "none", ORDERS
-        )
-        stays = [tensor.data_ptr() for tensor in tensors] == before
-        results[name, cap] = [tensor.clone() for tensor in tensors], log.calls, stays
-        dist.barrier()
-    return results
+def _of_list(case: Case, rank: int, *, name: str, cap: int, src: int) -> tuple:
+    return LISTS[name]((rank - src) % case.world_size), cap, src
 
 
 def _sizes(buckets: Sequence) -> Counter:
@@ -102,24 +89,17 @@ def _sizes(buckets: Sequence) -> Counter:
 
 
 def _judge_coalesced(
-    tensors: list[torch.Tensor],
-    calls: Sequence[BufferCall],
-    stays: bool,
-    what: str,
-    wanted: list[torch.Tensor],
-    own: list[torch.Tensor],
-    cap: int,
-    src: int,
+    ran: Ran, what: str, wanted: list[torch.Tensor], own: list[torch.Tensor], cap: int, src: int
 ) -> None:
-    made = {(call.kind, call.peer) for call in calls}
+    kinds = {(call.kind, call.peer) for call in ran.calls}
     hold(
-        made <= {("broadcast", src)},
+        kinds <= {("broadcast", src)},
         f"{what}: broadcasts from rank {src} only",
-        made,
+        kinds,
         "shapes and dtypes are the same on every rank already: nothing else has to be sent",
     )
-    _hold_waited(calls, what)
-    for place, (tensor, right) in enumerate(zip(tensors, wanted, strict=True)):
+    _hold_waited(ran.calls, what)
+    for place, (tensor, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
         checking.same_values(
             tensor,
             right,
@@ -131,7 +111,7 @@ def _judge_coalesced(
             },
         )
     hold(
-        stays,
+        ran.stays,
         f"{what}: the tensors stay where they are",
         "a tensor has new memory",
         "others may hold views of a tensor: copy_ into it, do not replace its data",
@@ -145,7 +125,7 @@ def _judge_coalesced(
         ],
         "each tensor has a call to itself: put in tensors until the next would not fit": wanted,
     }
-    exact, sizes = _sizes(plan(wanted, cap=cap)), _sizes(calls)
+    exact, sizes = _sizes(plan(wanted, cap=cap)), _sizes(ran.calls)
     hold(
         sizes == exact,
         f"{what}: broadcasts of {dict(exact)}",

@@ -12,7 +12,7 @@ from torch import nn
 from course.checks import boards, checking
 from course.checks.checking import hold
 from course.checks.memory import BufferCall, BufferLog
-from course.checks.trial import Case, Trial
+from course.checks.trial import Case, Ran, Trial
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import evidence
 
@@ -64,16 +64,8 @@ def check_reading(reading: Callable[[], tuple[int, float, float]]) -> None:
 
 
 LAYERS = (
-    (6, 12),
-    (1, 20),
-    (1, 32),
-    (2, 44),
-    (1, 56),
-    (1, 68),
-    (1, 80),
-    (1, 90),
-    (0.5, 100),
-)
+    (6, 12), (1, 20), (1, 32), (2, 44), (1, 56), (1, 68), (1, 80), (1, 90), (0.5, 100),
+)  # fmt: skip
 """MB of each layer's gradients, and ms after the begin of backward at which they are complete."""
 ALPHA, BETA = 8, 5
 """An all_reduce of S MB takes ALPHA + BETA * S ms; the wire carries one after the other."""
@@ -276,13 +268,15 @@ def _judge_step(step: Step, total: torch.Tensor, ranks: int, what: str) -> None:
 
 
 SHAPES = ((3, 5), (7,), (), (2, 2, 2), (40,), (4, 3))
+CAP = 64
+"""Bytes of a bucket in exercise 2.4."""
 
 
 def _gradients(case: Case, rank: int) -> tuple[list[torch.Tensor], int]:
     """Make a rank's gradients, of which the last one is not contiguous, and a cap in bytes."""
     sizes = [torch.Size(shape) for shape in SHAPES]
     data = [checking.rank_data(size.numel(), rank=rank).view(size) for size in sizes]
-    return [*data[:-1], data[-1].t()], 64
+    return [*data[:-1], data[-1].t()], CAP
 
 
 def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
@@ -291,68 +285,63 @@ def check_average(average: Callable[[list[torch.Tensor], int], None]) -> None:
     Values first, then: gradients stay where they are; an all_reduce for each bucket of the plan,
     all of them started before the first wait, and each waited for.
     """
-
-    def in_place(gradients: list[torch.Tensor], cap: int) -> bool:
-        before = [gradient.data_ptr() for gradient in gradients]
-        average(list(gradients), cap)  # what stands in the list itself in the end is not judged
-        return [gradient.data_ptr() for gradient in gradients] == before
-
     with checking.exercise("2.4", average, par="every gradient the mean, one call for each bucket"):
         cases = [Case(n, make=_gradients, late=0.2) for n in (2, 4)]
-        for case, ranks in Trial(in_place, checks=False).runs(cases):
+        for case, ranks in Trial(average, checks=False).runs(cases):
             own = [_gradients(case, rank)[0] for rank in range(case.world_size)]
-            plan = sorted(bucket.nbytes for bucket in buckets.plan(own[0], cap=64, reverse=True))
             for rank, ran in enumerate(ranks):
-                what = f"rank {rank} of {case.world_size}"
-                calls, missing = ran.calls, len(ran.unwaited)
-                hold(
-                    not missing,
-                    f"{what}: every work is waited for",
-                    f"{missing} of {len(calls)} are not",
-                    "works can end in any order: that the last one has ended says nothing of the "
-                    "others",
-                )
-                for place, gradient in enumerate(ran.given[0]):
-                    total = sum(gradients[place] for gradients in own)
-                    mean = total / case.world_size
-                    checking.same_values(
-                        gradient,
-                        mean,
-                        what=f"{what}, gradient {place}",
-                        meaning="divide each bucket after its sum is there, once, by the world "
-                        "size, and cut it in the order of packing",
-                        mistakes={
-                            "this is the rank's own gradient: an assignment gives a name, or a "
-                            "place in a list, another tensor, and reshape copies what is not "
-                            "contiguous; copy into the one that is there": own[rank][place],
-                            "this is the rank's own gradient, divided: it was copied out before "
-                            "its bucket was summed": own[rank][place] / case.world_size,
-                            "this is the sum: divide by the world size": total,
-                            "this was divided by the world size twice": mean / case.world_size,
-                        },
-                    )
-                hold(
-                    ran.returned,
-                    f"{what}: gradients stay where they are",
-                    "a gradient has new memory",
-                    "the optimizer may hold a view of it: copy_ into it, do not replace its data",
-                )
-                hold(
-                    sorted(call.nbytes for call in calls) == plan
-                    and {call.kind for call in calls} == {"all_reduce"},
-                    f"{what}: an all_reduce for each bucket of the plan, of {plan} bytes",
-                    [(call.kind, call.nbytes) for call in calls],
-                    "keep the colleague's buckets, and add no other call: only two lines are wrong",
-                )
-                first_wait = min(call.waited for call in calls)
-                started = sum(call.at < first_wait for call in calls)
-                hold(
-                    started == len(calls),
-                    f"{what}: every call starts before the first wait",
-                    f"{started} of {len(calls)} did",
-                    "right, but some bucket waits for one before it: two lines are wrong, and "
-                    "async_op=True is in neither",
-                )
+                _judge_average(ran, own, rank, f"rank {rank} of {case.world_size}")
+
+
+def _judge_average(ran: Ran, own: list[list[torch.Tensor]], rank: int, what: str) -> None:
+    calls, ranks = ran.calls, len(own)
+    hold(
+        not ran.unwaited,
+        f"{what}: every work is waited for",
+        f"{len(ran.unwaited)} of {len(calls)} are not",
+        "works can end in any order: that the last one has ended says nothing of the others",
+    )
+    for place, gradient in enumerate(ran.given[0]):
+        total, mine = sum(gradients[place] for gradients in own), own[rank][place]
+        checking.same_values(
+            gradient,
+            total / ranks,
+            what=f"{what}, gradient {place}",
+            meaning="divide each bucket after its sum is there, once, by the world size, and cut "
+            "it in the order of packing",
+            mistakes={
+                "this is the rank's own gradient: an assignment gives a name, or a place in a "
+                "list, another tensor, and reshape copies what is not contiguous; copy into the "
+                "one that is there": mine,
+                "this is the rank's own gradient, divided: it was copied out before its bucket was "
+                "summed": mine / ranks,
+                "this is the sum: divide by the world size": total,
+                "this was divided by the world size twice": total / ranks**2,
+            },
+        )
+    hold(
+        ran.stays,
+        f"{what}: gradients stay where they are",
+        "a gradient has new memory",
+        "the optimizer may hold a view of it: copy_ into it, do not replace its data",
+    )
+    plan = sorted(bucket.nbytes for bucket in buckets.plan(own[0], cap=CAP, reverse=True))
+    hold(
+        sorted(call.nbytes for call in calls) == plan
+        and {call.kind for call in calls} == {"all_reduce"},
+        f"{what}: an all_reduce for each bucket of the plan, of {plan} bytes",
+        [(call.kind, call.nbytes) for call in calls],
+        "keep the colleague's buckets, and add no other call: only two lines are wrong",
+    )
+    first_wait = min(call.waited for call in calls)
+    started = sum(call.at < first_wait for call in calls)
+    hold(
+        started == len(calls),
+        f"{what}: every call starts before the first wait",
+        f"{started} of {len(calls)} did",
+        "right, but some bucket waits for one before it: two lines are wrong, and async_op=True is "
+        "in neither",
+    )
 
 
 WHO = boards.WhoWasIt("2.5", evidence.INVESTIGATION, {"first": "d", "second": "a"})

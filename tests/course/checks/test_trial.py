@@ -46,10 +46,18 @@ def test_the_first_cases_can_have_a_launch_of_their_own():
     assert second == third and not {*first} & {*second}
 
 
-def test_other_arguments_come_from_make():
+def test_other_arguments_come_from_make_and_a_list_may_be_emptied():
     case = Case(2, options={"scale": 10}, make=lambda case, rank: ([rank, "x"],))
-    ((_, ranks),) = Trial(lambda pair, scale: pair.reverse() or scale * len(pair)).runs([case])
-    assert [(ran.returned, ran.given) for ran in ranks] == [(20, (["x", 0],)), (20, (["x", 1],))]
+    ((_, ranks),) = Trial(lambda pair, scale: scale * pair.pop(0)).runs([case])
+    assert [(ran.returned, ran.given) for ran in ranks] == [(0, ([0, "x"],)), (10, ([1, "x"],))]
+
+
+@mark.parametrize("moves", [False, True])
+def test_a_tensor_that_is_given_other_memory_is_noticed(moves):
+    case = Case(1, make=lambda case, rank: ([case.data(rank)],))
+    way = lambda tensors: tensors[0].set_(torch.ones(803)) if moves else tensors[0].zero_()  # noqa: E731
+    ((_, (ran,)),) = Trial(way).runs([case])
+    assert ran.stays is not moves
 
 
 def test_wide_data_are_exact_but_not_in_float32():

@@ -154,6 +154,8 @@ class Board:
     ) -> Test:
         """Hold a suspect to what it predicts of an experiment, and say what became of it.
 
+        If that was done before, its rounds count together with the earlier ones.
+
         Args:
             suspect: Its letter.
             experiment: Its name.
@@ -168,36 +170,26 @@ class Board:
         Raises:
             ValueError: There is no such suspect or experiment, or no round.
         """
+        if suspect not in self.suspects:
+            raise ValueError(f"no suspect {suspect!r}; there are {self._letters()}.")
+        if experiment not in self.experiments:
+            known = ", ".join(self.experiments)
+            raise ValueError(f"no experiment {experiment!r}; there are {known}.")
         records = list(records)
         if not exact and others is None:
             others = judging.others_in(records)
         judged = judging.judge(rounds, others=None if exact else others, ratio=ratio)
+        before = self.tests.get((suspect, experiment))
+        if before and (before.judged.outcome is not None or not before.judged.disturbed):
+            both = before.judged.rounds + judged.rounds
+            judged = judging.judge(both, others=judged.others, ratio=judged.crowded)
         tiers = measured_records.tiers_of(records)
-        return self.add(Test(suspect, experiment, predicts, found, judged, tiers))
-
-    def add(self, test: Test) -> Test:
-        """Add a test; if it was made before, its rounds count together with the earlier ones.
-
-        Raises:
-            ValueError: There is no such suspect or experiment.
-        """
-        if test.suspect not in self.suspects:
-            raise ValueError(f"no suspect {test.suspect!r}; there are {self._letters()}.")
-        if test.experiment not in self.experiments:
-            known = ", ".join(self.experiments)
-            raise ValueError(f"no experiment {test.experiment!r}; there are {known}.")
-        place = test.suspect, test.experiment
-        if (old := self.tests.get(place)) and not (
-            old.judged.outcome is None and old.judged.disturbed
-        ):
-            both = old.judged.rounds + test.judged.rounds
-            judged = judging.judge(both, others=test.judged.others, ratio=test.judged.crowded)
-            test = Test(*place, test.predicts, test.found, judged, test.tiers)
-        self.tests[place] = test
-        who = f"{test.suspect}, {self.suspects[test.suspect]}"
-        said = f"{test.experiment} tests {who}. If {test.suspect} is right: {test.predicts}."
-        found = textwrap.fill(str(test), WIDTH, initial_indent="  ", subsequent_indent="    ")
-        self.say(f"{textwrap.fill(said, WIDTH)}\n{found}")
+        test = Test(suspect, experiment, predicts, found, judged, tiers)
+        self.tests[suspect, experiment] = test
+        who = f"{suspect}, {self.suspects[suspect]}"
+        said = f"{experiment} tests {who}. If {suspect} is right: {predicts}."
+        result = textwrap.fill(str(test), WIDTH, initial_indent="  ", subsequent_indent="    ")
+        self.say(f"{textwrap.fill(said, WIDTH)}\n{result}")
         if self._handle is not None:
             self._handle.update(self._bundle(), raw=True)
         return test

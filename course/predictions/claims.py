@@ -47,9 +47,8 @@ def claim(
     seen = tuple(records)
     judged = judging.judge(holds, others=None if exact else judging.others_in(seen))
     recorded = {record.tier for record in seen} == {Tier.RECORDED}
-    said = {True: HELD, False: NOT_HELD, None: NOT_JUDGED}[judged.outcome]
-    sign = {HELD: "✔", NOT_HELD: "✘", NOT_JUDGED: "–"}[said]
+    verdicts = {True: f"✔ {HELD}", False: f"✘ {NOT_HELD}", None: f"– {NOT_JUDGED}"}
     figure = written(measured) if isinstance(measured, float) else str(measured)
     why = f" ({judged.why_not})" if judged.why_not else ""
     where = ", in the recording" if recorded else ""
-    print(f"{sign} {said}{where}{why}: {expected} (measured: {figure})")
+    print(f"{verdicts[judged.outcome]}{where}{why}: {expected} (measured: {figure})")

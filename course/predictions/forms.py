@@ -1,8 +1,7 @@
 """The forms in which a learner commits, and how a result is shown beside what was committed.
 
 Every form has three shapes: widgets, where there are some; HTML, where a page is only read; and a
-line of code, which does the same. Each field has a label of its own; Enter commits. Nothing here
-writes the learner's file: who shows a form says what to do with what is handed over.
+line of code, which does the same. Each field has a label of its own; Enter commits.
 """
 
 import os
@@ -12,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from course.predictions import figures
-from course.predictions.figures import written
+from course.predictions import ledger_file
+from course.predictions.figures import read, written
 from course.predictions.ledger_file import LETTERS, Entry, lettered
 
 if TYPE_CHECKING:
@@ -79,20 +78,8 @@ class Quiz:
         return list(lettered(self.options)).index(letter) == self.right
 
 
-def show_question(
-    entry: Entry,
-    commit: Callable[[dict[str, str]], Entry],
-    *,
-    skip: Callable[[], Entry] | None = None,
-) -> None:
-    """Display the form of a prediction or a vote; outside a notebook print it.
-
-    Args:
-        entry: The question.
-        commit: Gets what was typed, by field; returns the question as it is then. It raises
-            ValueError where that cannot be kept.
-        skip: The way past the question, where a gate shows it.
-    """
+def show_question(entry: Entry, *, gated: bool = False) -> None:
+    """Display the form of a prediction or a vote; where a gate shows it, with a way past it."""
     kind = "vote" if entry.options else "prediction"
     code = f'predict("{entry.key}", value=...)'
     if entry.options:
@@ -101,12 +88,12 @@ def show_question(
     lines = [f"Your {kind}? {entry.question}{unit}"]
     lines += [f"  {option}" for option in lettered(entry.options).values()]
     lines += [f"In code: {code}"]
-    if skip is not None:
+    if gated:
         lines.append(f'To see it without: gate("{entry.key}", skip=True)')
     display(
         "\n".join(lines),
         lambda: filled(_QUESTION, entry=entry, also=entry.also, kind=kind, code=code),
-        lambda: _question_form(entry, kind, commit, skip),
+        lambda: _question_form(entry, kind, gated=gated),
         asks=entry.key,
     )
 
@@ -120,14 +107,14 @@ def show_quiz(
         quiz: The question.
         answered: Gets the letter that was chosen; returns what to say.
         heading: What stands before the question.
-        folded: What stands in the fold where there are no widgets.
+        folded: What stands in the fold of a page that is only read.
         code: How to answer in code.
     """
     options = [f"  {option}" for option in lettered(quiz.options).values()]
     display(
         "\n".join([f"{heading} {quiz.question}", *options, f"In code: {code}"]),
         lambda: filled(_QUIZ, quiz=quiz, heading=heading, folded=folded),
-        lambda: quiz_form(quiz, answered, heading),
+        lambda: _quiz_form(quiz, answered, heading),
         asks="",
     )
 
@@ -223,12 +210,7 @@ def _typed(value: float | str | None) -> str:
     return "" if value is None else value if isinstance(value, str) else written(value, 12)
 
 
-def _question_form(
-    entry: Entry,
-    kind: str,
-    commit: Callable[[dict[str, str]], Entry],
-    skip: Callable[[], Entry] | None,
-) -> Any:
+def _question_form(entry: Entry, kind: str, *, gated: bool) -> Any:
     from course.predictions.form import Field, Form, Reply
 
     rows: list[tuple[str, list[Field]]] = []
@@ -239,17 +221,20 @@ def _question_form(
             rows.append(("80 % sure that it lies between:", ends))
     elif entry.also:
         rows.append(("", [Field("reason", "because", hint="one line", size=44, figure=False)]))
-    again = " Now run this cell again (Shift+Enter)." if skip else ""
+    buttons = {"commit": "Commit"} | ({"skip": "Skip this question"} if gated else {})
+    again = " Now run this cell again (Shift+Enter)." if gated else ""
 
     def act(button: str, values: dict[str, str]) -> Reply:
         try:
-            now = skip() if button == "skip" and skip else commit(values)
+            if button == "skip":
+                now = ledger_file.note("skipped", entry.key)
+            else:
+                now = ledger_file.commit(entry.key, **_answer(entry, values))
         except (ValueError, OSError) as error:
             return Reply(f"Not committed: {error}", error=True)
         refresh(now)
         return _reply(now, again)
 
-    buttons = {"commit": "Commit"} | ({"skip": "Skip this question"} if skip else {})
     form = Form(
         "course-question-form",
         f"Your {kind}.",
@@ -264,23 +249,20 @@ def _question_form(
     return form
 
 
-def answer_of(entry: Entry, given: dict[str, str]) -> dict[str, Any]:
+def _answer(entry: Entry, typed: dict[str, str]) -> dict[str, Any]:
     """Return what the fields of a form say, as arguments of a commitment.
 
     Raises:
         ValueError: A field holds no figure, or one in another unit.
     """
+    answer = typed.get("answer", "")
     if entry.options:
-        return {"answer": given.get("answer", ""), "reason": given.get("reason", "").strip()}
-    low, high = (
-        figures.read(given[end], entry.unit) if given.get(end, "").strip() else None
-        for end in ("low", "high")
-    )
-    return {"answer": figures.read(given.get("answer", ""), entry.unit), "low": low, "high": high}
+        return {"answer": answer, "reason": typed.get("reason", "").strip()}
+    ends = {end: text for end in ("low", "high") if (text := typed.get(end, "").strip())}
+    return {name: read(text, entry.unit) for name, text in {"answer": answer, **ends}.items()}
 
 
-def quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
-    """Return the form of a question that has a right answer, as `show_quiz` displays it."""
+def _quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
     from course.predictions.form import Form, Reply
 
     def act(_: str, values: dict[str, str]) -> Reply:
@@ -301,7 +283,6 @@ def quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
 
 def _rows(entry: Entry) -> list[tuple[str, str, str]]:
     result = "the evidence" if entry.options else _RESULT_NAMES.get(entry.tier, "the result")
-
     you = entry.reason if isinstance(entry.measured, str) else ""
     rows = [] if _reading() else [("you", entry.in_words(), you)]  # a reader's is put in there
     if entry.second is not None:
@@ -366,11 +347,9 @@ def _judgement(entry: Entry) -> str:
 
 def _beside(value: Any, measured: Any) -> str:
     """Say where a figure lies beside the result; empty where a ratio makes no sense."""
-    if (
-        isinstance(value, str | None)
-        or isinstance(measured, str | None)
-        or not value > 0 < measured
-    ):
+    if isinstance(value, str | None) or isinstance(measured, str | None):
+        return ""
+    if not value > 0 < measured:
         return ""
     ratio = value / measured
     return f"{written(max(ratio, 1 / ratio), 3)} times {'above' if ratio > 1 else 'below'}"

@@ -44,7 +44,7 @@ def inventory(form: Literal["before", "after"], *, first: int = 12, answers: str
         def note(letter: str, quiz: Quiz = quiz) -> str:
             if any(answer.key == quiz.key for answer in ledger_file.load().answers):
                 return "Noted already: the first answer counts."
-            ledger_file.answered(quiz.key, letter, right=quiz.is_right(letter))
+            ledger_file.add("answered", quiz.key, letter=letter, right=quiz.is_right(letter))
             return "Noted."
 
         if answers:

@@ -28,11 +28,8 @@ from course.predictions.ledger_file import Entry
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, Tier
 
-_said = False
-"""Whether it was said that gates are open."""
-
-_complaints: set[str] = set()
-"""What has been said of the learner's file: each once."""
+_told: set[str] = set()
+"""What is said only once: of open gates, and of the learner's file."""
 
 
 class Stopped(Exception):
@@ -135,18 +132,21 @@ def vote_again(key: str) -> None:
 
 def gates_are_open() -> bool:
     """Tell whether gates let everything pass; say so where that is since nobody can answer."""
-    global _said
-    if (given := os.environ.get("COURSE_GATES")) is not None:
-        return given == "open"
+    if (setting := os.environ.get("COURSE_GATES")) is not None:
+        return setting == "open"
     if ledger_file.nobody_answers():
-        if not _said:
-            print(
-                "Nobody can answer here, as this run allows no input: all gates are open, and "
-                "the learner's own file is left alone."
-            )
-        _said = True
+        _tell_once(
+            "Nobody can answer here, as this run allows no input: all gates are open, and the "
+            "learner's own file is left alone."
+        )
         return True
     return False
+
+
+def _tell_once(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        print(text)
 
 
 def mark(
@@ -178,32 +178,26 @@ def mark(
     color, text = "#a3009e", f"you: {entry.in_words()}"
     box = {"facecolor": "white", "edgecolor": color, "alpha": 0.85, "pad": 2}
     look = {"color": color, "fontsize": 9, "fontweight": "bold", "bbox": box}
-    if not entry.options:
-        value = entry.answer * scale
-        line, band = (ax.axhline, ax.axhspan) if axis == "y" else (ax.axvline, ax.axvspan)
-        line(value, color=color, linestyle="--", zorder=3)
+    if entry.options:
+        arrow = {"arrowstyle": "->", "color": color, "linewidth": 2}
+        near = {"xytext": (14, 22), "textcoords": "offset points", "arrowprops": arrow}
+        ax.annotate("your vote", at[entry.answer], **near, **look)
+    else:
+        on_y, value = axis == "y", entry.answer * scale
+        (ax.axhline if on_y else ax.axvline)(value, color=color, linestyle="--", zorder=3)
         if entry.low is not None:
-            band(entry.low * scale, entry.high * scale, color=color, alpha=0.1, zorder=0)
-        low, high = sorted(ax.get_ylim() if axis == "y" else ax.get_xlim())
+            band = entry.low * scale, entry.high * scale
+            (ax.axhspan if on_y else ax.axvspan)(*band, color=color, alpha=0.1, zorder=0)
+        low, high = sorted(ax.get_ylim() if on_y else ax.get_xlim())
         if not low <= value <= high:  # limits that were set: it is said at the edge
             text += " (outside the picture)"
             value = min(max(value, low), high)
-        if axis == "y":  # on the left: curves often end where the answer lies
-            frame = ax.get_yaxis_transform()
-            ax.text(0.01, value, text, ha="left", va="top", transform=frame, **look)
+        if on_y:  # on the left: curves often end where the answer lies
+            where = {"x": 0.01, "y": value, "ha": "left", "transform": ax.get_yaxis_transform()}
         else:
-            frame, left = ax.get_xaxis_transform(), value < (low + high) / 4
-            side = "left" if left else "right"
-            ax.text(value, 0.99, text, ha=side, va="top", transform=frame, **look)
-    else:
-        ax.annotate(
-            "your vote",
-            at[entry.answer],
-            (14, 22),
-            textcoords="offset points",
-            arrowprops={"arrowstyle": "->", "color": color, "linewidth": 2},
-            **look,
-        )
+            side = "left" if value < (low + high) / 4 else "right"
+            where = {"x": value, "y": 0.99, "ha": side, "transform": ax.get_xaxis_transform()}
+        ax.text(s=text, va="top", **where, **look)
     alt_text.describe(ax, f"Marked in it: {text}.")
 
 
@@ -243,13 +237,10 @@ def reconcile(
         return
     if (tier is None) == (records is None):
         raise ValueError(f"reconcile({key!r}, ...) needs tier= or records=, one of both.")
-    if records is None:
-        tiers = str(Tier(tier))
-    else:
-        records = list(records)
-        tiers = measured_records.tiers_of(records)
-        known = [record.others for record in records if record.others is not None]
-        others = max(known, default=others)
+    records = list(records or [])
+    tiers = measured_records.tiers_of(records) if tier is None else str(Tier(tier))
+    known = [record.others for record in records if record.others is not None]
+    others = max(known, default=others)
     others = others if others and others > limit() else None
     entry = ledger_file.entry(key)
     if not isinstance(measured, str):
@@ -281,7 +272,7 @@ def warmup(key: str, *, answer: str | None = None) -> None:
 
     def answered(letter: str) -> str:
         right = quiz.is_right(letter)
-        ledger_file.answered(key, letter, right=right)
+        ledger_file.add("answered", key, letter=letter, right=right)
         return f"{'✔ Right' if right else '✘ No'}: {quiz.solution}"
 
     if answer is not None:
@@ -368,17 +359,9 @@ def _commit(key: str, answer: float | str, **details: Any) -> None:
 
 def _show(asked: Entry, *, gated: bool = False) -> None:
     """Show the form of a question; with a way past it, where a gate asks."""
-    key, complaint = asked.key, ledger_file.load().complaint()
-    if complaint and complaint not in _complaints:
-        _complaints.add(complaint)
-        print(f"{ledger_file.location().name}: {complaint}")
-    if asked.question == key and not asked.options:
-        print(f"Run the cell that asks question {key} first.")
-        return
-
-    def commit(given: dict[str, str]) -> Entry:
-        return ledger_file.commit(key, **forms.answer_of(ledger_file.entry(key), given))
-
-    forms.show_question(
-        asked, commit, skip=(lambda: ledger_file.note("skipped", key)) if gated else None
-    )
+    if complaint := ledger_file.load().complaint():
+        _tell_once(f"{ledger_file.location().name}: {complaint}")
+    if asked.question == asked.key and not asked.options:
+        print(f"Run the cell that asks question {asked.key} first.")
+    else:
+        forms.show_question(asked, gated=gated)

@@ -397,11 +397,6 @@ def commit(
     return entry(key)
 
 
-def answered(key: str, letter: str, *, right: bool) -> None:
-    """Note an answer to a question that has a right one."""
-    add("answered", key, letter=letter, right=right)
-
-
 def note(what: Literal["skipped", "opened", "talked"], key: str) -> Entry:
     """Note that a question was skipped, its gate passed, or a second vote called for; return it."""
     old = entry(key)

@@ -176,7 +176,7 @@ def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
 def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named_once(
     book, line, why, monkeypatch, capsys
 ):
-    monkeypatch.setattr(ledger, "_complaints", set())
+    monkeypatch.setattr(ledger, "_told", set())
     ask(value=1)
     with book.open("a") as file:
         file.write(line + "\n")
@@ -328,7 +328,7 @@ def test_a_warm_up_tells_its_reason_when_answered_once_and_its_form_closes(
     press(form(), answer="")
     assert form().reply["error"] and "Both count" not in form().reply["text"]
     with monkeypatch.context() as patched:
-        patched.setattr(ledger_file, "answered", lambda *_, **__: 1 / 0)
+        patched.setattr(ledger_file, "add", lambda *_, **__: 1 / 0)
         press(form(), answer="b")
     assert form().reply["error"] and "Not kept" in form().reply["text"], "it never waits for ever"
     press(form(), answer="b")

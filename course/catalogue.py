@@ -11,7 +11,7 @@ import importlib.util
 import os
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -64,52 +64,46 @@ class Lesson:
     """Its own commands: `python -m course NAME` -> a line of help. Each is a module of the folder
     with ``configure(parser)`` and ``main(options)``."""
 
+    package: str = ""
+    """``"course.lessons.gloo_scaling"``; `find` fills it in."""
+
     def notebook(self, folder: Path) -> Path | None:
         """Return the lesson's notebook in `notebooks/`, `exercises/` or `solutions/`, if any."""
         return next(folder.glob(f"{self.number}_*.ipynb"), None)
 
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """One experiment of one lesson, not yet imported."""
-
-    name: str
-    package: str
-    """The lesson's package: ``"course.lessons.gloo_scaling"``."""
-
     @property
     def module(self) -> ModuleType:
-        """The module with ``TITLE`` and ``run(*, quick, progress)``."""
+        """The module ``experiment``, with ``TITLE`` and ``run(*, quick, progress)``."""
         return importlib.import_module(f"{self.package}.experiment")
 
     @property
     def recording(self) -> Path:
-        """The file of the lesson's recorded runs, whether there is one or not."""
+        """The file of the recorded runs, whether there is one or not."""
         return ROOT.joinpath(*self.package.split("."), "recording.json")
 
     def recorded(self) -> list[Record]:
-        """Load the recorded run; empty where none is kept."""
+        """Load the recorded run of the experiment; empty where none is kept."""
         from labkit.measure import records
 
-        path = self.recording
-        return records.load(path, recorded=True, experiment=self.name) if path.exists() else []
+        if not self.recording.exists():
+            return []
+        return records.load(self.recording, recorded=True, experiment=self.experiment)
 
     def guilty(self, *, progress: Callable[[str], object]) -> list[Record]:
-        """Make the experiment in the worlds of the lesson's module ``guilty``, if it has one.
+        """Make the experiment in the worlds of the module ``guilty``, if there is one.
 
         It has ``WORLDS``, by the letter of who is guilty there, and ``measure(letter)``.
         """
-        name = f"{self.package}.guilty"
-        if importlib.util.find_spec(name) is None:
+        if importlib.util.find_spec(f"{self.package}.guilty") is None:
             return []
-        made, worlds = [], importlib.import_module(name)
+        made, worlds = [], importlib.import_module(f"{self.package}.guilty")
         for letter in worlds.WORLDS:
             progress(f"a world in which {letter} is guilty")
             made += worlds.measure(letter)
         return made
 
     def draw(self, records: Sequence[Record]) -> Figure:
-        """Draw records of this experiment, with the ``draw`` of the lesson's ``pictures``."""
+        """Draw records of the experiment, with the ``draw`` of the module ``pictures``."""
         return importlib.import_module(f"{self.package}.pictures").draw(records)
 
 
@@ -133,8 +127,8 @@ def find() -> dict[str, Lesson]:
     """Find all lessons, in the order of their numbers: package name -> lesson."""
     folders = pkgutil.iter_modules(lessons.__path__, prefix=f"{lessons.__name__}.")
     packages = [module.name for module in folders if module.ispkg]
-    by_package = {package: importlib.import_module(package).LESSON for package in packages}
-    return dict(sorted(by_package.items(), key=lambda item: item[1].number))
+    found = [replace(importlib.import_module(name).LESSON, package=name) for name in packages]
+    return {lesson.package: lesson for lesson in sorted(found, key=lambda lesson: lesson.number)}
 
 
 def commands() -> dict[str, tuple[str, str]]:
@@ -146,17 +140,13 @@ def commands() -> dict[str, tuple[str, str]]:
     }
 
 
-def experiments() -> dict[str, Experiment]:
-    """Find the experiments of all lessons, by name, in the order of the lessons."""
-    return {
-        lesson.experiment: Experiment(lesson.experiment, package)
-        for package, lesson in find().items()
-        if lesson.experiment
-    }
+def experiments() -> dict[str, Lesson]:
+    """Find the lessons that have an experiment, by its name, in the order of their numbers."""
+    return {lesson.experiment: lesson for lesson in find().values() if lesson.experiment}
 
 
-def experiment(name: str) -> Experiment:
-    """Return the experiment of that name.
+def experiment(name: str) -> Lesson:
+    """Return the lesson that has the experiment of that name.
 
     Raises:
         ValueError: There is none; the message lists those there are.

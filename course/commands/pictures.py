@@ -14,9 +14,9 @@ def draw(folder: Path = FOLDER) -> Iterator[Path]:
     """Draw every recorded experiment into `folder`; yield each file written."""
     from labkit.show import alt_text
 
-    for name, experiment in catalogue.experiments().items():
-        if recorded := experiment.recorded():
-            yield alt_text.save(experiment.draw(recorded), folder / f"{name}.png", dpi=110)
+    for name, lesson in catalogue.experiments().items():
+        if recorded := lesson.recorded():
+            yield alt_text.save(lesson.draw(recorded), folder / f"{name}.png", dpi=110)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

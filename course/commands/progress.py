@@ -39,13 +39,18 @@ DAYS = (1, 3, 7)
 def summary(course: Path = ROOT) -> str:
     """Say what the ledger knows about a learner's way through the course."""
     book = ledger_file.load()
-    entries = list(book.entries.values())
-    lines = [_lesson_line(lesson, course, book) for lesson in catalogue.find().values()]
+    entries, lines = list(book.entries.values()), []
+    for lesson in catalogue.find().values():
+        state = "run to the end" if lesson.number in book.finished else "not finished"
+        passed = _passed(lesson, course, book)
+        marks = "".join("■" if done else "□" for done in passed)
+        count = f"{marks} {sum(passed)} of {len(passed)} exercises passed" if passed else ""
+        lines.append(f"{lesson.number:<4}{lesson.title:<44.44}  {state:<15}{count}".rstrip())
     if votes := [entry for entry in entries if entry.key.startswith("ws.")]:
         state = "run to the end" if "ws" in book.finished else "not finished"
         answered = sum(entry.committed for entry in votes)
         lines.append(f"ws  {'The workshop':<44}  {state:<15}{answered} of {len(votes)} answered")
-    if due := due_warmups(book, ledger.warmups(), now=datetime.now(UTC)):
+    if due := due_warmups(book):
         lines += ["", f"questions due, on the start page: {', '.join(due)}"]
     lines += ["", _votes(entries)]
     made = [entry for entry in entries if entry.committed and not entry.options]
@@ -101,15 +106,10 @@ def _uncounted(made: Iterable[Entry]) -> str:
     return f" ({reasons})" if reasons else ""
 
 
-def _lesson_line(lesson: Lesson, course: Path, book: Book) -> str:
-    state = "run to the end" if lesson.number in book.finished else "not finished"
-    line = f"{lesson.number:<4}{lesson.title:<44.44}  {state:<15}"
-    tasks = lesson.notebook(course / "exercises")
-    if tasks is None:
-        return line.rstrip()
-    passed = [number in book.passed for number in exercises.numbers(tasks)]
-    marks = "".join("■" if done else "□" for done in passed)
-    return f"{line}{marks} {sum(passed)} of {len(passed)} exercises passed"
+def _passed(lesson: Lesson, course: Path, book: Book) -> list[bool]:
+    """Tell of each exercise of a lesson whether it was passed."""
+    path = lesson.notebook(course / "exercises")
+    return [number in book.passed for number in exercises.numbers(path)] if path else []
 
 
 def course_map(course: Path = ROOT, *, above: str = "") -> str:
@@ -119,23 +119,18 @@ def course_map(course: Path = ROOT, *, above: str = "") -> str:
         course: Where the notebooks are.
         above: The way from the page's folder to the one with `notebooks/`, like `"../"`.
     """
-    book, rows = ledger_file.load(), []
-    due = due_warmups(book, ledger.warmups(), now=datetime.now(UTC))
-    comes_next = True
+    book, rows, comes_next = ledger_file.load(), [], True
+    due = Counter(key.partition(".")[0] for key in due_warmups(book))
     for lesson in catalogue.find().values():
-        done = lesson.number in book.finished
-        title, tasks = lesson.title, lesson.notebook(course / "exercises")
+        number, title, tasks = lesson.number, lesson.title, lesson.notebook(course / "exercises")
         if page := lesson.notebook(course / "notebooks"):
             title = f"[{title}]({above}notebooks/{page.name})"
+        done = number in book.finished
         state = "✔" if done else "**◀ next**" if comes_next else ""
         comes_next = comes_next and done
-        passed = ""
-        if tasks:
-            numbers = exercises.numbers(tasks)
-            count = sum(number in book.passed for number in numbers)
-            passed = f"[{count} of {len(numbers)}]({above}exercises/{tasks.name})"
-        count = sum(key.partition(".")[0] == lesson.number for key in due)
-        rows.append(f"| {lesson.number} | {title} | {state} | {passed} | {count or ''} |")
+        passed = _passed(lesson, course, book)
+        link = f"[{sum(passed)} of {len(passed)}]({above}exercises/{tasks.name})" if tasks else ""
+        rows.append(f"| {number} | {title} | {state} | {link} | {due[number] or ''} |")
     head = "| | Lesson | | Exercises passed | Questions due |\n|---|---|---|---|---|"
     return "\n".join([head, *rows])
 
@@ -153,21 +148,21 @@ def show_map() -> None:
 
 def show_due() -> None:
     """Show the forms of questions that are due today, each of an older lesson; three at once."""
-    due = due_warmups(ledger_file.load(), ledger.warmups(), now=datetime.now(UTC))
+    due = due_warmups(ledger_file.load())
     more = " Here are three. Run this cell again for more." if len(due) > 3 else ""
     print(f"Questions due today: {len(due) or 'none'}.{more}")
     for key in due[:3]:
         ledger.warmup(key)
 
 
-def due_warmups(book: Book, known: Iterable[str], *, now: datetime) -> list[str]:
+def due_warmups(book: Book, *, now: datetime | None = None) -> list[str]:
     """Name the warm-ups that are due, of lessons that were run to their end or asked before.
 
     The first comes a day after the lesson, the next three days and a week after the right answer
     before; a wrong answer starts over. After three right ones in a row it does not come back.
     """
-    due = []
-    for key in known:
+    due, now = [], now or datetime.now(UTC)
+    for key in ledger.warmups():
         given = [answer for answer in book.answers if answer.key == key]
         start = given[-1].at if given else book.finished.get(key.partition(".")[0])
         rights = 0

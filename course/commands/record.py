@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from course import catalogue
-from course.catalogue import ROOT, Experiment
+from course.catalogue import ROOT, Lesson
 from labkit.measure import records
 from labkit.measure.records import Tier
 
@@ -13,22 +13,22 @@ CALM = 0.1
 """CPUs that other programs may use while a run is recorded."""
 
 
-def record(experiment: Experiment) -> Path:
-    """Run an experiment on a calm machine and keep its records in its lesson.
+def record(lesson: Lesson) -> Path:
+    """Run a lesson's experiment on a calm machine and keep its records there.
 
     Raises:
         RuntimeError: Other programs used more than `CALM` CPUs, or something could not run here;
             nothing is written. Wait until the machine is calm, and record again.
     """
-    print(f"{experiment.name}:")
-    made = experiment.module.run(quick=False, progress=lambda text: print(f"  {text}"))
-    made += experiment.guilty(progress=lambda text: print(f"  {text}"))
+    print(f"{lesson.experiment}:")
+    made = lesson.module.run(quick=False, progress=lambda text: print(f"  {text}"))
+    made += lesson.guilty(progress=lambda text: print(f"  {text}"))
     if not made:
-        raise RuntimeError(f"{experiment.name} is not recorded: nothing was measured here.")
+        raise RuntimeError(f"{lesson.experiment} is not recorded: nothing was measured here.")
     doubts = [doubt for record in made if (doubt := why_not_to_keep(record))]
     if doubts:
-        raise RuntimeError("\n".join([f"{experiment.name} is not recorded:", *doubts]))
-    return records.save(made, experiment.recording)
+        raise RuntimeError("\n".join([f"{lesson.experiment} is not recorded:", *doubts]))
+    return records.save(made, lesson.recording)
 
 
 def why_not_to_keep(record: records.Record) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course import catalogue
-from course.catalogue import Experiment
+from course.catalogue import Lesson
 from labkit.ranks import torchrun
 
 if TYPE_CHECKING:
@@ -59,39 +59,39 @@ def main(options: argparse.Namespace) -> int:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.open("a").close()  # as well as a place that cannot be written
     folder = RUNS / datetime.now().strftime("%Y%m%d-%H%M%S")
-    for name, experiment in chosen.items():
-        records = _run(experiment, quick=options.quick)
+    for name, lesson in chosen.items():
+        records = _run(lesson, quick=options.quick)
         if _is_first_rank():
-            _report(experiment, records, options.out or folder / f"{name}.json")
+            _report(lesson, records, options.out or folder / f"{name}.json")
     return 0
 
 
-def _run(experiment: Experiment, *, quick: bool) -> list[Record]:
+def _run(lesson: Lesson, *, quick: bool) -> list[Record]:
     start = time.perf_counter()
 
     def say(text: str) -> None:
         if _is_first_rank():
             print(text, file=sys.stderr, flush=True)
 
-    say(f"{experiment.name}: {experiment.module.TITLE}")
-    return experiment.module.run(
+    say(f"{lesson.experiment}: {lesson.module.TITLE}")
+    return lesson.module.run(
         quick=quick,
         progress=lambda text: say(f"  {time.perf_counter() - start:6.1f} s  {text}"),
     )
 
 
-def _report(experiment: Experiment, made: list[Record], path: Path) -> None:
+def _report(lesson: Lesson, made: list[Record], path: Path) -> None:
     from labkit.measure import records
     from labkit.show import alt_text
 
-    print(f"\n{experiment.module.TITLE}")
+    print(f"\n{lesson.module.TITLE}")
     if not made:
         print("Nothing was measured here: no file is written.\n")
         return
     print(f"{records.tiers_of(made)} · {made[0].provenance}")
     print(tabulate(made))
     records.save(made, path)
-    picture = alt_text.save(experiment.draw(made), path.with_suffix(".png"))
+    picture = alt_text.save(lesson.draw(made), path.with_suffix(".png"))
     print(f"\nrecords: {path}\npicture: {picture}\n")
 
 

@@ -26,7 +26,7 @@ _FIGURES = published.load("gradient_all_reduce")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SlowJob:
     """What is known of a slow job before anybody experiments."""
 
     in_training: float
@@ -51,7 +51,7 @@ class Case:
         return bus_factor("all_reduce", self.ranks) * self.nbytes / seconds / self.link
 
 
-THREAD = Case(
+THREAD = SlowJob(
     in_training=_FIGURES["in_training"].value / 1e3,
     benchmark=_FIGURES["benchmark"].value / 1e3,
     nbytes=4 * (25089 * 4096 + 4097 * 4096 + 4097 * 1000),  # weights and biases: 471 MiB
@@ -89,17 +89,17 @@ def late_rank(
     )
 
 
-def small_calls(board: Board, record: Record, case: Case = THREAD) -> None:
+def small_calls(board: Board, record: Record, job: SlowJob = THREAD) -> None:
     """B: do so many calls without bytes cost what was lost? The benchmark pays for one, too."""
-    more = case.calls - 1
+    more = job.calls - 1
     rounds = [more * seconds for seconds in record.seconds]
     board.test(
         "b",
         "B",
         f"{more} more calls than the benchmark's, with next to no bytes, take at least half of the "
-        f"{1e3 * case.lost:.0f} ms that were lost; at a quarter or less it falls",
-        [outcome(paid / case.lost, stands=0.5, fell=0.25) for paid in rounds],
-        found=f"{more} calls take {_ms(rounds)} of the {1e3 * case.lost:.0f} ms",
+        f"{1e3 * job.lost:.0f} ms that were lost; at a quarter or less it falls",
+        [outcome(paid / job.lost, stands=0.5, fell=0.25) for paid in rounds],
+        found=f"{more} calls take {_ms(rounds)} of the {1e3 * job.lost:.0f} ms",
         records=[record],
     )
 
@@ -112,12 +112,12 @@ def shares_of_largest(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
 
 
 def call_by_call(
-    board: Board, timers: Sequence[Mapping[str, float]], case: Case, sizes: Mapping[str, int],
+    board: Board, timers: Sequence[Mapping[str, float]], job: SlowJob, sizes: Mapping[str, int],
     benchmark: Sequence[float], records: Sequence[Record],
 ) -> None:  # fmt: skip
     """C, where the timers of the slow job are known: is the time lost where the bytes are?"""
     grew = [
-        {name: seconds - sizes[name] / case.nbytes * alone for name, seconds in timer.items()}
+        {name: seconds - sizes[name] / job.nbytes * alone for name, seconds in timer.items()}
         for timer, alone in zip(timers, benchmark, strict=True)
     ]
     shares = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
@@ -137,15 +137,15 @@ LARGEST = "classifier.0.weight"
 """The call with most bytes, 83 % of the classifier's."""
 
 
-def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]] = (),
+def link(board: Board, job: SlowJob = THREAD, rounds: Sequence[tuple[float, float]] = (),
          records: Sequence[Record] = ()) -> None:  # fmt: skip
     """D: could a link carry the benchmark, and does training use what it carries?
 
     `rounds` holds what was measured in training and in the benchmark, in seconds; without, the
-    case's own figures count, which somebody published.
+    job's own figures count, which somebody published.
     """
-    measured = rounds or [(case.in_training, case.benchmark)]
-    training, alone = ([case.of_the_link(pair[k]) for pair in measured] for k in (0, 1))
+    measured = rounds or [(job.in_training, job.benchmark)]
+    training, alone = ([job.of_the_link(pair[k]) for pair in measured] for k in (0, 1))
     common = {"records": records, "exact": not rounds}
     carries = "what its link carries" if rounds else "what NCCL counts for its link"
     board.test(
@@ -159,7 +159,7 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
     board.test(
         "d",
         "D",
-        f"on {case.ranks} ranks in a ring the benchmark would need at least 125 % of {carries}; "
+        f"on {job.ranks} ranks in a ring the benchmark would need at least 125 % of {carries}; "
         "at 110 % or less it falls",
         [outcome(share, stands=1.25, fell=1.1) for share in alone],
         found=f"{median(alone):.0%} of the link in the benchmark",
@@ -168,7 +168,7 @@ def link(board: Board, case: Case = THREAD, rounds: Sequence[tuple[float, float]
 
 
 def every_timer(
-    board: Board, spreads: Sequence[float], case: Case, records: Sequence[Record]
+    board: Board, spreads: Sequence[float], job: SlowJob, records: Sequence[Record]
 ) -> None:
     """E: in the classifier's calls, is one rank's timer short where the others' are long?
 
@@ -179,8 +179,8 @@ def every_timer(
         "e",
         "E",
         "in one of the classifier's calls a rank's timer is shorter than the others', by at least "
-        f"half of the {1e3 * case.lost:.0f} ms that were lost; at a quarter or less it falls",
-        [outcome(spread / case.lost, stands=0.5, fell=0.25) for spread in spreads],
+        f"half of the {1e3 * job.lost:.0f} ms that were lost; at a quarter or less it falls",
+        [outcome(spread / job.lost, stands=0.5, fell=0.25) for spread in spreads],
         found=f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call",
         records=records,
     )
@@ -206,7 +206,7 @@ def _of_a_world(board: Board, record: Record) -> None:
     """Hold all suspects to a guilty world, whose job and benchmark are known call by call."""
     values = record.values
     training, benchmark = values["training"], values["benchmark"]
-    case = Case(
+    job = SlowJob(
         in_training=median(map(part, training)),
         benchmark=median(benchmark),
         nbytes=int(part(values["sizes"])),
@@ -214,14 +214,14 @@ def _of_a_world(board: Board, record: Record) -> None:
         link=values["link"],
         ranks=problem.HOSTS,
     )
-    board.question = f"Where do {1e3 * case.lost:.0f} of {1e3 * case.in_training:.0f} ms go?"
+    board.question = f"Where do {1e3 * job.lost:.0f} of {1e3 * job.in_training:.0f} ms go?"
     pairs = list(zip(values["late"][::2], values["late"][1::2], strict=True))
     late_rank(board, record, pairs, values["world"]["delay"])
-    small_calls(board, record, case)
-    call_by_call(board, training, case, values["sizes"], benchmark, [record])
+    small_calls(board, record, job)
+    call_by_call(board, training, job, values["sizes"], benchmark, [record])
     rounds = list(zip(map(part, training), benchmark, strict=True))
-    link(board, case, rounds, [record])
-    every_timer(board, values["spreads"], case, [record])
+    link(board, job, rounds, [record])
+    every_timer(board, values["spreads"], job, [record])
 
 
 INVESTIGATION = Investigation(

@@ -46,9 +46,9 @@ def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, t
 RECORDED = [found for found in catalogue.experiments().values() if found.recorded()]
 
 
-@mark.parametrize("experiment", RECORDED, ids=lambda one: one.name)
-def test_each_record_has_a_row_with_its_time(experiment):
-    recorded = experiment.recorded()
+@mark.parametrize("lesson", RECORDED, ids=lambda lesson: lesson.number)
+def test_each_record_has_a_row_with_its_time(lesson):
+    recorded = lesson.recorded()
     table = run.tabulate(recorded)
     rows, place = table.rows, table.columns.index("ms")
     assert [row[0] for row in rows] == [record.case for record in recorded]

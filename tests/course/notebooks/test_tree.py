@@ -94,7 +94,7 @@ CALM = Record("demo", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others
 def experiment(path, *found):
     run = types.SimpleNamespace(run=lambda *, quick, progress: list(found))
     guilty = lambda *, progress: []  # noqa: E731
-    return types.SimpleNamespace(name="demo", module=run, recording=path, guilty=guilty)
+    return types.SimpleNamespace(experiment="demo", module=run, recording=path, guilty=guilty)
 
 
 def test_a_recording_replaces_the_one_before(tmp_path):

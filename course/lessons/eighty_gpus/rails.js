@@ -67,8 +67,8 @@ export default define({
       });
     });
     const left = Math.min(96, width / 4), scale = (width - left - 40) / 4, place = (value) => left + scale * (value + 1);
-    pen.text("places", 2, 172, "leaves by", { opacity: 0.8 });
-    [OFF, ...CARDS].forEach((value) => pen.text(`place ${value}`, place(value), 172, value === OFF ? "off" : `card ${value}`, { "text-anchor": "middle", opacity: 0.8 }));
+    pen.text("places", 2, 156, "leaves by card", { opacity: 0.8 });
+    [OFF, ...CARDS].forEach((value) => pen.text(`place ${value}`, place(value), 172, value === OFF ? "off" : value, { "text-anchor": "middle", opacity: 0.8 }));
     RINGS.forEach((ring) => {
       const y = 190 + 27 * ring, value = state.leaves[ring], off = value === OFF;
       pen.text(`ring ${ring}`, 2, y + 5, `ring ${NAMES[ring]}`, { fill: COLORS[ring], "font-weight": "bold" });

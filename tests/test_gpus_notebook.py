@@ -81,15 +81,16 @@ def test_what_waits_for_a_gpu_says_so_and_its_programs_run_on_the_cpu(capsys):
     (small, large), _ = launch(names["by_size"], [2**10, 2**14], world_size=2)
     assert small[1] and large[1]
     assert launch(names["hello"], world_size=2) == [None, None]
-    found = launch(names["twenty_two"], [100, 50], world_size=2)[0]
-    assert {"one_by_one", "flat"} <= found.keys()
+    found = launch(names["all_tensors"], [100, 50], world_size=2)[0]
+    assert {"a call each", "flat"} <= found.keys()
     assert sum(names["sizes"]) == 132_863_336
 
 
-def test_a_rank_that_never_comes_is_ended_by_the_groups_limit():
+@pytest.mark.parametrize("way", ["sleeps", "gathers", "is stopped"])
+def test_a_rank_that_never_comes_is_ended_by_the_groups_limit(way):
     hung = names_of("order", "hang")["hung"]
     with pytest.raises(RuntimeError, match="Timed out waiting 3000ms"):
-        launch(hung, 3, 0.1, 30, world_size=2)  # limit, pause, and how late rank 1 is, in s
+        launch(hung, way, 3, (0.1, 0.1), world_size=2, timeout=20)  # limit and pauses in s
 
 
 def test_the_posted_programs_run_from_their_lessons_cells():

@@ -8,6 +8,7 @@ has ``title``, ``address`` and ``when``. A source of several figures may stand o
 
 import functools
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +27,9 @@ class Source:
     """The date, or the commit, of what was read."""
 
     def __str__(self) -> str:
-        return f"{self.title} ({self.when}), {self.address}"
+        """Say it as a picture can, where nobody can click: without the path inside the site."""
+        site = re.sub(r"https://|/(?:blob|tree)/.*|(?<=/t/)[\w-]+/(?=\d+$)", "", self.address)
+        return f"{self.title} ({self.when}), {site}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,10 @@ def compare(
     """
     cases, different, cases_of = {}, {}, {}
     for name, arm in arms.items():
-        ways, chunk = arm.get("ways") or [arm["way"]], arm.get("chunk") or NBYTES
+        ways, chunk = arm.get("ways") or [arm["way"]], int(arm.get("chunk") or NBYTES)
+        for way in ways:
+            if len(way) < 2 or len({*way}) < len(way):
+                raise ValueError(f"arm {name!r}: a way has two GPUs at least, and each once: {way}")
         seconds = flows.ways_time(
             rate, ways, nbytes=NBYTES, chunk=chunk, shares=arm.get("shares"), alpha=alpha
         )
@@ -138,7 +141,7 @@ def compare(
         slots = " through two slots" if arm.get("slots") else ""
         case = f"{params['part']} {named(ways)} by {chunk}{slots}"
         cases[case] = {"nbytes": NBYTES, "params": params, "predicted": seconds}
-        different[case] = arm
+        different[case] = {**arm, "chunk": chunk} if "chunk" in arm else arm
         cases_of[name] = case
     args = list(different.values()), NBYTES, rounds
     made = runs.by_case(on_links(cases, programs.by_turns, program, *args, **options))

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,6 +16,8 @@ from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.show import plots
 from labkit.show.timeline import Bar, draw_lanes
+
+Pair = tuple[int, int]
 
 
 def graph(topology: Topology, paths: Sequence[Path]) -> Axes:
@@ -88,17 +91,52 @@ def theirs_and_ours(milliseconds: dict[int, float], records: Sequence[Record]) -
     return both
 
 
-def switched_off(ratios: dict[str, float]) -> Axes:
-    """Draw what is left of a class's rate where P2P is off: off over on, by link class."""
+def published(
+    title: str,
+    values: Mapping[str, float],
+    *,
+    x: str,
+    unit: str = "",
+    source: str = "p2p_on",
+    beside: Iterable[float] = (),
+    note: str = "",
+) -> Axes:
+    """Draw figures of a published matrix as bars; the note says what the crosses beside are."""
+    crosses = dict(enumerate(beside))
+    ax = plots.new_axes(title, x=x, xunit=unit, size=(9, 1.8 + 0.36 * len(values)))
+    plots.bars(ax, list(values), list(values.values()), crosses=crosses)
+    ax.set_ylim(top=-1.3)  # room for a mark
+    told = [f" (cross: {cross:.3g})" for cross in crosses.values()] or [""] * len(values)
+    each = zip(values.items(), told, strict=True)
+    plots.describe(ax, "; ".join(f"{name}: {value:.3g}{cross}" for (name, value), cross in each))
+    note = f"crosses: {note}" if crosses else note
+    return plots.stamp_published(ax, load("p2p_topology")[source], note=note)
+
+
+def staircase(matrix: Topology, far: Sequence[Pair], near: Sequence[Pair]) -> Axes:
+    """Draw the rates between NUMA nodes, the slowest first, and those within one as a level."""
     ax = plots.new_axes(
-        "What P2P off leaves of the rate",
-        x="GB/s off, over GB/s on (above 1: faster)",
-        size=(9, 2.8),
+        "Copies from one NUMA node to another, in order",
+        x="pairs, the slowest first",
+        y="rate",
+        yunit="GB/s",
+        size=(9, 4.2),
     )
-    plots.bars(ax, [f"{kind} pairs" for kind in ratios], list(ratios.values()))
-    ax.axvline(1.0, color=plots.SOFT, linestyle=":")
-    plots.describe(ax, "; ".join(f"{kind}: {ratio:.2f}" for kind, ratio in ratios.items()))
-    return plots.stamp_published(ax, load("p2p_topology")["p2p_off"], note="medians by class")
+    told, begin = [], 0
+    for number, kind in enumerate(("SYS", "NV2", "NV4")):
+        rates = sorted(matrix.bandwidth(*pair) / 1e9 for pair in far if matrix.link(*pair) == kind)
+        told.append(f"{kind}: {len(rates)} pairs, {rates[0]:.1f} to {rates[-1]:.1f} GB/s")
+        places = range(begin + 1, begin + len(rates) + 1)
+        plots.line(ax, places, rates, label=told[-1], series=number)
+        begin += len(rates)
+    level = statistics.median(matrix.bandwidth(*pair) / 1e9 for pair in near)
+    kinds = ", ".join(sorted({matrix.link(*pair) for pair in near}))
+    told.append(f"within a NUMA node: {len(near)} pairs, {kinds}, median {level:.1f} GB/s")
+    ax.axhline(level, color=plots.SOFT, linestyle=":", label=told[-1])
+    ax.set(xlim=(0, begin + 1), ylim=(0, 120))
+    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.74), frameon=False)
+    plots.describe(ax, f"Of {len(far)} pairs: {'; '.join(told)}.")
+    return plots.stamp_published(ax, load("p2p_topology")["p2p_on"])
 
 
 def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:

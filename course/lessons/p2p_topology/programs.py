@@ -28,34 +28,6 @@ class Mark:
         return 1e3 * (later.seconds - self.seconds)
 
 
-def data_transfer(numel: int, rounds: int = 5) -> list[list[float]] | None:
-    """Make the puzzle's three copies, round by round; return the milliseconds of each copy."""
-    if dist.get_rank() > 0:
-        return None
-    on_gpu = device().type == "cuda"
-    cuda = torch.cuda if on_gpu else torch.cpu
-    to = [torch.device("cuda", gpu) if on_gpu else device() for gpu in (1, 2, 4)]
-    first, second, third = [cuda.Stream() for _ in range(3)]
-    data = torch.rand(numel, device=device(), dtype=torch.float32)
-    marks = []
-    for _ in range(rounds):
-        with cuda.stream(first):
-            marks.append(Mark())
-            data.to(to[0], copy=True)
-            marks.append(Mark())
-        with cuda.stream(second):
-            marks.append(Mark())
-            data.to(to[1], copy=True)
-            marks.append(Mark())
-        with cuda.stream(third):
-            marks.append(Mark())
-            data.to(to[2], copy=True)
-            marks.append(Mark())
-        cuda.synchronize()
-    times = [begin.ms_until(end) for begin, end in zip(marks[::2], marks[1::2], strict=True)]
-    return [times[copy::3] for copy in range(3)]
-
-
 def three_copies(tensor: torch.Tensor, src: int, dsts: Sequence[int]) -> None:
     """Send the same bytes to several ranks at once."""
     if dist.get_rank() == src:
@@ -66,15 +38,15 @@ def three_copies(tensor: torch.Tensor, src: int, dsts: Sequence[int]) -> None:
         dist.recv(tensor, src)
 
 
-def two_slots(count: int, chunk: int, before: int, after: int) -> None:
-    """Hand on `count` chunks of `chunk` elements with room for two: one arrives, one leaves."""
-    slots = torch.empty(2, chunk, device=device())
+def two_slots(sizes: Sequence[int], before: int, after: int) -> None:
+    """Hand on chunks of these elements with room for two: one arrives, one leaves."""
+    slots = torch.empty(2, sizes[0], device=device())
     arriving = dist.irecv(slots[0], before)
-    for number in range(count):
+    for number, size in enumerate(sizes):
         arriving.wait()
-        leaving = dist.isend(slots[number % 2], after)
-        if number + 1 < count:
-            arriving = dist.irecv(slots[(number + 1) % 2], before)
+        leaving = dist.isend(slots[number % 2, :size], after)
+        if number + 1 < len(sizes):
+            arriving = dist.irecv(slots[(number + 1) % 2, : sizes[number + 1]], before)
         leaving.wait()
 
 
@@ -82,14 +54,14 @@ def pass_on(
     tensor: torch.Tensor, way: Sequence[int], chunk: int | None = None, slots: int | None = None
 ) -> None:
     """Hand a tensor along a way, in chunks of so many bytes; with slots, relays have room for 2."""
-    rank, elements = dist.get_rank(), (chunk or tensor.nbytes) // 4
+    rank, pieces = dist.get_rank(), tensor.split((chunk or tensor.nbytes) // 4)
     if rank not in way:
         return
     here = way.index(rank)
     if slots and 0 < here < len(way) - 1:
-        two_slots(len(tensor) // elements, elements, way[here - 1], way[here + 1])
+        two_slots([len(piece) for piece in pieces], way[here - 1], way[here + 1])
         return
-    for piece in tensor.split(elements):
+    for piece in pieces:
         if here > 0:
             dist.recv(piece, way[here - 1])
         if rank != way[-1]:

@@ -46,7 +46,7 @@ def test_parts_are_in_proportion_and_complete():
 def relayed():
     """Pass rank 0's numbers on through two slots; return what this rank holds then."""
     held = torch.arange(12.0) + 100 * dist.get_rank()
-    pass_on(held, [0, 2, 1, 3], chunk=8, slots=2)
+    pass_on(held, [0, 2, 1, 3], chunk=20, slots=2)  # 5, 5 and 2 elements
     return held
 
 

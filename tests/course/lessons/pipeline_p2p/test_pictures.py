@@ -69,7 +69,7 @@ def test_the_threads_transfers_are_shown_with_their_source():
     figures = published("pipeline_p2p")
     assert len(widths) == 6 and figures["send"].value in widths and 133 in widths
     stamps = " ".join(alt_text.of(ax.figure).stamps.values())
-    assert stamps.startswith("PUBLISHED") and figures["send"].source.address in stamps
+    assert stamps.startswith("PUBLISHED") and str(figures["send"].source) in stamps
 
 
 def test_the_legs_of_a_copy_are_counted_in_the_picture():

@@ -30,10 +30,6 @@ FROM_A_CLONE = ("start", "sync", "pictures", "record", "edition", "check")
 """Commands that read or write what only a clone of the repository has."""
 
 
-def _module(command: str) -> str:
-    return "classroom" if command == "class" else command  # `class` is a word of Python's
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what a command line asks; return the exit status.
 
@@ -58,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             description = f"{purpose[:1].upper()}{purpose[1:]}."
             command = commands.add_parser(name, help=purpose, description=description)
             if name == asked:
-                implementation = importlib.import_module(f"{home}.{_module(name)}")
+                module = "classroom" if name == "class" else name  # `class` is a word of Python's
+                implementation = importlib.import_module(f"{home}.{module}")
                 implementation.configure(command)
                 command.set_defaults(main=implementation.main)
         options = parser.parse_args(arguments)

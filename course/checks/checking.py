@@ -95,6 +95,9 @@ def exercise(
     try:
         if any(_says(answer, is_open) for answer in answers):
             raise NotImplementedError
+        for answer in answers:
+            shown = repr(answer)[:200]
+            hold(callable(answer), "a function", shown, "its name stands for a value now")
         yield verdict
     except CheckFailed as failure:
         failure.number = number
@@ -103,9 +106,11 @@ def exercise(
         untouched.args, untouched._render_traceback_ = (is_open,), lambda: [is_open]
         raise
     except Exception as error:
-        if not (lines := _learners_lines(error)):
-            raise
         usual = [text for words, text in (raises or {}).items() if words in str(error)]
+        if not (lines := _learners_lines(error)):
+            if not any(_is_misfit(error, answer) for answer in answers):
+                raise
+            lines, usual = f"TypeError: {error}", ["its first line is not the one that was given"]
         refusal = CheckFailed(par, lines, *usual[:1])
         refusal.number = number
         raise refusal from error
@@ -123,6 +128,12 @@ def _says(answer: Any, text: str) -> bool:
     """Say whether code that can be reached in a function uses a text."""
     code = getattr(answer, "__code__", None)
     return code is not None and any(line.argval == text for line in dis.get_instructions(code))
+
+
+def _is_misfit(error: Exception, answer: Any) -> bool:
+    """Tell whether a function could not be called: it takes other arguments."""
+    name = getattr(answer, "__qualname__", None)
+    return isinstance(error, TypeError) and str(error).startswith(f"{name}() ")
 
 
 def _learners_lines(error: BaseException) -> str:
@@ -195,7 +206,6 @@ def ask(function: Callable[..., Any], *args: Any, case: str = "") -> Any:
         >>> ask(sorted, [3, 1, 2])
         [1, 2, 3]
     """
-    hold(callable(function), "a function", repr(function)[:200], "its name stands for a value now")
     given = copy.deepcopy(args)
     with named(case):
         got = plain(function(*args))

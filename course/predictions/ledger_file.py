@@ -129,8 +129,8 @@ class Entry:
     @property
     def last(self) -> str:
         """Where the last answer stands: `after`, `second` or `answer`."""
-        given = [name for name in ("after", "second") if getattr(self, name) is not None]
-        return given[0] if given else "answer"
+        given = (name for name in ("after", "second") if getattr(self, name) is not None)
+        return next(given, "answer")
 
     @property
     def held(self) -> bool:

@@ -1,8 +1,12 @@
-"""Measured, and whether it was calm."""
+"""Measured, whether it was calm, and how long it takes."""
 
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
+
+import IPython.display
+from pytest import raises
 
 from course import other_programs, runs
 from labkit.measure.records import Provenance, Record, Tier
@@ -15,3 +19,27 @@ def test_records_tell_what_others_used_where_they_were_measured_and_nobody_watch
     monkeypatch.setattr(other_programs, "watch", lambda: nullcontext(SimpleNamespace(cpus=0.4)))
     found = runs.watched(lambda: [RECORD, OLD, WATCHED])
     assert [record.others for record in found] == [0.4, None, 0.05]
+
+
+class Shown:
+    def __init__(self):
+        self.texts = []
+
+    def __call__(self, text, **_):
+        self.update(text)
+        return self
+
+    def update(self, text, **_):
+        self.texts.append(text["text/plain"])
+
+
+def test_a_long_measurement_is_told_in_one_line_also_where_it_fails(monkeypatch):
+    shown = Shown()
+    monkeypatch.setattr(IPython.display, "display", shown)
+    monkeypatch.setattr(runs, "nobody_answers", lambda: False)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=True))
+    runs.watched(lambda: runs.watched(list))
+    assert shown.texts == []
+    with raises(ZeroDivisionError):
+        runs.watched(lambda: runs.watched(lambda: time.sleep(2.3) or 1 / 0))
+    assert shown.texts == ["measuring on this machine: 2 s", "measured on this machine: 2 s"]

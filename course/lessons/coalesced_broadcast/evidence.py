@@ -23,7 +23,7 @@ LEAST = 0.1
 """Of the time of 'all in one': a smaller difference is none that could be explained."""
 
 
-class Round(NamedTuple):
+class Differences(NamedTuple):
     """What one round of an experiment found; seconds, medians of three broadcasts."""
 
     gap: float
@@ -39,7 +39,7 @@ class Round(NamedTuple):
         return self.change / self.gap if self.gap > LEAST * self.whole else None
 
 
-def rounds(records: Sequence[Record], pair: Iterable[str] = ()) -> list[Round]:
+def rounds(records: Sequence[Record], pair: Iterable[str] = ()) -> list[Differences]:
     """Return the rounds of an experiment, from the records of `experiment.ask`.
 
     `pair` has the names of its runs, where they are the learner's own; the first two are compared.
@@ -51,7 +51,7 @@ def rounds(records: Sequence[Record], pair: Iterable[str] = ()) -> list[Round]:
     for number in range(count):
         part = slice(number * problem.IN_A_ROUND, (number + 1) * problem.IN_A_ROUND)
         whole, buckets, first, second = (median(seconds[case][part]) for case in cases)
-        result.append(Round(gap=whole - buckets, change=first - second, whole=whole))
+        result.append(Differences(gap=whole - buckets, change=first - second, whole=whole))
     return result
 
 

@@ -140,7 +140,7 @@ TOUCHED = (
 )
 
 
-class Step(NamedTuple):
+class RankStep(NamedTuple):
     """What one rank saw in one step of exercise 2.3."""
 
     calls: list[BufferCall]
@@ -176,7 +176,7 @@ def _network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
-def _train(attach: Callable) -> list[Step]:
+def _train(attach: Callable) -> list[RankStep]:
     """Train with a learner's hooks; runs on every rank."""
     model, reference = _network(), _network()
     finish = attach(model)
@@ -199,7 +199,7 @@ def _train(attach: Callable) -> list[Step]:
             finish()
             gradients = _flat(model)  # at once: whoever has not waited has wrong values now
             again = len(log.waited_for & ended)
-        steps.append(Step(log.calls, made[0], waited, again, _flat(reference), gradients))
+        steps.append(RankStep(log.calls, made[0], waited, again, _flat(reference), gradients))
         ended |= log.waited_for
     return steps
 
@@ -211,7 +211,7 @@ def _flat(model: nn.Module) -> torch.Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients])
 
 
-def _judge_step(step: Step, total: torch.Tensor, ranks: int, what: str) -> None:
+def _judge_step(step: RankStep, total: torch.Tensor, ranks: int, what: str) -> None:
     sizes = sorted(parameter.nbytes for parameter in _network().parameters())
     kinds = {(call.kind, call.dtype) for call in step.calls}
     hold(

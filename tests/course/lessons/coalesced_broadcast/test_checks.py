@@ -268,6 +268,7 @@ def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
         (by_the_cap, "seldom as large as the cap"),
         (lambda *_: None, "which costs"),
         (lambda *_: "25 MB", "None means: all in one"),
+        (lambda: 3, "its first line is not the one that was given"),
     ],
 )
 def test_wrong_caps(answer, words):

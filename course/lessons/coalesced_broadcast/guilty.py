@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -38,11 +39,8 @@ def _with_packer(work: Callable[[torch.Tensor, list[torch.Tensor]], object]) -> 
             return flat
 
         plain = buckets.flatten
-        buckets.flatten = flatten
-        try:
+        with mock.patch.object(buckets, "flatten", flatten):
             programs.broadcast(tensors, cap, **options)
-        finally:
-            buckets.flatten = plain
 
     return send
 
@@ -71,11 +69,8 @@ def in_pieces(tensors: list[torch.Tensor], cap: int | None, **options: Any) -> N
         return SimpleNamespace(wait=lambda: None)
 
     plain = dist.broadcast
-    dist.broadcast = broadcast
-    try:
+    with mock.patch.object(dist, "broadcast", broadcast):
         programs.broadcast(tensors, cap, **options)
-    finally:
-        dist.broadcast = plain
 
 
 @dataclass(frozen=True, slots=True)

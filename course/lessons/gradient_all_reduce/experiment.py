@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from course.lessons.gradient_all_reduce import programs
 from course.place import Place
@@ -20,6 +20,7 @@ from labkit.measure.records import Record
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import Kind
 
+T = TypeVar("T")
 NAME = "gradient-all-reduce"
 TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).with_name("recording.json")
@@ -145,13 +146,16 @@ def exposed(record: Record) -> dict[str, list[float]]:
     which no rung can hide. The rungs take turns: compare them round by round, since what disturbs a
     machine lasts longer than one.
     """
-    split, rungs = timeline(record).split(), list(programs.RUNGS)
-    steps = 1 + max(span.step for span in split.spans)
-    seconds: dict[str, list[float]] = {rung: [] for rung in rungs}
-    for step in range(len(rungs), steps):
-        one = split.steps(step, step)
-        seconds[rungs[step % len(rungs)]].append(one.seconds(last_of(one), Kind.MOVE))
-    return seconds
+    return _by_rung(timeline(record).split(), lambda step: step.seconds(last_of(step), Kind.MOVE))
+
+
+def _by_rung(steps: Timeline, of_step: Callable[[Timeline], T]) -> dict[str, list[T]]:
+    """Return, by rung, what a function makes of each step but those of the first round."""
+    rungs = list(programs.RUNGS)
+    results: dict[str, list[T]] = {rung: [] for rung in rungs}
+    for number in range(len(rungs), 1 + max(span.step for span in steps.spans)):
+        results[rungs[number % len(rungs)]].append(of_step(steps.steps(number, number)))
+    return results
 
 
 def last_of(step: Timeline) -> int:
@@ -165,15 +169,12 @@ def ends(record: Record) -> dict[str, list[tuple[float, float]]]:
 
     In seconds since the step's first rank began.
     """
-    whole, rungs = timeline(record), list(programs.RUNGS)
-    steps = 1 + max(span.step for span in whole.spans)
-    found: dict[str, list[tuple[float, float]]] = {rung: [] for rung in rungs}
-    for step in range(len(rungs), steps):
-        one = whole.steps(step, step)
-        backward = max(span.end for span in one.spans if span.name == "backward") - one.begin
-        length = max(span.end for span in one.spans) - one.begin
-        found[rungs[step % len(rungs)]].append((backward, length))
-    return found
+
+    def of_step(step: Timeline) -> tuple[float, float]:
+        backward = max(span.end for span in step.spans if span.name == "backward")
+        return backward - step.begin, max(span.end for span in step.spans) - step.begin
+
+    return _by_rung(timeline(record), of_step)
 
 
 def lengths(record: Record) -> dict[str, tuple[float, float]]:

@@ -139,6 +139,7 @@ def _measure(here: Place, guilty: str, world: World) -> list[Record]:
     alone = [rank["alone"] for rank in slow if rank["alone"]]
     rate = problem.THIN if world.benchmark_on_thin else problem.RATE
     link = Fabric.star(hosts=2, rate=rate).payload_rate(0, 1)
+    spreads = [_spread(step) for step in zip(*(rank["steps"] for rank in slow), strict=True)]
     values = {
         "guilty": guilty,
         "world": asdict(world),
@@ -147,9 +148,7 @@ def _measure(here: Place, guilty: str, world: World) -> list[Record]:
         "calls": sum(name.startswith(evidence.PART) for name in slow[0]["sizes"]),
         "late": [_grouped(calls) for calls in _median(late)[2:]],
         "training": [_grouped(calls) for calls in _median(slow)[1:]],
-        "spreads": [_spread(step) for step in zip(*(rank["steps"] for rank in slow), strict=True)][
-            1:
-        ],
+        "spreads": spreads[1:],
         "benchmark": [max(seconds) for seconds in zip(*alone, strict=True)][1:],
     }
     case = f"guilty: {guilty}"

@@ -11,7 +11,8 @@ from labkit.show import widgets
 
 _TABLES = (
     "<style>.course-ward td,.course-ward th{padding:.15em .9em!important}"
-    ".course-ward .figure{text-align:right!important}</style>"
+    ".course-ward .figure{text-align:right!important}"
+    ".course-ward pre{white-space:pre!important;overflow-x:auto}</style>"
 )
 
 

@@ -1,13 +1,14 @@
 """The board of lesson 01: what do pairs share, so that each slows down all others?
 
-Each experiment takes one suspect away, or changes it alone, and asks what becomes of the growth. In
-all of them the ranks are pinned to two CPUs, both partners of a pair to one of them.
+Each experiment takes one suspect away, or changes it alone, and asks what becomes of the growth.
+Its arms are known by their values, not by their names. Both partners of a pair share one CPU.
 """
 
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
 
-from course.lessons.gloo_scaling import experiment as problem
+from course.lessons.gloo_scaling.experiment import MOST, RECORDING
 from course.predictions.board import Board, Experiment, outcome
 from course.predictions.investigation import Investigation
 from labkit.measure.records import Record
@@ -28,50 +29,78 @@ def by_round(record: Record) -> list[float]:
     return [median(seconds[start : start + each]) for start in range(0, len(seconds), each)]
 
 
-def of(records: Sequence[Record], series: str, arm: problem.Arm) -> Record:
-    """Return the record of a series and an arm."""
+def _ratios(below: Record, above: Record) -> list[float]:
+    """Return, by round, the time of the second arm in that of the first."""
+    return [b / a for a, b in zip(by_round(below), by_round(above), strict=True)]
+
+
+USUAL = {"threads": 1, "numel": None, "calling": None}
+"""What an arm has that says nothing else."""
+
+
+def _has(record: Record, settings: Mapping[str, Any]) -> bool:
+    own = USUAL | record.params
+    return all(own.get(key) == value for key, value in (USUAL | settings).items())
+
+
+def of(records: Sequence[Record], **settings: Any) -> Record:
+    """Return the record of the arm with these settings, and otherwise the usual ones.
+
+    Raises:
+        LookupError: There is none.
+    """
     for record in records:
-        if (record.case, *(record.params[key] for key in arm._fields)) == (series, *arm):
+        if _has(record, settings):
             return record
-    raise LookupError(f"there is no record of {series!r} and {arm}.")
+    raise LookupError(f"This needs an arm with {settings}, beside others of as many pairs.")
 
 
-def most_of(records: Sequence[Record]) -> int:
-    """Return the largest number of pairs."""
-    return max(record.params["pairs"] for record in records)
+def most_of(records: Sequence[Record], *settings: Mapping[str, Any]) -> int:
+    """Return the largest number of pairs with which there is an arm of each of the settings."""
+    counts = [{r.params["pairs"] for r in records if _has(r, each)} for each in settings]
+    return max(set.intersection(*counts), default=MOST)
 
 
-def network(board: Board, records: Sequence[Record]) -> None:
-    """A: what share of what the network carries do the calls use?"""
-    (arm,) = problem.arms("A", most_of(records))
-    job, large = (of(records, name, arm) for name in ("the job", "large"))
-    shares = [
-        (small_bytes / small) / (large_bytes / long)
-        for small_bytes, small, large_bytes, long in zip(
-            job.values["sent"], by_round(job), large.values["sent"], by_round(large), strict=True
-        )
-    ]
-    sent = median(job.values["sent"])
+def one(records: Sequence[Record]) -> float:
+    """Return the seconds to which an experiment's bet compares: one pair's, or those on one CPU."""
+    part = records[0].params["part"]
+    if part == "B":
+        pairs = most_of(records, {"cpus": 1}, {"cpus": 2})
+        return of(records, pairs=pairs, cpus=1).summary.median
+    return of(records, pairs=1).summary.median
+
+
+def carried(record: Record) -> list[float]:
+    """Return, by round, the bytes that all ranks send in a second."""
+    ranks = 2 * record.params["pairs"]
+    sent = zip(record.values["sent"], by_round(record), strict=True)
+    return [ranks * nbytes / seconds for nbytes, seconds in sent]
+
+
+def network(board: Board, records: Sequence[Record]) -> list[float]:
+    """A: what share of what the network carries do the calls use, in %?"""
+    job = of(records, pairs=most_of(records, {}))
+    large = max(records, key=lambda record: median(carried(record)))
+    if large is job:
+        raise LookupError("This needs an arm with larger tensors, to fill the network.")
+    shares = [small / most for small, most in zip(carried(job), carried(large), strict=True)]
     board.test(
         "a",
         "A",
         f"the calls move {FULL:.0%} or more of what the network carries; at {IDLE:.0%} or less a "
         "falls",
         [outcome(share, stands=FULL, fell=IDLE) for share in shares],
-        found=f"a rank sends {sent:,.0f} bytes a call, headers and all; the ranks together use "
-        f"{median(shares):.1%} of what the network carries",
+        found=f"a rank sends {median(job.values['sent']):,.0f} bytes a call, headers and all; the "
+        f"ranks together use {median(shares):.1%} of what the network carries",
         records=records,
     )
+    return [100 * share for share in shares]
 
 
-def two_cpus(board: Board, records: Sequence[Record]) -> None:
-    """B: do the same calls take less time on two CPUs than on one?"""
-    most = most_of(records)
-    one, two = (
-        by_round(of(records, "calls", problem.Arm(most, place)))
-        for place in ("one core", "together")
-    )
-    shares = [b / a for a, b in zip(one, two, strict=True)]
+def two_cpus(board: Board, records: Sequence[Record]) -> list[float]:
+    """B: in how many % of their time on one CPU do the same calls come to an end on two?"""
+    most = most_of(records, {"cpus": 1}, {"cpus": 2})
+    shares = _ratios(*(of(records, pairs=most, cpus=cpus) for cpus in (1, 2)))
     board.test(
         "b",
         "B",
@@ -82,73 +111,93 @@ def two_cpus(board: Board, records: Sequence[Record]) -> None:
         records=records,
         ratio=True,
     )
+    return [100 * share for share in shares]
 
 
-def clocks(board: Board, records: Sequence[Record]) -> None:
-    """C: is there less growth by a clock that begins when all are there and warm?"""
-    few, many = problem.arms("C", most_of(records))
-    theirs, ours = (
-        _growth(of(records, clock, few), of(records, clock, many))
-        for clock in ("their clock", "lesson 00's clock")
+def groups(board: Board, records: Sequence[Record]) -> list[float]:
+    """C: how many times as long as alone does a pair's call take among groups that do not call?"""
+    most = most_of(records, {"calling": 1}, {})
+    idle, every = (
+        _ratios(of(records, pairs=1), of(records, pairs=most, calling=calling))
+        for calling in (1, None)
     )
-    _goes_with(board, "c", "C", ("their clock", "lesson 00's clock"), theirs, ours, records)
-
-
-def threads(board: Board, records: Sequence[Record]) -> None:
-    """D: is there less growth with one torch thread a rank than with eight?"""
-    several = max(record.params["threads"] for record in records)
-    chosen = problem.arms("D", most_of(records), several)
-    of_several, of_one = (
-        _growth(*(of(records, "calls", arm) for arm in pair)) for pair in (chosen[:2], chosen[2:])
-    )
-    names = f"{several} threads a rank", "one thread"
-    _goes_with(board, "d", "D", names, of_several, of_one, records)
-
-
-def _growth(few: Record, many: Record) -> list[float]:
-    return [b / a for a, b in zip(by_round(few), by_round(many), strict=True)]
-
-
-def left(with_it: float, without: float) -> bool | None:
-    """Judge one round: does the growth go with the suspect?
-
-    Args:
-        with_it: Time with the most pairs, as a multiple of that with one pair.
-        without: The same, without the suspect.
-    """
-    if with_it <= LEVEL:
-        return False
-    share = outcome((without - 1) / (with_it - 1), stands=LITTLE, fell=MUCH)
-    return share if with_it >= GROWS else None if share else share
-
-
-def _goes_with(
-    board: Board, suspect: str, name: str, names: tuple[str, str], with_it: Sequence[float],
-    without: Sequence[float], records: Sequence[Record],
-) -> None:  # fmt: skip
-    guilty, innocent = names
     board.test(
-        suspect,
-        name,
-        f"with {guilty} a call takes at least {GROWS:g} times as long for {most_of(records)} pairs "
-        f"as for one. With {innocent} at most {LITTLE:.0%} of what was added is left (2 times as "
-        f"long would become {1 + LITTLE:g} times). {suspect} falls where {MUCH:.0%} or more is "
-        "left, or where nothing grew to begin with",
-        [left(a, b) for a, b in zip(with_it, without, strict=True)],
-        found=f"with {guilty} a call takes {median(with_it):.1f} times as long for "
-        f"{most_of(records)} pairs as for one; with {innocent}, {median(without):.1f} times",
+        "c",
+        "C",
+        f"where {most} groups exist and one pair calls, at least {MUCH:.0%} is there of what calls "
+        f"of all {most} pairs add to the time of one; at {LITTLE:.0%} or less c falls",
+        [_left(a, b, stands=MUCH, fell=LITTLE) for a, b in zip(every, idle, strict=True)],
+        found=f"with {most} groups, a call takes {median(idle):.1f} times as long as with one if "
+        f"one pair calls, and {median(every):.1f} times if all do",
         records=records,
         ratio=True,
     )
+    return idle
 
 
-TESTS = {"A": network, "B": two_cpus, "C": clocks, "D": threads}
-"""Experiment -> the function that adds its test to a board."""
+def threads(board: Board, records: Sequence[Record]) -> list[float]:
+    """D: with one torch thread a rank, how many times as long do the most pairs take as one?"""
+    several = max(record.params["threads"] for record in records)
+    most = most_of(records, {"threads": several}, {"threads": 1})
+    with_it, without = (
+        _ratios(*(of(records, pairs=p, threads=count) for p in (1, most))) for count in (several, 1)
+    )
+    board.test(
+        "d",
+        "D",
+        f"with {several} threads a rank a call takes at least {GROWS:g} times as long for "
+        f"{most} pairs as for one. With one thread at most {LITTLE:.0%} of what was "
+        f"added is left (2 times as long would become {1 + LITTLE:g} times). d falls where "
+        f"{MUCH:.0%} or more is left, or where nothing grew to begin with",
+        [_left(a, b, stands=LITTLE, fell=MUCH) for a, b in zip(with_it, without, strict=True)],
+        found=f"with {several} threads a rank a call takes {median(with_it):.1f} times as long for "
+        f"{most} pairs as for one; with one thread, {median(without):.1f} times",
+        records=records,
+        ratio=True,
+    )
+    return without
 
 
-def hold(board: Board, records: Sequence[Record]) -> None:
-    """Hold a suspect to what an experiment found."""
-    TESTS[records[0].params["part"]](board, records)
+def _left(whole: float, part: float, *, stands: float, fell: float) -> bool | None:
+    """Judge in one round which share of the growth is left, where there is growth."""
+    if whole <= LEVEL:
+        return False
+    if whole < GROWS:
+        return None
+    return outcome((part - 1) / (whole - 1), stands=stands, fell=fell)
+
+
+TESTS: dict[str, Callable[[Board, Sequence[Record]], list[float]]] = {
+    "A": network, "B": two_cpus, "C": groups, "D": threads,
+}  # fmt: skip
+"""Experiment -> the function that adds its test to a board and returns what its bet asks for."""
+
+
+def hold(board: Board, records: Sequence[Record]) -> float | None:
+    """Hold a suspect to what an experiment found; return the figure that its bet asks for.
+
+    None: an arm is missing that it takes, and a line says which.
+    """
+    try:
+        return median(TESTS[records[0].params["part"]](board, records))
+    except LookupError as missing:
+        print(f"The board says nothing. {missing}")
+        return None
+
+
+def bound(record: Record) -> list[float]:
+    """Return, by round, what n ranks need at least for a call of each: n c / CPUs."""
+    ranks = 2 * record.params["pairs"]
+    pinned = record.params.get("cpus")  # where partners share a CPU
+    cpus = min(pinned, ranks // 2) if pinned else min(record.provenance.machine.cpus, ranks)
+    return [ranks * c / cpus for c in record.values["on_cpu"]]
+
+
+def above_bound(record: Record) -> list[float]:
+    """Return, by round, the mean time of a call in the `bound`."""
+    seconds, each = record.seconds, len(record.seconds) // record.params["rounds"]
+    took = [fmean(seconds[start : start + each]) for start in range(0, len(seconds), each)]
+    return [t / least for t, least in zip(took, bound(record), strict=True)]
 
 
 def like_ours(records: Sequence[Record], seconds: dict[int, float]) -> dict[int, float]:
@@ -183,16 +232,16 @@ INVESTIGATION = Investigation(
     suspects={
         "a": "the network",
         "b": "the CPUs",
-        "c": "the stopwatch",
+        "c": "the groups",
         "d": "torch's threads",
     },
     experiments={
         "A": Experiment("how full the network is", asks="a"),
         "B": Experiment("one CPU, or two", asks="b"),
-        "C": Experiment("their clock, or lesson 00's", asks="c"),
+        "C": Experiment("eight groups, one of them calls", asks="c"),
         "D": Experiment("eight threads, or one", asks="d"),
     },
     tests=hold_all,
-    recording=problem.RECORDING,
+    recording=RECORDING,
     worlds="acd",
 )

@@ -2,22 +2,21 @@
 
 The question (``published.json``): 2p processes, every consecutive two a process group, every rank
 calls a blocking all_reduce of a 10 x 10 float32 tensor on its pair's group. Why does the time per
-call grow with p? `run` has parts, named by ``params["part"]``: the ``sweep`` over pairs and
-placements, the ``cause`` of what partners on different CPUs cost, and the experiments of the board,
-``A`` to ``D``, in the lesson's own world and in those where somebody else is guilty.
+call grow with p? Each experiment is a dict of *arms*, by name, and runs them in turns. An arm is a
+dict of plain values: how many ``pairs``, on how many ``cpus``, and what the program reads besides.
 """
 
 import contextlib
+import itertools
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from course import runs
 from course.lessons.gloo_scaling import programs
@@ -30,115 +29,79 @@ NAME = "gloo-scaling"
 TITLE = "Why does gloo slow down with every pair?"
 RECORDING = Path(__file__).with_name("recording.json")
 """What `run` measured on a virtual machine of two CPUs."""
-ALONE = 3
-"""How often one pair alone is launched: what it costs changes from launch to launch."""
+ROUNDS, MOST = 3, 8
+"""Of an experiment; and its most pairs."""
+PLACES = {"not pinned": {}, "on one CPU": {"cpus": 1}, "on two CPUs": {"cpus": 2},
+          "partners apart": {"cpus": 2, "apart": True}}  # fmt: skip
+"""Where the posted script runs."""
 CAUSES = ("as it is", "CPUs kept awake", "no preemption")
 """Conditions under which one pair, its partners apart, is measured."""
-ROUNDS, MOST = 3, 8
-"""Of an experiment of the board; and its most pairs, on two CPUs."""
+Arms = Mapping[str, Mapping[str, Any]]
 
 
-class Arm(NamedTuple):
-    """One of the launches that take turns in an experiment."""
-
-    pairs: int
-    placement: str = "together"
-    threads: int = 1
-
-
-def arms(name: str, most: int = MOST, threads: int = 8) -> list[Arm]:
+def arms(name: str, most: int = MOST, threads: int = 8) -> Arms:
     """Return what takes turns in an experiment of the board."""
+    one, two, few = {"cpus": 1}, {"cpus": 2}, most // 2
     return {
-        "A": [Arm(most)],
-        "B": [Arm(most, "one core"), Arm(most), Arm(most // 2, "one core")],
-        "C": [Arm(1), Arm(most)],
-        "D": [Arm(1, threads=threads), Arm(most, threads=threads), Arm(1), Arm(most)],
+        "A": {
+            "the job": {"pairs": most} | two,
+            "large": {"pairs": most, "numel": 2**18, "calls": 2} | two,
+        },
+        "B": {
+            f"{p} pairs, {c} CPU": {"pairs": p, "cpus": c}
+            for p, c in ((1, 1), (few, 1), (most, 1), (most, 2))
+        },
+        "C": {
+            "one pair": {"pairs": 1} | one,
+            "one calls": {"pairs": most, "calling": 1} | one,
+            "all call": {"pairs": most} | one,
+        },
+        "D": {
+            f"{p} pairs, {n} threads": {"pairs": p, "threads": n} | two
+            for n in (threads, 1)
+            for p in (1, most)
+        },
     }[name]
 
 
-PROGRAMS = {
-    "A": programs.both_sizes,
-    "B": programs.one_clock,
-    "C": programs.both_clocks,
-    "D": programs.one_clock,
-}
-"""What each experiment runs on its ranks: ``program(placement)`` returns `programs.Series`."""
+WAYS = {f"{pairs} pairs": {"pairs": pairs, "cpus": 1} for pairs in (1, 2, 4, 8)}
+"""Numbers of pairs with which `programs.each_way` is recorded."""
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
-    """Run both parts with sizes that suit this machine."""
-    largest = MOST
-    if torchrun.is_here():  # the ranks that torchrun has started are all there are
-        largest = min(largest, int(os.environ["WORLD_SIZE"]) // 2)
-    pairs = [count for count in (1, 2, 3, 4, 6, 8) if count <= largest]
-    if quick:
-        pairs = sorted({*pairs[:2], pairs[-1]})
-    calls = 50 if quick else 200
-    placements = programs.PLACEMENTS if affinity.available() else ("free",)
-    measured = sweep(pairs, placements, calls=calls, say=progress)
-    if not torchrun.is_here():
-        progress("the posted script")
-        measured += posted(programs.as_posted, pairs=pairs)
-    if len(affinity.cpus()) > 1 and affinity.available() and not torchrun.is_here():
-        measured += cause(calls=calls, say=progress)
-        for name, program in PROGRAMS.items():
-            progress(f"experiment {name}")
-            measured += ask(name, program)
-    return measured
+    """Run the posted script, and what else the lesson and its deeper page show."""
+    pairs = range(1, Place(2 * MOST).world_size // 2 + 1)  # under torchrun as many as there are
+    places = PLACES if can_measure() else {"not pinned": {}}
+    progress("the posted script")
+    measured = posted(programs.as_posted, places, pairs=[*pairs[:2], pairs[-1]] if quick else pairs)
+    if not can_measure() or torchrun.is_here():
+        return measured
+    for name in "ABCD":
+        progress(f"experiment {name}")
+        measured += compare(name, programs.calls, arms(name))
+    for name, program, chosen in (
+        ("anywhere", programs.calls, ANYWHERE),
+        ("ways", programs.each_way, WAYS),
+        ("placed", programs.calls, PLACED),
+    ):
+        progress(name)
+        measured += compare(name, program, chosen)
+    progress("cause")
+    return measured + cause()
 
 
-PLACES = {"not pinned": {}, "on one CPU": {"cpus": 1}, "on two CPUs": {"cpus": 2}}
-"""Where the posted script runs: a name, and on how many CPUs, if it is pinned."""
-
-
-def posted(
-    program: Callable[[int, int], float],
-    places: Mapping[str, Mapping[str, int]] = PLACES,
-    *,
-    pairs: Sequence[int] = range(1, MOST + 1),
-    place: Place | None = None,
-) -> list[Record]:
-    """Run the thread's script with each number of pairs in each place, in turns.
-
-    Args:
-        program: ``program(rank, world_size)`` returns seconds per call; rank 0's are kept.
-        places: `PLACES`, or others like them.
-        pairs: Numbers of pairs.
-        place: GPUs, if the ranks are not to run on CPUs.
-    """
-    there = len(affinity.cpus()) if affinity.available() else 0
-    for name, arm in list(places.items()):
-        if "cpus" in arm and not 1 <= arm["cpus"] <= there:
-            print(
-                f"{name!r} is left out: cpus={arm['cpus']}, and up to {there} can be pinned here."
-            )
-            places = {other: places[other] for other in places if other != name}
-
-    def measure() -> list[Record]:
-        made = []
-        for p in pairs:
-            for name, arm in places.items():
-                with (place or Place(2 * p)).up() as here:
-                    options = {"world_size": 2 * p, "timeout": 120}
-                    (seconds, *_) = here.launch(_posted, program, dict(arm), **options)
-                    params = {"part": "posted", "pairs": p, **arm}
-                    made.append(here.record(name, [[seconds]], experiment=NAME, params=params))
-        return sorted(made, key=lambda record: [*places].index(record.case))
-
-    return runs.watched(measure)
-
-
-def _posted(program: Callable[[int, int], float], arm: Mapping[str, int]) -> float:
-    """Pin this rank, both partners to one CPU, pairs dealt out; and run the script."""
-    rank = programs.dist.get_rank()
-    if "cpus" in arm:
-        affinity.pin([affinity.cpus()[rank // 2 % arm["cpus"]]])
-    return program(rank, programs.dist.get_world_size())
+ANYWHERE = {f"{pairs} pairs, anywhere": {"pairs": pairs} for pairs in (1, 2)}
+"""Arms that are not pinned."""
+PLACED = {
+    "together": {"pairs": 1, "cpus": 1, "calls": 200},
+    "apart": {"pairs": 1, "cpus": 2, "apart": True, "calls": 200},
+}
+"""Deeper 01's two ways to place one pair."""
 
 
 def can_measure() -> bool:
-    """Say whether this system pins ranks and keeps accounts of their threads."""
-    return affinity.available() and sched.available()
+    """Say whether ranks can be pinned to two CPUs here, and their threads accounted for."""
+    return affinity.available() and sched.available() and len(affinity.cpus()) > 1
 
 
 def recorded(part: str, *, case: str | None = None, world: str = "") -> list[Record]:
@@ -154,118 +117,142 @@ def recorded(part: str, *, case: str | None = None, world: str = "") -> list[Rec
     ]
 
 
-def ask(
-    name: str,
-    program: Callable[[str], programs.Series],
+def possible(asked: Arms) -> dict[str, Mapping[str, Any]]:
+    """Return the arms that can run here; say of each other one what would be possible."""
+    kept = {}
+    for name, arm in asked.items():
+        most = {"pairs": 2 * MOST, "cpus": max(len(affinity.cpus()), 1), "threads": 64,
+                "calling": arm.get("pairs"), "numel": 2**22, "calls": 1000}  # fmt: skip
+        for key, limit in most.items():
+            value = arm.get(key, None if key == "pairs" else 1)
+            if not (isinstance(value, int) and 1 <= value <= limit):
+                print(f"{name!r} is left out: {key}={value!r}; 1 to {limit} are possible here.")
+                break
+        else:
+            kept[name] = arm
+    return kept
+
+
+def posted(
+    program: Callable[[int, int], float],
+    places: Arms,
     *,
-    rounds: int = ROUNDS,
-    most: int = MOST,
-    threads: int = 8,
-    rate: str | None = None,
-    world: str = "",
+    pairs: Iterable[int] = range(1, MOST + 1),
+    place: Place | None = None,
 ) -> list[Record]:
-    """Make an experiment of the board: its arms take turns, `rounds` times.
+    """Run the thread's script with each number of pairs in each place, in turns.
 
     Args:
-        name: Of the experiment: one of `PROGRAMS`.
-        program: Gets its arm's placement.
-        rounds: Of all arms.
-        most: The most pairs.
-        threads: Of torch per rank, where D does not take one.
-        rate: Of the one link between two hosts; None: all ranks on this machine's loopback.
-        world: Whose, if somebody else than in the lesson is guilty.
-
-    Returns:
-        A record for each arm and each of the program's series, round by round. ``values`` has the
-        program's other figures, means over ranks, one for each round.
-
-    Raises:
-        FabricUnavailable: A link was asked for, and none can be made here.
+        program: ``program(rank, world_size)`` returns seconds per call; rank 0's are kept.
+        places: By name; `PLACES`, or some of them.
+        pairs: Numbers of pairs.
+        place: GPUs, if they are not this machine's CPUs.
     """
-    if not can_measure() or len(programs.two()) < 2:
-        print("This experiment needs Linux and two CPUs: a recorded run instead.")
-        return recorded(name)
-    chosen = arms(name, most, threads)
+    if not can_measure() and any("cpus" in arm for arm in places.values()):
+        print("Pinning takes Linux and two CPUs. Shown instead: a recorded run.")
+        return [one for one in recorded("posted") if one.case in places]
+    chosen = possible({name: {"pairs": 1} | arm for name, arm in places.items()})
 
     def measure() -> list[Record]:
-        with contextlib.ExitStack() as stack:
-            places = {
-                pairs: stack.enter_context(
-                    (Place(2, rate, pairs) if rate else Place(2 * pairs)).up()
-                )
-                for pairs in {arm.pairs for arm in chosen}
-            }
-            launched: dict[Arm, list] = {arm: [] for arm in chosen}
-            for _ in range(rounds):
-                for arm in chosen:  # in turns, so that a machine's drift meets all of them
-                    here, options = places[arm.pairs], {"threads": arm.threads, "timeout": 120}
-                    launched[arm].append(here.launch(program, arm.placement, **options))
-            return [
-                _of_rounds(places[arm.pairs], name, arm, series, launched[arm], world)
-                for arm in chosen
-                for series in launched[arm][0][0]
-            ]
+        made = []
+        for p, (name, arm) in itertools.product(pairs, chosen.items()):
+            with (place or Place(2 * p)).up() as here:
+                options = {"world_size": 2 * p, "timeout": 120}
+                (seconds, *_) = here.launch(_posted, program, arm, **options)
+                params = {"part": "posted", **arm, "pairs": p}
+                made.append(here.record(name, [[seconds]], experiment=NAME, params=params))
+        return sorted(made, key=lambda record: [*places].index(record.case))
 
     return runs.watched(measure)
 
 
-def _of_rounds(here: Place, name: str, arm: Arm, series: str, launched: list, world: str) -> Record:
-    """Make a record of one series of an arm, from what its ranks returned in each round."""
-    mine = [[rank[series] for rank in ranks] for ranks in launched]
-    samples = [list(chain(*(r["samples"] for r in same))) for same in zip(*mine, strict=True)]
-    values = {
-        key: [statistics.fmean(rank[key] for rank in ranks) for ranks in mine]
-        for key in mine[0][0].keys() - {"samples"}
-    }
-    params = {"part": name, **arm._asdict(), "rounds": len(launched)}
-    if world:
-        params["world"] = world
-    return here.record(series, samples, experiment=NAME, params=params, values=values)
+def _posted(program: Callable[[int, int], float], arm: Mapping[str, Any]) -> float:
+    programs.pin(arm)
+    return program(programs.dist.get_rank(), programs.dist.get_world_size())
 
 
-def sweep(
-    pairs: Sequence[int],
-    placements: Sequence[str],
+def compare(
+    part: str,
+    program: Callable[[Mapping[str, Any]], dict[str, Any]],
+    asked: Arms,
     *,
-    program: Callable[..., dict[str, Any]] = programs.timed_calls,
-    calls: int = 100,
-    say: runs.Say = runs.quiet,
+    rounds: int = ROUNDS,
+    rate: str | None = None,
+    world: str = "",
 ) -> list[Record]:
-    """Measure the time per call for each number of pairs and each placement, in turns.
+    """Run a program in arms that take turns, and return a record for each arm.
 
-    Beside the time, ``values`` has where it went (see `programs.accounted`). Where nothing can
-    be measured the recorded points stand in.
+    Args:
+        part: Of the lesson: the name of an experiment.
+        program: Gets its arm on every rank, pinned, and returns ``samples``, seconds per call, and
+            other figures, of which ``values`` has the means over ranks, one for each round.
+        asked: The arms by name.
+        rounds: Of all arms.
+        rate: Of the one link between two hosts; None: all ranks on this machine's loopback.
+        world: Whose, if somebody else than in the lesson is guilty.
+
+    Raises:
+        FabricUnavailable: A link was asked for, and none can be made here.
     """
-    if not can_measure():
-        print("This system does not tell where a thread's time goes: a recorded run instead.")
-        old = [r for r in recorded("sweep") if r.case in placements and r.params["pairs"] in pairs]
-        return sorted(old, key=lambda r: placements.index(r.case))
-    measured = []
-    for count in pairs:
-        for placement in placements:  # in turns, so that a machine's drift meets all of them
-            say(f"{count} pairs, {placement}")
-            params = {"part": "sweep", "pairs": count, "placement": placement}
-            measured.append(_measured(params, program, calls))
-    return sorted(measured, key=lambda record: placements.index(record.case))
+    chosen = possible(asked) if can_measure() else {}
+    if not chosen:
+        print("This takes Linux, two CPUs and an arm. Shown instead: a recorded run.")
+        return recorded(part)
+
+    def measure() -> list[Record]:
+        with contextlib.ExitStack() as stack:
+            places = {
+                p: stack.enter_context((Place(2, rate, p) if rate else Place(2 * p)).up())
+                for p in {arm["pairs"] for arm in chosen.values()}
+            }
+            launched: dict[str, list] = {name: [] for name in chosen}
+            for _ in range(rounds):
+                for name, arm in chosen.items():  # in turns, so that drift meets all of them
+                    options = {"threads": arm.get("threads", 1), "timeout": 120}
+                    here = places[arm["pairs"]]
+                    launched[name].append(here.launch(_pinned, program, arm, **options))
+            world_of = {"world": world} if world else {}
+            made = []
+            for name, arm in chosen.items():
+                params = {"part": part, **arm, "rounds": rounds} | world_of
+                samples, values = _by_rank(launched[name])
+                given = {"experiment": NAME, "params": params, "values": values}
+                made.append(places[arm["pairs"]].record(name, samples, **given))
+            return made
+
+    return runs.watched(measure)
 
 
-def cause(*, calls: int = 200, say: runs.Say = runs.quiet) -> list[Record]:
+def _pinned(program: Callable[[Mapping[str, Any]], Any], arm: Mapping[str, Any]) -> Any:
+    programs.pin(arm)
+    return program(arm)
+
+
+def _by_rank(launched: list[list[dict[str, Any]]]) -> tuple[list, dict[str, list[float]]]:
+    """Put together what the ranks returned in each round: their samples, and means of the rest."""
+    ranks = zip(*launched, strict=True)
+    samples = [list(chain(*(result["samples"] for result in same))) for same in ranks]
+    names = launched[0][0].keys() - {"samples"}
+    means = {
+        name: [statistics.fmean(rank[name] for rank in ranks) for ranks in launched]
+        for name in names
+    }
+    return samples, means
+
+
+def cause() -> list[Record]:
     """Measure one pair with its partners apart, and take one suspect away at a time.
 
     With the CPUs kept awake no hand-over has to wake an idle CPU. Without preemption no thread that
-    wakes up takes the CPU from the one that runs. Where nothing can be apart, or measured: the
-    recorded run.
+    wakes up takes the CPU from the one that runs.
     """
-    if not can_measure() or len(affinity.cpus()) < 2:
-        return recorded("cause")
-    measured = []
+    made = []
     for condition in CAUSES:
-        say(f"1 pair apart, {condition}")
-        params = {"part": "cause", "pairs": 1, "placement": "apart", "condition": condition}
-        program = partial(programs.timed_calls, sched_batch=condition == "no preemption")
-        with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
-            measured.append(_measured(params, program, calls))
-    return measured
+        arm = PLACED["apart"] | {"sched_batch": condition == "no preemption"}
+        awake = condition == "CPUs kept awake" and can_measure()
+        with kept_awake() if awake else contextlib.nullcontext():
+            made += compare("cause", programs.calls, {condition: arm}, rounds=1)
+    return list({record.case: record for record in made}.values())
 
 
 @contextlib.contextmanager
@@ -285,29 +272,3 @@ def kept_awake() -> Iterator[None]:
         for process in loops:
             process.kill()
             process.wait()
-
-
-def _measured(params: dict[str, Any], program: Callable[..., Any], calls: int) -> Record:
-    """Run a program on pairs and make a record of the samples and values that its ranks return.
-
-    Values are means over ranks, but for ``ours``, a sum. One pair of the sweep runs `ALONE` times.
-    """
-    placement, ranks = params["placement"], 2 * params["pairs"]
-    case = params.get("condition", placement)
-    launches = ALONE if (params["part"], ranks) == ("sweep", 2) else 1
-
-    def measure(here: Place) -> list[Record]:
-        options = {"world_size": ranks}
-        launched = [here.launch(program, placement, calls, **options) for _ in range(launches)]
-        samples = [
-            list(chain(*(r["samples"] for r in same))) for same in zip(*launched, strict=True)
-        ]
-        values = {}
-        for key in launched[0][0].keys() - {"samples"}:
-            means = [statistics.fmean(rank[key] for rank in results) for results in launched]
-            values[key] = statistics.median(means) * (ranks if key == "ours" else 1)
-        fields = {"nbytes": 400, "params": params, "values": values}
-        return [here.record(case, samples, experiment=NAME, **fields)]
-
-    (record,) = Place(hosts=ranks).records(measure, recording=RECORDING, experiment=NAME)
-    return record

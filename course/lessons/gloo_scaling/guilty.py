@@ -3,40 +3,27 @@
 The experiments and their tests are the lesson's. What differs is the job:
 
     a   partners are on two hosts, and all pairs share the one link between them
-    c   between calls the ranks are elsewhere most of the time, and the job's clock starts before
-        the process groups are made, of which there is one more for each pair
+    c   before each call a rank is off the CPU for a while, once for each group that exists, as if
+        the library asked a server about each
     d   between calls the ranks are elsewhere, and add numbers in small steps that two threads of
         torch share: as many as there are CPUs, but each rank may use one only
 
 (The CPUs, b, are guilty in the lesson's own world.)
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 from course.lessons.gloo_scaling import experiment as problem
+from course.lessons.gloo_scaling import programs
 from course.lessons.gloo_scaling.programs import Job
 from labkit.measure.records import Record
 
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """A job, and where it runs."""
-
-    job: Job
-    calls: int = 10
-    theirs: int = 10
-    """That the job's own clock times."""
-    most: int = problem.MOST
-    rate: str | None = None
-
-
-WORLDS = {
-    "a": World(Job(numel=4096, large=2**16, across=True), most=4, rate="50mbit"),
-    "c": World(Job(elsewhere=0.02, early_clock=True), calls=16, theirs=1),
-    "d": World(Job(elsewhere=0.01, small_sums=10), calls=12),
+WORLDS: dict[str, Job] = {
+    "a": Job(numel=4096, across=True),
+    "c": Job(for_each_group=0.02),
+    "d": Job(elsewhere=0.3, small_sums=10, calls=2),
 }
-"""By the letter of who is guilty."""
+"""What the ranks do, by the letter of who is guilty."""
 
 
 def measure(letter: str) -> list[Record]:
@@ -45,17 +32,12 @@ def measure(letter: str) -> list[Record]:
     Raises:
         FabricUnavailable: The world needs a link, and none can be made here.
     """
-    world = WORLDS[letter]
-    options = {"job": world.job, "calls": world.calls}
+    most, rate, share = (4, "50mbit", 4) if letter == "a" else (problem.MOST, None, 1)
+    program = partial(programs.calls, job=WORLDS[letter], share=share)
     return [
         record
-        for name, program in problem.PROGRAMS.items()
-        for record in problem.ask(
-            name,
-            partial(program, **options, **({"theirs": world.theirs} if name == "C" else {})),
-            most=world.most,
-            threads=2,
-            rate=world.rate,
-            world=letter,
+        for name in "ABCD"
+        for record in problem.compare(
+            name, program, problem.arms(name, most, threads=2), rate=rate, world=letter
         )
     ]

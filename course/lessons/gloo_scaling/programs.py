@@ -1,4 +1,4 @@
-"""What ranks run in lesson 01: pairs, ways in which partners sum, and programs that time them.
+"""What ranks run in lesson 01: pairs, ways in which partners sum, and the posted script.
 
 A way is a function ``way(tensors, group)`` that replaces every tensor, in place, by the sum of both
 partners' tensors. The ways are meant to be read: the differences between them are the lesson.
@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from labkit.measure import sched, timing, wire
 from labkit.ranks import affinity
 
 SHAPE = (10, 10)
-PLACEMENTS = ("one core", "free", "together", "apart")
 BLOCKS = 3
 Way = Callable[[list[torch.Tensor], Any], None]
 
@@ -122,34 +121,15 @@ WAYS: dict[str, Way] = {"blocking": blocking, "async_op": asynchronous, "fused":
 """Ways that need nothing but the group."""
 
 
-def cpus_for(placement: str, rank: int, cpus: Sequence[int]) -> list[int]:
-    """Return the CPUs that a rank may use.
+def pin(arm: Mapping[str, Any]) -> None:
+    """Pin this rank to one of the CPUs of its arm; without ``"cpus"`` it runs anywhere.
 
-    ``"one core"``: the first one; ``"free"``: all, the scheduler decides; ``"together"``: both
-    ranks of a pair on one CPU, pairs dealt out over the CPUs; ``"apart"``: ranks dealt out, so that
-    partners share no CPU if there are two.
-
-    Example:
-        >>> [cpus_for("together", rank, [0, 1]) for rank in range(4)]
-        [[0], [0], [1], [1]]
+    Both partners of a pair share a CPU, and the pairs are dealt out. If they are ``"apart"``, ranks
+    are dealt out instead.
     """
-    numbers = {"one core": 0, "together": rank // 2, "apart": rank}
-    if placement == "free":
-        return list(cpus)
-    if placement not in numbers:
-        raise ValueError(f"placement must be one of {', '.join(PLACEMENTS)}; got {placement!r}.")
-    return [cpus[numbers[placement] % len(cpus)]]
-
-
-def two() -> list[int]:
-    """Return the CPUs on which the lesson's pairs are pinned: the first two that there are."""
-    return affinity.cpus()[:2]
-
-
-def move(placement: str) -> None:
-    """Move this rank, with all its threads, to the CPUs of a placement, among `two`."""
-    if placement != "free":
-        affinity.pin(cpus_for(placement, dist.get_rank(), two()))
+    if arm.get("cpus"):
+        number = dist.get_rank() if arm.get("apart") else dist.get_rank() // 2
+        affinity.pin([affinity.cpus()[number % arm["cpus"]]])
 
 
 # The script as it was posted
@@ -187,19 +167,6 @@ def never_preempt() -> None:
             os.sched_setscheduler(int(thread.name), os.SCHED_BATCH, os.sched_param(0))
 
 
-def timed_calls(placement: str, calls: int, *, sched_batch: bool = False) -> dict[str, Any]:
-    """Call all_reduce on the pair's group, and account for the time (see `accounted`).
-
-    With `sched_batch` no thread that wakes up may take the CPU from the one that runs.
-    """
-    move(placement)
-    group, tensors = pair_group(), [torch.ones(SHAPE)] * calls
-    blocking(tensors[:20], group)
-    if sched_batch:
-        never_preempt()
-    return accounted(lambda: blocking(tensors, group), calls)
-
-
 def accounted(go: Callable[[], None], calls: int) -> dict[str, Any]:
     """Time `BLOCKS` of calls, which `go` makes, and account for this rank's time.
 
@@ -209,9 +176,12 @@ def accounted(go: Callable[[], None], calls: int) -> dict[str, Any]:
     Returns:
         ``samples``: seconds per call, one for each block. Per call over all blocks, in seconds:
         ``on_cpu`` and ``waiting`` (all threads), ``loop`` (on a CPU in gloo's loop threads);
-        ``switches`` per call; ``ours``: how many CPUs' worth of time this rank used.
+        ``switches`` and bytes ``sent`` per call.
     """
     usages = []
+    with wire.meter() as meter:
+        go()
+    sent = sum(traffic.sent for traffic in meter.report.flows.values())
 
     def block() -> None:
         with sched.watch() as usage:
@@ -229,7 +199,7 @@ def accounted(go: Callable[[], None], calls: int) -> dict[str, Any]:
         "waiting": per_call(lambda usage: usage.waiting),
         "loop": per_call(lambda usage: loop_seconds(usage.threads)),
         "switches": per_call(lambda usage: usage.voluntary + usage.involuntary),
-        "ours": sum(usage.on_cpu for usage in usages) / sum(usage.wall for usage in usages),
+        "sent": sent / calls,
     }
 
 
@@ -243,7 +213,7 @@ def loop_seconds(threads: Sequence[sched.ThreadUsage]) -> float:
     return sum(named) if named else max(others, default=0.0)
 
 
-# What the experiments of the board run
+# What the experiments run
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,83 +222,48 @@ class Job:
 
     numel: int = 100
     """Elements of the tensor that a call sums."""
-    large: int = 2**18
-    """Elements of a tensor that keeps the network busy."""
     elsewhere: float = 0.0
     """Seconds off the CPU before each call, as if an accelerator worked."""
+    for_each_group: float = 0.0
+    """Seconds off the CPU before each call, once for each group that exists."""
     small_sums: int = 0
     """Additions of 40,000 elements before each call, which torch spreads over its threads."""
+    calls: int = 0
+    """How many at a time; 0: the fewer pairs call, the more, so that all take as long."""
     across: bool = False
     """Whether partners are on different hosts (`pair_group`)."""
-    early_clock: bool = False
-    """Whether the job's own clock starts before the groups are made."""
-
-    def calls(self, group: Any, count: int) -> Callable[[], None]:
-        """Return a function that makes so many calls, with all that comes before each."""
-        x, wide = torch.zeros(self.numel), torch.ones(40_000)
-
-        def go() -> None:
-            for _ in range(count):
-                for _ in range(self.small_sums):
-                    wide.add_(1)
-                if self.elsewhere:
-                    time.sleep(self.elsewhere)
-                dist.all_reduce(x, group=group)
-
-        return go
 
 
-Series = dict[str, dict[str, Any]]
-"""What was timed -> ``samples``, seconds per call, one for each block; and other figures."""
+def calls(arm: Mapping[str, Any], job: Job = Job(), share: int = 30) -> dict[str, Any]:
+    """Time the calls of an arm's pairs, and keep accounts (see `accounted`).
 
-
-def both_sizes(placement: str, job: Job = Job(), calls: int = 50, few: int = 2) -> Series:
-    """Time the job's calls, and calls that carry as much as the network takes.
-
-    ``sent``: bytes that this rank sent in a call.
+    Of ``"pairs"`` only ``"calling"`` call.
     """
-    move(placement)
-    group = pair_group(across=job.across)
-    large = Job(job.large)
-    found: Series = {}
-    for name, does, count in (("the job", job, calls), ("large", large, few)):
-        samples = timing.time_calls(does.calls(group, count), warmup=1, iters=BLOCKS)
-        one = does.calls(group, 1)
-        with wire.meter() as meter:
-            one()
-        sent = sum(traffic.sent for traffic in meter.report.flows.values())
-        found[name] = {"samples": [seconds / count for seconds in samples], "sent": sent}
-    return found
+    group, x = pair_group(across=job.across), torch.zeros(arm.get("numel", job.numel))
+    calling, wide = arm.get("calling", arm["pairs"]), torch.ones(40_000)
+    count = arm.get("calls") or job.calls or share * 8 // calling
+    rank, pairs = dist.get_rank(), dist.get_world_size() // 2
+    calls_too = (rank % pairs if job.across else rank // 2) < calling
+    if arm.get("sched_batch"):
+        never_preempt()
+
+    def call() -> None:
+        for _ in range(count if calls_too else 0):
+            for _ in range(job.small_sums):
+                wide.add_(1)
+            if off := job.elsewhere + job.for_each_group * arm["pairs"]:
+                time.sleep(off)
+            dist.all_reduce(x, group=group)
+
+    call()
+    return accounted(call, count)
 
 
-def both_clocks(placement: str, job: Job = Job(), theirs: int = 1024, calls: int = 50) -> Series:
-    """Time the same calls by the thread's clock (at once, cold) and by lesson 00's.
-
-    `calls` is for sixteen ranks and lesson 00's clock; see `one_clock`.
-    """
-    move(placement)
-    calls = calls * 16 // dist.get_world_size()
-    start = time.perf_counter()
-    group = pair_group(across=job.across)
-    if not job.early_clock:
-        start = time.perf_counter()
-    job.calls(group, theirs)()
-    first = (time.perf_counter() - start) / theirs
-    samples = timing.time_calls(job.calls(group, calls), warmup=1, iters=BLOCKS)
-    return {
-        "their clock": {"samples": [first]},
-        "lesson 00's clock": {"samples": [seconds / calls for seconds in samples]},
-    }
-
-
-def one_clock(placement: str, job: Job = Job(), calls: int = 50) -> Series:
-    """Time calls by lesson 00's clock, and keep accounts (see `accounted`).
-
-    `calls` is for sixteen ranks; fewer call more often, so that all are timed for as long.
-    """
-    move(placement)
-    calls = calls * 16 // dist.get_world_size()
-    group = pair_group(across=job.across)
-    go = job.calls(group, calls)
-    go()
-    return {"calls": accounted(go, calls)}
+def each_way(arm: Mapping[str, Any], count: int = 32) -> dict[str, Any]:
+    """Time the `WAYS` in turn, each summing so many tensors; return seconds per tensor."""
+    group, xs = pair_group(), [torch.zeros(SHAPE) for _ in range(count)]
+    seconds = {}
+    for name, way in WAYS.items():
+        samples = timing.time_calls(partial(way, xs, group), warmup=1, iters=BLOCKS)
+        seconds[name] = [each / count for each in samples]
+    return {"samples": seconds["blocking"]} | {name: min(each) for name, each in seconds.items()}

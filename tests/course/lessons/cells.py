@@ -34,8 +34,9 @@ class Cells:
     def __init__(self, name, **given):
         """`given`: what stands in for imports, or what all cells find besides."""
         document = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())
+        self.texts = {cell["id"]: "".join(cell["source"]) for cell in document["cells"]}
         code = (cell for cell in document["cells"] if cell["cell_type"] == "code")
-        self.sources = {cell["id"]: "".join(cell["source"]) for cell in code}
+        self.sources = {cell["id"]: self.texts[cell["id"]] for cell in code}
         self.imported = {}
         exec(self.sources["imports"], self.imported)
         self.imported |= {"claim": claim} | given

@@ -1,53 +1,51 @@
-"""Lesson 01's experiment at tiny sizes: its measurements as relations."""
+"""Lesson 01's experiment at tiny sizes: where its ranks run, and what cannot run."""
 
 import pytest
-from pytest import mark
 
-from course.lessons.gloo_scaling import experiment, programs
-from course.lessons.gloo_scaling.programs import cpus_for
-from labkit import launch
+from course.lessons.gloo_scaling import experiment as problem
+from course.lessons.gloo_scaling import programs
 from labkit.measure import sched
 from labkit.measure.records import Tier
 from labkit.ranks import affinity
 
 pytestmark = pytest.mark.slow
 
-needs_accounts = mark.skipif(not experiment.can_measure(), reason="no CPU accounts here")
-
-
-@mark.parametrize(
-    ("placement", "places"),
-    [
-        ("free", [[4, 7], [4, 7], [4, 7], [4, 7], [4, 7], [4, 7]]),
-        ("one core", [[4], [4], [4], [4], [4], [4]]),
-        ("together", [[4], [4], [7], [7], [4], [4]]),
-        ("apart", [[4], [7], [4], [7], [4], [7]]),
-    ],
-)
-def test_where_ranks_may_run(placement, places):
-    assert [cpus_for(placement, rank, [4, 7]) for rank in range(6)] == places
-
-
-def test_an_unknown_placement_lists_those_there_are():
-    with pytest.raises(ValueError, match="one core, free, together, apart; got 'somewhere'"):
-        cpus_for("somewhere", 0, [0])
-
-
-def test_without_accounts_the_recorded_points_stand_in(monkeypatch, capsys):
-    monkeypatch.setattr(sched, "available", lambda: False)
-    points = experiment.sweep([1, 8], ["together", "one core"])
-    assert [(r.case, r.params["pairs"]) for r in points] == [
-        ("together", 1), ("together", 8), ("one core", 1), ("one core", 8)
-    ]  # fmt: skip
-    assert {record.tier for record in points} == {Tier.RECORDED}
-    assert "a recorded run instead" in capsys.readouterr().out
+needs_accounts = pytest.mark.skipif(not problem.can_measure(), reason="no CPU accounts here")
 
 
 @needs_accounts
-def test_partners_together_leave_the_other_cpus_alone():
-    def program():
-        programs.move("together")
-        return affinity.cpus()
+def test_partners_share_a_cpu_or_are_apart_and_an_arm_may_have_any_name():
+    def program(arm):
+        (own,) = affinity.cpus()
+        return {"samples": [1.0], "own": own}
 
-    cpus = affinity.cpus()
-    assert launch(program, world_size=4) == [cpus_for("together", r, cpus) for r in range(4)]
+    arms = {
+        "mine": {"pairs": 1, "cpus": 2, "apart": True},
+        "one": {"pairs": 2, "cpus": 1},
+        "two": {"pairs": 2, "cpus": 2},
+    }
+    made = {r.case: r.values["own"][0] for r in problem.compare("B", program, arms, rounds=1)}
+    first, second = affinity.cpus()[:2]
+    assert made == {"mine": (first + second) / 2, "one": first, "two": (first + second) / 2}
+
+
+@needs_accounts
+def test_what_cannot_run_is_left_out_in_a_line_that_says_what_can(capsys):
+    arms = {"huge": {"pairs": 8, "cpus": 10**4}, "none": {"pairs": 0}, "good": {"pairs": 1}}
+    assert [*problem.possible(arms)] == ["good"]
+    told = capsys.readouterr().out
+    assert "cpus=10000, and 1 to" in told and "pairs=0, and it takes 1 or more" in told
+
+
+def test_without_accounts_the_recorded_runs_stand_in(monkeypatch, capsys):
+    monkeypatch.setattr(sched, "available", lambda: False)
+    made = problem.compare("B", programs.calls, problem.arms("B"))
+    made += problem.posted(programs.as_posted, {"on one CPU": {"cpus": 1}})
+    assert {record.tier for record in made} == {Tier.RECORDED}
+    assert "a recorded run" in capsys.readouterr().out
+
+
+@needs_accounts
+def test_the_posted_script_runs():
+    (made,) = problem.posted(programs.as_posted, {"not pinned": {}}, pairs=[2])
+    assert 1e-6 < made.seconds[0] < 1

@@ -24,7 +24,7 @@ def changed(name, factor, *, rounds=range(problem.ROUNDS), **settings):
 @mark.parametrize(
     ("name", "settings", "factor", "suspect", "state"),
     [
-        ("A", {"pairs": 8}, 0.002, "a", STANDS),
+        ("A", {"pairs": 8}, 0.007, "a", STANDS),
         ("B", {"pairs": 8, "cpus": 2}, 9, "b", FELL),
         ("C", {"pairs": 8, "calling": 1}, 9, "c", STANDS),
         ("D", {"pairs": 8, "threads": 1}, 0.15, "d", STANDS),

@@ -34,7 +34,7 @@ def test_what_cannot_run_is_left_out_in_a_line_that_says_what_can(capsys):
     arms = {"huge": {"pairs": 8, "cpus": 10**4}, "none": {"pairs": 0}, "good": {"pairs": 1}}
     assert [*problem.possible(arms)] == ["good"]
     told = capsys.readouterr().out
-    assert "cpus=10000, and 1 to" in told and "pairs=0, and it takes 1 or more" in told
+    assert "cpus=10000; 1 to" in told and "pairs=0; 1 to 16 are possible here" in told
 
 
 def test_without_accounts_the_recorded_runs_stand_in(monkeypatch, capsys):

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import os
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ from course import lessons
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from course.runs import Say
     from labkit.measure.records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,7 +90,7 @@ class Lesson:
             return []
         return records.load(self.recording, recorded=True, experiment=self.experiment)
 
-    def guilty(self, *, progress: Callable[[str], object]) -> list[Record]:
+    def guilty(self, *, progress: Say) -> list[Record]:
         """Make the experiment in the worlds of the module ``guilty``, if there is one.
 
         It has ``WORLDS``, by the letter of who is guilty there, and ``measure(letter)``.

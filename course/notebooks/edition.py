@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from importlib import util
 from pathlib import Path
@@ -23,6 +23,7 @@ from nbformat import NotebookNode, v4
 from course import catalogue
 from course.catalogue import ROOT
 from course.notebooks import files, hosted
+from course.runs import Say
 
 SETTINGS, GLOSSARY = "docs/edition", "docs/glossary.md"
 GUIDES = (
@@ -58,7 +59,7 @@ _NOT_PROSE = re.compile(
 """Code, links, formulas, tags, headings, tables: nothing in them is linked to the glossary."""
 
 
-def build(out: Path, *, reuse: bool | Path = False, say: Callable[[str], object] = print) -> Path:
+def build(out: Path, *, reuse: bool | Path = False, say: Say = print) -> Path:
     """Run the lessons, build the site in the folder `out`, whose content goes; return its front.
 
     Each executed lesson is kept, in `out`-runs. With `reuse` a lesson whose cells are still those
@@ -78,10 +79,7 @@ def build(out: Path, *, reuse: bool | Path = False, say: Callable[[str], object]
         shutil.rmtree(folder, ignore_errors=True)
     runs = reuse if isinstance(reuse, Path) else out.with_name(f"{out.name}-runs")
     beside = {_name(path): path.read_bytes() for pattern in FILES for path in ROOT.glob(pattern)}
-    for name, content in [
-        *beside.items(),
-        *pages(say, runs, reuse=bool(reuse)),
-    ]:
+    for name, content in [*beside.items(), *pages(say, runs, reuse=bool(reuse))]:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -96,9 +94,7 @@ def build(out: Path, *, reuse: bool | Path = False, say: Callable[[str], object]
     return out / "index.html"
 
 
-def pages(
-    say: Callable[[str], object], runs: Path, *, reuse: bool = False
-) -> Iterator[tuple[str, str]]:
+def pages(say: Say, runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, str]]:
     """Run the lessons, or reuse their runs; yield what Sphinx reads: each path and its text."""
     lessons, exercises = lesson_files(), sorted((ROOT / "exercises").glob("*.ipynb"))
     for path in lessons:
@@ -132,7 +128,7 @@ def pages(
     yield "index.md", front
 
 
-def _ran(path: Path, runs: Path, say: Callable[[str], object], *, reuse: bool) -> NotebookNode:
+def _ran(path: Path, runs: Path, say: Say, *, reuse: bool) -> NotebookNode:
     """Run a lesson and keep it, or take the kept one where its cells have not changed."""
     kept = runs / path.relative_to(ROOT)
     if reuse and kept.exists():

@@ -34,13 +34,14 @@ nothing judged is not scored.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from course.predictions import forms, judging, ledger_file
 from course.predictions.judging import Judged, Rounds, outcome
+from course.runs import Say
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record
 
@@ -127,7 +128,7 @@ class Board:
         *,
         apart: Mapping[str, str] | None = None,
         key: str = "",
-        say: Callable[[str], object] = print,
+        say: Say = print,
     ) -> None:
         self.question, self.key, self.say = question, key, say
         self.suspects, self.experiments = dict(suspects), dict(experiments)

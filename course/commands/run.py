@@ -75,8 +75,7 @@ def _run(lesson: Lesson, *, quick: bool) -> list[Record]:
 
     say(f"{lesson.experiment}: {lesson.module.TITLE}")
     return lesson.module.run(
-        quick=quick,
-        progress=lambda text: say(f"  {time.perf_counter() - start:6.1f} s  {text}"),
+        quick=quick, progress=lambda text: say(f"  {time.perf_counter() - start:6.1f} s  {text}")
     )
 
 

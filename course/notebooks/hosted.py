@@ -78,10 +78,7 @@ def badges(repository: str, path: str = "notebooks/00_start_here.ipynb") -> str:
             "https://mybinder.org/badge_logo.svg",
             f"https://mybinder.org/v2/gh/{name}/HEAD?urlpath={quote(f'lab/tree/{path}', safe='')}",
         ),
-        "Codespaces": (
-            "https://github.com/codespaces/badge.svg",
-            f"https://codespaces.new/{name}",
-        ),
+        "Codespaces": ("https://github.com/codespaces/badge.svg", f"https://codespaces.new/{name}"),
     }
     return "\n".join(
         f"[![Open in {service}]({image})]({link})" for service, (image, link) in links.items()

@@ -319,13 +319,11 @@ def load(path: Path | None = None) -> Book:
             continue
         try:
             read = json.loads(line)
-        except ValueError:
-            book.left_out[number] = "is cut off"
-            continue
-        try:
             if read.get("version", VERSION) != VERSION:
                 raise KeyError("version")
             book.take(read)
+        except ValueError:
+            book.left_out[number] = "is cut off"
         except (AttributeError, KeyError, TypeError):
             book.left_out[number] = "is of another version of the course"
     return book

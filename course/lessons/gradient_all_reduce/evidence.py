@@ -62,11 +62,7 @@ THREAD = SlowJob(
 
 
 def late_rank(
-    board: Board,
-    record: Record,
-    pairs: Sequence[tuple] = (),
-    delay: float = DELAY,
-    arms: int = 2,
+    board: Board, record: Record, pairs: Sequence[tuple] = (), delay: float = DELAY, arms: int = 2
 ) -> None:
     """A: does a rank that is late after backward lengthen the classifier's calls?
 
@@ -247,7 +243,7 @@ INVESTIGATION = Investigation(
     recording=problem.RECORDING,
     worlds="abcde",
     apart={
-        "cd": "on how many GPUs the benchmark ran, in which hosts, and with which network devices",
+        "cd": "on how many GPUs the benchmark ran, in which hosts, and with which network devices"
     },
 )
 

@@ -97,11 +97,11 @@ class Lesson:
         """
         if importlib.util.find_spec(f"{self.package}.guilty") is None:
             return []
-        made, worlds = [], importlib.import_module(f"{self.package}.guilty")
+        records, worlds = [], importlib.import_module(f"{self.package}.guilty")
         for letter in worlds.WORLDS:
             progress(f"a world in which {letter} is guilty")
-            made += worlds.measure(letter)
-        return made
+            records += worlds.measure(letter)
+        return records
 
     def draw(self, records: Sequence[Record]) -> Figure:
         """Draw records of the experiment, with the ``draw`` of the module ``pictures``."""

@@ -86,12 +86,12 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
     for entry in sorted(entries, key=lambda entry: entry.key):
         questions.setdefault(entry.key, []).append(entry)
     result.heading("Votes, before the result and after it")
-    for key, given in questions.items():
-        if any(entry.options and entry.committed for entry in given):
-            result.table(_votes(key, given))
+    for key, answers in questions.items():
+        if any(entry.options and entry.committed for entry in answers):
+            result.table(_votes(key, answers))
     result.heading("What was predicted, and what came")
-    counted = [[entry for entry in given if entry.counts] for given in questions.values()]
-    rows = [_predictions(given) for given in counted if given]
+    counted = [[entry for entry in answers if entry.counts] for answers in questions.values()]
+    rows = [_predictions(answers) for answers in counted if answers]
     columns = ["question", "learners", "too low", "right size", "too high", "inside their range"]
     result.table(Table(columns, rows))
     result.heading("Cases")
@@ -125,40 +125,40 @@ def _add_inventory(result: Page, hand_ins: Sequence[HandIn]) -> None:
     rows = []
     for name in inventory.questions():
         answers = [outcome.get(name, {}) for outcome in known]
-        given = ([right[form] for right in answers if form in right] for form in inventory.FORMS)
-        rows.append([name, *map(_share, given)])
+        rights = ([right[form] for right in answers if form in right] for form in inventory.FORMS)
+        rows.append([name, *map(_share, rights)])
     result.heading("The inventory")
     result.table(Table(["misconception", "right before", "right after"], rows))
 
 
-def _votes(key: str, given: Sequence[Entry]) -> Table:
-    options = next(entry.options for entry in given if entry.options)
-    supported = next((str(entry.measured) for entry in given if entry.measured), "").split(" or ")
-    before = Counter(entry.answer for entry in given if entry.committed)
-    talk = Counter(entry.second or entry.answer for entry in given if entry.committed)
-    after = Counter(getattr(entry, entry.last) for entry in given if entry.committed)
+def _votes(key: str, answers: Sequence[Entry]) -> Table:
+    options = next(entry.options for entry in answers if entry.options)
+    supported = next((str(entry.measured) for entry in answers if entry.measured), "").split(" or ")
+    before = Counter(entry.answer for entry in answers if entry.committed)
+    talk = Counter(entry.second or entry.answer for entry in answers if entry.committed)
+    after = Counter(getattr(entry, entry.last) for entry in answers if entry.committed)
     rows = [
         [
             text,
             before[letter],
-            talk[letter] if any(entry.talked for entry in given) else None,
+            talk[letter] if any(entry.talked for entry in answers) else None,
             after[letter],
             "the evidence" if letter in supported else "",
         ]
         for letter, text in ledger_file.lettered(options).items()
     ]
     return Table(
-        ["option", "before", "after talk", "after", ""], rows, f"{key}: {given[0].question}"
+        ["option", "before", "after talk", "after", ""], rows, f"{key}: {answers[0].question}"
     )
 
 
-def _predictions(given: Sequence[Entry]) -> list:
+def _predictions(answers: Sequence[Entry]) -> list:
     """Count those who were off by more than a factor of two, and ranges that held."""
-    low = sum(entry.answer < entry.measured / 2 for entry in given)
-    high = sum(entry.answer > entry.measured * 2 for entry in given)
-    ranges = [entry.inside for entry in given if entry.inside is not None]
-    question = f"{given[0].key}: {given[0].question}"
-    return [question, len(given), low, len(given) - low - high, high, _share(ranges)]
+    low = sum(entry.answer < entry.measured / 2 for entry in answers)
+    high = sum(entry.answer > entry.measured * 2 for entry in answers)
+    ranges = [entry.inside for entry in answers if entry.inside is not None]
+    question = f"{answers[0].key}: {answers[0].question}"
+    return [question, len(answers), low, len(answers) - low - high, high, _share(ranges)]
 
 
 def _game(name: str, played: Sequence[dict]) -> list:

@@ -53,9 +53,9 @@ def summary(course: Path = ROOT) -> str:
     if due := due_warmups(book):
         lines += ["", f"questions due, on the start page: {', '.join(due)}"]
     lines += ["", _votes(entries)]
-    made = [entry for entry in entries if entry.committed and not entry.options]
+    bets = [entry for entry in entries if entry.committed and not entry.options]
     misses = [entry.miss for entry in entries if entry.counts]
-    lines.append(f"predictions: {len(made)} made, {len(misses)} of them count{_uncounted(made)}")
+    lines.append(f"predictions: {len(bets)} made, {len(misses)} of them count{_uncounted(bets)}")
     if misses:
         which = "half of them are within" if len(misses) > 1 else "it is off by"
         lines.append(f"{which} a factor of {statistics.median(misses):.2f}")
@@ -91,7 +91,7 @@ def _votes(entries: Iterable[Entry]) -> str:
     return "\n".join(lines or ["votes: none yet"])
 
 
-def _uncounted(made: Iterable[Entry]) -> str:
+def _uncounted(predictions: Iterable[Entry]) -> str:
     """Say why predictions do not count, in brackets; nothing where all do."""
     why = Counter(
         "without a result yet"
@@ -99,7 +99,7 @@ def _uncounted(made: Iterable[Entry]) -> str:
         else "measured while other programs used the CPUs"
         if entry.disturbed
         else "where 0 or less has no ratio"
-        for entry in made
+        for entry in predictions
         if not entry.counts
     )
     reasons = ", ".join(f"{count} {reason}" for reason, count in why.items())
@@ -163,10 +163,10 @@ def due_warmups(book: Book, *, now: datetime | None = None) -> list[str]:
     """
     due, now = [], now or datetime.now(UTC)
     for key in ledger.warmups():
-        given = [answer for answer in book.answers if answer.key == key]
-        start = given[-1].at if given else book.finished.get(key.partition(".")[0])
+        answers = [answer for answer in book.answers if answer.key == key]
+        start = answers[-1].at if answers else book.finished.get(key.partition(".")[0])
         rights = 0
-        for answer in given:
+        for answer in answers:
             rights = rights + 1 if answer.right else 0
         if start is None or rights >= len(DAYS):
             continue

@@ -21,14 +21,14 @@ def record(lesson: Lesson) -> Path:
             nothing is written. Wait until the machine is calm, and record again.
     """
     print(f"{lesson.experiment}:")
-    made = lesson.module.run(quick=False, progress=lambda text: print(f"  {text}"))
-    made += lesson.guilty(progress=lambda text: print(f"  {text}"))
-    if not made:
+    measured = lesson.module.run(quick=False, progress=lambda text: print(f"  {text}"))
+    measured += lesson.guilty(progress=lambda text: print(f"  {text}"))
+    if not measured:
         raise RuntimeError(f"{lesson.experiment} is not recorded: nothing was measured here.")
-    doubts = [doubt for record in made if (doubt := why_not_to_keep(record))]
+    doubts = [doubt for record in measured if (doubt := why_not_to_keep(record))]
     if doubts:
         raise RuntimeError("\n".join([f"{lesson.experiment} is not recorded:", *doubts]))
-    return records.save(made, lesson.recording)
+    return records.save(measured, lesson.recording)
 
 
 def why_not_to_keep(record: records.Record) -> str:

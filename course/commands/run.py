@@ -79,18 +79,18 @@ def _run(lesson: Lesson, *, quick: bool) -> list[Record]:
     )
 
 
-def _report(lesson: Lesson, made: list[Record], path: Path) -> None:
+def _report(lesson: Lesson, measured: list[Record], path: Path) -> None:
     from labkit.measure import records
     from labkit.show import alt_text
 
     print(f"\n{lesson.module.TITLE}")
-    if not made:
+    if not measured:
         print("Nothing was measured here: no file is written.\n")
         return
-    print(f"{records.tiers_of(made)} · {made[0].provenance}")
-    print(tabulate(made))
-    records.save(made, path)
-    picture = alt_text.save(lesson.draw(made), path.with_suffix(".png"))
+    print(f"{records.tiers_of(measured)} · {measured[0].provenance}")
+    print(tabulate(measured))
+    records.save(measured, path)
+    picture = alt_text.save(lesson.draw(measured), path.with_suffix(".png"))
     print(f"\nrecords: {path}\npicture: {picture}\n")
 
 

@@ -134,8 +134,8 @@ def _ran(path: Path, runs: Path, say: Say, *, reuse: bool) -> NotebookNode:
     if reuse and kept.exists():
         before = files.read(kept)
         if _sources(before) == _sources(files.read(path)):
-            made = datetime.fromtimestamp(kept.stat().st_mtime)
-            say(f"{_name(path)}: as it ran on {made:%Y-%m-%d at %H:%M}")
+            when = datetime.fromtimestamp(kept.stat().st_mtime)
+            say(f"{_name(path)}: as it ran on {when:%Y-%m-%d at %H:%M}")
             return before
     say(f"running {_name(path)}")
     ran = files.execute(path, LABKIT_STATIC="1")  # no sliders

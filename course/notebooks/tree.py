@@ -68,31 +68,31 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
         ValueError: A solution region is nested or unclosed, or the repository's address is none;
             names the file.
     """
-    wanted, repository = {}, hosted.address(root)
+    contents, repository = {}, hosted.address(root)
     for path in kept(root):
         notebook = files.read(path)
         if path.parent.name == SOLUTIONS:
             try:
                 graded = exercises.with_grading(files.canonical(notebook))
-                wanted[path] = files.dumps(files.canonical(graded))
+                contents[path] = files.dumps(files.canonical(graded))
                 notebook = exercises.derive(graded)
             except ValueError as error:
                 raise ValueError(f"{path.name}: {error}") from error
             path = root / EXERCISES / path.name.replace(SOLUTIONS, EXERCISES)
         notebook = hosted.fronted(notebook, repository, path.relative_to(root).as_posix())
-        wanted[path] = files.dumps(files.canonical(notebook))
+        contents[path] = files.dumps(files.canonical(notebook))
     page = root / "INSTRUCTORS.md"
     if page.exists():
         lessons = [lesson for lesson in catalogue.find().values() if lesson.room]
         rows = "".join(f"| {lesson.number} | {lesson.room} |\n" for lesson in lessons)
-        wanted[page] = _ROOMS.sub(lambda _: rows, page.read_text(encoding="utf-8"))
+        contents[page] = _ROOMS.sub(lambda _: rows, page.read_text(encoding="utf-8"))
     readme = root / "README.md"
     if readme.exists():
         text = readme.read_text(encoding="utf-8")
         text = _COUNTS.sub(lambda match: _counted(match, root), text)
         badges = "".join(f"{line}\n" for line in hosted.badges(repository).splitlines())
-        wanted[readme] = _BADGES.sub(lambda _: badges, text)
-    return wanted
+        contents[readme] = _BADGES.sub(lambda _: badges, text)
+    return contents
 
 
 def _counted(link: re.Match[str], root: Path) -> str:
@@ -104,11 +104,11 @@ def _counted(link: re.Match[str], root: Path) -> str:
 
 def sync(root: Path = ROOT) -> list[Path]:
     """Write what is derived, drop exercises without a solution; return what changed."""
-    wanted = derived(root)
-    changed = [path for path in sorted((root / EXERCISES).glob("*.ipynb")) if path not in wanted]
+    contents = derived(root)
+    changed = [path for path in sorted((root / EXERCISES).glob("*.ipynb")) if path not in contents]
     for path in changed:
         path.unlink()
-    for path, text in wanted.items():
+    for path, text in contents.items():
         if _text(path) != text:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -132,14 +132,14 @@ def problems(root: Path = ROOT) -> Iterator[str]:
                 yield f"{name}: {cell_id} keeps no output; run 'python -m course sync --outputs'"
     yield from _unanswered(root)
     try:
-        wanted = derived(root)
+        contents = derived(root)
     except ValueError as error:
         yield str(error)
         return
     for path in sorted((root / EXERCISES).glob("*.ipynb")):
-        if path not in wanted:
+        if path not in contents:
             yield f"{EXERCISES}/{path.name}: has no solutions notebook"
-    for path, text in wanted.items():
+    for path, text in contents.items():
         if _text(path) != text:
             yield f"{path.relative_to(root)}: not up to date; run 'python -m course sync'"
 

@@ -61,9 +61,9 @@ def inventory(form: Literal["before", "after"], *, first: int = 12, answers: str
 
 def outcome(answers: Iterable[Answer]) -> dict[str, dict[str, bool]]:
     """Return what one learner knew: misconception -> form -> whether the answer was right."""
-    given = {answer.key: answer.right for answer in reversed(list(answers))}  # the first counts
+    rights = {answer.key: answer.right for answer in reversed(list(answers))}  # the first counts
     known = {
-        name: {form: given[quiz.key] for form, quiz in both.items() if quiz.key in given}
+        name: {form: rights[quiz.key] for form, quiz in both.items() if quiz.key in rights}
         for name, both in questions().items()
     }
     return {name: right for name, right in known.items() if right}

@@ -65,10 +65,17 @@ def read(path: Path) -> Log:
                 break
         else:
             raise UnknownLog(f"{path} is empty, or cut short.")
-        text = (line[:_LONGEST] for line in itertools.chain(begun, lines))
-        log.records, failed = nccl_tests.parse(text, problem, name=path.name)
+        first, lines = begun[-1], itertools.chain(begun, lines)
+        if first.startswith("{"):
+            try:
+                log.records, failed = nccl_tests.parse_json("".join(lines), problem, name=path.name)
+            except ValueError as error:
+                raise UnknownLog(one_line(f"{path} is no log that can be read: {error}")) from None
+        else:
+            text = (line[:_LONGEST] for line in lines)
+            log.records, failed = nccl_tests.parse(text, problem, name=path.name)
     if not log.records and not failed and not log.problems:
-        begins = one_line(begun[-1].strip(), 60)
+        begins = one_line(first.strip(), 60)
         raise UnknownLog(f"{path} holds no test of nccl-tests. It begins: {begins!r}")
     log.failures = [replace(failure, file=path.name) for failure in failed]
     return log

@@ -13,6 +13,7 @@ Source: github.com/NVIDIA/nccl-tests, src/common.cu and src/util.cu, tags v2.0.0
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -290,9 +291,9 @@ class Test:
         where, hosts, slots = self._provenance(), self.hosts, self.slots
         records, doubted = [], False
         for row in self.rows:
+            at = f", line {row.number}" if row.number else ""
             values = {"busbw": row.busbw * 1e9, "wrong": row.wrong, "hosts": hosts, "slots": slots}
-            values["row"] = f"{self.file}, line {row.number}"
-            record = self._record(row, params, values, where)
+            record = self._record(row, params, values | {"row": f"{self.file}{at}"}, where)
             records.append(record)
             ours = (record.busbw or 0.0) / 1e9
             if ours and not doubted and abs(row.busbw - ours) > 0.02 * ours + 0.011:
@@ -415,6 +416,51 @@ def parse(
     for one in current.values():
         finish(one)
     return records, failed
+
+
+def parse_json(
+    text: str, problem: Problem, *, name: str = ""
+) -> tuple[list[Record], list[Failure]]:
+    """Read the document that nccl-tests writes under ``-J``, of versions 1 to 3.
+
+    Of its environment, which is the user's whole one, NCCL's variables are taken and nothing else.
+    Source: github.com/NVIDIA/nccl-tests, src/util.cu, JSON_FILE_VERSION 1 (v2.17.6) to 3.
+
+    Returns:
+        As `parse`.
+
+    Raises:
+        ValueError: It is no such document.
+    """
+    try:
+        document = json.loads(text)
+        words, config = list(map(str, document["args"])), document["config"]
+        match = _NAME.search(words[0].rpartition("/")[2]) or _NAME.search(name)
+        test = Test(problem, match[1] if match else None, one_line(name, 80))
+        test.library = f"NCCL {_version(int(document['nccl_version']))}"
+        test.iters = int(config["warmup_iters"]), int(config["iterations"])
+        for one in config.get("devices", ()):
+            place = Place(str(one["hostname"]), str(one["device_info"]), str(one["device_hex"]))
+            test.places.append(place)
+        test.settings = _settings("\n".join(map(str, document.get("env", ()))))
+        test.failures = [(0, one_line(error, 120)) for error in document.get("errors", ())]
+        test.ended = bool(document.get("end_time"))
+        results = document.get("results")
+        test.columns, test.width = ([] if results is None else ["#wrong"]), 4
+        for row in results or ():
+            key = int(row["size"]), str(row["type"]), str(row["redop"]), int(row["root"])
+            for place in ("out_of_place", "in_place"):
+                if key[0] and (one := row.get(place)):
+                    time = one.get("time", one.get("cpu_time"))
+                    wrong = "N/A" if one.get("nwrong") is None else one["nwrong"]
+                    words = list(map(str, (time, one["alg_bw"], one["bus_bw"], wrong)))
+                    test.figures(0, (*key, place == "in_place"), words, 0)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"no JSON of nccl-tests as its -J writes it: {reason}") from None
+    test.finish(0)
+    failure = test.failure(0)
+    return test.records(), [failure] if failure else []
 
 
 def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:

@@ -457,7 +457,7 @@ def _failures(log: Log, tested: Sequence[_Pairs]) -> Table:
     rows = []
     for kind in failures.kinds(log.failures, log.records):
         first, called = kind.tests[0], failures.called_slow(kind.tests, rules)
-        at = f"{first.file}, line {first.line}"
+        at = f"{first.file}, line {first.line}" if first.line else first.file
         each = [kind.phase, kind.text, len(kind.tests), kind.collectives, kind.shared, called, at]
         rows.append(each)
     columns = [f"failed: {len(log.failures)} tests", "it printed", "tests", "collectives"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import json
 import random
 import re
 import time
@@ -304,9 +305,9 @@ def test_what_gzip_has_compressed_is_read_and_where_it_ends_too_early_a_line_say
     path.write_bytes(whole[:-200])
     log = logs.read(path)
     assert len(log.records) == 4 and log.problems[0].startswith("all_reduce.log.gz: cut short: ")
-    path.write_bytes(whole[:10])
-    with pytest.raises(logs.UnknownLog, match=r"all_reduce.log.gz is empty, or cut short"):
-        logs.read(path)
+    (tmp_path / "x.json.gz").write_bytes(gzip.compress(as_json().encode())[:-20])
+    with pytest.raises(logs.UnknownLog, match=r"x.json.gz is empty, or cut short"):
+        logs.read(tmp_path / "x.json.gz")
 
 
 @pytest.mark.parametrize("junk", ["7 ", "NCCL INFO Channel 7 : ", "a.b_perf NCCL_ALGO=Ring "])
@@ -323,6 +324,54 @@ def test_a_file_that_is_none_of_these_is_refused(tmp_path):
         read(tmp_path, "Dear all,\nthe cluster is slow.\n", "notes.txt")
     with pytest.raises(logs.UnknownLog, match="is empty"):
         read(tmp_path, "")
+
+
+# As nccl-tests' src/util.cu writes it, JSON_FILE_VERSION 3; figures of V2_13 above.
+def as_json(**changes):
+    devices = [
+        {"rank": i, "group": 0, "pid": 4242, "hostname": "gpu-box.lan", "device": i,
+         "device_hex": f"0000:{i:02x}:00", "device_info": "NVIDIA A100-SXM4-40GB"}
+        for i in range(4)
+    ]  # fmt: skip
+    place = {"time": 64.0, "alg_bw": 16.38, "bus_bw": 24.58, "nwrong": 0.0}
+    slower = {"time": 65.54, "alg_bw": 16.0, "bus_bw": 24.0, "nwrong": None}
+    row = {"size": 2**20, "count": 2**18, "type": "float", "redop": "sum", "root": "    -1",
+           "out_of_place": place, "in_place": slower,
+           "actual_iterations": 20, "experiment_name": "AllReduce"}  # fmt: skip
+    document = {
+        "version": 3, "start_time": "2026-06-11 12:00:00", "args": ["./build/all_reduce_perf"],
+        "env": ["HOME=/home/me", "SECRET_TOKEN=abc", "NCCL_ALGO=Ring"], "nccl_version": 22902,
+        "config": {"warmup_iters": 1, "iterations": 20, "devices": devices}, "results": [row],
+        "errors": [], "end_time": "2026-06-11 12:01:00",
+    }  # fmt: skip
+    return json.dumps(document | changes)
+
+
+def test_nccl_tests_own_json_is_read_without_the_users_environment(tmp_path):
+    log = read(tmp_path, as_json(), "out.json")
+    assert log.problems == []
+    assert facts(log) == [
+        ("all_reduce", 2**20, False, [64e-6]), ("all_reduce", 2**20, True, [65.54e-6])
+    ]  # fmt: skip
+    first, second = log.records
+    assert first.params["settings"] == "NCCL_ALGO=Ring" and first.params["iters"] == 20
+    assert first.values["hosts"] == ["gpu-box.lan"] and first.values["row"] == "out.json"
+    assert first.provenance.backend == "NCCL 2.29.2"
+    assert (first.values["wrong"], second.values["wrong"]) == (0.0, None)
+    assert "SECRET" not in repr(log) and "/home" not in repr(log)
+    failed = read(tmp_path, as_json(results=[], errors=["remote process exited"]), "out.json")
+    assert (failed.records, failed.failures[0].phase) == ([], MOVING)
+    assert failed.problems == ["out.json: all_reduce_perf failed: remote process exited"]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1}', as_json()[:-200], as_json(results=[3]), as_json(env=7), "{" * 100_000]
+)
+def test_another_json_or_one_that_is_cut_is_refused_in_one_line(tmp_path, text):
+    with pytest.raises(logs.UnknownLog) as caught:
+        read(tmp_path, text, "x.json")
+    assert "x.json is no log that can be read" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_failure_says_how_far_the_test_had_come(tmp_path):

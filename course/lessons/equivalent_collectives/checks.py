@@ -18,7 +18,7 @@ from course.checks.checking import hold
 from course.checks.trial import Case, Ran, Trial, sent_elements
 from course.comm.costs import AlphaBeta
 from course.comm.rounds import count_rounds
-from course.lessons.equivalent_collectives import experiment
+from course.lessons.equivalent_collectives import experiment, programs
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
@@ -33,6 +33,28 @@ SHAPES = ((3,), (), (12, 7), (1, 640))
 LEAN = (
     "the values are right, but in a ring a rank sends to its right neighbour only, one chunk of "
     "S/n in each of 2(n-1) rounds: neither whole tensors, nor a round more"
+)
+NEXT_ONLY = (
+    "in a chain each rank sends to the next one only, and the last to nobody; a root that serves "
+    "several shares its link between them"
+)
+PIECES = "cut the tensor into `chunks` pieces, and take their number from the argument"
+FORWARD = (
+    "a rank waits for more than the piece that it passes on: it collects all pieces first (store "
+    "and forward), or waits for a send before it receives the next piece"
+)
+WHOLE = (
+    "a ring or a tree in disguise, or two exchanges where one will do: in round k every rank swaps "
+    "its whole sum with the rank 2**k away"
+)
+PLACES = (
+    "every rank ends with rank src's tensor: count ranks from src, modulo n, and leave out those "
+    "that do not exist"
+)
+SHARED = "two sends at once share the link, and both arrive late: wait in between"
+DOUBLES = (
+    "whoever has the tensor passes it on in every round, so their number doubles: a chain, or a "
+    "root that serves all, takes n - 1"
 )
 
 
@@ -49,12 +71,8 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
         for case, runs in _tried(ring_all_reduce, cases):
             n, sent = case.world_size, sent_elements(case, runs)
             messages = max(len(run.messages) for run in runs)
-            _hold_cost(
-                f"{case}: elements sent by the busiest rank, in {messages} messages",
-                sent,
-                2 * (case.numel - case.numel // n),
-                LEAN,
-            )
+            told = f"{case}: elements sent by the busiest rank, in {messages} messages"
+            _hold_cost(told, sent, 2 * (case.numel - case.numel // n), LEAN)
             _hold_cost(f"{case}: messages of the busiest rank", messages, 2 * (n - 1), LEAN)
             if n == 4 and case.numel in (4000, BIG):
                 _hold_scratch(case, runs, 2 / 4, "one chunk to receive into is enough")
@@ -82,29 +100,17 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
             piece = math.ceil(case.numel / chunks)
             for rank, run in enumerate(runs):
                 peers = {call.peer for call in run.messages}
-                hold(
-                    peers <= {(rank + 1) % n} - {src},
-                    f"{case}: the chain src, src + 1, ... (modulo n)",
-                    f"rank {rank} sends to ranks {sorted(peers)}",
-                    "in a chain each rank sends to the next one only, and the last to nobody; a "
-                    "root that serves several shares its link between them",
-                )
+                told = f"rank {rank} sends to ranks {sorted(peers)}"
+                chain = f"{case}: the chain src, src + 1, ... (modulo n)"
+                hold(peers <= {(rank + 1) % n} - {src}, chain, told, NEXT_ONLY)
                 sizes = [call.nbytes // case.dtype.itemsize for call in run.messages]
-                whole = len(sizes) <= chunks and sum(sizes) <= case.numel
-                hold(
-                    whole and max(sizes, default=0) <= piece,
-                    f"{case}: each element once, in {chunks} pieces of at most {piece}",
-                    f"rank {rank} sends pieces of {sizes}",
-                    "cut the tensor into `chunks` pieces, and take their number from the argument",
-                )
+                fits = max(sizes, default=0) <= piece and len(sizes) <= chunks
+                once = f"{case}: each element once, in {chunks} pieces of at most {piece}"
+                told = f"rank {rank} sends pieces of {sizes}"
+                hold(fits and sum(sizes) <= case.numel, once, told, PIECES)
             rounds = count_rounds([run.report for run in runs])
-            _hold_cost(
-                f"{case}: rounds",
-                rounds,
-                min(chunks, case.numel) + n - 2 if n > 1 else 0,
-                "a rank waits for more than the piece that it passes on: it collects all pieces "
-                "first (store and forward), or waits for a send before it receives the next piece",
-            )
+            fewest = min(chunks, case.numel) + n - 2 if n > 1 else 0
+            _hold_cost(f"{case}: rounds", rounds, fewest, FORWARD)
             if case.numel == BIG:
                 _hold_scratch(case, runs, 0.5 / chunks, "a piece can be received where it belongs")
                 verdict.reached = f"{rounds} rounds for {chunks} chunks on {n} ranks"
@@ -124,9 +130,7 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
             n = case.world_size
             reached[n] = count_rounds([run.report for run in runs])
             fewest = math.floor(math.log2(n)) + (2 if n & (n - 1) else 0)
-            meaning = "a ring or a tree in disguise, or two exchanges where one will do: in round "
-            meaning += "k every rank swaps its whole sum with the rank 2**k away"
-            _hold_cost(f"{case}: rounds", reached[n], fewest, meaning)
+            _hold_cost(f"{case}: rounds", reached[n], fewest, WHOLE)
             if case.numel > BIG:
                 _hold_scratch(case, runs, 2, "one tensor to receive into is enough")
         verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[6]} on 6"
@@ -142,21 +146,14 @@ def check_broadcast_in_turn(broadcast_in_turn: Callable[..., None]) -> None:
         for case, runs in Trial(broadcast_in_turn, by_hand=True, timeout=5.0).runs(cases):
             n, src = case.world_size, case.options["src"]
             for rank, run in enumerate(runs):
-                what = f"{case}, rank {rank}"
-                meaning = "every rank ends with rank src's tensor: count ranks from src, modulo n, "
-                meaning += "and leave out those that do not exist"
-                checking.same_values(run.given[0], case.data(src), what=what, meaning=meaning)
+                what, expected = f"{case}, rank {rank}", case.data(src)
+                checking.same_values(run.given[0], expected, what=what, meaning=PLACES)
                 pairs = itertools.pairwise(run.messages)
                 in_turn = all(a.waited and a.waited <= b.at for a, b in pairs)
-                meaning = "two sends at once share the link, and both arrive late: wait in between"
                 one = f"{case}: a send ends before the next one begins"
-                hold(in_turn, one, f"rank {rank} starts one while another is on its way", meaning)
+                hold(in_turn, one, f"rank {rank} starts one while another is under way", SHARED)
             reached[n] = count_rounds([run.report for run in runs])
-            meaning = (
-                "whoever has the tensor passes it on in every round, so their number doubles: "
-            )
-            meaning += "a chain, or a root that serves all, takes n - 1"
-            _hold_cost(f"{case}: rounds", reached[n], math.ceil(math.log2(n)), meaning)
+            _hold_cost(f"{case}: rounds", reached[n], math.ceil(math.log2(n)), DOUBLES)
         verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[8]} on 8"
 
 
@@ -182,10 +179,8 @@ def _tried(
         for rank, ran in enumerate(ranks):
             copied = {} if src is None else {FROM_0: case.data(0), NOTHING: case.data(rank)}
             meaning = _hint(case) if copied else _usual_sum(ran, case, rank, expected)
-            what = f"{case}, rank {rank}"
-            checking.same_values(
-                ran.given[0], expected, what=what, meaning=meaning, mistakes=copied
-            )
+            found, what = ran.given[0], f"{case}, rank {rank}"
+            checking.same_values(found, expected, what=what, meaning=meaning, mistakes=copied)
         yield case, ranks
 
 
@@ -198,15 +193,13 @@ def _hint(case: Case) -> str:
     if len(case.shape) != 1:
         return "a tensor may have any number of dimensions: cut a flat view of it, tensor.view(-1)"
     if case.numel >= BIG:
-        return (
-            "right on small tensors and wrong on large ones: a race. A buffer is changed while it "
-            "is still being sent (through numpy, perhaps): wait for both works, then add"
-        )
+        race = "right on small tensors and wrong on large ones: a race. A buffer is changed while "
+        return race + "it is still being sent (through numpy, perhaps): wait for both, then add"
     if case.numel % case.world_size or "src" in case.options:
-        return (
-            "pieces differ in length where it does not divide, and some are empty: cut with "
-            "tensor_split, and receive into a buffer as long as what arrives, in its own place"
-            + ("; and n is no power of two" if case.world_size & (case.world_size - 1) else "")
+        uneven = "pieces differ in length where it does not divide, and some are empty: cut with "
+        uneven += "tensor_split, and receive into a buffer as long as what arrives"
+        return uneven + (
+            "; n is no power of two" if case.world_size & (case.world_size - 1) else ""
         )
     return (
         "in every round the chunk that a rank receives is the one that its left neighbour sends: "
@@ -217,28 +210,22 @@ def _hint(case: Case) -> str:
 def _usual_sum(ran: Ran, case: Case, rank: int, expected: torch.Tensor) -> str:
     """Say what a wrong sum usually means, by which of its chunks are whole, or one rank's alone."""
     n, data = case.world_size, [case.data(one) for one in range(case.world_size)]
-    by_chunk = zip(
-        *(t.reshape(-1).tensor_split(n) for t in (ran.given[0], expected, *data)), strict=True
-    )
-    found = [
-        (torch.equal(chunk, whole), any(torch.equal(chunk, one) for one in alone))
-        for chunk, whole, *alone in by_chunk
-    ]
-    complete = sum(whole for whole, _ in found)
+    cut = (t.reshape(-1).tensor_split(n) for t in (ran.given[0], expected, *data))
+    by_chunk = list(zip(*cut, strict=True))
+    whole = sum(torch.equal(chunk, summed) for chunk, summed, *_ in by_chunk)
+    alone = all(any(torch.equal(chunk, one) for one in each) for chunk, _, *each in by_chunk)
+    result = ran.returned.flatten() if isinstance(ran.returned, torch.Tensor) else torch.empty(0)
     usual = {
         "what is returned is right, but the tensor itself is asked: write the result into it, "
-        "tensor.copy_(result), or work on views of it": isinstance(ran.returned, torch.Tensor)
-        and torch.equal(ran.returned.flatten(), expected.flatten()),
+        "tensor.copy_(result), or work on views of it": torch.equal(result, expected.flatten()),
         "these are still this rank's own numbers: nothing was added to them in place (tensor = "
         "tensor + x makes a new tensor; tensor += x adds)": torch.equal(ran.given[0], data[rank]),
-        "what arrives overwrites this rank's own numbers instead of being added: the receive "
-        "buffer is the tensor itself. Receive into a buffer of its own. Or the second turn begins "
-        "with a chunk that lacks shares: which one has all on rank r after n-1 rounds?": all(
-            alone for _, alone in found
-        ),
-        f"{complete} of {n} chunks have every share, and others do not: a turn of the ring is "
+        "what arrives overwrites this rank's own numbers instead of being added: receive into a "
+        "buffer of its own. Or the second turn begins with a chunk that lacks shares: which one "
+        "has all on rank r after n-1 rounds?": alone,
+        f"{whole} of {n} chunks have every share, and others do not: a turn of the ring is "
         "missing, or a round, or the second turn begins with the wrong chunk: the complete one "
-        "goes first": complete > 0,
+        "goes first": whole > 0,
     }
     return next((text for text, fits in usual.items() if fits), _hint(case))
 
@@ -277,11 +264,10 @@ def claims() -> Table:
 def check_audit(verdicts: dict[str, str]) -> None:
     """Judge 6.4: one of `VERDICTS` for each of `CLAIMS`; say what refutes a wrong one."""
     with checking.exercise("6.4", par="6 of 6 verdicts") as verdict:
-        meaning = "keep the form of the cell above: a dict, with an answer for each letter"
         letters = {*verdicts} if isinstance(verdicts, dict) else {}
-        hold(
-            letters == {*CLAIMS}, f"a dict with {', '.join(CLAIMS)}", repr(verdicts)[:200], meaning
-        )
+        form = "keep the form of the cell above: a dict, with an answer for each letter"
+        asked = f"a dict with {', '.join(CLAIMS)}"
+        hold(letters == {*CLAIMS}, asked, repr(verdicts)[:200], form)
         if all(value is ... for value in verdicts.values()):
             raise NotImplementedError
         for letter, (name, nbytes, n, seconds, link) in CLAIMS.items():
@@ -290,14 +276,10 @@ def check_audit(verdicts: dict[str, str]) -> None:
             rate, busbw = nbytes / seconds, nbytes / seconds * bus_factor(name, n)
             helped = name == "all_reduce" and rate * (n + 1) / n <= link
             right = VERDICTS[0 if busbw <= link else 1 if helped else 2]
-            figures = f"busbw is {busbw / 1e9:.4g} GB/s, the link {link / 1e9:.4g}"
             only = "only an all_reduce whose busbw is above the link, and (n+1)/n S / t is not"
-            hold(
-                named == right,
-                f"{letter}: another answer",
-                repr(given),
-                only if named == VERDICTS[1] else f"{figures}: which is larger, what helps",
-            )
+            figures = f"busbw is {busbw / 1e9:.4g} GB/s, the link {link / 1e9:.4g}"
+            why = only if named == VERDICTS[1] else f"{figures}: which is larger, what helps"
+            hold(named == right, f"{letter}: another answer", repr(given), why)
         verdict.reached = f"{len(CLAIMS)} of {len(CLAIMS)}"
 
 
@@ -328,23 +310,10 @@ def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
             value = checking.ask(crossing, 1e-4, 1e-8, 2)
         except ArithmeticError as error:
             value = error
-        hold(
-            value == math.inf,
-            "math.inf on 2 ranks",
-            repr(value),
-            "two ranks: one round of S against two of S/2. The bytes are equal, the rounds are "
-            "not, so the ring is never ahead: return math.inf",
-        )
+        never = "two ranks: one round of S against two of S/2. The bytes are equal, the rounds are "
+        never += "not, so the ring is never ahead: return math.inf"
+        hold(value == math.inf, "math.inf on 2 ranks", repr(value), never)
         verdict.reached = f"{len(SETTINGS) + 1} of {len(SETTINGS) + 1}"
-
-
-def my_link() -> AlphaBeta:
-    """Fit alpha and beta to swaps between pairs of four hosts, and say what they are."""
-    swaps = experiment.time_swaps()
-    link = AlphaBeta.fit([r.nbytes for r in swaps], [min(r.seconds) for r in swaps])
-    rate = f"{1e9 * link.beta:.3g} ns a byte ({1e-6 / link.beta:.3g} MB/s)"
-    print(f"{swaps[0].tier}: alpha is {1e6 * link.alpha:.0f} µs, beta {rate}")
-    return link
 
 
 def race(
@@ -364,10 +333,14 @@ def race(
     except NotImplementedError as left:
         print(f"{left}: come back when 6.1, 6.3 and 6.5 are written.")
         return None
-    link = my_link()
+    swaps = experiment.in_turns([programs.swap], experiment.SWAPPED, iters=9)
+    link = AlphaBeta.fit([*swaps], [min(seconds) for (seconds,) in swaps.values()])
+    rate = f"{1e9 * link.beta:.3g} ns a byte ({1e-6 / link.beta:.3g} MB/s)"
+    print(f"Here alpha is {1e6 * link.alpha:.0f} µs, beta {rate}")
     nbytes = crossing(link.alpha, link.beta, experiment.FOUR.hosts)
+    sizes = [4 * max(1, round(nbytes * factor / 4)) for factor in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)]
     rows = []
-    for size, ring_s, doubling_s in experiment.time_crossing(nbytes, ring, doubling):
+    for size, (ring_s, doubling_s) in experiment.in_turns([ring, doubling], sizes).items():
         won = sum(a < b for a, b in zip(ring_s, doubling_s, strict=True))
         times = [1e3 * median(seconds) for seconds in (ring_s, doubling_s)]
         rows.append([size / 1e3, *times, f"{won} of {len(ring_s)}"])

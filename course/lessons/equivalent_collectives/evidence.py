@@ -33,8 +33,8 @@ def _judged(
     return [outcome(s, **limits) if more > 0 and s <= most else None for s, more in pairs]
 
 
-def order(board: Board, records: Mapping[str, Record]) -> list[float]:
-    """Hold suspect a to the steps alone; return the shares of the excess that launching makes."""
+def order(board: Board, records: Mapping[str, Record]) -> None:
+    """Hold suspect a to the steps alone."""
     steps = zip(records[FIRST].seconds, records[SECOND].seconds, strict=True)
     rows = zip(records[TWO].seconds, steps, excess(records), strict=True)
     shares = [(both - sum(alone)) / more for both, alone, more in rows]
@@ -47,11 +47,10 @@ def order(board: Board, records: Mapping[str, Record]) -> list[float]:
         found=f"{_all(shares)} of the excess gone, round by round",
         records=records.values(),
     )
-    return shares
 
 
-def rounds(board: Board, records: Mapping[str, Record]) -> list[float]:
-    """Hold suspect b to a quarter of the bytes; return what is left of the excess.
+def rounds(board: Board, records: Mapping[str, Record]) -> None:
+    """Hold suspect b to a quarter of the bytes.
 
     Messages that only wait leave all of it. Clearly more than all is another program's doing.
     """
@@ -66,11 +65,10 @@ def rounds(board: Board, records: Mapping[str, Record]) -> list[float]:
         found=f"{_all(left)} of the excess left, round by round",
         records=records.values(),
     )
-    return left
 
 
-def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record]) -> float:
-    """Hold suspect c to the bytes of the busiest rank, in S; return how many times as many.
+def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record]) -> None:
+    """Hold suspect c to the bytes of the busiest rank, in S.
 
     If the two steps send as many as all_reduce, that refutes c whatever the clock says.
     """
@@ -88,11 +86,10 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
         records=records.values(),
         exact=more <= 1.05,
     )
-    return more
 
 
-def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) -> list[float]:
-    """Hold suspect d to the seconds of the sums without a wire; return their shares of the excess.
+def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) -> None:
+    """Hold suspect d to the seconds of the sums without a wire.
 
     Each of the rounds of `seconds` is held against the smallest excess that was measured.
     """
@@ -106,7 +103,6 @@ def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) 
         found=f"{_all(shares)} of the excess",
         records=records.values(),
     )
-    return shares
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

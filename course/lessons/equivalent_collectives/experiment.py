@@ -8,8 +8,8 @@ and not the scheduler's. Every answer is checked, and the same call's bytes are 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -140,47 +140,25 @@ SWAPPED = (64, 1024, 2**20, 2**21)
 some so long that what a shaped link lets through at once hardly counts."""
 
 
-def time_swaps(*, iters: int = 9) -> list[Record]:
-    """Time swaps between pairs of four hosts, or on loopback; one record for each size."""
-    with _anywhere() as here:
-
-        def measure() -> list[Record]:
-            ranks = here.launch(programs.swaps, SWAPPED, iters, timeout=60.0)
-            return [
-                here.record(f"swap {size}", [one[size] for one in ranks], experiment=NAME,
-                            nbytes=size) for size in SWAPPED
-            ]  # fmt: skip
-
-        return runs.watched(measure)
-
-
-def time_crossing(
-    nbytes: float, ring: Way, doubling: Way, *, iters: int = 5
-) -> list[tuple[int, list[float], list[float]]]:
-    """Time two ways to sum at sizes around one, in turn, on four hosts or loopback.
+def in_turns(
+    ways: Sequence[Way], sizes: Sequence[int], *, iters: int = 5
+) -> dict[int, list[list[float]]]:
+    """Time ways on tensors of each size in bytes, in turn, on four hosts, or else on loopback.
 
     Returns:
-        For each size in bytes: the size, and the seconds of each way, round by round.
+        By size: the seconds of each way, round by round.
     """
-    sizes = [4 * max(1, round(nbytes * factor / 4)) for factor in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)]
-    with _anywhere() as here:
-        ranks = here.launch(programs.in_turn, [ring, doubling], sizes, iters, timeout=120.0)
-    return [
-        (size, *(timing.slowest([one[size][way] for one in ranks]) for way in (0, 1)))
-        for size in sizes
-    ]
-
-
-@contextmanager
-def _anywhere() -> Iterator[Place]:
-    """Yield the four hosts; where no links can be made, say so, and four ranks on loopback."""
     with ExitStack() as stack:
         try:
-            place = stack.enter_context(FOUR.up())
+            here = stack.enter_context(FOUR.up())
         except FabricUnavailable as reason:
             print(f"{reason}\nMeasured instead: four ranks on this machine's loopback.")
-            place = Place(hosts=1, ranks_per_host=FOUR.hosts)
-        yield place
+            here = Place(hosts=1, ranks_per_host=FOUR.hosts)
+        ranks = here.launch(programs.in_turn, ways, sizes, iters, timeout=120.0)
+    by_way = range(len(ways))
+    return {
+        size: [timing.slowest([r[size][way] for r in ranks]) for way in by_way] for size in sizes
+    }
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:

@@ -31,9 +31,7 @@ def world(guilty: str) -> tuple[dict[str, Way], Callable]:
     """Return the ways of a world, and its sums."""
     if guilty == "c":
         return {**WAYS, **STEPS}, programs.every_sum
-    pause = (
-        problem.NBYTES / (problem.FOUR_RATE / 8) / 3
-    )  # three of them: two thirds of an all_reduce
+    pause = problem.NBYTES / (problem.FOUR_RATE / 8) / 3  # three are two thirds of an all_reduce
     first: Way = programs.ring_reduce_scatter
     sums = programs.every_sum
     if guilty == "b":
@@ -66,9 +64,7 @@ def measure(guilty: str, *, iters: int = 5) -> list[Record]:
 
         def sum_up() -> list[Record]:
             seconds = problem.without_a_wire(sums)
-            named = f"world {guilty}: "
-            return problem.measured(
-                here, ways, problem.NBYTES, iters, shares, named=named, sums=seconds
-            )
+            named = {"named": f"world {guilty}: ", "sums": seconds}
+            return problem.measured(here, ways, problem.NBYTES, iters, shares, **named)
 
         return runs.watched(sum_up)

@@ -166,20 +166,14 @@ def then_gather(x: torch.Tensor, first: Callable[[torch.Tensor], torch.Tensor]) 
     all_gather_single(x, first(x))
 
 
-def swaps(sizes: Sequence[int], iters: int) -> dict[int, list[float]]:
-    """Time swaps of rank 0 with 1, and of 2 with 3, for each size in bytes, in turn."""
-    partner, times = dist.get_rank() ^ 1, {size: [] for size in sizes}
-    for number in range(iters + 1):
-        for size in sizes:
-            mine, theirs = (torch.zeros(size, dtype=torch.uint8) for _ in range(2))
-            call = partial(algorithms.exchange, mine, theirs, dst=partner, src=partner)
-            took = timing.time_calls(call, warmup=0, iters=1)
-            times[size] += took if number else []  # the first opens the connection
-    return times
+def swap(x: torch.Tensor) -> None:
+    """Swap a tensor: rank 0 with 1, 2 with 3."""
+    partner = dist.get_rank() ^ 1
+    algorithms.exchange(x, torch.empty_like(x), dst=partner, src=partner)
 
 
 def in_turn(ways: Sequence[Way], sizes: Sequence[int], iters: int) -> dict[int, list[list[float]]]:
-    """Time ways to sum float32 tensors of each size in bytes, in turn; by size, then by way."""
+    """Time ways on float32 tensors of each size in bytes, in turn; by size, then by way."""
     times = {size: [[] for _ in ways] for size in sizes}
     for number in range(iters + 1):
         for size in sizes:

@@ -3,7 +3,8 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -39,12 +40,9 @@ from labkit.measure import records
 from labkit.measure.records import Record
 
 LATE = {
-    "a": "its first sends leave as soon as they are computed; the later ones wait, but for what? "
-    "Their receiver is not there yet: follow the chain to the other end",
-    "b": "it is idle longest because it has two neighbours to wait for. Which of its inputs lies "
-    "ready, and what stands before that transfer, in whose queue?",
-    "d": "with receives one task early on all ranks the step would be far shorter: in one row of "
-    "the upper picture receives stand elsewhere than in the others",
+    "a": "its later sends wait for their receiver: follow the chain to the other end",
+    "b": "it has two neighbours. What stands before the input that lies ready, in whose queue?",
+    "d": "then the step would be far shorter: in one row of the upper picture receives stand late",
 }
 """What the wrong letters of 5.1 mean."""
 
@@ -65,8 +63,7 @@ PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
 """Stages and micro-batches of 5.2."""
 EARLY = (
     "while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at once: started "
-    "in one batch. A receive right before its task moves nothing meanwhile; one that stands too "
-    "early holds up the sends behind it until its data are computed"
+    "in one batch. One that stands too early holds up the sends behind it"
 )
 
 
@@ -87,6 +84,7 @@ def check_inference_program(program: Callable) -> None:
             ranks = [checking.ask(written, rank, case=plan) for rank in range(stages)]
             for rank, steps in enumerate(ranks):
                 _hold_order(steps, schedule[rank], stages, f"{plan}: rank {rank}")
+            _hold_end(ranks, Channel.ORDERED, plan, NEIGHBOURS)
             ratios.append(_hold_queue(plan, schedule, ranks, Costs(1.0, 2.0, 0.9), 1.15, EARLY))
         verdict.reached = f"{max(ratios):.2f} times"
 
@@ -95,40 +93,46 @@ def _hold_order(steps: Any, tasks: Sequence[Task], stages: int, rank: str) -> No
     """Hold a rank's steps to be its tasks, in order, with each transfer on the right side."""
     for step in checking.answer(steps, (list, tuple), what=f"{rank}: its steps"):
         kind = Transfer if isinstance(step, Batch) else Task
-        meaning = "a transfer goes into a batch, also a single one: Batch((a,))"
+        single = "a transfer goes into a batch, also a single one: Batch((a,))"
         fits = all(isinstance(part, kind) for part in parts(step))
-        hold(fits, f"{rank}: steps are Task or Batch((transfer, ...))", repr(step)[:200], meaning)
+        hold(fits, f"{rank}: steps are Task or Batch((transfer, ...))", repr(step)[:200], single)
     found = " ".join(map(str, steps))[:200]
     computed = [step for step in steps if isinstance(step, Task)]
     hold(computed == tasks, f"{rank} computes {', '.join(map(str, tasks))}, in this order", found)
     place = {part: number for number, step in enumerate(steps) for part in parts(step)}
     for task in tasks:
-        received = transfer_into(task, stages)
-        arrives = -1 if received is None else place.get(received, math.inf)
-        in_time = f"{rank}: the input of {task} is received before it"
-        hold(arrives < place[task], in_time, found, "post the receive earlier in the program")
-        leaves = place.get(transfer_out_of(task, stages), math.inf)
-        made = f"{rank}: the output of {task} is sent after it"
-        hold(leaves > place[task], made, found, "it is not there yet: put the send after the task")
+        into, out_of = transfer_into(task, stages), transfer_out_of(task, stages)
+        in_time = into is None or place.get(into, math.inf) < place[task]
+        early = "post the receive earlier in the program"
+        hold(in_time, f"{rank}: the input of {task} is received before it", found, early)
+        made = place.get(out_of, math.inf) > place[task]
+        late = "it is not there yet: put the send after the task"
+        hold(made, f"{rank}: the output of {task} is sent after it", found, late)
+
+
+BOTH_ENDS = (
+    "rank 0 receives nothing, the last rank sends nothing; both ends of a transfer name it alike"
+)
+
+
+@contextmanager
+def _once(plan: str, meaning: str) -> Iterator[None]:
+    """Refuse programs or orders in which a transfer does not stand once."""
+    try:
+        yield
+    except InvalidProgram as problem:
+        raise CheckFailed(f"{plan}: each transfer once", str(problem)[:300], meaning) from None
 
 
 def _hold_end(ranks: Sequence[Program], channel: Channel, plan: str, meaning: str) -> None:
     """Hold programs to fit together and to end."""
-    try:
+    with _once(plan, BOTH_ENDS):
         circle = find_deadlock(ranks, channel=channel)
-    except InvalidProgram as problem:
-        both = "rank 0 receives nothing, the last rank sends nothing, and both ends of a transfer "
-        both += "name it in the same way"
-        fit = f"{plan}: every send has its receive, once"
-        raise CheckFailed(fit, str(problem)[:300], both) from None
     hold(not circle, f"{plan}: programs that end", f"a deadlock:\n{circle}", meaning)
 
 
-def _hold_queue(
-    plan: str, schedule: Any, ranks: Any, costs: Costs, par: float, slow: str, circle: str = ""
-) -> float:
-    """Hold one queue to end and to its par; return its time over the time with no queue at all."""
-    _hold_end(ranks, Channel.ORDERED, plan, circle or NEIGHBOURS)
+def _hold_queue(plan: str, schedule: Any, ranks: Any, costs: Costs, par: float, slow: str) -> float:
+    """Hold one queue to its par; return its time over the time with no queue at all."""
     free = simulate(programs(schedule), costs, channel=Channel.TAGGED).seconds
     ratio = simulate(ranks, costs, channel=Channel.ORDERED).seconds / free
     what = f"{plan}: time over the time without a queue"
@@ -168,9 +172,8 @@ def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
         mended = receiving_first(hanging_programs(), chosen)
         _hold_end(mended, Channel.BLOCKING, "blocking calls", NEIGHBOURS)
         enough = "every neighbour of a rank that receives first may go on sending first"
-        checking.at_most(
-            len(chosen), 2, what="ranks that receive first", unit="ranks", meaning=enough
-        )
+        what = "ranks that receive first"
+        checking.at_most(len(chosen), 2, what=what, unit="ranks", meaning=enough)
 
 
 CONSUMER, SENDER = 1, 2
@@ -178,9 +181,19 @@ EXCHANGES = ((1, 3), (2, 10), (3, 5), (3, 1), (2, 0))
 """Credits and messages of 5.4."""
 LIKE = torch.empty(2, 50_000, dtype=torch.int32)
 HANG = (
-    "before each wait, the message that you wait for must have its own posted buffer, and the "
-    "sender only sends into buffers that are posted. Or you ask is_completed(): for a receive gloo "
-    "says False until its wait() has returned. Wait, do not ask"
+    "before each wait, the message that you wait for must have its own posted buffer. Or you ask "
+    "is_completed(), which for a receive says False until its wait() has returned: wait, do not ask"
+)
+FROM = "give irecv the source and the tag (without them it takes from anybody, rank -1, and tag 0)"
+OWN = "two receives share one buffer, or you look into it before the wait, when it may be empty"
+NEXT = (
+    "post `credits` of them before the first wait, in the order of `wanted`; wait for one, use it, "
+    "and post one more: with fewer nothing moves while you compute, and each one more is memory "
+    "that a sender may fill"
+)
+USED = (
+    "`use` wants the messages in the order of `wanted`, each with its own tensor; without a wait "
+    "that may not have its bytes yet: it belongs to the receive"
 )
 _KEPT: list = []  # what is under way stays, until the rank's process ends
 
@@ -218,12 +231,9 @@ def _consume(consume: Callable, tags: list[int], credits: int) -> None:
     with Allocated() as memory, _Watched(tags, credits) as log:
         consume(list(tags), log.use, src=SENDER, like=LIKE.clone(), credits=credits)
     waited = sum(call.waited is not None for call in log.calls)
-    hold(
-        (log.used, waited) == (len(tags), len(log.calls)),
-        f"{log.case}: each message received, waited for and used",
-        f"{log.used} used; {waited} of {len(log.calls)} receives waited for",
-        "go on until all of `wanted` are used, and post no receive beyond them",
-    )
+    found = f"{log.used} used; {waited} of {len(log.calls)} receives waited for"
+    every = (log.used, waited) == (len(tags), len(log.calls))
+    hold(every, f"{log.case}: each message received, waited for and used", found, NEXT)
     what, unit = f"{log.case}: memory", "messages (`like`, those under way, and two)"
     meaning = "all buffers were made in advance, or none is let go: make one when you post it"
     taken = memory.peak / LIKE.nbytes
@@ -243,47 +253,27 @@ class _Watched(HandLog):
         super().before_wait(work)
         posted = [call for call in self.calls if call.waited is None]
         waited = len(self.calls) - len(posted)
-        due = self.tags[waited : waited + self.credits]
+        due, tags = self.tags[waited : waited + self.credits], [call.tag for call in posted]
         for call in posted:
-            hold(
-                (call.kind, call.peer, call.nbytes) == ("recv", SENDER, LIKE.nbytes)
-                and call.tag in self.tags,
-                f"{self.case}: receives of {LIKE.nbytes} bytes from rank {SENDER}, each with a tag "
-                "of `wanted`",
-                f"{call.kind}, rank {call.peer}, tag {call.tag}, {call.nbytes} bytes",
-                "give irecv the source and the tag (without them it takes from anybody, rank -1, "
-                "and tag 0), into torch.empty_like(like)",
-            )
-            hold(
-                not call.touched,
-                f"{self.case}: a buffer of its own for each receive, left alone until its wait",
-                f"the buffer of tag {call.tag} was touched by {call.touched} before",
-                "two receives share one buffer, or you look into it before the wait: until then "
-                "it belongs to the receive",
-            )
-        hold(
-            waited <= self.used and sorted(call.tag for call in posted) == sorted(due),
-            f"{self.case}: at wait {waited + 1}, {waited} messages used, and the receives under "
-            f"way are those of tags {due}",
-            f"{self.used} used; those of tags {[call.tag for call in posted]}",
-            "post `credits` of them before the first wait, in the order of `wanted`; wait for one, "
-            "use it, and post one more: with fewer nothing moves while you compute, and each one "
-            "more is memory that a sender may fill",
-        )
+            made = call.kind, call.peer, call.nbytes
+            fits = made == ("recv", SENDER, LIKE.nbytes) and call.tag in self.tags
+            asked = f"{self.case}: receives of {LIKE.nbytes} bytes from rank {SENDER}, with a tag"
+            hold(fits, asked, f"{made}, tag {call.tag}", FROM)
+            touched = f"that of tag {call.tag} was touched by {call.touched}"
+            alone = f"{self.case}: a buffer for each receive, left alone until its wait"
+            hold(not call.touched, alone, touched, OWN)
+        asked = f"{self.case}: at wait {waited + 1}, {waited} used, receives posted for tags {due}"
+        fits = waited <= self.used and sorted(tags) == sorted(due)
+        hold(fits, asked, f"{self.used} used, posted for tags {tags}", NEXT)
 
     def use(self, tag: int, tensor: torch.Tensor) -> None:
         """Hold what is used to be the next message, received and waited for."""
         due = self.tags[self.used : self.used + 1]
         came = any(call.tag == tag and call.waited is not None for call in self.calls)
         values = {*tensor.flatten().tolist()}
-        hold(
-            came and [tag] == due and values == {tag} and tensor.shape == LIKE.shape,
-            f"{self.case}: use {self.used + 1} is of tag {due}, received and waited for, with a "
-            "tensor that holds it",
-            f"tag {tag}, {'' if came else 'not waited for, '}with {values}",
-            "`use` wants the messages in the order of `wanted`, each with its own tensor. A buffer "
-            "without a wait may not have its bytes yet: it belongs to the receive",
-        )
+        fits = came and [tag] == due and values == {tag} and tensor.shape == LIKE.shape
+        asked = f"{self.case}: use {self.used + 1} is of tag {due}, waited for, and its tensor"
+        hold(fits, asked, f"tag {tag}, {'' if came else 'not waited for, '}with {values}", USED)
         self.used += 1
 
 
@@ -295,11 +285,11 @@ def check_activations(kept: Callable[[], Sequence[float]]) -> None:
         )
         row = "count along rank 0's row: one more at each F, one less when a B has ended"
         first = "that is the warm-up alone: one more F comes before the first B"
-        beyond: dict[str, float] = {
+        beyond = {
             "that is all of eager 1F1B, not what it needs beyond 1F1B": eager * 0.5,
             "that is a number of micro-batches, not GB": eager - plain,
         }
-        asked = [
+        asked: list[checking.Asked] = [
             ("GPipe's activations on rank 0", gpipe, {}, row),
             ("1F1B's activations on rank 0", plain, {first: plain - 1}, row),
             ("eager 1F1B's activations on rank 0", eager, {first: eager - 1}, row),
@@ -325,14 +315,9 @@ SCHEDULES_TO_ORDER = {
     "the schedule that nobody has seen": (unseen_schedule(), 1.0),
 }
 """Of 5.6: each schedule, and how many times as long rank 0 takes."""
-RUNNABLE = (
-    "one list for all ranks, but no step can run in it: something stands before what it is made "
-    "of. The times of a step that can be run give such a list"
-)
-IN_FRONT = (
-    "something in front cannot start yet and holds up what could: when would each begin if nothing "
-    "queued?"
-)
+RUNNABLE = "something stands before what it is made of: take the times of a step that can be run"
+IN_FRONT = "something in front cannot start yet: when would each begin if nothing queued?"
+TWICE = "take them from `programs(schedule)`: each stands on two ranks, and counts once"
 
 
 def check_order(order: Callable) -> None:
@@ -349,14 +334,10 @@ def check_order(order: Callable) -> None:
             costs = Costs(1.0, 2.0, 0.6, slow=slow)
             found = checking.ask(order, schedule, costs, case=plan)
             orders[plan] = checking.answer(found, (list, tuple), what=f"{plan}: its transfers")
-            try:
+            with _once(plan, TWICE):
                 ranks = in_order(schedule, orders[plan])
-            except InvalidProgram as problem:
-                twice = "take them from `programs(schedule)`: each stands on two ranks, and counts "
-                twice += "once"
-                once = f"{plan}: each transfer once"
-                raise CheckFailed(once, str(problem)[:300], twice) from None
-            ratios.append(_hold_queue(plan, schedule, ranks, costs, 1.1, IN_FRONT, RUNNABLE))
+            _hold_end(ranks, Channel.ORDERED, plan, RUNNABLE)
+            ratios.append(_hold_queue(plan, schedule, ranks, costs, 1.1, IN_FRONT))
         same = checking.on_ranks(_train, orders["GPipe"], world_size=3, checks=False)
         hold(all(same), "on every rank the gradients that come out with tags", same)
         verdict.reached = f"{max(ratios):.2f} times"

@@ -106,7 +106,6 @@ class Case:
 
 MYSTERY = Case("eager 1f1b", Channel.ORDERED)
 FASTER = replace(MYSTERY, rate=FAST)
-FREE = replace(MYSTERY, channel=Channel.TAGGED)
 LONGER = replace(MYSTERY, longer_b0=0.05)
 EARLIER = replace(MYSTERY, ahead=1)
 UNNAMED = replace(MYSTERY, ahead=(1, 1, 0))
@@ -192,13 +191,6 @@ def frame(seen: StepTimeline) -> Period | None:
     return idle if idle.seconds > 0 else None
 
 
-def idle_of(seen: StepTimeline, rank: int = 1) -> float:
-    """Return the seconds that a rank stands idle between its first task and its last."""
-    own = [at for r, _, at in seen.tasks if r == rank]
-    busy = sum(at.seconds for at in own)
-    return max(at.end for at in own) - min(at.begin for at in own) - busy
-
-
 def _in_turns(
     cases: Sequence[Case], places: Mapping[str, Place], rounds: int, in_line: Callable[..., None]
 ) -> list[Record]:
@@ -254,9 +246,10 @@ def _asked(seen: StepTimeline) -> dict:
     """Return what the board asks of one round's step: seconds, and the idle share of all ranks."""
     framed, ranks = frame(seen), range(seen.world_size)
     took = [[at.seconds for r, t, at in seen.tasks if (r, t.kind) == (rank, "F")] for rank in ranks]
+    own = [at for rank, _, at in seen.tasks if rank == 1]  # rank 1's, between its first and last
     return {
         "bubble": seen.bubble,
-        "idle": idle_of(seen),
+        "idle": own[-1].end - own[0].begin - sum(at.seconds for at in own),
         "frame": framed.seconds if framed else 0.0,
         "forward": [median(seconds) for seconds in took],
     }
@@ -273,17 +266,13 @@ def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:
     def period(begin: float, end: float) -> Period:
         return Period(round(begin - start, 6), round(end - start, 6))
 
-    tasks = [
-        (rank, task, period(begin, end))
-        for rank, notes in enumerate(ranks)
-        for task, begin, end in notes.tasks
-    ]
-    transfers = [
-        (transfer, period(max(begin, ranks[transfer.src].transfers[transfer][0]), end))
-        for rank, notes in enumerate(ranks)
-        for transfer, (begin, end) in notes.transfers.items()
-        if transfer.dst == rank
-    ]
+    tasks, transfers = [], []
+    for rank, notes in enumerate(ranks):
+        tasks += [(rank, task, period(begin, end)) for task, begin, end in notes.tasks]
+        for transfer, (begin, end) in notes.transfers.items():
+            if transfer.dst == rank:
+                begin = max(begin, ranks[transfer.src].transfers[transfer][0])
+                transfers.append((transfer, period(begin, end)))
     tasks.sort(key=lambda item: item[2].begin)
     transfers.sort(key=lambda item: item[1].begin)
     return StepTimeline(len(ranks), tuple(tasks), tuple(transfers))

@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.lessons.pipeline_p2p import experiment
-from course.lessons.pipeline_p2p.experiment import Case
 from course.lessons.pipeline_p2p.schedules import (
     SCHEDULES,
     Channel,
@@ -164,16 +163,6 @@ def draw(records: Sequence[Record]) -> Figure:
         names = [record.case.removeprefix(f"{name}, ") for record in chosen]
         times(chosen, title=name, names=names, ax=panel)
     return figure
-
-
-def mystery(records: Sequence[Record]) -> Figure:
-    """Draw the step that the lesson starts from, a frame where an input lies ready; for README."""
-    case = str(Case("eager 1f1b", Channel.ORDERED))
-    record = next(record for record in records if record.case == case)
-    seen = experiment.step(record)
-    idle = experiment.frame(seen)
-    title, gap = "One training step on three ranks", (1, idle.begin, idle.end)
-    return steps([(title, seen)], tier=record.tier, provenance=record.provenance, gap=gap)
 
 
 def ten_copies(ax: Axes | None = None) -> Axes:

@@ -9,12 +9,13 @@ checked.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 
-from course.lessons.pipeline_p2p.exchange import Queues, work_in_line
+from course.lessons.pipeline_p2p.exchange import work_in_line, work_through
 from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
@@ -127,16 +128,24 @@ def _step(
     program, stage = ranks[dist.get_rank()], Stage(dist.get_rank(), work=work)
     into = {t.use: t for t in transfers_of(program)}
     out_of = {t.task: t for t in transfers_of(program)}
-    queues, like, done = _queues(ranks, channel), torch.empty(work.rows, work.width), []
+    queues, like = _queues(ranks, channel), torch.empty(work.rows, work.width)
+    slots: dict[Transfer, Future] = {transfer: Future() for transfer in transfers_of(program)}
+    done, times = [], {}
     dist.barrier()
     start = time.perf_counter()
-    exchange = Queues(queues, like=like, in_line=in_line)
+    pool = ThreadPoolExecutor(max_workers=max(1, len(queues)))
+    running = [  # a queue's number is its messages' tag: none is taken for another queue's
+        pool.submit(work_through, entries, slots, in_line, like=like, tag=2 * n, times=times)
+        for n, entries in queues.items()
+    ]
     for task in (step for step in program if isinstance(step, Task)):
-        arrived = exchange.take(into[task]) if task in into else None
+        arrived = slots[into[task]].result() if task in into else None
         begin = time.perf_counter()
         made = stage.compute(task, arrived)
         done.append((task, begin, time.perf_counter()))
-        if task in out_of:
-            exchange.put(out_of[task], made)
-    exchange.close()
-    return StepNotes(time.perf_counter() - start, done, exchange.times, stage.gradients)
+        if task in out_of and not slots[out_of[task]].done():  # done: the queue has failed
+            slots[out_of[task]].set_result(made)
+    for queue in running:
+        queue.result()
+    pool.shutdown()
+    return StepNotes(time.perf_counter() - start, done, times, stage.gradients)

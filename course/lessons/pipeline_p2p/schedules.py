@@ -10,13 +10,17 @@ after each batch, as here, PipeDream-Flush, Narayanan et al., 2021).
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
 class InvalidProgram(ValueError):
-    """Programs that cannot mean anything; the message lists what is wrong."""
+    """Programs or an order that cannot mean anything; the message lists what is wrong."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Show a notebook the message alone."""
+        return [str(self)]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -174,8 +178,7 @@ class Channel(Enum):
 
 def activation(src: int, micro_batch: int) -> Transfer:
     """Name the transfer of a micro-batch's activation from the stage on rank src to the next."""
-    task = Task("F", src, micro_batch)
-    return Transfer(task, Task("F", src + 1, micro_batch), src, src + 1)
+    return Transfer(Task("F", src, micro_batch), Task("F", src + 1, micro_batch), src, src + 1)
 
 
 def programs(
@@ -216,15 +219,13 @@ def in_order(schedule: Schedule, order: Sequence[Transfer]) -> tuple[Program, ..
     Raises:
         InvalidProgram: with every transfer that the order leaves out, doubles, or invents.
     """
-    needed = Counter({t for program in programs(schedule) for t in transfers_of(program)})
-    stands = Counter(order)
-    wrong = [
-        f"{transfer} stands {stands[transfer]} times in the order, not {needed[transfer]}"
-        for transfer in sorted(needed | stands, key=str)
-        if stands[transfer] != needed[transfer]
-    ]
-    if wrong:
-        raise InvalidProgram("; ".join(wrong))
+    order = list(order) if isinstance(order, Iterable) else [order]
+    if others := [one for one in order if not isinstance(one, Transfer)]:
+        raise InvalidProgram(
+            f"an order is one list of transfers for all ranks; got {others[0]!r:.60}"
+        )
+    needed = {(t, None) for program in programs(schedule) for t in transfers_of(program)}
+    _hold_once(needed, Counter((t, None) for t in order), "in the order")
     return tuple(
         tuple(Batch((t,)) for t in order if rank in (t.src, t.dst)) + tuple(tasks)
         for rank, tasks in enumerate(schedule)
@@ -233,18 +234,14 @@ def in_order(schedule: Schedule, order: Sequence[Transfer]) -> tuple[Program, ..
 
 def transfer_out_of(task: Task, stages: int) -> Transfer | None:
     """Return the transfer of what a task makes; None where the pipeline ends."""
-    after = task.stage + (1 if task.kind == "F" else -1)
-    if not 0 <= after < stages:
-        return None
-    return Transfer(task, Task(task.kind, after, task.micro_batch), task.stage, after)
+    use = replace(task, stage=task.stage + (1 if task.kind == "F" else -1))
+    return Transfer(task, use, task.stage, use.stage) if 0 <= use.stage < stages else None
 
 
 def transfer_into(task: Task, stages: int) -> Transfer | None:
     """Return the transfer of what a task needs; None where the pipeline begins."""
-    before = task.stage - (1 if task.kind == "F" else -1)
-    if not 0 <= before < stages:
-        return None
-    return transfer_out_of(Task(task.kind, before, task.micro_batch), stages)
+    before = replace(task, stage=task.stage - (1 if task.kind == "F" else -1))
+    return transfer_out_of(before, stages) if 0 <= before.stage < stages else None
 
 
 def parts(step: Task | Batch) -> tuple[Task | Transfer, ...]:
@@ -264,13 +261,18 @@ def check_programs(ranks: Sequence[Program]) -> None:
         InvalidProgram: with every transfer for which that is not so.
     """
     stands = Counter((t, rank) for rank, program in enumerate(ranks) for t in transfers_of(program))
-    every = {t for t, _ in stands}
-    ends = {(t, rank) for t in every for rank in (t.src, t.dst)}
+    ends = {(t, rank) for t, _ in stands for rank in (t.src, t.dst)}
+    _hold_once(ends, stands, "in the program of rank {}")
+
+
+def _hold_once(needed: set, stands: Counter, where: str) -> None:
+    """Hold each (transfer, rank) that is needed to stand once, and no other; name four of them."""
     wrong = [
-        f"{transfer} stands {stands[transfer, rank]} times in the program of rank {rank}, "
-        f"not {int((transfer, rank) in ends)}"
-        for transfer, rank in sorted(ends | {*stands}, key=str)
-        if stands[transfer, rank] != ((transfer, rank) in ends)
+        f"{transfer} stands {stands[transfer, rank]} times {where.format(rank)}, "
+        f"not {int((transfer, rank) in needed)}"
+        for transfer, rank in sorted(needed | {*stands}, key=str)
+        if stands[transfer, rank] != ((transfer, rank) in needed)
     ]
     if wrong:
-        raise InvalidProgram("; ".join(wrong))
+        more = [f"and {len(wrong) - 4} more"] if len(wrong) > 4 else []
+        raise InvalidProgram("; ".join(wrong[:4] + more))

@@ -1,9 +1,11 @@
 """Lesson 06's exercises: right answers in several styles pass, usual mistakes are told by name."""
 
+import math
 from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from course.lessons.equivalent_collectives import checks
 from course.lessons.equivalent_collectives.checks import (
@@ -15,15 +17,21 @@ from course.lessons.equivalent_collectives.checks import (
     check_ring_all_reduce,
 )
 from tests.course.lessons.equivalent_collectives import answers
-from tests.course.lessons.refusals import refusal
+from tests.course.lessons.refusals import changed, refusal, solution
 
 pytestmark = pytest.mark.slow
+
+
+def altered(number, *changes):
+    """Return the solution of an exercise with something changed in it."""
+    names = {"dist": dist, "torch": torch, "math": math}
+    return changed(solution("06", f"ex-6-{number}-answer"), *changes, **names)
 
 
 @pytest.mark.parametrize(
     "check, answer, reached",
     [
-        (check_ring_all_reduce, answers.ring_in_place, "1.5 S and 6 messages on 4 ranks"),
+        (check_ring_all_reduce, answers.ring, "1.5 S and 6 messages on 4 ranks"),
         (check_pipelined_broadcast, answers.prefetching, "10 rounds for 8 chunks on 4 ranks"),
         (check_recursive_doubling, answers.folded, "2 rounds on 4 ranks, 4 rounds on 6"),
         (check_broadcast_in_turn, answers.tree, "2 rounds on 4 ranks, 3 on 8"),
@@ -35,17 +43,24 @@ def test_right_answers_pass_with_what_they_reached(check, answer, reached, capsy
     assert reached in capsys.readouterr().out
 
 
+COPY = "tensor = tensor.clone(); "
+SECOND_TURN = "pass_on(chunks[(rank - step) % n], chunks[(rank - 1 - step) % n])"
+OFF_BY_ONE = SECOND_TURN.replace("1 - step", "2 - step").replace("(rank - step", "(rank - 1 - step")
+
+
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        (answers.one_turn, "a turn of the ring is missing"),
-        (
-            answers.second_turn_off_by_one,
-            "the second turn begins with a chunk that lacks shares",
-        ),
+        (altered(1, SECOND_TURN, "pass"), "a turn of the ring is missing"),
+        (altered(1, SECOND_TURN, OFF_BY_ONE), "begins with a chunk that lacks shares"),
         (answers.whole_tensor_ring, "neither whole tensors, nor a round more"),
-        (answers.returned, "the tensor itself is asked"),
-        (answers.adds_while_it_is_sent, "before you write into its buffer"),
+        (
+            altered(
+                1, "chunks = t", "tensor = tensor.clone(); chunks = t", "### END", "return tensor #"
+            ),
+            "the tensor itself is asked",
+        ),
+        (altered(1, "sending.wait()", "outgoing.add_(0); sending.wait()"), "before you write into"),
     ],
 )
 def test_wrong_rings(wrong, words):
@@ -59,28 +74,40 @@ def test_a_hang_shows_the_learners_line_and_no_call_of_the_checks():
     assert "barrier" not in text and "all_gather" not in text
 
 
+ISEND = ("passed_on.append(dist.isend(piece, (rank + 1) % n))", "dist.send(piece, (rank + 1) % n)")
+
+
 @pytest.mark.parametrize(
     "wrong, words",
     [
         (answers.root_serves_all, "a root that serves several"),
-        (answers.blocking_chain, "or waits for a send"),
-        (answers.back_to_the_root, "does somebody send to the root"),
-        (answers.in_one_piece, "cut the tensor into `chunks` pieces"),
-        (answers.from_rank_zero, "the chain starts at src"),
-        (answers.into_copies, "clone does not"),
+        (altered(2, *ISEND), "or waits for a send"),
+        (altered(2, *ISEND, "if place < n - 1", "if n > 1"), "does somebody send to the root"),
+        (
+            altered(2, "tensor_split(chunks)", "tensor_split(1)"),
+            "cut the tensor into `chunks` pieces",
+        ),
+        (altered(2, "(rank - src) % n", "rank"), "the chain starts at src"),
+        (altered(2, "tensor.view", "tensor.clone().view"), "clone does not"),
     ],
 )
 def test_wrong_chains(wrong, words):
     assert words in refusal(check_pipelined_broadcast, wrong)
 
 
+INTO_IT = ("irecv(received", "irecv(tensor", "isend(tensor", "isend(tensor.clone()")
+
+
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        (answers.out_of_place, "nothing was added to them in place"),
-        (answers.powers_of_two_only, "n is no power of two"),
-        (answers.ring_in_place, "a ring or a tree in disguise"),
-        (answers.overwrites, "overwrites this rank's own"),
+        (
+            altered(3, "p = 2", "tensor = tensor.clone(); p = 2"),
+            "nothing was added to them in place",
+        ),
+        (altered(3, "2 ** int(math.log2(n))", "n"), "n is no power of two"),
+        (answers.ring, "a ring or a tree in disguise"),
+        (altered(3, *INTO_IT, "tensor += received", ""), "overwrites this rank's own"),
     ],
 )
 def test_wrong_doublings(wrong, words):
@@ -90,9 +117,9 @@ def test_wrong_doublings(wrong, words):
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        (answers.both_at_once, "two sends at once share the link"),
-        (answers.root_in_turn, "a root that serves all"),
-        (answers.root_is_zero, "count ranks from src"),
+        (partial(answers.tree, in_turn=False), "two sends at once share the link"),
+        (answers.root_serves_all, "a root that serves all"),
+        (altered(6, "(rank - src) % n", "rank"), "count ranks from src"),
     ],
 )
 def test_wrong_broadcasts_in_turn(wrong, words):

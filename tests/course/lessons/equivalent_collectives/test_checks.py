@@ -95,7 +95,8 @@ def test_wrong_chains(wrong, words):
     assert words in refusal(check_pipelined_broadcast, wrong)
 
 
-INTO_IT = ("irecv(received", "irecv(tensor", "isend(tensor", "isend(tensor.clone()")
+COPIED = "own = tensor.clone(); receiving = dist.irecv(tensor"
+INTO_IT = ("receiving = dist.irecv(received", COPIED, "isend(tensor", "isend(own")
 
 
 @pytest.mark.parametrize(

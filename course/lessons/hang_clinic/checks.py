@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from course.checks import checking
 from course.checks.checking import CheckFailed, hold
 from course.checks.memory import BufferLog
-from course.lessons.hang_clinic.programs import PATIENTS
+from course.lessons.hang_clinic.programs import PATIENTS, patient
 from course.lessons.hang_clinic.run_case import POINT_TO_POINT, World, run_case
 from course.predictions import ledger
 
@@ -45,11 +45,10 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """A right diagnosis, and where to look when one of its parts is missed."""
+    """A right diagnosis, with the names that its call may have, and a hint for each part."""
 
     rank: int | None
     calls: tuple[str, ...]
-    """The call, and other names by which one may well call it."""
     cause: str
     cause_hint: str
     rank_hint: str
@@ -107,13 +106,12 @@ def judge(number: int, diagnosis: Diagnosis) -> None:
     A part that is still ``...`` is not judged yet. When rank and call are right, which the case
     file tells, the program's source is shown: the cause is read there.
     """
-    if number not in PATIENTS:
-        raise ValueError(f"no patient {number!r}; there are: {', '.join(map(str, PATIENTS))}.")
+    program = patient(number).program
     checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
     in_place, truth = ... not in (diagnosis.rank, diagnosis.call), _TRUTHS[number]
     right = diagnosis.rank == truth.rank and _is_call(diagnosis.call, truth)
     if right or os.environ.get("COURSE_GATES") == "open":
-        print(inspect.getsource(PATIENTS[number].program))
+        print(inspect.getsource(program))
     if not in_place:
         print("Not judged yet: put rank and call for the dots. Once right, they open the source.")
     elif right and diagnosis.cause is ...:
@@ -126,14 +124,31 @@ def judge(number: int, diagnosis: Diagnosis) -> None:
 
 
 def check_diagnosis(number: int, diagnosis: Diagnosis) -> None:
-    """Judge the diagnosis of a patient: which of rank, call and cause is not right?
+    """Judge the diagnosis of a patient: which of rank, call and cause, in this order, is not right?
 
     Every different diagnosis counts as a try, and the ledger keeps it.
     """
     given = checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
-    tries = _tried(number, given)
-    truth = _TRUTHS[number]
-    _judge_diagnosis(given, truth)
+    tries, truth = _tried(number, given), _TRUTHS[number]
+    if isinstance(given.rank, str):
+        written = "write it without quotation marks"
+        raise CheckFailed("a rank: a number, or None", repr(given.rank), written)
+    hold(
+        given.rank == truth.rank,
+        "the rank that departs from the others (None if all do the same)",
+        f"rank {given.rank}",
+        truth.rank_hint,
+    )
+    hold(
+        _is_call(given.call, truth),
+        "the call in which that rank waits, that it left out, or that moved wrong numbers; named "
+        "as in torch.distributed",
+        repr(given.call),
+        truth.call_hint,
+    )
+    cause = checking.word(given.cause, list(CAUSES), what="a cause")
+    words = f"{cause}: {CAUSES[cause]}"
+    hold(cause == truth.cause, "the cause, by program and case file", words, truth.cause_hint)
     who = "all ranks" if truth.rank is None else f"rank {truth.rank}"
     many = "at the first try" if tries == 1 else f"after {tries} tries"
     print(f"✔ Patient {number}, {many}: {truth.cause}, {' or '.join(truth.calls)} on {who}.")
@@ -153,29 +168,6 @@ def tally() -> list[list]:
     """Return a row for each patient: number, what it is known as, how many diagnoses were tried."""
     tries = ledger.recall(TRIES) or {}
     return [[n, p.known_as, len(tries.get(str(n), [])) or "-"] for n, p in PATIENTS.items()]
-
-
-def _judge_diagnosis(given: Diagnosis, truth: _Truth) -> None:
-    quoted = isinstance(given.rank, str)
-    number = "a rank: a number, or None"
-    hold(not quoted, number, repr(given.rank), "write it without quotation marks")
-    hold(
-        given.rank == truth.rank,
-        "the rank that departs from the others (None if all do the same)",
-        f"rank {given.rank}",
-        truth.rank_hint,
-    )
-    hold(
-        _is_call(given.call, truth),
-        "the call in which that rank waits, that it left out, or that moved wrong numbers; named "
-        "as in torch.distributed",
-        repr(given.call),
-        truth.call_hint,
-    )
-    cause = checking.word(given.cause, list(CAUSES), what="a cause")
-    words = f"{cause}: {CAUSES[cause]}"
-    right = cause == truth.cause
-    hold(right, "the cause, by program and case file", words, truth.cause_hint)
 
 
 def _is_call(name: str, truth: _Truth) -> bool:
@@ -289,50 +281,49 @@ def check_cure(number: int, program: Callable[[], list[float]]) -> None:
 
 
 def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
-    for world in (World(PATIENTS[number].world_size), *CURES[number].worlds):
-        _judge_in(world, number, program)
-
-
-def _judge_in(world: World, number: int, program: Callable[[], list[float]]) -> None:
-    cure, healthy, n = CURES[number], PATIENTS[number].healthy, world.world_size
-    timeout = checking.patience(4.0 if number == 5 else 1.5)  # patient 5 trains for one to two
-    report = run_case(number, program, world=world, timeout=timeout, log=BufferLog)
-    still_open = [sum(call.waited is None for call in calls) for calls in report.calls]
-    several = report.kind == "hang" and max(still_open, default=0) > 1
-    hold(
-        report.kind not in ("hang", "error"),
-        f"{world}: it ends",
-        f"{'it never ends' if report.kind == 'hang' else 'an error'}\n{report.report}",
-        f"{cure.rule}; {KEPT}" if several else cure.rule,
-    )
-    for rank, calls in enumerate(report.calls):
-        for call in calls:
-            waits = call.waited is not None
-            hold(waits, f"{world}: every call is waited for", f"rank {rank}: no {call.kind}", KEPT)
+    healthy, cure = patient(number).healthy, CURES[number]
+    for world in (World(patient(number).world_size), *cure.worlds):
+        n = world.world_size
+        timeout = checking.patience(4.0 if number == 5 else 1.5)  # patient 5 trains for one to two
+        report = run_case(number, program, world=world, timeout=timeout, log=BufferLog)
+        still_open = [sum(call.waited is None for call in calls) for calls in report.calls]
+        several = report.kind == "hang" and max(still_open, default=0) > 1
+        hold(
+            report.returned,
+            f"{world}: it ends",
+            f"{'it never ends' if report.kind == 'hang' else 'an error'}\n{report.report}",
+            f"{cure.rule}; {KEPT}" if several else cure.rule,
+        )
+        for rank, (calls, values) in enumerate(zip(report.calls, report.returned, strict=True)):
+            for call in calls:
+                done = call.waited is not None
+                hold(
+                    done, f"{world}: every call is waited for", f"rank {rank}: no {call.kind}", KEPT
+                )
+                hold(
+                    not call.touched,
+                    f"{world}: no buffer is used while it is under way",
+                    f"rank {rank}: {call.touched} uses the buffer of a {call.kind} before its wait",
+                    f"a race: where the values are right, that is luck: {cure.rule}",
+                )
+            right, wrong = healthy(rank, n), cure.mistakes(rank, n)
+            known = [meaning for meaning, those in wrong.items() if those == values]
+            known += [checking.NO_RETURN] if values is None else []
+            expected = f"{world}: rank {rank} returns {right}"
+            hold(values == right, expected, repr(values)[:200], [*known, cure.rule][0])
+            made = Counter(call.kind for call in calls)
+            barriers, (least, most) = made.pop("barrier", 0), cure.barriers
+            allowed = f"from {least} to {most} barriers of a rank" if most else "no barrier"
             hold(
-                not call.touched,
-                f"{world}: no buffer is used while it is under way",
-                f"rank {rank}: {call.touched} uses the buffer of a {call.kind} before its wait",
-                f"a race: where the values are right, that is luck: {cure.rule}",
+                least <= barriers <= most,
+                f"{world}: {allowed}",
+                f"{barriers} on rank {rank}",
+                cure.rule if most else f"{BARRIER}: {cure.rule}",
             )
-    for rank, values in enumerate(report.returned):
-        known = [text for text, wrong in cure.mistakes(rank, n).items() if wrong == values]
-        known += [checking.NO_RETURN] if values is None else []
-        expected = f"{world}: rank {rank} returns {healthy(rank, n)}"
-        hold(values == healthy(rank, n), expected, repr(values)[:200], [*known, cure.rule][0])
-    for rank, calls in enumerate(report.calls):
-        made = Counter(call.kind for call in calls)
-        barriers, (least, most) = made.pop("barrier", 0), cure.barriers
-        hold(
-            least <= barriers <= most,
-            f"{world}: {f'from {least} to {most} barriers of a rank' if most else 'no barrier'}",
-            f"{barriers} on rank {rank}",
-            cure.rule if most else f"{BARRIER}: {cure.rule}",
-        )
-        budget = len(healthy(1, n)) + cure.more
-        hold(
-            {*made} <= {*cure.kinds} and made.total() <= budget,
-            f"{world}: at most {budget} calls of a rank, out of {', '.join(cure.kinds)}",
-            f"rank {rank}: {', '.join(f'{k} x {kind}' for kind, k in made.items())}",
-            f"the job can be done with less: {cure.rule}",
-        )
+            budget = len(healthy(1, n)) + cure.more
+            hold(
+                {*made} <= {*cure.kinds} and made.total() <= budget,
+                f"{world}: at most {budget} calls of a rank, out of {', '.join(cure.kinds)}",
+                f"rank {rank}: {', '.join(f'{k} x {kind}' for kind, k in made.items())}",
+                f"the job can be done with less: {cure.rule}",
+            )

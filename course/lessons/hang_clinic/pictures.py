@@ -38,15 +38,8 @@ def who_waits(report: CaseReport, ax: Axes | None = None) -> Axes:
                "edgecolor": WAITS if running else ENDED, "linewidth": 2}  # fmt: skip
         ax.text(x, y, f"{rank}", ha="center", va="center", fontsize=14, bbox=box, zorder=3)
         said = calls.get(rank, "still computes" if running else "has finished")
-        below = y <= 0
-        ax.text(
-            x,
-            y - 0.24 if below else y + 0.24,
-            said,
-            ha="center",
-            va="top" if below else "bottom",
-            fontsize=10,
-        )
+        look = {"ha": "center", "va": "bottom" if y > 0 else "top", "fontsize": 10}
+        ax.text(x, y + (0.24 if y > 0 else -0.24), said, **look)
     ax.set(xlim=(-1.75, 1.75), ylim=(-1.55, 1.6))
     ax.set_axis_off()
     ax.set_title(f"{report.name}: who waits for whom", loc="left", fontweight="bold")

@@ -125,3 +125,14 @@ PATIENTS = {
     6: Patient(count_items, lambda rank, n: _counts(n), "4097 items", world_size=4),
 }  # fmt: skip
 """By number."""
+
+
+def patient(number: int) -> Patient:
+    """Return the patient of this number.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if number not in PATIENTS:
+        raise ValueError(f"no patient {number!r}; there are: {', '.join(map(str, PATIENTS))}.")
+    return PATIENTS[number]

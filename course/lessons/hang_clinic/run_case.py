@@ -22,7 +22,6 @@ import torch.distributed as dist
 
 from course.checks import checking
 from course.lessons.hang_clinic import programs
-from course.lessons.hang_clinic.programs import PATIENTS
 from labkit.measure.calls import Call, CallLog
 from labkit.ranks.errors import LaunchTimeout, RankCase
 from labkit.ranks.launcher import launch
@@ -36,7 +35,7 @@ OUTCOMES = {
 POINT_TO_POINT = ("send", "recv")
 SLOWER = 5.0
 SHOWN = 4
-"""The last lines of a rank's calls that a case file shows."""
+"""The last lines of a rank's calls, or of an error, that a case file shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class World:
 
     world_size: int = 3
     late: int | None = None
-    """A rank that starts 0.25 s after the others, and makes each call 10 ms late."""
+    """A rank that starts 0.25 s after the others."""
     fast_clock: int | None = None
     """A rank whose clocks run 1.4 times as fast."""
     own_sets: bool = False
@@ -121,7 +120,7 @@ def run_case(
     checks: bool = False,
     log: Callable[[], CallLog] = CallLog,
 ) -> CaseReport:
-    """Run one of `PATIENTS`, which hangs if it takes longer than `timeout` seconds.
+    """Run a patient, which hangs if it takes longer than `timeout` seconds.
 
     Args:
         number: Of the patient.
@@ -135,7 +134,7 @@ def run_case(
     Raises:
         NotImplementedError: The program is not written yet.
     """
-    world = world or World(PATIENTS[number].world_size)
+    world = world or World(programs.patient(number).world_size)
     report = _run(number, program, world, timeout, checks, log)
     if len(report.waits) < len(report.running):  # somebody has not finished, and waits in no call
         report = _run(number, program, world, SLOWER * timeout, checks, log)
@@ -150,7 +149,7 @@ def _run(
     checks: bool,
     log: Callable[[], CallLog],
 ) -> CaseReport:
-    patient = PATIENTS[number]
+    patient = programs.patient(number)
     name = f"Patient {number}" + ("" if program is None else f", your version: {world}")
     with tempfile.TemporaryDirectory() as folder:
         arguments = program or patient.program, folder, world, log
@@ -167,7 +166,12 @@ def _run(
         except Exception as error:  # a rank's own, from torch, or RankDied
             if program is not None and not isinstance(error, RuntimeError):
                 raise  # the learner's own traceback says more
-            return CaseReport(name, "error", _cut(str(error)), _read(folder, world.world_size))
+            return CaseReport(
+                name,
+                "error",
+                "\n".join(str(error).splitlines()[-SHOWN:]),
+                _read(folder, world.world_size),
+            )
         calls = _read(folder, world.world_size)
     expected = [patient.healthy(rank, world.world_size) for rank in range(world.world_size)]
     results = [list(got) if isinstance(got, tuple) else got for got in results]
@@ -185,9 +189,7 @@ def _noted(program: Callable, folder: str, world: World, log: Callable[[], CallL
     """Run a program on this rank, and keep its calls in a file while it makes them."""
     rank, notes = dist.get_rank(), log()
     dist.barrier()  # connects the ranks: none begins with that
-    if world.late == rank:
-        notes.before_call = _late(notes.before_call)
-        time.sleep(0.25)
+    time.sleep(0.25 if world.late == rank else 0.0)
     sets = mock.patch.object(builtins, "set", _OwnSet) if world.own_sets else nullcontext()
     clock = _clock(1.4 if world.fast_clock == rank else 1.0)
     with clock, sets, notes, _kept(notes, Path(folder), rank):
@@ -200,14 +202,6 @@ class _OwnSet(set):
 
     def __iter__(self) -> Iterator:
         return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
-
-
-def _late(before_call: Callable) -> Callable:
-    def wait_first(*given: Any) -> None:
-        time.sleep(0.01)
-        before_call(*given)
-
-    return wait_first
 
 
 def _clock(factor: float) -> AbstractContextManager:
@@ -267,25 +261,24 @@ def _rows(case: RankCase, report: CaseReport) -> list[str]:
 
 def _told(calls: Sequence[Call]) -> list[str]:
     """Say which calls a rank made, equal ones in a row once."""
-    said = [f"{_kind(call, calls)}{_state(call, calls)}" for call in calls]
-    runs = [(text, len(list(same))) for text, same in itertools.groupby(said)]
+    said = itertools.groupby(_line(call, calls) for call in calls)
+    runs = [(text, len(list(same))) for text, same in said]
     rows = [text if many == 1 else f"{many} times {text}" for text, many in runs]
     before = [f"{len(rows) - SHOWN} earlier lines, then"] if len(rows) > SHOWN else []
     return [f"    {text}" for text in [*before, *rows[-SHOWN:]]]
 
 
-def _kind(call: Call, calls: Sequence[Call]) -> str:
+def _line(call: Call, calls: Sequence[Call]) -> str:
+    """Describe a call, with an i where Python went on before its end."""
+    goes_on = not call.blocking and not (call.waited is None and call is calls[-1])
+    letter = "i" if goes_on and call.kind in POINT_TO_POINT else ""
     size = f", {call.nbytes} bytes" if call.nbytes else ""
-    blocks = call.blocking or (call.waited is None and call is calls[-1])
-    letter = "" if blocks or call.kind not in POINT_TO_POINT else "i"
-    return f"{letter}{name_of(call, calls)}{size}"
-
-
-def _state(call: Call, calls: Sequence[Call]) -> str:
     if call.waited is None:
-        return ": not ended"
-    after = [other for other in calls if call.at < other.at < call.waited]
-    return ", waited for after a later call" if after else ""
+        state = ": not ended"
+    else:
+        later = any(call.at < other.at < call.waited for other in calls)
+        state = ", waited for after a later call" if later else ""
+    return f"{letter}{name_of(call, calls)}{size}{state}"
 
 
 def name_of(call: Call, calls: Sequence[Call]) -> str:
@@ -301,14 +294,6 @@ def _collectives(calls: Sequence[Call], ranks: tuple[int, ...]) -> list[Call]:
 
 def _number(call: Call, calls: Sequence[Call]) -> int:
     return 1 + [other.at for other in _collectives(calls, call.ranks)].index(call.at)
-
-
-def _cut(text: str, most: int = 700) -> str:
-    """Keep whole lines, so many letters at most; the last ones, which say what went wrong."""
-    lines, kept = text.splitlines(), []
-    while lines and len("\n".join([lines[-1], *kept])) <= most:
-        kept.insert(0, lines.pop())
-    return "\n".join([f"[{len(lines)} lines before]", *kept] if lines else kept) or text[:most]
 
 
 def circle(waits: Sequence[Wait]) -> list[int]:

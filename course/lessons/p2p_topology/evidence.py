@@ -4,18 +4,22 @@ The lesson holds the suspects to the authors' figures. `guilty` makes the same e
 hosts here, in servers in which another suspect is guilty: the board then has to find that one.
 """
 
+import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from course.lessons.p2p_topology import experiment
-from course.lessons.p2p_topology.topology import PUZZLE, Topology
+from course.lessons.p2p_topology.topology import PUZZLE
 from course.predictions.board import Board, Experiment, outcome
 from course.predictions.investigation import Investigation
 from course.published import load
 from course.runs import by_case
 from labkit.measure.records import Record
+
+PAIRS = list(itertools.permutations(range(PUZZLE.gpus), 2))
+FAR = [pair for pair in PAIRS if PUZZLE.numa[pair[0]] != PUZZLE.numa[pair[1]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +32,15 @@ class Copies:
     """Seconds of GPU 0's copies to these GPUs, when they start together."""
     nbytes: float
     """What each of them carries."""
-    table: Topology = PUZZLE
-
-    @property
-    def pairs(self) -> list[tuple[int, int]]:
-        """All ordered pairs of GPUs."""
-        everyone = range(self.table.gpus)
-        return [(src, dst) for src in everyone for dst in everyone if src != dst]
 
     @property
     def slowest(self) -> int:
         """Where the longest of the copies together goes."""
         return max(self.together, key=lambda dst: self.together[dst])
+
+    def median(self, pairs: Iterable[tuple[int, int]]) -> float:
+        """Return the median rate of some pairs."""
+        return statistics.median(self.alone[src][dst] for src, dst in pairs)
 
     def shrinks(self) -> float:
         """Return the slowest copy's time alone over its time together."""
@@ -51,42 +52,34 @@ class Copies:
         Of copies over the same kind of link as the slowest one's: a GPU in a bad PCIe slot still
         receives well over its NVLinks.
         """
-        kind = self.table.link(0, self.slowest)
-        alike = [pair for pair in self.pairs if self.table.link(*pair) == kind]
-        here, elsewhere = (
-            statistics.median(self.alone[a][b] for a, b in alike if (b == self.slowest) is own)
-            for own in (True, False)
-        )
-        return here / elsewhere
+        kind = PUZZLE.link(0, self.slowest)
+        alike = {pair for pair in PAIRS if PUZZLE.link(*pair) == kind}
+        into = {pair for pair in alike if pair[1] == self.slowest}
+        return self.median(into) / self.median(alike - into)
 
     def far(self) -> float:
         """Return the best rate to another NUMA node over the median rate within one."""
-        numa = self.table.numa
-        near = [self.alone[a][b] for a, b in self.pairs if numa[a] == numa[b]]
-        return max(self.alone[a][b] for a, b in self.pairs if numa[a] != numa[b]) / (
-            statistics.median(near)
-        )
-
-    def by_class(self) -> dict[str, float]:
-        """Return the median rate of each link class, from the lower half of the matrix."""
-        rates: dict[str, list[float]] = {}
-        for src, dst in self.pairs:
-            if src > dst:
-                rates.setdefault(self.table.link(src, dst), []).append(self.alone[src][dst])
-        return {kind: statistics.median(some) for kind, some in rates.items()}
+        return max(self.alone[src][dst] for src, dst in FAR) / self.median({*PAIRS} - {*FAR})
 
     def follow(self) -> tuple[float, float]:
-        """Return the share of the upper half that the lower half's classes tell within 5 %.
+        """Return the share of the upper half that the lower half's kinds tell within 5 %.
 
         And by how much they miss the copies that start together, at worst: 0.1 is a tenth.
         """
-        by_class, upper = self.by_class(), [pair for pair in self.pairs if pair[0] < pair[1]]
-        told = [by_class[self.table.link(*p)] / self.alone[p[0]][p[1]] for p in upper]
+        lower = [pair for pair in PAIRS if pair[0] > pair[1]]
+        rates = {
+            kind: self.median(pair for pair in lower if PUZZLE.link(*pair) == kind)
+            for kind in ("NV4", "NV2", "SYS")
+        }
+        told = [
+            abs(rates[PUZZLE.link(src, dst)] / self.alone[src][dst] - 1) < 0.05
+            for dst, src in lower
+        ]
         misses = [
-            abs(self.nbytes / by_class[self.table.link(0, dst)] / seconds - 1)
+            abs(self.nbytes / rates[PUZZLE.link(0, dst)] / seconds - 1)
             for dst, seconds in self.together.items()
         ]
-        return sum(abs(ratio - 1) < 0.05 for ratio in told) / len(told), max(misses)
+        return sum(told) / len(told), max(misses)
 
 
 def _follows(figures: tuple[float, float]) -> bool | None:

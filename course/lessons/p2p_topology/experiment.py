@@ -112,6 +112,15 @@ def modelled(case: str, fields: dict[str, Any]) -> Record:
     return Record(NAME, case, samples=[[fields["predicted"]]], **fields, **origin)
 
 
+def expected(part: str, ways: Sequence[Sequence[int]], seconds: float, **params: Any) -> dict:
+    """Return the fields of a record: what is done, and how long it takes by the model."""
+    return {
+        "nbytes": NBYTES,
+        "params": {"part": part, "ways": ways, **params},
+        "predicted": seconds,
+    }
+
+
 def compare(
     program: Callable[..., None],
     arms: Mapping[Any, Mapping[str, Any]],
@@ -137,10 +146,9 @@ def compare(
         seconds = flows.ways_time(
             rate, ways, nbytes=NBYTES, chunk=chunk, shares=arm.get("shares"), alpha=alpha
         )
-        params = {"part": "ways" if "ways" in arm else "way", "ways": ways, "chunk": chunk}
-        slots = " through two slots" if arm.get("slots") else ""
-        case = f"{params['part']} {named(ways)} by {chunk}{slots}"
-        cases[case] = {"nbytes": NBYTES, "params": params, "predicted": seconds}
+        part, slots = "ways" if "ways" in arm else "way", arm.get("slots")
+        case = f"{part} {named(ways)} by {chunk}{' through two slots' if slots else ''}"
+        cases[case] = expected(part, ways, seconds, chunk=chunk)
         different[case] = {**arm, "chunk": chunk} if "chunk" in arm else arm
         cases_of[name] = case
     args = list(different.values()), NBYTES, rounds
@@ -173,11 +181,9 @@ def time_copies(
 ) -> list[Record]:
     """Time the puzzle's three simultaneous copies; one record for each."""
     cases = {
-        named([[SRC, dst]]): {
-            "nbytes": NBYTES,
-            "params": {"part": "copies", "ways": [[SRC, dst]], "link": PUZZLE.link(SRC, dst)},
-            "predicted": NBYTES / rate(SRC, dst),
-        }
+        named([[SRC, dst]]): expected(
+            "copies", [[SRC, dst]], NBYTES / rate(SRC, dst), link=PUZZLE.link(SRC, dst)
+        )
         for dst in DSTS
     }
     return on_links(cases, _three, program, rounds, **options)
@@ -198,11 +204,7 @@ def time_at_once(*, rounds: int = 3, **options: Any) -> list[Record]:
     """Time a relayed copy and two direct ones that share its links; one record for each."""
     predicted = flows.finish_times(rate, CONTEND, nbytes=NBYTES)
     cases = {
-        f"together: {named([way])}": {
-            "nbytes": NBYTES,
-            "params": {"part": "together", "ways": [way], "chunk": CHUNK},
-            "predicted": seconds,
-        }
+        f"together: {named([way])}": expected("together", [way], seconds, chunk=CHUNK)
         for way, seconds in zip(CONTEND, predicted, strict=True)
     }
     return on_links(cases, programs.at_once, CONTEND, NBYTES, CHUNK, rounds, **options)

@@ -5,33 +5,23 @@ next hop as soon as they arrive. What chunks cost on top is `relay_time`.
 """
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from course.comm import sharing
 from course.lessons.p2p_topology.topology import Topology, nvlinks
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
-    """A way from the first GPU to the last, and the rate at which it is used."""
+class Path(NamedTuple):
+    """A way from the first GPU to the last, over relays, and the rate at which it is used."""
 
     gpus: tuple[int, ...]
-    """The GPUs in order: source, relays, destination."""
     rate: float
     """Bytes per second."""
 
-    @property
-    def hops(self) -> list[tuple[int, int]]:
-        """The pairs of GPUs that it crosses."""
-        return list(itertools.pairwise(self.gpus))
-
     def __str__(self) -> str:
-        fast = self.rate >= 1e9
-        rate = f"{self.rate / 1e9:.1f} GB/s" if fast else f"{self.rate / 1e6:.1f} MB/s"
-        return f"{' -> '.join(map(str, self.gpus))} at {rate}"
+        return f"{' -> '.join(map(str, self.gpus))} at {self.rate / 1e9:.1f} GB/s"
 
 
 def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
@@ -120,20 +110,6 @@ def relay_time(rates: Sequence[float], *, nbytes: float, chunk: float, alpha: fl
     chunk = min(chunk, nbytes)
     turns = [alpha + chunk / rate for rate in rates]
     return sum(turns) + (nbytes / chunk - 1) * max(turns)
-
-
-def best_chunk(rates: Sequence[float], *, nbytes: int, alpha: float) -> float:
-    """Return the chunk in bytes that makes `relay_time` smallest on two hops or more.
-
-    With G = the sum of 1/B over all hops but the slowest, the part of T that depends on c is
-    c G + S alpha / c, which is smallest at c = sqrt(S alpha / G).
-
-    Example:
-        >>> round(best_chunk([1e8, 1e8], nbytes=10_000_000, alpha=1e-4))
-        316228
-    """
-    others = sum(1 / rate for rate in rates) - 1 / min(rates)
-    return min(math.sqrt(nbytes * alpha / others), float(nbytes))
 
 
 def ways_time(

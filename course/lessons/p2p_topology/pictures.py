@@ -54,7 +54,7 @@ def _draw_path(ax: Axes, places: Sequence[tuple[float, float]], way: Path, numbe
         "shrinkB": 14,
         "connectionstyle": f"arc3,rad={0.06 + 0.03 * number}",
     }
-    for src, dst in way.hops:
+    for src, dst in itertools.pairwise(way.gpus):
         ax.annotate("", places[dst], places[src], arrowprops=arrow, zorder=4)
     ax.plot([], [], label=str(way), **look)
 

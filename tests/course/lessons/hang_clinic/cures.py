@@ -12,9 +12,9 @@ import torch.distributed as dist
 # Patient 1
 
 
-def summed(names=("weight", "bias"), barrier=False):
+def summed(names=("weight", "bias"), as_set=False, barrier=False):
     gradients = {"weight": torch.full((4,), 1.0), "bias": torch.full((4,), 10.0)}
-    for name in names:
+    for name in set(names) if as_set else names:
         if barrier:
             dist.barrier()
         dist.all_reduce(gradients[name])
@@ -27,16 +27,8 @@ def summed_flat():
     return x[0], x[4]
 
 
-def summed_as_a_set():
-    return summed(names=set(("weight", "bias")))  # noqa: C405, this is what people write
-
-
 def averaged():
     return [value / dist.get_world_size() for value in summed()]
-
-
-def summed_after_a_barrier():
-    return summed(barrier=True)
 
 
 # Patient 2
@@ -47,22 +39,24 @@ def neighbours():
     return torch.tensor([float(rank)]), torch.zeros(1), (rank + 1) % n, (rank - 1) % n
 
 
-def passed_on_by_odd_ranks_first():
+def received_first(by):
+    """Ranks of which `by` is true receive first, all others send first."""
     mine, theirs, right, left = neighbours()
-    if dist.get_rank() % 2:
+    first = by(dist.get_rank())
+    if first:
         dist.recv(theirs, left)
-        dist.send(mine, right)
-    else:
-        dist.send(mine, right)
+    dist.send(mine, right)
+    if not first:
         dist.recv(theirs, left)
     return [theirs.item()]
+
+
+def passed_on_by_odd_ranks_first():
+    return received_first(lambda rank: rank % 2)
 
 
 def all_receive_first():
-    mine, theirs, right, left = neighbours()
-    dist.recv(theirs, left)
-    dist.send(mine, right)
-    return [theirs.item()]
+    return received_first(lambda rank: True)
 
 
 def sent_without_a_handle():
@@ -89,10 +83,6 @@ def with_zeros(of_bad=0.0):
         dist.all_reduce(x)
         totals.append(x.item())
     return totals
-
-
-def with_the_bad_sample():
-    return with_zeros(of_bad=1.0)
 
 
 # Patient 4

@@ -1,12 +1,13 @@
 """What moving bytes over a topology should take."""
 
+import itertools
 from collections import Counter
 
 import networkx as nx
 import pytest
 
 from course.lessons.p2p_topology import flows
-from course.lessons.p2p_topology.flows import best_chunk, relay_time
+from course.lessons.p2p_topology.flows import relay_time
 from course.lessons.p2p_topology.topology import PUZZLE, nvlinks
 
 MB = 1_000_000
@@ -19,7 +20,7 @@ def test_the_maximum_flow_fits_the_links_and_is_as_large_as_another_algorithm_sa
     load = Counter()
     for way in paths:
         assert (way.gpus[0], way.gpus[-1]) == (src, dst)
-        load.update(dict.fromkeys(way.hops, way.rate))
+        load.update(dict.fromkeys(itertools.pairwise(way.gpus), way.rate))
     assert all(rate <= PUZZLE.bandwidth(*hop) * 1.000001 for hop, rate in load.items())
     network = nx.DiGraph()
     for a in range(8):
@@ -52,12 +53,3 @@ def test_ways_share_what_they_both_cross():
 )
 def test_a_relayed_copy_by_hand(rates, options, seconds):
     assert relay_time(rates, nbytes=MB, **options) == pytest.approx(seconds, rel=1e-3)
-
-
-@pytest.mark.parametrize("rates", [[MB, MB], [MB, 2 * MB], [3 * MB, MB, 2 * MB]])
-def test_the_best_chunk_is_the_lowest_point_of_the_curve(rates):
-    chunk = best_chunk(rates, nbytes=10 * MB, alpha=1e-3)
-    best = relay_time(rates, nbytes=10 * MB, chunk=round(chunk), alpha=1e-3)
-    for factor in (0.25, 0.5, 2, 4):
-        other = relay_time(rates, nbytes=10 * MB, chunk=round(chunk * factor), alpha=1e-3)
-        assert best < other

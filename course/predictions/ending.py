@@ -75,4 +75,4 @@ def _can(lesson: catalogue.Lesson) -> str:
     path = lesson.notebook(catalogue.ROOT / "notebooks")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path else []
     found = (_CAN.search("".join(cell["source"])) for cell in cells)
-    return next((match[1].replace("*", "") for match in found if match), "")
+    return next((re.sub(r"[*`]", "", match[1]) for match in found if match), "")

@@ -39,7 +39,7 @@ _RESULT = """\
 <div>{{ entry.question }}</div><div class="course-you"></div>
 <table style="border:none;margin:.3em 0"><tbody>{% for name, value, note in rows %}
 <tr style="background:none"><th scope="row" style="{{ cell }};font-weight:normal">{{ name }}</th>
-<td style="{{ cell }}"><b>{{ value }}</b></td><td style="{{ cell }}">{{ note }}</td></tr>
+<td style="{{ cell }}"><b>{{ value }}</b>{% if note %} &ensp;{{ note }}{% endif %}</td></tr>
 {%- endfor %}</tbody></table><div>{{ verdict }}</div></div>"""
 _RESULT_NAMES = {
     "MEASURED": "here and now",

@@ -15,7 +15,7 @@ from tests.browser import lab
 
 pytestmark = [
     mark.slow,
-    mark.timeout(300),
+    mark.timeout(600),
     mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
     mark.skipif(not shutil.which("jupyterhub"), reason="no JupyterHub: pip install jupyterhub"),
     mark.skipif(

@@ -65,15 +65,15 @@ def test_every_claim_of_the_lesson_is_tried():
 @mark.parametrize(
     ("warm", "wait", "late", "shown"),
     [
-        (5, True, 0.2, [True, False]),
-        (0, True, 0.2, [True, False]),
-        (5, False, 0.2, [False, False]),  # one of two changes after which both show the same
+        (5, True, 1.0, [True, False]),
+        (0, True, 1.0, [True, False]),
+        (5, False, 1.0, [False, False]),  # one of two changes after which both show the same
         (5, True, 0.0, [False, False]),  # and the other
     ],
 )
 def test_each_argument_moves_the_clock_as_the_lesson_says(warm, wait, late, shown):
     times = launch(CELLS.run("clock")["clock"], warm, wait, late, world_size=2)
-    assert [seconds > 0.15 for seconds in times] == shown
+    assert [seconds > 0.5 for seconds in times] == shown
 
 
 def test_pictures_say_what_they_show():

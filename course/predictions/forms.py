@@ -352,4 +352,5 @@ def _beside(value: Any, measured: Any) -> str:
     if not value > 0 < measured:
         return ""
     ratio = value / measured
-    return f"{written(max(ratio, 1 / ratio), 3)} times {'above' if ratio > 1 else 'below'}"
+    factor = written(max(ratio, 1 / ratio), 3)
+    return "equal" if factor == "1" else f"{factor} times {'above' if ratio > 1 else 'below'}"

@@ -60,7 +60,7 @@ export default define({
 
   draw(state, pen, width) {
     const { at, inside, waits, stuck, gone, circle } = after(state), left = 50, box = Math.min(120, (width - left) / 4);
-    const spot = [[width / 2, 40], [width / 2 + 110, 130], [width / 2 - 110, 130]];
+    const out = Math.min(110, width / 2 - 56), spot = [[width / 2, 40], [width / 2 + out, 130], [width / 2 - out, 130]];
     waits.forEach(([from, to]) => {
       const [[a, b], [c, d]] = [spot[from], spot[to]], long = Math.hypot(c - a, d - b), [x, y] = [(c - a) / long, (d - b) / long];
       const red = circle.includes(from) && circle.includes(to), side = 5; // two arrows of a pair lie beside each other
@@ -82,7 +82,7 @@ export default define({
       state.lines[rank].forEach((line, i) => {
         const done = i < at[rank], now = i === at[rank] && inside[rank], color = { recv: SKY, send: ORANGE, all_reduce: GREEN, return: "#ddd" }[line.kind];
         const words = box < 90 && line.peer !== undefined ? named(line).replace(/ (from|to)/, "") : named(line);
-        const content = `<rect x="${-box / 2 + 2}" width="${box - 4}" height="${HIGH}" rx="4" fill="${color}" stroke="#222" stroke-width="${now ? 3 : 1}" opacity="${done ? 0.35 : 1}"/><text y="19" text-anchor="middle" font-size="12" font-weight="${now ? "bold" : "normal"}" fill="#222">${words}</text>`;
+        const content = `<rect x="${-box / 2 + 2}" width="${box - 4}" height="${HIGH}" rx="4" fill="${color}" stroke="#222" stroke-width="${now ? 3 : 1}" opacity="${done ? 0.35 : 1}"/><text y="19" text-anchor="middle" font-size="${box < 60 ? 10 : 12}" font-weight="${now ? "bold" : "normal"}" fill="#222">${words}</text>`;
         pen.handle(`line ${rank} ${line.kind}`, { transform: `translate(${left + box * (i + 0.5)} ${y})` }, content, {
           label: `${named(line)}, on rank ${rank}`, words: `line ${i + 1}`, value: i, min: 0, max: 3, page: 1, zero: left + box / 2, scale: box,
           set: (to) => { state.lines[rank].splice(to, 0, ...state.lines[rank].splice(i, 1)); state.steps = []; },

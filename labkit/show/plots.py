@@ -231,6 +231,8 @@ def bars(
             va="center",
             fontsize=9,
             color=INK,
+            zorder=4,  # above a line that somebody draws later
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5},
         )
     ax.set_yticks(place, labels)
     ax.tick_params(axis="y", length=0)

@@ -68,9 +68,9 @@ export default define({
     pen.put("axis", "path", { d: `M${LEFT} ${under + 2}H${width - 12}`, stroke: SOFT });
     for (let ms = 0; ms <= 60; ms += 20) pen.text(`tick ${ms}`, x(ms), under + 17, ms === 60 ? "60 ms" : ms, { "text-anchor": "middle", "font-size": 11 });
     KEY.forEach(([kind, words], i) => {
-      const at = 18 + [0, 146, 200, 254][i];
-      pen.put(`key ${kind}`, "rect", { x: at - 14, y: under + 26, width: 11, height: 11, fill: LOOK[kind], stroke: "#222", "stroke-width": 0.7 });
-      pen.text(`key's name ${kind}`, at, under + 36, words, { "font-size": 12 });
+      const narrow = width < 330, at = 18 + (narrow ? [0, 0, 60, 120] : [0, 146, 200, 254])[i], low = narrow && i ? 16 : 0;
+      pen.put(`key ${kind}`, "rect", { x: at - 14, y: under + 26 + low, width: 11, height: 11, fill: LOOK[kind], stroke: "#222", "stroke-width": 0.7 });
+      pen.text(`key's name ${kind}`, at, under + 36 + low, words, { "font-size": 12 });
     });
     const floor = under + 182, column = (width - LEFT - 12) / PARCELS, middle = (boxes) => LEFT + column * (boxes - 0.5);
     const tallest = Math.max(80, ...Object.values(state.tries));

@@ -44,8 +44,9 @@ export default define({
   draw(state, pen, width) {
     const { customers, now } = state, scale = (width - LEFT - 12) / SPAN, x = (ms) => LEFT + scale * Math.min(ms, SPAN);
     const bottom = TOP + ROW * MOST;
-    const free = idle(state), name = queues(state) ? "a queue" : free ? `idle for ${free} ms of each lap` : "never idle, and no queue";
-    pen.text("lap", LEFT, 16, `a lap: ${lap(state)} ms; the counter: ${name}`, { "font-weight": "bold", fill: queues(state) ? RED : INK });
+    const free = idle(state), narrow = width < 330, told = narrow ? "" : "the counter: ";
+    const name = queues(state) ? "a queue" : free ? `idle for ${free} ms${narrow ? "" : " of each lap"}` : "never idle, and no queue";
+    pen.text("lap", LEFT, 16, `a lap: ${lap(state)} ms; ${told}${name}`, { "font-weight": "bold", "font-size": narrow ? 12 : 13, fill: queues(state) ? RED : INK });
     for (let ms = 0; ms <= SPAN; ms += 160) pen.text(`ms ${ms}`, x(ms), bottom + 15, ms === SPAN ? `${ms} ms` : ms, { "text-anchor": ms === SPAN ? "end" : "middle", "font-size": 11 });
     pen.put("axis", "path", { d: `M${x(0)} ${bottom}H${x(SPAN)}`, stroke: SOFT });
     for (let who = 0; who < customers; who++) {
@@ -69,13 +70,13 @@ export default define({
         set(to) { state[what] = to; state.now = Infinity; },
       });
     });
-    const y = bottom + 112;
+    const y = bottom + 112, [waits, away] = narrow ? [129, 186] : [140, 220];
     pen.put("key work", "rect", { x: 8, y, width: 18, height: 12, fill: BLUE });
     pen.text("key work's name", 32, y + 10, "at the counter");
-    pen.put("key wait", "rect", { x: 140, y, width: 18, height: 12, fill: "url(#toy-hatch)", stroke: RED });
-    pen.text("key wait's name", 164, y + 10, "waits");
-    pen.put("key away", "path", { d: `M220 ${y + 6}h22`, stroke: SOFT, "stroke-width": 1.5, "stroke-dasharray": "2 4" });
-    pen.text("key away's name", 248, y + 10, "elsewhere");
+    pen.put("key wait", "rect", { x: waits, y, width: 18, height: 12, fill: "url(#toy-hatch)", stroke: RED });
+    pen.text("key wait's name", waits + 22, y + 10, "waits");
+    pen.put("key away", "path", { d: `M${away} ${y + 6}h16`, stroke: SOFT, "stroke-width": 1.5, "stroke-dasharray": "2 4" });
+    pen.text("key away's name", away + 20, y + 10, "elsewhere");
   },
 
   words(state) {

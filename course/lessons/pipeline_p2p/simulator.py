@@ -83,12 +83,11 @@ def find_cycle(after: Waits) -> list:
     """
     graph = nx.DiGraph((part, before) for part, befores in after.items() for before in befores)
     cycles = [
-        nx.shortest_path(graph, before, part)
+        [part, *nx.shortest_path(graph, before, part)[:-1]]
         for component in nx.strongly_connected_components(graph)
         for part, before in graph.subgraph(component).edges
     ]
-    shortest = min(cycles, key=lambda cycle: (len(cycle), sorted(map(str, cycle))), default=[])
-    return [*shortest[-1:], *shortest[:-1]]
+    return min(cycles, key=lambda cycle: (len(cycle), list(map(full_name, cycle))), default=[])
 
 
 def find_deadlock(ranks: Sequence[Program], *, channel: Channel) -> str:

@@ -23,10 +23,10 @@ LITTLE, MUCH = 0.25, 0.5
 """Shares of the growth that are left without a suspect."""
 
 
-def by_round(record: Record) -> list[float]:
-    """Return the median seconds per call of each round."""
+def by_round(record: Record, middle: Callable[[list[float]], float] = median) -> list[float]:
+    """Return the median seconds per call of each round, or another middle of them."""
     seconds, each = record.seconds, len(record.seconds) // record.params["rounds"]
-    return [median(seconds[start : start + each]) for start in range(0, len(seconds), each)]
+    return [middle(seconds[start : start + each]) for start in range(0, len(seconds), each)]
 
 
 def _ratios(below: Record, above: Record) -> list[float]:
@@ -61,7 +61,7 @@ def most_of(records: Sequence[Record], *settings: Mapping[str, Any]) -> int:
     return max(set.intersection(*counts), default=MOST)
 
 
-def one(records: Sequence[Record]) -> float:
+def reference(records: Sequence[Record]) -> float:
     """Return the seconds to which an experiment's bet compares: one pair's, or those on one CPU."""
     part = records[0].params["part"]
     if part == "B":
@@ -125,8 +125,9 @@ def groups(board: Board, records: Sequence[Record]) -> list[float]:
         "c",
         "C",
         f"where {most} groups exist and one pair calls, at least {MUCH:.0%} is there of what calls "
-        f"of all {most} pairs add to the time of one; at {LITTLE:.0%} or less c falls",
-        [_left(a, b, stands=MUCH, fell=LITTLE) for a, b in zip(every, idle, strict=True)],
+        f"of all {most} pairs add to the time of one; at {LITTLE:.0%} or less c falls, "
+        "or where nothing grew to begin with",
+        _left(every, idle, stands=MUCH, fell=LITTLE),
         found=f"with {most} groups, a call takes {median(idle):.1f} times as long as with one if "
         f"one pair calls, and {median(every):.1f} times if all do",
         records=records,
@@ -149,7 +150,7 @@ def threads(board: Board, records: Sequence[Record]) -> list[float]:
         f"{most} pairs as for one. With one thread at most {LITTLE:.0%} of what was "
         f"added is left (2 times as long would become {1 + LITTLE:g} times). d falls where "
         f"{MUCH:.0%} or more is left, or where nothing grew to begin with",
-        [_left(a, b, stands=LITTLE, fell=MUCH) for a, b in zip(with_it, without, strict=True)],
+        _left(with_it, without, stands=LITTLE, fell=MUCH),
         found=f"with {several} threads a rank a call takes {median(with_it):.1f} times as long for "
         f"{most} pairs as for one; with one thread, {median(without):.1f} times",
         records=records,
@@ -158,13 +159,15 @@ def threads(board: Board, records: Sequence[Record]) -> list[float]:
     return without
 
 
-def _left(whole: float, part: float, *, stands: float, fell: float) -> bool | None:
-    """Judge in one round which share of the growth is left, where there is growth."""
-    if whole <= LEVEL:
-        return False
-    if whole < GROWS:
-        return None
-    return outcome((part - 1) / (whole - 1), stands=stands, fell=fell)
+def _left(
+    wholes: Sequence[float], rests: Sequence[float], *, stands: float, fell: float
+) -> list[bool | None]:
+    """Judge, by round, which share of the growth is left; where nothing grows, none can stand."""
+    outcomes: list[bool | None] = []
+    for whole, rest in zip(wholes, rests, strict=True):
+        share = whole > LEVEL and outcome((rest - 1) / (whole - 1), stands=stands, fell=fell)
+        outcomes.append(None if share and whole < GROWS else share)
+    return outcomes
 
 
 TESTS: dict[str, Callable[[Board, Sequence[Record]], list[float]]] = {
@@ -195,9 +198,7 @@ def bound(record: Record) -> list[float]:
 
 def above_bound(record: Record) -> list[float]:
     """Return, by round, the mean time of a call in the `bound`."""
-    seconds, each = record.seconds, len(record.seconds) // record.params["rounds"]
-    took = [fmean(seconds[start : start + each]) for start in range(0, len(seconds), each)]
-    return [t / least for t, least in zip(took, bound(record), strict=True)]
+    return [t / least for t, least in zip(by_round(record, fmean), bound(record), strict=True)]
 
 
 def like_ours(records: Sequence[Record], seconds: dict[int, float]) -> dict[int, float]:
@@ -210,8 +211,9 @@ def like_ours(records: Sequence[Record], seconds: dict[int, float]) -> dict[int,
 
 
 def cpus_of(records: Sequence[Record], seconds: dict[int, float]) -> float:
-    """Return the median of `like_ours` from four pairs on, where the CPUs are full."""
-    return median(cpus for p, cpus in like_ours(records, seconds).items() if p >= 4)
+    """Return the median of `like_ours` from four pairs on, where the CPUs are full, or of all."""
+    cpus = like_ours(records, seconds)
+    return median([cpus[p] for p in cpus if p >= 4] or cpus.values())
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

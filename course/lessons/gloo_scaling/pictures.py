@@ -52,7 +52,7 @@ def like_ours(records: Sequence[Record]) -> Axes:
         cpus = evidence.like_ours(records, times)
         kind = "PUBLISHED" if label == ASKER else records[0].tier
         plots.line(ax, list(cpus), list(cpus.values()), label=label, series=series, kind=kind)
-        said.append(f"{label}: {median(list(cpus.values())[3:] or cpus.values()):.1f}")
+        said.append(f"{label}: {evidence.cpus_of(records, times):.1f}")
     plots.describe(
         ax, f"Our time on one CPU over the time. Median from 4 pairs: {'; '.join(said)}."
     )
@@ -79,7 +79,7 @@ def arms(records: Sequence[Record], bet: str) -> Axes:
         options = {"x": "Time per call", "unit": "µs", "value_format": "{:.0f}"}
         ax = plots.ladder(records, title=title, **options)
         with contextlib.suppress(LookupError):  # of an arm that the verdict will name
-            scale = 1e6 * evidence.one(records) / (100 if part == "B" else 1)
+            scale = 1e6 * evidence.reference(records) / (100 if part == "B" else 1)
     if scale:
         mark(ax, bet, axis="x", scale=scale)
     return ax

@@ -35,7 +35,7 @@ OUTCOMES = {
 POINT_TO_POINT = ("send", "recv")
 SLOWER = 5.0
 SHOWN = 4
-"""The last lines of a rank's calls, or of an error, that a case file shows."""
+"""The last lines of a rank's calls that a case file shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class World:
 
     world_size: int = 3
     late: int | None = None
-    """A rank that starts 0.25 s after the others."""
+    """A rank that starts 0.25 s after the others, and makes each call 10 ms late."""
     fast_clock: int | None = None
     """A rank whose clocks run 1.4 times as fast."""
     own_sets: bool = False
@@ -166,12 +166,7 @@ def _run(
         except Exception as error:  # a rank's own, from torch, or RankDied
             if program is not None and not isinstance(error, RuntimeError):
                 raise  # the learner's own traceback says more
-            return CaseReport(
-                name,
-                "error",
-                "\n".join(str(error).splitlines()[-SHOWN:]),
-                _read(folder, world.world_size),
-            )
+            return CaseReport(name, "error", _cut(str(error)), _read(folder, world.world_size))
         calls = _read(folder, world.world_size)
     expected = [patient.healthy(rank, world.world_size) for rank in range(world.world_size)]
     results = [list(got) if isinstance(got, tuple) else got for got in results]
@@ -189,7 +184,9 @@ def _noted(program: Callable, folder: str, world: World, log: Callable[[], CallL
     """Run a program on this rank, and keep its calls in a file while it makes them."""
     rank, notes = dist.get_rank(), log()
     dist.barrier()  # connects the ranks: none begins with that
-    time.sleep(0.25 if world.late == rank else 0.0)
+    if world.late == rank:
+        notes.before_call = _late(notes.before_call)
+        time.sleep(0.25)
     sets = mock.patch.object(builtins, "set", _OwnSet) if world.own_sets else nullcontext()
     clock = _clock(1.4 if world.fast_clock == rank else 1.0)
     with clock, sets, notes, _kept(notes, Path(folder), rank):
@@ -202,6 +199,14 @@ class _OwnSet(set):
 
     def __iter__(self) -> Iterator:
         return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
+
+
+def _late(before_call: Callable) -> Callable:
+    def wait_first(*given: Any) -> None:
+        time.sleep(0.01)
+        before_call(*given)
+
+    return wait_first
 
 
 def _clock(factor: float) -> AbstractContextManager:
@@ -294,6 +299,14 @@ def _collectives(calls: Sequence[Call], ranks: tuple[int, ...]) -> list[Call]:
 
 def _number(call: Call, calls: Sequence[Call]) -> int:
     return 1 + [other.at for other in _collectives(calls, call.ranks)].index(call.at)
+
+
+def _cut(text: str, most: int = 700) -> str:
+    """Keep whole lines, so many letters at most; the last ones, which say what went wrong."""
+    lines, kept = text.splitlines(), []
+    while lines and len("\n".join([lines[-1], *kept])) <= most:
+        kept.insert(0, lines.pop())
+    return "\n".join([f"[{len(lines)} lines before]", *kept] if lines else kept) or text[:most]
 
 
 def circle(waits: Sequence[Wait]) -> list[int]:

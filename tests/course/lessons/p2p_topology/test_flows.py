@@ -9,6 +9,7 @@ import pytest
 from course.lessons.p2p_topology import flows
 from course.lessons.p2p_topology.flows import relay_time
 from course.lessons.p2p_topology.topology import PUZZLE, nvlinks
+from tests.course.lessons.cells import Cells
 
 MB = 1_000_000
 NV2, SYS = PUZZLE.bandwidth(0, 4), PUZZLE.bandwidth(0, 2)
@@ -53,3 +54,15 @@ def test_ways_share_what_they_both_cross():
 )
 def test_a_relayed_copy_by_hand(rates, options, seconds):
     assert relay_time(rates, nbytes=MB, **options) == pytest.approx(seconds, rel=1e-3)
+
+
+@pytest.mark.parametrize("rates", [[MB, MB], [MB, 2 * MB], [3 * MB, MB]])
+def test_the_best_chunk_of_the_deeper_page_is_the_lowest_point_of_the_curve(rates):
+    sweep = Cells("deeper/04_deeper").sources["sweep"].splitlines()
+    [line] = [line for line in sweep if line.startswith("best = ")]
+    names = {"S": 10 * MB, "alpha": 1e-3, "hops": rates}
+    exec(line, names)
+    best = relay_time(rates, nbytes=10 * MB, chunk=round(names["best"]), alpha=1e-3)
+    for factor in (0.25, 0.5, 2, 4):
+        chunk = round(names["best"] * factor)
+        assert best < relay_time(rates, nbytes=10 * MB, chunk=chunk, alpha=1e-3)

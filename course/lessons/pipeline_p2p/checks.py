@@ -40,9 +40,12 @@ from labkit.measure import records
 from labkit.measure.records import Record
 
 LATE = {
-    "a": "its later sends wait for their receiver: follow the chain to the other end",
-    "b": "it has two neighbours. What stands before the input that lies ready, in whose queue?",
-    "d": "then the step would be far shorter: in one row of the upper picture receives stand late",
+    "a": "its first sends leave as soon as they are computed; the later ones wait, but for what? "
+    "Their receiver is not there yet: follow the chain to the other end",
+    "b": "it is idle longest because it has two neighbours to wait for. Which of its inputs lies "
+    "ready, and what stands before that transfer, in whose queue?",
+    "d": "with receives one task early on all ranks the step would be far shorter: in one row of "
+    "the upper picture receives stand elsewhere than in the others",
 }
 """What the wrong letters of 5.1 mean."""
 
@@ -63,7 +66,8 @@ PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
 """Stages and micro-batches of 5.2."""
 EARLY = (
     "while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at once: started "
-    "in one batch. One that stands too early holds up the sends behind it"
+    "in one batch. A receive right before its task moves nothing meanwhile; one that stands too "
+    "early holds up the sends behind it until its data are computed"
 )
 
 

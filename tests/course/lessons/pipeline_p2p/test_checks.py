@@ -97,8 +97,8 @@ def test_a_wrong_order(changes, words):
     ("check", "answer", "words"),
     [
         (check_trace, "a", "follow the chain"),
-        (check_trace, "b", "two neighbours"),
-        (check_trace, "d", "stand late"),
+        (check_trace, "b", "it is idle longest"),
+        (check_trace, "d", "stand elsewhere"),
         (check_trace, None, "without `return`"),
         (check_repair, range(5), "exactly one of two neighbours receives first"),
         (check_repair, {1, 3, 9}, "there is no such rank"),

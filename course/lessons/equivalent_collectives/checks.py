@@ -333,14 +333,15 @@ def race(
     except NotImplementedError as left:
         print(f"{left}: come back when 6.1, 6.3 and 6.5 are written.")
         return None
-    swaps = experiment.in_turns([programs.swap], experiment.SWAPPED, iters=9)
+    tier, swaps = experiment.in_turns([programs.swap], experiment.SWAPPED, iters=9)
     link = AlphaBeta.fit([*swaps], [min(seconds) for (seconds,) in swaps.values()])
     rate = f"{1e9 * link.beta:.3g} ns a byte ({1e-6 / link.beta:.3g} MB/s)"
-    print(f"Here alpha is {1e6 * link.alpha:.0f} µs, beta {rate}")
+    print(f"{tier}: alpha is {1e6 * link.alpha:.0f} µs, beta {rate}")
     nbytes = crossing(link.alpha, link.beta, experiment.FOUR.hosts)
     sizes = [4 * max(1, round(nbytes * factor / 4)) for factor in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)]
     rows = []
-    for size, (ring_s, doubling_s) in experiment.in_turns([ring, doubling], sizes).items():
+    _, raced = experiment.in_turns([ring, doubling], sizes)
+    for size, (ring_s, doubling_s) in raced.items():
         won = sum(a < b for a, b in zip(ring_s, doubling_s, strict=True))
         times = [1e3 * median(seconds) for seconds in (ring_s, doubling_s)]
         rows.append([size / 1e3, *times, f"{won} of {len(ring_s)}"])

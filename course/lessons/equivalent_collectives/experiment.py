@@ -23,7 +23,7 @@ from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, TREES
 from course.place import Place
 from labkit.fabric.errors import FabricUnavailable
 from labkit.measure import records, timing, wire
-from labkit.measure.records import Record
+from labkit.measure.records import Record, Tier
 
 NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
@@ -142,11 +142,11 @@ some so long that what a shaped link lets through at once hardly counts."""
 
 def in_turns(
     ways: Sequence[Way], sizes: Sequence[int], *, iters: int = 5
-) -> dict[int, list[list[float]]]:
+) -> tuple[Tier, dict[int, list[list[float]]]]:
     """Time ways on tensors of each size in bytes, in turn, on four hosts, or else on loopback.
 
     Returns:
-        By size: the seconds of each way, round by round.
+        The tier, and by size: the seconds of each way, round by round.
     """
     with ExitStack() as stack:
         try:
@@ -156,7 +156,7 @@ def in_turns(
             here = Place(hosts=1, ranks_per_host=FOUR.hosts)
         ranks = here.launch(programs.in_turn, ways, sizes, iters, timeout=120.0)
     by_way = range(len(ways))
-    return {
+    return here.tier, {
         size: [timing.slowest([r[size][way] for r in ranks]) for way in by_way] for size in sizes
     }
 

@@ -440,11 +440,11 @@ def _another_unit(got: float, right: float) -> str | None:
 
 
 def at_most(
-    got: float, par: float, *, what: str, unit: str, meaning: str, timed: bool = False
+    got: float, par: float, *, what: str, unit: str = "", meaning: str, timed: bool = False
 ) -> None:
     """Hold a cost to its par; `timed` where a clock measured it."""
     expected = f"{what}: at most {par:.4g} {unit}"
-    hold(got <= par, expected, f"{got:.4g} {unit}", meaning, timed=timed)
+    hold(got <= par, expected.rstrip(), f"{got:.4g} {unit}".rstrip(), meaning, timed=timed)
 
 
 def _without_ended_calls(hang: CaseFile) -> CaseFile:

@@ -19,7 +19,7 @@ from labkit.measure import records, wire
 from labkit.measure.records import Tier
 from labkit.show import plots
 from tests.course.lessons.cells import Cells
-from tests.course.lessons.equivalent_collectives import answers
+from tests.course.lessons.equivalent_collectives.test_checks import crossing
 from tests.course.lessons.refusals import changed, solution
 
 pytestmark = pytest.mark.slow
@@ -153,6 +153,6 @@ def test_the_race_says_between_which_sizes_they_cross(capsys):
         changed(solution("06", f"ex-6-{k}-answer"), dist=dist, torch=torch, math=math)
         for k in (1, 3)
     )
-    table = checks.race(answers.crossing, ring, doubling)
+    table = checks.race(crossing, ring, doubling)
     assert len(table.rows) == 7
     assert "predicted: the two cross at" in capsys.readouterr().out

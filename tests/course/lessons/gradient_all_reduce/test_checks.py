@@ -9,55 +9,39 @@ import torch.distributed as dist
 
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import checks
-from tests.course.lessons.refusals import refusal
+from tests.course.lessons.refusals import changed, refusal, solution
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("reading", "words"),
+    ("check", "answer", "words"),
     [
-        ((2, 20, 37), "the first victim"),
-        ((1, 83, 37), "the straggler's own timers"),
-        ((1, 20, 40), "subtract the smallest"),
-        ((1, 20, None), "this figure is missing"),
-        ("rank 1, 20 and 37 ms", "another type"),
+        (checks.check_reading, (2, 20, 37), "the first victim"),
+        (checks.check_reading, (1, 83, 37), "the straggler's own timers"),
+        (checks.check_reading, (1, 20, 40), "subtract the smallest"),
+        (checks.check_reading, "rank 1, 20 and 37 ms", "another type"),
+        (checks.check_cap, ("no cap", 80.5), "80.5 ms are left"),
+        (checks.check_cap, (3, 124.5), "backward ended at 100 ms"),
+        (checks.check_cap, (3_000_000, 24.5), "in MB"),
+        (checks.check_cap, None, "ends without `return`"),
+        (checks.check_turned, (125, 125, 9), "not the classifier's"),
+        (checks.check_turned, (45, 80, 9), "still have to move"),
+        (checks.check_turned, (45, 125, 89), "now one of the six"),
     ],
 )
-def test_wrong_readings(reading, words):
-    assert words in refusal(checks.check_reading, lambda: reading)
+def test_wrong_figures(check, answer, words):
+    assert words in refusal(check, lambda: answer)
 
 
-@pytest.mark.parametrize(
-    ("figures", "words"),
-    [
-        ((125, 125, 9), "not the classifier's"),
-        ((45, 80, 9), "still have to move"),
-        ((45, 525, 9), "paid once"),
-        ((45, 125, 89), "now one of the six"),
-    ],
-)
-def test_wrong_places_of_the_lateness(figures, words):
-    assert words in refusal(checks.check_turned, lambda: figures)
+def ours(exercise, *changes):
+    return changed(solution("02", exercise), *changes, checks=checks, dist=dist, buckets=buckets)
 
 
-def test_the_best_cap_is_one_alone():
-    left = {cap: checks.exposed(cap) for cap in checks.CAPS}
-    assert left == {1: 56.5, 2: 32.5, 3: 24.5, 4: 28.5, 8: 40.5, None: 80.5}
-
-
-@pytest.mark.parametrize(
-    ("pair", "words"),
-    [
-        ((4, 28.5), "busy with it for 18 ms after backward"),
-        (("no cap", 80.5), "80.5 ms are left"),
-        ((3, 124.5), "backward ended at 100 ms"),
-        ((3_000_000, 24.5), "in MB"),
-        (None, "ends without `return`"),
-    ],
-)
-def test_wrong_caps(pair, words):
-    assert words in refusal(checks.check_cap, lambda: pair)
+@pytest.mark.parametrize("cap", checks.LEFT)
+def test_what_each_cap_leaves_is_what_our_answer_computes(cap):
+    only = ours("ex-2-2-answer", "[1, 2, 3, 4, 8, None]", f"[{cap}]")
+    assert only() == (cap, checks.LEFT[cap])
 
 
 # Exercise 2.3
@@ -112,13 +96,7 @@ def waiting_in_the_hook(model):
 
 
 def after_backward(model):
-    works = []
-
-    def finish():
-        works.extend(started(parameter) for parameter in model.parameters())
-        averaged(works)
-
-    return finish
+    return lambda: averaged([started(parameter) for parameter in model.parameters()])
 
 
 def sleeping(model):
@@ -130,17 +108,13 @@ def sleeping(model):
 
 
 def never_emptied(model):
-    def finish(works):
-        averaged(list(works))
-
-    return hooks(model, started, finish)
+    return hooks(model, started, lambda works: averaged(list(works)))
 
 
 def before_the_gradient_is_there(model):
-    works = []
     for parameter in model.parameters():
-        parameter.register_hook(lambda grad: works.append(started(grad)))
-    return lambda: averaged(works)
+        parameter.register_hook(lambda grad: started(grad))
+    return lambda: None
 
 
 @pytest.mark.parametrize(
@@ -160,77 +134,32 @@ def test_wrong_overlaps(attach, words):
 # Exercise 2.4
 
 
-def all_started(gradients, cap):
-    """All buckets on their way: works, flat buffers, and the gradients in them."""
-    for bucket in buckets.plan(gradients, cap=cap, reverse=True):
-        members = [gradients[place] for place in bucket.members]
-        flat = torch.cat([member.flatten() for member in members])
-        yield dist.all_reduce(flat, async_op=True), flat, members
-
-
-def average(gradients, cap):
-    for work, flat, members in list(all_started(gradients, cap)):
-        work.wait()
-        flat /= dist.get_world_size()
-        for gradient, piece in zip(members, buckets.unflatten(flat, members), strict=True):
-            gradient.copy_(piece)
-
-
 def unpacked_and_divided(gradients, cap):
-    flying = list(all_started(gradients, cap))
-    for work, *_ in flying:
+    plan = buckets.plan(gradients, cap=cap, reverse=True)
+    members = [[gradients[place] for place in bucket.members] for bucket in plan]
+    flats = [torch.cat([member.flatten() for member in group]) for group in members]
+    for work in [dist.all_reduce(flat, async_op=True) for flat in flats]:
         work.wait()
-    for _, flat, members in flying:
-        buckets.unpack(flat / dist.get_world_size(), members)
-
-
-def one_at_a_time(gradients, cap):
-    for work, flat, members in all_started(gradients, cap):
-        work.wait()
-        buckets.unpack(flat / dist.get_world_size(), members)
-
-
-def waiting_for_the_last(gradients, cap):
-    flying = list(all_started(gradients, cap))
-    flying[-1][0].wait()
-    for _, flat, members in flying:
-        buckets.unpack(flat / dist.get_world_size(), members)
-
-
-def into_the_list(gradients, cap):
-    for work, flat, members in list(all_started(gradients, cap)):
-        work.wait()
-        flat /= dist.get_world_size()
-        for place, piece in enumerate(buckets.unflatten(flat, members)):
-            members[place] = piece
-
-
-def under_new_memory(gradients, cap):
-    for work, flat, members in list(all_started(gradients, cap)):
-        work.wait()
-        flat /= dist.get_world_size()
-        for gradient, piece in zip(members, buckets.unflatten(flat, members), strict=True):
-            gradient.data = piece.clone()
-
-
-def summed(gradients, cap):
-    for work, flat, members in list(all_started(gradients, cap)):
-        work.wait()
-        buckets.unpack(flat, members)
+    for flat, group in zip(flats, members, strict=True):
+        buckets.unpack(flat / dist.get_world_size(), group)
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("line", "wrong", "words"),
     [
-        (one_at_a_time, "some bucket waits for one before it"),
-        (waiting_for_the_last, "says nothing of the others"),
-        (into_the_list, "copy into the one that is there"),
-        (under_new_memory, "do not replace its data"),
-        (summed, "divide by the world size"),
+        (
+            ", flat, members))",
+            ", flat, members))\n        works[-1][0].wait()",
+            "waits for one before",
+        ),
+        ("work.wait()", "works[-1][0].wait()", "says nothing of the others"),
+        ("gradient.copy_(piece)", "gradient = piece", "copy the sum into the one that is there"),
+        ("gradient.copy_(piece)", "gradient.data = piece.clone()", "do not replace its data"),
+        ("flat /= dist.get_world_size()", "", "divide by the world size"),
     ],
 )
-def test_wrong_averages(answer, words):
-    assert words in refusal(checks.check_average, answer)
+def test_wrong_averages(line, wrong, words):
+    assert words in refusal(checks.check_average, ours("ex-2-4-answer", line, wrong))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +171,7 @@ def test_wrong_averages(answer, words):
         ("2.2", checks.check_cap, lambda: ("3 MB", "24.5 ms")),
         ("2.3", checks.check_overlap, overlapped),
         ("2.3", checks.check_overlap, through_copies),
-        ("2.4", checks.check_average, average),
+        ("2.4", checks.check_average, ours("ex-2-4-answer")),
         ("2.4", checks.check_average, unpacked_and_divided),
         ("2.6", checks.check_turned, lambda: (45, 125.0, 9)),
         ("2.6", checks.check_turned, lambda: ["45 ms", 125, np.int64(9)]),

@@ -89,8 +89,8 @@ def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
             cap == 3,
             "the cap that leaves least exposed",
             f"{pair[0]}: {LEFT[cap]:g} ms are left; another cap leaves less",
-            "few calls leave late, each of many takes its 8 ms, and a small last bucket may have to "
-            "wait for the wire",
+            "few calls leave late, each of many takes its 8 ms, and a small last bucket may "
+            "have to wait for the wire",
         )
         checking.figures(pair[1:], [EXPOSED])
         verdict.reached = "both"

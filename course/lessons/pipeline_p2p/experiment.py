@@ -110,25 +110,21 @@ LONGER = replace(MYSTERY, longer_b0=0.05)
 EARLIER = replace(MYSTERY, ahead=1)
 UNNAMED = replace(MYSTERY, ahead=(1, 1, 0))
 """A fault to find: rank 2 posts its receives late."""
-SORTED = tuple(Case(name, Channel.ORDERED, order=by_begin) for name in SCHEDULES)
-"""Act 2: one queue, and the answer's order."""
-
-
-def _world(base: Case, rate: str) -> tuple[Case, Case, Case]:
-    """Return a world's step, the same on other links, and the same with a longer B0 on rank 2."""
-    return base, replace(base, rate=rate), replace(base, longer_b0=LONGER.longer_b0)
-
-
 _NO_QUEUE = replace(MYSTERY, channel=Channel.DIRECTION)
 WORLDS = {
-    "a": _world(replace(_NO_QUEUE, rate=FAST), "3200mbit"),
-    "b": _world(replace(_NO_QUEUE, rate="50mbit"), RATE),
-    "c": _world(replace(_NO_QUEUE, slow=4.0), FAST),
-    "d": (MYSTERY, FASTER, LONGER),
+    guilty: (base, replace(base, rate=rate), replace(base, longer_b0=LONGER.longer_b0))
+    for guilty, base, rate in (
+        ("a", replace(_NO_QUEUE, rate=FAST), "3200mbit"),
+        ("b", replace(_NO_QUEUE, rate="50mbit"), RATE),
+        ("c", replace(_NO_QUEUE, slow=4.0), FAST),
+        ("d", MYSTERY, FAST),
+    )
 }
-"""For each suspect of the lesson's vote three cases in a world in which it is guilty."""
+"""For each suspect of the lesson's vote a world in which it is guilty: its step, the same on other
+links, and the same with a longer B0 on rank 2."""
 _CASES = [Case(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
-_CASES += [*SORTED, EARLIER, UNNAMED, *(case for world in WORLDS.values() for case in world)]
+_CASES += [Case(name, Channel.ORDERED, order=by_begin) for name in SCHEDULES]  # act 2's answer
+_CASES += [EARLIER, UNNAMED, *(case for world in WORLDS.values() for case in world)]
 EVERY = tuple(dict.fromkeys(_CASES))
 
 
@@ -155,10 +151,11 @@ def pipelines(
     loopback there. `in_line` is the learner's own queue, in place of `exchange.work_in_line`.
     """
     places = {case.rate: Place(STAGES, case.rate) for case in cases}
+    queue = in_line or work_in_line
     try:
         with ExitStack() as links:
             up = {rate: links.enter_context(place.up()) for rate, place in places.items()}
-            return watched(lambda: _in_turns(cases, up, rounds, in_line or work_in_line))
+            return watched(lambda: _in_turns(cases, up, rounds, queue))
     except FabricUnavailable as reason:
         say(str(reason))
     recorded = by_case(records.load(RECORDING, recorded=True, experiment=NAME))
@@ -167,7 +164,7 @@ def pipelines(
         return [recorded[str(case)] for case in cases]
     say("Measured on loopback instead, where messages take next to no time.")
     here = dict.fromkeys(places, Place(STAGES))
-    return watched(lambda: _in_turns(cases, here, rounds, in_line or work_in_line))
+    return watched(lambda: _in_turns(cases, here, rounds, queue))
 
 
 def modelled(case: Case, *, leg: float) -> StepTimeline:
@@ -186,8 +183,7 @@ def frame(seen: StepTimeline) -> Period | None:
     ran = {task: at for _, task, at in seen.tasks}
     starts = ran[input_of_f2.use].begin
     free = max((at.end for rank, _, at in seen.tasks if rank == 1 and at.end <= starts), default=0)
-    moves = dict(seen.transfers)[input_of_f2].begin
-    idle = Period(max(ran[input_of_f2.task].end, free), moves)
+    idle = Period(max(ran[input_of_f2.task].end, free), dict(seen.transfers)[input_of_f2].begin)
     return idle if idle.seconds > 0 else None
 
 
@@ -223,9 +219,9 @@ def _record(case: Case, steps: Sequence[tuple[StepNotes, ...]], here: Place, leg
     middle = by_time[(len(steps) - 1) // 2]  # of two the one less disturbed
     seen = [side_by_side(ranks) for ranks in steps]
     gradients = [notes.gradients.numpy().tobytes() for notes in steps[middle]]
-    params = {"schedule": case.schedule, "channel": case.channel.value, "ahead": case.ahead}
-    params |= {"leg": leg, "stages": STAGES, "micro_batches": MICRO_BATCHES}
-    params |= {"slow": case.slow, "longer_b0": case.longer_b0}
+    params = {name: getattr(case, name) for name in ("schedule", "ahead", "slow", "longer_b0")}
+    params |= {"channel": case.channel.value, "leg": leg}
+    params |= {"stages": STAGES, "micro_batches": MICRO_BATCHES}
     return here.record(
         str(case),
         [[notes.seconds for notes in rank] for rank in zip(*steps, strict=True)],

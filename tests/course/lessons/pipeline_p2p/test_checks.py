@@ -1,11 +1,13 @@
 """The checks of lesson 05: right answers in every style pass, each usual mistake is named."""
 
+from itertools import combinations
+
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import irecv
 
 from course.lessons.pipeline_p2p import checks, schedules, simulator
-from tests.course.lessons.pipeline_p2p import answers
 from tests.course.lessons.refusals import changed, refusal, solution
 
 NAMES = {**vars(schedules), **vars(simulator), "torch": torch, "dist": dist}
@@ -21,17 +23,68 @@ def altered(source, *changes):
     return changed(source, *changes, **names)
 
 
+def as_a_generator(rank, *, stages, micro_batches):
+    coming = iter(range(micro_batches if rank else 0))
+    for k in coming:
+        yield schedules.Batch((schedules.activation(rank - 1, k),))
+        if k == 1:
+            break
+    for k in range(micro_batches):
+        yield schedules.Task("F", rank, k)
+        out = (schedules.activation(rank, k),) if rank + 1 < stages else ()
+        k = next(coming, None)
+        moved = out + (() if k is None else (schedules.activation(rank - 1, k),))
+        if moved:
+            yield schedules.Batch(moved)
+
+
+def the_smallest_that_ends():
+    programs = checks.hanging_programs()
+    for count in range(len(programs)):
+        for chosen in combinations(range(len(programs)), count):
+            mended = checks.receiving_first(programs, chosen)
+            if not simulator.find_deadlock(mended, channel=schedules.Channel.BLOCKING):
+                return chosen
+    return None
+
+
+def counted():
+    most = []
+    for build in schedules.SCHEDULES.values():
+        kept = peak = 0
+        for task in build(stages=4, micro_batches=8)[0]:
+            kept += 1 if task.kind == "F" else -1
+            peak = max(peak, kept)
+        most.append(peak)
+    return [*most, (most[2] - most[1]) * 0.5]
+
+
+def into_reused_buffers(wanted, use, *, src, like, credits):
+    """Take irecv by name; fill a buffer again once it has been used."""
+    free = [torch.empty_like(like) for _ in range(credits)]
+    works, unposted = {}, list(wanted)
+    for tag in wanted:
+        while free and unposted:
+            following = unposted.pop(0)
+            buffer = free.pop()
+            works[following] = (irecv(buffer, src, tag=following), buffer)
+        work, buffer = works.pop(tag)
+        work.wait()
+        use(tag, buffer)
+        free.append(buffer)
+
+
 @pytest.mark.parametrize(
     ("check", "answer"),
     [
         (checks.check_trace, lambda: " C: in its row they stand late"),
-        (checks.check_inference_program, answers.as_a_generator),
-        (checks.check_repair, answers.the_smallest_that_ends),
+        (checks.check_inference_program, as_a_generator),
+        (checks.check_repair, the_smallest_that_ends),
         (checks.check_repair, lambda: {1, "3"}),
         (checks.check_repair, lambda: (rank for rank in torch.tensor([3, 1, 3]))),
-        (checks.check_activations, answers.counted),
+        (checks.check_activations, counted),
         (checks.check_activations, lambda: torch.tensor([8, 4, 7, 1.5], requires_grad=True)),
-        (checks.check_consume, answers.into_reused_buffers),
+        (checks.check_consume, into_reused_buffers),
         (checks.check_order, altered(ORDER, "].begin", "].end")),
     ],
 )

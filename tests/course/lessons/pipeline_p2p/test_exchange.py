@@ -24,12 +24,8 @@ def test_a_late_message_blocks_what_stands_behind_it_but_nothing_in_another_queu
 def test_two_orders_in_one_queue_deadlock_and_the_case_file_says_so():
     def judge(limit):
         with pytest.raises(LaunchTimeout) as caught:
-            launch(
-                train,
-                [(programs(PLAN, ahead=2), Channel.ORDERED, NO_WORK)],
-                world_size=3,
-                timeout=limit,
-            )
+            runs = [(programs(PLAN, ahead=2), Channel.ORDERED, NO_WORK)]
+            launch(train, runs, world_size=3, timeout=limit)
         assert caught.value.case.running == [0, 1, 2]
 
     patiently(judge)

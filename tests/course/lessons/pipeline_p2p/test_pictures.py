@@ -30,10 +30,8 @@ def test_a_timeline_draws_every_task_and_transfer_and_frames_a_gap():
 def test_the_experiments_picture_tells_every_figure(recorded):
     words = alt_text.text_of(pictures.draw(list(recorded.values())))
     assert "B0" not in words  # other tasks are another comparison
-    drawn = [
-        r for r in recorded.values()
-        if (r.params["rate"], r.params["slow"], r.params["longer_b0"]) == ("200mbit", 1, 0)
-    ]  # fmt: skip
+    usual = {"rate": "200mbit", "slow": 1, "longer_b0": 0}
+    drawn = [r for r in recorded.values() if usual.items() <= r.params.items()]
     assert len(drawn) >= 15
     for record in drawn:
         took, model = 1e3 * record.summary.median, 1e3 * record.predicted
@@ -58,9 +56,7 @@ def test_the_chain_is_marked_from_the_receive_to_the_task():
     pictures.queues(programs(experiment.PLAN), chain=pictures.CHAIN, ax=ax)
     frames = [patch for patch in ax.patches if not patch.get_fill()]
     assert len(frames) == 4
-    assert (
-        sum(text.arrow_patch is not None for text in ax.texts if hasattr(text, "arrow_patch")) == 3
-    )
+    assert sum(getattr(text, "arrow_patch", None) is not None for text in ax.texts) == 3
 
 
 def test_the_threads_transfers_are_shown_with_their_source():

@@ -20,9 +20,8 @@ SLOW_LINK = Costs(forward=1.0, backward=2.0, leg=1.0)
 @pytest.mark.parametrize("stages", [1, 2, 4, 7])
 @pytest.mark.parametrize("micro_batches", [1, 4, 9])
 def test_the_ideal_bubble_exactly(build, stages, micro_batches):
-    timeline = simulate(
-        programs(build(stages=stages, micro_batches=micro_batches)), FREE, channel=TAGGED
-    )
+    ranks = programs(build(stages=stages, micro_batches=micro_batches))
+    timeline = simulate(ranks, FREE, channel=TAGGED)
     expected = ideal_bubble(stages=stages, micro_batches=micro_batches)
     assert timeline.bubble == pytest.approx(expected, abs=1e-12)
     assert timeline.seconds == pytest.approx(3.0 * (micro_batches + stages - 1))

@@ -56,7 +56,7 @@ def _write(read: list[logs.Log], options: argparse.Namespace) -> int:
     from course.logs import logs, report
     from course.logs.page import Page
 
-    whole = report.together(read)
+    whole = logs.together(read)
     if options.anonymous:
         whole = logs.anonymous(whole)
     if not whole.records and not whole.failures[1:]:

@@ -34,10 +34,10 @@ def kinds(failures: Iterable[Failure], records: Iterable[Record]) -> list[Kind]:
     grouped: dict[tuple[str, str], list[Failure]] = defaultdict(list)
     for one in failures:
         grouped[one.phase, _place(one.text)].append(one)
-    completed = set()
-    for record in records if grouped else ():
-        hosts = frozenset(record.values.get("hosts", ()))
-        completed.add((hosts, record.params.get("gpus_per_host")))
+    completed = {
+        (frozenset(record.values["hosts"]), record.params.get("gpus_per_host"))
+        for record in records
+    }
     made = []
     for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1])):
         each = Counter(_asked(one) for one in tests).most_common(6)
@@ -54,15 +54,15 @@ def called_slow(tests: Sequence[Failure], rules: Mapping[tuple, Rule]) -> str:
     """
     judged = []
     for one in tests:
-        rule = rules.get((one.collective, one.params["gpus_per_host"]))
+        rule = rules.get((one.collective, one.gpus_per_host))
         if rule and len(one.hosts) == 2:
             judged.append(rule.calls_slow(frozenset(one.hosts)))
     return f"{sum(judged)} of {len(judged)}" if judged else ""
 
 
 def _asked(one: Failure) -> str:
-    gpus = one.params["gpus_per_host"]
-    return f"{one.collective or 'a test'}{f' with {gpus} GPUs a host' if gpus else ''}"
+    gpus = f" with {one.gpus_per_host} GPUs a host" if one.gpus_per_host else ""
+    return f"{one.collective or 'a test'}{gpus}"
 
 
 def _place(text: str) -> str:
@@ -84,7 +84,7 @@ def _shared(tests: Sequence[Failure], completed: set[tuple]) -> str:
     cover = _cover(of_pairs)
     if len(names) > 1 and len(cover) <= 2:
         words.append(f"in each {' or '.join(cover)}")
-    never = {(frozenset(one.hosts), one.params["gpus_per_host"]) for one in tests} - completed
+    never = {(frozenset(one.hosts), one.gpus_per_host) for one in tests} - completed
     if by_gpus := sorted(Counter(gpus for _, gpus in never).items(), key=str):
         each = ", ".join(f"{n} with {gpus} GPUs a host" for gpus, n in by_gpus)
         words.append(f"no test of these completed: {each}")

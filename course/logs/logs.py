@@ -8,17 +8,14 @@ a host). Where a file is damaged, what could be read is kept and `problems` says
 the number of the line.
 """
 
-import gzip
 import itertools
 import re
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from course.logs import nccl_tests
-from course.logs.nccl_tests import Failure, Problem
+from course.logs.nccl_tests import Failure
 from labkit.measure.records import Record
 from labkit.measure.untrusted import one_line
 
@@ -34,7 +31,8 @@ class UnknownLog(ValueError):
 class Log:
     """What one file holds, or several."""
 
-    paths: list[Path]
+    files: list[str]
+    """Their names."""
     records: list[Record] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     """Tests that printed no figures."""
@@ -43,50 +41,35 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """Read a log of nccl-tests, also one that gzip has compressed.
+    """Read a log of nccl-tests.
 
     Raises:
         OSError: The file cannot be opened.
         UnknownLog: It holds no test of nccl-tests.
     """
-    log = Log([path])
+    log = Log([path.name])
 
-    def problem(line: int | None, text: str) -> None:
-        place = f"{path.name}, line {line}" if line else path.name
-        log.problems.append(one_line(f"{place}: {text}"))
+    def problem(line: int, text: str) -> None:
+        log.problems.append(one_line(f"{path.name}, line {line}: {text}"))
 
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8", errors="replace") as file:
-        lines = _whole(file, problem)
-        begun = []
-        for line in lines:
-            begun.append(line)
-            if line.strip():
-                break
-        else:
-            raise UnknownLog(f"{path} is empty, or cut short.")
-        first, lines = begun[-1], itertools.chain(begun, lines)
-        if first.startswith("{"):
-            try:
-                log.records, failed = nccl_tests.parse_json("".join(lines), problem, name=path.name)
-            except ValueError as error:
-                raise UnknownLog(one_line(f"{path} is no log that can be read: {error}")) from None
-        else:
-            text = (line[:_LONGEST] for line in lines)
-            log.records, failed = nccl_tests.parse(text, problem, name=path.name)
-    if not log.records and not failed and not log.problems:
-        begins = one_line(first.strip(), 60)
-        raise UnknownLog(f"{path} holds no test of nccl-tests. It begins: {begins!r}")
-    log.failures = [replace(failure, file=path.name) for failure in failed]
+    with path.open(encoding="utf-8", errors="replace") as file:
+        lines = (line[:_LONGEST] for line in file)
+        log.records, log.failures = nccl_tests.parse(lines, problem, name=path.name)
+        if not log.records and not log.failures and not log.problems:
+            file.seek(0)
+            begins = one_line(next(filter(str.strip, file), "").strip(), 60)
+            content = f"It begins: {begins!r}" if begins else "It is empty."
+            raise UnknownLog(f"{path} holds no test of nccl-tests. {content}")
     return log
 
 
-def _whole(file: Iterable[str], problem: Problem) -> Iterator[str]:
-    """Yield the lines of a file; where gzip's data end too early, say so."""
-    try:
-        yield from file
-    except (EOFError, zlib.error) as error:
-        problem(None, f"cut short: {error}")
+def together(logs: Iterable[Log]) -> Log:
+    """Put several logs into one."""
+    whole = Log([])
+    for log in logs:
+        for name in ("files", "records", "failures", "problems"):
+            getattr(whole, name).extend(getattr(log, name))
+    return whole
 
 
 def anonymous(log: Log) -> Log:
@@ -95,26 +78,20 @@ def anonymous(log: Log) -> Log:
     names = list(dict.fromkeys(itertools.chain(*named)))
     numbers = {name: f"host {number}" for number, name in enumerate(names, 1)}
     any_name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{any_name})(?![A-Za-z0-9])")
+    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{any_name or '(?!)'})(?![A-Za-z0-9])")
 
     def hidden(text: str) -> str:
-        return pattern.sub(lambda match: numbers[match[0]], text) if names else text
+        return pattern.sub(lambda match: numbers[match[0]], text)
 
-    def changed(values: dict[str, Any]) -> dict[str, Any]:
-        hosts = [numbers[host] for host in values["hosts"]]
-        return values | {"hosts": hosts, "row": hidden(values["row"])}
+    def numbered(hosts: list[str]) -> list[str]:
+        return [numbers[host] for host in hosts]
 
-    return Log(
-        [Path(hidden(path.name)) for path in log.paths],
-        [replace(record, values=changed(record.values)) for record in log.records],
-        [
-            replace(
-                failure,
-                hosts=[numbers[host] for host in failure.hosts],
-                text=hidden(failure.text),
-                file=hidden(failure.file),
-            )
-            for failure in log.failures
-        ],
-        [hidden(problem) for problem in log.problems],
-    )
+    records = []
+    for record in log.records:
+        values = {"hosts": numbered(record.values["hosts"]), "row": hidden(record.values["row"])}
+        records.append(replace(record, values=record.values | values))
+    failures = [
+        replace(one, hosts=numbered(one.hosts), text=hidden(one.text), file=hidden(one.file))
+        for one in log.failures
+    ]
+    return Log([*map(hidden, log.files)], records, failures, [*map(hidden, log.problems)])

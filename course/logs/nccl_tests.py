@@ -4,7 +4,7 @@ The columns are found by the header's words, since versions and collectives diff
 `root` only where they mean something (until 2.11), `error` (until 2.11) or `#wrong`, statistics per
 iteration (2.19), a timestamp at the end. What mpirun or Slurm put before the lines is passed over,
 and so are NCCL's own lines, also where one of them stands in the middle of a row. rccl-tests prints
-the same.
+the same. (The JSON of its -J repeats what it prints, and is not read.)
 
 A time of nccl-tests is the average over iterations, and over ranks unless `-a` says otherwise; it
 becomes one sample of one record.
@@ -13,13 +13,12 @@ Source: github.com/NVIDIA/nccl-tests, src/common.cu and src/util.cu, tags v2.0.0
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.untrusted import one_line
@@ -58,7 +57,8 @@ _BEGUN = re.compile(
 )
 _FIGURES = re.compile(r"[\s\d.eE+/NA-]{20,}")
 _DEVICE = re.compile(
-    r"\sRank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[([^\]]*)\]\s*(.*)"
+    r"\sRank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ "
+    r"\[([^\]]*)\]\s*(.*)"
 )
 _WHO = re.compile(r"\[\d+,(\d+)\]<\w+>:|\s*(\d+):\s")
 """What mpirun and Slurm put before a line: which process printed it."""
@@ -66,12 +66,9 @@ _TAG = re.compile(r"\[\d+,\d+\]<\w+>:")
 """mpirun's, which may stand within a row, too, where the program flushed."""
 _OWN = re.compile("NCCL (?:INFO|WARN|TRACE)")
 """In lines that NCCL itself prints."""
-_TESTS = re.compile(r"([nr]ccl)-tests:? [Vv]ersion (\S+)(?: .*ccl-library=(\d+))?")
+_TESTS = re.compile(r"([nr]ccl)-tests:? [Vv]ersion (\S+)(?: .*ccl-library=(\d{1,9}))?")
 _LIBRARY = re.compile(r"\b([NR]CCL) version(?: :)? (\d+\.[\d.]*\d)")
-_SETTINGS = re.compile(r"nThread .*warmup iters: (\d+)\s+iters: (\d+)")
 _NETWORK = re.compile(r"Using network (\S.*\S|\S)")
-_EMPTY = {"\n", "#\n", "# \n"}
-_INTEGER = re.compile(r"-?\d{1,9}")
 _FOREVER = 1e15
 """Microseconds; whatever lasts longer is no time."""
 _SETTING = re.compile(r"\b([NR]CCL_[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)")
@@ -84,8 +81,7 @@ class Failure:
     """A test that printed no figures, or not all of them."""
 
     collective: str | None
-    params: dict[str, Any]
-    """`hosts`, `gpus_per_host`, `world_size`."""
+    gpus_per_host: int | None
     hosts: list[str]
     line: int
     text: str
@@ -114,8 +110,6 @@ class Row(NamedTuple):
     nbytes: int
     dtype: str
     redop: str
-    root: int
-    """-1: none."""
     in_place: bool
     seconds: float
     algbw: float = 0.0
@@ -133,21 +127,16 @@ class Test:
         self.places: list[Place] = []
         """By rank."""
         self.group = ""
-        self.complete = True
-        """Whether all ranks are listed."""
-        self.inferred: int | None = None
-        """The number of ranks, where they are not."""
         self.alone = False
         """Whether several processes called themselves rank 0."""
-        self.iters: tuple[int, int] | None = None
-        """To warm up, and timed."""
         self.columns: list[str] = []
         self.rows: list[Row] = []
         self.begun: str | None = None
         """The beginning of a row whose figures have not come yet."""
-        self.last, self.ended = 0, False
+        self.opened = self.ended = False
+        self.last = 0
         self.settings: dict[str, str] = {}
-        self.failures: list[tuple[int, str]] = []
+        self.errors: list[tuple[int, str]] = []
 
     def header(self, columns: list[str]) -> None:
         """Learn from the header what stands where in a row."""
@@ -156,106 +145,100 @@ class Test:
         """How many words there are between the type and the figures: operation, root."""
         self.width = [*columns[3:], "time"].index("time", self.head + 1) - self.head
         """How many figures there are per place."""
-        self.operated = "redop" in columns
-        self.rooted = "root" in columns
 
     def row(self, number: int, match: re.Match) -> None:
         """Take a row, out of place and in place."""
         self.last = number
         size, dtype, rest = match.groups()
-        if rest and "<" in rest:
-            rest = _TAG.sub(" ", rest)
-        words = rest.split() if rest else []
+        words = _TAG.sub(" ", rest or "").split()
         if not self.columns:
             self.problem(number, "a row without a header before it: read as version 2.13 or later")
             self.header(_COLUMNS[: 3 + len(words)] if len(words) == _OUT_OF_PLACE else _COLUMNS)
-        head, width = self.head, self.width
-        if len(words) <= head:
+        if len(words) <= self.head:
             self.begun = match[0]  # the figures come later, in a line of their own
             return
         if len(words) < len(self.columns) - 3:
             self.problem(number, f"cut short: {len(words) + 3} of {len(self.columns)} columns")
         if size == "0":  # less than an element per rank moves nothing
             return
-        root = words[head - 1] if self.rooted else "-1"
-        if root != "-1" and not _INTEGER.fullmatch(root):
-            self.problem(number, f"no root: {root}")
-            return
-        key = int(size), dtype, words[0] if self.operated else "", int(root)
+        redop = words[0] if "redop" in self.columns else ""
         for in_place in (False, True):
-            if len(words) >= head + width:
-                self.figures(number, (*key, in_place), words, head)
-            head += width
+            figures = words[self.head + in_place * self.width :][: self.width]
+            if len(figures) == self.width:
+                self._figures(number, (int(size), dtype, redop, in_place), figures)
 
-    def figures(self, number: int, key: tuple, words: list[str], at: int) -> None:
-        """Take the figures of one place; `key` is size, type, operation, root, in place or not."""
+    def _figures(self, number: int, key: tuple, words: list[str]) -> None:
+        """Take the figures of one place; `key` is size, type, operation, in place or not."""
         try:
-            time, algbw, busbw = float(words[at]), float(words[at + 1]), float(words[at + 2])
-            last = words[at + 3] if self.width > 3 else "N/A"
-            wrong = 0.0 if last == "0" else None if last == "N/A" else float(last)
+            time, algbw, busbw = map(float, words[:3])
+            last = words[3] if self.width > 3 else "N/A"
+            wrong = None if last == "N/A" else float(last)
             if not 0 < time < _FOREVER:
                 raise ValueError
         except ValueError:
-            self.problem(number, f"no figures: {' '.join(words[at : at + min(self.width, 4)])}")
+            self.problem(number, f"no figures: {' '.join(words[:4])}")
             return
         if wrong and "#wrong" in self.columns:
             self.problem(number, f"{wrong:g} wrong elements: its time proves nothing")
         self.rows.append(Row(number, *key, time / 1e6, algbw, busbw, wrong))
 
     @property
+    def ratio(self) -> float:
+        """Of the bandwidths printed, busbw / algbw (source: nccl-tests, doc/PERFORMANCE.md)."""
+        best = max(self.rows, key=lambda row: row.algbw, default=None)
+        return best.busbw / best.algbw if best and best.algbw else 0.0
+
+    @property
     def world_size(self) -> int | None:
-        """Number of ranks, None where nobody knows."""
-        return len(self.places) if self.places and self.complete else self.inferred
+        """Number of ranks, as listed or as `ratio` tells; None where nobody knows."""
+        most = 2 if self.name == "all_reduce" else 1
+        if self.places or self.name in (None, "broadcast", "reduce", "sendrecv"):
+            return len(self.places) or None
+        return round(most / (most - self.ratio)) if 0 < self.ratio < most else None
 
     @property
     def hosts(self) -> list[str]:
         """The hosts' names, in the order of their ranks."""
-        return [_short(host, 64) for host in dict.fromkeys(place.host for place in self.places)]
+        return list(dict.fromkeys(place.host for place in self.places))
 
     @property
     def slots(self) -> list[str]:
         """The PCI addresses in use, each once, in the order of the ranks."""
-        return [_short(pci, 20) for pci in dict.fromkeys(p.pci for p in self.places) if pci]
+        return list(dict.fromkeys(place.pci for place in self.places if place.pci))
 
-    def params(self) -> dict[str, int | None]:
-        """Return `hosts`, `gpus_per_host` (None if they differ) and `world_size`."""
-        counted = Counter(place.host for place in self.places)
-        counts = set(counted.values())
-        known = self.complete and self.places
-        return {
-            "hosts": len(counted) if known else None,
-            "gpus_per_host": counts.pop() if known and len(counts) == 1 else None,
-            "world_size": self.world_size,
-        }
+    @property
+    def gpus_per_host(self) -> int | None:
+        """How many GPUs each host has in the test; None if they differ, or nobody knows."""
+        counts = set(Counter(place.host for place in self.places).values())
+        return counts.pop() if len(counts) == 1 else None
 
     def failure(self, number: int) -> Failure | None:
         """Return what is known of a test that failed, or began and printed no figures."""
-        if not self.failures and (self.rows or not (self.columns or self.places)):
+        if not self.errors and (self.rows or not (self.columns or self.places)):
             return None
-        line, text = self.failures[0] if self.failures else (number, "no figures")
-        collective = COLLECTIVES.get(self.name or "")
+        line, text = self.errors[0] if self.errors else (number, "no figures")
         phase = MOVING if self.columns else MAKING
         if self.rows:
             phase = f"after {max(row.nbytes for row in self.rows)} bytes were done"
-        slots = tuple(self.slots)
-        return Failure(collective, self.params(), self.hosts, line, text, phase, slots=slots)
+        collective, slots = COLLECTIVES.get(self.name or ""), tuple(self.slots)
+        return Failure(
+            collective, self.gpus_per_host, self.hosts, line, text, phase, self.file, slots
+        )
 
     def finish(self, number: int) -> None:
-        """Say what is missing, and infer what can be inferred."""
-        best = max(self.rows, key=lambda row: row.algbw, default=None)
-        ratio = best.busbw / best.algbw if best and best.algbw else 0.0
-        if ratio > 1.01:  # of all collectives (source: nccl-tests, doc/PERFORMANCE.md)
+        """Say what is missing."""
+        if self.ratio > 1.01:  # of all collectives
             self.name = self.name or "all_reduce"
         name = f"{self.name}_perf" if self.name else "a test"
-        if self.failures:
-            at, line = self.failures[0]
-            others = f" (one of {len(self.failures)} such lines)" if self.failures[1:] else ""
+        if self.errors:
+            at, line = self.errors[0]
+            others = f" (one of {len(self.errors)} such lines)" if self.errors[1:] else ""
             self.problem(at, f"{name} failed: {line}{others}")
+        elif not self.rows and (self.columns or self.places):
+            self.problem(number, f"{name} began and printed no figures")
         if not self.rows:
-            if (self.columns or self.places) and not self.failures:
-                self.problem(number, f"{name} began and printed no figures")
             return
-        if not self.ended and not self.failures:
+        if not self.ended and not self.errors:
             self.problem(self.last, f"{name} ends here without its summary: is the text cut short?")
         if self.alone or len(self.places) == 1:
             self.problem(
@@ -268,70 +251,58 @@ class Test:
                 self.last,
                 "nothing says which collective this is. The file's name may: all_gather.log",
             )
-        elif self.world_size is None:
-            most = 2 if self.name == "all_reduce" else 1
-            follows = ""
-            if self.name not in ("broadcast", "reduce", "sendrecv") and 0 < ratio < most:
-                self.inferred = round(most / (most - ratio))
-                follows = f"; {self.world_size} follow from busbw / algbw = {ratio:.4g}"
-            self.problem(self.last, f"no full list of ranks{follows}")
+        elif not self.places:
+            n = self.world_size
+            follows = f"; {n} follow from busbw / algbw = {self.ratio:.4g}" if n else ""
+            self.problem(self.last, f"no list of ranks{follows}")
 
     def records(self) -> list[Record]:
         """Make a record of each row and place."""
-        warmup, iters = self.iters or (None, None)
-        params = {
-            **self.params(),
+        known = {
+            "hosts": len(self.hosts) or None,
+            "gpus_per_host": self.gpus_per_host,
+            "world_size": self.world_size,
             "tests": self.tests,
             "network": self.network,
             "settings": " ".join(f"{name}={self.settings[name]}" for name in sorted(self.settings)),
-            "warmup": warmup,
-            "iters": iters,
         }
-        params = {name: value for name, value in params.items() if value not in (None, "")}
+        params = {name: value for name, value in known.items() if value not in (None, "")}
+        collective = COLLECTIVES.get(self.name or "", "unknown")
         where, hosts, slots = self._provenance(), self.hosts, self.slots
         records, doubted = [], False
         for row in self.rows:
-            at = f", line {row.number}" if row.number else ""
-            values = {"busbw": row.busbw * 1e9, "wrong": row.wrong, "hosts": hosts, "slots": slots}
-            record = self._record(row, params, values | {"row": f"{self.file}{at}"}, where)
+            at = f"{self.file}, line {row.number}"
+            record = Record(
+                EXPERIMENT,
+                f"{collective}, {row.nbytes} bytes",
+                params | {"dtype": row.dtype, "redop": row.redop, "in_place": row.in_place},
+                [[row.seconds]],
+                Tier.RECORDED,
+                where,
+                # without the number of ranks there is no bus bandwidth
+                collective=collective if self.name and self.world_size else None,
+                nbytes=row.nbytes,
+                values={"wrong": row.wrong, "hosts": hosts, "slots": slots, "row": at},
+            )
             records.append(record)
             ours = (record.busbw or 0.0) / 1e9
             if ours and not doubted and abs(row.busbw - ours) > 0.02 * ours + 0.011:
                 doubted = True
                 self.problem(
                     row.number,
-                    f"busbw {row.busbw:g} GB/s is printed, but {record.collective} on "
+                    f"busbw {row.busbw:g} GB/s is printed, but {collective} on "
                     f"{record.world_size} ranks makes {ours:.3g}: is it another collective?",
                 )
         return records
-
-    def _record(self, row: Row, params: dict, values: dict, where: Provenance) -> Record:
-        params = params | {"dtype": row.dtype, "redop": row.redop, "in_place": row.in_place}
-        if row.root >= 0:
-            params["root"] = row.root
-        collective = COLLECTIVES.get(self.name or "")
-        known = "world_size" in params  # without the number of ranks there is no bus bandwidth
-        return Record(
-            EXPERIMENT,
-            _case(collective or "unknown", row.nbytes, params),
-            params,
-            [[row.seconds]],
-            Tier.RECORDED,
-            where,
-            collective=collective if known else None,
-            nbytes=row.nbytes,
-            values=values,
-        )
 
     def _provenance(self) -> Provenance:
         by_host: dict[str, list[int]] = {}
         for rank, place in enumerate(self.places):
             by_host.setdefault(place.host, []).append(rank)
         nodes = tuple(map(tuple, by_host.values()))
-        gpus = [self.places[rank].gpu for rank in nodes[0]] if nodes else []
-        named = tuple(_short(gpu, 80) for gpu in gpus if gpu)
+        gpus = tuple(filter(None, (self.places[rank].gpu for rank in nodes[0]))) if nodes else ()
         command = f"{self.name}_perf" if self.name else ""
-        return _shared(named, _short(self.library, 60), command, nodes)
+        return _shared(gpus, one_line(self.library, 60), command, nodes)
 
 
 @cache
@@ -344,16 +315,6 @@ def _shared(gpus: tuple[str, ...], library: str, command: str, nodes: tuple) -> 
 @cache
 def _short(text: str, most: int) -> str:
     return one_line(text, most)
-
-
-def _case(collective: str, nbytes: int, params: dict[str, Any]) -> str:
-    """Name a case: ``"all_reduce, 2 x 8, 1 GiB"``."""
-    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-    scale, unit = next((known for known in units if nbytes and nbytes % known[0] == 0), units[-1])
-    hosts, each = params.get("hosts"), params.get("gpus_per_host")
-    ranks = f"{hosts} x {each}" if hosts and each else f"{params.get('world_size', '?')} ranks"
-    place = ", in place" if params.get("in_place") else ""
-    return f"{collective}, {ranks}, {nbytes // scale} {unit}{place}"
 
 
 def parse(
@@ -373,7 +334,7 @@ def parse(
     failed: list[Failure] = []
     number = 0
 
-    def test(line: str, *, new: Callable[[Test], Any] = lambda test: False) -> Test:
+    def test(line: str, *, new: Callable[[Test], object] = lambda test: False) -> Test:
         """Return the test that a line belongs to; a new one if it has that already."""
         match = _WHO.match(line)
         who = next(filter(None, match.groups()), "") if match else ""
@@ -393,8 +354,6 @@ def parse(
         records.extend(test.records())
 
     for number, line in enumerate(lines, 1):
-        if line in _EMPTY:
-            continue
         if "NCCL " in line and (prefix := _OWN.search(line)):
             at = prefix.start()
             if match := _NETWORK.search(line, at):
@@ -418,51 +377,6 @@ def parse(
     return records, failed
 
 
-def parse_json(
-    text: str, problem: Problem, *, name: str = ""
-) -> tuple[list[Record], list[Failure]]:
-    """Read the document that nccl-tests writes under ``-J``, of versions 1 to 3.
-
-    Of its environment, which is the user's whole one, NCCL's variables are taken and nothing else.
-    Source: github.com/NVIDIA/nccl-tests, src/util.cu, JSON_FILE_VERSION 1 (v2.17.6) to 3.
-
-    Returns:
-        As `parse`.
-
-    Raises:
-        ValueError: It is no such document.
-    """
-    try:
-        document = json.loads(text)
-        words, config = list(map(str, document["args"])), document["config"]
-        match = _NAME.search(words[0].rpartition("/")[2]) or _NAME.search(name)
-        test = Test(problem, match[1] if match else None, one_line(name, 80))
-        test.library = f"NCCL {_version(int(document['nccl_version']))}"
-        test.iters = int(config["warmup_iters"]), int(config["iterations"])
-        for one in config.get("devices", ()):
-            place = Place(str(one["hostname"]), str(one["device_info"]), str(one["device_hex"]))
-            test.places.append(place)
-        test.settings = _settings("\n".join(map(str, document.get("env", ()))))
-        test.failures = [(0, one_line(error, 120)) for error in document.get("errors", ())]
-        test.ended = bool(document.get("end_time"))
-        results = document.get("results")
-        test.columns, test.width = ([] if results is None else ["#wrong"]), 4
-        for row in results or ():
-            key = int(row["size"]), str(row["type"]), str(row["redop"]), int(row["root"])
-            for place in ("out_of_place", "in_place"):
-                if key[0] and (one := row.get(place)):
-                    time = one.get("time", one.get("cpu_time"))
-                    wrong = "N/A" if one.get("nwrong") is None else one["nwrong"]
-                    words = list(map(str, (time, one["alg_bw"], one["bus_bw"], wrong)))
-                    test.figures(0, (*key, place == "in_place"), words, 0)
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"no JSON of nccl-tests as its -J writes it: {reason}") from None
-    test.finish(0)
-    failure = test.failure(0)
-    return test.records(), [failure] if failure else []
-
-
 def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:
     """Take what a line that is no row says; return whether it says anything."""
     if "algbw" in line and "busbw" in line and (match := _HEADER.search(line)):
@@ -476,21 +390,19 @@ def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:
             mine.alone = True
         elif not mine.places or group == mine.group:  # else of another communicator
             mine.group = group
-            mine.places.append(Place(host, gpu, pci))
+            mine.places.append(Place(_short(host, 64), _short(gpu, 80), _short(pci, 20)))
     elif "ccl-tests" in line and (match := _TESTS.search(line)):
         mine = test(line, new=lambda test: test.tests or test.rows)
         library, mine.tests, code = match.groups()
         mine.library = f"{library.upper()} {_version(int(code)) if code else ''}".rstrip()
     elif "CCL version" in line and (match := _LIBRARY.search(line)):
         test(line).library = f"{match[1]} {match[2]}"
-    elif "nThread" in line and (match := _SETTINGS.search(line)):
-        test(line, new=lambda test: test.iters or test.rows).iters = int(match[1]), int(match[2])
+    elif "nThread" in line:
+        test(line, new=lambda test: test.opened or test.rows).opened = True
     elif "Avg bus bandwidth" in line:
         test(line).ended = True
     elif "Test NCCL failure" in line or "Test CUDA failure" in line:
-        test(line).failures.append((number, one_line(line.strip(), 120)))
-    elif line.strip("# \t\r\n") == "...":
-        test(line).complete = False
+        test(line).errors.append((number, one_line(line.strip(), 120)))
     elif ("_perf" in line and "concluded" not in line) or "CCL_" in line:  # a command
         set_here, command = _settings(line), _NAME.search(line)
         if not set_here and not command:

@@ -50,10 +50,6 @@ class Page:
         """Begin a section."""
         self._parts.append(Markup("<h2>{}</h2>").format(text))
 
-    def text(self, text: str) -> None:
-        """Add a paragraph."""
-        self._parts.append(Markup("<p>{}</p>").format(text))
-
     def picture(self, picture: Axes | Figure) -> None:
         """Add a picture with its description and data."""
         from labkit.show import alt_text
@@ -66,10 +62,6 @@ class Page:
         if folded:
             html = Markup("<details><summary>{}</summary>{}</details>").format(folded, html)
         self._parts.append(html)
-
-    def _repr_html_(self) -> str:
-        """Show the page's parts in a notebook."""
-        return "".join(self._parts)
 
     def __str__(self) -> str:
         """Return the whole page as HTML."""

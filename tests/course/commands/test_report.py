@@ -23,13 +23,15 @@ def test_logs_become_a_page_and_what_is_none_is_left_out(tmp_path, capsys):
     assert "notes.txt holds no test of nccl-tests" in shown.err and "gone.log" in shown.err
 
 
-def test_the_wire_may_be_given(tmp_path):
+def test_the_wire_may_be_given_and_the_hosts_be_numbered(tmp_path):
     log = tmp_path / "all_reduce.log"
     log.write_text(LOG.replace("4242 on   gpu-box device  1", "4243 on   gpu-two device  0"))
     for wire, above in (("12.5", True), ("25", False)):
         out = tmp_path / f"{wire}.html"
-        assert main(["report", str(log), "--wire", wire, "--out", str(out)]) == 0
-        assert ("above the wire" in out.read_text()) == above
+        assert main(["report", str(log), "--anonymous", "--wire", wire, "--out", str(out)]) == 0
+        page = out.read_text()
+        assert ("above the wire" in page) == above
+        assert "host 1, host 2" in page and "gpu-" not in page
 
 
 def test_nothing_but_damage_is_no_report(tmp_path, capsys):

@@ -9,8 +9,7 @@ BEFORE = LOST.replace("401", "1279")
 
 
 def failure(hosts, text=LOST, phase=MOVING, collective="all_to_all", gpus=4, slots=()):
-    params = {"hosts": len(hosts), "gpus_per_host": gpus, "world_size": gpus * len(hosts)}
-    return Failure(collective, params, list(hosts), 7, text, phase, "x.log", slots)
+    return Failure(collective, gpus, list(hosts), 7, text, phase, "x.log", slots)
 
 
 FIVE = [("h2", "h8"), ("h3", "h8"), ("h8", "h9"), ("h5", "h16"), ("h7", "h16")]

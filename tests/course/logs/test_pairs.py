@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pytest import mark
 
-from course.__main__ import main as command
 from course.logs import logs, pairs, report
 from course.logs.logs import Log
 from course.logs.nccl_tests import MAKING, Failure
@@ -55,8 +54,9 @@ def seventeen(name, largest, tmp_path):
     return path
 
 
-@mark.parametrize("name", ["cnode2-{:03d}", "ip-10-1-2-{}", "so-ucloud-10-10-{}-10"])
-@mark.parametrize("largest", [1, 2, 4, 8, 16])
+@mark.parametrize(
+    "name, largest", [("cnode2-{:03d}", 16), ("ip-10-1-2-{}", 1), ("so-ucloud-10-10-{}-10", 4)]
+)
 def test_the_seventeen_hosts_show_their_fault_at_any_size_under_any_name(name, largest, tmp_path):
     log = logs.read(seventeen(name, largest, tmp_path))
     (tested,) = report._pairs(report._series(log.records), log)
@@ -71,7 +71,7 @@ def test_anonymous_hosts_are_numbered_over_all_files_and_nowhere_named(tmp_path)
     (tmp_path / "ip-10-1-2-1.log").write_text(
         begun + "ip-10-1-2-1: Test NCCL failure a.cu:4 'no'\n"
     )
-    whole = report.together(map(logs.read, sorted(tmp_path.iterdir())))
+    whole = logs.together(map(logs.read, sorted(tmp_path.iterdir())))
     log = logs.anonymous(whole)
     assert "ip-10" in repr(whole) and "ip-10" not in repr(log)
     (tested,) = report._pairs(report._series(log.records), log)
@@ -79,13 +79,6 @@ def test_anonymous_hosts_are_numbered_over_all_files_and_nowhere_named(tmp_path)
     assert log.problems == [
         "host 1.log, line 19: alltoall_perf failed: host 1: Test NCCL failure a.cu:4 'no'"
     ]
-
-
-def test_the_command_writes_an_anonymous_page(tmp_path):
-    path = seventeen("ip-10-1-2-{}", 1, tmp_path)
-    assert command(["report", str(path), "--anonymous", "--out", str(tmp_path / "page.html")]) == 0
-    text = (tmp_path / "page.html").read_text()
-    assert "host 1, host 2" in text and "ip-10" not in text
 
 
 def test_a_small_gap_without_a_rule_is_no_second_speed():
@@ -141,10 +134,10 @@ def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
         slots = ["0000:1b:00", "0000:9d:00"] if len(pair & NINE) == 1 else ["0000:1b:00"]
         made[-1].values["slots"] = slots
     failed = [
-        Failure("all_to_all", made[0].params, sorted(pair), 9, "no figures", MAKING, "x.log")
+        Failure("all_to_all", 8, sorted(pair), 9, "no figures", MAKING, "x.log")
         for pair in PAIRS[:5]
     ]
-    log = Log([tmp_path / "a.log"], made, failures=failed)
+    log = Log(["a.log"], made, failures=failed)
     (tested,) = report._pairs(report._series(made), log)
     text = text_of(report._host_matrix(tested))
     assert "71 of 131 pairs are slow" in text and "5 failed" in text

@@ -16,7 +16,7 @@ def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HB
     test = nccl_tests.Test(lambda line, text: None, collective, "a.log")
     test.library = "NCCL 2.29.2"
     test.places = [nccl_tests.Place(name, gpu) for name in names for _ in range(gpus)]
-    test.rows = [nccl_tests.Row(7, nbytes, "float", "sum", -1, False, seconds)]
+    test.rows = [nccl_tests.Row(7, nbytes, "float", "sum", False, seconds)]
     return test.records()[0]
 
 
@@ -65,7 +65,7 @@ def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
 
 @pytest.mark.slow
 def test_a_whole_section(cluster, tmp_path):
-    log = Log([tmp_path / "a.log"], cluster, problems=["a.log, line 3: cut short"])
+    log = Log(["a.log"], cluster, problems=["a.log, line 3: cut short"])
     page = Page("A cluster")
     report.add(page, log)
     text = str(page)
@@ -88,7 +88,7 @@ def test_runs_with_other_settings_are_series_of_their_own(tmp_path, differ):
     names = ["all_reduce, 2 x 4", "all_reduce, 2 x 4, NCCL_WORK_FIFO_DEPTH=4194304"]
     assert list(report._series(made)) == names[: 1 + differ]
     made[1].values["wrong"] = 3232.0
-    facts = dict(report._facts(Log([tmp_path / "a.log"], made), {}))
+    facts = dict(report._facts(Log(["a.log"], made), {}))
     assert facts["WRONG SUMS"] == "1 of 2 results; the first: a.log, line 7"
 
 
@@ -100,11 +100,11 @@ def test_the_wire_of_one_cluster_is_not_anothers(tmp_path):
     other = record("all_reduce", 2**30, 0.1, 2, 8, names=["p5-1", "p5-2"])
     own = record("all_reduce", 2**30, 0.1, 2, 8, names=["h2", "h9"])
     cards = report.inferred_cards([fast, sick, a100, other, own])
-    assert report._card(a100, cards) == report._card(other, cards) == (None, "")
-    assert report._card(own, cards)[0] == pytest.approx(46.3e9), (
+    assert report._wire(a100, cards) == report._wire(other, cards) == (None, "")
+    assert report._wire(own, cards)[0] == pytest.approx(46.3e9), (
         "the best of a host: a sick pair is no wire"
     )
-    assert report._card(a100, 25e9) == (25e9, "given")
+    assert report._wire(a100, 25e9) == (25e9, "given")
 
 
 def test_two_hosts_with_unlike_numbers_of_gpus_are_a_page_all_the_same(tmp_path):
@@ -112,5 +112,5 @@ def test_two_hosts_with_unlike_numbers_of_gpus_are_a_page_all_the_same(tmp_path)
     for one in made:
         del one.params["gpus_per_host"]
     page = Page("Uneven")
-    report.add(page, Log([tmp_path / "a.log"], made))
+    report.add(page, Log(["a.log"], made))
     assert "all_to_all" in str(page)

@@ -41,13 +41,11 @@ class Reading:
 
 def readings() -> list[tuple[Reading, tuple[str, float], str]]:
     """Return readings written by hand, what each says, and what is special about it."""
-    made = []
-    for row in json.loads(Path(__file__).with_name("readings.json").read_text(encoding="utf-8")):
-        fields = row["reading"]
+    rows = json.loads(Path(__file__).with_name("readings.json").read_text(encoding="utf-8"))
+    for fields in (row["reading"] for row in rows):
         for moment in ("before", "after"):
             fields[moment] = {int(thread): text for thread, text in fields[moment].items()}
-        made.append((Reading(**fields), (row["name"], row["cpus"]), row["special"]))
-    return made
+    return [(Reading(**row["reading"]), (row["name"], row["cpus"]), row["special"]) for row in rows]
 
 
 def two_launches() -> dict[str, Reading]:
@@ -81,10 +79,8 @@ def _read(one_cpu: bool, seconds: float = 0.3) -> Reading:
 
 
 def _schedstat() -> dict[int, str]:
-    folders = Path("/proc/self/task")
-    if not folders.is_dir():
-        return {}
-    return {int(task.name): _text(task / "schedstat") or "0 0 0" for task in folders.iterdir()}
+    threads = Path("/proc/self/task").glob("*")
+    return {int(thread.name): _text(thread / "schedstat") or "0 0 0" for thread in threads}
 
 
 def _text(path: str | Path) -> str | None:

@@ -1,16 +1,15 @@
 """Partners who meet at the worst moment, on purpose: what exercise 1.4's shared sum is tried on.
 
 A race shows itself once in a million calls, or never on your machine. So both partners are threads
-of which one runs at a time, and a script says which: each goes on until it must wait, and the slow
-one stops at its bad moment until the other has got *as far as it can*. A mistake is caught in every
-run, and a right answer is never held up.
+of which one runs at a time, and the slow one stops before each call, after each wake() and after
+each wait() until the other has got *as far as it can*. They take turns in being slow. A mistake is
+caught in every run, and a right answer is never held up.
 """
 
-import itertools
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Semaphore
 
 import torch
 
@@ -18,37 +17,30 @@ from course.lessons.gloo_scaling import programs
 from labkit.measure import timing
 
 SharedSum = Callable[..., None]
-HABITS = {
-    "": "each goes on until it must wait",
-    "late": "comes to the call when the other cannot get any further alone",
-    "woken": "reads its partner's slot only when the partner has gone on",
-    "waking": "goes on after wake() only when the partner has gone on",
-}
-"""What the slow one of the two partners does."""
-SHAPES = (3, 4), (), (7,), (2, 3, 5), (1,), (40, 30), (0,), (10, 10)
-"""Of the tensors of each meeting."""
-TURNS = 12
-"""Sums of a meeting: the slow one keeps its habit in the first half, then in every second one."""
+SHAPES = (3, 4), (), (40, 30), (2, 3, 5)
+"""Of the tensors of two meetings each; in each another partner is slow first."""
+TURNS = 8
+"""Sums of a meeting."""
 
 
 class Meeting:
-    """Both partners' slots, wake() and wait(), and the script of who goes on."""
+    """Both partners' slots, wake() and wait(), and who goes on."""
 
-    def __init__(self, habit: str, slow: int, shape: tuple[int, ...]) -> None:
-        """Have partner `slow` keep a habit, a key of `HABITS`."""
-        self.habit, self.slow, self.shape = habit, slow, shape
+    def __init__(self, slow: int, shape: tuple[int, ...]) -> None:
+        """Have partner `slow` be slow first."""
+        self.slow, self.shape = slow, shape
         self.slots = torch.full((2, 2, *shape), float("nan"))
         self.wakes, self.waits = [0, 0], [0, 0]
         self.sums: list[list[torch.Tensor]] = [[], []]
         """Of each partner, what its tensors held afterwards."""
         self.stuck: int | None = None
         """Who waited for a wake-up that never came."""
-        self._turns = [0, 0]
-        self._pending, self._idle, self._done = [0, 0], [False, False], [False, False]
-        self._go = [threading.Semaphore(1), threading.Semaphore(0)]
+        self._moments = [0, 0]
+        self._pending, self._waiting, self._done = [0, 0], [False, False], [False, False]
+        self._go = Semaphore(1), Semaphore(0)
 
     def __str__(self) -> str:
-        return f"tensors of shape {self.shape}; partner {self.slow} {HABITS[self.habit]}"
+        return f"tensors of shape {self.shape}; at first partner {self.slow} is slow"
 
     def data(self, turn: int, me: int) -> torch.Tensor:
         """Make a partner's tensor of a turn: no two are alike; in odd turns none is contiguous."""
@@ -66,8 +58,7 @@ class Meeting:
         self._go[me].acquire()
         try:
             for turn in range(TURNS):
-                self._turns[me] = turn
-                self._pause(me, "late")
+                self._dawdle(me)
                 tensor = self.data(turn, me)
                 wake, wait = partial(self._wake, me), partial(self._wait, me)
                 shared_sum(tensor[...], self.slots, me, turn, wake, wait)  # a view of the memory
@@ -81,37 +72,33 @@ class Meeting:
     def _wake(self, me: int) -> None:
         self.wakes[me] += 1
         self._pending[1 - me] += 1
-        self._pause(me, "waking")
+        self._dawdle(me)
 
     def _wait(self, me: int) -> None:
         self.waits[me] += 1
+        self._waiting[me] = True
         while not self._pending[me]:
-            if not self._can_go_on(1 - me):
-                self.stuck = me  # what it does next tells a missing wake() from a late one
+            if not self._let_the_other_on(me):
+                self.stuck = me
                 return
-            self._idle[me] = True
-            self._switch(me)
-            self._idle[me] = False
+        self._waiting[me] = False
         self._pending[me] -= 1
-        self._pause(me, "woken")
+        self._dawdle(me)
 
-    def _pause(self, me: int, moment: str) -> None:
-        keeps = self._turns[me] < TURNS / 2 or self._turns[me] % 2
-        if keeps and (me, moment) == (self.slow, self.habit) and self._can_go_on(1 - me):
-            self._switch(me)
+    def _dawdle(self, me: int) -> None:
+        self._moments[me] += 1
+        swapped = self._moments[me] % 7 > 3  # of three moments a sum: swaps wander through the sums
+        if (me == self.slow) != swapped:
+            self._let_the_other_on(me)
 
-    def _can_go_on(self, me: int) -> bool:
-        return not self._done[me] and (not self._idle[me] or self._pending[me] > 0)
-
-    def _switch(self, me: int) -> None:
-        self._go[1 - me].release()
+    def _let_the_other_on(self, me: int) -> bool:
+        """Let the other go on until it waits; say whether it could."""
+        other = 1 - me
+        if self._done[other] or (self._waiting[other] and not self._pending[other]):
+            return False
+        self._go[other].release()
         self._go[me].acquire()
-
-
-def meetings() -> list[Meeting]:
-    """Return a meeting for each habit and each partner that may have it."""
-    habits = itertools.product(HABITS, (0, 1))
-    return [Meeting(*habit, shape) for habit, shape in zip(habits, SHAPES, strict=True)]
+        return True
 
 
 def race(shared_sum: SharedSum, count: int = 100) -> list[float]:

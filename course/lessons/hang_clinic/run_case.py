@@ -11,8 +11,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,8 +22,8 @@ import networkx as nx
 import torch.distributed as dist
 
 from course.checks import checking
+from course.checks.memory import BufferCall, BufferLog
 from course.lessons.hang_clinic import programs
-from labkit.measure.calls import Call, CallLog
 from labkit.ranks.errors import LaunchTimeout, RankCase
 from labkit.ranks.launcher import launch
 
@@ -77,7 +78,7 @@ class CaseReport:
     """One of OUTCOMES."""
     report: str
     """The case file: what each rank returned or where it stood, and its calls; an error's words."""
-    calls: tuple[tuple[Call, ...], ...] = ()
+    calls: tuple[tuple[BufferCall, ...], ...] = ()
     """Of each rank, in the order in which it made them."""
     running: tuple[int, ...] = ()
     """The ranks that had not finished."""
@@ -98,7 +99,7 @@ class CaseReport:
                 found.append(Wait(rank, name_of(call, self.calls[rank]), self._awaited(call, rank)))
         return found
 
-    def _awaited(self, call: Call, rank: int) -> tuple[int, ...]:
+    def _awaited(self, call: BufferCall, rank: int) -> tuple[int, ...]:
         """Name the ranks without which a call cannot end."""
         if call.kind in POINT_TO_POINT:
             return (call.peer,)
@@ -118,7 +119,6 @@ def run_case(
     world: World | None = None,
     timeout: float = 1.5,
     checks: bool = False,
-    log: Callable[[], CallLog] = CallLog,
 ) -> CaseReport:
     """Run a patient, which hangs if it takes longer than `timeout` seconds.
 
@@ -129,35 +129,28 @@ def run_case(
         timeout: Seconds. Where a rank still computes then, on a busy machine, nothing hangs yet:
             it runs once more, with `SLOWER` times as many.
         checks: Whether torch compares the ranks' calls, as in `launch(..., checks=True)`.
-        log: What notes the calls.
 
     Raises:
         NotImplementedError: The program is not written yet.
     """
     world = world or World(programs.patient(number).world_size)
-    report = _run(number, program, world, timeout, checks, log)
+    report = _run(number, program, world, timeout, checks)
     if len(report.waits) < len(report.running):  # somebody has not finished, and waits in no call
-        report = _run(number, program, world, SLOWER * timeout, checks, log)
+        report = _run(number, program, world, SLOWER * timeout, checks)
     return report
 
 
 def _run(
-    number: int,
-    program: Callable[[], list[float]] | None,
-    world: World,
-    timeout: float,
-    checks: bool,
-    log: Callable[[], CallLog],
+    number: int, program: Callable | None, world: World, timeout: float, checks: bool
 ) -> CaseReport:
-    patient = programs.patient(number)
+    patient, n = programs.patient(number), world.world_size
     name = f"Patient {number}" + ("" if program is None else f", your version: {world}")
     with tempfile.TemporaryDirectory() as folder:
-        arguments = program or patient.program, folder, world, log
-        options = {"world_size": world.world_size, "timeout": timeout, "checks": checks}
+        noted = partial(_noted, program or patient.program, Path(folder), world)
         try:
-            results = launch(_noted, *arguments, **options)
+            results = launch(noted, world_size=n, timeout=timeout, checks=checks)
         except LaunchTimeout as hang:
-            calls = _read(folder, world.world_size)
+            calls = _read(folder, n)
             report = CaseReport(name, "hang", "", calls, tuple(hang.case.running))
             text = "\n".join(row for rank in hang.case.ranks for row in _rows(rank, report))
             return CaseReport(name, "hang", text, calls, report.running)
@@ -166,9 +159,10 @@ def _run(
         except Exception as error:  # a rank's own, from torch, or RankDied
             if program is not None and not isinstance(error, RuntimeError):
                 raise  # the learner's own traceback says more
-            return CaseReport(name, "error", _cut(str(error)), _read(folder, world.world_size))
-        calls = _read(folder, world.world_size)
-    expected = [patient.healthy(rank, world.world_size) for rank in range(world.world_size)]
+            last = "\n".join(str(error).splitlines()[-8:])
+            return CaseReport(name, "error", last, _read(folder, n))
+        calls = _read(folder, n)
+    expected = [patient.healthy(rank, n) for rank in range(n)]
     results = [list(got) if isinstance(got, tuple) else got for got in results]
     kind, rows = "right" if results == expected else "wrong values", []
     for rank, (got, right) in enumerate(zip(results, expected, strict=True)):
@@ -180,18 +174,47 @@ def _run(
 # On the ranks
 
 
-def _noted(program: Callable, folder: str, world: World, log: Callable[[], CallLog]) -> Any:
+def _noted(program: Callable, folder: Path, world: World) -> Any:
     """Run a program on this rank, and keep its calls in a file while it makes them."""
-    rank, notes = dist.get_rank(), log()
+    rank, notes, ended = dist.get_rank(), _Notes(), threading.Event()
     dist.barrier()  # connects the ranks: none begins with that
     if world.late == rank:
-        notes.before_call = _late(notes.before_call)
+        notes.delay = 0.01
         time.sleep(0.25)
+
+    def keep() -> None:
+        last = False
+        while not last:
+            last = ended.wait(0.05)
+            (folder / f"{rank}.new").write_bytes(pickle.dumps([*notes.calls]))
+            (folder / f"{rank}.new").replace(folder / f"{rank}")
+
     sets = mock.patch.object(builtins, "set", _OwnSet) if world.own_sets else nullcontext()
-    clock = _clock(1.4 if world.fast_clock == rank else 1.0)
-    with clock, sets, notes, _kept(notes, Path(folder), rank):
-        returned = program()
-    return checking.plain(returned)
+    factor = 1.4 if world.fast_clock == rank else 1.0
+    clocks = time.time, time.monotonic, time.perf_counter
+    fast = {clock.__name__: partial(_times, factor, clock) for clock in clocks}
+    writer = threading.Thread(target=keep, daemon=True)
+    with mock.patch.multiple(time, **fast), sets, notes:
+        writer.start()
+        try:
+            return checking.plain(program())
+        finally:
+            ended.set()
+            writer.join()
+
+
+class _Notes(BufferLog):
+    """The calls of a rank, of which a late one makes each late."""
+
+    delay = 0.0
+
+    def before_call(self, *given: Any) -> None:
+        time.sleep(self.delay)
+        super().before_call(*given)
+
+
+def _times(factor: float, clock: Callable[[], float]) -> float:
+    return factor * clock()
 
 
 class _OwnSet(set):
@@ -201,49 +224,7 @@ class _OwnSet(set):
         return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
 
 
-def _late(before_call: Callable) -> Callable:
-    def wait_first(*given: Any) -> None:
-        time.sleep(0.01)
-        before_call(*given)
-
-    return wait_first
-
-
-def _clock(factor: float) -> AbstractContextManager:
-    """Let this process's clocks run faster."""
-
-    def faster(clock: Callable[[], float]) -> Callable[[], float]:
-        begin = clock()
-        return lambda: begin + factor * (clock() - begin)
-
-    clocks = time.time, time.monotonic, time.perf_counter
-    return mock.patch.multiple(time, **{clock.__name__: faster(clock) for clock in clocks})
-
-
-@contextmanager
-def _kept(notes: CallLog, folder: Path, rank: int):
-    """Write the calls so far to a file, again and again, and once at the end."""
-    ended = threading.Event()
-
-    def write() -> None:
-        while True:
-            last = ended.wait(0.05)
-            new = folder / f"{rank}.new"
-            new.write_bytes(pickle.dumps([*notes.calls]))
-            new.replace(folder / f"{rank}")
-            if last:
-                return
-
-    writer = threading.Thread(target=write, daemon=True)
-    writer.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        writer.join()
-
-
-def _read(folder: str, world_size: int) -> tuple[tuple[Call, ...], ...]:
+def _read(folder: str, world_size: int) -> tuple[tuple[BufferCall, ...], ...]:
     files = [Path(folder, f"{rank}") for rank in range(world_size)]
     return tuple(tuple(pickle.loads(f.read_bytes())) if f.exists() else () for f in files)
 
@@ -258,13 +239,12 @@ def _rows(case: RankCase, report: CaseReport) -> list[str]:
         if wait.rank == case.rank:
             whom = ", ".join(map(str, wait.for_ranks))
             state += f", waiting in {wait.call}" + (f", for rank {whom}" if whom else "")
-    ours = Path(programs.__file__)
-    lines = [x for x in case.stack if x.of_program or Path(x.filename) == ours]
+    lines = [x for x in case.stack if x.of_program or x.filename == programs.__file__]
     rows = [state, *(f"    in {x.name}, line {x.lineno}: {x.source}" for x in lines[:1])]
     return rows + _told(report.calls[case.rank])
 
 
-def _told(calls: Sequence[Call]) -> list[str]:
+def _told(calls: Sequence[BufferCall]) -> list[str]:
     """Say which calls a rank made, equal ones in a row once."""
     said = itertools.groupby(_line(call, calls) for call in calls)
     runs = [(text, len(list(same))) for text, same in said]
@@ -273,7 +253,7 @@ def _told(calls: Sequence[Call]) -> list[str]:
     return [f"    {text}" for text in [*before, *rows[-SHOWN:]]]
 
 
-def _line(call: Call, calls: Sequence[Call]) -> str:
+def _line(call: BufferCall, calls: Sequence[BufferCall]) -> str:
     """Describe a call, with an i where Python went on before its end."""
     goes_on = not call.blocking and not (call.waited is None and call is calls[-1])
     letter = "i" if goes_on and call.kind in POINT_TO_POINT else ""
@@ -286,27 +266,19 @@ def _line(call: Call, calls: Sequence[Call]) -> str:
     return f"{letter}{name_of(call, calls)}{size}{state}"
 
 
-def name_of(call: Call, calls: Sequence[Call]) -> str:
+def name_of(call: BufferCall, calls: Sequence[BufferCall]) -> str:
     """Name a call of a rank: a collective by its number in its group, a message by its peer."""
     if call.kind in POINT_TO_POINT:
         return f"{call.kind} {'to' if call.kind == 'send' else 'from'} rank {call.peer}"
     return f"{call.kind} #{_number(call, calls)}"
 
 
-def _collectives(calls: Sequence[Call], ranks: tuple[int, ...]) -> list[Call]:
+def _collectives(calls: Sequence[BufferCall], ranks: tuple[int, ...]) -> list[BufferCall]:
     return [call for call in calls if call.ranks == ranks and call.kind not in POINT_TO_POINT]
 
 
-def _number(call: Call, calls: Sequence[Call]) -> int:
+def _number(call: BufferCall, calls: Sequence[BufferCall]) -> int:
     return 1 + [other.at for other in _collectives(calls, call.ranks)].index(call.at)
-
-
-def _cut(text: str, most: int = 700) -> str:
-    """Keep whole lines, so many letters at most; the last ones, which say what went wrong."""
-    lines, kept = text.splitlines(), []
-    while lines and len("\n".join([lines[-1], *kept])) <= most:
-        kept.insert(0, lines.pop())
-    return "\n".join([f"[{len(lines)} lines before]", *kept] if lines else kept) or text[:most]
 
 
 def circle(waits: Sequence[Wait]) -> list[int]:

@@ -39,10 +39,9 @@ def neighbours():
     return torch.tensor([float(rank)]), torch.zeros(1), (rank + 1) % n, (rank - 1) % n
 
 
-def received_first(by):
-    """Ranks of which `by` is true receive first, all others send first."""
+def odd_ranks_receive_first(remainders=(1,)):
     mine, theirs, right, left = neighbours()
-    first = by(dist.get_rank())
+    first = dist.get_rank() % 2 in remainders
     if first:
         dist.recv(theirs, left)
     dist.send(mine, right)
@@ -51,25 +50,11 @@ def received_first(by):
     return [theirs.item()]
 
 
-def passed_on_by_odd_ranks_first():
-    return received_first(lambda rank: rank % 2)
-
-
-def all_receive_first():
-    return received_first(lambda rank: True)
-
-
 def sent_without_a_handle():
     mine, theirs, right, left = neighbours()
     dist.isend(mine, right)
     dist.recv(theirs, left)
     return [theirs.item()]
-
-
-def gathered():
-    every = [torch.zeros(1) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, torch.tensor([float(dist.get_rank())]))
-    return [every[dist.get_rank() - 1].item()]
 
 
 # Patient 3
@@ -103,10 +88,8 @@ def sent_one_by_one():
 
 
 def sent_with_a_pause():
-    box = torch.zeros(1)
-    numbers = range(10 if dist.get_rank() == 0 else 0)
-    works = []
-    for number in numbers:
+    box, works = torch.zeros(1), []
+    for number in range(10 if dist.get_rank() == 0 else 0):
         works.append(dist.isend(box.fill_(number), 1))
         time.sleep(0.05)
     for work in works:
@@ -117,7 +100,13 @@ def sent_with_a_pause():
 # Patient 5
 
 
-def saved(due):
+def told(seconds, step):
+    answer = [seconds > 0.4]
+    dist.broadcast_object_list(answer, src=0)
+    return answer[0]
+
+
+def saved(due=told):
     time.sleep(0.25 if dist.get_rank() == 1 else 0.0)
     last, sums = time.monotonic(), []
     for step in range(10):
@@ -131,35 +120,7 @@ def saved(due):
     return sums
 
 
-def told(seconds, step):
-    answer = [seconds > 0.4]
-    dist.broadcast_object_list(answer, src=0)
-    return answer[0]
-
-
-def saved_when_told():
-    return saved(told)
-
-
-def saved_by_each_clock():
-    return saved(lambda seconds, step: seconds > 0.4)
-
-
-def saved_in_each_step():
-    return saved(lambda seconds, step: True)
-
-
 # Patient 6
-
-
-def counted(batches):
-    items = range(dist.get_rank(), 4097, dist.get_world_size())
-    counts = []
-    for batch in range(batches(items)):
-        x = torch.tensor([float(len(items[batch * 256 : (batch + 1) * 256]))])
-        dist.all_reduce(x)
-        counts.append(x.item())
-    return counts
 
 
 def the_most(items):
@@ -168,13 +129,11 @@ def the_most(items):
     return int(most)
 
 
-def counted_to_the_most():
-    return counted(the_most)
-
-
-def counted_for_four_ranks():
-    return counted(lambda items: 5)
-
-
-def counted_by_the_own_share():
-    return counted(lambda items: math.ceil(len(items) / 256))
+def counted(batches=the_most):
+    items = range(dist.get_rank(), 4097, dist.get_world_size())
+    counts = []
+    for batch in range(batches(items)):
+        x = torch.tensor([float(len(items[batch * 256 : (batch + 1) * 256]))])
+        dist.all_reduce(x)
+        counts.append(x.item())
+    return counts

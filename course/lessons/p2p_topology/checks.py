@@ -223,8 +223,9 @@ def check_reading(reading: Callable[[], tuple]) -> None:
             found = {frozenset(map(int, pair)) for pair in answer[0]}
         except (TypeError, ValueError):
             found = set()
+        pairs = "a sequence of pairs is asked; each is two GPUs, from 0 to 7"
         are_pairs = found and all(len(pair) == 2 and pair <= {*range(8)} for pair in found)
-        hold(are_pairs, "four pairs of GPUs: [(0, 1), (2, 3), ...]", answer[0], "GPUs are 0 to 7")
+        hold(are_pairs, "four pairs of GPUs: [(0, 1), (2, 3), ...]", answer[0], pairs)
         wrong = sorted(" and ".join(map(str, sorted(pair))) for pair in found - right)
         usual = "all of these are right, and some are missing: every GPU is in a pair"
         if wrong:
@@ -232,8 +233,8 @@ def check_reading(reading: Callable[[], tuple]) -> None:
                 f"{wrong[0]} have an ordinary rate. Each GPU has exactly one other to which, and "
                 "from which, all figures are lower"
             )
-        pairs = sorted(map(sorted, found))
-        hold(found == right, "four pairs that share a NUMA node", pairs, usual)
+        what = "four pairs that share a NUMA node"
+        hold(found == right, what, sorted(map(sorted, found)), usual)
         ours = "with P2P this server's pairs differ twelvefold; here all are nearly alike"
         p2p = str(answer[1]).lower()
         hold(p2p in ("false", "0", "off"), "P2P off: False", answer[1], ours)

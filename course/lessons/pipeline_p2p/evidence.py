@@ -31,7 +31,8 @@ def bubble(on: Board, queued: Record) -> None:
 
 def links(on: Board, slow: Record, fast: Record) -> None:
     """B: faster links move earlier messages sooner."""
-    kept = _kept(slow, fast)
+    pairs = zip(_each(slow, "idle"), _each(fast, "idle"), strict=True)
+    kept = [left / had for had, left in pairs]  # round by round
     before, after = (1e3 * record.params["leg"] for record in (slow, fast))
     took = f"a message takes {before:.1f}, then {after:.1f} ms"
     frame = " and ".join(f"{1e3 * median(_each(one, 'frame')):.0f}" for one in (slow, fast))
@@ -60,12 +61,6 @@ def longer_b0(on: Board, usual: Record, longer: Record) -> None:
     predicts = "when B0 takes 50 ms longer, the frame grows by 40 ms or more"
     found = f"the frame lasts {before:.0f} ms, then {after:.0f}"
     on.test("d", "D", predicts, rounds, found=found, records=[usual, longer])
-
-
-def _kept(before: Record, after: Record) -> list[float]:
-    """Return, round by round, which share of rank 1's idle time is left."""
-    pairs = zip(_each(before, "idle"), _each(after, "idle"), strict=True)
-    return [left / had for had, left in pairs]
 
 
 def hold(board: Board, base: Record, fast: Record, longer: Record) -> None:

@@ -107,7 +107,7 @@ def queues(
     Of a `chain` each thing, in a rank's queue, is framed, with an arrow to what it waits for.
     """
     cycle = find_cycle(waits(ranks, channel=Channel.ORDERED))
-    boxes, longest, places = [], 0.0, {}
+    boxes, places = [], {}
     for rank, program in enumerate(ranks):
         at = 0.0
         for entry in program:
@@ -120,7 +120,6 @@ def queues(
                 places[rank, part] = at
                 at += 1
             at += 0.35
-        longest = max(longest, at)
     order = "; ".join(f"rank {r}: {', '.join(map(str, p))}" for r, p in enumerate(ranks))
     names = [f"rank {rank}" for rank in range(len(ranks))]
     title = title or ("A circle: nothing in it can start" if cycle else "Who stands where in line")
@@ -134,7 +133,7 @@ def queues(
         arrow = {"arrowstyle": "-|>", "color": "#d62728", "linewidth": 2.2, "shrinkB": 9}
         arrow["connectionstyle"] = f"arc3,rad={0.6 if start[1] == end[1] else 0}"
         ax.annotate("", end, start, arrowprops=arrow, zorder=5)
-    ax.set_xlim(0, longest)
+    ax.set_xlim(0, max(places.values()) + 1.35)
     ax.set_xticks([])
     ax.set_xlabel("first in line → last; boxes that touch start together")
     return cycle
@@ -159,7 +158,7 @@ def draw(records: Sequence[Record]) -> Figure:
     usual = {"rate": experiment.RATE, "slow": 1, "longer_b0": 0}  # what all of the picture share
     for panel, name in zip(panels, SCHEDULES, strict=True):
         asked = usual | {"schedule": name}
-        chosen = [r for r in records if {key: r.params.get(key) for key in asked} == asked]
+        chosen = [record for record in records if asked.items() <= record.params.items()]
         names = [record.case.removeprefix(f"{name}, ") for record in chosen]
         times(chosen, title=name, names=names, ax=panel)
     return figure

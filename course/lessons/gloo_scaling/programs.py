@@ -170,6 +170,7 @@ def never_preempt() -> None:
 def accounted(go: Callable[[], None], calls: int) -> dict[str, Any]:
     """Time `BLOCKS` of calls, which `go` makes, and account for this rank's time.
 
+    One more block comes first: its bytes are counted, and it warms up.
     Ranks meet before each block. That takes CPU time as well, and with few calls a block not
     little of it: the accounts are of the calls alone, as the seconds are.
 
@@ -255,7 +256,6 @@ def calls(arm: Mapping[str, Any], job: Job = Job(), share: int = 30) -> dict[str
                 time.sleep(off)
             dist.all_reduce(x, group=group)
 
-    call()
     return accounted(call, count)
 
 

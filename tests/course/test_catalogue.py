@@ -14,9 +14,11 @@ from tests.ranks.nodes import python
 ROOT = catalogue.ROOT
 SPEAK_OF_LESSONS = [
     *(f"tests/test_{name}.py" for name in ("links", "notebooks", "packaging")),
-    *(f"tests/course/{name}" for name in ("commands", "notebooks", "predictions")),
     *(f"tests/course/test_{name}.py" for name in ("catalogue", "instructors", "main", "published")),
-    *("tests/course/lessons/test_all_lessons.py", "tests/course/test_runs.py"),
+    *(f"tests/course/commands/test_{name}.py" for name in ("progress", "run", "start")),
+    "tests/course/notebooks/test_tree.py",
+    "tests/course/predictions/test_investigation.py",
+    "tests/course/lessons/test_all_lessons.py",
 ]
 TOY = {
     "__init__.py": '''

@@ -11,11 +11,10 @@ A check is a page that a learner reads as the specification, 30 to 60 lines long
             asked = ("the longest time, in s", 3.0, USUAL, "compare all of them")
             checking.figures([checking.ask(longest, times)], [asked])
 
-Its docstring says what it tries. It holds values first, on few cases, then the stated par: bytes,
-calls, memory, overlap. It names at most five mistakes, those that learners really make, in a table;
-for all others `hold` says honestly what was expected and what came. It does not look for what only
-somebody would write who wants to get past it. What needs no ranks is called where the check runs;
-what does is tried by `course.checks.trial`, on data that differ from rank to rank.
+It holds values first, on few cases, then the stated par: bytes, calls, memory, overlap. It names at
+most five mistakes, those that learners really make; for all others `hold` says honestly what was
+expected and what came. It does not look for what only somebody would write who wants to get past
+it. What needs ranks is tried by `course.checks.trial`, on data that differ from rank to rank.
 
 Whatever is wrong with an answer raises `CheckFailed`, from each function here; an exercise that was
 not attempted, or in which an `...` is left, fails with its `NotImplementedError`.
@@ -66,10 +65,10 @@ class CheckFailed(AssertionError):
 
     def __str__(self) -> str:
         title = f"exercise {self.number} is not right yet" if self.number else "not right yet"
+        lines = [f"{title}, {claims.BY_THE_CLOCK}" if self.timed else title]
         fields = {"expected": self.expected, "got": self.got}
         if self.meaning:
             fields["usually means"] = textwrap.fill(self.meaning, 84)
-        lines = [f"{title}, {claims.BY_THE_CLOCK}" if self.timed else title]
         for name, text in fields.items():
             lines.append(f"  {name:13} " + text.replace("\n", "\n" + 16 * " "))
         return "\n".join(lines)
@@ -93,9 +92,10 @@ def exercise(
     """
     verdict, is_open = SimpleNamespace(reached=""), f"exercise {number}: not attempted yet"
     try:
-        if any(_says(answer, is_open) for answer in answers):
-            raise NotImplementedError
         for answer in answers:
+            code = getattr(answer, "__code__", None)
+            if code and any(line.argval == is_open for line in dis.get_instructions(code)):
+                raise NotImplementedError
             shown = repr(answer)[:200]
             hold(callable(answer), "a function", shown, "its name stands for a value now")
         yield verdict
@@ -108,7 +108,8 @@ def exercise(
     except Exception as error:
         usual = [text for words, text in (raises or {}).items() if words in str(error)]
         if not (lines := _learners_lines(error)):
-            if not any(_is_misfit(error, answer) for answer in answers):
+            calls = tuple(f"{getattr(answer, '__qualname__', None)}() " for answer in answers)
+            if not (isinstance(error, TypeError) and str(error).startswith(calls)):
                 raise
             lines, usual = f"TypeError: {error}", ["its first line is not the one that was given"]
         refusal = CheckFailed(par, lines, *usual[:1])
@@ -124,18 +125,6 @@ def exercise(
     print(f"✔ Exercise {number} passed: {reached}par is {par}.")
 
 
-def _says(answer: Any, text: str) -> bool:
-    """Say whether code that can be reached in a function uses a text."""
-    code = getattr(answer, "__code__", None)
-    return code is not None and any(line.argval == text for line in dis.get_instructions(code))
-
-
-def _is_misfit(error: Exception, answer: Any) -> bool:
-    """Tell whether a function could not be called: it takes other arguments."""
-    name = getattr(answer, "__qualname__", None)
-    return isinstance(error, TypeError) and str(error).startswith(f"{name}() ")
-
-
 def _learners_lines(error: BaseException) -> str:
     """Return the learner's part of a traceback, the exception last; empty if it has none."""
     cause = error
@@ -149,9 +138,8 @@ def _learners_lines(error: BaseException) -> str:
         if (line := Line(filename, int(number), name)).of_program or filename.startswith("<")
         for text in line.lines()
     ]
-    if not lines:
-        return ""
-    return "\n".join([*lines, "".join(traceback.format_exception_only(error)).strip()])
+    last = "".join(traceback.format_exception_only(error)).strip()
+    return "\n".join([*lines, last]) if lines else ""
 
 
 def on_ranks(
@@ -173,9 +161,13 @@ def on_ranks(
     try:
         return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
     except LaunchTimeout as late:
+        ranks = [
+            replace(case, entered=tuple(call for call in case.entered if not call.finished))
+            for case in late.case.ranks
+        ]
         raise CheckFailed(
             f"n={world_size}: all ranks finish within {timeout:.3g} s",
-            f"ranks {late.case.running} did not:\n{_without_ended_calls(late.case)}",
+            f"ranks {late.case.running} did not:\n{CaseFile(tuple(ranks))}",
             hang or _why_it_hangs(late.case),
         ) from None
     except RankDied as death:
@@ -191,6 +183,22 @@ def on_ranks(
         ) from None
 
 
+def _why_it_hangs(hang: CaseFile) -> str:
+    somebody_waits = any(
+        case.waiting_in
+        or any("distributed" in line.filename for line in case.stack[:4])
+        or (case.line and ".wait(" in case.line.source)  # a Work waits in C++, without a frame
+        for case in hang.ranks
+    )
+    if not somebody_waits:
+        return "no rank waits for another: a loop that does not end, or simply too much work"
+    return (
+        "a deadlock. Read who waits in which call, perhaps for a message that nobody sends. Two "
+        "ranks that both send first wait for each other for ever (gloo's send returns when the "
+        "receive is posted), and a rank that skips a call leaves the others waiting in it"
+    )
+
+
 def patience(seconds: float) -> float:
     """Return a limit of time for the machine as it is: up to four times as long on a busy one."""
     return seconds * min(4.0, max(1.0, os.getloadavg()[0] / usable_cpus()))
@@ -201,10 +209,6 @@ def ask(function: Callable[..., Any], *args: Any, case: str = "") -> Any:
 
     An exception of the learner's own names the `case`. A loop without an end is interrupted by
     whoever waits for it.
-
-    Example:
-        >>> ask(sorted, [3, 1, 2])
-        [1, 2, 3]
     """
     given = copy.deepcopy(args)
     with named(case):
@@ -237,6 +241,14 @@ def hold(
         raise CheckFailed(expected, str(got), meaning, timed=timed)
 
 
+def at_most(
+    got: float, par: float, *, what: str, unit: str = "", meaning: str, timed: bool = False
+) -> None:
+    """Hold a cost to its par; `timed` where a clock measured it."""
+    expected = f"{what}: at most {par:.4g} {unit}"
+    hold(got <= par, expected.rstrip(), f"{got:.4g} {unit}".rstrip(), meaning, timed=timed)
+
+
 def rank_data(
     length: int, *, rank: int, seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
@@ -266,22 +278,41 @@ def same_values(
     got = torch.as_tensor(got).detach()
     alike = got.shape == expected.shape
     hold(alike, f"{what}: shape {tuple(expected.shape)}", f"shape {tuple(got.shape)}", meaning)
-    differs = ~_close(got, expected, within).flatten()
+    differs = ~_close(got, expected, within)
     if differs.any():
-        first = int(differs.nonzero()[0])
-        pair = got.flatten()[first].item(), expected.flatten()[first].item()
-        short = [f"{value:g}" for value in pair]
-        gives, asked = short if short[0] != short[1] else map(repr, pair)  # all digits, if need be
+        index = int(differs.flatten().nonzero()[0])
+        first = [f"{tensor.flatten()[index].item():.12g}" for tensor in (got, expected)]
         raise CheckFailed(
             f"{what}: {_shown(expected)}",
             f"{_shown(got)}; {int(differs.sum())} of {got.numel()} elements differ, the first at "
-            f"index {first}: {gives} instead of {asked}",
+            f"index {index}: {' instead of '.join(first)}",
             diagnose(got, mistakes or {}, otherwise=meaning, within=within),
         )
 
 
 def _close(got: torch.Tensor, expected: torch.Tensor, within: float) -> torch.Tensor:
     return (got - expected).abs() <= within * expected.abs().max() if within else got == expected
+
+
+def _shown(tensor: torch.Tensor, most: int = 6) -> str:
+    values = ", ".join(f"{value:g}" for value in tensor.flatten()[:most].tolist())
+    return f"[{values}{', ...' if tensor.numel() > most else ''}]"
+
+
+def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 0.0) -> str:
+    """Name the mistake that gives just what was got; return `otherwise` where none does.
+
+    `mistakes`: what is usually meant -> the figure or tensor which that gives. `within` is a
+    relative tolerance.
+    """
+
+    def fits(wrong: Any) -> bool:
+        if not isinstance(got, torch.Tensor):
+            return math.isclose(got, wrong, rel_tol=within or 1e-9)
+        alike = got.dtype == wrong.dtype and got.shape == wrong.shape
+        return alike and bool(_close(got, wrong, within).all())
+
+    return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
 
 
 def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
@@ -299,35 +330,11 @@ def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
     return got
 
 
-def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 0.0) -> str:
-    """Name the mistake that gives just what was got; return `otherwise` where none does.
-
-    `mistakes`: what is usually meant -> the figure or tensor which that gives. `within` is a
-    relative tolerance.
-
-    Example:
-        >>> diagnose(8.0, {"bits were taken for bytes": 8.0}, otherwise="look at the units")
-        'bits were taken for bytes'
-    """
-
-    def fits(wrong: Any) -> bool:
-        if not isinstance(got, torch.Tensor):
-            return math.isclose(got, wrong, rel_tol=within or 1e-9)
-        alike = got.dtype == wrong.dtype and got.shape == wrong.shape
-        return alike and bool(_close(got, wrong, within).all())
-
-    return next((meaning for meaning, wrong in mistakes.items() if fits(wrong)), otherwise)
-
-
 def plain(got: Any) -> Any:
     """Return what a learner's function returned in Python's own kinds.
 
     Tensors and arrays become numbers or lists, also inside lists, tuples, sets and dicts; what is
     yielded becomes a list. A statement that asks for a sequence or a set takes what comes out.
-
-    Example:
-        >>> plain((torch.tensor([1, 2]), np.float64(2.5), np.array(3)))
-        ([1, 2], 2.5, 3)
     """
     if got is ...:
         raise NotImplementedError("an answer is left open: ...")
@@ -344,12 +351,7 @@ def plain(got: Any) -> Any:
 
 
 def number(got: Any, *, what: str) -> float:
-    """Read a figure: a number, one in an array, or text as people write it: "123,456", "2.5 ms".
-
-    Example:
-        >>> number("123,456 bytes", what="bytes")
-        123456.0
-    """
+    """Read a figure: a number, one in an array, or text as people write it: "123,456", "2.5 ms"."""
     got = plain(got)
     while isinstance(got, list | tuple) and len(got) == 1:
         got = got[0]
@@ -359,33 +361,19 @@ def number(got: Any, *, what: str) -> float:
 
 
 def word(got: Any, known: Sequence[str], *, what: str) -> str:
-    """Return the name of `known` that was meant, whatever its case, dots, dashes and blanks.
-
-    Example:
-        >>> word(" Ring reduce-scatter. ", ["possible", "ring_reduce_scatter"], what="the way")
-        'ring_reduce_scatter'
-    """
+    """Return the name of `known` that was meant, whatever its case, dots, dashes and blanks."""
     got = plain(got)
     if isinstance(got, bool):
         got = "yes" if got else "no"
-    meant = {_bare(name): name for name in known}
-    names = ", ".join(known)
-    is_known = isinstance(got, str) and _bare(got) in meant
-    hold(is_known, f"{what}: one of {names}", repr(got)[:200], f"there is {names}")
-    return meant[_bare(got)]
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name).lower()
+    bare, names = re.compile(r"[\W_]+"), ", ".join(known)
+    meant = {bare.sub("", name).lower(): name for name in known}
+    name = meant.get(bare.sub("", got).lower()) if isinstance(got, str) else None
+    hold(name, f"{what}: one of {names}", repr(got)[:200], f"there is {names}")
+    return str(name)
 
 
 def chosen(got: Any, letters: Sequence[str]) -> str:
-    """Return the letter that was chosen: "C", " c ", "c: because ...", "Answer: c", ("why", "c").
-
-    Example:
-        >>> [chosen(text, "abc") for text in ("B", "b) it waits", "Answer: b.", ("it waits", "b"))]
-        ['b', 'b', 'b', 'b']
-    """
+    """Return the letter that was chosen: "C", "c: because ...", "Answer: c", ("why", "c")."""
     got = plain(got)
     parts = got if isinstance(got, tuple | list | set | frozenset) else [got]
     texts = [part.strip().lower() for part in parts if isinstance(part, str)]
@@ -394,8 +382,7 @@ def chosen(got: Any, letters: Sequence[str]) -> str:
     first = rf"\W*(?:(?:my\s+)?(?:answer|vote)(?:\s+is)?\W*)?{letter}(?!{another})"
     alone = [match[1] for text in texts if (match := re.fullmatch(rf"\W*{letter}\W*", text))]
     found = alone or [match[1] for text in texts if (match := re.match(first, text))]
-    one_letter = f"answer with one letter: {', '.join(letters)}"
-    meaning = NO_RETURN if got is None else one_letter
+    meaning = NO_RETURN if got is None else f"answer with one letter: {', '.join(letters)}"
     hold(len(found) == 1, "a letter", repr(got)[:200], meaning)
     return found[0]
 
@@ -413,13 +400,8 @@ Asked = tuple[str, float, Mapping[str, float], str]
 def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
     """Hold figures, in a tuple, a list, an array or a tensor, to the right ones."""
     names, got = ", ".join(what for what, *_ in asked), plain(got)
-    count = len(answer(got, (tuple, list), what=names))
-    hold(
-        count == len(asked),
-        names,
-        repr(got)[:200],
-        f"{len(asked)} figures are asked, in this order",
-    )
+    alike = len(answer(got, (tuple, list), what=names)) == len(asked)
+    hold(alike, names, repr(got)[:200], f"{len(asked)} figures are asked, in this order")
     for figure, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
         hold(figure is not None, f"{what}: a number", "None", "this figure is missing")
         value = number(figure, what=what)
@@ -437,42 +419,3 @@ def _another_unit(got: float, right: float) -> str | None:
         if abs(thousands) < 5 and abs(thousands - round(thousands)) < 1e-4:  # ns for TB: four
             return meaning
     return "that is its inverse" if math.isclose(got * right, 1, rel_tol=1e-3) else None
-
-
-def at_most(
-    got: float, par: float, *, what: str, unit: str = "", meaning: str, timed: bool = False
-) -> None:
-    """Hold a cost to its par; `timed` where a clock measured it."""
-    expected = f"{what}: at most {par:.4g} {unit}"
-    hold(got <= par, expected.rstrip(), f"{got:.4g} {unit}".rstrip(), meaning, timed=timed)
-
-
-def _without_ended_calls(hang: CaseFile) -> CaseFile:
-    """Return a case file whose ranks list only what they still wait in."""
-    return CaseFile(
-        tuple(
-            replace(case, entered=tuple(call for call in case.entered if not call.finished))
-            for case in hang.ranks
-        )
-    )
-
-
-def _why_it_hangs(hang: CaseFile) -> str:
-    somebody_waits = any(
-        case.waiting_in
-        or any("distributed" in line.filename for line in case.stack[:4])
-        or (case.line and ".wait(" in case.line.source)  # a Work waits in C++, without a frame
-        for case in hang.ranks
-    )
-    return (
-        "a deadlock. Read who waits in which call, perhaps for a message that nobody sends. Two "
-        "ranks that both send first wait for each other for ever (gloo's send returns when the "
-        "receive is posted), and a rank that skips a call leaves the others waiting in it"
-        if somebody_waits
-        else "no rank waits for another: a loop that does not end, or simply too much work"
-    )
-
-
-def _shown(tensor: torch.Tensor, most: int = 6) -> str:
-    values = ", ".join(f"{value:g}" for value in tensor.flatten()[:most].tolist())
-    return f"[{values}{', ...' if tensor.numel() > most else ''}]"

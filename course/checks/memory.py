@@ -1,19 +1,15 @@
 """The memory of tensors: the most that a block's took, where they lie, and who uses it too early.
 
-    with memory.Allocated() as allocated:
-        y = x * 2 + 1        # two tensors of x's size, but never more than two at once
-    allocated.peak           # bytes
-
-The peak is exact and the same on every machine, unlike the process's resident memory. It counts
-what Python code makes: buffers inside the library (gloo's) do not show.
-
-    with memory.BufferLog() as log:
+    with Allocated() as usage, BufferLog() as log:
         sending = dist.isend(x, other)
-        x += 1               # too early: `sending` may not have read x yet
+        x += 2 * x           # too early: `sending` may not have read x yet
         sending.wait()
+    usage.peak               # bytes of one x
     log.calls[0].touched     # "aten.add_"
 
-It does not see buffers that are touched through numpy, or by `tolist`, nor what other threads do.
+The peak is exact and the same on every machine, unlike the process's resident memory; buffers
+inside the library (gloo's) do not show. Nor is seen what touches buffers through numpy or `tolist`,
+or in other threads.
 """
 
 import functools
@@ -80,19 +76,18 @@ def _storages(values: object) -> list[torch.UntypedStorage]:
 
 def memories(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
     """Return where tensors lie: arrays for `numpy.shares_memory`, which nobody looks into."""
-    placed = []
-    for tensor in tensors:
-        if not tensor.is_meta and tensor.data_ptr():
-            nbytes = tensor.element_size()
-            interface = {
-                "version": 3,
-                "typestr": f"|V{nbytes}",
-                "data": (tensor.data_ptr(), True),
-                "shape": tuple(tensor.shape),
-                "strides": tuple(stride * nbytes for stride in tensor.stride()),
-            }
-            placed.append(np.asarray(SimpleNamespace(__array_interface__=interface)))
-    return placed
+    interfaces = [
+        {
+            "version": 3,
+            "typestr": f"|V{tensor.element_size()}",
+            "data": (tensor.data_ptr(), True),
+            "shape": tuple(tensor.shape),
+            "strides": tuple(stride * tensor.element_size() for stride in tensor.stride()),
+        }
+        for tensor in tensors
+        if not tensor.is_meta and tensor.data_ptr()
+    ]
+    return [np.asarray(SimpleNamespace(__array_interface__=place)) for place in interfaces]
 
 
 def overlap(tensors: Sequence[torch.Tensor], held: Sequence[np.ndarray]) -> bool:
@@ -111,11 +106,7 @@ class BufferCall(Call):
 
 
 class BufferLog(CallLog, Observer):
-    """Call log that notices what touches a buffer that is under way.
-
-    It makes *every* operator of torch slower, a step of many small ones several times: for checks
-    of what a program does, never around what is timed.
-    """
+    """Call log that notices what touches a buffer that is under way; never around what is timed."""
 
     def __init__(self) -> None:
         CallLog.__init__(self)

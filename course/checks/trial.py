@@ -1,19 +1,14 @@
 """Run a learner's function on real ranks, case by case, and gather what a judge needs.
 
-A check makes a `Trial`, hands it `Case`s, and judges what each rank `Ran`::
-
-    trial = Trial(ring_all_reduce, by_hand=True)
     cases = [Case(n, shape) for n in (4, 3, 1) for shape in ((803,), (), (2, 64))]
-    for case, ranks in trial.runs(cases):
+    for case, ranks in Trial(ring_all_reduce, by_hand=True).runs(cases):
         for rank, ran in enumerate(ranks):
             checking.same_values(ran.given[0], case.total(), what=f"{case}, rank {rank}", ...)
         checking.at_most(sent_elements(case, ranks), 1.5 * case.numel, what="sent", ...)
 
-A `Case` is by default one tensor of `shape` and `dtype` that differs from rank to rank; `make`
-gives other arguments, `options` keyword arguments. Cases of one world size in a row share a launch.
-
-With `by_hand` only sends and receives may be called; `Trial` then refuses collectives, handles that
-are dropped or waited for twice, buffers that are used while they are under way, and silence.
+Cases of one world size in a row share a launch. With `by_hand` only sends and receives may be
+called; `Trial` then refuses collectives, handles that are dropped or waited for twice, buffers that
+are used while they are under way, and silence.
 """
 
 import itertools
@@ -39,7 +34,7 @@ WIDE = 2**31 + 1
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One trial of a learner's function."""
+    """One trial of a learner's function; by default of one tensor that differs between ranks."""
 
     world_size: int
     shape: tuple[int, ...] = (803,)
@@ -139,16 +134,11 @@ class Trial:
     way: Callable[..., Any]
     by_hand: bool = False
     """Whether it must be built from sends and receives, its own."""
-    hint: Callable[[Case], str] = lambda case: ""
-    """What is special about a case, for somebody whose function raises in it."""
     timeout: float = 10.0
     checks: bool = True
     """Whether torch compares the ranks' calls (`checking.on_ranks`)."""
     hang: str = ""
     """What it usually means here that ranks do not finish (`checking.on_ranks`)."""
-    apart: int = 0
-    """So many of the first cases have a launch of their own: who fails there waits for no others.
-    """
 
     def runs(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[Ran]]]:
         """Yield each case and what its ranks did.
@@ -157,26 +147,14 @@ class Trial:
             CheckFailed: The ranks did not finish, a receive was not as long as its message, or
                 `by_hand` was not kept.
         """
-        parts = cases[: self.apart], cases[self.apart :]
-        launches = (itertools.groupby(part, key=lambda case: case.world_size) for part in parts)
-        for n, group in itertools.chain.from_iterable(launches):
-            chosen = list(group)
-            by_rank = checking.on_ranks(
-                _play,
-                self,
-                chosen,
-                world_size=n,
-                timeout=self.timeout,
-                checks=self.checks,
-                hang=self.hang,
-            )
-            for case, ranks in zip(chosen, zip(*by_rank, strict=True), strict=True):
-                hold(
-                    case.world_size == 1 or not self.by_hand or any(ran.calls for ran in ranks),
-                    f"{case}: messages between ranks",
-                    "none",
-                    "no send and no receive was called: data go through torch.distributed",
-                )
+        how = {"timeout": self.timeout, "checks": self.checks, "hang": self.hang}
+        silence = "no send and no receive was called: data go through torch.distributed"
+        for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
+            together = list(group)
+            by_rank = checking.on_ranks(_play, self, together, world_size=n, **how)
+            for case, ranks in zip(together, zip(*by_rank, strict=True), strict=True):
+                talks = n == 1 or not self.by_hand or any(ran.calls for ran in ranks)
+                hold(talks, f"{case}: messages between ranks", "none", silence)
                 yield case, list(ranks)
 
 
@@ -187,24 +165,18 @@ def _play(trial: Trial, cases: Sequence[Case]) -> list[Ran]:
     for case in cases:
         given = case.make(case, rank) if case.make else (case.data(rank),)
         lists = [list(value) if isinstance(value, list) else value for value in given]
-        before = _addresses(given)
+        before = [tensor.data_ptr() for tensor in tensors_in(given)]
         time.sleep(case.late * (rank % 2))
         log = HandLog() if trial.by_hand else BufferLog()
-        told = checking.named(f"{case} {trial.hint(case)}".strip())
-        with wire.meter(log) as meter, Allocated() as usage, told:
+        with wire.meter(log) as meter, Allocated() as usage, checking.named(str(case)):
             returned = trial.way(*lists, **case.options)
             if isinstance(returned, Iterator):  # what is yielded cannot be sent back; a list can
                 returned = list(returned)
-        stays = _addresses(given) == before
-        ran = Ran(returned, given, stays, meter.report, usage.peak, usage.made)
+        stays = [tensor.data_ptr() for tensor in tensors_in(given)] == before
+        played.append(Ran(returned, given, stays, meter.report, usage.peak, usage.made))
         if trial.by_hand:
-            _hold_manners(case, rank, ran)
-        played.append(ran)
+            _hold_manners(f"{case}, rank {rank}", played[-1])
     return played
-
-
-def _addresses(values: object) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors_in(values)]
 
 
 class HandLog(BufferLog):
@@ -212,43 +184,37 @@ class HandLog(BufferLog):
 
     def before_call(self, kind: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
         """Refuse a collective."""
-        hold(
-            kind in ("send", "recv"),
-            "sends and receives only",
-            f"a call of dist.{kind}",
+        alone = (
             "a collective does the work that this exercise is about, or waits for ranks that have "
-            "nothing to do with it: build it from sends and receives",
+            "nothing to do with it: build it from sends and receives"
         )
+        by_hand = kind in ("send", "recv")
+        hold(by_hand, "sends and receives only", f"a call of dist.{kind}", alone)
         super().before_call(kind, reads, writes)
 
     def before_wait(self, work: dist.Work) -> None:
         """Refuse a second wait, which would never return."""
-        hold(
-            work not in self.waited_for,
-            "one wait() for each isend and irecv",
-            "a second one for the same handle",
+        never = (
             "gloo's second wait() for a handle never returns: it waits for another message. Take "
-            "the handle off your list when you have waited for it",
+            "the handle off your list when you have waited for it"
         )
+        once, again = "one wait() for each isend and irecv", "a second one for the same handle"
+        hold(work not in self.waited_for, once, again, never)
         super().before_wait(work)
 
 
-def _hold_manners(case: Case, rank: int, ran: Ran) -> None:
+def _hold_manners(told: str, ran: Ran) -> None:
     """Refuse handles that are dropped, and buffers that are used while they are under way."""
+    dropped = "its handle was dropped: keep it, and wait for it. Without it a message may never "
+    dropped += "arrive"
+    races = {
+        "send": "a race: wait for the send, too, before you write into its buffer",
+        "recv": "a race, what has not arrived yet is used: wait for the receive first",
+    }
     for call in ran.calls:
         name = f"{'isend to' if call.kind == 'send' else 'irecv from'} rank {call.peer}"
-        hold(
-            call.waited is not None,
-            "every isend and irecv is waited for before the function returns",
-            f"{case}, rank {rank}: an {name} that nobody waits for",
-            "its handle was dropped: keep it, and wait for it. Without it a message may never "
-            "arrive",
-        )
-        hold(
-            not call.touched,
-            f"{case}: no buffer is used while it is under way",
-            f"rank {rank}, {name}: {call.touched} uses its buffer before the wait",
-            "a race: wait for the send, too, before you write into its buffer"
-            if call.kind == "send"
-            else "a race, what has not arrived yet is used: wait for the receive first",
-        )
+        waited = "every isend and irecv is waited for before the function returns"
+        hold(call.waited is not None, waited, f"{told}: an {name} that nobody waits for", dropped)
+        used = f"{name}: {call.touched} uses its buffer before the wait"
+        alone = f"{told}: no buffer is used while it is under way"
+        hold(not call.touched, alone, used, races[call.kind])

@@ -59,7 +59,7 @@ def test_an_answer_may_be_written_as_people_write(answer, capsys):
     [
         ({"first": "d"}, "it is missing"),
         (("d or a", "a"), "one letter"),
-        ({"d", "a"}, "a set has no order"),
+        ({"d", "a"}, "a set has none"),
         ("d", "each needs one letter"),
         (None, "without `return`"),
     ],

@@ -65,12 +65,6 @@ def test_ranks_that_do_not_end_show_where_and_a_loop_is_no_deadlock(program, mea
     patiently(judge)
 
 
-def test_rank_data_sum_exactly_and_differ_between_ranks_and_seeds():
-    drawn = [checking.rank_data(1000, rank=r, seed=s) for r in range(4) for s in range(2)]
-    assert len(torch.unique(torch.stack(drawn), dim=0)) == 8
-    assert torch.equal(sum(drawn), sum(reversed(drawn))), "in any order"
-
-
 @mark.parametrize(
     ("values", "says"),
     [
@@ -99,9 +93,8 @@ def test_an_answer_must_leave_its_arguments_alone():
 
 
 def test_a_name_that_stands_for_a_value_is_no_answer():
-    with raises(CheckFailed) as caught, checking.exercise("9.1", (1, 2), par="-"):
+    with raises(CheckFailed, match="a function"), checking.exercise("9.1", (1, 2), par="-"):
         raise AssertionError("it is not run")
-    assert (caught.value.expected, caught.value.got) == ("a function", "(1, 2)")
 
 
 def divides(n):
@@ -184,14 +177,13 @@ def test_what_is_no_letter_or_two_of_them_is_refused(answer):
     refusal(checking.chosen, answer, "abcd")
 
 
-@mark.parametrize("answer", ["Possible.", " POSSIBLE ", "'possible'"])
-def test_a_word_is_read_whatever_its_dress_and_another_is_told_which_there_are(answer):
+def test_a_word_is_read_whatever_its_dress_and_another_is_told_which_there_are():
     words = ["possible", "ring_scatter"]
-    assert checking.word(answer, words, what="it is") == "possible"
+    for answer in ("Possible.", " POSSIBLE ", "'possible'"):
+        assert checking.word(answer, words, what="it is") == "possible"
     assert checking.word("ring scatter", words, what="it is") == "ring_scatter"
-    assert "there is possible, ring_scatter" in refusal(
-        lambda: checking.word("perhaps", words, what="it is")
-    )
+    said = refusal(lambda: checking.word("perhaps", words, what="it is"))
+    assert "there is possible, ring_scatter" in said
 
 
 @mark.parametrize("answer", [np.int64(1200), torch.tensor(1200.0), "1 200 ms", "1.2e3", [1200]])

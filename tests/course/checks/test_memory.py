@@ -1,15 +1,11 @@
 """How much memory tensors took, and who used a buffer that was under way."""
 
-import sys
-
 import pytest
 import torch
 import torch.distributed as dist
 
 from course.checks import memory
 from course.checks.memory import BufferLog
-from labkit import launch
-from labkit.measure import wire
 from tests.measure.test_calls import logged
 
 KIB = 1024
@@ -105,13 +101,3 @@ def test_strided_memory_meets_only_where_elements_are():
     assert meets(x.t(), x[3, 5:])
     assert meets(x[:1].expand(3, 6), x[0])
     assert not meets(x[:0], x)
-
-
-def test_looking_on_imports_nothing_on_the_ranks():
-    def program():
-        before = set(sys.modules)
-        with wire.meter(BufferLog()), memory.Allocated():
-            dist.all_reduce(torch.ones(3))
-        return sorted(set(sys.modules) - before)
-
-    assert launch(program, world_size=2) == [[], []]

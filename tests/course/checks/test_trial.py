@@ -1,7 +1,5 @@
 """A trial gathers what the ranks really did, and refuses what may not be done by hand."""
 
-import os
-
 import torch
 import torch.distributed as dist
 from pytest import mark, raises
@@ -39,25 +37,20 @@ def test_it_gathers_values_calls_bytes_and_memory():
     assert not alone[0].calls and alone[0].given[0].shape == ()
 
 
-def test_the_first_cases_can_have_a_launch_of_their_own():
-    cases = 3 * [Case(2)]
-    runs = Trial(lambda tensor: os.getpid(), apart=1).runs(cases)
-    first, second, third = ([ran.returned for ran in ranks] for _, ranks in runs)
-    assert second == third and not {*first} & {*second}
+def pops_and_moves(pair, tensors, scale):
+    """Empty a list, give a tensor other memory on rank 1, and yield."""
+    yield scale * pair.pop(0)
+    if dist.get_rank():
+        tensors[0].set_(torch.ones(803))
+    dist.all_reduce(torch.ones(1))
 
 
-def test_other_arguments_come_from_make_and_a_list_may_be_emptied():
-    case = Case(2, options={"scale": 10}, make=lambda case, rank: ([rank, "x"],))
-    ((_, ranks),) = Trial(lambda pair, scale: scale * pair.pop(0)).runs([case])
-    assert [(ran.returned, ran.given) for ran in ranks] == [(0, ([0, "x"],)), (10, ([1, "x"],))]
-
-
-@mark.parametrize("moves", [False, True])
-def test_a_tensor_that_is_given_other_memory_is_noticed(moves):
-    case = Case(1, make=lambda case, rank: ([case.data(rank)],))
-    way = lambda tensors: tensors[0].set_(torch.ones(803)) if moves else tensors[0].zero_()  # noqa: E731
-    ((_, (ran,)),) = Trial(way).runs([case])
-    assert ran.stays is not moves
+def test_other_arguments_come_from_make_and_what_becomes_of_them_is_noted():
+    make = lambda case, rank: ([rank, "x"], [case.data(rank)])  # noqa: E731
+    ((_, ranks),) = Trial(pops_and_moves).runs([Case(2, options={"scale": 10}, make=make)])
+    assert [(ran.returned, ran.given[0]) for ran in ranks] == [([0], [0, "x"]), ([10], [1, "x"])]
+    assert [ran.stays for ran in ranks] == [True, False]
+    assert ranks[0].calls[0].kind == "all_reduce", "nothing is refused without by_hand"
 
 
 def test_wide_data_are_exact_but_not_in_float32():
@@ -110,11 +103,6 @@ def test_by_hand_is_held(way, says):
     assert says in refusal(lambda: list(trial.runs([Case(2, (3,)), Case(2, (2, 3))])))
 
 
-def test_what_is_yielded_is_sent_back_as_a_list():
-    ((_, ranks),) = Trial(lambda tensor: (place for place in range(2))).runs([Case(1)])
-    assert ranks[0].returned == [0, 1]
-
-
 def fails_in_two_dimensions(tensor):
     if tensor.dim() > 1:
         raise IndexError("flat, please")
@@ -124,12 +112,3 @@ def test_an_exception_comes_through_and_names_the_case():
     with raises(IndexError) as caught:
         list(Trial(fails_in_two_dimensions).runs([Case(2, (3,)), Case(2, (2, 3))]))
     assert "in the case: n=2, shape (2, 3)" in " ".join(caught.value.__notes__)
-
-
-def test_nothing_is_refused_without_by_hand():
-    def library(tensor):
-        dist.all_reduce(tensor)
-
-    ((case, ranks),) = Trial(library).runs([Case(2)])
-    assert ranks[0].calls[0].kind == "all_reduce"
-    assert torch.equal(ranks[0].given[0], case.total())

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import torch
 
@@ -17,14 +16,7 @@ ALL = frozenset(range(1, 18))
 SLOTS = frozenset({"1b", "43", "52", "61", "9d", "c3", "d1", "df"})
 DEAD = frozenset({(2, 8), (3, 8), (5, 16), (7, 16), (8, 9)})
 """Pairs of hosts that never completed a test with 4 or 8 GPUs."""
-DAYS = {
-    (9, 8): 136,
-    (8, 9): 136,
-    (10, 7): 126,
-    (3, 3, 3, 8): 136,
-    (5, 4, 4, 4): 136,
-    (14, 1, 1, 1): 122,
-}
+DAYS = {(8, 9): 136, (10, 7): 126, (3, 3, 3, 8): 136, (5, 4, 4, 4): 136, (14, 1, 1, 1): 122}
 """Hosts of each job -> the most GPUs that can run at full speed."""
 LEVELS = "slow", "across", "rail"
 
@@ -40,93 +32,73 @@ def check_slow_pairs(slow_pairs: Callable[[dict], Iterable]) -> None:
     healthy = {(a, b): 20.0 + (a * b) % 3 for a in range(6) for b in range(a)}
     single = {(a, b): 60.0 for a in range(8) for b in range(a)} | {(1, 0): 200.0}
     mixed = healthy | dict(zip(healthy, (12.0, 7.5, 4.8, 3.0, 1.9, 1.2), strict=False))
-    tables = (lesson, healthy, single, mixed)
-    par = "every table, whatever share of it is slow"
-    with checking.exercise("7.1", slow_pairs, par=par) as verdict:
-        for figures in tables:
+    with checking.exercise("7.1", slow_pairs, par="every table, whatever share of it is slow"):
+        for figures in (lesson, healthy, single, mixed):
+            best, median = max(figures.values()), 0.8 * statistics.median(figures.values())
+            usual = {
+                0.5 * best: "these are below half of the best: a slow pair may reach 60 %",
+                median: "these are below 80 % of the median, which slow pairs pull down where "
+                "most are slow: which pairs do you trust to be healthy?",
+                2 * best: "every pair is called slow, and at least one is healthy. Is the limit a "
+                "fixed figure? It differs from table to table",
+                0.8 * best: "healthy pairs differ by up to 10 %; a slow one reaches at most 60 %",
+            }
+            below = {
+                limit: {pair for pair, gbs in figures.items() if gbs < limit} for limit in usual
+            }
             answer = checking.ask(slow_pairs, figures)
             kinds = (set, frozenset, list, tuple)
-            pairs = {*map(_pair, checking.answer(answer, kinds, what="the slow pairs, in a set"))}
-            best = max(figures.values())
-            right = {pair for pair, gbs in figures.items() if gbs < 0.8 * best}
-            mistakes = {
-                "these are below half of the best: a slow pair may reach 60 %": 0.5 * best,
-                "these are below the median, which slow pairs pull down where most are slow: which "
-                "pairs can you trust to be healthy?": 0.8 * statistics.median(figures.values()),
-                "these are below the mean, which slow pairs pull down, too: which pairs can you "
-                "trust to be healthy?": 0.8 * statistics.mean(figures.values()),
-                "every pair is called slow, and at least one is healthy. Is the limit a fixed "
-                "figure? It differs from table to table": 2 * best,
-            }
-            usual = {
-                text: {pair for pair, gbs in figures.items() if gbs < limit}
-                for text, limit in mistakes.items()
-            }
-            otherwise = "healthy pairs differ by up to 10 %; a slow one reaches at most 60 % of one"
+            answer = checking.answer(answer, kinds, what="the slow pairs, in a set")
+            no_pair = [element for element in answer if not isinstance(element, tuple)]
+            hold(not no_pair, "pairs, as in `figures`", no_pair[:1], "two hosts are asked for each")
+            pairs, right = {*answer}, below[0.8 * best]
             hold(
                 pairs == right,
                 f"{len(right)} slow pairs of {len(figures)}; the best has {best:g} GB/s",
                 f"{len(pairs & right)} of them, and {len(pairs - right)} other pairs",
-                next((text for text, wrong in usual.items() if pairs == wrong), otherwise),
+                usual[next((limit for limit in usual if pairs == below[limit]), 0.8 * best)],
             )
-        verdict.reached = f"all {len(tables)}"
-
-
-def _pair(asked: Any) -> tuple:
-    hold(isinstance(asked, tuple), "pairs, as in `figures`", asked, "two hosts are asked for each")
-    return asked
 
 
 def check_rails(all_reduce: Callable[..., None]) -> None:
     """Judge exercise 7.2: `all_reduce(tensor, cards)` over several cards, by hand.
 
-    Two and three servers of two cards, and two of three: the sums in both dtypes, then the bytes
-    that leave a server by each card.
+    Three servers of two cards, and two of three: the sums, then the bytes that leave a server by
+    each card.
     """
     cases = [
-        Case(4, (7560,), torch.float64, {"cards": 2}),
         Case(6, (7560,), torch.float32, {"cards": 2}),
         Case(6, (7560,), torch.float64, {"cards": 3}),
     ]
     with checking.exercise("7.2", all_reduce, par="2(n-1)/n S/g on every card") as verdict:
         for case, ranks in Trial(all_reduce, by_hand=True, timeout=8.0).runs(cases):
             n, cards = case.world_size, case.options["cards"]
+            data = [case.data(rank) for rank in range(n)]
             for rank, ran in enumerate(ranks):
-                _hold_sum(ran.given[0], case, rank)
+                first, card = rank - rank % cards, rank % cards
+                inside, across = sum(data[first : first + cards]), sum(data[card::cards])
+                checking.same_values(
+                    ran.given[0],
+                    case.total(),
+                    what=f"rank {rank}, {case}",
+                    meaning="a share is summed on its own ring only, or a turn of the ring is "
+                    "missing, or the last phase, in which a server's other shares come back",
+                    mistakes={
+                        "the tensor is as it was: change it in place": data[rank],
+                        "each server has its own sum: what goes across is missing": inside,
+                        "only ranks of one number were added: first sum inside each server": across,
+                    },
+                )
             most = max(carried(sent(ranks), cards)) / case.nbytes
             checking.at_most(
                 most,
                 1.02 * 2 * (n - 1) / n / cards,
                 what=f"bytes that leave a server by one card, {case}",
                 unit="S",
-                meaning="one ring through all ranks leaves each server by one card, and the others "
-                "idle. Let all cards of a server carry a part of its sum, and across send no more "
-                "than a ring would",
+                meaning="one ring through all ranks leaves each server by one card: let each carry "
+                "a part of the server's sum, and send across no more than a ring would",
             )
         verdict.reached = f"{most:.2f} S on the busiest of 2 x 3 cards"
-
-
-def _hold_sum(got: torch.Tensor, case: Case, rank: int) -> None:
-    n, cards, total = case.world_size, case.options["cards"], case.total()
-    data = [case.data(other) for other in range(n)]
-    server = slice(rank - rank % cards, rank - rank % cards + cards)
-    shares = zip(got.tensor_split(cards), total.tensor_split(cards), strict=True)
-    ready = sum(torch.equal(share, right) for share, right in shares)
-    mistakes = {
-        "the tensor is as it was: change it in place, do not make a new one": data[rank],
-        "each server has its own sum: what goes across is missing": sum(data[server]),
-        "only ranks of one number were added: first sum inside each server": sum(
-            data[rank % cards :: cards]
-        ),
-    }
-    otherwise = "a share is summed on its own ring only, or a turn of the ring is missing"
-    if ready == 1:
-        otherwise = (
-            f"one share of {cards} is summed, and the server's other shares have not come back: "
-            "the last phase, inside the server, is missing"
-        )
-    what = f"rank {rank}, {case}"
-    checking.same_values(got, total, what=what, mistakes=mistakes, meaning=otherwise)
 
 
 def check_placement(place: Callable[[list[int]], Sequence]) -> None:
@@ -134,7 +106,7 @@ def check_placement(place: Callable[[list[int]], Sequence]) -> None:
 
     On each of `DAYS`: the answer's form, what may not be, and the number of GPUs at work.
     """
-    with checking.exercise("7.3", place, par="every GPU that can run at full speed") as verdict:
+    with checking.exercise("7.3", place, par="every GPU that can run at full speed"):
         for jobs, most in DAYS.items():
             what = f"place({[*jobs]})"
             answer = checking.ask(place, [*jobs], case=what)
@@ -157,23 +129,12 @@ def check_placement(place: Callable[[list[int]], Sequence]) -> None:
                     "a message into a 9d of the nine comes from a host of the eight: keep the job "
                     "in one group, or leave that slot out",
                 )
-                dead = sorted(pair for pair in DEAD if {*pair} <= hosts)
-                hold(
-                    not dead,
-                    f"{what}: every job runs",
-                    f"{sorted(hosts)} holds {dead[:1]}",
-                    "these two hosts never completed a test with more than one GPU (checks.DEAD): "
-                    "no job may have both",
-                )
+                runs = not any({*pair} <= hosts for pair in DEAD)
+                meaning = "two of these never completed a test with several GPUs: see checks.DEAD"
+                hold(runs, f"{what}: every job runs", sorted(hosts), meaning)
             gpus = sum(len(hosts) * len(slots) for hosts, slots in placed)
-            hold(
-                gpus >= most,
-                f"{what}: {most} GPUs at full speed",
-                gpus,
-                "a job inside one group can use all eight slots, one across seven: can fewer hosts "
-                "be in jobs across the gap?",
-            )
-        verdict.reached = f"all {len(DAYS)} days"
+            meaning = "across the gap a job uses seven slots: can fewer hosts be in such jobs?"
+            hold(gpus >= most, f"{what}: {most} GPUs at full speed", gpus, meaning)
 
 
 def levels(*, shown: bool = False) -> list[tuple[logs.PairTest, str]]:
@@ -195,7 +156,7 @@ def levels(*, shown: bool = False) -> list[tuple[logs.PairTest, str]]:
 def check_level(level: Callable[[int, int, logs.Slots], str]) -> None:
     """Judge exercise 7.4: `level(first, second, gpus)` on tests that were shown, and held out.
 
-    At last all of them once more, with first and second swapped.
+    Each also with first and second swapped.
     """
     shown = [test for test, _ in levels(shown=True)]
     mistakes = {
@@ -204,19 +165,17 @@ def check_level(level: Callable[[int, int, logs.Slots], str]) -> None:
         "the receiver's slot take part?",
         ("slow", "across"): "what makes a test slow counts before what makes it a bit slower",
     }
-    with checking.exercise("7.4", level, par="none wrong, of those held out, too") as verdict:
-        asked = sorted(levels(), key=lambda pair: pair[0] not in shown)
-        for test, right in asked:
-            got = _level(level, test.first, test.second, test.gpus)
-            case = f"{test.first} and {test.second}, slots {test.gpus[0]} and {test.gpus[1]}"
-            case += " (shown)" if test in shown else " (held out)"
-            hold(got == right, f"hosts {case}: {right}", got, mistakes.get((right, got), ""))
-        for test, right in asked:
-            got = _level(level, test.second, test.first, test.gpus[::-1])
-            meaning = "a pair is the same pair when its second host stands first"
-            hold(got == right, f"hosts {test.second} and {test.first}: {right}", got, meaning)
-        verdict.reached = f"{len(asked)} of {len(asked)}"
-
-
-def _level(level: Callable[..., str], *test: Any) -> str:
-    return checking.word(checking.ask(level, *test), LEVELS, what="level")
+    with checking.exercise("7.4", level, par="none wrong, of those held out, too"):
+        for test, right in sorted(levels(), key=lambda pair: pair[0] not in shown):
+            case = "shown" if test in shown else "held out"
+            pair = test.first, test.second
+            for (first, second), gpus in ((pair, test.gpus), (pair[::-1], test.gpus[::-1])):
+                got = checking.ask(level, first, second, gpus)
+                got = checking.word(got, LEVELS, what="level")
+                swapped = "a pair is the same pair when its second host stands first"
+                hold(
+                    got == right,
+                    f"hosts {first} and {second}, slots {gpus[0]} and {gpus[1]} ({case}): {right}",
+                    got,
+                    mistakes.get((right, got), "") if first < second else swapped,
+                )

@@ -79,7 +79,7 @@ EXPOSED: checking.Asked = (
 
 def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
     """Judge exercise 2.2: the cap that leaves least to move when backward ends, and how much."""
-    with checking.exercise("2.2", best, par="the cap, and the ms that stay exposed") as verdict:
+    with checking.exercise("2.2", best, par="the cap, and the ms that stay exposed"):
         pair = checking.answer(checking.ask(best), (tuple, list), what="(cap, ms)")
         hold(len(pair) == 2, "(cap, ms)", pair, "two figures are asked, in this order")
         no_cap = str(pair[0]).strip().lower() in ("none", "no cap")
@@ -93,7 +93,6 @@ def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
             "have to wait for the wire",
         )
         checking.figures(pair[1:], [EXPOSED])
-        verdict.reached = "both"
 
 
 RAISES = {

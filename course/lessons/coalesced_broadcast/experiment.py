@@ -47,6 +47,9 @@ def compare(
         width: Of the network; narrow between hosts and 1 on loopback, if not given.
         params: More settings for the records.
     """
+    for name in [name for name, way in ways.items() if not _is_possible(**way)]:
+        print(f"{name!r} is left out: a cap is None, or 0 bytes and more; in_flight is 1 and more.")
+        ways = {other: way for other, way in ways.items() if other != name}
     width = width or (NARROW if rate else 1.0)
     nbytes = sum(tensor.nbytes for tensor in shapes.resnet50(width=width))
 
@@ -68,6 +71,10 @@ def compare(
     place = place or Place(2, rate)
     records = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways)
     return [record for record in records if of_experiment(record) == dict(params or {})]
+
+
+def _is_possible(cap: float | None = None, in_flight: int = 1, **_: Any) -> bool:
+    return (cap is None or cap >= 0) and in_flight >= 1
 
 
 def of_experiment(record: Record) -> dict[str, str]:

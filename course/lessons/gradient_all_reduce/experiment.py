@@ -68,6 +68,9 @@ def on_hosts(program: Callable, *args: Any, case: str | None = None) -> Record:
     could be slow.
     """
     recorded = CASES[case][1] if case else ()
+    for name, arm in args[0].items() if recorded else ():
+        if arm.get("late", 0) not in range(HOSTS):
+            print(f"{name!r}: nobody is late; {arm['late']!r} is none of ranks 0 to {HOSTS - 1}.")
     if recorded and [*args[0].values()] != [*recorded[0].values()]:
         case = None
 

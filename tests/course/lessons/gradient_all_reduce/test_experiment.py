@@ -134,8 +134,9 @@ def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
     assert problem.on_hosts(programs.train, programs.LATE, case="late").tier is Tier.RECORDED
     assert "RECORDED" in capsys.readouterr().out
-    more = programs.LATE | {"rank 1 late": {"late": 1}}
+    more = programs.LATE | {"rank 9 late": {"late": 9}}
     assert problem.on_hosts(programs.train, more, 1, case="late").tier is Tier.MEASURED
+    assert "'rank 9 late': nobody is late; 9 is none of ranks 0 to 3." in capsys.readouterr().out
     alone = problem.small_calls()
     assert alone.tier is Tier.RECORDED and alone.collective == "all_reduce"
     assert problem.on_hosts(lambda: Tracer.aligned().trace(), case=None).tier is Tier.MEASURED

@@ -110,13 +110,11 @@ def by_batches(tensor, way, chunk, length):
     """Right: a chunk is sent while the next is received, both begun together."""
     if dist.get_rank() not in way:
         return
-    here = way.index(dist.get_rank())
-    relays = 0 < here < len(way) - 1
-    starts = [*range(0, length, chunk)]
-    pieces = []
-    for number, start in enumerate(starts):
-        place = number % 2 * chunk if relays else start
-        pieces.append(tensor[place : place + min(chunk, length - start)])
+    here, starts = way.index(dist.get_rank()), range(0, length, chunk)
+    is_relay = 0 < here < len(way) - 1
+    places = [k % 2 * chunk if is_relay else start for k, start in enumerate(starts)]
+    sizes = [min(chunk, length - start) for start in starts]
+    pieces = [tensor[place:][:size] for place, size in zip(places, sizes, strict=True)]
     for number in range(len(pieces) + 1):
         works = []
         if number < len(pieces) and here > 0:

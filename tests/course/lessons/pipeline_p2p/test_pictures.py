@@ -2,7 +2,7 @@ import pytest
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from course.lessons.pipeline_p2p import experiment, pictures
-from course.lessons.pipeline_p2p.schedules import Channel, one_f_one_b, programs
+from course.lessons.pipeline_p2p.schedules import Channel, programs
 from course.lessons.pipeline_p2p.simulator import Costs, simulate
 from course.published import load as published
 from labkit.measure.records import load
@@ -16,15 +16,13 @@ def recorded():
 
 
 def test_a_timeline_draws_every_task_and_transfer_and_frames_a_gap():
-    ranks = programs(one_f_one_b(stages=3, micro_batches=4))
-    seen = simulate(ranks, Costs(1, 2, leg=1), channel=Channel.TAGGED)
-    ax = pictures.step(seen, title="1F1B", gap=(1, 2.0, 3.0))
-    assert sum(isinstance(patch, Rectangle) for patch in ax.patches) == 24 + 1
-    assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 16
+    seen = simulate(programs(experiment.PLAN), Costs(1, 2, leg=1), channel=Channel.TAGGED)
+    ax = pictures.step(seen, title="eager 1F1B", gap=(1, 2.0, 3.0))
+    assert sum(isinstance(patch, Rectangle) for patch in ax.patches) == 36 + 1
+    assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 24
     assert {text.get_text() for text in ax.texts} >= {"F0", "B3"}
-    table, *_ = alt_text.tables_of(ax)
-    assert len(table.rows) == 24 + 16
-    assert "24 tasks and 16 transfers" in alt_text.text_of(ax)
+    assert len(alt_text.tables_of(ax)[0].rows) == 36 + 24
+    assert "36 tasks and 24 transfers" in alt_text.text_of(ax)
 
 
 def test_the_experiments_picture_tells_every_figure(recorded):

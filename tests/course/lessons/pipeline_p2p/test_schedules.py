@@ -23,8 +23,7 @@ def words(tasks):
 
 
 def test_orders_written_out_by_hand():
-    schedule = one_f_one_b(stages=3, micro_batches=4)
-    assert [words(tasks) for tasks in schedule] == [
+    assert [words(tasks) for tasks in one_f_one_b(stages=3, micro_batches=4)] == [
         "F0 F1 F2 B0 F3 B1 B2 B3",
         "F0 F1 B0 F2 B1 F3 B2 B3",
         "F0 B0 F1 B1 F2 B2 F3 B3",
@@ -91,6 +90,5 @@ def test_one_order_gives_each_rank_its_own_transfers_and_names_what_is_wrong():
     for rank, program in enumerate(in_order(schedule, order)):
         assert transfers_of(program) == [t for t in order if rank in (t.src, t.dst)]
         assert program[-len(schedule[rank]) :] == schedule[rank]
-    for wrong, words in ((order[1:], "0 times in the order"), ([*order, order[0]], "2 times")):
-        with pytest.raises(InvalidProgram, match=f"{order[0]} stands {words}"):
-            in_order(schedule, wrong)
+    with pytest.raises(InvalidProgram, match=f"{order[0]} stands 2 times in the order, not 1"):
+        in_order(schedule, [*order, order[0]])

@@ -38,12 +38,10 @@ def kinds(failures: Iterable[Failure], records: Iterable[Record]) -> list[Kind]:
         (frozenset(record.values["hosts"]), record.params.get("gpus_per_host"))
         for record in records
     }
-    made = []
-    for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1])):
-        each = Counter(_asked(one) for one in tests).most_common(6)
-        collectives = ", ".join(f"{name}: {count}" for name, count in each)
-        made.append(Kind(phase, text, tests, collectives, _shared(tests, completed)))
-    return made
+    return [
+        Kind(phase, text, tests, _collectives(tests), _shared(tests, completed))
+        for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1]))
+    ]
 
 
 def called_slow(tests: Sequence[Failure], rules: Mapping[tuple, Rule]) -> str:
@@ -52,17 +50,18 @@ def called_slow(tests: Sequence[Failure], rules: Mapping[tuple, Rule]) -> str:
     `rules` are by collective and GPUs per host. Where the slow ones are half of all, and all that
     failed are slow ones, what makes them slow may be what makes them fail.
     """
-    judged = []
-    for one in tests:
-        rule = rules.get((one.collective, one.gpus_per_host))
-        if rule and len(one.hosts) == 2:
-            judged.append(rule.calls_slow(frozenset(one.hosts)))
+    judged = [
+        rule.calls_slow(frozenset(one.hosts))
+        for one in tests
+        if len(one.hosts) == 2 and (rule := rules.get((one.collective, one.gpus_per_host)))
+    ]
     return f"{sum(judged)} of {len(judged)}" if judged else ""
 
 
-def _asked(one: Failure) -> str:
-    gpus = f" with {one.gpus_per_host} GPUs a host" if one.gpus_per_host else ""
-    return f"{one.collective or 'a test'}{gpus}"
+def _collectives(tests: Sequence[Failure]) -> str:
+    asked = ((one.collective or "a test", one.gpus_per_host or "?") for one in tests)
+    each = Counter(asked).most_common(6)
+    return ", ".join(f"{name} with {gpus} GPUs a host: {count}" for (name, gpus), count in each)
 
 
 def _place(text: str) -> str:

@@ -47,8 +47,6 @@ MOVING = "after that, before the first size was done"
 _TYPES = r"u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2"
 _OPERATIONS = r"sum|prod|min|max|avg|mulsum|none"
 _COLUMNS = ["size", "count", "type", "redop", "root"] + 2 * ["time", "algbw", "busbw", "#wrong"]
-_OUT_OF_PLACE = 6
-"""Words behind the type where nothing was measured in place."""
 _NAME = re.compile(rf"(?<![a-z])({'|'.join(COLLECTIVES)})(?![a-z])")
 _ROW = re.compile(rf"(?:^|[\s:>\]|])(\d{{1,18}})\s+\d+\s+({_TYPES})(?:\s+(.*\S))?\s*$")
 _HEADER = re.compile(r"size\s+count\s+type\b.*time\s+algbw\s+busbw\s+\S.*")
@@ -69,10 +67,10 @@ _OWN = re.compile("NCCL (?:INFO|WARN|TRACE)")
 _TESTS = re.compile(r"([nr]ccl)-tests:? [Vv]ersion (\S+)(?: .*ccl-library=(\d{1,9}))?")
 _LIBRARY = re.compile(r"\b([NR]CCL) version(?: :)? (\d+\.[\d.]*\d)")
 _NETWORK = re.compile(r"Using network (\S.*\S|\S)")
+_short = cache(one_line)
 _FOREVER = 1e15
 """Microseconds; whatever lasts longer is no time."""
-_SETTING = re.compile(r"\b([NR]CCL_[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)")
-_TALK = re.compile(r".CCL_(?:DEBUG|HOSTID)")
+_SETTING = re.compile(r"\b([NR]CCL_(?!DEBUG|HOSTID)[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)")
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -153,7 +151,7 @@ class Test:
         words = _TAG.sub(" ", rest or "").split()
         if not self.columns:
             self.problem(number, "a row without a header before it: read as version 2.13 or later")
-            self.header(_COLUMNS[: 3 + len(words)] if len(words) == _OUT_OF_PLACE else _COLUMNS)
+            self.header(_COLUMNS)
         if len(words) <= self.head:
             self.begun = match[0]  # the figures come later, in a line of their own
             return
@@ -241,16 +239,11 @@ class Test:
         if not self.ended and not self.errors:
             self.problem(self.last, f"{name} ends here without its summary: is the text cut short?")
         if self.alone or len(self.places) == 1:
-            self.problem(
-                self.last,
-                "one rank moves nothing. If there were several processes, each of them "
-                "ran alone: build nccl-tests with MPI=1",
-            )
+            several = "If there were several processes, each ran alone: build nccl-tests with MPI=1"
+            self.problem(self.last, f"one rank moves nothing. {several}")
         if self.name is None:
-            self.problem(
-                self.last,
-                "nothing says which collective this is. The file's name may: all_gather.log",
-            )
+            may = "The file's name may: all_gather.log"
+            self.problem(self.last, f"nothing says which collective this is. {may}")
         elif not self.places:
             n = self.world_size
             follows = f"; {n} follow from busbw / algbw = {self.ratio:.4g}" if n else ""
@@ -310,11 +303,6 @@ def _shared(gpus: tuple[str, ...], library: str, command: str, nodes: tuple) -> 
     """Tests of one cluster share it: a thousand hosts have half a million pairs."""
     machine = Machine("", 0, None, 0, gpus, "", "", "", virtual=False)
     return Provenance(machine, library, "", command, nodes)
-
-
-@cache
-def _short(text: str, most: int) -> str:
-    return one_line(text, most)
 
 
 def parse(
@@ -420,7 +408,7 @@ def _settings(text: str) -> dict[str, str]:
     return {
         name: one_line(value.rstrip("."), 60)
         for name, value in _SETTING.findall(text)
-        if "/" not in value and not _ADDRESS.search(value) and not _TALK.match(name)
+        if "/" not in value and not _ADDRESS.search(value)
     }
 
 

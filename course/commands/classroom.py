@@ -68,11 +68,8 @@ def _write(files: Iterable[Path], out: Path, *, reload: bool = False) -> int:
     if not hand_ins:
         print("no hand-in could be read: name what learners handed in", file=sys.stderr)
         return 1
-    text = str(page(hand_ins))
-    if reload:
-        refresh = f'<head><meta http-equiv="refresh" content="{2 * EVERY:g}">'
-        text = text.replace("<head>", refresh, 1)
-    out.write_text(text, encoding="utf-8")
+    refresh = f'<head><meta http-equiv="refresh" content="{2 * EVERY:g}">' if reload else "<head>"
+    out.write_text(str(page(hand_ins)).replace("<head>", refresh, 1), encoding="utf-8")
     print(f"{len(hand_ins)} hand-ins: {out}")
     return 0
 
@@ -137,19 +134,13 @@ def _votes(key: str, answers: Sequence[Entry]) -> Table:
     before = Counter(entry.answer for entry in answers if entry.committed)
     talk = Counter(entry.second or entry.answer for entry in answers if entry.committed)
     after = Counter(getattr(entry, entry.last) for entry in answers if entry.committed)
-    rows = [
-        [
-            text,
-            before[letter],
-            talk[letter] if any(entry.talked for entry in answers) else None,
-            after[letter],
-            "the evidence" if letter in supported else "",
-        ]
-        for letter, text in ledger_file.lettered(options).items()
-    ]
-    return Table(
-        ["option", "before", "after talk", "after", ""], rows, f"{key}: {answers[0].question}"
-    )
+    talked = any(entry.talked for entry in answers)
+    rows = []
+    for letter, text in ledger_file.lettered(options).items():
+        counts = [before[letter], talk[letter] if talked else None, after[letter]]
+        rows.append([text, *counts, "the evidence" if letter in supported else ""])
+    columns = ["option", "before", "after talk", "after", ""]
+    return Table(columns, rows, f"{key}: {answers[0].question}")
 
 
 def _predictions(answers: Sequence[Entry]) -> list:

@@ -8,7 +8,6 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import metadata, util
 
 from course import catalogue
@@ -19,50 +18,37 @@ NEEDED = ("torch", "jupyterlab", "ipywidgets", "anywidget", "matplotlib", "netwo
 _SIGNS = {"ok": "✔ ", "note": "! ", "missing": "✘ "}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    name: str
-    state: str
-    """`ok`; `note`: the course runs, but with less; `missing`: it cannot run."""
-    text: str
-    advice: tuple[str, ...] = ()
-    """What it means for the course, and what to do about it; empty when all is well."""
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments: none."""
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print every finding; return 0 when the course can run."""
-    findings = [examine(name, *check) for name, check in CHECKS.items()]
-    print("\n".join(lines_of(findings)))
-    return int(any(finding.state == "missing" for finding in findings))
+    """Print what each check found, its advice below, and a verdict; return 0 when all can run."""
+    width, states = max(map(len, CHECKS)), {}
+    for name, check in CHECKS.items():
+        states[name], text, *advice = examine(*check)
+        print(f"{_SIGNS[states[name]]}{name:<{width}}  {text}")
+        for line in advice:
+            print(" " * (width + 4) + line)
+    if missing := [name for name, state in states.items() if state == "missing"]:
+        print(f"\nThe course cannot run yet. First see to: {', '.join(missing)}.")
+        return 1
+    limits = " What is marked ! is a limit, not a fault." if "note" in states.values() else ""
+    print(f"\nThe course can run here.{limits}")
+    return 0
 
 
-def examine(name: str, check: Callable[[], Sequence[str]], short: str = "note") -> Finding:
-    """Run a check; `short` is the state of what falls short, or cannot even be tried."""
+def examine(check: Callable[[], Sequence[str]], short: str = "note") -> Sequence[str]:
+    """Run a check; return its state and its lines.
+
+    `short` is the state of what falls short, or cannot even be tried. `note`: the course runs, but
+    with less; `missing`: it cannot run.
+    """
     try:
         text, *advice = check()
     except Exception as error:
-        return Finding(name, short, f"could not be tried: {type(error).__name__}: {error}")
-    return Finding(name, short if advice else "ok", text, tuple(advice))
-
-
-def lines_of(findings: Sequence[Finding]) -> list[str]:
-    """Put findings into lines, each with its advice below, and a verdict."""
-    width = max(len(finding.name) for finding in findings)
-    lines = []
-    for finding in findings:
-        lines.append(f"{_SIGNS[finding.state]}{finding.name:<{width}}  {finding.text}")
-        lines += [" " * (width + 4) + text for text in finding.advice]
-    if missing := [finding.name for finding in findings if finding.state == "missing"]:
-        return [*lines, "", f"The course cannot run yet. First see to: {', '.join(missing)}."]
-    noted = any(finding.state == "note" for finding in findings)
-    limits = " What is marked ! is a limit, not a fault." if noted else ""
-    return [*lines, "", f"The course can run here.{limits}"]
+        return short, f"could not be tried: {type(error).__name__}: {error}"
+    return short if advice else "ok", text, *advice
 
 
 def packages() -> Sequence[str]:

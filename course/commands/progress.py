@@ -40,22 +40,26 @@ def summary(course: Path = ROOT) -> str:
     """Say what the ledger knows about a learner's way through the course."""
     book = ledger_file.load()
     entries, lines = list(book.entries.values()), []
+
+    def line(number: str, title: str, count: str) -> None:
+        state = "run to the end" if number in book.finished else "not finished"
+        lines.append(f"{number:<4}{title:<44.44}  {state:<15}{count}".rstrip())
+
     for lesson in catalogue.find().values():
-        state = "run to the end" if lesson.number in book.finished else "not finished"
         passed = _passed(lesson, course, book)
         marks = "".join("■" if done else "□" for done in passed)
         count = f"{marks} {sum(passed)} of {len(passed)} exercises passed" if passed else ""
-        lines.append(f"{lesson.number:<4}{lesson.title:<44.44}  {state:<15}{count}".rstrip())
-    if votes := [entry for entry in entries if entry.key.startswith("ws.")]:
-        state = "run to the end" if "ws" in book.finished else "not finished"
-        answered = sum(entry.committed for entry in votes)
-        lines.append(f"ws  {'The workshop':<44}  {state:<15}{answered} of {len(votes)} answered")
+        line(lesson.number, lesson.title, count)
+    if votes := [entry.committed for entry in entries if entry.key.startswith("ws.")]:
+        line("ws", "The workshop", f"{sum(votes)} of {len(votes)} answered")
     if due := due_warmups(book):
         lines += ["", f"questions due, on the start page: {', '.join(due)}"]
     lines += ["", _votes(entries)]
     bets = [entry for entry in entries if entry.committed and not entry.options]
     misses = [entry.miss for entry in entries if entry.counts]
-    lines.append(f"predictions: {len(bets)} made, {len(misses)} of them count{_uncounted(bets)}")
+    lines.append(f"predictions: {len(bets)} made, {len(misses)} of them count")
+    if len(misses) < len(bets):
+        lines[-1] += " (not: without a result, 0 or less, or while other programs used the CPUs)"
     if misses:
         which = "half of them are within" if len(misses) > 1 else "it is off by"
         lines.append(f"{which} a factor of {statistics.median(misses):.2f}")
@@ -66,9 +70,11 @@ def summary(course: Path = ROOT) -> str:
         for entry in entries
         if entry.held
     ]
-    known = inventory.outcome(book.answers)
-    missed = [name for name, right in known.items() if right.get("after") is False]
-    refuted += [f"  the inventory: {misconception}" for misconception in missed]
+    refuted += [
+        f"  the inventory: {misconception}"
+        for misconception, right in inventory.outcome(book.answers).items()
+        if right.get("after") is False
+    ]
     if refuted:
         lines += ["", "your last answer and the evidence differ:", *refuted]
     return "\n".join(lines)
@@ -76,34 +82,12 @@ def summary(course: Path = ROOT) -> str:
 
 def _votes(entries: Iterable[Entry]) -> str:
     """Say what became of the votes: on boards they stand or fall, others are right or wrong."""
-    cast = [entry for entry in entries if entry.options and entry.committed]
-    judged = [entry for entry in cast if entry.right is not None]
-    boards = [entry.right for entry in judged if entry.fates is not None]
-    others = [entry.right for entry in judged if entry.fates is None]
-    lines = []
-    if boards:
-        stand = sum(boards)
-        lines.append(f"votes on boards: {stand} still standing, {len(boards) - stand} fell")
-    if others:
-        lines.append(f"{'other ' if boards else ''}votes: {sum(others)} of {len(others)} right")
-    if waiting := len(cast) - len(judged):
-        lines.append(f"votes not judged yet: {waiting}")
-    return "\n".join(lines or ["votes: none yet"])
-
-
-def _uncounted(predictions: Iterable[Entry]) -> str:
-    """Say why predictions do not count, in brackets; nothing where all do."""
-    why = Counter(
-        "without a result yet"
-        if entry.measured is None
-        else "measured while other programs used the CPUs"
-        if entry.disturbed
-        else "where 0 or less has no ratio"
-        for entry in predictions
-        if not entry.counts
-    )
-    reasons = ", ".join(f"{count} {reason}" for reason, count in why.items())
-    return f" ({reasons})" if reasons else ""
+    cast = [entry.right for entry in entries if entry.options and entry.committed]
+    if not cast:
+        return "votes: none yet"
+    judged = [right for right in cast if right is not None]
+    waiting = f"; not judged yet: {cast.count(None)}" if None in cast else ""
+    return f"votes: {sum(judged)} of {len(judged)} still stand{waiting}"
 
 
 def _passed(lesson: Lesson, course: Path, book: Book) -> list[bool]:
@@ -246,14 +230,9 @@ def load(path: Path) -> HandIn:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "--hand-in",
-        type=Path,
-        metavar="FILE",
-        nargs="?",
-        const=Path("hand-in.json"),
-        help="write a small JSON file for your instructor (hand-in.json)",
-    )
+    told = "write a small JSON file for your instructor (hand-in.json)"
+    default = Path("hand-in.json")
+    parser.add_argument("--hand-in", type=Path, metavar="FILE", nargs="?", const=default, help=told)
     parser.add_argument("--name", default="", help="a name to hand in under (none if not given)")
 
 

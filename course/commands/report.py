@@ -1,15 +1,8 @@
 """`python -m course report FILES...`: one page of what nccl-tests measured; it stands alone."""
 
-from __future__ import annotations
-
 import argparse
-import gc
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from course.logs import logs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,40 +27,27 @@ def main(options: argparse.Namespace) -> int:
 
     Returns 0 if all files were read, 1 if some were left out, 2 if there is nothing to tell.
     """
-    from course.logs import logs
-
-    read: list[logs.Log] = []
-    gc.disable()  # what is read stays: looking through it for garbage takes a third of the time
-    try:
-        for path in options.files:
-            try:
-                read.append(logs.read(path))
-            except OSError as error:
-                print(f"left out: {path}: {error.strerror or error}", file=sys.stderr)
-            except logs.UnknownLog as error:
-                print(f"left out: {error}", file=sys.stderr)
-        return _write(read, options) or int(len(read) < len(options.files))
-    finally:
-        gc.enable()
-
-
-def _write(read: list[logs.Log], options: argparse.Namespace) -> int:
-    """Write the page of what was read; return 0 unless there is nothing to tell."""
     from course.logs import logs, report
     from course.logs.page import Page
 
+    read = []
+    for path in options.files:
+        try:
+            read.append(logs.read(path))
+        except OSError as error:
+            print(f"left out: {path}: {error.strerror or error}", file=sys.stderr)
+        except logs.UnknownLog as error:
+            print(f"left out: {error}", file=sys.stderr)
     whole = logs.together(read)
     if options.anonymous:
         whole = logs.anonymous(whole)
     if not whole.records and not whole.failures[1:]:
-        for problem in whole.problems[:20]:
-            print(problem, file=sys.stderr)
-        if read:
-            print("report: no measurement could be read", file=sys.stderr)
+        for line in [*whole.problems[:20], "report: no measurement could be read"]:
+            print(line, file=sys.stderr)
         return 2
     page = Page("What was measured")
     report.add(page, whole, card=options.wire * 1e9 if options.wire else None)
     options.out.write_text(str(page), encoding="utf-8")
     problems = f"{len(whole.problems)} problems" if whole.problems else "no problems"
     print(f"{len(whole.records)} records of {len(read)} files, {problems}: {options.out}")
-    return 0
+    return int(len(read) < len(options.files))

@@ -41,9 +41,8 @@ def main(options: argparse.Namespace) -> int:
     names = list(catalogue.experiments()) if options.all else options.names
     if not names:
         print("course run: name one or more of these, or give --all, which takes minutes:")
-        for lesson in catalogue.find().values():
-            if lesson.experiment:
-                print(f"  {lesson.experiment:<24}{lesson.number} {lesson.title}")
+        for name, lesson in catalogue.experiments().items():
+            print(f"  {name:<24}{lesson.number} {lesson.title}")
         return 2
     if options.out and len(names) > 1:
         print("course run: --out FILE takes one experiment's records; name one.", file=sys.stderr)

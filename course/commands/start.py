@@ -89,15 +89,15 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
         f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/work/{FIRST}",
         f"--LabApp.app_settings_dir={_SETTINGS}",
     ]  # fmt: skip
-    if options.hub:  # a login shell, the default there, would forget our PATH
-        command.append("--ServerApp.terminado_settings=shell_command=['bash']")
-    if options.no_browser:
-        command.append("--no-browser")
-    given = {"port": options.port, "ip": options.ip}
-    command += [f"--{name}={value}" for name, value in given.items() if value is not None]
-    if os.geteuid() == 0:
-        command.append("--allow-root")  # as in most containers
-    return command
+    told = {
+        # a login shell, the default there, would forget our PATH
+        "--ServerApp.terminado_settings=shell_command=['bash']": options.hub,
+        "--no-browser": options.no_browser,
+        f"--port={options.port}": options.port is not None,
+        f"--ip={options.ip}": options.ip is not None,
+        "--allow-root": os.geteuid() == 0,  # as in most containers
+    }
+    return command + [option for option, wanted in told.items() if wanted]
 
 
 def write_start_page(course: Path, work: Path) -> None:
@@ -146,6 +146,7 @@ def _fingerprint(path: Path) -> str:
     """Hash the cells' kinds and texts; a file that cannot be read as a notebook by its bytes."""
     try:
         cells = [(cell.cell_type, cell.source) for cell in files.read(path).cells]
+        content = json.dumps(cells).encode()
     except ValueError:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    return hashlib.sha256(json.dumps(cells).encode()).hexdigest()
+        content = path.read_bytes()
+    return hashlib.sha256(content).hexdigest()

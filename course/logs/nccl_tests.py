@@ -70,7 +70,9 @@ _NETWORK = re.compile(r"Using network (\S.*\S|\S)")
 _short = cache(one_line)
 _FOREVER = 1e15
 """Microseconds; whatever lasts longer is no time."""
-_SETTING = re.compile(r"\b([NR]CCL_(?!DEBUG|HOSTID)[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)")
+_SETTING = re.compile(
+    r"\b([NR]CCL_(?!DEBUG|HOSTID)[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)"
+)
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 

@@ -21,7 +21,6 @@ DELAY = 0.3
 """Seconds by which the late rank is late."""
 PART = "classifier"
 """Calls whose names begin so are those that take too long."""
-NODES = 16
 _FIGURES = published.load("gradient_all_reduce")
 
 
@@ -57,7 +56,7 @@ THREAD = SlowJob(
     nbytes=4 * (25089 * 4096 + 4097 * 4096 + 4097 * 1000),  # weights and biases: 471 MiB
     calls=6,
     link=_FIGURES["pcie"].value * 1e9,
-    ranks=NODES,
+    ranks=16,
 )
 
 

@@ -31,25 +31,23 @@ from labkit.show.plots import (
 )
 from labkit.show.timeline import Bar, draw_lanes
 
-NAMES = ["in training, six calls", "in a benchmark"]
-
 
 def theirs_and_ours(records: Sequence[Record]) -> Figure:
     """Draw the classifier's all_reduces beside a benchmark's: the thread's, and ours."""
     published = load("gradient_all_reduce")
     figures = [published["in_training"], published["benchmark"]]
     both, (theirs, ours) = new_figure(2, 1, size=(8, 4.6))
-    times = factor([figure.value for figure in figures])
-    new_axes(f"The thread's: {times}", x="Time", xunit="ms", ax=theirs)
-    bars(theirs, NAMES, [figure.value for figure in figures])
+    here = [1e3 * by_case(records)[case].summary.median for case in ("loop", "benchmark")]
+    for ax, whose, ms in (
+        (theirs, "The thread's", [figure.value for figure in figures]),
+        (ours, "The same loop here", here),
+    ):
+        new_axes(f"{whose}: {factor(ms)}", x="Time", xunit="ms", ax=ax)
+        bars(ax, ["in training, six calls", "in a benchmark"], ms)
+        words = f"In training {ms[0]:.0f} ms, in a benchmark {ms[1]:.0f}: {factor(ms)}."
+        describe(ax, f"{whose}. {words}")
     stamp_published(theirs, *figures)
-    describe(theirs, f"In training 280.7 ms, in a benchmark about 60: {times}.")
-    seconds = [by_case(records)[case].summary.median for case in ("loop", "benchmark")]
-    new_axes(f"The same loop here: {factor(seconds)}", x="Time", xunit="ms", ax=ours)
-    bars(ours, NAMES, [1e3 * s for s in seconds])
     _stamp(ours, records[0], note=f"{records[0].world_size} ranks")
-    ms = [f"{1e3 * s:.0f} ms" for s in seconds]
-    describe(ours, f"In training {ms[0]}, in a benchmark {ms[1]}: {factor(seconds)}.")
     return both
 
 
@@ -72,28 +70,25 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     apart = 0.84 / len(runs)
     for series, (label, timers) in enumerate(runs.items()):
         at = np.arange(len(timers)) + apart * (series - (len(runs) - 1) / 2)
-        wait, move = (
-            1e3 * np.array([getattr(t, part) for t in timers]) for part in ("wait", "move")
-        )
+        wait, move = 1e3 * np.array([(t.wait, t.move) for t in timers]).T
         color = style(series).color
         look = {"width": 0.9 * apart, "edgecolor": color, "color": color}
         ax.bar(at, move, label=f"{label}: moving", **look)
         look |= {"color": "white", "hatch": "//////"}
         ax.bar(at, wait, bottom=move, label=f"{label}: waiting", **look)
-        pairs = zip(wait.round(1).tolist(), move.round(1).tolist(), strict=True)
-        shown.append(dict(zip((timer.name for timer in timers), pairs, strict=True)))
+        shown.append({t.name: (round(1e3 * t.wait, 1), round(1e3 * t.move, 1)) for t in timers})
     # Arms whose loop runs backwards have the classifier's calls first, so there may be two fields.
     fields: dict[tuple[int, int], list[str]] = {}
     for label, timers in runs.items():
-        fields.setdefault(_field(timers), []).append(label)
+        places = [place for place, t in enumerate(timers) if t.name.startswith(PART)]
+        fields.setdefault((places[0], places[-1]), []).append(label)
     for (first, last), labels in fields.items():
         whose = ":\n" + ",\n".join(labels) if len(fields) > 1 else ""
-        middle, above = (first + last) / 2, ax.get_xaxis_transform()
-        look = {"transform": above, "ha": "center", "va": "top", "fontsize": 9}
+        look = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 9}
         ax.axvspan(first - 0.5, last + 0.5, color=SOFT, alpha=0.12, linewidth=0)
-        ax.text(middle, 0.97, f"the classifier's calls{whose}", **look)
+        ax.text((first + last) / 2, 0.97, f"the classifier's calls{whose}", **look)
     names = list(shown[0])
-    ax.set_xticks(range(len(names)), [str(place) for place in range(len(names))])
+    ax.set_xticks(range(len(names)))
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     _stamp(ax, record)
@@ -112,12 +107,6 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     return ax
 
 
-def _field(calls: Sequence[Timer]) -> tuple[int, int]:
-    """Return the first and the last place of the classifier's calls in a loop."""
-    places = [place for place, timer in enumerate(calls) if timer.name.startswith(PART)]
-    return places[0], places[-1]
-
-
 def timers(record: Record) -> Axes:
     """Draw every rank's stopwatch around every call as a heat map."""
     ranks = problem.timeline(record).ranks
@@ -134,9 +123,8 @@ def timers(record: Record) -> Axes:
 def rungs(record: Record) -> Figure:
     """Draw the moving that each rung leaves exposed, and what leaves when on the last two rungs."""
     exposed = problem.exposed(record)
-    control = exposed[AFTER]
     shares = [
-        100 * median(here / there for here, there in zip(seconds, control, strict=True))
+        100 * median(here / there for here, there in zip(seconds, exposed[AFTER], strict=True))
         for seconds in exposed.values()
     ]
     figure, axes = new_figure(3, 1, size=(6.6, 8.6))
@@ -158,6 +146,12 @@ def rungs(record: Record) -> Figure:
 
 
 AFTER, DURING = list(problem.programs.RUNGS)[3:]
+LOOKS = {
+    "backward": style(5),
+    "waits for others": Style("#888888", "o", "-", "////"),
+    "hidden": style(0),
+    "exposed": style(1),
+}
 
 
 def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
@@ -166,45 +160,38 @@ def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
     One step of the rank whose backward ends last: of the rounds the one whose exposed moving is
     the median.
     """
-    whole, order = problem.timeline(record).split(), list(problem.programs.RUNGS)
-    seconds = problem.exposed(record)[rung]
+    order, seconds = list(problem.programs.RUNGS), problem.exposed(record)[rung]
     middle = seconds.index(sorted(seconds)[len(seconds) // 2])
-    step = (middle + 1) * len(order) + order.index(rung)
-    one = whole.steps(step, step)
-    rank = problem.last_of(one)
-    spans = one.of(rank)
+    number = (middle + 1) * len(order) + order.index(rung)
+    step = problem.timeline(record).split().steps(number, number)
+    rank = problem.last_of(step)
+    spans = step.of(rank)
     begin = min(span.begin for span in spans)
     over = max(span.end for span in spans if span.kind is Kind.COMPUTE)
-    sent = sorted({s.name for s in spans if s.kind is Kind.MOVE and s.channel != MAIN})
-    bars_, rows, left = [], [], 0.0
-    for lane, name in enumerate(sent, 1):
-        mine = [s for s in spans if s.name == name and s.channel != MAIN]
-        leaves = min(s.begin for s in mine)
+    sent = [span for span in spans if span.kind is not Kind.COMPUTE and span.channel != MAIN]
+    names = sorted({span.name for span in sent if span.kind is Kind.MOVE})
+    bars_ = [Bar(0, "backward", 0.0, over - begin)]
+    rows, left = [], 0.0
+    for lane, name in enumerate(names, 1):
+        mine = [span for span in sent if span.name == name]
         for span in mine:
-            parts = [(span.begin, min(span.end, over), "hidden"),
-                     (max(span.begin, over), span.end, "exposed")]  # fmt: skip
-            for start, end, kind in parts:
-                kind = "waits for others" if span.kind is Kind.WAIT else kind
+            for start, end, kind in (
+                (span.begin, min(span.end, over), "hidden"),
+                (max(span.begin, over), span.end, "exposed"),
+            ):
                 if end > start:
+                    kind = "waits for others" if span.kind is Kind.WAIT else kind
                     bars_.append(Bar(lane, kind, start - begin, end - begin))
-        ends = max(s.end for s in mine)
+        leaves, ends = min(s.begin for s in mine), max(s.end for s in mine)
         left = max(left, ends - over)
         rows.append([name, *(round(1e3 * (x - begin)) for x in (leaves, ends))])
-    bars_.insert(0, Bar(0, "backward", 0.0, over - begin))
-    looks = {"backward": style(5), "waits for others": Style("#888888", "o", "-", "////"),
-             "hidden": style(0), "exposed": style(1)}  # fmt: skip
-    when = "; ".join(
-        f"{name} leaves after {start} ms, arrives after {end}" for name, start, end in rows
-    )
-    said = (
-        f"{rung}, rank {rank}: backward ends after {1e3 * (over - begin):.0f} ms; {when}. After "
-        f"backward {1e3 * max(0.0, left):.0f} ms are left."
-    )
+    when = "; ".join(f"{name} leaves after {a} ms, arrives after {b}" for name, a, b in rows)
     ax = draw_lanes(
-        ["backward", *sent],
+        ["backward", *names],
         bars_,
-        description=said,
-        looks=looks,
+        description=f"{rung}, rank {rank}: backward ends after {1e3 * (over - begin):.0f} ms; "
+        f"{when}. After backward {1e3 * left:.0f} ms are left.",
+        looks=LOOKS,
         ax=ax,
         title=f"Rung {rung}",
         table=Table(["", "leaves, ms", "has arrived, ms"], rows),

@@ -48,20 +48,15 @@ NO_RETURN = "the function ends without `return` on this path"
 
 
 class CheckFailed(AssertionError):
-    """An answer that is not right yet.
+    """An answer that is not right yet: what was expected, what it gave, what that usually means.
 
-    Attributes:
-        expected: What a right answer gives.
-        got: What this one gave.
-        meaning: What that usually means: the likely mistake, and where to look; may be empty.
-        timed: Whether a clock says so, which other programs may disturb.
-        number: The exercise's number; None outside `exercise`.
+    `timed` says that a clock says so, which other programs may disturb.
     """
 
     def __init__(self, expected: str, got: str, meaning: str = "", *, timed: bool = False) -> None:
         super().__init__(expected, got, meaning)
         self.expected, self.got, self.meaning, self.timed = expected, got, meaning, timed
-        self.number: str | None = None
+        self.number: str | None = None  # the exercise's, set by `exercise`
 
     def __str__(self) -> str:
         title = f"exercise {self.number} is not right yet" if self.number else "not right yet"
@@ -294,9 +289,9 @@ def _close(got: torch.Tensor, expected: torch.Tensor, within: float) -> torch.Te
     return (got - expected).abs() <= within * expected.abs().max() if within else got == expected
 
 
-def _shown(tensor: torch.Tensor, most: int = 6) -> str:
-    values = ", ".join(f"{value:g}" for value in tensor.flatten()[:most].tolist())
-    return f"[{values}{', ...' if tensor.numel() > most else ''}]"
+def _shown(tensor: torch.Tensor) -> str:
+    values = ", ".join(f"{value:g}" for value in tensor.flatten()[:6].tolist())
+    return f"[{values}{', ...' if tensor.numel() > 6 else ''}]"
 
 
 def diagnose(got: Any, mistakes: Mapping[str, Any], *, otherwise: str, within: float = 0.0) -> str:
@@ -363,8 +358,6 @@ def number(got: Any, *, what: str) -> float:
 def word(got: Any, known: Sequence[str], *, what: str) -> str:
     """Return the name of `known` that was meant, whatever its case, dots, dashes and blanks."""
     got = plain(got)
-    if isinstance(got, bool):
-        got = "yes" if got else "no"
     bare, names = re.compile(r"[\W_]+"), ", ".join(known)
     meant = {bare.sub("", name).lower(): name for name in known}
     name = meant.get(bare.sub("", got).lower()) if isinstance(got, str) else None

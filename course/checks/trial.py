@@ -136,8 +136,9 @@ class Trial:
             CheckFailed: The ranks did not finish, a receive was not as long as its message, or
                 `by_hand` was not kept.
         """
-        how = {"timeout": self.timeout, "checks": self.checks, "hang": self.hang}
-        silence = "no send and no receive was called: data go through torch.distributed"
+        how: dict[str, Any] = {"timeout": self.timeout, "checks": self.checks, "hang": self.hang}
+        silence = "no send and no receive was called: data go through torch.distributed, and a "
+        silence += "function with `yield` in it does not run"
         for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
             together = list(group)
             by_rank = checking.on_ranks(_play, self, together, world_size=n, **how)

@@ -46,9 +46,7 @@ SUSPECTS = READ["gradient_all_reduce"].investigation.suspects
 COPIED = [f"{letter}, {SUSPECTS[letter]}" for letter in "da"]
 
 
-@pytest.mark.parametrize(
-    "answer", ["da", "D, A", "d and a", "The first is d, the second a.", COPIED]
-)
+@pytest.mark.parametrize("answer", ["da", "D, A", "The first is d, the second a.", COPIED])
 def test_an_answer_may_be_written_as_people_write(answer, capsys):
     GRADIENTS(lambda: answer)
     assert "2.5 passed" in capsys.readouterr().out

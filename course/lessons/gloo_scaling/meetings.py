@@ -16,7 +16,6 @@ import torch
 from course.lessons.gloo_scaling import programs
 from labkit.measure import timing
 
-SharedSum = Callable[..., None]
 SHAPES = (3, 4), (), (40, 30), (2, 3, 5)
 """Of the tensors of two meetings each; in each another partner is slow first."""
 TURNS = 8
@@ -35,8 +34,7 @@ class Meeting:
         """Of each partner, what its tensors held afterwards."""
         self.stuck: int | None = None
         """Who waited for a wake-up that never came."""
-        self._moments = [0, 0]
-        self._pending, self._waiting, self._done = [0, 0], [False, False], [False, False]
+        self._moments, self._done = [0, 0], [False, False]
         self._go = Semaphore(1), Semaphore(0)
 
     def __str__(self) -> str:
@@ -49,12 +47,12 @@ class Meeting:
         turned = values.permute(*reversed(range(values.dim())))[..., 0]  # with gaps
         return turned if turn % 2 else turned.contiguous()
 
-    def hold(self, shared_sum: SharedSum) -> None:
+    def hold(self, shared_sum: Callable[..., None]) -> None:
         """Sum `TURNS` tensors, or as many as it takes to get stuck."""
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(partial(self._play, shared_sum), (0, 1)))
 
-    def _play(self, shared_sum: SharedSum, me: int) -> None:
+    def _play(self, shared_sum: Callable[..., None], me: int) -> None:
         self._go[me].acquire()
         try:
             for turn in range(TURNS):
@@ -71,19 +69,18 @@ class Meeting:
 
     def _wake(self, me: int) -> None:
         self.wakes[me] += 1
-        self._pending[1 - me] += 1
         self._dawdle(me)
 
     def _wait(self, me: int) -> None:
         self.waits[me] += 1
-        self._waiting[me] = True
-        while not self._pending[me]:
+        while self._is_asleep(me):
             if not self._let_the_other_on(me):
                 self.stuck = me
                 return
-        self._waiting[me] = False
-        self._pending[me] -= 1
         self._dawdle(me)
+
+    def _is_asleep(self, me: int) -> bool:
+        return self.wakes[1 - me] < self.waits[me]
 
     def _dawdle(self, me: int) -> None:
         self._moments[me] += 1
@@ -93,15 +90,14 @@ class Meeting:
 
     def _let_the_other_on(self, me: int) -> bool:
         """Let the other go on until it waits; say whether it could."""
-        other = 1 - me
-        if self._done[other] or (self._waiting[other] and not self._pending[other]):
+        if self._done[1 - me] or self._is_asleep(1 - me):
             return False
-        self._go[other].release()
+        self._go[1 - me].release()
         self._go[me].acquire()
         return True
 
 
-def race(shared_sum: SharedSum, count: int = 100) -> list[float]:
+def race(shared_sum: Callable[..., None], count: int = 50) -> list[float]:
     """Return the seconds of a sum of a 10 x 10 tensor: the learner's, and gloo's all_reduce."""
     group, tensors = programs.pair_group(), [torch.zeros(programs.SHAPE)] * count
     ways = programs.SharedMemory(group, programs.SHAPE, shared_sum), programs.blocking

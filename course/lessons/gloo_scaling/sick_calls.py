@@ -15,31 +15,20 @@ from labkit.measure import timing
 
 @dataclass(frozen=True, slots=True)
 class SickCall:
-    """A call that is hard to time."""
+    """A call that is hard to time: how many ms it takes on each of three ranks, call by call."""
 
     name: str
-    script: tuple[tuple[int, int, int], ...]
-    """Milliseconds of each call on the three ranks."""
-    warmup: int = 0
+    calls: tuple[tuple[int, int, int], ...]
+    """Those that count."""
+    first: tuple[tuple[int, int, int], ...] = ()
+    """Those to warm up."""
     meets: bool = False
     """Whether each call begins with an all_reduce, so that it waits for a late rank."""
-
-    @property
-    def counted(self) -> tuple[tuple[int, int, int], ...]:
-        """The script of the calls that count."""
-        return self.script[self.warmup :]
-
-    @property
-    def ms(self) -> float:
-        """The true time."""
-        return median(map(max, self.counted))
 
 
 SICK_CALLS = (
     SickCall(
-        "the first calls are slow, and so is one rank",
-        ((90, 90, 90),) * 4 + ((10, 10, 40),) * 3,
-        warmup=4,
+        "the first calls are slow, and so is one rank", ((10, 10, 40),) * 3, ((90, 90, 90),) * 4
     ),
     SickCall(
         "two calls are far slower than the others, and two far faster",
@@ -47,7 +36,9 @@ SICK_CALLS = (
     ),
     SickCall("ranks take turns in being slow", ((75, 15, 15), (15, 75, 15), (15, 15, 75))),
     SickCall(
-        "a rank is late for the next call", ((40, 0, 0), (0, 40, 0)) * 3, warmup=1, meets=True
+        "a rank is late for the next call",
+        ((40, 0, 0), (0, 40, 0), (40, 0, 0), (0, 40, 0), (40, 0, 0)),
+        meets=True,
     ),
 )
 
@@ -58,7 +49,7 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, int
     Returns:
         What the stopwatch returned, and how many calls it made.
     """
-    script, numbers = [calls[dist.get_rank()] for calls in sick.script], itertools.count()
+    script, numbers = [ms[dist.get_rank()] for ms in sick.first + sick.calls], itertools.count()
 
     def call() -> None:
         if sick.meets:
@@ -66,26 +57,19 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, int
         time.sleep(script[min(next(numbers), len(script) - 1)] / 1e3)
 
     with mock.patch.object(time, "time", itertools.count(1e9, -3600).__next__):
-        seconds = time_call(call, warmup=sick.warmup, iters=len(sick.counted))
+        seconds = time_call(call, warmup=len(sick.first), iters=len(sick.calls))
     return seconds, next(numbers)
 
 
-def own_cost(time_call: Callable[..., float]) -> tuple[float, int]:
-    """Time a call that does nothing, by the stopwatch's defaults; runs on every rank.
+def examine_alone(time_call: Callable[..., float]) -> tuple[float, bool]:
+    """Time a call that does nothing, by the stopwatch's defaults, and one that fails; on all ranks.
 
     Returns:
-        What it reports, in barriers, and how many calls it made.
+        What it reports of the first, in barriers, and whether it swallowed the other's exception.
     """
-    numbers = itertools.count()
-    seconds = time_call(lambda: next(numbers))
-    return seconds / median(timing.time_calls(dist.barrier, warmup=1, iters=9)), next(numbers)
-
-
-def comes_out(time_call: Callable[..., float]) -> bool:
-    """Say whether the exception of a call that fails comes out of the stopwatch."""
-    outcomes = [None, None, ZeroDivisionError("a call that fails"), *[None] * 9]
+    cost = time_call(lambda: None) / median(timing.time_calls(dist.barrier, warmup=1, iters=9))
     try:
-        time_call(mock.Mock(side_effect=outcomes), warmup=1, iters=5)
+        time_call(mock.Mock(side_effect=ZeroDivisionError("a call that fails")), warmup=0, iters=1)
     except ZeroDivisionError:
-        return True
-    return False
+        return cost, False
+    return cost, True

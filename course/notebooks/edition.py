@@ -132,8 +132,8 @@ def _ran(path: Path, runs: Path, say: Say, *, reuse: bool) -> NotebookNode:
     """Run a lesson and keep it, or take the kept one where its cells have not changed."""
     kept = runs / path.relative_to(ROOT)
     if reuse and kept.exists():
-        before = files.read(kept)
-        if _sources(before) == _sources(files.read(path)):
+        before, now = files.read(kept), files.read(path)
+        if [cell.source for cell in before.cells] == [cell.source for cell in now.cells]:
             when = datetime.fromtimestamp(kept.stat().st_mtime)
             say(f"{_name(path)}: as it ran on {when:%Y-%m-%d at %H:%M}")
             return before
@@ -141,10 +141,6 @@ def _ran(path: Path, runs: Path, say: Say, *, reuse: bool) -> NotebookNode:
     ran = files.execute(path, LABKIT_STATIC="1")  # no sliders
     files.write(ran, kept)
     return ran
-
-
-def _sources(notebook: NotebookNode) -> list[str]:
-    return [cell.source for cell in notebook.cells]
 
 
 def _name(path: Path) -> str:

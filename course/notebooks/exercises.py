@@ -23,8 +23,8 @@ it; `course sync --outputs` runs them.
 import copy
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 from nbformat import NotebookNode
@@ -42,8 +42,7 @@ _BUDGET = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One cell's place in an exercise."""
 
     number: str
@@ -104,10 +103,8 @@ def derive(solutions: NotebookNode) -> NotebookNode:
             continue
         part = part_of(cell)
         if part is None or part.role != "answer":
-            raise ValueError(
-                f"cell {cell.get('id')!r} has a solution region; only cells named like "
-                "'ex-1-1-answer' may"
-            )
+            where = f"cell {cell.get('id')!r} has a solution region"
+            raise ValueError(f"{where}; only cells named like 'ex-1-1-answer' may")
         cell.source = stub(cell.source, number=part.number)
     return notebook
 
@@ -130,13 +127,11 @@ def with_grading(notebook: NotebookNode) -> NotebookNode:
             continue
         graded = part.role == "check"
         marks = {"grade": graded, "locked": graded, "solution": not graded, "task": False}
+        marks |= {"grade_id": cell.id, "schema_version": 3}
         if graded:
             marks["points"] = points.get(part.number, 1)
-            tags = cell.metadata.get("tags", [])
-            cell.metadata["tags"] = sorted({*tags, files.COMPARED})
-        cell.metadata["nbgrader"] = nbformat.from_dict(
-            marks | {"grade_id": cell.id, "schema_version": 3}
-        )
+            cell.metadata["tags"] = sorted({*cell.metadata.get("tags", []), files.COMPARED})
+        cell.metadata["nbgrader"] = nbformat.from_dict(marks)
     return notebook
 
 
@@ -157,7 +152,5 @@ def problems(solutions: NotebookNode, *, lesson: str) -> Iterator[str]:
         yield f"exercises are {', '.join(parts)}; they must be {lesson}.1, {lesson}.2, ... in order"
     for number, roles in parts.items():
         if list(dict.fromkeys(roles)) != ["statement", "answer", "check"]:
-            yield (
-                f"exercise {number}: needs a statement, then its answer, then its check; "
-                f"has {', '.join(roles)}"
-            )
+            needs = "needs a statement, then its answer, then its check"
+            yield f"exercise {number}: {needs}; has {', '.join(roles)}"

@@ -24,12 +24,14 @@ ASKS = "hide-input"
 """The tag of one of which they fold the code alone: it asks, or sets up what is shown."""
 DISTRIBUTION = "labkit-distributed"
 
-# Colab and clusters' modules lack labkit: the cell installs it there, and never another torch.
-_INSTALL = """\
+_MISSING = """\
 # First this cell, then all others in their order; after a restart of the kernel again.
 import importlib.util
 
 if importlib.util.find_spec("labkit") is None:
+"""
+# Colab and clusters' modules lack labkit: the cell installs it there, and never another torch.
+_INSTALL = """\
     import subprocess
     import sys
     from importlib.metadata import version
@@ -40,10 +42,6 @@ if importlib.util.find_spec("labkit") is None:
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *asked], check=True)
     importlib.invalidate_caches()"""
 _NOWHERE = """\
-# First this cell, then all others in their order; after a restart of the kernel again.
-import importlib.util
-
-if importlib.util.find_spec("labkit") is None:
     print("labkit is missing, and this copy has no address to install it from: see README.md.")"""
 
 
@@ -69,15 +67,11 @@ def badges(repository: str, path: str = "notebooks/00_start_here.ipynb") -> str:
     if match is None:
         return ""
     name, file = match[1], quote(path)
+    colab, binder = "https://colab.research.google.com", "https://mybinder.org"
+    tree = quote(f"lab/tree/{path}", safe="")
     links = {
-        "Colab": (
-            "https://colab.research.google.com/assets/colab-badge.svg",
-            f"https://colab.research.google.com/github/{name}/blob/HEAD/{file}",
-        ),
-        "Binder": (
-            "https://mybinder.org/badge_logo.svg",
-            f"https://mybinder.org/v2/gh/{name}/HEAD?urlpath={quote(f'lab/tree/{path}', safe='')}",
-        ),
+        "Colab": (f"{colab}/assets/colab-badge.svg", f"{colab}/github/{name}/blob/HEAD/{file}"),
+        "Binder": (f"{binder}/badge_logo.svg", f"{binder}/v2/gh/{name}/HEAD?urlpath={tree}"),
         "Codespaces": ("https://github.com/codespaces/badge.svg", f"https://codespaces.new/{name}"),
     }
     return "\n".join(
@@ -93,9 +87,8 @@ def fronted(notebook: NotebookNode, repository: str, path: str) -> NotebookNode:
     from nbformat import v4
 
     cells = [cell for cell in notebook.cells if cell.id not in (CELL, BADGES)]
-    source = _NOWHERE
-    if repository:
-        source = _INSTALL.format(address=repository, distribution=DISTRIBUTION)
+    instead = _INSTALL.format(address=repository, distribution=DISTRIBUTION)
+    source = _MISSING + (instead if repository else _NOWHERE)
     first = v4.new_code_cell(source, id=CELL, metadata={"tags": [FOLDED]})
     place = next((i for i, cell in enumerate(cells) if cell.cell_type == "code"), len(cells))
     cells.insert(place, first)

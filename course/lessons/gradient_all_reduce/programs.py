@@ -187,8 +187,7 @@ class Fault:
         self._tries += 1
         hits = {f"the rank, {rank}": rank == self._rank, f"the call, {call}": call == self._call}
         if all(hits.values()):
-            tries = "at the first try" if self._tries == 1 else f"at try {self._tries}"
-            return f"It was rank {rank}, before call {call}. You found it {tries}."
+            return f"It was rank {rank}, before call {call}. You found it at try {self._tries}."
         says = "; ".join(f"{what}: {'right' if hit else 'no'}" for what, hit in hits.items())
         return f"{says[:1].upper()}{says[1:]}. The rest stays sealed: look again and correct it."
 

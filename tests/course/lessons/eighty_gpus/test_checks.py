@@ -7,9 +7,8 @@ import statistics
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed import P2POp, batch_isend_irecv, irecv, isend
 
-from course.lessons.eighty_gpus import checks, logs
+from course.lessons.eighty_gpus import checks, logs, programs
 from tests.course.lessons.refusals import changed, refusal, solution
 
 pytestmark = pytest.mark.slow
@@ -50,23 +49,12 @@ def where_they_start(first, second, gpus):  # slots ascend: the data cannot tell
     return "rail" if alike else "across"
 
 
-def rings(tensor, cards):
-    """Right: a ring for each card, over its own share."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    for ring, share in enumerate(tensor.tensor_split(cards)):
-        chunks, first = share.tensor_split(n), (ring + 1) % cards
-        order = [s * cards + (first + i) % cards for s in range(n // cards) for i in range(cards)]
-        at = order.index(rank)
-        for step in range(2 * (n - 1)):
-            turn = at - 1 - step if step < n - 1 else at - (step - n + 1)
-            arrived = torch.empty_like(chunks[0])
-            sent = P2POp(isend, chunks[turn % n], order[(at + 1) % n])
-            for work in batch_isend_irecv([sent, P2POp(irecv, arrived, order[at - 1])]):
-                work.wait()
-            if step < n - 1:
-                chunks[(turn - 1) % n].add_(arrived)
-            else:
-                chunks[(turn - 1) % n].copy_(arrived)
+BATCHED = answer(
+    "7-2",
+    "[dist.isend(chunks[turn % servers], right), dist.irecv(incoming, left)]",
+    "dist.batch_isend_irecv([dist.P2POp(dist.isend, chunks[turn % servers], right), "
+    "dist.P2POp(dist.irecv, incoming, left)])",
+)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +62,8 @@ def rings(tensor, cards):
     [
         (checks.check_slow_pairs, by_the_largest_gap),
         (checks.check_slow_pairs, lambda figures: sorted(answer("7-1")(figures))),
-        (checks.check_rails, rings),
+        (checks.check_rails, programs.all_reduce_along_rings),
+        (checks.check_rails, BATCHED),
         (checks.check_placement, other_sequences),
         (checks.check_level, where_they_start),
     ],
@@ -109,6 +98,10 @@ ANY_SENDER = answer("7-4", " or slot not in took_part[sender]", "")
 SHOWN = {(test.first, test.second, test.gpus): level for test, level in checks.levels(shown=True)}
 
 
+def one_ring(tensor, cards):
+    programs.all_reduce_along_rings(tensor, cards=1)
+
+
 def by_heart(first, second, gpus):
     test = (first, second, gpus) if first < second else (second, first, gpus[::-1])
     return SHOWN.get(test) or ANY_SENDER(*test)
@@ -126,7 +119,7 @@ def one_way(first, second, gpus):
         (checks.check_slow_pairs, answer("7-1", "0.8", "0.97"), "at most 60 %"),
         (checks.check_slow_pairs, answer("7-1", "0.8 * usual", "39.2"), "the limit a fixed figure"),
         (checks.check_slow_pairs, lambda figures: {*range(17)}, "two hosts are asked"),
-        (checks.check_rails, lambda tensor, cards: rings(tensor, 1), "leaves each server by one"),
+        (checks.check_rails, one_ring, "leaves each server by one"),
         (checks.check_rails, lambda tensor, cards: dist.all_reduce(tensor), "dist.all_reduce"),
         (checks.check_rails, answer("7-2", LAST, f"    return\n{LAST}"), "or the last phase"),
         (checks.check_rails, answer("7-2", "range(2 * (servers - 1))", "()"), "goes across is"),

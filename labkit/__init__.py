@@ -7,50 +7,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from labkit.fabric.errors import FabricUnavailable as FabricUnavailable
-    from labkit.fabric.fabric import Fabric as Fabric
-    from labkit.measure import sched as sched
-    from labkit.measure import wire as wire
-    from labkit.measure.calls import CallLog as CallLog
-    from labkit.measure.records import Record as Record
-    from labkit.measure.timeline import Timeline as Timeline
-    from labkit.measure.timing import slowest as slowest
-    from labkit.measure.timing import summarize as summarize
-    from labkit.measure.timing import time_calls as time_calls
-    from labkit.measure.trace import Kind as Kind
-    from labkit.measure.trace import Tracer as Tracer
-    from labkit.ranks.devices import device as device
-    from labkit.ranks.errors import LaunchError as LaunchError
-    from labkit.ranks.errors import LaunchTimeout as LaunchTimeout
-    from labkit.ranks.errors import RankDied as RankDied
-    from labkit.ranks.errors import RankError as RankError
-    from labkit.ranks.launcher import Launcher as Launcher
-    from labkit.ranks.launcher import launch as launch
+    from labkit.fabric.errors import FabricUnavailable
+    from labkit.fabric.fabric import Fabric
+    from labkit.measure import sched, wire
+    from labkit.measure.calls import CallLog
+    from labkit.measure.records import Record
+    from labkit.measure.timeline import Timeline
+    from labkit.measure.timing import slowest, summarize, time_calls
+    from labkit.measure.trace import Kind, Tracer
+    from labkit.ranks.devices import device
+    from labkit.ranks.errors import LaunchError, LaunchTimeout, RankDied, RankError
+    from labkit.ranks.launcher import Launcher, launch
 
 __version__ = "2.0.0"
+__all__ = [
+    "CallLog", "Fabric", "FabricUnavailable", "Kind", "LaunchError", "LaunchTimeout", "Launcher",
+    "RankDied", "RankError", "Record", "Timeline", "Tracer", "device", "launch", "sched", "slowest",
+    "summarize", "time_calls", "wire",
+]  # fmt: skip
 _HOMES = {
-    "CallLog": "measure.calls",
     "Fabric": "fabric.fabric",
     "FabricUnavailable": "fabric.errors",
-    "Kind": "measure.trace",
-    "LaunchError": "ranks.errors",
-    "LaunchTimeout": "ranks.errors",
-    "Launcher": "ranks.launcher",
-    "RankDied": "ranks.errors",
-    "RankError": "ranks.errors",
+    **dict.fromkeys(("slowest", "summarize", "time_calls"), "measure.timing"),
+    **dict.fromkeys(("Kind", "Tracer"), "measure.trace"),
+    "CallLog": "measure.calls",
     "Record": "measure.records",
     "Timeline": "measure.timeline",
-    "Tracer": "measure.trace",
-    "device": "ranks.devices",
-    "launch": "ranks.launcher",
     "sched": "measure.sched",
-    "slowest": "measure.timing",
-    "summarize": "measure.timing",
-    "time_calls": "measure.timing",
     "wire": "measure.wire",
+    "device": "ranks.devices",
+    **dict.fromkeys(("LaunchError", "LaunchTimeout", "RankDied", "RankError"), "ranks.errors"),
+    **dict.fromkeys(("Launcher", "launch"), "ranks.launcher"),
 }
 """The module of each name that labkit exports; two are modules themselves."""
-__all__ = list(_HOMES)
 
 
 if not TYPE_CHECKING:  # checkers would believe in any name

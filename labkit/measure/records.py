@@ -57,7 +57,12 @@ class Provenance:
     def here(cls, backend: str = "gloo") -> Provenance:
         """Describe this machine, now."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        nccl = _nccl_version() if "nccl" in backend else ""
+        nccl = ""
+        if "nccl" in backend:
+            import torch
+
+            there = torch.distributed.is_nccl_available()  # not in a build for CPUs
+            nccl = ".".join(map(str, torch.cuda.nccl.version())) if there else ""
         return cls(Machine.here(), backend, now, _command(), torchrun.nodes(), nccl)
 
     def __str__(self) -> str:
@@ -122,31 +127,18 @@ class Record:
     @property
     def busbw(self) -> float | None:
         """``algbw`` times the bus factor (nccl-tests): comparable with the speed of a link."""
-        bandwidth = self.algbw
-        if bandwidth is None or self.collective is None:
+        if self.algbw is None or self.collective is None:
             return None
-        return bandwidth * bus_factor(self.collective, self.world_size)
+        return self.algbw * bus_factor(self.collective, self.world_size)
 
 
+_SHARES = ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter")
 _FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "gather": lambda n: (n - 1) / n,
-    "scatter": lambda n: (n - 1) / n,
-    "broadcast": lambda n: 1.0,
-    "reduce": lambda n: 1.0,
-    "send": lambda n: 1.0,
+    **dict.fromkeys(_SHARES, lambda n: (n - 1) / n),
+    **dict.fromkeys(("broadcast", "reduce", "send"), lambda n: 1.0),
 }
 """busbw / algbw for n ranks. Source: nccl-tests, doc/PERFORMANCE.md."""
-
-
-def _nccl_version() -> str:
-    import torch
-
-    there = torch.distributed.is_nccl_available()  # not in a build for CPUs
-    return ".".join(map(str, torch.cuda.nccl.version())) if there else ""
 
 
 def _command() -> str:
@@ -167,9 +159,8 @@ def bus_factor(collective: str, world_size: int) -> float:
         ValueError: For a collective that is not in the table.
     """
     if collective not in _FACTORS:
-        raise ValueError(
-            f"no bus factor for {collective!r}; there is one for {', '.join(_FACTORS)}."
-        )
+        known = ", ".join(_FACTORS)
+        raise ValueError(f"no bus factor for {collective!r}; there is one for {known}.")
     return _FACTORS[collective](world_size)
 
 
@@ -182,11 +173,9 @@ def save(records: Sequence[Record], path: Path | str) -> Path:
     """Write records as one JSON file, a line each, atomically; return its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # before there is a file: this may fail
     lines = ",\n".join(json.dumps(dataclasses.asdict(record)) for record in records)
-    text = f'{{"version": {VERSION}, "records": [\n{lines}\n]}}\n'
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")  # now: what was before may fail
+    draft.write_text(f'{{"version": {VERSION}, "records": [\n{lines}\n]}}\n', encoding="utf-8")
     return draft.replace(path)  # a whole file or the old one, never half
 
 
@@ -198,8 +187,7 @@ def load(
     With `recorded` they are called RECORDED: they come from another machine or time.
 
     Raises:
-        ValueError: If the file is not a record file, or of a version that this labkit cannot read;
-            names the file and the reason, in one line.
+        ValueError: It is no file of records that this labkit reads; says why, in one line.
     """
     path = Path(path)
     try:
@@ -210,14 +198,10 @@ def load(
     except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(one_line(f"{path} is no file of labkit records: {error}")) from None
     records = [record for record in records if experiment in {None, record.experiment}]
-    return [_as_recorded(record) for record in records] if recorded else records
-
-
-def _as_recorded(record: Record) -> Record:
-    """Return a record of another machine or time as what it is here: RECORDED."""
-    if record.tier in {Tier.MEASURED, Tier.EMULATED}:
-        return dataclasses.replace(record, tier=Tier.RECORDED)
-    return record
+    here = {Tier.MEASURED: Tier.RECORDED, Tier.EMULATED: Tier.RECORDED} if recorded else {}
+    return [
+        dataclasses.replace(record, tier=here.get(record.tier, record.tier)) for record in records
+    ]
 
 
 _KINDS: dict[str, Any] = {

@@ -99,17 +99,13 @@ def watch() -> Iterator[Usage]:
         usage.waiting = sum(thread.waiting for thread in usage.threads)
 
 
-def _main_thread_first(task: Path) -> tuple[bool, int]:
-    """Sort by thread number; those of later threads may be lower, once the kernel starts over."""
-    number = int(task.name)
-    return number != os.getpid(), number
-
-
 def _read() -> dict[int, tuple[str, int, int]]:
     """Return name, on-CPU and run-queue nanoseconds per thread, the main thread first."""
     counters = {}
     try:
-        for task in sorted(_TASKS.iterdir(), key=_main_thread_first):
+        tasks = sorted(_TASKS.iterdir(), key=lambda task: int(task.name))
+        # Later threads may have lower numbers than the main one, once the kernel starts over.
+        for task in sorted(tasks, key=lambda task: int(task.name) != os.getpid()):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
                 on_cpu, waiting, _ = (task / "schedstat").read_text().split()
                 name = (task / "comm").read_text().strip()

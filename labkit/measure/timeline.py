@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class Timeline:
         if not isinstance(traces, Sequence) or not all(isinstance(x, RankTrace) for x in traces):
             raise TypeError(
                 "Timeline needs the traces of all ranks, which each returns as tracer.trace(), "
-                f"got {_briefly(traces)}."
+                f"got {repr(traces)[:60]}."
             )
         self._traces = tuple(sorted(traces, key=lambda trace: trace.rank))
         self.ranks = [trace.rank for trace in self._traces]
@@ -74,11 +75,8 @@ class Timeline:
         spans = (span for trace in self._traces for span in trace.spans)
         self.spans = sorted(spans, key=lambda s: (s.rank, s.begin, s.end))
         self.clock_error = max((trace.clock.error for trace in self._traces), default=0.0)
-
-    @property
-    def begin(self) -> float:
+        self.begin = min((span.begin for span in self.spans), default=0.0)
         """When the first span began."""
-        return min((span.begin for span in self.spans), default=0.0)
 
     def steps(self, first: int, last: int | None = None) -> "Timeline":
         """Return the timeline of steps ``first`` to ``last`` (None: all that follow)."""
@@ -99,10 +97,8 @@ class Timeline:
         for span in self.spans:
             if span.kind is Kind.COLLECTIVE and span.call is not None:
                 spans.setdefault((span.ranks, span.call), {})[span.rank] = span
-        return {
-            key: _arrival(key[1], spans[key], key[0] or tuple(self.ranks))
-            for key in sorted(spans, key=lambda key: key[::-1])
-        }
+        keys = sorted(spans, key=lambda key: key[::-1])
+        return {key: _arrival(key[1], spans[key], key[0] or tuple(self.ranks)) for key in keys}
 
     def straggler_delays(self) -> dict[int, float]:
         """Return, by rank, the seconds in which collectives waited for it alone.
@@ -110,9 +106,8 @@ class Timeline:
         Where several that were launched wait at once, as DDP's do, the time counts once.
         """
         waits: dict[int, list[tuple[float, float]]] = {rank: [] for rank in self.ranks}
-        for arrival in self.arrivals():
-            begin = arrival.complete - arrival.straggler_delay
-            waits[arrival.last].append((begin, arrival.complete))
+        for x in self.arrivals():
+            waits[x.last].append((x.complete - x.straggler_delay, x.complete))
         return {rank: float(covered(times)) for rank, times in waits.items()}
 
     def split(self) -> "Timeline":
@@ -152,20 +147,16 @@ class Timeline:
         self, rank: int, *, kinds: Iterable[Kind] = tuple(Kind), channel: str | None = None
     ) -> list[Span]:
         """Return one rank's spans of some kinds, on one channel or (None) on all."""
-        return [
-            s
-            for s in self.spans
-            if s.rank == rank and s.kind in kinds and channel in (None, s.channel)
-        ]
+        own = (span for span in self.spans if span.rank == rank and span.kind in kinds)
+        return [span for span in own if channel in (None, span.channel)]
 
     def rows(self) -> list[list[Any]]:
         """Return the spans as rows of plain values, to be kept in a record."""
-        start = self.begin
+        start, rest = self.begin, attrgetter("channel", "step", "call", "nbytes", "ranks")
         return [
-            [s.rank, s.name, str(s.kind), s.begin - start, s.end - start, s.channel, s.step, s.call,
-             s.nbytes, s.ranks]
+            [s.rank, s.name, str(s.kind), s.begin - start, s.end - start, *rest(s)]
             for s in self.spans
-        ]  # fmt: skip
+        ]
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[Any]], *, clock_error: float = 0.0) -> "Timeline":
@@ -190,12 +181,10 @@ class Timeline:
         return Table(columns, rows)
 
     def _map(self, change: Callable[[Span], list[Span]]) -> "Timeline":
-        return Timeline(
-            [
-                replace(trace, spans=tuple(new for span in trace.spans for new in change(span)))
-                for trace in self._traces
-            ]
-        )
+        def changed(trace: RankTrace) -> RankTrace:
+            return replace(trace, spans=tuple(new for old in trace.spans for new in change(old)))
+
+        return Timeline([changed(trace) for trace in self._traces])
 
 
 def save_chrome(timeline: Timeline, path: str | Path) -> Path:
@@ -225,11 +214,6 @@ def save_chrome(timeline: Timeline, path: str | Path) -> Path:
     path = Path(path)
     path.write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}))
     return path
-
-
-def _briefly(value: object) -> str:
-    text = repr(value)
-    return text if len(text) < 60 else f"{text[:57]}..."
 
 
 def _times(spans: Iterable[Span]) -> list[tuple[float, float]]:

@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+_TASKS = Path("/proc/self/task")
+
 
 def available() -> bool:
     """Say whether this system lets a process choose its CPUs (Linux does, macOS does not)."""
@@ -30,12 +32,8 @@ def pin(chosen: Iterable[int]) -> None:
         raise OSError("this system has no way to choose the CPUs of a process")
     os.sched_setaffinity(0, mask)
     done: set[int] = set()
-    while new := set(_threads()) - done:  # once more: one may have started another meanwhile
+    while new := {int(task.name) for task in _TASKS.iterdir()} - done:  # started meanwhile
         for thread in new:
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.sched_setaffinity(thread, mask)
         done |= new
-
-
-def _threads() -> list[int]:
-    return [int(task.name) for task in Path("/proc/self/task").iterdir()]

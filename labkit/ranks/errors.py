@@ -20,7 +20,7 @@ import linecache
 import os
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,26 +99,23 @@ class RankDied(LaunchError):
     """
 
     def __init__(
-        self,
-        rank: int,
-        world_size: int,
-        status: int,
-        stderr: list[str],
-        later: Iterable[str] = (),
+        self, rank: int, world_size: int, status: int, stderr: list[str], later: Sequence[str] = ()
     ) -> None:
-        text = f"rank {rank} of {world_size} {_cause_of_death(status)}"
-        if later := list(later):
+        text = f"rank {rank} of {world_size} {death(status)} before its program returned"
+        if status >= 0:
+            text += " (os._exit, or a library that ends the process)"
+        hints = (hint for name, hint in _SIGNALS.items() if name in death(status))
+        text = " ".join([f"{text}.", *hints])
+        if later:
             text += f"\nAfter that, {'; '.join(later)}."
         if stderr:
             text += "\nThe last lines of its stderr:" + "".join(f"\n    {line}" for line in stderr)
         if any("gloo::EnforceNotMet" in line for line in stderr):
             text += f"\n{_UNLIKE}"
         super().__init__(text)
-        self.rank = rank
+        self.rank, self.stderr, self.later = rank, stderr, list(later)
         self.signal = -status if status < 0 else None
         self.exitcode = status if status >= 0 else None
-        self.stderr = stderr
-        self.later = later
 
 
 class LaunchTimeout(LaunchError, TimeoutError):
@@ -130,11 +127,10 @@ class LaunchTimeout(LaunchError, TimeoutError):
 
     def __init__(self, timeout: float, case: CaseFile, shown: float = 0.0) -> None:
         late = f"{len(case.running)} of {len(case.ranks)} ranks had not finished"
-        spent = f", {shown:.3g} s of which went into showing what they print" * (
-            4 * shown > timeout
-        )
-        hint = f"\n{_UNLIKE}" if case.unlike else ""
-        super().__init__(f"{late} after {timeout:g} s{spent}.\n{case}{hint}")
+        late += f" after {timeout:g} s"
+        if 4 * shown > timeout:
+            late += f", {shown:.3g} s of which went into showing what they print"
+        super().__init__(f"{late}.\n{case}" + f"\n{_UNLIKE}" * case.unlike)
         self.case = case
 
 
@@ -195,6 +191,11 @@ class Raised:
     direct: bool = False
     """Whether the next one in the chain is its ``__cause__``, and not only what was handled."""
 
+    @property
+    def in_words(self) -> str:
+        """Its type and text; of a debugger's end, what to do instead."""
+        return _DEBUGGER if self.kind == "bdb.BdbQuit" else f"{self.kind}: {self.text}"
+
     def __str__(self) -> str:
         lines = [f"  {line}" for frame in self.frames for line in frame.lines()]
         return "\n".join([*lines, f"{self.kind}: {self.text}"])
@@ -246,15 +247,13 @@ def root_cause(
         note = f"raised on {len(alike)} of {world_size} ranks ({which}), here rank {first.rank}'s"
     if others:
         note += f"; rank(s) {_listed(others)} failed in another way"
-    chain = [raised.exception or RankError(_in_words(raised)) for raised in first.chain]
+    chain = [raised.exception or RankError(raised.in_words) for raised in first.chain]
     text, *causes = map(str, first.chain)
-    for raised, cause in zip(first.chain, causes, strict=False):
-        word = "cause" if raised.direct else "handled meanwhile"
-        text += f"\n{word}:\n{cause}"
-    for raised, outer, inner in zip(first.chain, chain, chain[1:], strict=False):
-        outer.__context__ = inner
+    for i, (raised, cause) in enumerate(zip(first.chain, causes, strict=False)):
+        text += f"\n{'cause' if raised.direct else 'handled meanwhile'}:\n{cause}"
+        chain[i].__context__ = chain[i + 1]
         if raised.direct:
-            outer.__cause__ = inner
+            chain[i].__cause__ = chain[i + 1]
     chain[-1].__cause__ = RankTraceback(f"the traceback of rank {first.rank}:\n{text}")
     if later:
         note += f"; after that, {'; '.join(later)}"
@@ -267,10 +266,6 @@ def root_cause(
         with contextlib.suppress(Exception):  # a type of its own may refuse
             chain[0].results = results  # type: ignore[attr-defined]
     return chain[0]
-
-
-def _in_words(raised: Raised) -> str:
-    return _DEBUGGER if raised.kind == "bdb.BdbQuit" else f"{raised.kind}: {raised.text}"
 
 
 def together(clauses: Iterable[tuple[int, str]]) -> list[str]:
@@ -441,12 +436,3 @@ def death(status: int) -> str:
         return f"exited with status {status}"
     known = {number.value: number.name for number in signal.Signals}
     return f"was killed by {known.get(-status, f'signal {-status}')}"
-
-
-def _cause_of_death(status: int) -> str:
-    """Return what became of a process, and what that often means."""
-    often = "(os._exit, or a library that ends the process)"
-    if status >= 0:
-        return f"{death(status)} before its program returned {often}."
-    text = f"{death(status)} before its program returned."
-    return " ".join([text, *(hint for name, hint in _SIGNALS.items() if text.find(name) > 0)])

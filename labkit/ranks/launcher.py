@@ -19,33 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from labkit.ranks import machine, server, torchrun
+from labkit.ranks import errors, machine, server, torchrun
+from labkit.ranks import rank as words
 from labkit.ranks.devices import BOTH
-from labkit.ranks.errors import (
-    CaseFile,
-    Failure,
-    LaunchTimeout,
-    RankCase,
-    RankDied,
-    death,
-    root_cause,
-    together,
-)
 from labkit.ranks.options import Backend, Options, check_program
 from labkit.ranks.parcel import Parcel, pack
-from labkit.ranks.rank import (
-    DUMP,
-    DUMPED,
-    END_OF_FAILED,
-    ENDED,
-    FAILED,
-    FINISHED,
-    GO,
-    JOINED,
-    RAISED,
-    Job,
-    Placement,
-)
+from labkit.ranks.rank import Job, Placement
 
 if TYPE_CHECKING:
     from labkit.fabric.fabric import Fabric
@@ -57,7 +36,7 @@ _DUMP_TIME = 1.5  # seconds that ranks get to write down where they stand
 _OUTERMOST = "in <module>\n"  # the last line of a whole stack: the main thread's is written last
 _STDERR_LINES = 16
 _MOMENT = 0.03  # seconds between two writes of what ranks print
-_NOISE = ("/labkit/ranks/", 'File "<string>"', "Extension modules:")  # of faulthandler
+_NOISE = re.compile('/labkit/ranks/|File "<string>"|Extension modules:')  # of faulthandler
 _GLOOS = re.compile(r"^\[Gloo\] Rank |/gloo/transport/tcp/debug_logger\.cc")
 """What gloo logs of every new group before torch 2.13, and of every try to reach a dead rank."""
 _one_at_a_time = threading.Lock()
@@ -200,6 +179,8 @@ def _outcome(
     torchrun.note_what_is_ignored()
     fabric, world_size = options.fabric, options.size
     parcel = pack(program, args, kwargs)
+    ours = {name: text for name, text in os.environ.items() if not torchrun.is_leftover(name)}
+    wanted = (ours | dict(options.env or {})).items()
     main = sys.modules["__main__"]
     job = Job(
         world_size=world_size,
@@ -210,7 +191,7 @@ def _outcome(
         placements=tuple(fabric.placement(rank, world_size) for rank in range(world_size))
         if fabric is not None
         else (Placement(),) * world_size,  # one, many times: each rank reads all of them
-        environment=_environment(options.env or {}),
+        environment={name: text for name, text in wanted if text is not None},
         path=tuple(sys.path),
         argv=tuple(sys.argv[:1] if "kernel_launcher" in str(sys.argv[:1]) else sys.argv),
         cwd=_working_directory(),
@@ -301,23 +282,17 @@ class _Stream:
             lines = [b"".join(self.begun), *more]
             self.begun = [lines.pop()] if data else []
             for line in lines if data else filter(None, lines):
-                self._pass_on(_last_state(line))
-        if (
-            self.screen is not None
-            and self.begun
-            and (self.drawn or b"\r" in (more or [first])[-1])
-        ):
+                text = _last_state(line)
+                if not _GLOOS.search(text):
+                    self.tail.append(text)
+                    self._print(text, "\n")
+        is_bar = self.drawn or b"\r" in (more or [first])[-1]
+        if self.screen is not None and self.begun and is_bar:
             whole = b"".join(self.begun)  # a progress bar draws over its line
             state = _last_state(whole)
             self.begun = [state.encode(), b"\r" * whole.endswith(b"\r")]
             self._print(state, "")
         return bool(data)
-
-    def _pass_on(self, text: str) -> None:
-        if _GLOOS.search(text):
-            return
-        self.tail.append(text)
-        self._print(text, "\n")
 
     def _print(self, text: str, end: str) -> None:
         if self.screen is not None:
@@ -338,10 +313,9 @@ class _Rank:
     pid: int | None = None
     state: str = "running"
     status: int | None = None
-    joined: bool = False
-    ended: bool = False
-    dumped: bool = False
-    failure: Failure | None = None
+    heard: bytes = b""
+    """All words that it has said."""
+    failure: errors.Failure | None = None
     fell: float = 0.0
     """The last moment at which it was not yet known to have fallen."""
 
@@ -377,13 +351,11 @@ class _Supervisor:
             out, their_out = os.pipe()
             err, their_err = os.pipe()
             screens = self.screen.texts if number in self.shown else {}
-            streams = (
-                _Stream(number, out, screens.get("stdout")),
-                _Stream(number, err, screens.get("stderr")),
-            )
-            rank = _Rank(number, control, streams)
+            to_out = _Stream(number, out, screens.get("stdout"))
+            to_err = _Stream(number, err, screens.get("stderr"))
+            rank = _Rank(number, control, (to_out, to_err))
             self.ranks.append(rank)
-            for stream in streams:
+            for stream in rank.streams:
                 os.set_blocking(stream.descriptor, False)
                 self.selector.register(stream.descriptor, selectors.EVENT_READ, stream)
             self.selector.register(control, selectors.EVENT_READ, rank)
@@ -404,7 +376,7 @@ class _Supervisor:
         self._note_exits()  # while others were being started
         while self._running() and not self._failed():
             if (left := deadline - time.monotonic()) <= 0:
-                late = LaunchTimeout(timeout, self._case_file(), self.screen.seconds)
+                late = errors.LaunchTimeout(timeout, self._case_file(), self.screen.seconds)
                 late.results = self._results()
                 return late
             self._step(left)
@@ -434,10 +406,7 @@ class _Supervisor:
         at one look stay in the order in which the system lists them, on Linux that of their ends.
         """
         known = [rank for rank in self.fallen if rank.state in {"raised", "died"}]
-        return sorted(known, key=self._moment)
-
-    def _moment(self, rank: _Rank) -> float:
-        return rank.fell if rank.state == "died" else self._failure(rank).moment
+        return sorted(known, key=lambda r: r.fell if r.state == "died" else self._failure(r).moment)
 
     def _step(self, seconds: float) -> None:
         events = self.selector.select(min(seconds, self.screen.due(), 3600.0))
@@ -461,30 +430,30 @@ class _Supervisor:
 
     def _on_message(self, rank: _Rank) -> None:
         try:
-            words = rank.control.recv(16)
+            said = rank.control.recv(16)
         except OSError:
-            words = b""
-        if not words:
+            said = b""
+        rank.heard += said
+        if not said:
             self.selector.unregister(rank.control)
-        if (not words and rank.state == "running") or FAILED in words:
+        if (not said and rank.state == "running") or words.FAILED in said:
             self._note_fall(rank)
-        if JOINED in words:
-            rank.joined = True
+        if words.JOINED in said:
             # It keeps its place in the kernel's list of what is ready, and its end would be told
             # of before earlier ones: registered anew, it has the place of its next event.
             self.selector.unregister(rank.control)
             self.selector.register(rank.control, selectors.EVENT_READ, rank)
-            if all(other.joined for other in self.ranks):
+            if self._have_said(words.JOINED, self.ranks):
                 for other in self.ranks:
                     with contextlib.suppress(OSError):  # it has just died
-                        other.control.send(GO)
-        rank.ended |= ENDED in words
-        if FINISHED in words:
+                        other.control.send(words.GO)
+        if words.FINISHED in said:
             rank.state = "finished"
-        elif RAISED in words:
+        elif words.RAISED in said:
             rank.state = "raised"
-        if DUMPED in words:
-            rank.dumped = True
+
+    def _have_said(self, word: bytes, ranks: Sequence[_Rank]) -> bool:
+        return all(word in rank.heard for rank in ranks)
 
     def _note_exits(self) -> None:
         exits = self.link.exits()
@@ -524,11 +493,8 @@ class _Supervisor:
         self._step_until(time.monotonic() + _GRACE, lambda: not self._running())
         self._await_verdicts()
         if all(rank.state == "raised" and self._failure(rank).follows for rank in self._failed()):
-            known = len(self.fallen)
-            self._step_until(
-                time.monotonic() + _LONGER,
-                lambda: len(self.fallen) > known or not self._running(),
-            )
+            known, moment = len(self.fallen), time.monotonic() + _LONGER
+            self._step_until(moment, lambda: len(self.fallen) > known or not self._running())
             self._await_verdicts()
         fallen = self._failed()
         first = next(
@@ -537,56 +503,51 @@ class _Supervisor:
         )
         if first.state == "died":
             others = ((rank.number, self._fate(rank)) for rank in fallen if rank is not first)
-            return self._death(first, together(others))
+            return self._death(first, errors.together(others))
         raised = [rank for rank in fallen if rank.state == "raised"]
         self._step_until(
-            time.monotonic() + 2 * END_OF_FAILED, lambda: all(rank.ended for rank in raised)
+            time.monotonic() + 2 * words.END_OF_FAILED,
+            lambda: self._have_said(words.ENDED, raised),
         )
         deaths = ((rank.number, self._fate(rank)) for rank in fallen if rank.state == "died")
         failures = [self._failure(rank) for rank in raised]
-        return root_cause(failures, self.world_size, self._results(), together(deaths))
+        later = errors.together(deaths)
+        return errors.root_cause(failures, self.world_size, self._results(), later)
 
     def _await_verdicts(self) -> None:
         """Wait until it is known of each that fell whether it died, or what it raised."""
-        self._step_until(
-            time.monotonic() + _PATIENCE,
-            lambda: all(rank.state != "running" for rank in self.fallen),
-        )
+        moment = time.monotonic() + _PATIENCE
+        self._step_until(moment, lambda: all(rank.state != "running" for rank in self.fallen))
 
-    def _death(self, rank: _Rank, later: list[str]) -> RankDied:
+    def _death(self, rank: _Rank, later: list[str]) -> errors.RankDied:
         stream = rank.streams[1]
         stream.drain()
-        tail = [
-            line
-            for line in stream.tail
-            if line.strip() and not any(noise in line for noise in _NOISE)
-        ]
-        died = RankDied(rank.number, self.world_size, rank.status or 0, tail, later)
+        tail = [text for text in stream.tail if text.strip() and not _NOISE.search(text)]
+        died = errors.RankDied(rank.number, self.world_size, rank.status or 0, tail, later)
         died.results = self._results()
         return died
 
-    def _failure(self, rank: _Rank) -> Failure:
+    def _failure(self, rank: _Rank) -> errors.Failure:
         rank.failure = rank.failure or self._result(rank)
         return rank.failure
 
     def _fate(self, rank: _Rank) -> str:
         """Return what became of a rank that fell, as a clause without its subject."""
         if rank.state == "died":
-            return death(rank.status or 0)
+            return errors.death(rank.status or 0)
         failure = self._failure(rank)
         return "lost a connection to another" if failure.follows else f"raised {failure.headline}"
 
-    def _case_file(self) -> CaseFile:
+    def _case_file(self) -> errors.CaseFile:
         states = [rank.state for rank in self.ranks]  # now: a signal may end what a rank waits for
         for rank in self.ranks:
             try:
-                rank.control.send(DUMP)
+                rank.control.send(words.DUMP)
             except OSError:
-                rank.dumped = True  # gone: nothing to wait for
-        self._step_until(
-            time.monotonic() + _DUMP_TIME, lambda: all(rank.dumped for rank in self.ranks)
-        )
-        silent = [rank for rank in self.ranks if not rank.dumped]
+                rank.heard += words.DUMPED  # gone: nothing to wait for
+        moment = time.monotonic() + _DUMP_TIME
+        self._step_until(moment, lambda: self._have_said(words.DUMPED, self.ranks))
+        silent = [rank for rank in self.ranks if words.DUMPED not in rank.heard]
         for rank in silent:  # native code holds the interpreter: a signal still gets the stack
             assert rank.pid is not None, "it was started"
             with contextlib.suppress(OSError):
@@ -596,15 +557,15 @@ class _Supervisor:
             lambda: all(self._stack(rank).endswith(_OUTERMOST) for rank in silent),
             every=0.02,  # a signal's handler cannot say when it is done
         )
-        return CaseFile(tuple(map(self._case, self.ranks, states)))
+        return errors.CaseFile(tuple(map(self._case, self.ranks, states)))
 
     def _stack(self, rank: _Rank) -> str:
         """Return the rank's stack: the one that a signal asked for, if any, since it is earlier."""
         return self._read(f"signalled-{rank.number}") or self._read(f"stack-{rank.number}")
 
-    def _case(self, rank: _Rank, state: str) -> RankCase:
+    def _case(self, rank: _Rank, state: str) -> errors.RankCase:
         calls = self._read(f"calls-{rank.number}")
-        return RankCase.read(rank.number, state, self._stack(rank), calls)
+        return errors.RankCase.read(rank.number, state, self._stack(rank), calls)
 
     def _read(self, name: str) -> str:
         path = self.directory / name
@@ -618,12 +579,6 @@ def _working_directory() -> str:
         raise FileNotFoundError(
             "the working directory, in which ranks would start, was deleted: os.chdir to another."
         ) from None
-
-
-def _environment(env: Mapping[str, str | None]) -> dict[str, str]:
-    """Return what ranks have: ours without what a torchrun has left, then what was asked for."""
-    ours = {name: text for name, text in os.environ.items() if not torchrun.is_leftover(name)}
-    return {name: text for name, text in (ours | dict(env)).items() if text is not None}
 
 
 def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str:

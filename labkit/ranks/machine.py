@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import sys
 from dataclasses import dataclass
 from importlib import metadata
@@ -104,32 +105,25 @@ def gpu_count() -> int:
 
 
 def _gpu_names() -> tuple[str, ...]:
-    if (count := gpu_count()) == 0:
-        return ()
-    import torch
+    with contextlib.suppress(RuntimeError):  # they are there, and the driver is too old for torch
+        if count := gpu_count():
+            import torch
 
-    try:
-        return tuple(map(torch.cuda.get_device_name, range(count)))
-    except RuntimeError:  # they are there, and the driver is too old for torch
-        return ()
+            return tuple(map(torch.cuda.get_device_name, range(count)))
+    return ()
 
 
 def _cpu_info() -> str:
-    try:
-        return Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return ""
+    info = Path("/proc/cpuinfo")
+    return info.read_text() if info.exists() else ""
 
 
 def _cpu_model() -> str:
-    for line in _cpu_info().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    model = re.search("^model name.*?: *(.*)", _cpu_info(), re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or platform.machine()
 
 
 def _memory() -> int:
-    try:
+    with contextlib.suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 0
+    return 0

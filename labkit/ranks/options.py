@@ -27,9 +27,8 @@ class Options:
     """How a program is run on ranks.
 
     Raises:
-        ValueError: An option makes no sense, whatever the machine: names it, what was got and what
-            is asked for.
-        TypeError: The same, of a fabric, of what is no mapping, and of what are no ranks.
+        ValueError, TypeError: An option makes no sense, whatever the machine: names it, what was
+            got and what is asked for.
     """
 
     world_size: int | None = None
@@ -80,7 +79,7 @@ class Options:
         fabric = self.fabric
         if isinstance(fabric, type) or (fabric is not None and not hasattr(fabric, "placement")):
             raise TypeError(f"fabric must be a Fabric, as Fabric.star(...) is, got {fabric!r}.")
-        _check_env(self.env)
+        _check_env({} if self.env is None else self.env)
         _check_output(self.output, self.size)
 
     @property
@@ -106,8 +105,8 @@ def check_program(
     name = name_of(program)
     if not callable(program):
         raise TypeError(f"launch needs a function to run on the ranks, got {program!r}.")
-    if inspect.isgeneratorfunction(program) or inspect.iscoroutinefunction(program):
-        kind = "generator" if inspect.isgeneratorfunction(program) else "coroutine"
+    kinds = {"generator": inspect.isgeneratorfunction, "coroutine": inspect.iscoroutinefunction}
+    if kind := next((kind for kind, is_one in kinds.items() if is_one(program)), ""):
         raise TypeError(
             f"launch({name}): it is a {kind} function, so calling it would run nothing. "
             "Write a plain function that returns its result."
@@ -149,8 +148,6 @@ def _hint(misfit: str) -> str:
 
 def _check_env(env: object) -> None:
     """Refuse what is no mapping from names to texts, and names that launch sets."""
-    if env is None:
-        return
     if not isinstance(env, Mapping):
         raise TypeError(f'env must map names to texts, as {{"TORCH_LOGS": "dynamo"}}, got {env!r}.')
     for name, value in env.items():

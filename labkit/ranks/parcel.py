@@ -91,9 +91,8 @@ class Parcel:
             for length in lengths:
                 start = file.seek(-file.tell() % _ALIGNMENT, io.SEEK_CUR)
                 if pages is None:
-                    room = bytearray(length)
-                    file.readinto(room)
-                    parts.append(room)
+                    parts.append(bytearray(length))
+                    file.readinto(parts[-1])
                 else:
                     parts.append(pages[start : start + length])
                     file.seek(length, io.SEEK_CUR)
@@ -163,10 +162,8 @@ def pack(
         return Parcel.of((program, args, kwargs))
     except Exception as error:
         given = itertools.chain(enumerate(args, 1), kwargs.items())
-        culprits = itertools.chain(
-            (f"argument {name} {_described(x)}" for name, x in given if _is_stuck(x)),
-            _culprits(program, seen=set()),
-        )
+        stuck = (f"argument {name} {_described(x)}" for name, x in given if _is_stuck(x))
+        culprits = itertools.chain(stuck, _culprits(program, seen=set()))
         culprit = next(culprits, "the program or its arguments")
         raise TypeError(
             f"launch({name_of(program)}): {culprit} cannot be sent to the ranks: {error}. "

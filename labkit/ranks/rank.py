@@ -62,14 +62,8 @@ MANY = 32
 CALLS_KEPT = "256"
 """How many calls torch's flight recorder keeps."""
 SET_BY_LAUNCH = (
-    "RANK",
-    "LOCAL_RANK",
-    "LABKIT_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "GLOO_SOCKET_IFNAME",
+    *("RANK", "LOCAL_RANK", "LABKIT_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"),
 )
 """Environment variables of a rank that are its own."""
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)  # in this order: text is buffered
@@ -147,8 +141,7 @@ def main(directory: str, rank: int, control: int) -> None:
             os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
         if job.init:
             # A FileStore: TCPStore may stall 5 s in a reverse DNS look-up (pytorch issue 159007).
-            store = dist.FileStore(str(folder / "store"), job.world_size)
-            size = job.world_size
+            size, store = job.world_size, dist.FileStore(str(folder / "store"), job.world_size)
             dist.init_process_group(backend, store=store, rank=rank, world_size=size)
             launcher.sendall(JOINED)
             go.wait()  # until all are connected: a program may destroy the group at once
@@ -164,22 +157,23 @@ def main(directory: str, rank: int, control: int) -> None:
             imported = {n: f for n, f in files.items() if n.startswith("torch.") or of_library(f)}
             (folder / "imported").write_text(json.dumps(imported))
         _end_in_order(END)
-        words = [FINISHED]
+        _tell(launcher, FINISHED)
     except BaseException as error:
         moment = time.monotonic()
         if os.getpid() != pid:
             traceback.print_exc()
             _end_child(1)
-        with contextlib.suppress(OSError):
-            launcher.sendall(FAILED)
+        _tell(launcher, FAILED)
         Parcel.of(_failure(rank, error, moment)).write(folder / f"result-{rank}")
-        words = [RAISED, ENDED]
-    for word in words:
-        if word == ENDED:
-            _end_in_order(END_OF_FAILED)
-        with contextlib.suppress(OSError):
-            launcher.sendall(word)
+        _tell(launcher, RAISED)
+        _end_in_order(END_OF_FAILED)
+        _tell(launcher, ENDED)
     threading.Event().wait()  # until the launcher has heard everybody
+
+
+def _tell(launcher: socket.socket, word: bytes) -> None:
+    with contextlib.suppress(OSError):
+        launcher.sendall(word)
 
 
 def call(program: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -221,8 +215,7 @@ def _end_in_order(seconds: float) -> None:
         _flush_files()
 
     if not _within(seconds, end):
-        names = [thread.name for thread in beside if thread.is_alive()] or ["an exit handler"]
-        late = ", ".join(names)
+        late = ", ".join(thread.name for thread in beside if thread.is_alive()) or "an exit handler"
         print(f"labkit: {late} did not end within {seconds:g} s of the program.", file=sys.stderr)
         _within(END_OF_FAILED, _flush_files)
 
@@ -299,10 +292,8 @@ def entered_calls() -> str:
     import torch
     import torch.distributed as dist
 
-    groups = {
-        group.group_name: dist.get_process_group_ranks(group)
-        for group in list(dist.distributed_c10d._world.pg_map)
-    }
+    members, known = dist.get_process_group_ranks, list(dist.distributed_c10d._world.pg_map)
+    groups = {group.group_name: members(group) for group in known}
     c10d, entries = torch._C._distributed_c10d, []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # NCCL's may stand apart
         dumped = json.loads(getattr(c10d, name, lambda: "{}")()).get("entries", [])
@@ -332,11 +323,8 @@ def _failure(rank: int, error: BaseException, moment: float) -> Failure:
         following = error.__cause__ if direct or error.__suppress_context__ else error.__context__
         following = following or next(iter(getattr(error, "exceptions", ())), None)  # of a group
         frames = traceback.extract_tb(error.__traceback__)
-        lines = tuple(
-            Line(frame.filename, frame.lineno or 0, frame.name)
-            for frame in frames
-            if Path(frame.filename).parent != Path(__file__).parent
-        )
+        lines = (Line(frame.filename, frame.lineno or 0, frame.name) for frame in frames)
+        lines = (line for line in lines if Path(line.filename).parent != Path(__file__).parent)
         text, travels = "(its text cannot be had)", None
         with contextlib.suppress(Exception):  # its own __str__ may raise
             text = str(error)
@@ -344,5 +332,5 @@ def _failure(rank: int, error: BaseException, moment: float) -> Failure:
             # SystemExit stays here, and so does what IPython would end a cell by, in silence.
             if isinstance(error, Exception) and not isinstance(error, bdb.BdbQuit):
                 travels = error
-        chain.append(Raised(travels, kind_of(error), text, lines, direct))
+        chain.append(Raised(travels, kind_of(error), text, tuple(lines), direct))
     return Failure(rank, tuple(chain), moment)

@@ -9,14 +9,11 @@ socket: when that closes, however the other side died, the server kills every ra
 makes each launch's private directory and is the one that deletes it. When the server itself is
 killed, its ranks die with it (Linux: PDEATHSIG).
 
-This is `multiprocessing`'s forkserver in spirit. It is our own because theirs imports the caller's
-``__main__`` again in every child, cannot tell who died of what, and outlives a killed parent for as
-long as one child lives.
+`multiprocessing`'s forkserver imports the caller's ``__main__`` again in every child, cannot tell
+who died of what, and outlives a killed parent for as long as one child lives.
 
 With ``LABKIT_START=spawn`` the server imports nothing, and every rank is a fresh interpreter that
-imports torch for itself. It is slow, and meant for systems where a process with torch cannot fork.
-
-`Server` is the launching process's end, `serve` what runs at the other.
+imports torch for itself: slow, and meant for systems where a process with torch cannot fork.
 """
 
 from __future__ import annotations
@@ -29,6 +26,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import resource
 import select
 import shutil
@@ -53,14 +51,13 @@ _SERVE = "from labkit.ranks.server import serve; serve({descriptor}, fresh={fres
 _RANK = "from labkit.ranks.rank import main; main({directory!r}, {rank}, {control})"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
-_AT_IMPORT = (
-    *("TORCH", "PYTORCH", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"),
-    *("OPENBLAS_", "LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES"),
+_AT_IMPORT = re.compile(
+    "TORCH|PYTORCH|ATEN_|OMP_|KMP_|GOMP_|MKL_|DNNL_|ONEDNN_|OPENBLAS_|LD_|PYTHON|MALLOC_"
+    "|GLIBC_TUNABLES"
 )
 """How variables begin that count from a process's start, or from the import of torch."""
-_AT_USE = (
-    *("TORCHINDUCTOR_CACHE_DIR", "TORCH_DISTRIBUTED_DEBUG", "TORCH_FR_", "TORCH_NCCL_"),
-    *("TORCH_GLOO_", "TORCHELASTIC_"),
+_AT_USE = re.compile(
+    "TORCHINDUCTOR_CACHE_DIR|TORCH_DISTRIBUTED_DEBUG|TORCH_(FR|NCCL|GLOO)_|TORCHELASTIC_"
 )
 """Those among them that a rank reads later: torch.compile sets the first one itself."""
 _told: set[str] = set()
@@ -105,7 +102,7 @@ def _read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: text
         for name, text in environment.items()
-        if name.startswith(_AT_IMPORT) and not name.startswith(_AT_USE)
+        if _AT_IMPORT.match(name) and not _AT_USE.match(name)
     }
 
 
@@ -140,26 +137,23 @@ class Server:
         self._exits: dict[int, int] = {}
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the server lives)
         self._socket, theirs = socket.socketpair()
+        fresh, descriptor = _is_fresh(environment), theirs.fileno()
         with theirs:
-            self._process = self._start(theirs.fileno())
+            self._process = subprocess.Popen(
+                interpreter(_SERVE.format(descriptor=descriptor, fresh=fresh)),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                pass_fds=[descriptor],
+                start_new_session=True,  # Ctrl-C in a terminal is for the launching process alone
+            )
         self._socket.settimeout(_TIMEOUT)
         try:
             self._answer_to("ready")
         except BaseException:
             self.stop()
             raise
-
-    def _start(self, descriptor: int) -> subprocess.Popen[bytes]:
-        command = _SERVE.format(descriptor=descriptor, fresh=_is_fresh(self.environment))
-        return subprocess.Popen(
-            interpreter(command),
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._stderr,
-            pass_fds=[descriptor],
-            start_new_session=True,  # Ctrl-C in a terminal is for the launching process alone
-        )
 
     @property
     def pid(self) -> int:
@@ -174,9 +168,9 @@ class Server:
         """Say whether it is there for this process, and its ranks are as in this environment."""
         if self.owner != os.getpid() or self.fileno() < 0 or self._process.poll() is not None:
             return False
-        if _is_fresh(self.environment) != _is_fresh(environment):
-            return False
-        return _read_at_import(self.environment) == _read_at_import(environment)
+        ours, theirs = self.environment, environment
+        same = _is_fresh(ours) == _is_fresh(theirs)
+        return same and _read_at_import(ours) == _read_at_import(theirs)
 
     def begin_launch(self) -> Path:
         """Return a private directory, in memory where that is possible: ranks meet in it."""
@@ -277,9 +271,7 @@ class _Ranks:
     def __init__(
         self, connection: socket.socket, wakers: tuple[socket.socket, ...], *, fresh: bool
     ) -> None:
-        self.connection = connection
-        self.wakers = wakers
-        self.fresh = fresh
+        self.connection, self.wakers, self.fresh = connection, wakers, fresh
         self.alive: set[int] = set()
         self.directory: str | None = None
         self.to_import: dict[str, str] = {}
@@ -335,17 +327,15 @@ class _Ranks:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for inherited in (self.connection, *self.wakers):
             inherited.close()
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        os.close(stdout)
-        os.close(stderr)
+        for descriptor, number in ((stdout, 1), (stderr, 2)):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
         # Linux closes a killed process's files from the highest number down. No peer may hear of
         # its end, and end itself, before the launcher does.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         most = 4096 if most == resource.RLIM_INFINITY else min(most, 4096)
-        high = fcntl.fcntl(control, fcntl.F_DUPFD, most - 8)
-        os.close(control)
-        control = high
+        low, control = control, fcntl.fcntl(control, fcntl.F_DUPFD, most - 8)
+        os.close(low)
         if self.fresh:
             os.set_inheritable(control, True)
             command = _RANK.format(directory=self.directory, rank=rank, control=control)
@@ -379,9 +369,9 @@ class _Ranks:
             with contextlib.suppress(Exception):  # then ranks import it for themselves, as before
                 importlib.import_module(name)
         new = {name: _file(name) for name in set(sys.modules) - before}
-        libraries = {name: _written(file) for name, file in new.items() if of_library(file)}
-        self.of_libraries |= libraries
-        if any(self.to_import.get(name, new[name]) != new[name] for name in libraries):
+        libraries = {name: file for name, file in new.items() if of_library(file)}
+        self.of_libraries |= {name: _written(file) for name, file in libraries.items()}
+        if any(self.to_import.get(name, file) != file for name, file in libraries.items()):
             self.forget_libraries()  # their path leads to other files than ours
         self.to_import = {}
         _prepare_to_fork()
@@ -434,8 +424,7 @@ def interpreter(code: str) -> list[str]:
     """Return the command of one with our path, in which no namesake hides a module of Python."""
     python, ours = str(Path(os.__file__).parent), str(Path(__file__).parents[2])
     # A relative entry stands for the folder that this labkit came from.
-    entries = [entry for entry in sys.path if isinstance(entry, str)]
-    path = [entry if Path(entry).is_absolute() else ours for entry in entries]
+    path = [x if Path(x).is_absolute() else ours for x in sys.path if isinstance(x, str)]
     path.sort(key=lambda entry: not entry.startswith(python) or "-packages" in entry)
     return [sys.executable, "-c", f"import sys; sys.path[:] = {path}; {code}"]
 
@@ -483,11 +472,10 @@ def _remove(folder: Path) -> None:
 
 def _children() -> list[int]:
     """Return this process's children; none where the kernel does not list them."""
-    try:
+    with contextlib.suppress(OSError):
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    except OSError:
-        return []
-    return [int(pid) for pid in children.split()]
+        return [int(pid) for pid in children.split()]
+    return []
 
 
 def _kill_group(pid: int) -> None:

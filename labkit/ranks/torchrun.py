@@ -135,8 +135,7 @@ def run_on_ranks(program: Callable[[], Any], options: Options) -> list[Any]:
         store.wait(keys, timedelta(seconds=limit + _GRACE))
     except BaseException as error:
         if rank < world_size:
-            told = pickle.dumps((f"{type(error).__name__}: {error}", None))
-            put(keys[rank], told)
+            put(keys[rank], pickle.dumps((f"{type(error).__name__}: {error}", None)))
         raise
     finally:
         late.cancel()
@@ -165,10 +164,8 @@ def _end_late(rank: int, world_size: int, seconds: float) -> None:
         stacks = file.read()
     case = CaseFile((RankCase.read(rank, "running", stacks, entered_calls()),))
     _, _, where = str(case).splitlines()[0].partition("running")
-    print(
-        f"labkit: rank {rank} of {world_size} was late after {seconds:g} s{where}", file=sys.stderr
-    )
-    print(stacks, file=sys.stderr, flush=True)
+    late = f"labkit: rank {rank} of {world_size} was late after {seconds:g} s{where}"
+    print(late, stacks, sep="\n", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(1)
 
@@ -207,10 +204,9 @@ def _shared_store(rank: int, world_size: int) -> Store:
         ) from None
     finally:
         note.cancel()
-    by_node: dict[str, list[int]] = {}
-    for other, name in enumerate(names):
-        by_node.setdefault(name, []).append(other)
-    _store, _nodes = store, tuple(map(tuple, by_node.values()))
+    ranks = range(world_size)
+    _nodes = tuple(tuple(r for r in ranks if names[r] == name) for name in dict.fromkeys(names))
+    _store = store
     return store
 
 

@@ -16,6 +16,7 @@ from torch.multiprocessing import get_context
 
 from labkit import RankDied, launch
 from labkit.ranks import launcher
+from labkit.ranks.rank import JOINED
 
 WAYS = {
     "signal": (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
@@ -145,7 +146,7 @@ def test_a_launcher_that_is_held_up_hears_them_in_the_order_in_which_they_fell(k
 
     def held_up(self, seconds):
         step(self, seconds)
-        if all(rank.joined for rank in self.ranks) and not self.fallen:
+        if all(JOINED in rank.heard for rank in self.ranks) and not self.fallen:
             time.sleep(0.5)
 
     monkeypatch.setattr(launcher._Supervisor, "_step", held_up)

@@ -226,10 +226,6 @@ class _Holder:
                 start_new_session=True,
             )
 
-    def serves(self) -> bool:
-        """Say whether it is there, and for this process."""
-        return self.owner == os.getpid() and self.process.poll() is None
-
     def make(self, plan: Plan) -> tuple[socket.socket, list[list[str]]]:
         """Build a fabric's hosts; return what keeps them up, and the namespaces of each.
 
@@ -237,8 +233,14 @@ class _Holder:
             FabricUnavailable: They cannot be made.
         """
         ours, theirs = socket.socketpair()
+        answer: dict[str, Any] = {}
         try:
-            answer = self._ask(plan, ours, theirs)
+            with theirs, contextlib.suppress(ConnectionError):  # it died, and its stderr tells
+                socket.send_fds(self._requests, [b" "], [theirs.fileno()])
+                theirs.close()
+                ours.sendall(json.dumps(asdict(plan)).encode() + b"\n")
+                with ours.makefile() as lines:
+                    answer = json.loads(lines.readline() or "{}")
             if "hosts" not in answer:
                 if answer.get("ends", True):
                     self.process.wait()
@@ -248,15 +250,6 @@ class _Holder:
             ours.close()
             raise
         return ours, answer["hosts"]
-
-    def _ask(self, plan: Plan, ours: socket.socket, theirs: socket.socket) -> dict[str, Any]:
-        with theirs, contextlib.suppress(ConnectionError):  # it died, and its stderr tells
-            socket.send_fds(self._requests, [b" "], [theirs.fileno()])
-            theirs.close()
-            ours.sendall(json.dumps(asdict(plan)).encode() + b"\n")
-            with ours.makefile() as lines:
-                return json.loads(lines.readline() or "{}")
-        return {}
 
     def stop(self) -> None:
         """End it, and what it holds."""
@@ -270,7 +263,8 @@ def _shared_holder() -> _Holder:
     """Return this process's holder; the first call starts it."""
     global _holder
     with _lock:
-        if _holder is None or not _holder.serves():
+        ours = _holder is not None and _holder.owner == os.getpid()
+        if _holder is None or not ours or _holder.process.poll() is not None:
             _holder = _Holder()
             atexit.register(_holder.stop)
         return _holder

@@ -26,15 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from labkit.fabric.plan import (
-    INTERFACE,
-    MANAGEMENT,
-    MANAGEMENT_NETWORK,
-    MTU,
-    NETWORK,
-    Plan,
-    address,
-)
+from labkit.fabric import plan as plans
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -48,7 +40,7 @@ _OFFSETS = {"src": 12, "dst": 16}  # of the addresses in an IPv4 header
 class _Builder:
     """Builds the hosts of a plan; `step` says what it is doing, for the message if it fails."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: plans.Plan) -> None:
         self.plan = plan
         self.step = "start"
         self.opened: list[int] = []
@@ -75,12 +67,12 @@ class _Builder:
         middle, *networks = self.opened
         _call("setns", middle, _CLONE_NEWNET)
         with connect() as ipr:  # speaks to the namespace in which it is opened
-            ports = self._lay_cables(ipr, networks, INTERFACE)
+            ports = self._lay_cables(ipr, networks, plans.INTERFACE)
             if self.plan.nics is not None:
                 for host, port in enumerate(ports):
                     self._shape(ipr, port, host, by="src")
             if self.plan.management is not None:
-                self._lay_cables(ipr, networks, MANAGEMENT)
+                self._lay_cables(ipr, networks, plans.MANAGEMENT)
         for host, network in enumerate(networks):
             _call("setns", network, _CLONE_NEWNET)
             with connect() as ipr:
@@ -95,8 +87,8 @@ class _Builder:
         ipr.link("set", index=bridge, state="up")
         for host, network in enumerate(networks):
             self.step, name = "add a veth pair", f"{interface}-{host}"
-            theirs = {"ifname": interface, "net_ns_fd": network, "mtu": MTU}
-            ipr.link("add", ifname=name, kind="veth", mtu=MTU, peer=theirs)
+            theirs = {"ifname": interface, "net_ns_fd": network, "mtu": plans.MTU}
+            ipr.link("add", ifname=name, kind="veth", mtu=plans.MTU, peer=theirs)
             ports += ipr.link_lookup(ifname=name)
             ipr.link("set", index=ports[-1], master=bridge, state="up")
         return ports
@@ -106,18 +98,18 @@ class _Builder:
         with suppress(OSError):  # /proc/sys is read-only in a container, and IPv6 does no harm
             Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
         ipr.link("set", index=1, state="up")  # lo is down in a new namespace
-        self._shape(ipr, self._connect(ipr, INTERFACE, NETWORK, host), host, by="dst")
+        self._shape(ipr, self._connect(ipr, plans.INTERFACE, plans.NETWORK, host), host, by="dst")
         if (rate := self.plan.management) is not None:
-            index = self._connect(ipr, MANAGEMENT, MANAGEMENT_NETWORK, host)
+            index = self._connect(ipr, plans.MANAGEMENT, plans.MANAGEMENT_NETWORK, host)
             ipr.tc("add", "htb", index=index, handle=_ROOT, default=_NIC - _ROOT)
-            self._add_class(ipr, index, handle=_NIC, parent=_ROOT, rate=rate, ceil=rate)
+            _add_class(ipr, index, _NIC, _ROOT, rate, rate)
 
     def _connect(self, ipr: Any, interface: str, network: str, host: int) -> int:
         """Give a host's interface its address and the only route; return its index."""
         (index,) = ipr.link_lookup(ifname=interface)
         # noprefixroute: the only route is the one below, which names the congestion control. The
         # machine's default may be bbr, whose probing makes times scatter.
-        here = address(host, network)
+        here = plans.address(host, network)
         ipr.addr("add", index=index, address=here, prefixlen=24, flags=_NO_PREFIX_ROUTE)
         ipr.link("set", index=index, state="up", gso_max_segs=_segments(self.plan.fastest))
         route = {"dst": f"{network}.0/24", "oif": index, "scope": "link", "prefsrc": here}
@@ -137,34 +129,25 @@ class _Builder:
         nic = None if plan.nics is None else plan.nics[host]
         ipr.tc("add", "htb", index=index, handle=_ROOT, default=0)  # what is not IPv4 (ARP) is free
         if nic is not None:
-            self._add_class(ipr, index, handle=_NIC, parent=_ROOT, rate=nic, ceil=nic)
+            _add_class(ipr, index, _NIC, _ROOT, nic, nic)
         for peer in peers:
             ceil = plan.wire_rate(host, peer) if by == "dst" else plan.wire_rate(peer, host)
             parent, rate = _ROOT, ceil
             if nic is not None and peer in across:
                 parent, rate = _NIC, min(ceil, nic / len(across))
             handle = _NIC + 1 + peer
-            self._add_class(ipr, index, handle=handle, parent=parent, rate=rate, ceil=ceil)
-            key = "0x" + "".join(f"{int(octet):02x}" for octet in address(peer).split("."))
+            _add_class(ipr, index, handle, parent, rate, ceil)
+            key = "0x" + "".join(f"{int(octet):02x}" for octet in plans.address(peer).split("."))
             packets = {"protocol": _IPV4, "keys": [f"{key}/0xffffffff+{_OFFSETS[by]}"]}
             ipr.tc("add-filter", "u32", index=index, parent=_ROOT, prio=1, target=handle, **packets)
 
-    def _add_class(
-        self, ipr: Any, index: int, *, handle: int, parent: int, rate: float, ceil: float
-    ) -> None:
-        ipr.tc(
-            "add-class",
-            "htb",
-            index=index,
-            handle=handle,
-            parent=parent,
-            rate=int(rate / 8),  # pyroute2 takes bytes per second
-            ceil=int(ceil / 8),
-            burst=_burst(rate),
-            cburst=_burst(ceil),
-            quantum=2 * MTU,  # the bytes of a turn when classes share
-            mtu=65536,
-        )
+
+def _add_class(ipr: Any, index: int, handle: int, parent: int, rate: float, ceil: float) -> None:
+    place = {"index": index, "handle": handle, "parent": parent}
+    rates = {"rate": int(rate / 8), "ceil": int(ceil / 8)}  # pyroute2 takes bytes per second
+    sizes = {"burst": _burst(rate), "cburst": _burst(ceil), "mtu": 65536}
+    turn = {"quantum": 2 * plans.MTU}  # the bytes of a turn when classes share
+    ipr.tc("add-class", "htb", **place, **rates, **sizes, **turn)
 
 
 _BURST_SECONDS, _PIECE_SECONDS = 0.5e-3, 0.25e-3
@@ -177,7 +160,7 @@ def _burst(rate: float) -> int:
     much. But a class that the kernel serves late, because the CPUs are busy, loses what a smaller
     burst would not hold. Measured on 2 busy CPUs, half a millisecond loses 1 to 4 % up to 1 Gbit/s.
     """
-    return max(MTU + 100, int(rate / 8 * _BURST_SECONDS))
+    return max(plans.MTU + 100, int(rate / 8 * _BURST_SECONDS))
 
 
 def _segments(rate: float) -> int:
@@ -186,7 +169,7 @@ def _segments(rate: float) -> int:
     A class lets a piece pass whole if it has any credit at all. Unlimited, pieces are up to 64 KB,
     2.6 ms of a link of 200 Mbit/s: they made messages of 300 KB arrive in two thirds of their time.
     """
-    return max(1, min(65536 // MTU, int(rate / 8 * _PIECE_SECONDS / MTU)))
+    return max(1, min(65536 // plans.MTU, int(rate / 8 * _PIECE_SECONDS / plans.MTU)))
 
 
 @functools.cache
@@ -251,7 +234,7 @@ def _make(fabric: socket.socket) -> tuple[dict[str, Any], list[int]]:
         line = lines.readline()
     if not line:  # interrupted, it has gone
         return {}, []
-    builder = _Builder(Plan(**json.loads(line)))
+    builder = _Builder(plans.Plan(**json.loads(line)))
     try:
         return {"hosts": builder.build()}, builder.opened
     except Exception as error:  # the other side explains it

@@ -60,8 +60,7 @@ class Plan:
     nics: tuple[float, ...] | None = None
     """What each host's NIC carries each way, all peers together; None: no such limit."""
     servers: tuple[int, ...] | None = None
-    """Which server each host is a part of: what stays in a server does not pass a NIC. None: none
-    shares a server."""
+    """Each host's server; what stays in one does not pass a NIC. None: none shares a server."""
     management: float | None = None
     """What each host may send through a second interface; None: it has none."""
 
@@ -91,11 +90,7 @@ class Plan:
         return max(self.wire_rate(src, dst) for src in everyone for dst in everyone if src != dst)
 
     def check_host(self, **numbers: int) -> None:
-        """Refuse what is no host's number, by the name of the argument.
-
-        Raises:
-            ValueError: it is not a whole number from 0 to the last host.
-        """
+        """Refuse, by the name of the argument, what is no host's number: a ValueError."""
         for name, number in numbers.items():
             if not isinstance(number, int) or not 0 <= number < self.hosts:
                 raise ValueError(f"{name}={number!r} is no host: 0 to {self.hosts - 1}.")

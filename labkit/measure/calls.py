@@ -141,7 +141,7 @@ class _State:
         self.lock = threading.RLock()
         self.logs: list[CallLog] = []
         self.positions = itertools.count()
-        self.open: dict[int, tuple[dist.Work, list[_Entry]]] = {}
+        self.open: dict[int, tuple[dist.Work | None, list[_Entry]]] = {}
         """By id: works that nobody has waited for. The reference keeps the id from being reused."""
         self.futures: dict[int, tuple[Any, list[dist.Work]]] = {}
         """By id: futures, and the works whose end they tell (from `collect_all`: several)."""
@@ -155,11 +155,10 @@ class _State:
         functional = torch.library.Library("_c10d_functional", "IMPL")
         functional.impl("wait_tensor", _wait_tensor, "BackendSelect", with_keyset=True)
         self._undo += [library._destroy, functional._destroy]
-        for owner, replacements in _REPLACEMENTS.items():
-            for name, instead in replacements.items():
-                original = getattr(owner, name)
-                setattr(owner, name, _method(original, instead))
-                self._undo.append(functools.partial(setattr, owner, name, original))
+        for (owner, name), instead in _REPLACEMENTS.items():
+            original = getattr(owner, name)
+            setattr(owner, name, _method(original, instead))
+            self._undo.append(functools.partial(setattr, owner, name, original))
 
     def uninstall(self) -> None:
         while self._undo:
@@ -169,30 +168,24 @@ class _State:
 
     def started(self, work: dist.Work | None, entries: list[_Entry]) -> None:
         with self.lock:
-            if work is not None:
-                self.open[id(work)] = (work, entries)
-            else:  # complete when the call returned
-                self._end(entries, "wait", blocking=True)
+            self.open[id(work)] = (work, entries)
+            if work is None:  # complete when the call returned
+                self.ended(work, "wait", blocking=True)
 
-    def ended(self, work: dist.Work, by: str, *, blocking: bool = False) -> None:
+    def ended(self, work: dist.Work | None, by: str, *, blocking: bool = False) -> None:
         with self.lock:
             _, entries = self.open.pop(id(work), (None, []))
-            self._end(entries, by, blocking=blocking, work=work)
-
-    def _end(
-        self, entries: list[_Entry], by: str, *, blocking: bool, work: dist.Work | None = None
-    ) -> None:
-        position = next(self.positions)
-        for entry in entries:
-            call = entry.call
-            if call.waited is None:
-                entry.call = replace(
-                    call,
-                    waited=position - entry.log._start,
-                    waited_by=by,
-                    blocking=call.blocking or blocking,
-                    peer=_source(work, call) if call.kind == "recv" else call.peer,
-                )
+            position = next(self.positions)
+            for entry in entries:
+                call = entry.call
+                if call.waited is None:
+                    entry.call = replace(
+                        call,
+                        waited=position - entry.log._start,
+                        waited_by=by,
+                        blocking=call.blocking or blocking,
+                        peer=_source(work, call) if call.kind == "recv" else call.peer,
+                    )
 
 
 _state = _State()
@@ -319,17 +312,14 @@ def _wait_all(original: Callable[..., Any], futures: list[Any]) -> Any:
     return result
 
 
-_REPLACEMENTS: dict[Any, dict[str, Callable[..., Any]]] = {
-    dist.Work: {
-        "wait": _reporting("wait"),
-        "synchronize": _reporting("wait"),
-        "is_completed": _reporting("is_completed"),
-        "get_future": _get_future,
-    },
-    torch._C.Future: {
-        name: _ask_future for name in ("wait", "value", "done") if hasattr(torch._C.Future, name)
-    },
-    torch.futures: {"collect_all": _collect_all, "wait_all": _wait_all},
+_REPLACEMENTS: dict[tuple[Any, str], Callable[..., Any]] = {
+    (dist.Work, "wait"): _reporting("wait"),
+    (dist.Work, "synchronize"): _reporting("wait"),
+    (dist.Work, "is_completed"): _reporting("is_completed"),
+    (dist.Work, "get_future"): _get_future,
+    **{(torch._C.Future, name): _ask_future for name in ("wait", "value", "done")},
+    (torch.futures, "collect_all"): _collect_all,
+    (torch.futures, "wait_all"): _wait_all,
 }
 
 

@@ -152,7 +152,12 @@ class Tracer:
 
     def __init__(self, clock: Clock, rank: int):
         self.clock, self.rank, self.step = clock, rank, 0
-        self._gpu = _GpuClock(clock) if dist.is_initialized() and device().type == "cuda" else None
+        self._zero: tuple[torch.cuda.Event, float] | None = None
+        """On a GPU: an event, and its time on the clock that all ranks share."""
+        if dist.is_initialized() and device().type == "cuda":
+            torch.cuda.synchronize()
+            self._zero = _mark(), clock.now()
+            torch.cuda.synchronize()
         self._buckets: list[torch.futures.Future[Any]] = []
         self._spans: list[tuple[Moment, Moment, dict[str, Any]]] = []
         """Begin, end and the other fields of each span."""
@@ -178,13 +183,10 @@ class Tracer:
         try:
             yield
         finally:
-            self._keep(name, kind, begin, self._now(), **fields)
+            self.record(name, kind, begin, self._now(), **fields)
 
-    def record(self, name: str, kind: Kind, begin: float, end: float, **fields: Any) -> None:
+    def record(self, name: str, kind: Kind, begin: Moment, end: Moment, **fields: Any) -> None:
         """Record a span from times that were read from ``clock.now()``; fields as in `Span`."""
-        self._keep(name, kind, begin, end, **fields)
-
-    def _keep(self, name: str, kind: Kind, begin: Moment, end: Moment, **fields: Any) -> None:
         fields = {"step": self.step} | fields
         self._spans.append((begin, end, {"rank": self.rank, "name": name, "kind": kind, **fields}))
 
@@ -207,9 +209,9 @@ class Tracer:
     ) -> Launched:
         """Start a collective in the background and record it on the network channel.
 
-        ``start`` returns the Work, as ``lambda: dist.all_reduce(t, async_op=True)`` does. Returned
-        is what to ``wait`` for; but the span ends when the backend says that the work is done (its
-        future), whether or not anybody waits. `group` as for `collective`.
+        ``start`` returns the Work, as ``lambda: dist.all_reduce(t, async_op=True)`` does. The span
+        ends when the backend says that it is done, whether or not anybody waits for what is
+        returned. `group` as for `collective`.
         """
         number, begin = self._next_call(group), self._now()
         work = start()
@@ -228,16 +230,14 @@ class Tracer:
             # this at once, on a stream that waits for the work: an event there marks its end.
             end = self._now()
             with self._idle:
-                self._keep(name, kind, begin, end, **fields)
+                self.record(name, kind, begin, end, **fields)
                 self._running -= 1
                 self._idle.notify_all()
 
         future.add_done_callback(done)
 
     def ddp_hook(
-        self,
-        group: dist.ProcessGroup | None,
-        bucket: dist.GradBucket,
+        self, group: dist.ProcessGroup | None, bucket: dist.GradBucket
     ) -> torch.futures.Future[torch.Tensor]:
         """Average a bucket of gradients over DDP's group, as DDP does by itself, and record it.
 
@@ -248,17 +248,15 @@ class Tracer:
         last one's end is recorded as waiting.
         """
         buffer = bucket.buffer().div_(dist.get_world_size(group))
-        name, nbytes = f"bucket {bucket.index()}", buffer.nbytes
         start = functools.partial(dist.all_reduce, buffer, group=group, async_op=True)
-        launched = self.launch(name, start, nbytes=nbytes, group=group)
+        name = f"bucket {bucket.index()}"
+        launched = self.launch(name, start, nbytes=buffer.nbytes, group=group)
         future = launched.work.get_future()
         self._buckets.append(future)
         if bucket.is_last():
-            everything, fields = torch.futures.collect_all(self._buckets), {"step": self.step}
-            fields |= launched.number
-            self._buckets = []
-            begin = self._now()
-            self._record_at_end(everything, "wait for buckets", Kind.WAIT, begin, **fields)
+            everything, self._buckets = torch.futures.collect_all(self._buckets), []
+            fields = {"step": self.step, **launched.number}
+            self._record_at_end(everything, "wait for buckets", Kind.WAIT, self._now(), **fields)
         return future.then(lambda future: future.value()[0])
 
     def trace(self, *, timeout: float = 10.0) -> RankTrace:
@@ -273,9 +271,9 @@ class Tracer:
                     f"rank {self.rank}: {self._running} launched collectives have not ended after "
                     f"{timeout} s. Wait for each of them before you ask for the trace."
                 )
-        read = self._gpu.read if self._gpu else _as_it_is
         spans = [
-            Span(begin=read(begin), end=read(end), **fields) for begin, end, fields in self._spans
+            Span(begin=self._read(begin), end=self._read(end), **fields)
+            for begin, end, fields in self._spans
         ]
         spans.sort(key=lambda span: (span.begin, span.end))
         return RankTrace(self.rank, self.clock, tuple(spans))
@@ -287,42 +285,29 @@ class Tracer:
         return {"call": self._calls[ranks] - 1, "ranks": ranks}
 
     def _now(self) -> Moment:
-        return self._gpu.mark() if self._gpu else self.clock.now()
+        return _mark() if self._zero else self.clock.now()
 
-
-class _GpuClock:
-    """Reads CUDA events on the clock that all ranks share (not run on a GPU yet)."""
-
-    def __init__(self, clock: Clock):
-        torch.cuda.synchronize()
-        self._zero, self._begin = self.mark(), clock.now()
-        torch.cuda.synchronize()
-
-    def mark(self) -> torch.cuda.Event:
-        """Put an event into the current stream."""
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def read(self, moment: Moment) -> float:
+    def _read(self, moment: Moment) -> float:
         """Return a moment in seconds on the common clock, once the GPU has come to it."""
-        if isinstance(moment, float):
-            return moment
-        moment.synchronize()
-        return self._begin + self._zero.elapsed_time(moment) / 1e3
+        if isinstance(moment, torch.cuda.Event) and self._zero:
+            moment.synchronize()
+            event, seconds = self._zero
+            return seconds + event.elapsed_time(moment) / 1e3
+        assert isinstance(moment, float), "without a GPU all moments are seconds"
+        return moment
 
 
-def _as_it_is(moment: Moment) -> float:
-    assert isinstance(moment, float), "without a GPU all moments are seconds"
-    return moment
+def _mark() -> torch.cuda.Event:
+    """Put an event into the GPU's current stream."""
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
 
 def _agree() -> Clock:
     """Agree on rank 0's clock: a collective. Each of 20 barriers narrows the error down.
 
-    Returns:
-        This rank's clock. Under one kernel its error is the timer's resolution; over a network
-        about the time of the fastest barrier.
+    Under one kernel it is the timer's resolution; over a network, about the fastest barrier's time.
     """
     identities: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(identities, _kernel_identity())

@@ -48,8 +48,7 @@ from labkit.measure.calls import ANY_SOURCE, Call, CallLog
 HEADER = 48
 """Bytes of gloo's message header: six 8-byte fields (gloo/transport/tcp/pair.h, struct Op)."""
 SEGMENT = 2**20
-"""Largest message that gloo's collectives send; larger tensors go in several (gloo's
-kMaxSegmentSize)."""
+"""Largest message of gloo's collectives; larger tensors go in several (its kMaxSegmentSize)."""
 
 UNIT = 4096
 """Bytes: what the payload of collectives is taken to be a multiple of."""
@@ -78,8 +77,7 @@ class Connection:
     local: tuple[str, int]
     peer: tuple[str, int]
     network: int
-    """The network namespace (its inode) where the addresses mean something, 0 when they mean the
-    same everywhere."""
+    """The network namespace (its inode) of private addresses; 0 for others."""
 
     @property
     def other_end(self) -> "Connection":
@@ -121,11 +119,7 @@ class Meter:
 
     @property
     def report(self) -> Report:
-        """This rank's report.
-
-        Raises:
-            RuntimeError: the block has not ended, or it ended with an exception.
-        """
+        """This rank's report; a RuntimeError before the block has ended."""
         if self._report is None:
             raise RuntimeError(
                 "the wire meter's report exists only after its `with` block has ended"
@@ -165,15 +159,11 @@ def meter(log: CallLog | None = None) -> Iterator[Meter]:
 def matrix(reports: Sequence[Report]) -> np.ndarray:
     """Return every byte that each rank sent to each other rank, headers included.
 
-    Of each rank's `Report`, in any order.
-
-    Returns:
-        int64, shape (world_size, world_size): row = sender, column = receiver.
+    Of each rank's `Report`, in any order: int64, row = sender, column = receiver.
 
     Raises:
         WireUnavailable: a rank could not read the kernel's counts.
-        WireMismatch: a connection between two ranks was closed during the block: its bytes are
-            lost.
+        WireMismatch: a connection between two ranks was closed in the block: its bytes are lost.
     """
     reports = _in_order(reports)
     if reason := next((report.unavailable for report in reports if report.unavailable), None):
@@ -199,16 +189,13 @@ def matrix(reports: Sequence[Report]) -> np.ndarray:
 def payload(reports: Sequence[Report]) -> np.ndarray:
     """Return the payload that each rank sent to each other rank, without gloo's headers.
 
-    The rule is at the top of this module. Where the block called collectives of the library, every
-    message must be a multiple of `UNIT`: choose tensors that divide by 2 x world_size x UNIT.
-
-    Returns:
-        int64, shape (world_size, world_size): row = sender, column = receiver.
+    As `matrix`; the rule is at the top of this module. Where the block called collectives of the
+    library, every message must be a multiple of `UNIT`: choose tensors that divide by
+    2 x world_size x UNIT.
 
     Raises:
         WireUnavailable: as `matrix`.
-        WireMismatch: the bytes are not payload plus whole headers, or connections were opened in
-            the block.
+        WireMismatch: the bytes are not payload plus whole headers, or connections were opened.
     """
     reports = _in_order(reports)
     sent = matrix(reports)
@@ -227,11 +214,8 @@ def payload(reports: Sequence[Report]) -> np.ndarray:
 def counted(reports: Sequence[Report]) -> np.ndarray:
     """Return the bytes that each rank *asked* to send to each other rank: the sum of its sends.
 
-    Works on every platform and backend, and knows nothing of what the library's own collectives
-    send.
-
-    Returns:
-        int64, shape (world_size, world_size): row = sender, column = receiver.
+    As `matrix`, on every platform and backend; of what the library's own collectives send it knows
+    nothing.
     """
     reports = _in_order(reports)
     asked = np.zeros((len(reports), len(reports)), dtype=np.int64)
@@ -332,20 +316,16 @@ def _drain(timeout: float = 30.0) -> None:
     congestion control that paces (bbr), a finished `send` can still have bytes in the kernel's
     queue. (To wait for the other side's word as well would take 40 ms, its delayed
     acknowledgement.)
-
-    Raises:
-        TimeoutError: something is still queued after `timeout` seconds.
     """
+
+    def not_sent(sock: socket.socket) -> int:
+        return struct.unpack("i", fcntl.ioctl(sock.fileno(), _SIOCOUTQNSD, bytes(4)))[0]
+
     give_up = time.monotonic() + timeout
-    while queued := sum(_not_sent(sock) for sock in _tcp_sockets()):
+    while queued := sum(map(not_sent, _tcp_sockets())):
         if time.monotonic() > give_up:
             raise TimeoutError(f"{queued} bytes still queued in the kernel after {timeout:g} s")
         time.sleep(0.0005)
-
-
-def _not_sent(sock: socket.socket) -> int:
-    (queued,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), _SIOCOUTQNSD, bytes(4)))
-    return queued
 
 
 def _snapshot() -> dict[Connection, Traffic]:

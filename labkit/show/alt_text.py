@@ -73,12 +73,11 @@ def text_of(on: Axes | Figure) -> str:
     figure = figure_of(on)
     if texts := of(figure).text:
         return " ".join(texts)
-    panels = [
-        f"{ax.get_title(loc='left') or 'Chart'} "
-        f"({' against '.join(filter(None, [ax.get_ylabel(), ax.get_xlabel()]))})"
-        for ax in figure.axes
-        if ax.get_title(loc="left") or ax.get_xlabel()
-    ]
+    panels = []
+    for ax in figure.axes:
+        title, x, y = ax.get_title(loc="left"), ax.get_xlabel(), ax.get_ylabel()
+        if title or x:
+            panels.append(f"{title or 'Chart'} ({' against '.join(filter(None, [y, x]))})")
     return "; ".join(panels) or "Chart without a description."
 
 
@@ -151,12 +150,9 @@ def figure_of(on: Axes | Figure) -> Figure:
 
 def _html_of_axes(ax: Axes) -> str | None:
     """Show axes by their figure, unless pyplot shows it by itself at the end of the cell."""
-    figure = figure_of(ax)
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    managed = pyplot is not None and any(
-        pyplot.figure(number) is figure for number in pyplot.get_fignums()
-    )
-    return None if managed else to_html(figure)
+    figure, pyplot = figure_of(ax), sys.modules.get("matplotlib.pyplot")
+    shown = map(pyplot.figure, pyplot.get_fignums()) if pyplot is not None else ()
+    return None if figure in shown else to_html(figure)
 
 
 @functools.cache

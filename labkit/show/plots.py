@@ -140,10 +140,9 @@ def stamp(
     panels: dict[str, list[str]] = {}
     for panel, stamped in stamps.items():
         panels.setdefault(stamped, []).append(panel.get_title(loc="left"))
-    lines = list(panels)
+    width, lines = int(figure.get_figwidth() * 17.5), list(panels)
     if len(lines) > 1:
         lines = [f"{'; '.join(titles)}: {stamped}" for stamped, titles in panels.items()]
-    width = int(figure.get_figwidth() * 17.5)
     text = "\n".join(textwrap.fill(line, width) for line in lines)
     figure.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color=SOFT)
     return ax
@@ -214,26 +213,17 @@ def bars(
         ax.errorbar(values, place, xerr=spread, fmt="none", ecolor=INK, elinewidth=1.1, capsize=3)
         ends = np.array(high, dtype=float)
     if crosses:
-        cross_look: dict[str, Any] = {"markeredgecolor": "white", "linestyle": "none"}
-        ax.plot(
-            list(crosses.values()), list(crosses), "X", color="black", markersize=8, **cross_look
-        )
+        marks: dict[str, Any] = {"color": "black", "ms": 8, "mec": "white", "ls": "none"}
+        ax.plot(list(crosses.values()), list(crosses), "X", **marks)
         room = 0.12 * max(*ends, *crosses.values())  # a figure stands by its bar if it fits there
         for number, cross in crosses.items():
             near = ends[number] < cross < ends[number] + room
             ends[number] = cross if near else ends[number]
-    for at, end, value in zip(place, ends, middles, strict=True):
-        ax.annotate(
-            _written(value, value_format),
-            (end, at),
-            (7, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=INK,
-            zorder=4,  # above a line that somebody draws later
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5},
-        )
+    box: dict[str, Any] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 0.5}
+    words: dict[str, Any] = {"va": "center", "fontsize": 9, "color": INK, "bbox": box}
+    beside: dict[str, Any] = {"xytext": (7, 0), "textcoords": "offset points"}
+    for at, end, value in zip(place, ends, middles, strict=True):  # above a line drawn later
+        ax.annotate(_written(value, value_format), (end, at), zorder=4, **beside, **words)
     ax.set_yticks(place, labels)
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
@@ -266,8 +256,7 @@ def ladder(
     arguments are those of `new_axes` and `bars`.
     """
     names = [record.case for record in records] if names is None else names
-    size = (9, 1.4 + 0.42 * len(records))
-    ax = new_axes(title, x=x, xunit=unit, ax=ax, size=size)
+    ax = new_axes(title, x=x, xunit=unit, ax=ax, size=(9, 1.4 + 0.42 * len(records)))
     medians, band = spread(records, unit)
     scale = _PER_SECOND[unit]
     predicted = {y: scale * r.predicted for y, r in enumerate(records) if r.predicted is not None}
@@ -305,9 +294,8 @@ def matrix(
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
             dark = highest > lowest and (value - lowest) > 0.55 * (highest - lowest)
-            look: dict[str, Any] = {"ha": "center", "va": "center"}
-            text = _written(value, value_format)
-            ax.text(j, i, text, fontsize=9, color="white" if dark else INK, **look)
+            look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
+            ax.text(j, i, _written(value, value_format), color="white" if dark else INK, **look)
     ax.set_xticks(range(len(columns)), columns)
     ax.set_yticks(range(len(rows)), rows)
     ax.grid(visible=False)
@@ -352,12 +340,10 @@ def _legend(ax: Axes, label: str) -> Axes:
     if label:
         labels = ax.get_legend_handles_labels()[1]
         columns = 3 if max(map(len, labels)) < 30 else 1
-        below: dict[str, Any] = {
-            "loc": "upper left",
-            "bbox_to_anchor": (0, -0.16 if columns > 1 else -0.24),
-            "ncols": columns,
-        }
-        below = below if len(labels) >= 5 else {}
+        below: dict[str, Any] = {}
+        if len(labels) >= 5:
+            corner = 0, -0.16 if columns > 1 else -0.24
+            below = {"loc": "upper left", "bbox_to_anchor": corner, "ncols": columns}
         ax.legend(framealpha=0.85, edgecolor="none", fontsize=9, handlelength=3.2, **below)
     return ax
 

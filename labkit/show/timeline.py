@@ -95,69 +95,38 @@ def draw_lanes(
     low = 0.12 if any(bar.behind for bar in bars) else 0.0  # room for the thin ones
     for bar in bars:
         _draw_bar(ax, bar, looks[bar.kind], at=bar.lane + (0.29 if bar.behind else -low))
-    for arrow in arrows:
-        _draw_arrow(ax, arrow, looks[arrow.kind])
+    for arrow in arrows:  # from the edge of one lane's bars to the facing edge of the other's
+        own, down = looks[arrow.kind], 0.27 if arrow.dst > arrow.src else -0.27
+        begin, end = (1e3 * arrow.begin, arrow.src + down), (1e3 * arrow.end, arrow.dst - down)
+        head: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 8, "shrinkA": 0}
+        stroke: dict[str, Any] = {"color": own.color, "ls": own.linestyle, "lw": 1.1}
+        ax.add_patch(FancyArrowPatch(begin, end, shrinkB=0, alpha=0.85, **head, **stroke))
     ax.set_yticks(range(len(lanes)), lanes)
     ax.set_ylim(len(lanes) - 0.45, -0.55)
     last = max([0.0, *(bar.end for bar in bars), *(arrow.end for arrow in arrows)])
     ax.set_xlim(0, 1e3 * (until or last) or None)
     if len(patches) > 1:
-        ax.legend(
-            handles=patches,
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=len(patches),
-            frameon=False,
-            fontsize=9,
-            handlelength=1.6,
-            handletextpad=0.5,
-            columnspacing=0.9,
-            borderaxespad=0,
-        )
+        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
+        room: dict[str, Any] = {"handlelength": 1.6, "handletextpad": 0.5, "columnspacing": 0.9}
+        look: dict[str, Any] = {"ncols": len(patches), "frameon": False, "fontsize": 9}
+        ax.legend(handles=patches, **look, **place, **room)
     describe(ax, description, table=table or _table(lanes, bars, arrows))
     return ax
 
 
 def _draw_bar(ax: Axes, bar: Bar, look: Style, *, at: float) -> None:
-    ax.barh(
-        at,
-        1e3 * (bar.end - bar.begin),
-        left=1e3 * bar.begin,
-        height=0.2 if bar.behind else 0.54,
-        color=look.color,
-        hatch=look.hatch,
-        edgecolor="white",
-        linewidth=0.4,
-    )
+    height, width = 0.2 if bar.behind else 0.54, 1e3 * (bar.end - bar.begin)
+    edge = {"edgecolor": "white", "linewidth": 0.4}
+    filled: dict[str, Any] = {"color": look.color, "hatch": look.hatch, **edge}
+    ax.barh(at, width, left=1e3 * bar.begin, height=height, **filled)
     if bar.label:
         box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
         middle = 500 * (bar.begin + bar.end)
         ax.text(middle, at, bar.label, ha="center", va="center", fontsize=7.5, bbox=box)
 
 
-def _draw_arrow(ax: Axes, arrow: Arrow, look: Style) -> None:
-    """Draw from the edge of one lane's bars to the facing edge of the other's."""
-    down = 0.27 if arrow.dst > arrow.src else -0.27
-    ends = (1e3 * arrow.begin, arrow.src + down), (1e3 * arrow.end, arrow.dst - down)
-    ax.add_patch(
-        FancyArrowPatch(
-            *ends,
-            arrowstyle="-|>",
-            mutation_scale=8,
-            color=look.color,
-            linestyle=look.linestyle,
-            linewidth=1.1,
-            shrinkA=0,
-            shrinkB=0,
-            alpha=0.85,
-        )
-    )
-
-
 def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -> Table:
-    def row(lane: str, part: Bar | Arrow) -> list[Any]:
-        return [lane, part.label or str(part.kind), 1e3 * part.begin, 1e3 * part.end]
-
-    rows = [row(lanes[bar.lane], bar) for bar in bars]
-    rows += [row(f"{lanes[a.src]} → {lanes[a.dst]}", a) for a in arrows]
+    places: list[tuple[str, Any]] = [(lanes[bar.lane], bar) for bar in bars]
+    moves = [(f"{lanes[arrow.src]} → {lanes[arrow.dst]}", arrow) for arrow in arrows]
+    rows = [[at, x.label or str(x.kind), 1e3 * x.begin, 1e3 * x.end] for at, x in (*places, *moves)]
     return Table(["lane", "what", "begin ms", "end ms"], rows)

@@ -87,33 +87,29 @@ def _small_multiples(draw: Callable[..., Any], title: str, fields: dict[str, Any
     """Return `explore` as HTML without widgets: each control at its ends and its start."""
     start = {name: field.value for name, field in fields.items()}
     shown = [("as it starts", start)]
-    shown += [
-        (f"{name.replace('_', ' ')} = {_shown(value)}", {**start, name: value})
-        for name, field in fields.items()
-        for value in _spread(field)
-        if value != start[name]
-    ]
-    pictures = [
+    for name, field in fields.items():
+        if hasattr(field, "options"):
+            ends = [value for _, value in field.options][:3]
+        else:
+            ends = [10**v if hasattr(field, "base") else v for v in (field.min, field.max)]
+        shown += [(_named(name, x), {**start, name: x}) for x in ends if x != start[name]]
+    pictures = "".join(
         f"<div><p>{html.escape(heading)}</p>{alt_text.to_html(draw(**values))}</div>"
         for heading, values in shown
-    ]
-    others = ", ".join(f"{name.replace('_', ' ')} = {_shown(x)}" for name, x in start.items())
+    )
+    others = ", ".join(_named(name, value) for name, value in start.items())
     return (
         f"<p><b>{html.escape(title)}</b> One assumption at a time; the others stay at "
-        f'{html.escape(others)}.</p><div class="small-multiples">{"".join(pictures)}</div>'
+        f'{html.escape(others)}.</p><div class="small-multiples">{pictures}</div>'
     )
+
+
+def _named(name: str, value: Any) -> str:
+    return f"{name.replace('_', ' ')} = {_shown(value)}"
 
 
 def _shown(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
-
-
-def _spread(field: Any) -> list[Any]:
-    """Return the values of a control that are worth a picture: its ends, and where it starts."""
-    if hasattr(field, "options"):
-        return [value for _, value in field.options][:3]
-    low, high = (10**v if hasattr(field, "base") else v for v in (field.min, field.max))
-    return list(dict.fromkeys([low, field.value, high]))
 
 
 def display(
@@ -144,14 +140,8 @@ def _field(name: str, control: Control) -> Any:
     }
     match control:
         case ("log", low, high, start):
-            return ipywidgets.FloatLogSlider(
-                min=math.log10(low),
-                max=math.log10(high),
-                step=0.05,
-                value=start,
-                readout_format=".3g",
-                **look,
-            )
+            look |= {"min": math.log10(low), "max": math.log10(high), "step": 0.05}
+            return ipywidgets.FloatLogSlider(value=start, readout_format=".3g", **look)
         case list() if control:
             return _field(name, (control, control[0]))
         case (list() as choices, start) if start in choices:

@@ -56,9 +56,9 @@ class Fabric:
             otherwise when a group is made. None: there is no second interface.
 
     Raises:
-        ValueError: the rates are not a square matrix of rates, there are fewer than 2 or more
-            than 64 hosts, or this machine cannot carry the fastest link.
-        FabricUnavailable: on entering the `with` block, where hosts cannot be made here.
+        ValueError: the rates are no square matrix of rates, or for fewer than 2 or more than 64
+            hosts; on entering the block, this machine cannot carry the fastest link.
+        FabricUnavailable: on entering the block, hosts cannot be made here.
     """
 
     def __init__(
@@ -139,12 +139,7 @@ class Fabric:
         return address(host)
 
     def placement(self, rank: int, world_size: int) -> Placement:
-        """Return where a rank runs: the namespaces to enter, and the interface to speak through.
-
-        Raises:
-            RuntimeError: the fabric is not up (outside its `with` block).
-            ValueError: the ranks do not fit on the hosts.
-        """
+        """Return where a rank runs: the namespaces to enter, and the interface to speak through."""
         room = self.hosts * self.ranks_per_host
         if world_size > room:
             raise ValueError(
@@ -170,12 +165,7 @@ class Fabric:
         self.stop()
 
     def start(self) -> "Fabric":
-        """Build the hosts; for a notebook, whose cells cannot share a `with` block.
-
-        Raises:
-            FabricUnavailable: hosts cannot be made here.
-            ValueError: this machine cannot carry the fastest link.
-        """
+        """Build the hosts; for a notebook, whose cells cannot share a `with` block."""
         if self._holder is not None:
             raise RuntimeError("This fabric is already up.")
         if switched_off := os.environ.get(SWITCH):
@@ -227,11 +217,7 @@ class _Holder:
             )
 
     def make(self, plan: Plan) -> tuple[socket.socket, list[list[str]]]:
-        """Build a fabric's hosts; return what keeps them up, and the namespaces of each.
-
-        Raises:
-            FabricUnavailable: They cannot be made.
-        """
+        """Build a fabric's hosts; return what keeps them up, and the namespaces of each."""
         ours, theirs = socket.socketpair()
         answer: dict[str, Any] = {}
         try:

@@ -27,9 +27,6 @@ def parse_rate(rate: str | float) -> float:
 
     `"200mbit"`, `"1gbit"`, `"1.5gbit"`: 1 gbit is 1e9 bits per second.
 
-    Raises:
-        ValueError: the text has no known unit, or the rate is not a positive finite number.
-
     Example:
         >>> parse_rate("200mbit")
         200000000.0

@@ -153,11 +153,7 @@ def _command() -> str:
 
 
 def bus_factor(collective: str, world_size: int) -> float:
-    """Return busbw / algbw, as nccl-tests defines it.
-
-    Raises:
-        ValueError: For a collective that is not in the table.
-    """
+    """Return busbw / algbw, as nccl-tests defines it; a ValueError where it does not."""
     if collective not in _FACTORS:
         known = ", ".join(_FACTORS)
         raise ValueError(f"no bus factor for {collective!r}; there is one for {known}.")

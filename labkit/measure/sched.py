@@ -68,10 +68,7 @@ def available() -> bool:
 
 @contextlib.contextmanager
 def watch() -> Iterator[Usage]:
-    """Account for the block's time.
-
-    Raises:
-        SchedUnavailable: If the kernel does not keep the counters.
+    """Account for the block's time; `SchedUnavailable` where the kernel does not.
 
     Example:
         >>> with watch() as usage:

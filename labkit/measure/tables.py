@@ -60,8 +60,7 @@ class Table:
         body = "".join(f"<tr>{cells(row, 'td', '</td>')}</tr>" for row in self.rows)
         return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
-    def _repr_html_(self) -> str:
-        return self.html()
+    _repr_html_ = html
 
 
 def _shown(value: Any) -> str:

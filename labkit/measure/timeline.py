@@ -84,11 +84,7 @@ class Timeline:
         return self._map(lambda span: [span] if span.step in wanted else [])
 
     def arrivals(self) -> list[Arrival]:
-        """Return every collective, in the order of the calls, matched over the ranks.
-
-        Raises:
-            ValueError: the ranks traced different collectives.
-        """
+        """Return every collective, in the order of the calls, matched over the ranks."""
         return list(self._matched().values())
 
     def _matched(self) -> dict[tuple[tuple[int, ...], int], Arrival]:

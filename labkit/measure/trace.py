@@ -260,11 +260,7 @@ class Tracer:
         return future.then(lambda future: future.value()[0])
 
     def trace(self, *, timeout: float = 10.0) -> RankTrace:
-        """Return what was recorded, once the launched collectives have ended.
-
-        Raises:
-            RuntimeError: some are still running after ``timeout`` seconds.
-        """
+        """Return what was recorded, once the launched collectives have ended."""
         with self._idle:
             if not self._idle.wait_for(lambda: self._running == 0, timeout):
                 raise RuntimeError(

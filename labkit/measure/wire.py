@@ -194,7 +194,6 @@ def payload(reports: Sequence[Report]) -> np.ndarray:
     2 x world_size x UNIT.
 
     Raises:
-        WireUnavailable: as `matrix`.
         WireMismatch: the bytes are not payload plus whole headers, or connections were opened.
     """
     reports = _in_order(reports)
@@ -251,16 +250,16 @@ def _multiple(sent: int, src: int, dst: int) -> int:
     """Return the largest multiple of `UNIT` that leaves a whole number of headers in `sent`."""
     possible = range(min(_AMBIGUOUS, sent // HEADER + 1))
     headers = next((k for k in possible if (sent - HEADER * k) % UNIT == 0), None)
+    what = f"rank {src} sent {sent} bytes to rank {dst}"
     if headers is None:
         raise WireMismatch(
-            f"rank {src} sent {sent} bytes to rank {dst}: not a multiple of {UNIT} plus whole "
-            f"{HEADER}-byte headers. Choose tensors whose bytes divide by 2 x world_size x {UNIT}. "
-            f"{_INSTEAD}"
+            f"{what}: not a multiple of {UNIT} plus whole {HEADER}-byte headers. Choose tensors "
+            f"whose bytes divide by 2 x world_size x {UNIT}. {_INSTEAD}"
         )
     if 6 * (sent // SEGMENT) >= _AMBIGUOUS:
         raise WireMismatch(
-            f"rank {src} sent {sent} bytes to rank {dst}: so many messages that {_AMBIGUOUS} "
-            f"headers could pass for payload. Send less in one block. {_INSTEAD}"
+            f"{what}: so many messages that {_AMBIGUOUS} headers could pass for payload. "
+            f"Send less in one block. {_INSTEAD}"
         )
     return sent - HEADER * headers
 

@@ -21,11 +21,8 @@ def cpus() -> list[int]:
 def pin(chosen: Iterable[int]) -> None:
     """Restrict this process, with all the threads that it has now or starts later, to these CPUs.
 
-    A thread inherits the mask of the one that starts it. Threads that exist keep theirs, so each is
-    set.
-
-    Raises:
-        OSError: If the system does not allow it, or there is no such CPU.
+    A thread inherits the mask of the one that starts it; those that exist keep theirs, so each is
+    set. An OSError says that the system does not allow it, or that there is no such CPU.
     """
     mask = set(chosen)
     if not available():

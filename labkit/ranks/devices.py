@@ -48,9 +48,6 @@ def claim(backend: str, local_rank: int) -> str:
 
     A GPU that is there but cannot be used, as under a driver that is too old, is no reason to stop
     where nobody asked for NCCL alone: rank 0 says why, and all ranks use gloo.
-
-    Raises:
-        RuntimeError: NCCL was asked for, and the GPU cannot be used.
     """
     if "nccl" not in backend:
         return backend

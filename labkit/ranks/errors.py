@@ -360,10 +360,7 @@ class RankCase:
 
     @property
     def inside(self) -> str | None:
-        """The function of torch.distributed that the stack is in, if any.
-
-        The flight recorder knows no send and recv of gloo (torch 2.13); the stack does.
-        """
+        """The function of torch.distributed that the stack is in: also a gloo send or recv."""
         calls = [line.name for line in self.stack if line.filename.endswith(_C10D)]
         return calls[0] if calls and self.state == "running" else None
 
@@ -386,22 +383,21 @@ class CaseFile:
 
     def missing(self, call: CollectiveCall) -> list[int]:
         """Members of the call's group that had not entered a collective of that number."""
-        place = (call.group, call.number)
-        there = {
-            case.rank
-            for case in self.ranks
-            if place in {(other.group, other.number) for other in case.entered if not other.p2p}
-        }
-        return [case.rank for case in self.ranks if case.rank in {*call.members} - there]
+
+        def is_there(case: RankCase) -> bool:
+            own = (other for other in case.entered if not other.p2p)
+            return (call.group, call.number) in ((other.group, other.number) for other in own)
+
+        members = (case for case in self.ranks if case.rank in call.members)
+        return [case.rank for case in members if not is_there(case)]
 
     @property
     def unlike(self) -> bool:
         """Whether ranks wait in different collectives at the same place of a group's sequence."""
-        calls: dict[tuple[str, int], set[tuple[str, str]]] = {}
-        for call in (case.waiting_in for case in self.ranks):
-            if call is not None and not call.p2p:
-                calls.setdefault((call.group, call.number), set()).add((call.name, call.dtype))
-        return any(len(different) > 1 for different in calls.values())
+        waiting = [case.waiting_in for case in self.ranks]
+        calls = [call for call in waiting if call is not None and not call.p2p]
+        different = {(call.group, call.number, call.name, call.dtype) for call in calls}
+        return len(different) > len({(call.group, call.number) for call in calls})
 
     def __str__(self) -> str:
         return "\n".join(line for case in self.ranks for line in self._describe(case))

@@ -182,6 +182,12 @@ def _outcome(
     ours = {name: text for name, text in os.environ.items() if not torchrun.is_leftover(name)}
     wanted = (ours | dict(options.env or {})).items()
     main = sys.modules["__main__"]
+    try:
+        cwd = str(Path.cwd())
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            "the working directory, in which ranks would start, was deleted: os.chdir to another."
+        ) from None
     job = Job(
         world_size=world_size,
         backend=_choose_backend(options.backend, world_size, fabric),
@@ -194,7 +200,7 @@ def _outcome(
         environment={name: text for name, text in wanted if text is not None},
         path=tuple(sys.path),
         argv=tuple(sys.argv[:1] if "kernel_launcher" in str(sys.argv[:1]) else sys.argv),
-        cwd=_working_directory(),
+        cwd=cwd,
         main=(
             getattr(main, "__file__", None),
             getattr(getattr(main, "__spec__", None), "name", None),
@@ -242,7 +248,6 @@ class _Screen:
         return self._next - time.monotonic() if any(self.texts.values()) else float("inf")
 
     def show(self) -> None:
-        """Write what has come."""
         start = time.monotonic()
         for name, texts in self.texts.items():
             text = "".join(texts)
@@ -324,12 +329,9 @@ class _Supervisor:
     """The ranks of one launch: passes on what they print, and learns how each of them ends."""
 
     def __init__(self, link: server.Server, world_size: int, shown: Sequence[int]) -> None:
-        self.link = link
-        self.shown = shown
-        self.screen = _Screen()
-        self.world_size = world_size
+        self.link, self.world_size, self.shown = link, world_size, shown
+        self.screen, self.port = _Screen(), socket.socket()
         self.ranks: list[_Rank] = []
-        self.port = socket.socket()
         self.fallen: list[_Rank] = []
         """Ranks that raised or whose socket closed, as it was heard."""
         self.looked = time.monotonic()
@@ -338,7 +340,6 @@ class _Supervisor:
         self.selector.register(link, selectors.EVENT_READ)
 
     def start(self, job: Job, program: Parcel) -> None:
-        """Start all ranks."""
         self.directory = self.link.begin_launch()
         program.write(self.directory / "program")
         # Rank 0's stores get this port: bound without listening, it is free for SO_REUSEADDR only.
@@ -367,11 +368,7 @@ class _Supervisor:
                 os.close(their_err)
 
     def watch(self, timeout: float) -> list[Any] | BaseException:
-        """Wait until every rank has returned; return their results by rank.
-
-        Or return a rank's own exception; `RankDied`, if a process ended; `LaunchTimeout`, if ranks
-        had not finished after ``timeout`` seconds.
-        """
+        """Wait until every rank has returned; return their results by rank, or what went wrong."""
         deadline = time.monotonic() + timeout
         self._note_exits()  # while others were being started
         while self._running() and not self._failed():
@@ -570,15 +567,6 @@ class _Supervisor:
     def _read(self, name: str) -> str:
         path = self.directory / name
         return path.read_text() if path.exists() else ""
-
-
-def _working_directory() -> str:
-    try:
-        return str(Path.cwd())
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            "the working directory, in which ranks would start, was deleted: os.chdir to another."
-        ) from None
 
 
 def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str:

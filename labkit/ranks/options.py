@@ -98,9 +98,8 @@ def check_program(
     """Refuse what cannot run on ranks, or not with these arguments.
 
     Raises:
-        TypeError: It is no function, would run nothing, or takes other arguments; guesses which
-            option was meant. Or it has a parameter of the same name as an option that was
-            ``given`` beside its arguments.
+        TypeError: It is no function, would run nothing, takes other arguments (guesses which option
+            was meant), or has a parameter of the same name as an option that was ``given``.
     """
     name = name_of(program)
     if not callable(program):

@@ -61,11 +61,7 @@ class Parcel:
         return cls(kind_of(value), file.getvalue(), tuple(buffer.raw() for buffer in buffers))
 
     def write(self, path: Path) -> None:
-        """Write a file; where its folder, in memory, is too small, a link to one on disk.
-
-        Raises:
-            OSError: If there is no room for it on disk either.
-        """
+        """Write a file; where its folder, in memory, is too small, a link to one on disk."""
         try:
             self._write(path)
         except OSError:
@@ -154,8 +150,7 @@ def pack(
     """Pack ``(program, args, kwargs)`` so that another process can call it.
 
     Raises:
-        TypeError: If something cannot be pickled; names it: the argument, the closed-over variable
-            or the global, and inside of it what holds it.
+        TypeError: If something cannot be pickled; names it, and inside of it what holds it.
     """
     kwargs = kwargs or {}
     try:

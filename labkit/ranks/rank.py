@@ -85,9 +85,6 @@ class Placement:
         """Move the calling process into the namespaces.
 
         A user namespace takes single-threaded processes only: call this before any thread starts.
-
-        Raises:
-            OSError: If the kernel refuses, with the namespace file that it refused.
         """
         for path in self.namespaces:
             libc = ctypes.CDLL(None, use_errno=True)  # os.setns needs Python 3.12

@@ -69,10 +69,6 @@ def shared(environment: Mapping[str, str] | None = None) -> Server:
     """Return this process's server; the first call starts it, in a second or two.
 
     So does a call with another environment, if torch would read the difference at import.
-
-    Raises:
-        ValueError: If LABKIT_START is neither ``fork`` nor ``spawn``.
-        LaunchError: If the system cannot run a server.
     """
     global _server
     environment = dict(os.environ if environment is None else environment)

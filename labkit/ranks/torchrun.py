@@ -89,8 +89,6 @@ def run_on_ranks(program: Callable[[], Any], options: Options) -> list[Any]:
     it waits, with its stacks; it ends with status 1, which makes torchrun end the job.
 
     Raises:
-        ValueError: If more ranks are asked for than torchrun started, or a fabric is.
-        RuntimeError: If the job has a default group of its own, which stays as it is.
         LaunchError: On a rank that did not fail itself: names one that did.
         Exception: This rank's own; on its peers, that the connection to it is lost.
     """
@@ -177,11 +175,7 @@ def _gather(store: Store, rank: int, world_size: int, value: str = "") -> list[s
 
 
 def _shared_store(rank: int, world_size: int) -> Store:
-    """Connect to the store that all ranks share; the first time, wait for all and learn the nodes.
-
-    Raises:
-        LaunchError: Ranks did not come in time.
-    """
+    """Connect to the store of all ranks; the first time, wait for them and learn the nodes."""
     global _store, _nodes
     if _store is not None:
         return _store

@@ -137,11 +137,7 @@ def _as_plain_text(figure: Figure) -> None:
 
 
 def figure_of(on: Axes | Figure) -> Figure:
-    """Return the figure that axes belong to, a panel's as well; a figure is its own.
-
-    Raises:
-        ValueError: The axes were removed from their figure.
-    """
+    """Return the figure that axes belong to, a panel's as well; a figure is its own."""
     figure = on if isinstance(on, Figure) else on.get_figure(root=True)
     if figure is None:
         raise ValueError("these axes were removed from their figure: draw on others.")

@@ -103,9 +103,9 @@ def new_axes(
 ) -> Axes:
     """Make axes in labkit's look, or dress the ones given.
 
-    The title says what the picture says, rather than what it plots; `x` and `y` what the axes show.
-    Of an axis with the unit `bytes` the ticks read KiB, MiB, GiB. Scales are `linear` or `log`. The
-    size is in inches, for a figure of its own; `pad` points are between picture and title.
+    The title says what the picture says; `x` and `y` what the axes show. With the unit `bytes`
+    ticks read KiB, MiB, GiB. Scales are `linear` or `log`. The size is in inches, for a figure of
+    its own; `pad` points are between picture and title.
     """
     if ax is None:
         ax = new_figure(size=size)[1][0]
@@ -217,8 +217,8 @@ def bars(
         ax.plot(list(crosses.values()), list(crosses), "X", **marks)
         room = 0.12 * max(*ends, *crosses.values())  # a figure stands by its bar if it fits there
         for number, cross in crosses.items():
-            near = ends[number] < cross < ends[number] + room
-            ends[number] = cross if near else ends[number]
+            if ends[number] < cross < ends[number] + room:
+                ends[number] = cross
     box: dict[str, Any] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 0.5}
     words: dict[str, Any] = {"va": "center", "fontsize": 9, "color": INK, "bbox": box}
     beside: dict[str, Any] = {"xytext": (7, 0), "textcoords": "offset points"}

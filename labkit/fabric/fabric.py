@@ -51,9 +51,8 @@ class Fabric:
         nics: What each host's NIC carries each way, all peers together. None: no such limit.
         servers: Which server each host is a part of; None: none shares one (see `rails`).
         ranks_per_host: How many consecutive ranks share a host.
-        management: What a second interface of each host carries, eth1, like the one that clusters
-            have for log-in and management. Ranks use eth0 unless GLOO_SOCKET_IFNAME says
-            otherwise when a group is made. None: there is no second interface.
+        management: What a second interface of each host carries, eth1, as clusters have one. Ranks
+            use eth0 unless GLOO_SOCKET_IFNAME says otherwise when a group is made.
 
     Raises:
         ValueError: the rates are no square matrix of rates, or for fewer than 2 or more than 64
@@ -109,10 +108,9 @@ class Fabric:
     ) -> "Fabric":
         """Join servers that have several network cards each, as GPU servers do: a card per rank.
 
-        Every card is a host of this fabric, so that rank r is on server ``r // cards`` and has its
-        card ``r % cards`` for itself. The ranks of one server reach each other over fast links that
-        pass no card, like NVLink: `rate` is that of each card, in both directions, `inside` that of
-        the link between any two ranks of one server.
+        Every card is a host of this fabric: rank r is on server ``r // cards`` and has its card
+        ``r % cards`` for itself. `rate` is that of each card, in both directions, `inside` that of
+        the link between any two ranks of one server, which passes no card, like NVLink.
         """
         _check_counts(servers=servers, cards=cards)
         server_of = [card // cards for card in range(servers * cards)]

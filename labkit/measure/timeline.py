@@ -55,9 +55,6 @@ class Timeline:
         timeline.straggler_delays()   # {2: 0.0203}: the others waited 20 ms for rank 2 alone
         timeline.exposed(rank=0)      # seconds in which rank 0 did nothing but communicate
 
-    Args:
-        traces: one `RankTrace` per rank, any order.
-
     Raises:
         ValueError: two traces of one rank, or ranks that traced different collectives.
     """

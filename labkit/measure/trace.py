@@ -144,10 +144,6 @@ class Tracer:
 
     A span within another interrupts it. `DistributedDataParallel` calls from C++, where no span can
     be put around: give it `ddp_hook`.
-
-    Args:
-        clock: turns this rank's time into the common time (`Tracer.aligned`).
-        rank: this rank.
     """
 
     def __init__(self, clock: Clock, rank: int):

@@ -8,8 +8,7 @@ The tree of exceptions::
     └── LaunchTimeout             ranks had not finished in time; carries a CaseFile
 
 A rank's *own* exception is not wrapped: ``launch`` raises it as it is, with its chain of causes and
-a note that names the rank. The rank's traceback is the cause at the end of the chain. What the
-other ranks had returned by then is in the exception's ``results``, by rank.
+a note that names the rank. The rank's traceback is the cause at the end of the chain.
 """
 
 from __future__ import annotations

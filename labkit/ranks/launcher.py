@@ -182,6 +182,7 @@ def _outcome(
     ours = {name: text for name, text in os.environ.items() if not torchrun.is_leftover(name)}
     wanted = (ours | dict(options.env or {})).items()
     main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
     try:
         cwd = str(Path.cwd())
     except FileNotFoundError:
@@ -201,26 +202,22 @@ def _outcome(
         path=tuple(sys.path),
         argv=tuple(sys.argv[:1] if "kernel_launcher" in str(sys.argv[:1]) else sys.argv),
         cwd=cwd,
-        main=(
-            getattr(main, "__file__", None),
-            getattr(getattr(main, "__spec__", None), "name", None),
-        ),
+        main=(getattr(main, "__file__", None), getattr(spec, "name", None)),
     )
     try:
         with _one_at_a_time:
-            shown = range(world_size) if options.output is None else options.output
-            return _run(job, parcel, server.shared(job.environment), options.timeout, shown)
+            return _run(job, parcel, options)
     except KeyboardInterrupt as interrupt:
         return interrupt.with_traceback(None)  # where it struck says nothing
 
 
-def _run(
-    job: Job, program: Parcel, link: server.Server, timeout: float, shown: Sequence[int]
-) -> list[Any] | BaseException:
+def _run(job: Job, program: Parcel, options: Options) -> list[Any] | BaseException:
+    link = server.shared(job.environment)
+    shown = range(job.world_size) if options.output is None else options.output
     supervisor = _Supervisor(link, job.world_size, shown)
     try:
         supervisor.start(job, program)
-        return supervisor.watch(timeout)
+        return supervisor.watch(options.timeout)
     finally:
         try:
             link.end_launch()

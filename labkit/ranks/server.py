@@ -53,7 +53,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_COLLAPSE = 25
 _AT_IMPORT = re.compile(
     "TORCH|PYTORCH|ATEN_|OMP_|KMP_|GOMP_|MKL_|DNNL_|ONEDNN_|OPENBLAS_|LD_|PYTHON|MALLOC_"
-    "|GLIBC_TUNABLES"
+    "|GLIBC_TUNABLES|LABKIT_START"
 )
 """How variables begin that count from a process's start, or from the import of torch."""
 _AT_USE = re.compile(
@@ -87,10 +87,6 @@ def shared(environment: Mapping[str, str] | None = None) -> Server:
                 _note_what_changed(_server.environment, environment)
             _server = Server(environment)
         return _server
-
-
-def _is_fresh(environment: Mapping[str, str]) -> bool:
-    return environment.get("LABKIT_START") == "spawn"
 
 
 def _read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
@@ -133,7 +129,7 @@ class Server:
         self._exits: dict[int, int] = {}
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the server lives)
         self._socket, theirs = socket.socketpair()
-        fresh, descriptor = _is_fresh(environment), theirs.fileno()
+        fresh, descriptor = environment.get("LABKIT_START") == "spawn", theirs.fileno()
         with theirs:
             self._process = subprocess.Popen(
                 interpreter(_SERVE.format(descriptor=descriptor, fresh=fresh)),
@@ -164,9 +160,7 @@ class Server:
         """Say whether it is there for this process, and its ranks are as in this environment."""
         if self.owner != os.getpid() or self.fileno() < 0 or self._process.poll() is not None:
             return False
-        ours, theirs = self.environment, environment
-        same = _is_fresh(ours) == _is_fresh(theirs)
-        return same and _read_at_import(ours) == _read_at_import(theirs)
+        return _read_at_import(self.environment) == _read_at_import(environment)
 
     def begin_launch(self) -> Path:
         """Return a private directory, in memory where that is possible: ranks meet in it."""
@@ -264,9 +258,7 @@ def serve(descriptor: int, *, fresh: bool) -> None:
 class _Ranks:
     """The ranks of one launch, as the server sees them."""
 
-    def __init__(
-        self, connection: socket.socket, wakers: tuple[socket.socket, ...], *, fresh: bool
-    ) -> None:
+    def __init__(self, connection: socket.socket, wakers: tuple[Any, ...], *, fresh: bool) -> None:
         self.connection, self.wakers, self.fresh = connection, wakers, fresh
         self.alive: set[int] = set()
         self.directory: str | None = None

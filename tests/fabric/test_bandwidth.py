@@ -53,10 +53,8 @@ def closest(measure, ideal):
 
 
 @pytest.mark.parametrize(
-    "rate, nbytes",
-    [(RATE, NBYTES), seldom("200mbit", 8 * NBYTES), seldom("1gbit", 8 * NBYTES)],
+    "hosts, rate, nbytes", [(2, RATE, NBYTES // 2), seldom(4, "1gbit", 8 * NBYTES)]
 )
-@pytest.mark.parametrize("hosts", [2, seldom(4)])
 def test_time_is_bytes_over_the_line_rate(hosts, rate, nbytes):
     with Fabric.star(hosts=hosts, rate=rate) as fabric:
         payload = fabric.payload_rate(0, 1)
@@ -131,7 +129,7 @@ def test_each_ordered_pair_has_its_own_rate():
         act = {src: lambda: dist.send(x, dst), dst: lambda: dist.recv(x, src)}
         return time_calls(act.get(dist.get_rank(), lambda: None), warmup=1, iters=3)
 
-    ideal = 0.4  # seconds, long beside a pause of the machine
+    ideal = 0.25  # seconds, long beside a pause of the machine
     with Fabric(rates) as fabric:
         for src, dst in ((0, 1), (0, 2), (1, 0)):
             run = partial(program, src, dst, int(ideal * fabric.payload_rate(src, dst)))

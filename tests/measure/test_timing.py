@@ -47,23 +47,23 @@ def test_the_wait_for_the_others_is_left_out():
 
 @mark.timed
 def test_a_work_that_is_returned_is_waited_for():
-    def program(how):
-        x = torch.ones(1)
-        waiting = []
-
-        def call():
+    def program():
+        def call(returned):
             if dist.get_rank():
                 time.sleep(0.05)
-            waiting.append(dist.all_reduce(x, async_op=True))
-            return {"one": waiting[-1], "a list": [waiting[-1]], "none": None}[how]
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            works.append(work)
+            return returned(work)
 
-        samples = time_calls(call, warmup=0, iters=3)
-        waiting[-1].wait()
-        return min(samples)
+        works = []
+        ways = (lambda work: work, lambda work: [work], lambda work: None)
+        samples = [time_calls(lambda way=way: call(way), warmup=0, iters=3) for way in ways]
+        works[-1].wait()
+        return [min(seconds) for seconds in samples]
 
-    assert launch(program, "one", world_size=2)[0] > 0.04
-    assert launch(program, "a list", world_size=2)[0] > 0.04
-    assert launch(program, "none", world_size=2)[0] < 0.04, "who returns no Work is not waited for"
+    one, several, none = launch(program, world_size=2)[0]
+    assert one > 0.04 and several > 0.04
+    assert none < 0.04, "who returns no Work is not waited for"
 
 
 def test_time_calls_stops_its_clock_when_the_gpu_is_done(monkeypatch):

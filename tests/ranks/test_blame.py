@@ -130,7 +130,7 @@ def test_the_launcher_hears_of_a_death_before_any_peer():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", range(3))
+@pytest.mark.parametrize("killed", [0, 2])
 def test_a_launcher_that_is_held_up_hears_them_in_the_order_in_which_they_fell(killed, monkeypatch):
     """As where ranks that have just met take its CPU: who met last must not be told of first."""
 

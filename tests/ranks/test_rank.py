@@ -41,9 +41,18 @@ def use_each_other(the_lock):
     return ping
 
 
+class Holder:
+    def __init__(self):
+        self.lock = LOCK
+
+    def program(self):
+        return self
+
+
 @pytest.mark.parametrize(
     "program, arguments, says",
     [
+        (Holder().program, (), r"self \(a .*Holder\), because of its \.lock \(a _thread\.lock\)"),
         (lambda a, b: 0, (1, LOCK), r"launch\(.*<lambda>\): argument 2 \(a _thread\.lock\) can"),
         (uses_a_helper(LOCK), (), r"'lock' \(a _thread\.lock\), which .*helper uses,"),
         (use_each_other(LOCK), (), "'the_lock'"),

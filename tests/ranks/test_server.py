@@ -16,7 +16,6 @@ import torch.distributed as dist
 
 from labkit import LaunchError, RankDied, launch
 from labkit.ranks import server
-from tests.marks import seldom
 from tests.ranks import leftovers
 from tests.ranks.nodes import ROOT, python, started
 
@@ -95,12 +94,11 @@ def test_it_works_where_labkit_is_on_pythonpath_only(tmp_path):
     assert run.stdout.startswith(f"[0, 0, 0, 0] {tmp_path}"), run.stderr
 
 
-@pytest.mark.parametrize("start", ["spawn", "fork"])  # another way starts another server
-def test_a_folder_of_the_cwd_is_not_taken_for_labkit(start, monkeypatch, tmp_path):
+def test_a_folder_of_the_cwd_is_not_taken_for_labkit(monkeypatch, tmp_path):
     (tmp_path / "labkit.py").write_text("raise ImportError('not labkit')")
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "select.py").write_text("raise ImportError('not Python')")
-    monkeypatch.setenv("LABKIT_START", start)
+    monkeypatch.setenv("LABKIT_START", "spawn")  # the server, and each rank
     monkeypatch.setattr(sys, "path", ["", str(tmp_path / "src"), tmp_path, *sys.path])
     monkeypatch.chdir(tmp_path)
     assert launch(int, world_size=1) == [0]
@@ -135,8 +133,7 @@ def test_a_closure_runs_on_fresh_interpreters(capsys, monkeypatch):
     assert sorted(out.splitlines()) == ["[rank 0] up", "[rank 1] up"] and err == ""
 
 
-@pytest.mark.parametrize("moment", ["running", seldom("importing")])
-def test_no_fresh_rank_outlives_a_killed_parent(moment):
+def test_no_fresh_rank_outlives_a_killed_parent():
     script = """
         import time
         from labkit import launch
@@ -150,8 +147,7 @@ def test_no_fresh_rank_outlives_a_killed_parent(moment):
         launch(program, world_size=2)
     """
     with started(script, LABKIT_START="spawn") as parent:
-        lines = 2 if moment == "importing" else 4
-        pids = [int(parent.stdout.readline().split()[-1]) for _ in range(lines)]
+        pids = [int(parent.stdout.readline().split()[-1]) for _ in range(4)]
         assert all(map(leftovers.alive, pids))
         assert leftovers.directories_of(parent.pid)
         parent.kill()

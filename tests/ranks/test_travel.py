@@ -15,7 +15,6 @@ from labkit import FabricUnavailable, LaunchError, RankDied, launch
 from labkit.measure.sched import SchedUnavailable
 from labkit.measure.wire import WireMismatch, WireUnavailable
 from labkit.ranks.parcel import Parcel
-from tests.marks import seldom
 
 ERRORS = (
     FabricUnavailable("no namespaces", "Allow them."),
@@ -69,10 +68,8 @@ def in_a_worker(program, timeout):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["fork", seldom("spawn")])
-def test_they_come_out_of_a_pool_of_processes(start):
-    context = multiprocessing.get_context(start)
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+def test_they_come_out_of_a_pool_of_processes():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         with pytest.raises(LaunchError, match="rank 1 of 2 exited with status 3"):
             pool.submit(in_a_worker, die, 60).result(timeout=60)
         with pytest.raises(LaunchError, match="2 of 2 ranks had not finished"):

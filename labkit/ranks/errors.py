@@ -67,11 +67,7 @@ _FOLLOWS = re.compile(
 
 
 class LaunchError(RuntimeError):
-    """A launch failed.
-
-    Attributes:
-        results: What the ranks had returned that had finished, by rank.
-    """
+    """A launch failed; ``results`` has what ranks had returned that had finished, by rank."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -118,11 +114,7 @@ class RankDied(LaunchError):
 
 
 class LaunchTimeout(LaunchError, TimeoutError):
-    """Ranks had not finished in time.
-
-    Attributes:
-        case: For every rank its state, its Python stack and the collectives that it had entered.
-    """
+    """Ranks had not finished in time; ``case`` has each one's state, stack and collectives."""
 
     def __init__(self, timeout: float, case: CaseFile, shown: float = 0.0) -> None:
         late = f"{len(case.running)} of {len(case.ranks)} ranks had not finished"

@@ -147,11 +147,7 @@ def _tensor(buffer: Any, dtype: Any, shape: Any, requires_grad: bool) -> Any:
 def pack(
     program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
 ) -> Parcel:
-    """Pack ``(program, args, kwargs)`` so that another process can call it.
-
-    Raises:
-        TypeError: If something cannot be pickled; names it, and inside of it what holds it.
-    """
+    """Pack ``(program, args, kwargs)``; a TypeError names what cannot travel, and what holds it."""
     kwargs = kwargs or {}
     try:
         return Parcel.of((program, args, kwargs))

@@ -75,11 +75,7 @@ def style(series: int) -> Style:
 def new_figure(
     rows: int = 1, columns: int = 1, *, title: str = "", size: tuple[float, float] = (10, 4.2)
 ) -> tuple[Figure, np.ndarray]:
-    """Make a figure of several panels. Dress each with `new_axes(..., ax=panel)`.
-
-    Returns:
-        The figure and a flat array of its panels, row by row.
-    """
+    """Return a figure and its panels, row by row. Dress each with `new_axes(..., ax=panel)`."""
     alt_text.show_in_notebook()
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
     panels = figure.subplots(rows, columns, squeeze=False)

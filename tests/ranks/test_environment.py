@@ -30,31 +30,25 @@ def test_env_adds_and_takes_away(monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_torch_reads_at_import_reaches_ranks_and_is_said_once(capsys):
+def test_what_is_read_at_import_or_at_a_start_reaches_ranks_and_is_said_once(capsys):
     def compiles():
         import torch._dynamo.config
         import torch._inductor.config
 
-        return torch._dynamo.config.disable, torch._inductor.config.force_disable_caches
+        disabled = torch._dynamo.config.disable, torch._inductor.config.force_disable_caches
+        return *disabled, not sys.flags.hash_randomization  # which a process reads at its start
 
     off = {"TORCH_COMPILE_DISABLE": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    off |= {"PYTHONHASHSEED": "0"}
     server._told.clear()
     first = server.shared().pid
-    assert launch(compiles, world_size=1) == [(False, False)]
+    assert launch(compiles, world_size=1) == [(False, False, False)]
     assert server.shared().pid == first, "what was not read at import needs no fresh server"
-    assert launch(compiles, world_size=1, env=off) == [(True, True)]
-    assert launch(compiles, world_size=1) == [(False, False)]
+    assert launch(compiles, world_size=1, env=off) == [(True, True, True)]
+    assert launch(compiles, world_size=1) == [(False, False, False)]
     said = capsys.readouterr().err
     assert said.count("is read at import") == 1
     assert "TORCHINDUCTOR_FORCE_DISABLE_CACHES, TORCH_COMPILE_DISABLE changed" in said
-
-
-@pytest.mark.slow
-def test_what_a_process_reads_at_its_start_reaches_ranks():
-    def is_drawn():
-        return sys.flags.hash_randomization
-
-    assert launch(is_drawn, world_size=1, env={"PYTHONHASHSEED": "0"}) == [0]
 
 
 def main():

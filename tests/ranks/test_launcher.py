@@ -116,11 +116,9 @@ async def coroutine():
 @pytest.mark.parametrize(
     "program, given, says",
     [
-        *(
-            (rank_squared, {"world_size": n}, f"world_size must be .* got {n!r}")
-            for n in (0, 2.0, True)
-        ),
-        *((rank_squared, {"timeout": t}, "timeout must be") for t in (0, "soon", True)),
+        (rank_squared, {"world_size": 0}, "world_size must be .* got 0"),
+        (rank_squared, {"world_size": True}, "world_size must be .* got True"),
+        (rank_squared, {"timeout": "soon"}, "timeout must be"),
         (rank_squared, {"timeout": None}, r'float\("inf"\)'),
         (rank_squared, TOO_MANY, f"needs {TOO_MANY['world_size']} GPUs; this machine has"),
         (rank_squared, {"backend": "mpi"}, 'must be "gloo" or "nccl", got \'mpi\''),

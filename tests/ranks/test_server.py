@@ -26,15 +26,7 @@ def sleep():
     time.sleep(30)
 
 
-def test_a_server_that_died_between_launches_is_replaced():
-    lost = server.shared()
-    os.kill(lost.pid, signal.SIGKILL)
-    lost._process.wait()
-    assert launch(int, world_size=2) == [0, 0]
-    assert server.shared().pid != lost.pid
-
-
-def test_a_server_that_dies_during_a_launch_is_an_error_and_takes_its_ranks_along():
+def test_a_server_that_dies_during_a_launch_is_an_error_takes_its_ranks_along_and_is_replaced():
     lost = server.shared()
     ranks = []
 
@@ -46,7 +38,7 @@ def test_a_server_that_dies_during_a_launch_is_an_error_and_takes_its_ranks_alon
     with pytest.raises(LaunchError, match=r"the fork server ended \(status -9\)"):
         launch(sleep, world_size=2)
     assert len(ranks) == 2 and leftovers.after(ranks, os.getpid()) == []
-    assert launch(int, world_size=1) == [0]
+    assert launch(int, world_size=1) == [0] and server.shared().pid != lost.pid
 
 
 def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
@@ -102,19 +94,6 @@ def test_a_folder_of_the_cwd_is_not_taken_for_labkit(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", ["", str(tmp_path / "src"), tmp_path, *sys.path])
     monkeypatch.chdir(tmp_path)
     assert launch(int, world_size=1) == [0]
-
-
-def test_a_folder_of_the_path_may_come_after_the_server(monkeypatch, tmp_path):
-    def program():
-        return importlib.import_module("came_later").__file__
-
-    late = tmp_path / "late"
-    monkeypatch.setattr(sys, "path", [*sys.path, str(late)])
-    server.discard()
-    launch(int, world_size=1)
-    late.mkdir()
-    (late / "came_later.py").touch()
-    assert launch(program, world_size=1) == [str(late / "came_later.py")]
 
 
 def test_a_closure_runs_on_fresh_interpreters(capsys, monkeypatch):
@@ -181,7 +160,7 @@ def test_another_way_to_start_is_refused(monkeypatch):
         launch(int, world_size=1)
 
 
-def test_what_ranks_import_of_torch_is_there_in_the_next_launch():
+def test_what_ranks_import_of_torch_is_there_in_the_next_launch(monkeypatch, tmp_path):
     def there_before(*names):
         found = [name in sys.modules for name in names]
         for name in names:
@@ -189,9 +168,13 @@ def test_what_ranks_import_of_torch_is_there_in_the_next_launch():
         return found
 
     names = ("torch.utils.show_pickle", "colorsys")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "late")])
     server.discard()
     assert launch(there_before, *names, world_size=1) == [[False, False]]
     assert launch(there_before, *names, world_size=2) == [[True, False]] * 2
+    (tmp_path / "late").mkdir()  # a folder of the path may come after the server
+    (tmp_path / "late" / "came_later.py").touch()
+    assert launch(there_before, "came_later", world_size=1) == [[False]]
 
 
 def faults_of_100_mb():

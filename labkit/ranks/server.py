@@ -129,23 +129,26 @@ class Server:
         self._exits: dict[int, int] = {}
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the server lives)
         self._socket, theirs = socket.socketpair()
-        fresh, descriptor = environment.get("LABKIT_START") == "spawn", theirs.fileno()
         with theirs:
-            self._process = subprocess.Popen(
-                interpreter(_SERVE.format(descriptor=descriptor, fresh=fresh)),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                pass_fds=[descriptor],
-                start_new_session=True,  # Ctrl-C in a terminal is for the launching process alone
-            )
+            self._process = self._start(theirs.fileno())
         self._socket.settimeout(_TIMEOUT)
         try:
             self._answer_to("ready")
         except BaseException:
             self.stop()
             raise
+
+    def _start(self, descriptor: int) -> subprocess.Popen[bytes]:
+        fresh = self.environment.get("LABKIT_START") == "spawn"
+        return subprocess.Popen(
+            interpreter(_SERVE.format(descriptor=descriptor, fresh=fresh)),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            pass_fds=[descriptor],
+            start_new_session=True,  # Ctrl-C in a terminal is for the launching process alone
+        )
 
     @property
     def pid(self) -> int:

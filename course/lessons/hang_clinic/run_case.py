@@ -5,15 +5,15 @@ among them, whether the program ends or hangs.
 """
 
 import builtins
-import itertools
 import pickle
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -93,23 +93,23 @@ class CaseReport:
         """Return who waits for whom when the time was up; nobody where the program ended."""
         found = []
         for rank in self.running:
-            waiting = [call for call in self.calls[rank] if call.waited is None]
-            if waiting:
-                call = waiting[-1]
-                found.append(Wait(rank, name_of(call, self.calls[rank]), self._awaited(call, rank)))
+            calls = self.calls[rank]
+            if still_open := [call for call in calls if call.waited is None]:
+                call = still_open[-1]
+                found.append(Wait(rank, name_of(call, calls), self._awaited(call, calls)))
         return found
 
-    def _awaited(self, call: BufferCall, rank: int) -> tuple[int, ...]:
+    def _awaited(self, call: BufferCall, calls: Sequence[BufferCall]) -> tuple[int, ...]:
         """Name the ranks without which a call cannot end."""
         if call.kind in POINT_TO_POINT:
             return (call.peer,)
-        number = _number(call, self.calls[rank])
+        place = _number(call, calls) - 1
 
-        def there(other: int) -> bool:
-            its = _collectives(self.calls[other], call.ranks)
-            return len(its) >= number and its[number - 1].kind == call.kind
+        def is_there(rank: int) -> bool:
+            kinds = [other.kind for other in _collectives(self.calls[rank], call.ranks)]
+            return kinds[place : place + 1] == [call.kind]
 
-        return tuple(other for other in call.ranks if not there(other))
+        return tuple(rank for rank in call.ranks if not is_there(rank))
 
 
 def run_case(
@@ -120,15 +120,11 @@ def run_case(
     timeout: float = 1.5,
     checks: bool = False,
 ) -> CaseReport:
-    """Run a patient, which hangs if it takes longer than `timeout` seconds.
+    """Run a patient, or a `program` of somebody's own, by default in the patient's own world.
 
-    Args:
-        number: Of the patient.
-        program: Somebody's own version of it; without, the sick one.
-        world: In what circumstances; by default the patient's own.
-        timeout: Seconds. Where a rank still computes then, on a busy machine, nothing hangs yet:
-            it runs once more, with `SLOWER` times as many.
-        checks: Whether torch compares the ranks' calls, as in `launch(..., checks=True)`.
+    It hangs if it takes longer than `timeout` seconds. Where a rank still computes then, on a busy
+    machine, nothing hangs yet: it runs once more, with `SLOWER` times as many. With `checks` torch
+    compares the ranks' calls, as in `launch(..., checks=True)`.
 
     Raises:
         NotImplementedError: The program is not written yet.
@@ -150,10 +146,9 @@ def _run(
         try:
             results = launch(noted, world_size=n, timeout=timeout, checks=checks)
         except LaunchTimeout as hang:
-            calls = _read(folder, n)
-            report = CaseReport(name, "hang", "", calls, tuple(hang.case.running))
-            text = "\n".join(row for rank in hang.case.ranks for row in _rows(rank, report))
-            return CaseReport(name, "hang", text, calls, report.running)
+            report = CaseReport(name, "hang", "", _read(folder, n), tuple(hang.case.running))
+            rows = [row for rank in hang.case.ranks for row in _rows(rank, report)]
+            return replace(report, report="\n".join(rows))
         except NotImplementedError:
             raise
         except Exception as error:  # a rank's own, from torch, or RankDied
@@ -192,7 +187,7 @@ def _noted(program: Callable, folder: Path, world: World) -> Any:
     sets = mock.patch.object(builtins, "set", _OwnSet) if world.own_sets else nullcontext()
     factor = 1.4 if world.fast_clock == rank else 1.0
     clocks = time.time, time.monotonic, time.perf_counter
-    fast = {clock.__name__: partial(_times, factor, clock) for clock in clocks}
+    fast = {c.__name__: partial(lambda clock: factor * clock(), c) for c in clocks}
     writer = threading.Thread(target=keep, daemon=True)
     with mock.patch.multiple(time, **fast), sets, notes:
         writer.start()
@@ -211,10 +206,6 @@ class _Notes(BufferLog):
     def before_call(self, *given: Any) -> None:
         time.sleep(self.delay)
         super().before_call(*given)
-
-
-def _times(factor: float, clock: Callable[[], float]) -> float:
-    return factor * clock()
 
 
 class _OwnSet(set):
@@ -246,11 +237,11 @@ def _rows(case: RankCase, report: CaseReport) -> list[str]:
 
 def _told(calls: Sequence[BufferCall]) -> list[str]:
     """Say which calls a rank made, equal ones in a row once."""
-    said = itertools.groupby(_line(call, calls) for call in calls)
-    runs = [(text, len(list(same))) for text, same in said]
+    runs = [(text, len([*same])) for text, same in groupby(_line(call, calls) for call in calls)]
     rows = [text if many == 1 else f"{many} times {text}" for text, many in runs]
-    before = [f"{len(rows) - SHOWN} earlier lines, then"] if len(rows) > SHOWN else []
-    return [f"    {text}" for text in [*before, *rows[-SHOWN:]]]
+    if len(rows) > SHOWN:
+        rows = [f"{len(rows) - SHOWN} earlier lines, then", *rows[-SHOWN:]]
+    return [f"    {text}" for text in rows]
 
 
 def _line(call: BufferCall, calls: Sequence[BufferCall]) -> str:

@@ -30,7 +30,7 @@ INSTRUMENTS = (
 _PREFIXES = ("GLOO_", "TORCH_GLOO_", "NCCL_", "OMP_")
 
 
-def observed(program: Callable, fix: Callable, instrument: str, notes: str = "") -> dict[str, Any]:
+def observed(program: Callable, fix: Callable, instrument: str, notes: str) -> dict[str, Any]:
     """Run a case's program on this rank under one instrument; runs on every rank.
 
     `notes` is a folder in which each rank keeps in which call it stands, for a program that may
@@ -65,9 +65,6 @@ def observed(program: Callable, fix: Callable, instrument: str, notes: str = "")
 @contextlib.contextmanager
 def _standing(folder: str) -> Iterator[None]:
     """Write down, again and again, which call of this rank has not ended, and its peer."""
-    if not folder:
-        yield
-        return
     ended, file = threading.Event(), Path(folder, str(dist.get_rank()))
 
     def write() -> None:

@@ -113,25 +113,22 @@ class Case:
 
 
 def play(
-    case: Case, fix: Callable | None = None, *, instrument: str = "", timeout: float | None = None
+    case: Case, fix: Callable | None = None, *, instrument: str = "", timeout: float = 60.0
 ) -> list:
     """Run a case's program, with its fault or with a fix; return what every rank saw.
 
-    With a `timeout`, in seconds, ranks note in which call they stand.
-
     Raises:
-        NeverEnds: It has not come to its end after `timeout` seconds; says who waits for whom.
+        FixFailed: It has not come to its end after `timeout` seconds; says who waits for whom.
     """
     args = (observe.observed, case.program, case.fault if fix is None else fix, instrument)
-    size = case.world_size
-    with case.fabric() if case.fabric else contextlib.nullcontext() as fabric:
-        if timeout is None:
-            return launch(*args, world_size=size, timeout=60, fabric=fabric)
-        with tempfile.TemporaryDirectory() as notes:
-            try:
-                return launch(*args, notes, world_size=size, timeout=timeout, fabric=fabric)
-            except LaunchTimeout as error:
-                raise NeverEnds(_standing(observe.waits(notes), timeout)) from error
+    with (
+        case.fabric() if case.fabric else contextlib.nullcontext() as fabric,
+        tempfile.TemporaryDirectory() as notes,
+    ):
+        try:
+            return launch(*args, notes, world_size=case.world_size, timeout=timeout, fabric=fabric)
+        except LaunchTimeout as error:
+            raise FixFailed(_standing(observe.waits(notes), timeout)) from error
 
 
 def _standing(waits: Mapping[int, tuple[str, int]], timeout: float) -> str:
@@ -153,10 +150,10 @@ def circle(waits_for: Mapping[int, int]) -> list[int]:
     """
     for start in sorted(waits_for):
         chain = [start]
-        while (peer := waits_for.get(chain[-1])) is not None:
-            if peer in chain:
-                return chain[chain.index(peer) :]
+        while (peer := waits_for.get(chain[-1])) not in (None, *chain):
             chain.append(peer)
+        if peer is not None:
+            return chain[chain.index(peer) :]
     return []
 
 
@@ -165,10 +162,6 @@ class FixFailed(ValueError):
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
-
-
-class NeverEnds(FixFailed):
-    """A fix with which the ranks do not come to their end."""
 
 
 class Try(NamedTuple):
@@ -252,12 +245,14 @@ class Ward:
         )
         right = self._keys[suspect] == self.case.culprit
         self.tries.append(Try(self._keys[suspect], reason, test.state))
-        self.solved |= right and test.state == STANDS
+        confirmed = right and test.state == STANDS
+        self.solved |= confirmed
         self._keep()
-        text = self._verdict(test, claim, right=right)
-        return Verdict(
-            right and test.state == STANDS, test.state, text, _shown(claim.instrument, runs[-1], "")
+        text, shown = (
+            self._verdict(test, claim, right=right),
+            _shown(claim.instrument, runs[-1], ""),
         )
+        return Verdict(confirmed, test.state, text, shown)
 
     def _verdict(self, test: Test, claim: Suspect, *, right: bool) -> str:
         text = (
@@ -317,26 +312,19 @@ class Ward:
         gone = all(one.reading_now <= culprit.limit for one in rounds)
         if judged.outcome is False and judged.disturbed and gone:
             judged = judged._replace(outcome=None)  # others may have taken the time that it saved
-        columns = list(zip(*rounds, strict=True))
-        middle = Round(*(statistics.median(column) for column in columns[:4]))
+        middle = Round(*(statistics.median(column) for column in [*zip(*rounds, strict=True)][:4]))
         if judged.outcome:
             self.gain = max(self.gain, middle.gain)
             self._keep()
         different = rounds[-1].different
         name = "yours" if fix is not case.cure else "the source's" if case.by_source else "ours"
-        shown = claim_of(culprit)
+        same, enough = "DIFFERENT" if different else "the same", written(culprit.limit, 3)
         return Table(
-            ["", case.cost_name, "times better", shown, "results"],
+            ["", case.cost_name, "times better", culprit.look.format("").strip(" ,"), "results"],
             [
                 ["with the fault", middle.cost, 1.0, middle.reading, ""],
-                [
-                    name,
-                    middle.cost_now,
-                    middle.gain,
-                    middle.reading_now,
-                    "DIFFERENT" if different else "the same",
-                ],
-                ["enough", None, case.par, f"at most {written(culprit.limit, 3)}", "the same"],
+                [name, middle.cost_now, middle.gain, middle.reading_now, same],
+                ["enough", None, case.par, f"at most {enough}", "the same"],
             ],
             _treated(judged, middle, case, culprit, different),
         )
@@ -356,13 +344,11 @@ class Ward:
                 f"With your function a rank ended in {type(error).__name__}: {said[0]} It is "
                 f"called like this: {self.case.fix}"
             ) from error
-        different = _difference(sick, well)
+        cost, different = self.case.cost, _difference(sick, well)
         if different:
-            return Round(self.case.cost(sick), math.nan, culprit.read(sick), math.nan, different)
+            return Round(cost(sick), math.nan, culprit.read(sick), math.nan, different)
         try:
-            return Round(
-                self.case.cost(sick), self.case.cost(well), culprit.read(sick), culprit.read(well)
-            )
+            return Round(cost(sick), cost(well), culprit.read(sick), culprit.read(well))
         except (ArithmeticError, ValueError, IndexError) as error:
             raise FixFailed(
                 f"With your function there is nothing to measure. It is called like this: "
@@ -373,10 +359,8 @@ class Ward:
         """Tell how the case ended, and the cure of its source; nothing before the diagnosis."""
         case = self.case
         if not self.solved:
-            tried = len(self.tries)
-            so_far = f" You have tried {tried} so far." if tried else ""
-            line = "Still open: what it was is told after the right diagnosis."
-            return Markdown(f"{line}{so_far}")
+            so_far = f" You have tried {len(self.tries)} so far." if self.tries else ""
+            return Markdown(f"Still open: what it was is told after the right diagnosis.{so_far}")
         whose = "The source's cure" if case.by_source else "A cure of ours; the source has none"
         told = [
             f"**It was: {case.suspects[case.culprit].says}**",
@@ -391,21 +375,16 @@ class Ward:
 
     def course(self) -> str:
         """Say how the examination went so far, in a few words."""
-        return course_of(
-            {
-                "asked": len(self.asked),
-                "diagnosed": self.solved,
-                "tries": self.tries,
-                "gain": self.gain,
-            }
-        )
+        return course_of(self._kept())
 
-    def _keep(self) -> None:
-        values = {
+    def _kept(self) -> dict[str, Any]:
+        return {
             "asked": len(self.asked), "diagnosed": self.solved, "gain": round(self.gain, 2),
             "tries": [list(one) for one in self.tries],
         }  # fmt: skip
-        ledger.keep(f"case.{self.case.name}", values)
+
+    def _keep(self) -> None:
+        ledger.keep(f"case.{self.case.name}", self._kept())
 
 
 def course_of(kept: Mapping[str, Any]) -> str:
@@ -453,11 +432,6 @@ class Round(NamedTuple):
         return judging.outcome(self.gain, stands=par, fell=(1 + par) / 2)
 
 
-def claim_of(suspect: Suspect) -> str:
-    """Return what a suspect's own reading is, as the head of a column."""
-    return suspect.look.format("").strip(" ,")
-
-
 def _treated(judged: Judged, middle: Round, case: Case, culprit: Suspect, different: str) -> str:
     """Say what became of a fix."""
     if different:
@@ -480,16 +454,14 @@ def _difference(sick: list, well: list) -> str:
     """Say where the mended program's results differ from the sick one's first; "" if nowhere."""
     for before, after in zip(sick, well, strict=True):
         a, b = before["result"], after["result"]
-        if a == b:
-            continue
         where = ""
-        if isinstance(a, dict) and isinstance(b, dict):
+        if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+            a, b = ({f"element {i}": x for i, x in enumerate(part)} for part in (a, b))
+        if isinstance(a, dict) and isinstance(b, dict) and a != b:
             key = next(k for k in [*a, *b] if a.get(k) != b.get(k))
-            where, a, b = f" of {key!r}", a.get(key), b.get(key)
-        elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-            place = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
-            where, a, b = f", element {place}", a[place], b[place]
-        return f"Rank {before['rank']}{where}: {b}, with the fault {a}."
+            where, a, b = f", {key}", a.get(key), b.get(key)
+        if a != b:
+            return f"Rank {before['rank']}{where}: {b}, with the fault {a}."
     return ""
 
 
@@ -552,23 +524,21 @@ def phases_of(seen: list) -> list[str]:
     return list(dict.fromkeys(span.name for one in seen for span in one["spans"]))
 
 
-def _shown(instrument: str, seen: Any, title: str) -> Table | Markdown:
+def _shown(instrument: str, seen: list, title: str) -> Table | Markdown:
     if instrument == "timeline":
         return _timeline(seen, title)
-    columns, rows = _TABLES[instrument](seen)
-    return Table(columns, rows, title)
+    return Table(*_TABLES[instrument](seen), title)
 
 
 def _timers(seen: list) -> tuple[list, list]:
     start, phases = min(one["spans"][0].begin for one in seen), phases_of(seen)
-    rows = []
-    for one in seen:
-        row = [one["rank"]]
-        for phase in phases:
-            spans = readings.stretches(one, phase)
-            times = (spans[0].begin - start, readings.total(one, phase)) if spans else ()
-            row += [round(1e3 * seconds, 1) for seconds in times] or [None, None]
-        rows.append(row)
+
+    def times(one: dict, phase: str) -> list[float | None]:
+        spans = readings.stretches(one, phase)
+        seconds = (spans[0].begin - start, readings.total(one, phase)) if spans else ()
+        return [round(1e3 * value, 1) for value in seconds] or [None, None]
+
+    rows = [[one["rank"], *(x for p in phases for x in times(one, p))] for one in seen]
     return ["rank", *(c for p in phases for c in (f"{p}: begins (ms)", f"{p} (ms)"))], rows
 
 
@@ -587,26 +557,30 @@ def _wire(seen: list) -> tuple[list, list]:
     sent = wire.matrix([one["report"] for one in seen])
     through = list(dict.fromkeys(n for one in seen for n, sent in one["through"].items() if sent))
     rows = [
-        [i, *map(int, row), *(one["through"].get(name, 0) for name in through)]
-        for i, (row, one) in enumerate(zip(sent, seen, strict=True))
+        [one["rank"], *map(int, row), *(one["through"].get(name, 0) for name in through)]
+        for row, one in zip(sent, seen, strict=True)
     ]
-    ranks = map(str, range(len(seen)))
+    ranks = [str(one["rank"]) for one in seen]
     return ["bytes from, to", *ranks, *(f"through {name}" for name in through)], rows
 
 
 def _call_counts(seen: list) -> tuple[list, list]:
     kinds = list(dict.fromkeys(kind for one in seen for kind in one["calls"]))
-    rows = [[one["rank"], *(one["calls"].count(kind) for kind in kinds)] for one in seen]
+    rows = [[one["rank"], *map(one["calls"].count, kinds)] for one in seen]
     return ["rank", *kinds], rows
 
 
 def _environment(seen: list) -> tuple[list, list]:
-    rows = []
-    for one in seen:
-        interfaces = ", ".join(one["interfaces"])
-        variables = ", ".join(f"{name}={value}" for name, value in one["variables"].items())
-        allowed = ",".join(map(str, one["cpus"]))
-        rows.append([one["rank"], allowed, one["threads"], interfaces, variables])
+    rows = [
+        [
+            one["rank"],
+            ",".join(map(str, one["cpus"])),
+            one["threads"],
+            ", ".join(one["interfaces"]),
+            ", ".join(f"{name}={value}" for name, value in one["variables"].items()),
+        ]
+        for one in seen
+    ]
     return ["rank", "CPUs it may use", "threads it computes with", "interfaces", "variables"], rows
 
 

@@ -197,7 +197,7 @@ def test_a_cure_whose_time_others_took_is_not_judged(monkeypatch):
 def test_what_differs_in_the_results_is_said(monkeypatch):
     both = {"sum": 3.0, "collections": 3}, {"sum": 3.0, "collections": 0}
     ward, table = treated(monkeypatch, [9, 3], [240, 20], both)
-    assert "Rank 0 of 'collections': 0, with the fault 3." in table.title
+    assert "Rank 0, collections: 0, with the fault 3." in table.title
     _, table = treated(monkeypatch, [9, 3], [240, 20], ([1, 2], [1, 5]))
     assert "Rank 0, element 1: 5, with the fault 2." in table.title and ward.gain == 0
 

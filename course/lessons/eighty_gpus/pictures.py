@@ -134,14 +134,18 @@ def pairs(
     return ax
 
 
-def kinds(tests: Mapping[str, Sequence[logs.PairTest]], *, title: str) -> Axes:
-    """Draw each test at 16 GiB as a dot, a line of dots for each kind of test."""
-    ax = plots.new_axes(title, x="Bus bandwidth at 16 GiB", xunit="GB/s", size=(9, 2.6))
+def kinds(
+    tests: Mapping[str, Sequence[logs.PairTest]], *, title: str, above: float | None = None
+) -> Axes:
+    """Draw each test at 16 GiB as a dot, a line of dots for each kind; or in % `above` a busbw."""
+    x = f"Above {above:.1f} GB/s at 16 GiB" if above else "Bus bandwidth at 16 GiB"
+    ax = plots.new_axes(title, x=x, xunit="%" if above else "GB/s", size=(9, 2.6))
     texts = []
     for at, (name, some) in enumerate(tests.items()):
         values = sorted(test.busbw["16GiB"] for test in some)
         color = plots.style(at).color
-        ax.plot(values, [at] * len(values), "o", color=color, alpha=0.35, markersize=9)
+        shown = [100 * (value / above - 1) for value in values] if above else values
+        ax.plot(shown, [at] * len(values), "o", color=color, alpha=0.35, markersize=9)
         texts.append(f"{name}: {len(values)} tests")
         if values:
             texts[-1] += f", {values[0]:.2f} to {values[-1]:.2f} GB/s"

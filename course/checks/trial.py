@@ -116,18 +116,12 @@ def sent(ranks: Sequence[Ran]) -> np.ndarray:
         return wire.counted(reports)
 
 
-@dataclass(frozen=True, slots=True)
 class Trial:
-    """A learner's function, and how it is tried."""
+    """A learner's function, and how it is tried: by hand it has sends and receives alone."""
 
-    way: Callable[..., Any]
-    by_hand: bool = False
-    """Whether it must be built from sends and receives, its own."""
-    timeout: float = 10.0
-    checks: bool = True
-    """Whether torch compares the ranks' calls (`checking.on_ranks`)."""
-    hang: str = ""
-    """What it usually means here that ranks do not finish (`checking.on_ranks`)."""
+    def __init__(self, way: Callable[..., Any], *, by_hand: bool = False, **how: Any) -> None:
+        self.way, self.by_hand = way, by_hand
+        self.how = how  # options of `checking.on_ranks`
 
     def runs(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[Ran]]]:
         """Yield each case and what its ranks did.
@@ -136,12 +130,11 @@ class Trial:
             CheckFailed: The ranks did not finish, a receive was not as long as its message, or
                 `by_hand` was not kept.
         """
-        how: dict[str, Any] = {"timeout": self.timeout, "checks": self.checks, "hang": self.hang}
         silence = "no send and no receive was called: data go through torch.distributed, and a "
         silence += "function with `yield` in it does not run"
         for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
             together = list(group)
-            by_rank = checking.on_ranks(_play, self, together, world_size=n, **how)
+            by_rank = checking.on_ranks(_play, self, together, world_size=n, **self.how)
             for case, ranks in zip(together, zip(*by_rank, strict=True), strict=True):
                 talks = n == 1 or not self.by_hand or any(ran.calls for ran in ranks)
                 hold(talks, f"{case}: messages between ranks", "none", silence)

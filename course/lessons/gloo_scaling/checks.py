@@ -17,7 +17,6 @@ from course.lessons.gloo_scaling import confined, meetings, sick_calls
 from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
 from course.lessons.gloo_scaling.sick_calls import SickCall
-from labkit.ranks.launcher import launch
 
 # 1.1: the stopwatch
 
@@ -40,7 +39,7 @@ def check_time_call(time_call: Callable[..., float]) -> None:
         errors = [_hold_time(time_call, sick) for sick in sick_calls.SICK_CALLS]
         for _ in range(ATTEMPTS):
             ranks = checking.on_ranks(
-                sick_calls.examine_alone, time_call, world_size=2, checks=False
+                sick_calls.examine_well, time_call, world_size=2, checks=False
             )
             cost, swallowed = ranks[0]
             if cost <= OWN_COST:
@@ -64,7 +63,7 @@ def check_time_call(time_call: Callable[..., float]) -> None:
 
 
 def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
-    """Hold the calls, the answers to be alike, and the time; return its relative error."""
+    """Hold the number of calls, the ranks' answers and the time; return its relative error."""
     first, count, right = len(sick.first), len(sick.calls), median(map(max, sick.calls))
     for _ in range(ATTEMPTS):
         ranks = checking.on_ranks(sick_calls.examine, time_call, sick, world_size=3, checks=False)
@@ -189,7 +188,7 @@ def check_shared_sum(shared_sum: Callable[..., None]) -> None:
             "machine is the partner's, and here it never gets on. wait() sleeps"
         )
         checking.on_ranks(_hold_meetings, shared_sum, world_size=1, timeout=6.0, hang=hang)
-        ranks = launch(meetings.race, shared_sum, world_size=2)
+        ranks = checking.on_ranks(meetings.race, shared_sum, world_size=2, checks=False)
         ours, gloo = (1e6 * max(times) for times in zip(*ranks, strict=True))
         verdict.reached = f"1 wake-up per sum, {ours:.0f} µs (gloo: {gloo:.0f} µs)"
 
@@ -197,11 +196,11 @@ def check_shared_sum(shared_sum: Callable[..., None]) -> None:
 def _hold_meetings(shared_sum: Callable[..., None]) -> None:
     for shape, slow in product(meetings.SHAPES, (0, 1)):
         meeting = Meeting(slow, shape)
-        with checking.named(f"{meeting}"):
+        with checking.named(str(meeting)):
             meeting.hold(shared_sum)
-        for turn, tensors in enumerate(zip(*meeting.sums, strict=False)):
-            for me in (0, 1):
-                _hold_sum(meeting, turn, me, tensors[me])
+        for turn, both in enumerate(zip(*meeting.sums, strict=False)):
+            for me, tensor in enumerate(both):
+                _hold_sum(meeting, turn, me, tensor)
         hold(
             meeting.stuck is None,
             f"every wait() ends ({meeting})",

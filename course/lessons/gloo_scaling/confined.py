@@ -8,7 +8,7 @@ Documentation/admin-guide/cgroup-v2.rst for cpu.max and cpu.stat.
 """
 
 import json
-import os
+import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,22 +52,19 @@ def two_launches() -> dict[str, Reading]:
     """Launch two ranks that compute, twice; in one of the launches they may use one CPU only.
 
     Returns:
-        By "first" and "second" rank 0's reading; which one is confined depends on the clock.
+        By "first" and "second" rank 0's reading; which one is confined is drawn by lot.
     """
-    flip = time.perf_counter_ns() // 1000 % 2
-    return {
-        name: launch(_read, bool(turn) ^ bool(flip), world_size=2)[0]
-        for turn, name in enumerate(("first", "second"))
-    }
+    one_cpu = random.choice(("first", "second"))
+    return {name: launch(_read, name == one_cpu, world_size=2)[0] for name in ("first", "second")}
 
 
-def _read(one_cpu: bool, seconds: float = 0.3) -> Reading:
-    total = len(affinity.cpus()) if affinity.available() else os.cpu_count() or 1
+def _read(one_cpu: bool) -> Reading:
+    total = len(affinity.cpus())
     if one_cpu and affinity.available():
         affinity.pin(affinity.cpus()[:1])
     dist.barrier()
     before, stat_before = _schedstat(), _text("/sys/fs/cgroup/cpu.stat")
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 0.3
     while time.monotonic() < end:
         pass
     after, stat_after = _schedstat(), _text("/sys/fs/cgroup/cpu.stat")

@@ -218,13 +218,9 @@ def cpus_of(records: Sequence[Record], seconds: dict[int, float]) -> float:
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world."""
+    own = [record for record in records if record.params.get("world", "") == world]
     for name in TESTS:
-        of_part = [
-            record
-            for record in records
-            if (record.params["part"], record.params.get("world", "")) == (name, world)
-        ]
-        if of_part:
+        if of_part := [record for record in own if record.params["part"] == name]:
             hold(board, of_part)
 
 

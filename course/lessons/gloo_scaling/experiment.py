@@ -157,8 +157,7 @@ def posted(
         made = []
         for p, (name, arm) in itertools.product(pairs, chosen.items()):
             with (place or Place(2 * p)).up() as here:
-                options = {"world_size": 2 * p, "timeout": 120}
-                (seconds, *_) = here.launch(_posted, program, arm, **options)
+                (seconds, *_) = here.launch(_posted, program, arm, world_size=2 * p, timeout=120)
                 params = {"part": "posted", **arm, "pairs": p}
                 made.append(here.record(name, [[seconds]], experiment=NAME, params=params))
         return sorted(made, key=lambda record: [*places].index(record.case))
@@ -209,12 +208,13 @@ def compare(
             for _ in range(rounds):
                 for name, arm in chosen.items():  # in turns, so that drift meets all of them
                     options = {"threads": arm.get("threads", 1), "timeout": 120}
-                    here = places[arm["pairs"]]
-                    launched[name].append(here.launch(_pinned, program, arm, **options))
-            world_of = {"world": world} if world else {}
+                    ranks = places[arm["pairs"]].launch(_pinned, program, arm, **options)
+                    launched[name].append(ranks)
             made = []
             for name, arm in chosen.items():
-                params = {"part": part, **arm, "rounds": rounds} | world_of
+                params = {"part": part, **arm, "rounds": rounds}
+                if world:
+                    params["world"] = world
                 samples, values = _by_rank(launched[name])
                 given = {"experiment": NAME, "params": params, "values": values}
                 made.append(places[arm["pairs"]].record(name, samples, **given))
@@ -232,10 +232,9 @@ def _by_rank(launched: list[list[dict[str, Any]]]) -> tuple[list, dict[str, list
     """Put together what the ranks returned in each round: their samples, and means of the rest."""
     ranks = zip(*launched, strict=True)
     samples = [list(chain(*(result["samples"] for result in same))) for same in ranks]
-    names = launched[0][0].keys() - {"samples"}
     means = {
         name: [statistics.fmean(rank[name] for rank in ranks) for ranks in launched]
-        for name in names
+        for name in launched[0][0].keys() - {"samples"}
     }
     return samples, means
 

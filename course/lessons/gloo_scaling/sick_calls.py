@@ -61,7 +61,7 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, int
     return seconds, next(numbers)
 
 
-def examine_alone(time_call: Callable[..., float]) -> tuple[float, bool]:
+def examine_well(time_call: Callable[..., float]) -> tuple[float, bool]:
     """Time a call that does nothing, by the stopwatch's defaults, and one that fails; on all ranks.
 
     Returns:

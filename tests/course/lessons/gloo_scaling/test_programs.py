@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from pytest import mark
 
 from course.lessons.gloo_scaling import programs
 from course.lessons.gloo_scaling.programs import SharedMemory, pair_group
@@ -27,6 +26,7 @@ def compare():
     for way in programs.WAYS.values():
         compare_one(way, group, SHAPES)
     compare_one(SharedMemory(group, (10, 10)), group, [(10, 10)] * 3)
+    return dist.get_process_group_ranks(group)
 
 
 def compare_one(way, group, shapes):
@@ -43,16 +43,8 @@ def compare_one(way, group, shapes):
             torch.testing.assert_close(got, wanted, rtol=0, atol=0)
 
 
-@mark.parametrize("pairs", [1, 3])
-def test_every_tensor_becomes_the_pairs_sum(pairs):
-    launch(compare, world_size=2 * pairs)
-
-
-def test_pairs_are_consecutive_ranks():
-    def program():
-        return dist.get_process_group_ranks(pair_group())
-
-    assert launch(program, world_size=4) == [[0, 1], [0, 1], [2, 3], [2, 3]]
+def test_every_tensor_becomes_the_sum_of_consecutive_ranks():
+    assert launch(compare, world_size=6) == [[0, 1], [0, 1], [2, 3], [2, 3], [4, 5], [4, 5]]
 
 
 def test_an_odd_rank_has_no_partner():

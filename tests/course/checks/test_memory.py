@@ -1,12 +1,10 @@
 """How much memory tensors took, and who used a buffer that was under way."""
 
-import pytest
 import torch
 import torch.distributed as dist
 
 from course.checks import memory
-from course.checks.memory import BufferLog
-from tests.measure.test_calls import logged
+from labkit import launch
 
 KIB = 1024
 
@@ -61,35 +59,36 @@ def other_rows(x, y, other):
     x[1].sum()
 
 
-def test_the_root_of_a_broadcast_may_read_its_buffer():
-    def block(rank, other):
-        x = torch.ones(8)
+TOUCHED = {  # of the receive and of the send, then of the calls that were made meanwhile
+    change_what_is_sent: [None, "aten.add_"],
+    read_before_the_wait: ["aten.add", None],
+    pass_on_before_the_wait: ["c10d.send", None, None, None],
+    other_rows: [None, None],
+}
+
+
+def touched():
+    """What touched the buffers of each call, and those of a broadcast, as each rank sees it."""
+    other, seen = 1 - dist.get_rank(), []
+    for meanwhile in TOUCHED:
+        x, y = torch.ones(4, 6), torch.ones(4, 6)
+        with memory.BufferLog() as log:
+            works = [dist.irecv(y[1], other), dist.isend(x[1], other)]
+            meanwhile(x, y, other)
+            for work in works:
+                work.wait()
+        seen.append([call.touched for call in log.calls])
+    with memory.BufferLog() as log:
         work = dist.broadcast(x, 0, async_op=True)
         x.sum()
         work.wait()
+    return [*seen, [call.touched for call in log.calls]]
 
-    assert [log[0].touched for log in logged(block, BufferLog)] == [None, "aten.sum"]
 
-
-@pytest.mark.parametrize(
-    "meanwhile, expected",
-    [
-        (change_what_is_sent, [None, "aten.add_"]),
-        (read_before_the_wait, ["aten.add", None]),
-        (pass_on_before_the_wait, ["c10d.send", None, None, None]),
-        (other_rows, [None, None]),
-    ],
-)
-def test_a_buffer_that_is_touched_before_the_wait(meanwhile, expected):
-    def block(rank, other):
-        x, y = torch.ones(4, 6), torch.ones(4, 6)
-        works = [dist.irecv(y[1], other), dist.isend(x[1], other)]
-        meanwhile(x, y, other)
-        for work in works:
-            work.wait()
-
-    for log in logged(block, BufferLog):
-        assert [call.touched for call in log] == expected
+def test_a_buffer_that_is_touched_before_the_wait_and_the_root_of_a_broadcast_may_read_its_own():
+    root, receiver = launch(touched, world_size=2)
+    assert root == [*TOUCHED.values(), [None]]
+    assert receiver == [*TOUCHED.values(), ["aten.sum"]]
 
 
 def test_strided_memory_meets_only_where_elements_are():

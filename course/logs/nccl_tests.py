@@ -212,11 +212,22 @@ class Test:
         counts = set(Counter(place.host for place in self.places).values())
         return counts.pop() if len(counts) == 1 else None
 
-    def failure(self, number: int) -> Failure | None:
-        """Return what is known of a test that failed, or began and printed no figures."""
-        if not self.errors and (self.rows or not (self.columns or self.places)):
+    def finish(self, number: int) -> Failure | None:
+        """Say what is missing; return what is known if it failed, or printed no figures."""
+        if self.ratio > 1.01:  # of all collectives
+            self.name = self.name or "all_reduce"
+        name = f"{self.name}_perf" if self.name else "a test"
+        if self.rows:
+            self._doubt(name)
+        if self.errors:
+            line, text = self.errors[0]
+            others = f" (one of {len(self.errors)} such lines)" if self.errors[1:] else ""
+            self.problem(line, f"{name} failed: {text}{others}")
+        elif not self.rows and (self.columns or self.places):
+            line, text = number, "no figures"
+            self.problem(line, f"{name} began and printed no figures")
+        else:
             return None
-        line, text = self.errors[0] if self.errors else (number, "no figures")
         phase = MOVING if self.columns else MAKING
         if self.rows:
             phase = f"after {max(row.nbytes for row in self.rows)} bytes were done"
@@ -225,19 +236,8 @@ class Test:
             collective, self.gpus_per_host, self.hosts, line, text, phase, self.file, slots
         )
 
-    def finish(self, number: int) -> None:
-        """Say what is missing."""
-        if self.ratio > 1.01:  # of all collectives
-            self.name = self.name or "all_reduce"
-        name = f"{self.name}_perf" if self.name else "a test"
-        if self.errors:
-            at, line = self.errors[0]
-            others = f" (one of {len(self.errors)} such lines)" if self.errors[1:] else ""
-            self.problem(at, f"{name} failed: {line}{others}")
-        elif not self.rows and (self.columns or self.places):
-            self.problem(number, f"{name} began and printed no figures")
-        if not self.rows:
-            return
+    def _doubt(self, name: str) -> None:
+        """Say what is doubtful about its figures."""
         if not self.ended and not self.errors:
             self.problem(self.last, f"{name} ends here without its summary: is the text cut short?")
         if self.alone or len(self.places) == 1:
@@ -338,8 +338,7 @@ def parse(
         return current[who]
 
     def finish(test: Test) -> None:
-        test.finish(number)
-        if failure := test.failure(number):
+        if failure := test.finish(number):
             failed.append(failure)
         records.extend(test.records())
 

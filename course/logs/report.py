@@ -27,8 +27,7 @@ from labkit.measure.timing import summarize
 from labkit.show import plots
 
 NVLINK = {
-    "V100-SXM2": 150e9,
-    "V100-SXM3": 150e9,
+    "V100-SXM": 150e9,
     "A100-SXM": 300e9,
     "H100 80GB HBM3": 450e9,
     "H200": 450e9,
@@ -63,7 +62,8 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
     whole = _series(known)
     tested = _pairs(whole, log)
     if log.failures:
-        page.table(_failures(log, tested))
+        rules = {one.kind: one.rule for one in tested if one.rule}
+        page.table(failures.table(log.failures, log.records, rules))
     if tested:
         page.table(_speeds(tested))
         divided = sorted((one for one in tested if one.divided), key=lambda one: -len(one.slow))
@@ -198,8 +198,8 @@ def _doubts(series: Series, cards: Cards) -> Table:
         best = max((r for part in sizes.values() for r in part), key=lambda record: record.busbw)
         speed, source = _wire(best, cards)
         if speed is not None and (explanation := _explain(best, speed)):
-            highest = best.busbw / 1e9, speed / 1e9, best.busbw / speed
-            highest = (round(x, 2) for x in highest)
+            figures = (best.busbw / 1e9, speed / 1e9, best.busbw / speed)
+            highest = [round(figure, 2) for figure in figures]
             rows.append([name, best.nbytes, *highest, source, explanation, best.values["row"]])
     columns = ["above the wire", "bytes", "busbw GB/s", "wire GB/s", "times", "the wire is from"]
     return Table([*columns, "would explain it", "row"], rows)
@@ -211,14 +211,9 @@ def _curves(series: Series, cards: Cards) -> Axes:
     Where there are several records of a size (of several hosts, say) the line is their median, with
     a band from the 10th to the 90th percentile.
     """
-    ax = plots.new_axes(
-        "Bus bandwidth by size",
-        x="S, the largest buffer of a rank",
-        xunit="bytes",
-        y="busbw",
-        yunit="GB/s",
-        xscale="log",
-    )
+    units = {"xunit": "bytes", "yunit": "GB/s", "xscale": "log"}
+    what = "S, the largest buffer of a rank"
+    ax = plots.new_axes("Bus bandwidth by size", x=what, y="busbw", **units)
     best, records = {}, [r for sizes in series.values() for part in sizes.values() for r in part]
     for number, (name, sizes) in enumerate(series.items()):
         spread = [summarize([r.busbw / 1e9 for r in part]) for part in sizes.values()]
@@ -404,20 +399,6 @@ def _host_matrix(one: _Pairs) -> Axes:
     rule = one.rule or "No rule of hosts alone explains them"
     plots.describe(ax, f"{title}; {len(one.failed)} failed. {rule}.", table=slowest)
     return ax
-
-
-def _failures(log: Log, tested: Sequence[_Pairs]) -> Table:
-    """Put the tests together that failed in the same way, with what those have in common."""
-    rules = {one.kind: one.rule for one in tested if one.rule}
-    rows = []
-    for kind in failures.kinds(log.failures, log.records):
-        called, at = failures.called_slow(kind.tests, rules), kind.tests[0]
-        each = [kind.phase, kind.text, len(kind.tests), kind.collectives, kind.shared, called]
-        rows.append([*each, f"{at.file}, line {at.line}"])
-    columns = [f"failed: {len(log.failures)} tests", "it printed", "tests", "collectives"]
-    columns += ["hosts", "slow by the rule of the others", "the first"]
-    title = "Tests that fail in other phases may have another cause: each row is one to explain."
-    return Table(columns, rows, title if len(rows) > 1 else "")
 
 
 def _series(records: Iterable[Record]) -> Series:

@@ -22,26 +22,25 @@ FAILED = [
 
 
 def test_what_failed_in_another_phase_is_another_row():
-    kinds = failures.kinds(FAILED, [])
-    assert [(kind.phase, kind.text, len(kind.tests)) for kind in kinds] == [
-        (MOVING, "common.cu:401: remote process exited or there was a network error", 13),
-        (MAKING, "common.cu:1279: remote process exited or there was a network error", 10),
-        (MAKING, "nothing: its text ends", 2),
+    rows = failures.table(FAILED, [], {}).rows
+    assert [row[:3] for row in rows] == [
+        [MOVING, "common.cu:401: remote process exited or there was a network error", 13],
+        [MAKING, "common.cu:1279: remote process exited or there was a network error", 10],
+        [MAKING, "nothing: its text ends", 2],
     ]
-    assert kinds[1].collectives == "all_to_all with 4 GPUs a host: 5, send with 4 GPUs a host: 5"
+    assert rows[1][3] == "all_to_all with 4 GPUs a host: 5, send with 4 GPUs a host: 5"
 
 
 def test_what_they_share_is_said_and_nothing_where_they_share_nothing():
-    lost, making, _ = failures.kinds(FAILED, [])
-    assert lost.shared.startswith("13 pairs; no test of these completed")
-    assert "in each h" not in lost.shared
-    assert lost.shared.endswith("GPU 9d:00 in each")
-    assert "in each h8 or h16" in making.shared and "GPU 9" not in making.shared
+    lost, making = (row[4] for row in failures.table(FAILED, [], {}).rows[:2])
+    assert lost.startswith("13 pairs; no test of these completed")
+    assert lost.endswith("GPU 9d:00 in each")
+    assert "in each h16 or h8" in making and "GPU 9" not in making
     done = [record("alltoall", 8, 1e-3, 2, 4, names=list(pair)) for pair in FIVE]
-    assert "completed" not in failures.kinds(FAILED, done)[1].shared
+    assert "completed" not in failures.table(FAILED, done, {}).rows[1][4]
 
 
 def test_failures_that_the_rule_of_the_completed_ones_calls_slow_are_counted():
     rule = pairs.Rule("exactly one", ("a0", "a1", "a2", "b2"), 100, 100)
-    assert failures.called_slow(SICK, {("all_to_all", 4): rule}) == "2 of 13"
-    assert failures.called_slow(SICK, {("all_to_all", 8): rule}) == ""
+    assert failures.table(SICK, [], {("all_to_all", 4): rule}).rows[0][5] == "2 of 13"
+    assert failures.table(SICK, [], {("all_to_all", 8): rule}).rows[0][5] == ""

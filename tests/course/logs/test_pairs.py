@@ -97,14 +97,13 @@ def test_a_small_gap_without_a_rule_is_no_second_speed():
         ("both", NINE, lambda pair: pair <= NINE),
     ],
 )
-@mark.parametrize("exceptions", [0, 2])
-def test_the_rule_of_the_slow_pairs_is_found(which, hosts, member, exceptions):
-    slow = {pair: member(pair) for pair in PAIRS[: -5 or None]}  # some were not measured
-    for pair in PAIRS[10 : 10 + exceptions]:
+def test_the_rule_of_the_slow_pairs_is_found(which, hosts, member):
+    slow = {pair: member(pair) for pair in PAIRS[:-5]}  # some were not measured
+    for pair in PAIRS[10:12]:  # and two follow no rule
         slow[pair] = not slow[pair]
     rule = pairs.explain(slow)
     assert (rule.which, set(rule.hosts)) == (which, hosts)
-    assert (rule.right, rule.of) == (len(slow) - exceptions, len(slow))
+    assert (rule.right, rule.of) == (len(slow) - 2, len(slow))
 
 
 def test_many_hosts_take_time_by_their_square():

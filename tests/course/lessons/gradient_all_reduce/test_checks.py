@@ -76,6 +76,7 @@ def unpacked_and_divided(gradients, cap):
 
 
 HOOK = "register_post_accumulate_grad_hook(gradient_is_ready)"
+MEAN, START = "parameter.grad /= dist.get_world_size()", "works.append"
 LATER = """for parameter in model.parameters():
             gradient_is_ready(parameter)
         for work,"""
@@ -89,9 +90,10 @@ LATER = """for parameter in model.parameters():
         (("work.wait()", "time.sleep(0.02)"), "no sleep is long enough"),
         (("works.clear()", "pass"), "`finish` has kept works of the one before"),
         (
-            (HOOK, "register_hook(lambda grad: gradient_is_ready(grad))"),
-            "before the gradient is in",
+            (f"{MEAN}\n        works.clear()", "pass", START, f"{MEAN}; {START}"),
+            "it grows with every step",
         ),
+        ((HOOK, "register_hook(lambda grad: gradient_is_ready(grad))"), "before the gradient is"),
     ],
 )
 def test_wrong_overlaps(changes, words):

@@ -24,7 +24,7 @@ from labkit.ranks import rank as words
 from labkit.ranks.devices import BOTH
 from labkit.ranks.options import Backend, Options, check_program
 from labkit.ranks.parcel import Parcel, pack
-from labkit.ranks.rank import Job, Placement
+from labkit.ranks.rank import END_OF_FAILED, Job, Placement
 
 if TYPE_CHECKING:
     from labkit.fabric.fabric import Fabric
@@ -499,10 +499,8 @@ class _Supervisor:
             others = ((rank.number, self._fate(rank)) for rank in fallen if rank is not first)
             return self._death(first, errors.together(others))
         raised = [rank for rank in fallen if rank.state == "raised"]
-        self._step_until(
-            time.monotonic() + 2 * words.END_OF_FAILED,
-            lambda: self._have_said(words.ENDED, raised),
-        )
+        moment = time.monotonic() + 2 * END_OF_FAILED
+        self._step_until(moment, lambda: self._have_said(words.ENDED, raised))
         deaths = ((rank.number, self._fate(rank)) for rank in fallen if rank.state == "died")
         failures = [self._failure(rank) for rank in raised]
         later = errors.together(deaths)

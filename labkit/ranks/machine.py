@@ -114,8 +114,9 @@ def _gpu_names() -> tuple[str, ...]:
 
 
 def _cpu_info() -> str:
-    info = Path("/proc/cpuinfo")
-    return info.read_text() if info.exists() else ""
+    with contextlib.suppress(OSError):
+        return Path("/proc/cpuinfo").read_text()
+    return ""
 
 
 def _cpu_model() -> str:

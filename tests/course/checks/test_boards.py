@@ -1,7 +1,6 @@
 """Exercises of the form *who was it?*, in every lesson that has one."""
 
 import importlib
-import itertools
 
 import pytest
 
@@ -31,17 +30,15 @@ def test_both_culprits_pass_and_the_boards_do_not_tell(exercise, capsys):
 
 
 @pytest.mark.slow
-def test_every_other_pair_is_refused_by_a_row_that_speaks_against_it(exercise):
-    suspects = sorted({row[0][0] for table in exercise.tables() for row in table.rows})
-    for first, second in itertools.product(suspects, repeat=2):
-        if (first, second) != tuple(exercise.worlds.values()):
-            said = refusal(exercise.check, lambda pair=(first, second): pair)
-            assert f"speaks against {first}" in said or f"speaks against {second}" in said
+def test_every_other_suspect_is_refused_by_a_row_that_speaks_against_it(exercise):
+    for name, guilty in exercise.worlds.items():
+        suspects = {row[0][0] for table in exercise.tables() for row in table.rows}
+        for suspect in suspects - {guilty}:
+            said = refusal(exercise.check, lambda pair=exercise.worlds | {name: suspect}: pair)
+            assert f"speaks against {suspect}" in said
 
 
 GRADIENTS = READ["gradient_all_reduce"].check  # d, then a
-
-
 SUSPECTS = READ["gradient_all_reduce"].investigation.suspects
 COPIED = [f"{letter}, {SUSPECTS[letter]}" for letter in "da"]
 

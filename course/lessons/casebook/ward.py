@@ -248,11 +248,8 @@ class Ward:
         confirmed = right and test.state == STANDS
         self.solved |= confirmed
         self._keep()
-        text, shown = (
-            self._verdict(test, claim, right=right),
-            _shown(claim.instrument, runs[-1], ""),
-        )
-        return Verdict(confirmed, test.state, text, shown)
+        text = self._verdict(test, claim, right=right)
+        return Verdict(confirmed, test.state, text, _shown(claim.instrument, runs[-1], ""))
 
     def _verdict(self, test: Test, claim: Suspect, *, right: bool) -> str:
         text = (

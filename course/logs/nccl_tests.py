@@ -49,7 +49,7 @@ _OPERATIONS = r"sum|prod|min|max|avg|mulsum|none"
 _COLUMNS = ["size", "count", "type", "redop", "root"] + 2 * ["time", "algbw", "busbw", "#wrong"]
 _NAME = re.compile(rf"(?<![a-z])({'|'.join(COLLECTIVES)})(?![a-z])")
 _ROW = re.compile(rf"(?:^|[\s:>\]|])(\d{{1,18}})\s+\d+\s+({_TYPES})(?:\s+(.*\S))?\s*$")
-_HEADER = re.compile(r"size\s+count\s+type\b.*time\s+algbw\s+busbw\s+\S.*")
+_HEADER = re.compile(r"size\s+count\s+type\b.*\s(?:cpu)?time\s+algbw\s+busbw\s+\S.*")
 _BEGUN = re.compile(
     rf"(?:^|[\s:>\]|])(\d+\s+\d+\s+(?:{_TYPES})(?:\s+(?:{_OPERATIONS}))?(?:\s+(?:-1|\d+))?)"
 )
@@ -370,8 +370,8 @@ def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:
     """Take what a line that is no row says; return whether it says anything."""
     if "algbw" in line and "busbw" in line and (match := _HEADER.search(line)):
         words = match[0].replace("cputime", "time").split()
-        mine = test(line, new=lambda test: test.rows)
-        mine.header([word for word in words if word != "timestamp"])
+        columns = [word for word in words if word != "timestamp"]
+        test(line, new=lambda test: test.rows).header(columns)
     elif " Rank " in line and (match := _DEVICE.search(line)):
         rank, group, host, pci, gpu = match.groups()
         mine = test(line, new=lambda test: test.rows)

@@ -187,11 +187,6 @@ def test_slurm_numbers_the_lines_and_may_mix_two_tests(tmp_path):
             "    60.00    70.00    69.00     2.50",
             (64e-6, 65e-6),
         ),
-        (  # -C 1: time of the CPU
-            f"{NAMES.replace('time', 'cputime')}  #wrong  cputime   algbw   busbw  #wrong\n",
-            "     0    66.00   15.89   23.83     N/A",
-            (64e-6, 66e-6),
-        ),
     ],
 )
 def test_later_versions_have_more_columns(tmp_path, names, row, seconds):

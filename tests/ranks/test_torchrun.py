@@ -214,7 +214,7 @@ def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
     """
     out = tmp_path / "records.json"
     command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
-    with Fabric.star(hosts=2, rate="200mbit") as fabric:
+    with Fabric.star(hosts=2, rate="600mbit") as fabric:
         nodes = [
             agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
             for host in range(2)

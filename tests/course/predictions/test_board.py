@@ -48,12 +48,8 @@ def test_the_verdict_follows_the_evidence(tests, left, says):
     board = told(make(), **tests)
     assert "".join(board.left) == left
     assert says in board.verdict()
-
-
-def test_who_differs_from_us_is_told_who_was_left_there():
-    none = told(make(), aA=False, bB=False, cC=False, dD=False)
     ours = told(make(), aA=False, bB=False, cC=True, dD=False)
-    assert "On our calm machine c was left" in none.verdict(ours)
+    assert ("On our calm machine c was left" in board.verdict(ours)) == (left == "")
 
 
 def test_running_until_it_agrees_is_no_way_out():

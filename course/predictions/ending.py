@@ -58,6 +58,8 @@ def outcome(entry: Entry) -> str:
     said = f"You said {entry.in_words()}".rstrip(".")
     if entry.measured is None:
         return f"{said}; not judged yet."
+    if entry.fates is not None:
+        return f"{said}; your run leaves {entry.measured}."
     result = f"{said}; it was {entry.in_words('measured')}".rstrip(".")
     if entry.options:
         mark = {True: " ✔", False: ""}.get(entry.right, ", not judged")

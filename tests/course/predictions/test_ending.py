@@ -1,6 +1,6 @@
 """A lesson ends in a card."""
 
-from course.predictions import ledger
+from course.predictions import ledger, ledger_file
 
 
 def card(capsys, **figures):
@@ -19,6 +19,9 @@ def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book
     ledger.choose("02.why", "Why?", ["bytes", "a late rank"], answer="b")
     ledger.reconcile("02.why", "b", tier="RECORDED")
     ledger.choose("02.open", "Which?", ["x", "y"], answer="a")
+    ledger.choose("02.board", "Who?", ["x", "y", "z"], answer="a")
+    fates = {"a": ledger_file.STANDING, "c": "fell, by A"}
+    ledger_file.add("judged", "02.board", measured="a or b", fates=fates)
     ledger.predict("01.other", "Another lesson's?", "ms", value=1)
     title, figures, can, *bets, after = card(capsys, yours="1.4 times", theirs="4.7 times")
     assert title.startswith("✔ 02 · 280 ms or 60?")
@@ -30,6 +33,7 @@ def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book
         "In which? You said 0 call; it was 0 call ✔.",
         "Why? You said b) a late rank; it was b) a late rank ✔.",
         "Which? You said a) x; not judged yet.",
+        "Who? You said a) x; your run leaves a or b.",
     ]
     assert after == "Next: the exercises of 02 (../exercises/02_exercises.ipynb)"
 

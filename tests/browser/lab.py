@@ -91,17 +91,6 @@ def photograph(page, name, **options):
     page.screenshot(path=PICTURES / f"{name}.png", **options)
 
 
-@contextmanager
-def opened(folder, *, height, picture, width=1200):
-    """Open a browser beside JupyterLab; yields a page and the address, and keeps a screenshot."""
-    with browser() as started, server(folder) as address:
-        page = started.new_page(viewport={"width": width, "height": height})
-        try:
-            yield page, address
-        finally:
-            photograph(page, picture)
-
-
 def wait_for(port, process, log, page="/api"):
     for _ in range(600):
         if process.poll() is not None:

@@ -2,7 +2,7 @@
 
 import json
 
-from pytest import fixture, mark
+from pytest import mark
 
 from course.predictions import form as forms
 from course.predictions.form import Field, Form, Reply
@@ -30,14 +30,8 @@ form.render({{ model, el: document.body }});
 LONG = "the network between rank 2 and the switch loses packets, and sends them once more"
 
 
-@fixture(scope="module")
-def browser():
-    with lab.browser() as started:
-        yield started
-
-
-def shown(browser, made, *, width=390):
-    page = browser.new_page(viewport={"width": width, "height": 420})
+def shown(browser, made):
+    page = browser.new_page(viewport={"width": 390, "height": 420})
     script = forms.Form._esm if isinstance(forms.Form._esm, str) else str(forms.Form._esm)
     script = script.replace("export default", "const form =")
     traits = json.dumps({"ask": made.ask, "reply": made.reply})
@@ -64,8 +58,27 @@ def said(text, **how):
 
 
 @mark.slow
-def test_keys_choose_hand_over_once_and_the_focus_goes_on(browser):
-    page = shown(browser, vote())
+def test_a_form_fits_a_narrow_page_and_keys_choose_hand_over_once_and_go_on():
+    with lab.browser() as browser:
+        bounds = [Field("low", "at least"), Field("high", "at most", "µs")]
+        rows = [("", [Field("answer", "I expect", "µs", "a number")]), ("between:", bounds)]
+        page = shown(browser, form("Your prediction.", "How long?", rows))
+        for name in ("I expect", "at least", "at most"):
+            assert page.get_by_role("textbox", name=name).count() == 1
+        lab.photograph(page, "figure-390")
+        play(shown(browser, vote()))
+
+
+def play(page):
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    field = page.locator("input[name=reason]").bounding_box()
+    outer = page.locator(".course-form").bounding_box()
+    assert field["x"] + field["width"] < outer["x"] + outer["width"]
+    assert page.get_by_role("radio", name=LONG).count() == 1
+    assert page.get_by_role("textbox", name="because").count() == 1
+    assert page.get_by_role("group", name="What is the cause?").count() == 1
+    lab.photograph(page, "form-390")
+
     page.get_by_role("radio").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
@@ -89,28 +102,3 @@ def test_keys_choose_hand_over_once_and_the_focus_goes_on(browser):
     page.evaluate("window.reply", said("locked", open=False))
     assert page.get_by_role("radio").first.is_disabled()
     assert not page.get_by_role("button", name="Commit").is_visible()
-    page.close()
-
-
-@mark.slow
-@mark.parametrize("width", [1280, 390])
-def test_a_form_fits_its_page_and_each_field_has_a_name(browser, width):
-    page = shown(browser, vote(), width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    inner, outer = (
-        page.locator(where).bounding_box() for where in ("input[name=reason]", ".course-form")
-    )
-    assert inner["x"] + inner["width"] < outer["x"] + outer["width"]
-    assert page.get_by_role("radio", name=LONG).count() == 1
-    assert page.get_by_role("textbox", name="because").count() == 1
-    assert page.get_by_role("group", name="What is the cause?").count() == 1
-    lab.photograph(page, f"form-{width}")
-    page.close()
-    bounds = [Field("low", "at least"), Field("high", "at most", "µs")]
-    rows = [("", [Field("answer", "I expect", "µs", "a number")]), ("between:", bounds)]
-    asked = form("Your prediction.", "How long?", rows)
-    page = shown(browser, asked, width=width)
-    for name in ("I expect", "at least", "at most"):
-        assert page.get_by_role("textbox", name=name).count() == 1
-    lab.photograph(page, f"figure-{width}")
-    page.close()

@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 
-from pytest import fixture, mark
+from pytest import mark
 
 from course.predictions import ledger_file
 from tests.browser import lab
@@ -40,7 +40,10 @@ PREDICT = """
 from course.predictions.ledger import predict
 predict("02.room", "How long?", "ms", value={})
 """
+LESSON = "work/notebooks/02_gradient_all_reduce.ipynb"
+OPEN = f"window.jupyterapp.commands.execute('docmanager:open', {{path: '{LESSON}'}})"
 TERMINAL = "window.jupyterapp.commands.execute('terminal:create-new')"
+FIGURES = {"ada": 11, "ben": 22}
 HAND_IN = "python -m course progress --hand-in mine.json --name {}\n"
 
 
@@ -53,38 +56,29 @@ def free_ports(number):
 
 
 @contextmanager
-def hub(folder):
+def room(folder):
     """Run the documented configuration, with homes in `folder`; yields the address."""
+    left_out = shutil.ignore_patterns(".git", "work", "build", ".venv", "__pycache__")
+    for name in FIGURES:
+        shutil.copytree(lab.ROOT, folder / name / "course", ignore=left_out)
+        settings = folder / name / ".jupyter"
+        settings.mkdir()
+        (settings / "jupyter_server_config.json").write_text(json.dumps(EXPOSED))
+    (folder / "cleo").mkdir()
     ports = free_ports(3)
     config = folder / "config.py"
     config.write_text(OURS.format(root=lab.ROOT, folder=folder, ports=ports))
     command = [sys.executable, "-m", "jupyterhub", "-f", config]
+    variables = lab.environment(folder) | {"CPUS_EACH": "1"}
+    del variables["LABKIT_LEDGER"]
     with (folder / "hub.log").open("w") as log:
-        variables = lab.environment(folder)
-        del variables["LABKIT_LEDGER"]
-        process = subprocess.Popen(
-            command, cwd=folder, env=variables | {"CPUS_EACH": "1"}, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log)
         try:
             lab.wait_for(ports[1], process, folder / "hub.log", page="/hub/api")
             yield f"http://127.0.0.1:{ports[0]}"
         finally:
             process.terminate()
             process.wait(60)
-
-
-@fixture(scope="module")
-def room(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("hub")
-    left_out = shutil.ignore_patterns(".git", "work", "build", ".venv", "__pycache__")
-    for name in ("ada", "ben"):
-        shutil.copytree(lab.ROOT, folder / name / "course", ignore=left_out)
-        settings = folder / name / ".jupyter"
-        settings.mkdir()
-        (settings / "jupyter_server_config.json").write_text(json.dumps(EXPOSED))
-    (folder / "cleo").mkdir()
-    with hub(folder) as address, lab.browser() as started:
-        yield folder, address, started
 
 
 def log_in(started, address, name):
@@ -120,37 +114,30 @@ def hand_in_of(clone):
     return json.loads((clone / "mine.json").read_text())
 
 
-def test_each_has_exercises_answers_and_a_hand_in_of_their_own(room):
-    folder, address, started = room
-    page = log_in(started, address, "ada")
-    wait_for_notebook(page, "work/start.ipynb")
-    lesson = "work/notebooks/02_gradient_all_reduce.ipynb"
-    page.evaluate(f"window.jupyterapp.commands.execute('docmanager:open', {{path: '{lesson}'}})")
-    page.locator("a[href*='exercises/02']:visible").first.click()
-    wait_for_notebook(page, "work/exercises/02_exercises.ipynb")
-    execute(page, PREDICT.format(11))
-    page.evaluate(TERMINAL)
-    page.locator(".xterm-helper-textarea").wait_for(state="attached")
-    page.wait_for_timeout(2000)  # the shell's prompt
-    page.locator(".jp-Terminal").click()
-    page.keyboard.type(HAND_IN.format("ada"))
-    hand_in_of(folder / "ada/course")
-    lab.photograph(page, "hub-ada")
-    page = log_in(started, address, "ben")
-    wait_for_notebook(page, "work/start.ipynb")
-    execute(page, PREDICT.format(22))
-    execute(page, "!cd .. && " + HAND_IN.format("ben"))
-    for name, figure in {"ada": 11, "ben": 22}.items():
-        clone = folder / name / "course"
+def test_each_has_exercises_answers_and_a_hand_in_of_their_own(tmp_path):
+    with room(tmp_path) as address, lab.browser() as started:
+        page = log_in(started, address, "cleo")
+        page.get_by_text("is no clone of the course").first.wait_for(timeout=30_000)
+        pages = {name: log_in(started, address, name) for name in ("ada", "ben")}
+        for name, figure in FIGURES.items():
+            wait_for_notebook(pages[name], "work/start.ipynb")
+            execute(pages[name], PREDICT.format(figure))
+        page = pages["ada"]
+        page.evaluate(OPEN)
+        page.locator("a[href*='exercises/02']:visible").first.click()
+        wait_for_notebook(page, "work/exercises/02_exercises.ipynb")
+        page.evaluate(TERMINAL)
+        page.locator(".xterm-helper-textarea").wait_for(state="attached")
+        page.wait_for_timeout(2000)  # the shell's prompt
+        page.locator(".jp-Terminal").click()
+        page.keyboard.type(HAND_IN.format("ada"))
+        lab.photograph(page, "hub-ada")
+        execute(pages["ben"], "!cd .. && " + HAND_IN.format("ben"))
+        handed_in = {name: hand_in_of(tmp_path / name / "course") for name in FIGURES}
+    for name, figure in FIGURES.items():
+        clone = tmp_path / name / "course"
         entries = ledger_file.load(clone / "work/ledger.jsonl").entries
         assert entries["02.room"].answer == figure
-        handed_in = hand_in_of(clone)
-        assert [entry["answer"] for entry in handed_in["entries"]] == [figure]
-        assert handed_in["name"] == name
+        assert [entry["answer"] for entry in handed_in[name]["entries"]] == [figure]
+        assert handed_in[name]["name"] == name
         assert (clone / "work/exercises/02_exercises.ipynb").exists()
-
-
-def test_a_home_without_a_clone_is_told_in_a_line(room):
-    _, address, started = room
-    page = log_in(started, address, "cleo")
-    page.get_by_text("is no clone of the course").first.wait_for(timeout=30_000)

@@ -6,10 +6,8 @@ from course.lessons.p2p_topology import flows
 from course.lessons.p2p_topology.topology import PUZZLE
 from course.lessons.pipeline_p2p.schedules import Batch, Channel, gpipe, programs, transfers_of
 from course.lessons.pipeline_p2p.simulator import Costs, Deadlock, simulate
-from course.notebooks import files
 from course.play import toy
 from tests.browser import lab
-from tests.course.samples import lesson
 from tools import stills
 
 pytestmark = [
@@ -129,44 +127,16 @@ def play(page, key):
     page.get_by_text("All goals met.").wait_for(timeout=5000)
 
 
-def test_in_jupyterlab_the_notebooks_own_keys_go_on(tmp_path):  # first: one playwright at a time
-    with lab.opened(tmp_path, height=1000, picture="toys") as (page, address):
-        made = lesson('from course.play.toy import toy\ntoy("02.door")', "6 * 7", "8 * 9")
-        files.write(files.canonical(made), tmp_path / "course" / "toys.ipynb")
-        notebook = lab.Notebook(page, address, "toys.ipynb")
-        notebook.run_from(0)
-        cells = f"{lab.NOTEBOOK}.content.widgets.length"
-        before = page.evaluate(cells)
-        page.get_by_label("arrival of rank 2").click()
-        page.get_by_label("arrival of rank 2").press("b")
-        play(page, "02.door")
-        page.keyboard.press("Shift+Enter")
-        page.keyboard.press("Shift+Enter")
-        notebook.wait_until_idle()
-        assert page.evaluate(cells) == before and notebook.errors() == []
-        assert page.evaluate(f"{lab.NOTEBOOK}.content.activeCellIndex") == 2, "from cell to cell"
-        page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
-        page.wait_for_timeout(1000)
-        page.evaluate(f"{lab.SESSION}.shutdown()")
-        lab.Notebook(page, address, "toys.ipynb")
-        page.locator(".labkit-asleep img").wait_for(timeout=20_000)
-        lab.photograph(page, "toys-asleep")
-
-
 @mark.parametrize("key", stills.keys())
-def test_what_stands_where_no_script_runs_is_what_the_script_draws(browser, key):
-    still = toy.path_of(key).with_suffix(".svg")
-    assert still.read_text(encoding="utf-8") == stills.drawing(stills.shown(browser, key)), (
-        "draw it anew: python -m tools.stills"
-    )
-
-
-@mark.parametrize("key", stills.keys())
-def test_keys_alone_reach_every_goal_and_a_narrow_page_holds_it(browser, key):
-    page = stills.shown(browser, key, width=390)
+def test_its_still_is_what_it_draws_and_keys_alone_reach_every_goal(browser, key):
+    page, still = stills.shown(browser, key), toy.path_of(key).with_suffix(".svg")
+    drawn = stills.drawing(page)
+    assert still.read_text(encoding="utf-8") == drawn, "draw it anew: python -m tools.stills"
+    page.set_viewport_size({"width": 390, "height": 700})
     play(page, key)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     lab.photograph(page, f"toy-{key}")
+    page.close()
 
 
 def test_a_mouse_drags_and_words_say_what_is_seen(browser):

@@ -101,11 +101,16 @@ def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
 
 ASK = "from course.predictions.ledger import choose, gate, predict, reconcile\n"
 ASK += 'predict("9.a", "How long?", "ms", low=True)'
-VOTE = 'choose("9.b", "Why?", ["the bytes", "a late rank"])'
+VOTE = 'choose("9.b", "Why?", ["the bytes.", "a late rank"], why=True)'
 SEE = 'gate("9.a")\nprint("forty" + "-two")\nreconcile("9.a", 42.0, tier="RECORDED")'
 DECIDE = 'reconcile("9.b", "b", tier="RECORDED", because="the control shows it")'
-SLIDE = """
+DRAW = """
 from labkit.show import plots, widgets
+ax = plots.new_axes("Time")
+plots.describe(ax, "a picture")
+ax
+"""
+SLIDE = """
 def draw(n):
     ax = plots.new_axes(f"{n} ranks")
     plots.describe(ax, f"{n} ranks")
@@ -120,7 +125,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("edition")
     chosen = edition.lesson_files()[:2]
     title = cell("title", "# A lesson", kind="markdown")
-    rest = samples.lesson(ASK, VOTE, SEE, DECIDE, SLIDE).cells
+    rest = samples.lesson(DRAW, ASK, VOTE, SEE, DECIDE, SLIDE).cells
     files.write(notebook(title, *rest), folder / "source.ipynb")
     ran = {chosen[0]: files.execute(folder / "source.ipynb", LABKIT_STATIC="1")}
     ran[chosen[1]] = files.read(chosen[1])
@@ -152,10 +157,15 @@ def test_a_reader_commits_and_the_result_unfolds(site):
         result = page.get_by_text("forty-two")
         assert not result.is_visible() and "predict(" not in page.content()
         vote = page.locator('.course-question[data-key="9.b"]')
-        vote.get_by_label("b) a late rank").check()
-        vote.get_by_role("button").click()
+        vote.get_by_label("a) the bytes.").check()
+        vote.get_by_label("because").fill("there are 22")
+        vote.get_by_label("because").press("Enter")
+        said = vote.get_by_role("status")
+        assert "Committed: a) the bytes, because there are 22. It is kept" in said.inner_text()
+        assert page.evaluate("document.activeElement.getAttribute('role')") == "status"
         assert not result.is_visible(), "another question"
         ask = page.locator('.course-question[data-key="9.a"]')
+        assert ask.get_by_text("80 % sure that it lies between:").is_visible()
         ask.get_by_label("I expect").fill("40")
         ask.get_by_label("I expect").press("Enter")
         result.wait_for(state="visible")
@@ -166,6 +176,13 @@ def test_a_reader_commits_and_the_result_unfolds(site):
         page.get_by_label("n = 64").check()
         assert page.get_by_alt_text("64 ranks").is_visible()
         assert not page.get_by_alt_text("33 ranks").is_visible()
+        picture = page.get_by_role("button", name="a picture")
+        assert picture.bounding_box()["width"] < 390
+        picture.click()
+        large = page.get_by_role("dialog")
+        assert large.get_by_alt_text("a picture").bounding_box()["width"] > 390
+        page.keyboard.press("Escape")
+        assert not large.is_visible()
         lab.photograph(page, "lesson", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.reload()

@@ -4,7 +4,7 @@ import runpy
 import sys
 
 import torch
-from pytest import approx, fixture, mark, param
+from pytest import approx, mark
 
 from labkit import launch
 from tests.ranks.nodes import ROOT, python
@@ -13,7 +13,6 @@ pytestmark = mark.slow
 
 SCRIPT = "examples/checkup.py"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-STARTERS = [[], param(TORCHRUN, marks=[mark.timed, mark.exhaustive])]
 
 
 def names_the_late_rank(shown, world_size):
@@ -25,34 +24,36 @@ def names_the_late_rank(shown, world_size):
     assert all(row["exposed ms"] > 0 for row in rows)
 
 
-@mark.parametrize("starter", STARTERS, ids=["alone", "torchrun"])
-def test_the_checkup_counts_its_bytes(starter, tmp_path):
-    done = python(*starter, str(ROOT / SCRIPT), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "no span covers" not in done.stdout
-    if starter:  # alone, the next test does
-        names_the_late_rank(done.stdout, 4)
+def holds(shown):
+    """Tell the bytes of the steps, and who is late."""
+    assert "no span covers" not in shown and "one small call" in shown
+    names_the_late_rank(shown, 4)
     if sys.platform == "linux":
-        sent = map(float, done.stdout.splitlines()[-1].partition("by rank:")[2].split())
+        sent = map(float, shown.splitlines()[-1].partition("by rank:")[2].split())
         nbytes = 4 * 20 * (224 * 224 + 224)
         assert [*sent] == approx([1.5 * nbytes / 1e6] * 4, rel=0.02), "a ring sends 1.5 S"
 
 
-@fixture
-def checkup(monkeypatch, tmp_path):
+@mark.timed
+def test_it_counts_its_bytes_and_names_the_late_rank(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(ROOT))
-    return runpy.run_path(str(ROOT / SCRIPT))
+    monkeypatch.setattr(sys, "argv", [SCRIPT])
+    runpy.run_path(str(ROOT / SCRIPT), run_name="__main__")
+    holds(capsys.readouterr().out)
 
 
 @mark.timed
-def test_it_names_the_late_rank(checkup, capsys):
-    checkup["show"](launch(checkup["examine"], world_size=3))
-    names_the_late_rank(shown := capsys.readouterr().out, 3)
-    assert "one small call" in shown
+@mark.exhaustive
+def test_it_does_so_under_torchrun(tmp_path):
+    done = python(*TORCHRUN, str(ROOT / SCRIPT), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    holds(done.stdout)
 
 
-def test_it_warns_of_calls_that_no_span_covers(checkup, capsys):
+def test_it_warns_of_calls_that_no_span_covers(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT))
+    checkup = runpy.run_path(str(ROOT / SCRIPT))
     examine = checkup["examine"]
 
     def unseen(tracer):

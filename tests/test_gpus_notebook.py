@@ -35,15 +35,11 @@ def names_of(*cells):
     return names
 
 
-@pytest.mark.parametrize(("asked", "number"), [(1, 1.0), (2, 2.0)])
-def test_both_messages_arrive_and_gloo_goes_by_tags(asked, number):
-    program = names_of("order")["order_of_sends"]
-    assert launch(program, world_size=2)[1][f"asked for tag {asked}"] == number
-
-
-def test_the_receiver_is_late_and_the_pair_has_met_before():
-    program = names_of("order", "late")["late_receiver"]
-    sends = []
+def test_gloo_goes_by_tags_and_who_receives_late_has_met_the_sender_before():
+    names, sends = names_of("order", "late", "algorithms"), []
+    answers = launch(names["order_of_sends"], world_size=2)
+    assert answers[1] == {"asked for tag 1": 1.0, "asked for tag 2": 2.0}
+    program = names["late_receiver"]
 
     def counted(nbytes):
         send, seen = dist.send, time.perf_counter()
@@ -55,10 +51,6 @@ def test_the_receiver_is_late_and_the_pair_has_met_before():
 
     (held, warm_ups, took), _ = launch(counted, 2**10, world_size=2)
     assert (warm_ups, len(held)) == (1, 3) and took > 0.25
-
-
-def test_the_three_ways_run():
-    names = names_of("order", "algorithms")
     assert launch(names["three_ways"], 4096, world_size=3) == [[1.0] * 3] * 3
 
 
@@ -86,11 +78,11 @@ def test_what_waits_for_a_gpu_says_so_and_its_programs_run_on_the_cpu(capsys):
     assert sum(names["sizes"]) == 132_863_336
 
 
-@pytest.mark.parametrize("way", ["sleeps", "gathers", "is stopped"])
+@pytest.mark.parametrize("way", ["gathers", "is stopped"])
 def test_a_rank_that_never_comes_is_ended_by_the_groups_limit(way):
     hung = names_of("order", "hang")["hung"]
-    with pytest.raises(RuntimeError, match="Timed out waiting 3000ms"):
-        launch(hung, way, 3, (0.1, 0.1), world_size=2, timeout=20)  # limit and pauses in s
+    with pytest.raises(RuntimeError, match="Timed out waiting 2000ms"):
+        launch(hung, way, 2, (0.1, 0.1), world_size=2, timeout=20)  # limit and pauses in s
 
 
 def test_the_posted_programs_run_from_their_lessons_cells():

@@ -1,6 +1,5 @@
 """The script for whoever has two GPUs: what can be tested without them."""
 
-import contextlib
 import importlib.util
 
 import torch
@@ -39,45 +38,3 @@ def test_time_and_path_are_read_from_nccls_log():
 def test_what_goes_through_the_host_is_compared_with_a_copy_through_the_host():
     (decides,) = (text for name, _, text in script().ROWS if name == "no P2P, copy engines")
     assert "near the staged copy in pieces" in decides
-
-
-class Streams:
-    """Stands in for torch.cuda: notes what is enqueued, and runs nothing."""
-
-    def __init__(self):
-        self.notes, self.current = [], None
-
-    def Stream(self, device):
-        streams = self
-
-        class Stream:
-            def record_event(self):
-                streams.notes.append(("record", device))
-                return device
-
-            def wait_event(self, event):
-                streams.notes.append(("wait", device, event))
-
-        return Stream()
-
-    def stream(self, stream):
-        return contextlib.nullcontext()
-
-
-def test_a_staged_copy_goes_up_only_when_it_is_down(monkeypatch):
-    """Without a GPU: the order of events, and that every number arrives."""
-    module, streams, made = script(), Streams(), []
-    monkeypatch.setattr(module.torch, "cuda", streams)
-    monkeypatch.setattr(module, "NUMBERS", 32)
-    monkeypatch.setattr(module, "timed", lambda transfer, devices: transfer())
-    ones, empty = torch.ones, torch.empty
-
-    def on_cpu(number, **_):
-        made.append(ones(number) * (5 if not made else 0))
-        return made[-1]
-
-    monkeypatch.setattr(module.torch, "ones", on_cpu)
-    monkeypatch.setattr(module.torch, "empty", lambda number, **_: empty(number))
-    module.staged(0, 1, 4)
-    assert made[1].tolist() == [5.0] * 32
-    assert streams.notes == [("record", 0), ("wait", 1, 0)] * 4 + [("record", 1), ("wait", 0, 1)]

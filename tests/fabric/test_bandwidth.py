@@ -13,7 +13,6 @@ from labkit import launch
 from labkit.fabric.fabric import Fabric
 from labkit.measure.timing import slowest, summarize, time_calls
 from tests.fabric.test_fabric import needs_hosts
-from tests.marks import seldom
 
 pytestmark = [pytest.mark.slow, pytest.mark.timed, needs_hosts]
 
@@ -52,11 +51,9 @@ def closest(measure, ideal):
     return min(ratios, key=lambda ratio: abs(ratio - 1))
 
 
-@pytest.mark.parametrize(
-    "hosts, rate, nbytes", [(2, RATE, NBYTES // 2), seldom(4, "1gbit", 8 * NBYTES)]
-)
-def test_time_is_bytes_over_the_line_rate(hosts, rate, nbytes):
-    with Fabric.star(hosts=hosts, rate=rate) as fabric:
+def test_time_is_bytes_over_the_line_rate():
+    hosts, nbytes = 2, NBYTES // 2
+    with Fabric.star(hosts=hosts, rate=RATE) as fabric:
         payload = fabric.payload_rate(0, 1)
         ratio = closest(lambda: times(send_to_1, fabric, hosts, nbytes), nbytes / payload)
         assert ratio == pytest.approx(1, abs=0.03), "one transfer"
@@ -143,12 +140,3 @@ def test_ranks_of_one_host_speak_over_its_own_loopback():
         assert first == second != third == fourth
         within = times(send_to_1, fabric, 4)
         assert within < 0.2 * NBYTES / fabric.payload_rate(0, 1)
-
-
-def test_a_fabric_of_8_is_up_within_a_second():
-    took = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        with Fabric.star(hosts=8, rate="100mbit"):
-            took.append(time.perf_counter() - begin)
-    assert min(took) < 1.0

@@ -29,17 +29,14 @@ def test_an_id_that_jupyterlab_drew_becomes_readable_once(drawn):
     assert files.canonical(named) == named and not list(files.problems(named))
 
 
-@mark.parametrize("cell_id", ["Cell_1", "a--b"])
-def test_an_id_that_is_unreadable_is_named(cell_id):
-    (found,) = files.problems(new_notebook(cells=[cell(cell_id, "x = 1")]))
-    assert cell_id in found and "'x = 1'" in found
-
-
-def test_an_id_used_twice_is_named():
-    notebook = new_notebook(cells=[cell("a-b", "1")])
-    notebook.cells.append(cell("a-b", "2"))
-    (found,) = files.problems(notebook)
-    assert found == "cell 1 ('2') has the id 'a-b', which an earlier cell has too"
+def test_an_id_that_is_unreadable_and_one_used_twice_are_named():
+    sources = {"Cell_1": "x = 1", "a--b": "x = 2"}
+    notebook = new_notebook(cells=[cell(name, source) for name, source in sources.items()])
+    notebook.cells += [cell("a-b", "1"), cell("a-b", "2")]
+    *unreadable, twice = files.problems(notebook)
+    for found, name in zip(unreadable, sources, strict=True):
+        assert name in found and repr(sources[name]) in found
+    assert twice == "cell 3 ('2') has the id 'a-b', which an earlier cell has too"
 
 
 TWICE = files.dumps(lesson("1", "2")).replace("step-1", "step-0")

@@ -161,7 +161,7 @@ class Cell(Reported, IPyNbCell):
         self.user_properties.append((CLAIMS, lines))
         text = self.error()[1]
         by_the_clock = claims.BY_THE_CLOCK in text.partition("\n")[0]
-        if failure and by_the_clock and not is_calm(used.cpus):
+        if failure and by_the_clock and (used.cpus or 0.0) > other_programs.limit():
             reason = f"{claims.NOT_JUDGED}: other programs used {used.cpus:.1f} CPUs"
             pytest.skip(f"{reason}\n{in_short(text)}")
         if failure:
@@ -239,7 +239,3 @@ def in_short(refusal):
 
 def tags(cell):
     return cell.metadata.get("tags", [])
-
-
-def is_calm(others):
-    return (others or 0.0) <= other_programs.limit()

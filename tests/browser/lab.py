@@ -112,9 +112,9 @@ class Notebook:
         )
         page.wait_for_function(f"{SESSION}?.kernel?.status === 'idle'", timeout=90_000)
 
-    def run_all(self, timeout=300.0):
+    def run_all(self):
         self.run_commands("run-all-cells")
-        self.wait_until_idle(timeout)
+        self.wait_until_idle()
 
     def run_from(self, place):
         """Run one cell, by its place, and all below it."""
@@ -137,16 +137,13 @@ class Notebook:
         self.page.wait_for_function(idle, timeout=timeout * 1000, polling=100)
         self.page.wait_for_timeout(500)  # the last outputs are on their way
 
-    def outputs(self, count="output"):
-        """Something of each output, in order: a JavaScript expression of `output` and `cell`."""
+    def errors(self):
+        """Name each cell that failed, with its error."""
         return self.page.evaluate(
             f"{NOTEBOOK}.content.widgets.filter(cell => cell.model.type === 'code').flatMap(cell =>"
-            f" cell.model.outputs.toJSON().map(output => ({count})))"
+            " cell.model.outputs.toJSON().filter(output => output.output_type === 'error').map("
+            "output => `${cell.model.id}: ${output.ename}: ${output.evalue}`))"
         )
-
-    def errors(self):
-        kind, text = "output.output_type", "`${cell.model.id}: ${output.ename}: ${output.evalue}`"
-        return list(filter(None, self.outputs(f"{kind} === 'error' && {text}")))
 
     def text(self):
         """What the outputs show, as text."""

@@ -289,13 +289,9 @@ def test_what_a_form_hands_over_is_read_all_at_once(form):
     assert "✔ committed: 30 µs (10 to 1,000)" in form().reply["text"] and form().reply["open"]
     entry = ledger_file.entry("01.slope")
     assert (entry.answer, entry.low, entry.high) == (30, 10, 1000)
-
-
-def test_a_form_without_a_letter_says_which_there_are(form):
     vote(why=True)
     press(form(), reason="one CPU")
     assert "choose one of a, b, c" in form().reply["text"]
-    assert [button["name"] for button in form().ask["buttons"]] == ["commit"]
 
 
 def test_a_warm_up_tells_its_reason_when_answered_once_and_its_form_closes(

@@ -104,9 +104,9 @@ def rounds_of(record: Record) -> list[Copies]:
 
 TESTS: dict[str, tuple[str, Callable, Callable, str]] = {
     "a": (
-        "alone, the slowest copy takes at most two thirds as long as beside the others",
+        "alone, the slowest copy takes at most 85 % of its time beside the others",
         Copies.shrinks,
-        partial(outcome, stands=0.67, fell=0.9),
+        partial(outcome, stands=0.85, fell=0.95),
         "alone it takes {} of its time beside the others",
     ),
     "b": (

@@ -143,6 +143,8 @@ def compare(
         for way in ways:
             if len(way) < 2 or len({*way}) < len(way):
                 raise ValueError(f"arm {name!r}: a way has two GPUs at least, and each once: {way}")
+        if chunk < 4 or arm.get("slots") not in (None, 2):
+            raise ValueError(f"arm {name!r}: a chunk has 4 bytes at least; slots are 2 or none")
         seconds = flows.ways_time(
             rate, ways, nbytes=NBYTES, chunk=chunk, shares=arm.get("shares"), alpha=alpha
         )

@@ -51,8 +51,9 @@ def compare(
     With `quarters` each way gets a turn with a quarter of the tensor, too, whose record has
     `QUARTER` behind its name: what is compared takes turns within one run.
 
-    A record's `values` have `right`, whether every rank had the sum, and `matrix`, what each rank
-    sent to each other in units of S; None where nobody could count.
+    A record's `values` have `right` and `copied`, whether every rank had the sum, or rank 0's
+    tensor, and `matrix`, what each rank sent to each other in units of S; None where nobody could
+    count.
 
     Raises:
         LookupError: No links can be made here, and nothing of these names was recorded.
@@ -84,7 +85,8 @@ def measured(
     for name in ways:
         mine, size = [rank[name] for rank in ranks], int(nbytes * shares.get(name, 1))
         counted = _sent([one["report"] for one in mine], size)
-        found = {"right": all(one["right"] for one in mine), "matrix": counted, **values}
+        found = {x: all(one[x] for one in mine) for x in ("right", "copied")}
+        found |= {"matrix": counted, **values}
         samples = [one["samples"] for one in mine]
         made.append(here.record(named + name, samples, experiment=NAME, nbytes=size, values=found))
     return made
@@ -129,9 +131,9 @@ def _sent(reports: Sequence[wire.Report], nbytes: int) -> list[list[float]] | No
 
 def rule(sends: Callable[[int, int, int], int]) -> Callable[[int, int, int], int]:
     """Return the learner's rule of a ring; ours, and say so, while theirs gives no number."""
-    if isinstance(sends(0, 0, 4), int):
+    if isinstance(given := sends(0, 0, 4), int):
         return sends
-    print("sends() gives no chunk yet: until it does, our rule runs.")
+    print(f"sends() gives no chunk's number yet ({given!r}): what follows is of OUR ring.")
     return programs.ring_rule
 
 

@@ -104,7 +104,8 @@ def measure(
     `shares`: name -> what part of the tensor of `nbytes` that way gets, where it is not all.
 
     Returns:
-        By name: `right`, whether the sum is; `report`, the wire meter's; `samples`, seconds.
+        By name: `right` and `copied`, whether the sum is there, or rank 0's tensor; `report`, the
+        wire meter's; `samples`, seconds.
     """
     rank, n, results = dist.get_rank(), dist.get_world_size(), {}
     numels = {name: int(nbytes * (shares or {}).get(name, 1)) // 4 for name in ways}
@@ -115,7 +116,13 @@ def measure(
             with wire.meter() as meter:
                 way(x)
             right = torch.equal(x, total(n, numels[name]))
-            results[name] = {"right": right, "report": meter.report, "samples": []}
+            copied = torch.equal(x, pattern(0, numels[name]))
+            results[name] = {
+                "right": right,
+                "copied": copied,
+                "report": meter.report,
+                "samples": [],
+            }
         x = torch.zeros(nbytes // 4)
         for _ in range(iters):
             for name, way in ways.items():

@@ -73,7 +73,7 @@ def test_a_learners_rule_runs_when_there_is_one(capsys):
 
     assert experiment.rule(wrong) is wrong
     assert experiment.rule(lambda rank, step, n: ...) is programs.ring_rule
-    assert "our rule runs" in capsys.readouterr().out
+    assert "of OUR ring" in capsys.readouterr().out
 
 
 LEDGER = {"gate": lambda key: None, "reconcile": lambda *args, **options: None}

@@ -194,8 +194,11 @@ class Server:
         if os.getpid() != self.owner:
             return  # a fork of the launching process must leave it alone
         self._socket.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:  # on a machine that is very busy
+            self._process.kill()
+            self._last_words()
         self._stderr.close()
 
     def _ask(self, what: str, value: Any = None, descriptors: list[int] | None = None) -> Any:

@@ -188,9 +188,10 @@ def _why_it_hangs(hang: CaseFile) -> str:
     if not somebody_waits:
         return "no rank waits for another: a loop that does not end, or simply too much work"
     return (
-        "a deadlock. Read who waits in which call, perhaps for a message that nobody sends. Two "
-        "ranks that both send first wait for each other for ever (gloo's send returns when the "
-        "receive is posted), and a rank that skips a call leaves the others waiting in it"
+        "a deadlock. Read who waits in which call, perhaps for a message that nobody sends or "
+        "receives. Two ranks that both send first wait for each other for ever (gloo's send "
+        "returns when the receive is posted), and a rank that skips a call leaves the others "
+        "waiting in it"
     )
 
 

@@ -56,7 +56,8 @@ CHUNK = 200_000  # elements; far more bytes than a link lets through in one burs
 FASTER = 5.0
 WAYS = (
     (7, 2, [3, 1, 4, 0, 2], torch.float64),
-    (5, 9, [4, 2], torch.int32),
+    (5, 9, [1, 2, 0], torch.int32),
+    (6, 2, [4, 2], torch.float32),
     (2**19, 2**16, [0, 2, 1], torch.float32),  # large, and its last rank is late
 )
 """Elements, chunk, way and dtype of each case, on five ranks."""

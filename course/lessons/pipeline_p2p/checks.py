@@ -167,7 +167,8 @@ def check_consume(consume: Callable) -> None:
     """
     par = "as many receives under way as there are credits, from the start to the end"
     with checking.exercise("5.4", consume, par=par):
-        ask = "is_completed() says False for a receive until its wait() has returned: do not ask"
+        ask = "a loop that does not end. Does it ask is_completed()? For a receive that says False "
+        ask += "until its wait() has returned"
         checking.on_ranks(_exchange, consume, world_size=3, checks=False, hang=ask)
 
 
@@ -211,11 +212,11 @@ class _Watched(HandLog):
 
     def use(self, tag: int, tensor: torch.Tensor) -> None:
         """Read a message: a torch operator, so that the log sees whether it came too early."""
-        self.used.append((tag, tensor.shape, tensor.unique().tolist()))
+        self.used.append((tag, tensor.shape, torch.as_tensor(tensor).unique().tolist()))
 
     def hold_end(self, peak: int) -> None:
         """Hold what was used, when, and the memory."""
-        early = [call.tag for call in self.calls if call.touched]
+        early = [call.tag for call in self.calls if call.touched or call.waited is None]
         asked = f"{self.case}: a buffer for each receive, left alone until its wait"
         hold(not early, asked, f"those of tags {early} were not", OWN)
         due = [(tag, LIKE.shape, [tag]) for tag in self.tags]

@@ -118,7 +118,7 @@ JUDGES = {
         ("2", prefetching, "10 rounds for 8 chunks on 4 ranks"),
         ("3", folded, "2 rounds on 4 ranks, 4 rounds on 6"),
         ("5", in_a_tensor, "5 of 5"),
-        ("6", tree, "2 rounds on 4 ranks, 3 on 7"),
+        ("6", tree, "2 rounds on 4 ranks, 3 on 5"),
     ],
 )
 def test_right_answers_pass_with_what_they_reached(number, answer, reached, capsys):

@@ -64,7 +64,10 @@ ANOTHER = (
     "another bucket's values: its buffer was packed again, or received into, before this one was "
     "unpacked"
 )
-OWN = "the tensor has its own values still: copy the buffer back into it, after the wait"
+OWN = (
+    "the tensor has its own values still: copy the buffer back into it, after the wait (reshape of "
+    "a tensor with gaps is a copy)"
+)
 FLYING = (
     "with async_op=True a broadcast only begins: until the wait the buffer belongs to it, and must "
     "not be unpacked or packed again; what flies when the loop is over has to be waited for, too"
@@ -91,7 +94,7 @@ def check_coalesce(coalesce: Callable[[list[torch.Tensor], int, int], None]) -> 
     """
     with checking.exercise("3.1", coalesce, par="the broadcasts of the plan, and no other call"):
         cases = [
-            Case(n, make=partial(_given, name=name), options={"cap": cap, "src": src})
+            Case(n, make=partial(_given, name=name, cap=cap, src=src))
             for n, src in ((2, 0), (3, 2))
             for name, cap in itertools.product([*LISTS][:5], CAPS)
         ]
@@ -105,7 +108,7 @@ def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None
     """
     with checking.exercise("3.3", broadcast, par="rank 0's values, and no more than two buffers"):
         cases = [
-            Case(n, make=partial(_given, name=name), options={"cap": CAP}, late=0.1)
+            Case(n, make=partial(_given, name=name, cap=CAP), late=0.1)
             for n, names in ((2, [*LISTS][4:]), (3, ["six buckets", "five buckets"]))
             for name in names
         ]
@@ -118,27 +121,31 @@ def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None
             checking.at_most(ran.made / CAP, 2.5, what=told, unit="buckets", meaning=enough)
 
 
-def _given(case: Case, rank: int, *, name: str) -> tuple[list[torch.Tensor]]:
-    return (LISTS[name]((rank - case.options.get("src", 0)) % case.world_size),)
+def _given(case: Case, rank: int, *, name: str, cap: int, src: int | None = None) -> tuple:
+    tensors = LISTS[name]((rank - (src or 0)) % case.world_size)
+    return (tensors, cap) if src is None else (tensors, cap, src)
 
 
 def _hold_broadcasts(way: Callable, cases: Sequence[Case], meaning: str) -> list[tuple[str, Ran]]:
     """Hold what both exercises ask of every rank; return what each did, with the case in words."""
     played = []
     for case, ranks in Trial(way, checks=False, hang=ORDERS).runs(cases):
-        src, cap = case.options.get("src", 0), case.options["cap"]
-        [wanted] = case.make(case, src)
+        name, cap, src = (case.make.keywords.get(key, 0) for key in ("name", "cap", "src"))
+        wanted, *_ = case.make(case, src)
         usual = {
             "the cap is in bytes, not in elements": plan(wanted, cap=4 * cap),
             "a bucket may be exactly full": plan(wanted, cap=cap - 1),
             "each tensor has a call to itself: put in as many as fit": wanted,
         }
         for rank, ran in enumerate(ranks):
-            what = f"{case.make.keywords['name']}, {case}, rank {rank}"
+            what = f"{name}, cap={cap}, src={src}, {case}, rank {rank}"
             early = sum(call.waited is None or call.touched is not None for call in ran.calls)
             asked = f"{what}: each broadcast is waited for before its buffer is used"
             hold(not early, asked, f"{early} of {len(ran.calls)} are not", FLYING)
-            [own] = case.make(case, rank)
+            roots = {call.peer for call in ran.calls if call.kind == "broadcast"}
+            asked = f"{what}: broadcasts from rank {src} only"
+            hold(roots <= {src}, asked, f"from ranks {sorted(roots)}", "src says who gives")
+            own, *_ = case.make(case, rank)
             for place, (tensor, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
                 told = f"{what}, tensor {place} of shape {tuple(right.shape)}"
                 known = {OWN: own[place]}

@@ -41,7 +41,11 @@ def check_time_call(time_call: Callable[..., float]) -> None:
             ranks = checking.on_ranks(
                 sick_calls.examine_well, time_call, world_size=2, checks=False
             )
-            cost, swallowed = ranks[0]
+            cost, calls, swallowed = ranks[0]
+            defaults = "who gives no `warmup` and `iters` wants 5 and 20: keep the signature's"
+            hold(calls == 25, "5 calls to warm up and 20 that count", f"{calls} calls", defaults)
+            digits = "a call that does nothing takes no time: return all digits of the median"
+            hold(cost > 0, "more than 0 seconds", cost, digits)
             if cost <= OWN_COST:
                 break
         checking.at_most(

@@ -28,7 +28,7 @@ class SickCall:
 
 SICK_CALLS = (
     SickCall(
-        "the first calls are slow, and so is one rank", ((10, 10, 40),) * 3, ((90, 90, 90),) * 4
+        "the first calls are slow, and so is one rank", ((10, 10, 40),) * 3, ((150, 150, 150),) * 4
     ),
     SickCall(
         "two calls are far slower than the others, and two far faster",
@@ -61,15 +61,18 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, int
     return seconds, next(numbers)
 
 
-def examine_well(time_call: Callable[..., float]) -> tuple[float, bool]:
+def examine_well(time_call: Callable[..., float]) -> tuple[float, int, bool]:
     """Time a call that does nothing, by the stopwatch's defaults, and one that fails; on all ranks.
 
     Returns:
-        What it reports of the first, in barriers, and whether it swallowed the other's exception.
+        What it reports of the first, in barriers, how many calls it made, and whether it swallowed
+        the other's exception.
     """
-    cost = time_call(lambda: None) / median(timing.time_calls(dist.barrier, warmup=1, iters=9))
+    nothing = mock.Mock()
+    cost = time_call(nothing) / median(timing.time_calls(dist.barrier, warmup=1, iters=9))
+    fails = [None, ZeroDivisionError("a call that fails"), *[None] * 9]
     try:
-        time_call(mock.Mock(side_effect=ZeroDivisionError("a call that fails")), warmup=0, iters=1)
+        time_call(mock.Mock(side_effect=fails), warmup=0, iters=3)
     except ZeroDivisionError:
-        return cost, False
-    return cost, True
+        return cost, nothing.call_count, False
+    return cost, nothing.call_count, True

@@ -103,38 +103,39 @@ RAISES = {
 
 
 def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
-    """Judge exercise 2.3: three steps on three ranks, in each another rank is late.
+    """Judge exercise 2.3: three steps on two ranks and on three, in each another rank is late.
 
     In each step: an all_reduce for each gradient, each waited for, and the means. All but the first
     layer's start before its backward begins, and nobody waits before backward is over.
     """
     par = "all but the first layer's on their way when its backward begins"
     with checking.exercise("2.3", attach, par=par, raises=RAISES) as verdict:
-        ranks = checking.on_ranks(_train, attach, world_size=3, timeout=20.0, checks=False)
-        for number, steps in enumerate(zip(*ranks, strict=True)):
-            own = [step.own for step in steps]
-            sizes = [gradient.nbytes for gradient in own[0]]
-            for rank, step in enumerate(steps):
-                what = f"rank {rank}, step {number}"
-                _hold_average(step.calls, sizes, step.gradients, own, rank, what)
-                hold(
-                    step.made[0] >= len(sizes) - 2,
-                    f"{what}: {len(sizes) - 2} calls are made before the first layer's backward",
-                    step.made[0],
-                    "each starts in the hook of its own parameter, not when backward is over",
-                )
-                hold(
-                    not step.waited,
-                    f"{what}: nobody waits, or asks, before backward is over",
-                    f"{step.waited} works waited for",
-                    "a hook that waits stops backward: only start there, and wait in finish()",
-                )
-                hold(
-                    not step.again,
-                    f"{what}: works of earlier steps are forgotten",
-                    f"{step.again} are waited for again",
-                    "empty the list in finish(): else it grows with every step",
-                )
+        for n in (2, 3):
+            ranks = checking.on_ranks(_train, attach, world_size=n, timeout=20.0, checks=False)
+            for number, steps in enumerate(zip(*ranks, strict=True)):
+                own = [step.own for step in steps]
+                sizes = [gradient.nbytes for gradient in own[0]]
+                for rank, step in enumerate(steps):
+                    what = f"rank {rank} of {n}, step {number}"
+                    _hold_average(step.calls, sizes, step.gradients, own, rank, what)
+                    hold(
+                        step.made[0] >= len(sizes) - 2,
+                        f"{what}: {len(sizes) - 2} calls before the first layer's backward",
+                        step.made[0],
+                        "each starts in the hook of its own parameter, not when backward is over",
+                    )
+                    hold(
+                        not step.waited,
+                        f"{what}: nobody waits, or asks, before backward is over",
+                        f"{step.waited} works waited for",
+                        "a hook that waits stops backward: only start there, and wait in finish()",
+                    )
+                    hold(
+                        not step.again,
+                        f"{what}: works of earlier steps are forgotten",
+                        f"{step.again} are waited for again",
+                        "empty the list in finish(): else it grows with every step",
+                    )
         verdict.reached = f"{step.made[0]} of {len(sizes)} on their way"
 
 
@@ -170,7 +171,10 @@ def _train(attach: Callable) -> list[SimpleNamespace]:
 
 
 def _gradients(model: nn.Module) -> Gradients:
-    return copy.deepcopy([parameter.grad for parameter in model.parameters()])
+    gradients = [parameter.grad for parameter in model.parameters()]
+    missing = sum(gradient is None for gradient in gradients)
+    hold(not missing, "every parameter has a gradient", f"{missing} are None")
+    return copy.deepcopy(gradients)
 
 
 def _hold_average(
@@ -211,7 +215,7 @@ def _hold_average(
             "world size once? Does `finish` forget the works of the step before?",
             mistakes={
                 "this is the rank's own: an assignment gives a name, or a place in a list, another "
-                "tensor; copy the sum into the one that is there": alone,
+                "tensor, and reshape copies what has gaps; copy into the one that is there": alone,
                 "this is the rank's own, divided: the sum is elsewhere": alone / len(own),
                 "this is the sum: divide by the world size": total,
             },
@@ -232,17 +236,17 @@ def _with_one_turned(case: Case, rank: int) -> tuple[Gradients, int]:
 
 
 def check_average(average: Callable[[Gradients, int], None]) -> None:
-    """Judge exercise 2.4: odd shapes, one of them transposed, on four ranks, two of them late.
+    """Judge exercise 2.4: odd shapes, one transposed, on two and four ranks, half of them late.
 
     An all_reduce for each bucket of the plan, each waited for, and the means; then: gradients stay
     where they are, and all calls start before the first wait.
     """
     with checking.exercise("2.4", average, par="every gradient the mean, one call for each bucket"):
-        case = Case(4, make=_with_one_turned, late=0.2)
-        own = [_with_one_turned(case, rank)[0] for rank in range(case.world_size)]
-        sizes = [bucket.nbytes for bucket in buckets.plan(own[0], cap=CAP, reverse=True)]
-        ((_, ranks),) = Trial(average, checks=False).runs([case])
-        for rank, ran in enumerate(ranks):
+        cases = [Case(n, make=_with_one_turned, late=0.2) for n in (2, 4)]
+        runs = Trial(average, checks=False).runs(cases)
+        for case, rank, ran in ((case, *one) for case, ranks in runs for one in enumerate(ranks)):
+            own = [_with_one_turned(case, each)[0] for each in range(case.world_size)]
+            sizes = [bucket.nbytes for bucket in buckets.plan(own[0], cap=CAP, reverse=True)]
             what = f"rank {rank} of {case.world_size}"
             _hold_average(ran.calls, sizes, ran.given[0], own, rank, what)
             hold(

@@ -254,7 +254,7 @@ def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
                     call.waited is not None and not call.touched,
                     f"{world}: each call is waited for, and its buffer not used before",
                     f"rank {rank}, {call.kind}: {early}",
-                    f"keep its handle: where the values are right, that is luck: {cure.rule}",
+                    f"wait for each; where the values are right, that is luck: {cure.rule}",
                 )
             right, wrong = healthy(rank, n), cure.mistakes(rank, n)
             known = [meaning for meaning, those in wrong.items() if those == values]

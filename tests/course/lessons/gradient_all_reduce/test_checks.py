@@ -108,7 +108,7 @@ def test_wrong_overlaps(changes, words):
             "waits for one before",
         ),
         (("work.wait()", "works[-1][0].wait()"), "says nothing of the others"),
-        (("gradient.copy_(piece)", "gradient = piece"), "copy the sum into the one that is there"),
+        (("gradient.copy_(piece)", "gradient = piece"), "copy into the one that is there"),
         (("gradient.copy_(piece)", "gradient.data = piece.clone()"), "do not replace its data"),
         (("flat /= dist.get_world_size()", ""), "divide by the world size"),
     ],

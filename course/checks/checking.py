@@ -274,14 +274,16 @@ def same_values(
     got = torch.as_tensor(got).detach()
     alike = got.shape == expected.shape
     hold(alike, f"{what}: shape {tuple(expected.shape)}", f"shape {tuple(got.shape)}", meaning)
-    differs = ~_close(got, expected, within)
+    differs = ~_close(got, expected, within).flatten()
     if differs.any():
-        index = int(differs.flatten().nonzero()[0])
-        first = [f"{tensor.flatten()[index].item():.12g}" for tensor in (got, expected)]
+        first = int(differs.nonzero()[0])
+        pair = got.flatten()[first].item(), expected.flatten()[first].item()
+        short = [f"{value:g}" for value in pair]
+        gives, asked = short if short[0] != short[1] else map(repr, pair)  # all digits, if need be
         raise CheckFailed(
             f"{what}: {_shown(expected)}",
             f"{_shown(got)}; {int(differs.sum())} of {got.numel()} elements differ, the first at "
-            f"index {index}: {' instead of '.join(first)}",
+            f"index {first}: {gives} instead of {asked}",
             diagnose(got, mistakes or {}, otherwise=meaning, within=within),
         )
 

@@ -83,6 +83,12 @@ def test_values_that_differ_say_where_and_name_the_usual_mistake(values, says):
     )
 
 
+def test_values_that_differ_in_their_last_digit_are_told_with_all_of_them():
+    right = torch.tensor([2**60])
+    said = refusal(lambda: checking.same_values(right + 1, right, what="it", meaning="-"))
+    assert f"{2**60 + 1} instead of {2**60}" in said
+
+
 # What an answer can do to a check
 
 

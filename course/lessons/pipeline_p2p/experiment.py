@@ -82,6 +82,14 @@ class Case:
     leg: float = LEG
     """Seconds of a message in the simulated step that the order is made from."""
 
+    def __post_init__(self) -> None:
+        least = -self.work.backward
+        if self.longer_b0 <= least:
+            raise ValueError(
+                f"longer_b0={self.longer_b0}: a task cannot take no time, or less; B0 takes "
+                f"{-least} s, so that anything above {least} is possible."
+            )
+
     @property
     def work(self) -> Workload:
         """Return what is trained."""

@@ -106,7 +106,7 @@ def train(runs: Sequence[Run], in_line: Callable[..., None] = work_in_line) -> l
     `in_line` works through a queue. A step without computing comes first, and connects the ranks.
     """
     ranks, channel, work = runs[0]
-    _step(ranks, channel, replace(work, forward=0.0, backward=0.0, longer_b0=0.0), in_line)
+    _step(ranks, channel, replace(work, forward=0.0, backward=0.0), in_line)
     return [_step(*run, in_line) for run in runs]
 
 

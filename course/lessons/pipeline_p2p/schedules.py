@@ -51,13 +51,6 @@ class Costs:
     longer_b0: float = field(default=0.0, kw_only=True)
     """By how much B0 on rank 2 takes longer."""
 
-    def __post_init__(self) -> None:
-        if self.longer_b0 < 0 and self.longer_b0 <= -self.backward:
-            raise ValueError(
-                f"longer_b0={self.longer_b0}: a task cannot take no time, or less; B0 takes "
-                f"{self.backward}, so that anything above {-self.backward} is possible."
-            )
-
     def seconds(self, task: Task) -> float:
         """Return the seconds of a task."""
         seconds = self.forward if task.kind == "F" else self.backward

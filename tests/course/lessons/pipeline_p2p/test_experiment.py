@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -78,3 +80,8 @@ def test_without_links_it_is_the_recorded_run_or_one_on_loopback(monkeypatch):
     before, after = experiment.pipelines(ORDERED, mine, rounds=1, say=lines.append)
     assert {before.tier, after.tier} == {"MEASURED"} and "on loopback instead" in lines[-1]
     assert after.case == "eager 1f1b, ordered, receives (0, 1, 1) early"
+
+
+def test_a_task_that_takes_no_time_is_refused():
+    with pytest.raises(ValueError, match=r"anything above -0\.025 is possible"):
+        replace(experiment.MYSTERY, longer_b0=-0.025)

@@ -3,7 +3,6 @@ import pytest
 from course.lessons.pipeline_p2p.schedules import (
     Batch,
     Channel,
-    Costs,
     InvalidProgram,
     activation,
     check_programs,
@@ -93,8 +92,3 @@ def test_one_order_gives_each_rank_its_own_transfers_and_names_what_is_wrong():
         assert program[-len(schedule[rank]) :] == schedule[rank]
     with pytest.raises(InvalidProgram, match=f"{order[0]} stands 2 times in the order, not 1"):
         in_order(schedule, [*order, order[0]])
-
-
-def test_a_task_that_takes_no_time_is_refused():
-    with pytest.raises(ValueError, match="anything above -2 is possible"):
-        Costs(1, 2, longer_b0=-2)

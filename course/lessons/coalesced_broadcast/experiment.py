@@ -47,9 +47,10 @@ def compare(
         width: Of the network; narrow between hosts and 1 on loopback, if not given.
         params: More settings for the records.
     """
-    for name in [name for name, way in ways.items() if not _is_possible(**way)]:
-        print(f"{name!r} is left out: a cap is None, or 0 bytes and more; in_flight is 1 and more.")
-        ways = {other: way for other, way in ways.items() if other != name}
+    asked, ways = ways, {name: way for name, way in ways.items() if _is_possible(**way)}
+    for name in asked:
+        if name not in ways:
+            print(f"{name!r} is left out: a cap is None or 0 bytes and more, in_flight 1 and more.")
     width = width or (NARROW if rate else 1.0)
     nbytes = sum(tensor.nbytes for tensor in shapes.resnet50(width=width))
 

@@ -62,7 +62,7 @@ def test_a_way_that_cannot_be_is_left_out_in_a_line(capsys):
     ways = {"below 0": {"cap": -1}, "none": {"cap": None, "in_flight": 0}, "all": {"cap": None}}
     (record,) = problem.compare(programs.broadcast, ways, iters=1, width=1 / 16)
     assert record.case == "all"
-    assert capsys.readouterr().out.count(" is left out: a cap is None, or 0 bytes and more") == 2
+    assert capsys.readouterr().out.count(" is left out: a cap is None or 0 bytes and more") == 2
 
 
 def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys):

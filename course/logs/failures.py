@@ -4,8 +4,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from course.logs import pairs
 from course.logs.nccl_tests import Failure
-from course.logs.pairs import Rule
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 
@@ -29,25 +29,23 @@ def table(failed: Sequence[Failure], records: Iterable[Record], rules: Mapping) 
     }
     rows = []
     for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1])):
-        asked = Counter((one.collective or "a test", one.gpus_per_host or "?") for one in tests)
-        each = [f"{name} with {gpus} GPUs a host: {n}" for (name, gpus), n in asked.most_common(6)]
-        shared, slow = _shared(tests, completed), _called_slow(tests, rules)
+        asked = Counter(
+            f"{one.collective or 'a test'} with {one.gpus_per_host or '?'} GPUs a host"
+            for one in tests
+        )
+        judged = [
+            rules[one.kind].calls_slow(pair)
+            for one in tests
+            if one.kind in rules and (pair := pairs.of(one.hosts))
+        ]
+        each = ", ".join(f"{kind}: {n}" for kind, n in asked.most_common(6))
+        slow = f"{sum(judged)} of {len(judged)}" if judged else ""
         first = f"{tests[0].file}, line {tests[0].line}"
-        rows.append([phase, text, len(tests), ", ".join(each), shared, slow, first])
+        rows.append([phase, text, len(tests), each, _shared(tests, completed), slow, first])
     columns = [f"failed: {len(failed)} tests", "it printed", "tests", "collectives"]
     columns += ["hosts", "slow by the rule of the others", "the first"]
     title = "Tests that fail in other phases may have another cause: each row is one to explain."
     return Table(columns, rows, title if len(rows) > 1 else "")
-
-
-def _called_slow(tests: Sequence[Failure], rules: Mapping[tuple, Rule]) -> str:
-    """Say how many failed tests a rule of the completed ones calls slow: ``"13 of 13"``."""
-    judged = [
-        rule.calls_slow(frozenset(one.hosts))
-        for one in tests
-        if len(one.hosts) == 2 and (rule := rules.get((one.collective, one.gpus_per_host)))
-    ]
-    return f"{sum(judged)} of {len(judged)}" if judged else ""
 
 
 def _place(text: str) -> str:
@@ -60,22 +58,21 @@ def _place(text: str) -> str:
 
 def _shared(tests: Sequence[Failure], completed: set[tuple]) -> str:
     """Say what they share: hosts of which one is in each; pairs that never completed; a GPU."""
-    of_pairs = {frozenset(one.hosts) for one in tests if len(one.hosts) == 2}
-    hosts = Counter(host for one in tests for host in sorted(set(one.hosts)))
-    if not of_pairs:
+    names = sorted({tuple(sorted(one.hosts)) for one in tests if pairs.of(one.hosts)})
+    hosts = Counter(host for one in tests for host in sorted(one.hosts))
+    if not names:
         return ", ".join(f"{host} ({count})" for host, count in hosts.most_common(4))
-    names = [" - ".join(pair) for pair in sorted(map(sorted, of_pairs))]
-    words = [f"{len(names)} pairs" + (f": {', '.join(names)}" if len(names) <= 8 else "")]
-    either = ({one, other} for one in min(map(sorted, of_pairs)) for other in hosts)
-    few = sorted(either, key=len)  # one host, or two
-    in_each = next((some for some in few if all(pair & some for pair in of_pairs)), ())
+    listed = ", ".join(map(" - ".join, names))
+    words = [f"{len(names)} pairs: {listed}" if len(names) <= 8 else f"{len(names)} pairs"]
+    either = [{host} for host in names[0]] + [{one, other} for one in names[0] for other in hosts]
+    in_each = next((some for some in either if all(some & set(pair) for pair in names)), ())
     if len(names) > 1 and in_each:
         words.append(f"in each {' or '.join(sorted(in_each))}")
     never = {(frozenset(one.hosts), one.gpus_per_host) for one in tests} - completed
     if by_gpus := sorted(Counter(gpus for _, gpus in never).items(), key=str):
         each = ", ".join(f"{n} with {gpus} GPUs a host" for gpus, n in by_gpus)
         words.append(f"no test of these completed: {each}")
-    slots = [set(one.slots) for one in tests]
-    if len(tests) > 2 and (common := set.intersection(*slots)) and len(common) < 3:
+    common = set.intersection(*(set(one.slots) for one in tests))
+    if len(tests) > 2 and 0 < len(common) < 3:
         words.append(f"GPU {' and '.join(sorted(common))} in each")
     return "; ".join(words)

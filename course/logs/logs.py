@@ -11,12 +11,11 @@ the number of the line.
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from course.logs import nccl_tests
-from course.logs.nccl_tests import Failure
-from labkit.measure.records import Record
+from course.logs.nccl_tests import Log
 from labkit.measure.untrusted import one_line
 
 _LONGEST = 10_000
@@ -27,19 +26,6 @@ class UnknownLog(ValueError):
     """A file without a test of nccl-tests; the message says what was found instead."""
 
 
-@dataclass(slots=True)
-class Log:
-    """What one file holds, or several."""
-
-    files: list[str]
-    """Their names."""
-    records: list[Record] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    """Tests that printed no figures."""
-    problems: list[str] = field(default_factory=list)
-    """What could not be read: ``"x.log, line 12: cut short: 9 of 13 columns"``."""
-
-
 def read(path: Path) -> Log:
     """Read a log of nccl-tests.
 
@@ -48,13 +34,8 @@ def read(path: Path) -> Log:
         UnknownLog: It holds no test of nccl-tests.
     """
     log = Log([path.name])
-
-    def problem(line: int, text: str) -> None:
-        log.problems.append(one_line(f"{path.name}, line {line}: {text}"))
-
     with path.open(encoding="utf-8", errors="replace") as file:
-        lines = (line[:_LONGEST] for line in file)
-        log.records, log.failures = nccl_tests.parse(lines, problem, name=path.name)
+        nccl_tests.parse((line[:_LONGEST] for line in file), log)
         if not log.records and not log.failures and not log.problems:
             file.seek(0)
             begins = one_line(next(filter(str.strip, file), "").strip(), 60)
@@ -75,7 +56,7 @@ def together(logs: Iterable[Log]) -> Log:
 def anonymous(log: Log) -> Log:
     """Return a log that calls its hosts host 1, host 2, ..., also where a text names them."""
     named = [*(record.values["hosts"] for record in log.records), *(f.hosts for f in log.failures)]
-    names = list(dict.fromkeys(itertools.chain(*named)))
+    names = dict.fromkeys(itertools.chain(*named))
     numbers = {name: f"host {number}" for number, name in enumerate(names, 1)}
     any_name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{any_name or '(?!)'})(?![A-Za-z0-9])")

@@ -14,9 +14,8 @@ Source: github.com/NVIDIA/nccl-tests, src/common.cu and src/util.cu, tags v2.0.0
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -24,21 +23,9 @@ from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
 
-Problem = Callable[[int | None, str], None]
-"""Called with the number of a line, from 1, and what is wrong there."""
-
 EXPERIMENT = "nccl-tests"
-COLLECTIVES = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "sendrecv": "send",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-}
+_ALIKE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter")
+COLLECTIVES = {name: name for name in _ALIKE} | {"alltoall": "all_to_all", "sendrecv": "send"}
 """nccl-tests' name -> torch.distributed's. A name that contains another stands before it."""
 MAKING = "while communicators were made"
 MOVING = "after that, before the first size was done"
@@ -86,11 +73,32 @@ class Failure:
     line: int
     text: str
     """What it printed, in short."""
-    phase: str = ""
+    phase: str
     """How far it had come: see `MAKING` and `MOVING`."""
-    file: str = ""
-    slots: tuple[str, ...] = ()
+    file: str
+    slots: Sequence[str] = ()
     """PCI addresses of the GPUs that took part."""
+
+    @property
+    def kind(self) -> tuple[str | None, int | None]:
+        """What was tested: the collective, and with how many GPUs of each host."""
+        return self.collective, self.gpus_per_host
+
+
+@dataclass(slots=True)
+class Log:
+    """What one file holds, or several."""
+
+    files: list[str]
+    """Their names."""
+    records: list[Record] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """What could not be read: ``"x.log, line 12: cut short: 9 of 13 columns"``."""
+
+    def problem(self, line: int, text: str) -> None:
+        """Note what is wrong in a line of the first file; lines are counted from 1."""
+        self.problems.append(one_line(f"{self.files[0]}, line {line}: {text}"))
 
 
 class Place(NamedTuple):
@@ -108,9 +116,8 @@ class Row(NamedTuple):
 
     number: int
     nbytes: int
-    dtype: str
-    redop: str
-    in_place: bool
+    params: dict[str, str | bool]
+    """Type, operation, and whether it was in place."""
     seconds: float
     algbw: float = 0.0
     """GB/s."""
@@ -119,14 +126,13 @@ class Row(NamedTuple):
 
 
 class Test:
-    """One test, as its lines come by."""
+    """One test of a log, as its lines come by."""
 
-    def __init__(self, problem: Problem, name: str | None, file: str) -> None:
-        self.problem, self.name, self.file = problem, name, file
-        self.library, self.tests, self.network = "NCCL", "", ""
+    def __init__(self, log: Log, name: str | None) -> None:
+        self.problem, self.name, self.file = log.problem, name, one_line(log.files[0], 80)
+        self.library, self.tests, self.network, self.group = "NCCL", "", "", ""
         self.places: list[Place] = []
         """By rank."""
-        self.group = ""
         self.alone = False
         """Whether several processes called themselves rank 0."""
         self.columns: list[str] = []
@@ -164,23 +170,23 @@ class Test:
         redop = words[0] if "redop" in self.columns else ""
         for in_place in (False, True):
             figures = words[self.head + in_place * self.width :][: self.width]
+            params = {"dtype": dtype, "redop": redop, "in_place": in_place}
             if len(figures) == self.width:
-                self._figures(number, (int(size), dtype, redop, in_place), figures)
+                self._figures(number, int(size), params, figures)
 
-    def _figures(self, number: int, key: tuple, words: list[str]) -> None:
-        """Take the figures of one place; `key` is size, type, operation, in place or not."""
+    def _figures(self, number: int, nbytes: int, params: dict, words: list[str]) -> None:
+        """Take the figures of one place."""
         try:
             time, algbw, busbw = map(float, words[:3])
-            last = words[3] if self.width > 3 else "N/A"
-            wrong = None if last == "N/A" else float(last)
-            if not 0 < time < _FOREVER:
-                raise ValueError
+            wrong = None if self.width < 4 or words[3] == "N/A" else float(words[3])
         except ValueError:
+            time = 0.0
+        if not 0 < time < _FOREVER:
             self.problem(number, f"no figures: {' '.join(words[:4])}")
             return
         if wrong and "#wrong" in self.columns:
             self.problem(number, f"{wrong:g} wrong elements: its time proves nothing")
-        self.rows.append(Row(number, *key, time / 1e6, algbw, busbw, wrong))
+        self.rows.append(Row(number, nbytes, params, time / 1e6, algbw, busbw, wrong))
 
     @property
     def ratio(self) -> float:
@@ -197,22 +203,25 @@ class Test:
         return round(most / (most - self.ratio)) if 0 < self.ratio < most else None
 
     @property
-    def hosts(self) -> list[str]:
-        """The hosts' names, in the order of their ranks."""
-        return list(dict.fromkeys(place.host for place in self.places))
+    def ranks(self) -> dict[str, list[int]]:
+        """The ranks of each host."""
+        ranks: dict[str, list[int]] = {}
+        for rank, place in enumerate(self.places):
+            ranks.setdefault(place.host, []).append(rank)
+        return ranks
+
+    @property
+    def gpus_per_host(self) -> int | None:
+        """How many GPUs each host has in the test; None if they differ, or nobody knows."""
+        counts = set(map(len, self.ranks.values()))
+        return counts.pop() if len(counts) == 1 else None
 
     @property
     def slots(self) -> list[str]:
         """The PCI addresses in use, each once, in the order of the ranks."""
         return list(dict.fromkeys(place.pci for place in self.places if place.pci))
 
-    @property
-    def gpus_per_host(self) -> int | None:
-        """How many GPUs each host has in the test; None if they differ, or nobody knows."""
-        counts = set(Counter(place.host for place in self.places).values())
-        return counts.pop() if len(counts) == 1 else None
-
-    def finish(self, number: int) -> Failure | None:
+    def failure(self, number: int) -> Failure | None:
         """Say what is missing; return what is known if it failed, or printed no figures."""
         if self.ratio > 1.01:  # of all collectives
             self.name = self.name or "all_reduce"
@@ -225,16 +234,14 @@ class Test:
             self.problem(line, f"{name} failed: {text}{others}")
         elif not self.rows and (self.columns or self.places):
             line, text = number, "no figures"
-            self.problem(line, f"{name} began and printed no figures")
+            self.problem(line, f"{name} began and printed {text}")
         else:
             return None
         phase = MOVING if self.columns else MAKING
         if self.rows:
             phase = f"after {max(row.nbytes for row in self.rows)} bytes were done"
-        collective, slots = COLLECTIVES.get(self.name or ""), tuple(self.slots)
-        return Failure(
-            collective, self.gpus_per_host, self.hosts, line, text, phase, self.file, slots
-        )
+        where = COLLECTIVES.get(self.name or ""), self.gpus_per_host, list(self.ranks)
+        return Failure(*where, line, text, phase, self.file, self.slots)
 
     def _doubt(self, name: str) -> None:
         """Say what is doubtful about its figures."""
@@ -253,8 +260,9 @@ class Test:
 
     def records(self) -> list[Record]:
         """Make a record of each row and place."""
+        ranks, slots = self.ranks, self.slots
         known = {
-            "hosts": len(self.hosts) or None,
+            "hosts": len(ranks) or None,
             "gpus_per_host": self.gpus_per_host,
             "world_size": self.world_size,
             "tests": self.tests,
@@ -263,84 +271,70 @@ class Test:
         }
         params = {name: value for name, value in known.items() if value not in (None, "")}
         collective = COLLECTIVES.get(self.name or "", "unknown")
-        where, hosts, slots = self._provenance(), self.hosts, self.slots
-        records, doubted = [], False
+        nodes = tuple(map(tuple, ranks.values()))
+        gpus = tuple(filter(None, (self.places[rank].gpu for rank in nodes[0]))) if nodes else ()
+        command = f"{self.name}_perf" if self.name else ""
+        where = _provenance(gpus, one_line(self.library, 60), command, nodes)
+        records = []
         for row in self.rows:
             at = f"{self.file}, line {row.number}"
             record = Record(
                 EXPERIMENT,
                 f"{collective}, {row.nbytes} bytes",
-                params | {"dtype": row.dtype, "redop": row.redop, "in_place": row.in_place},
+                params | row.params,
                 [[row.seconds]],
                 Tier.RECORDED,
                 where,
                 # without the number of ranks there is no bus bandwidth
                 collective=collective if self.name and self.world_size else None,
                 nbytes=row.nbytes,
-                values={"wrong": row.wrong, "hosts": hosts, "slots": slots, "row": at},
+                values={"wrong": row.wrong, "hosts": list(ranks), "slots": slots, "row": at},
             )
             records.append(record)
+        for row, record in zip(self.rows, records, strict=True):
             ours = (record.busbw or 0.0) / 1e9
-            if ours and not doubted and abs(row.busbw - ours) > 0.02 * ours + 0.011:
-                doubted = True
-                self.problem(
-                    row.number,
-                    f"busbw {row.busbw:g} GB/s is printed, but {collective} on "
-                    f"{record.world_size} ranks makes {ours:.3g}: is it another collective?",
-                )
+            if ours and abs(row.busbw - ours) > 0.02 * ours + 0.011:
+                text = f"busbw {row.busbw:g} GB/s is printed, but {collective} on "
+                text += f"{record.world_size} ranks makes {ours:.3g}: is it another collective?"
+                self.problem(row.number, text)
+                break
         return records
-
-    def _provenance(self) -> Provenance:
-        by_host: dict[str, list[int]] = {}
-        for rank, place in enumerate(self.places):
-            by_host.setdefault(place.host, []).append(rank)
-        nodes = tuple(map(tuple, by_host.values()))
-        gpus = tuple(filter(None, (self.places[rank].gpu for rank in nodes[0]))) if nodes else ()
-        command = f"{self.name}_perf" if self.name else ""
-        return _shared(gpus, one_line(self.library, 60), command, nodes)
 
 
 @cache
-def _shared(gpus: tuple[str, ...], library: str, command: str, nodes: tuple) -> Provenance:
+def _provenance(gpus: tuple[str, ...], library: str, command: str, nodes: tuple) -> Provenance:
     """Tests of one cluster share it: a thousand hosts have half a million pairs."""
     machine = Machine("", 0, None, 0, gpus, "", "", "", virtual=False)
     return Provenance(machine, library, "", command, nodes)
 
 
-def parse(
-    lines: Iterable[str], problem: Problem, *, name: str = ""
-) -> tuple[list[Record], list[Failure]]:
-    """Read the text of any number of tests.
+def parse(lines: Iterable[str], log: Log) -> None:
+    """Read the text of any number of tests into a log.
 
-    The file's `name` may tell the collective where the text does not.
-
-    Returns:
-        A record for each size, type and place of each test, and the tests that failed.
+    The name of its file may tell the collective where the text does not.
     """
-    hint = match[1] if (match := _NAME.search(name)) else None
+    match = _NAME.search(log.files[0])
+    hint = match[1] if match else None
     current: dict[str, Test] = {}
     """By process: the lines of several jobs may be mixed."""
-    records: list[Record] = []
-    failed: list[Failure] = []
     number = 0
 
-    def test(line: str, *, new: Callable[[Test], object] = lambda test: False) -> Test:
-        """Return the test that a line belongs to; a new one if it has that already."""
+    def test(line: str, *begun: str) -> Test:
+        """Return the test that a line belongs to: a new one if that has any of `begun` already."""
         match = _WHO.match(line)
         who = next(filter(None, match.groups()), "") if match else ""
-        if who not in current or new(current[who]):
+        if who not in current or any(getattr(current[who], name) for name in begun):
             if who in current:
                 finish(current[who])
-            current[who] = Test(problem, hint, one_line(name, 80))
+            current[who] = Test(log, hint)
             if who and "" in current and not current[""].rows:  # the command stood before them
                 current[who].name = current[""].name
                 current[who].settings = dict(current[""].settings)
         return current[who]
 
     def finish(test: Test) -> None:
-        if failure := test.finish(number):
-            failed.append(failure)
-        records.extend(test.records())
+        log.failures += filter(None, [test.failure(number)])
+        log.records += test.records()
 
     for number, line in enumerate(lines, 1):
         if "NCCL " in line and (prefix := _OWN.search(line)):
@@ -361,9 +355,8 @@ def parse(
             if _FIGURES.fullmatch(figures) and (row := _ROW.search(f"{mine.begun} {figures}")):
                 mine.row(number, row)
                 mine.begun = None
-    for one in current.values():
-        finish(one)
-    return records, failed
+    for last in current.values():
+        finish(last)
 
 
 def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:
@@ -371,23 +364,23 @@ def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:
     if "algbw" in line and "busbw" in line and (match := _HEADER.search(line)):
         words = match[0].replace("cputime", "time").split()
         columns = [word for word in words if word != "timestamp"]
-        test(line, new=lambda test: test.rows).header(columns)
+        test(line, "rows").header(columns)
     elif " Rank " in line and (match := _DEVICE.search(line)):
         rank, group, host, pci, gpu = match.groups()
-        mine = test(line, new=lambda test: test.rows)
+        mine = test(line, "rows")
         if int(rank) == 0 and mine.places:
             mine.alone = True
         elif not mine.places or group == mine.group:  # else of another communicator
             mine.group = group
             mine.places.append(Place(_short(host, 64), _short(gpu, 80), _short(pci, 20)))
     elif "ccl-tests" in line and (match := _TESTS.search(line)):
-        mine = test(line, new=lambda test: test.tests or test.rows)
+        mine = test(line, "tests", "rows")
         library, mine.tests, code = match.groups()
         mine.library = f"{library.upper()} {_version(int(code)) if code else ''}".rstrip()
     elif "CCL version" in line and (match := _LIBRARY.search(line)):
         test(line).library = f"{match[1]} {match[2]}"
     elif "nThread" in line:
-        test(line, new=lambda test: test.opened or test.rows).opened = True
+        test(line, "opened", "rows").opened = True
     elif "Avg bus bandwidth" in line:
         test(line).ended = True
     elif "Test NCCL failure" in line or "Test CUDA failure" in line:
@@ -396,7 +389,7 @@ def _remark(line: str, number: int, test: Callable[..., Test]) -> bool:
         set_here, command = _settings(line), _NAME.search(line)
         if not set_here and not command:
             return False
-        mine = test(line, new=lambda test: test.rows)
+        mine = test(line, "rows")
         mine.settings |= set_here
         mine.name = command[1] if command and "_perf" in line else mine.name
     else:

@@ -1,18 +1,12 @@
 """Self-contained HTML pages: pictures with their alternatives, tables, nothing from the network."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from labkit.measure.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _TEMPLATE = jinja2.Environment(autoescape=True).from_string("""\
 <!doctype html>
@@ -50,8 +44,8 @@ class Page:
         """Begin a section."""
         self._parts.append(Markup("<h2>{}</h2>").format(text))
 
-    def picture(self, picture: Axes | Figure) -> None:
-        """Add a picture with its description and data."""
+    def picture(self, picture: Any) -> None:
+        """Add axes or a figure with its description and data."""
         from labkit.show import alt_text
 
         self._parts.append(Markup(alt_text.to_html(picture)))

@@ -54,6 +54,12 @@ class Rule:
         return f"{words[self.which]} (right for {self.right} of {self.of} pairs)"
 
 
+def of(hosts: Iterable[str]) -> Pair | None:
+    """Return two hosts as a pair; None if there are more, or one."""
+    pair = frozenset(hosts)
+    return pair if len(pair) == 2 else None
+
+
 def divide(values: Iterable[float], gap: float = GAP) -> float | None:
     """Return what lies between two speeds: the middle of their widest gap; None if there is one.
 

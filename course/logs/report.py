@@ -9,17 +9,16 @@ and so can a stopwatch that stops early. The doubts name which of these would do
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from course.logs import failures, nccl_tests, pairs
-from course.logs.logs import Log
+from course.logs.nccl_tests import Failure, Log
 from course.logs.page import Page
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
@@ -42,8 +41,8 @@ _MOST_ROWS, _MOST_CURVES, _MOST_PICTURES = 400, 7, 12
 _MOST_WRITTEN, _MOST_DRAWN = 40, 1024
 """Hosts whose figures are written into a matrix, and hosts that are drawn at all."""
 
-Series = dict[str, dict[int, list[Record]]]
-"""By name what is the same but for its size; by size, what was measured, perhaps on many hosts."""
+Series = dict[str, list[Record]]
+"""By name what is the same but for its size, in rising order of sizes; perhaps of many hosts."""
 Cards = float | Mapping[tuple[str, str], Record]
 """What one network card carries between hosts: given, in bytes per second, or `inferred_cards`."""
 
@@ -55,8 +54,8 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
     """
     files = f"{len(log.files)} files" if len(log.files) > 1 else log.files[0]
     page.heading(f"{nccl_tests.EXPERIMENT}: {files}")
-    records = [record for record in log.records if not record.params["in_place"]]
-    known = [record for record in records if record.busbw]
+    out_of_place = [record for record in log.records if not record.params["in_place"]]
+    known = [record for record in out_of_place if record.busbw]
     cards = card or inferred_cards(known)
     page.table(Table(["", ""], _facts(log, cards)))
     whole = _series(known)
@@ -66,16 +65,14 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
         page.table(failures.table(log.failures, log.records, rules))
     if tested:
         page.table(_speeds(tested))
-        divided = sorted((one for one in tested if one.divided), key=lambda one: -len(one.slow))
-        for one in divided[:_MOST_CURVES]:
-            if len(one.hosts) <= _MOST_DRAWN:
-                page.picture(_host_matrix(one))
+    divided = sorted((one for one in tested if one.divided), key=lambda one: -len(one.slow))
+    for one in divided[:_MOST_CURVES]:
+        if len(one.hosts) <= _MOST_DRAWN:
+            page.picture(_host_matrix(one))
     series = _divided(whole, tested)
     for part in _pictures(series):
         page.picture(_curves(part, cards))
-    in_place = [record for record in log.records if record.params["in_place"]]
-    figures = _figures(*(_divided(_series(part), tested) for part in (records, in_place)))
-    for table in (_doubts(series, cards), _hosts_alone(series), figures):
+    for table in (_doubts(series, cards), _hosts_alone(series), _figures(log.records, tested)):
         if table.rows:
             page.table(table)
     if log.problems:
@@ -175,29 +172,28 @@ def _explain(record: Record, wire: float) -> str | None:
         causes[parts] = (n - 1) / (n - each)
     if hosts > 1 and each > 1 and record.collective in _RINGS:
         causes[rails] = each
-    if hosts == 2 and record.collective == "all_reduce":
-        causes["a tree: between two hosts it sends S each way, a ring almost 2 S"] = 2
     if record.collective == "all_reduce":
+        if hosts == 2:
+            causes["a tree: between two hosts it sends S each way, a ring almost 2 S"] = 2
         switch = "a switch that adds: (n+1)/n S cross a link, not 2(n-1)/n S"
         causes[switch] = 2 * (n - 1) / (n + 1)
     reasons = [text for text, times in causes.items() if ratio <= 1.05 * times]
     if not reasons and causes.pop(rails, None):
         both = (text for text, times in causes.items() if ratio <= 1.05 * times * each)
         reasons = [f"{rails}, together with {text}" for text in both]
-    reasons = reasons or [
+    return "; or ".join(reasons) or (
         "a stopwatch that stops before the work is done; another collective than the name says; "
         "sizes per rank in one place and in total in another; or a faster wire than assumed"
-    ]
-    return "; or ".join(reasons)
+    )
 
 
 def _doubts(series: Series, cards: Cards) -> Table:
     """List the highest figure of each series that is above its wire, and what would explain it."""
     rows = []
-    for name, sizes in series.items():
-        best = max((r for part in sizes.values() for r in part), key=lambda record: record.busbw)
+    for name, records in series.items():
+        best = max(records, key=lambda record: record.busbw)
         speed, source = _wire(best, cards)
-        if speed is not None and (explanation := _explain(best, speed)):
+        if speed and (explanation := _explain(best, speed)):
             figures = (best.busbw / 1e9, speed / 1e9, best.busbw / speed)
             highest = [round(figure, 2) for figure in figures]
             rows.append([name, best.nbytes, *highest, source, explanation, best.values["row"]])
@@ -214,17 +210,17 @@ def _curves(series: Series, cards: Cards) -> Axes:
     units = {"xunit": "bytes", "yunit": "GB/s", "xscale": "log"}
     what = "S, the largest buffer of a rank"
     ax = plots.new_axes("Bus bandwidth by size", x=what, y="busbw", **units)
-    best, records = {}, [r for sizes in series.values() for part in sizes.values() for r in part]
-    for number, (name, sizes) in enumerate(series.items()):
-        spread = [summarize([r.busbw / 1e9 for r in part]) for part in sizes.values()]
+    best, records = {}, [record for part in series.values() for record in part]
+    for number, (name, part) in enumerate(series.items()):
+        sizes = _by_size(part)
+        spread = [summarize([r.busbw / 1e9 for r in same]) for same in sizes.values()]
         band = {"low": [s.p10 for s in spread], "high": [s.p90 for s in spread]}
-        several = band if any(summary.count > 1 for summary in spread) else {}
+        several = band if len(part) > len(sizes) else {}
         middle = [summary.median for summary in spread]
         plots.line(ax, list(sizes), middle, label=name[:80], series=number, **several)
         best[name] = max(middle)
     span = [min(r.nbytes for r in records), max(r.nbytes for r in records)]
-    firsts = [next(iter(sizes.values()))[0] for sizes in series.values()]
-    for speed in sorted({_wire(record, cards)[0] for record in firsts} - {None}):
+    for speed in sorted({_wire(part[0], cards)[0] for part in series.values()} - {None}):
         wire = f"one rank's wire, {speed / 1e9:.4g}"
         plots.line(ax, span, [speed / 1e9] * 2, label=wire, kind=Tier.MODELLED)
     places = (f"{_model(record)}, {record.provenance.backend}" for record in records)
@@ -235,18 +231,22 @@ def _curves(series: Series, cards: Cards) -> Axes:
     return ax
 
 
-def _figures(series: Series, in_place: Series) -> Table:
+def _figures(records: Iterable[Record], tested: Sequence[_Pairs]) -> Table:
     """Lay out medians of times and bus bandwidths, out of place and in place side by side."""
+    by_place: dict[bool, list[Record]] = {False: [], True: []}
+    for record in records:
+        by_place[record.params["in_place"]].append(record)
     rows: dict[tuple, list] = {}
-    for place, chosen in ((2, series), (7, in_place)):
-        for name, sizes in chosen.items():
-            for nbytes, part in sizes.items():
+    for in_place, chosen in by_place.items():
+        at = 7 if in_place else 2
+        for name, part in _divided(_series(chosen), tested).items():
+            for nbytes, same in _by_size(part).items():
                 row = rows.setdefault((name, nbytes), [name, nbytes, *[None] * 7])
-                row[place] = 1e6 * statistics.median(r.seconds[0] for r in part)
-                speeds = [round(r.busbw / 1e9, 2) for r in part if r.busbw is not None]
-                row[place + 1] = round(statistics.median(speeds), 2) if speeds else None
-                if chosen is series:
-                    row[4:7] = min(speeds, default=None), max(speeds, default=None), len(part)
+                speeds = [round(r.busbw / 1e9, 2) for r in same if r.busbw is not None]
+                row[at] = 1e6 * statistics.median(r.seconds[0] for r in same)
+                row[at + 1] = round(statistics.median(speeds), 2) if speeds else None
+                if not in_place:
+                    row[4:7] = min(speeds, default=None), max(speeds, default=None), len(same)
     columns = ["case", "bytes", "µs", "busbw GB/s", "lowest", "highest", "samples"]
     columns += ["in place: µs", "busbw GB/s"]
     title = "" if len(rows) <= _MOST_ROWS else f"The first {_MOST_ROWS} of {len(rows)} rows"
@@ -256,9 +256,9 @@ def _figures(series: Series, in_place: Series) -> Table:
 def _hosts_alone(series: Series) -> Table:
     """Compare hosts that were measured one at a time; empty where none is slow."""
     rows = []
-    for name, sizes in series.items():
-        part = [r for r in sizes[max(sizes)] if len(r.values["hosts"]) == 1]
-        speeds = {record.values["hosts"][0]: record.busbw for record in part}
+    for name, records in series.items():
+        alone = [r for r in _largest(records) if len(r.values["hosts"]) == 1]
+        speeds = {record.values["hosts"][0]: record.busbw for record in alone}
         if len(speeds) < 3:
             continue  # fewer than three: nothing is usual
         usual = pairs.divide(speeds.values()) or SLOW * statistics.median(speeds.values())
@@ -267,36 +267,25 @@ def _hosts_alone(series: Series) -> Table:
     return Table(["slow alone", "host", "busbw GB/s", "slow below"], rows)
 
 
-@dataclass(frozen=True)
 class _Pairs:
-    """One series of tests of pairs of hosts, at its largest size."""
+    """The tests of pairs of hosts in one series, at its largest size.
 
-    name: str
-    kind: tuple
-    """Its collective, and how many GPUs of each host take part."""
-    tests: dict[pairs.Pair, Record]
-    failed: frozenset[pairs.Pair]
-    divided: float | None
-    """What lies between two speeds; None where there is one."""
-    rule: pairs.Rule | None
-    """Which hosts the slow pairs have in common, or not in common."""
+    `kind` is the collective and how many GPUs of each host take part; `divided` lies between two
+    speeds, and is None where there is one; `busbw` has GB/s of each pair, the slowest first.
+    """
 
-    @cached_property
-    def busbw(self) -> dict[pairs.Pair, float]:
-        """GB/s of each pair, the slowest first."""
-        speeds = {pair: record.busbw / 1e9 for pair, record in self.tests.items()}
-        return dict(sorted(speeds.items(), key=lambda item: item[1]))
-
-    @cached_property
-    def slow(self) -> set[pairs.Pair]:
-        """The pairs of the lower speed."""
-        return {pair for pair, speed in self.busbw.items() if speed < (self.divided or 0.0)}
-
-    @cached_property
-    def hosts(self) -> list[str]:
-        """All hosts, those that the rule names first."""
-        first = self.rule.hosts if self.rule else ()
-        return [*first, *sorted(set().union(*self.tests, *self.failed) - set(first))]
+    def __init__(self, name: str, tests: dict[pairs.Pair, Record], failed: Sequence[Failure]):
+        first = next(iter(tests.values()))
+        self.name, self.tests = name, tests
+        self.kind = first.collective, first.params.get("gpus_per_host")
+        self.failed = {pairs.of(one.hosts) for one in failed if one.kind == self.kind} - {None}
+        speeds = {pair: record.busbw / 1e9 for pair, record in tests.items()}
+        self.busbw = dict(sorted(speeds.items(), key=lambda item: item[1]))
+        self.divided, self.rule = pairs.two_speeds(self.busbw)
+        self.slow = {pair for pair, speed in speeds.items() if speed < (self.divided or 0.0)}
+        first_hosts = self.rule.hosts if self.rule else ()
+        others = set().union(*tests, *self.failed) - set(first_hosts)
+        self.hosts = [*first_hosts, *sorted(others)]
 
     def in_every_slow_test(self) -> str:
         """Name the slots that all slow tests use and not all others: ``"0000:9d:00 (...)"``."""
@@ -312,27 +301,14 @@ class _Pairs:
 
 
 def _pairs(series: Series, log: Log) -> list[_Pairs]:
-    """Put together the tests of two hosts each: those of one kind, at their largest size."""
+    """Put together the tests of two hosts each, where three hosts or more were in them."""
     found = []
-    for name, sizes in series.items():
-        tests = {pair: record for record in sizes[max(sizes)] if (pair := _pair(record))}
-        if len(set().union(*tests)) < 3:
-            continue
-        first = next(iter(tests.values()))
-        kind = first.collective, first.params.get("gpus_per_host")
-        failed = frozenset(
-            frozenset(one.hosts)
-            for one in log.failures
-            if len(one.hosts) == 2 and (one.collective, one.gpus_per_host) == kind
-        )
-        speeds = pairs.two_speeds({pair: record.busbw / 1e9 for pair, record in tests.items()})
-        found.append(_Pairs(name, kind, tests, failed, *speeds))
+    for name, records in series.items():
+        largest = {pairs.of(record.values["hosts"]): record for record in _largest(records)}
+        tests = {pair: record for pair, record in largest.items() if pair}
+        if len(set().union(*tests)) > 2:
+            found.append(_Pairs(name, tests, log.failures))
     return found
-
-
-def _pair(record: Record) -> pairs.Pair | None:
-    hosts = record.values["hosts"]
-    return frozenset(hosts) if len(hosts) == 2 else None
 
 
 def _speeds(tested: Sequence[_Pairs]) -> Table:
@@ -406,41 +382,43 @@ def _series(records: Iterable[Record]) -> Series:
 
     A name holds those settings, types and operations in which a collective's records differ.
     """
-    by_collective: dict[str, list[Record]] = defaultdict(list)
+    by_collective: Series = defaultdict(list)
     for record in sorted(records, key=lambda record: (record.world_size, record.nbytes)):
-        by_collective[record.collective or record.case.partition(",")[0]].append(record)
-    series: Series = {}
+        by_collective[record.case.partition(",")[0]].append(record)
+    series: Series = defaultdict(list)
     for collective, part in by_collective.items():
-        settings = [_settings(record) for record in part]
-        common = set.intersection(*map(set, settings))
-        for record, words in zip(part, settings, strict=True):
+        told = [
+            " ".join(r.params.get(name, "") for name in ("settings", "dtype", "redop")).split()
+            for r in part
+        ]
+        common = set.intersection(*map(set, told))
+        for record, words in zip(part, told, strict=True):
             hosts, each = (record.params.get(key) for key in ("hosts", "gpus_per_host"))
             n = record.params.get("world_size", "?")
             ranks = f"{hosts} x {each}" if hosts and each else f"{n} ranks"
             differs = " ".join(word for word in words if word not in common)
-            _put(series, ", ".join(filter(None, (collective, ranks, differs))), record)
+            series[", ".join(filter(None, (collective, ranks, differs)))].append(record)
     return series
 
 
-def _settings(record: Record) -> list[str]:
-    """List what a run was told but for its size."""
-    told = (record.params.get(key, "") for key in ("settings", "dtype", "redop"))
-    return " ".join(told).split()
+def _by_size(records: Iterable[Record]) -> dict[int, list[Record]]:
+    sizes = itertools.groupby(records, key=lambda record: record.nbytes)
+    return {nbytes: list(part) for nbytes, part in sizes}
 
 
-def _put(series: Series, name: str, record: Record) -> None:
-    series.setdefault(name, {}).setdefault(record.nbytes, []).append(record)
+def _largest(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.nbytes == records[-1].nbytes]
 
 
 def _divided(series: Series, tested: Sequence[_Pairs]) -> Series:
     """Return the series with pairs of hosts of two speeds apart."""
-    slow_pairs = {one.name: one.slow for one in tested if one.divided}
-    divided: Series = {}
-    for name, sizes in series.items():
+    slow_pairs = {one.name: one.slow for one in tested if one.slow}
+    divided: Series = defaultdict(list)
+    for name, records in series.items():
         slow = slow_pairs.get(name)
-        for record in (record for part in sizes.values() for record in part):
-            speed = "slow" if slow and _pair(record) in slow else "fast"
-            _put(divided, f"{name}, {speed} pairs" if slow else name, record)
+        for record in records:
+            speed = "slow" if slow and pairs.of(record.values["hosts"]) in slow else "fast"
+            divided[f"{name}, {speed} pairs" if slow else name].append(record)
     return divided
 
 

@@ -13,10 +13,12 @@ from course.logs.page import Page
 
 def record(collective, nbytes, seconds, hosts, gpus, *, gpu="NVIDIA H100 80GB HBM3", names=None):
     names = names or [f"host{i}" for i in range(hosts)]
-    test = nccl_tests.Test(lambda line, text: None, collective, "a.log")
+    test = nccl_tests.Test(Log(["a.log"]), collective)
     test.library = "NCCL 2.29.2"
     test.places = [nccl_tests.Place(name, gpu) for name in names for _ in range(gpus)]
-    test.rows = [nccl_tests.Row(7, nbytes, "float", "sum", False, seconds)]
+    test.rows = [
+        nccl_tests.Row(7, nbytes, {"dtype": "float", "redop": "sum", "in_place": False}, seconds)
+    ]
     return test.records()[0]
 
 

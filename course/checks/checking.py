@@ -45,13 +45,16 @@ from labkit.ranks.machine import usable_cpus
 
 T = TypeVar("T")
 NO_RETURN = "the function ends without `return` on this path"
+DEADLOCK = """a deadlock. Read who waits in which call, perhaps for a message that nobody sends or \
+receives. Two ranks that both send first wait for each other for ever (gloo's send returns when \
+the receive is posted), and a rank that skips a call leaves the others waiting in it"""
+OTHER_SIZES = """a buffer with another dtype than the tensor's (use torch.empty_like or \
+tensor.new_empty), or pieces or calls that the ranks cut or order differently: those of several \
+threads, or in an order that comes from values, sets or the rank"""
 
 
 class CheckFailed(AssertionError):
-    """An answer that is not right yet: what was expected, what it gave, what that usually means.
-
-    `timed` says that a clock says so, which other programs may disturb.
-    """
+    """An answer that is not right yet; `timed`: by a clock, which other programs may disturb."""
 
     def __init__(self, expected: str, got: str, meaning: str = "", *, timed: bool = False) -> None:
         super().__init__(expected, got, meaning)
@@ -60,13 +63,11 @@ class CheckFailed(AssertionError):
 
     def __str__(self) -> str:
         title = f"exercise {self.number} is not right yet" if self.number else "not right yet"
-        lines = [f"{title}, {claims.BY_THE_CLOCK}" if self.timed else title]
-        fields = {"expected": self.expected, "got": self.got}
+        title += f", {claims.BY_THE_CLOCK}" if self.timed else ""
+        fields = [f"expected      {self.expected}", f"got           {self.got}"]
         if self.meaning:
-            fields["usually means"] = textwrap.fill(self.meaning, 84)
-        for name, text in fields.items():
-            lines.append(f"  {name:13} " + text.replace("\n", "\n" + 16 * " "))
-        return "\n".join(lines)
+            fields.append(f"usually means {textwrap.fill(self.meaning, 84)}")
+        return "\n  ".join([title, *(field.replace("\n", "\n" + 16 * " ") for field in fields)])
 
     def _render_traceback_(self) -> list[str]:
         """Show a notebook the message alone: the course's own frames would bury it."""
@@ -79,11 +80,10 @@ def exercise(
 ) -> Iterator[SimpleNamespace]:
     """Judge an exercise, like `1.2`: name it in a failure; on success say so and note it.
 
-    `answers` are the learner's functions; while one is as it was given, nothing is run. `par` is
-    the stated budget, as the statement words it. `raises`: words of an exception -> what that
-    usually means. Set `reached` of what is yielded to what the learner's answer reached. It may be
-    measured, so it is left out where nobody reads it: there nbval compares the line with the
-    stored one.
+    While one of the `answers`, the learner's functions, is as it was given, nothing is run. `par`
+    is the budget in the statement's words. `raises`: words of an exception -> what that usually
+    means. Set `reached` of what is yielded to what the answer reached; as it may be measured, it is
+    left out where nobody reads it: there nbval compares the line with the stored one.
     """
     verdict, is_open = SimpleNamespace(reached=""), f"exercise {number}: not attempted yet"
     try:
@@ -127,12 +127,10 @@ def _learners_lines(error: BaseException) -> str:
         cause = cause.__cause__
     is_ranks = isinstance(cause, RankTraceback)
     text = str(cause) if is_ranks else "".join(traceback.format_exception(error))
-    lines = [
-        text
-        for filename, number, name in re.findall(r'File "(.+)", line (\d+), in (.+)', text)
-        if (line := Line(filename, int(number), name)).of_program or filename.startswith("<")
-        for text in line.lines()
-    ]
+    found = re.findall(r'File "(.+)", line (\d+), in (.+)', text)
+    stack = [Line(filename, int(number), name) for filename, number, name in found]
+    theirs = [line for line in stack if line.of_program or line.filename.startswith("<")]
+    lines = [text for line in theirs for text in line.lines()]
     last = "".join(traceback.format_exception_only(error)).strip()
     return "\n".join([*lines, last]) if lines else ""
 
@@ -172,27 +170,17 @@ def on_ranks(
         raise CheckFailed(
             f"n={world_size}: a receive is as long as the message",
             f"a message of {sizes[1]} bytes met a receive of {sizes[2]}",
-            "a buffer with another dtype than the tensor's (use torch.empty_like or "
-            "tensor.new_empty), or pieces or calls that the ranks cut or order differently: those "
-            "of several threads, or in an order that comes from values, sets or the rank",
+            OTHER_SIZES,
         ) from None
 
 
 def _why_it_hangs(hang: CaseFile) -> str:
-    somebody_waits = any(
-        case.waiting_in
-        or any("distributed" in line.filename for line in case.stack[:4])
-        or (case.line and ".wait(" in case.line.source)  # a Work waits in C++, without a frame
-        for case in hang.ranks
-    )
-    if not somebody_waits:
-        return "no rank waits for another: a loop that does not end, or simply too much work"
-    return (
-        "a deadlock. Read who waits in which call, perhaps for a message that nobody sends or "
-        "receives. Two ranks that both send first wait for each other for ever (gloo's send "
-        "returns when the receive is posted), and a rank that skips a call leaves the others "
-        "waiting in it"
-    )
+    for case in hang.ranks:
+        in_torch = any("distributed" in line.filename for line in case.stack[:4])
+        in_wait = case.line and ".wait(" in case.line.source  # a Work's, in C++, without a frame
+        if case.waiting_in or in_torch or in_wait:
+            return DEADLOCK
+    return "no rank waits for another: a loop that does not end, or simply too much work"
 
 
 def patience(seconds: float) -> float:
@@ -203,18 +191,14 @@ def patience(seconds: float) -> float:
 def ask(function: Callable[..., Any], *args: Any, case: str = "") -> Any:
     """Call a learner's function that needs no ranks, here; return what `plain` makes of it.
 
-    An exception of the learner's own names the `case`. A loop without an end is interrupted by
-    whoever waits for it.
+    An exception of its own names the `case`; a loop without an end is interrupted by who waits.
     """
     given = copy.deepcopy(args)
     with named(case):
         got = plain(function(*args))
-    hold(
-        args == given,
-        "arguments as they were before the call",
-        f"{args} instead of {given}"[:300],
-        "the function changes what it was given, and the caller still needs it: use a copy",
-    )
+    now = f"{args} instead of {given}"[:300]
+    usual = "the function changes what it was given, and the caller still needs it: use a copy"
+    hold(args == given, "arguments as they were before the call", now, usual)
     return got
 
 
@@ -250,8 +234,8 @@ def rank_data(
 ) -> torch.Tensor:
     """Make a rank's input: whole numbers from -99 to 99 that differ from rank to rank.
 
-    Their sums are exact in float32 in any order, so a right answer is right to the last bit, and an
-    answer that forgot or doubled a rank cannot pass. The same arguments give the same data.
+    Their sums are exact in float32 in any order, so a right answer is right to the last bit, and
+    one that forgot or doubled a rank cannot pass. The same arguments give the same data.
     """
     generator = torch.Generator().manual_seed(1_000_003 * seed + rank)
     return torch.randint(-99, 100, (length,), generator=generator).to(dtype)
@@ -280,12 +264,10 @@ def same_values(
         pair = got.flatten()[first].item(), expected.flatten()[first].item()
         short = [f"{value:g}" for value in pair]
         gives, asked = short if short[0] != short[1] else map(repr, pair)  # all digits, if need be
-        raise CheckFailed(
-            f"{what}: {_shown(expected)}",
-            f"{_shown(got)}; {int(differs.sum())} of {got.numel()} elements differ, the first at "
-            f"index {first}: {gives} instead of {asked}",
-            diagnose(got, mistakes or {}, otherwise=meaning, within=within),
-        )
+        shown = f"{_shown(got)}; {int(differs.sum())} of {got.numel()} elements differ, "
+        shown += f"the first at index {first}: {gives} instead of {asked}"
+        usual = diagnose(got, mistakes or {}, otherwise=meaning, within=within)
+        raise CheckFailed(f"{what}: {_shown(expected)}", shown, usual)
 
 
 def _close(got: torch.Tensor, expected: torch.Tensor, within: float) -> torch.Tensor:
@@ -320,19 +302,18 @@ def answer(got: T, kind: type[T] | tuple[type, ...], *, what: str) -> T:
     what the function is to return: ``"the rank that was late"``.
     """
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    admitted = (*kinds, int) if float in kinds else kinds
     names = " or ".join("a number" if kind is Real else kind.__name__ for kind in kinds)
-    fits = isinstance(got, admitted) and not (isinstance(got, bool) and bool not in kinds)
+    admitted = (*kinds, int) if float in kinds else kinds
+    fits = isinstance(got, admitted) and (bool in kinds or not isinstance(got, bool))
     another = f"another type was returned than the statement asks for: {type(got).__name__}"
     hold(fits, f"{what}: {names}", repr(got)[:200], NO_RETURN if got is None else another)
     return got
 
 
 def plain(got: Any) -> Any:
-    """Return what a learner's function returned in Python's own kinds.
+    """Return what a learner's function returned in Python's own kinds, inside of containers, too.
 
-    Tensors and arrays become numbers or lists, also inside lists, tuples, sets and dicts; what is
-    yielded becomes a list. A statement that asks for a sequence or a set takes what comes out.
+    Tensors and arrays become numbers or lists; what is yielded becomes a list.
     """
     if got is ...:
         raise NotImplementedError("an answer is left open: ...")

@@ -7,15 +7,14 @@
     usage.peak               # bytes of one x
     log.calls[0].touched     # "aten.add_"
 
-The peak is exact and the same on every machine, unlike the process's resident memory; buffers
-inside the library (gloo's) do not show. Nor is seen what touches buffers through numpy or `tolist`,
-or in other threads.
+The peak is exact and the same on every machine, unlike resident memory. The library's own buffers
+do not show, nor does what touches buffers through numpy or `tolist`, or in other threads.
 """
 
 import functools
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -40,17 +39,13 @@ class Observer(TorchDispatchMode):
 class Allocated(Observer):
     """Bytes of the storages that a block made, each counted once however many tensors view it.
 
-    It sees every operator's results; a storage that no argument had is new.
+    `now` are those still alive, `peak` the most that were at one time, `made` all of them. It sees
+    every operator's results; a storage that no argument had is new.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0
-        """What is still alive."""
-        self.peak = 0
-        """The most that was alive at one time."""
-        self.made = 0
-        """All together, alive or not."""
+        self.now = self.peak = self.made = 0
         self._seen: weakref.WeakSet = weakref.WeakSet()
 
     def _add(self, nbytes: int) -> None:
@@ -76,18 +71,14 @@ def _storages(values: object) -> list[torch.UntypedStorage]:
 
 def memories(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
     """Return where tensors lie: arrays for `numpy.shares_memory`, which nobody looks into."""
-    interfaces = [
-        {
-            "version": 3,
-            "typestr": f"|V{tensor.element_size()}",
-            "data": (tensor.data_ptr(), True),
-            "shape": tuple(tensor.shape),
-            "strides": tuple(stride * tensor.element_size() for stride in tensor.stride()),
-        }
-        for tensor in tensors
-        if not tensor.is_meta and tensor.data_ptr()
-    ]
-    return [np.asarray(SimpleNamespace(__array_interface__=place)) for place in interfaces]
+    places = []
+    for tensor in tensors:
+        if not tensor.is_meta and tensor.data_ptr():
+            size, where = tensor.element_size(), {"data": (tensor.data_ptr(), True), "version": 3}
+            where |= {"shape": tuple(tensor.shape), "typestr": f"|V{size}"}
+            where["strides"] = tuple(stride * size for stride in tensor.stride())
+            places.append(np.asarray(SimpleNamespace(__array_interface__=where)))
+    return places
 
 
 def overlap(tensors: Sequence[torch.Tensor], held: Sequence[np.ndarray]) -> bool:
@@ -100,9 +91,8 @@ class BufferCall(Call):
     """A call, and what used its buffers while it was under way."""
 
     touched: str | None = None
-    """The first operator, such as `aten.add_`, that changed the buffer of a send, or read or
-    changed the buffer of a receive, between `at` and `waited`; None if none was seen. For a
-    collective its inputs count as sent and its outputs as received."""
+    """The first operator, such as `aten.add_`, that between `at` and `waited` changed what is sent,
+    or read or changed what is received: of a collective its inputs, its outputs."""
 
 
 class BufferLog(CallLog, Observer):
@@ -111,20 +101,16 @@ class BufferLog(CallLog, Observer):
     def __init__(self) -> None:
         CallLog.__init__(self)
         Observer.__init__(self)
-        self._buffers: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
-        """What each call reads and writes, in the order of `calls`."""
-        self._touched: dict[int, str] = {}
-        """By the call's number."""
+        self._buffers: list[tuple[list[np.ndarray], list[np.ndarray]]] = []  # read, written
+        self._touched: dict[int, str] = {}  # by the call's number
         self.waited_for: weakref.WeakSet[dist.Work] = weakref.WeakSet()
         """The works whose `wait` was called, also works of calls before the block."""
 
     @property
     def calls(self) -> list[BufferCall]:
         """The calls, in the order in which they were made."""
-        return [
-            BufferCall(*(getattr(call, field.name) for field in fields(call)), self._touched.get(n))
-            for n, call in enumerate(super().calls)
-        ]
+        made = enumerate(super().calls)
+        return [BufferCall(**asdict(call), touched=self._touched.get(n)) for n, call in made]
 
     def __enter__(self) -> Self:
         CallLog.__enter__(self)

@@ -31,6 +31,18 @@ from labkit.measure.calls import tensors_in
 WIDE = 2**31 + 1
 """What the data of 64-bit types are multiplied by: float32 cannot add them without rounding."""
 
+SILENCE = """no send and no receive was called: data go through torch.distributed, and a function \
+with `yield` in it does not run"""
+COLLECTIVE = """a collective does the work that this exercise is about, or waits for ranks that \
+have nothing to do with it: build it from sends and receives"""
+WAITED = """gloo's second wait() for a handle never returns: it waits for another message. Take \
+the handle off your list when you have waited for it"""
+DROPPED = "its handle was dropped: keep it, and wait for it. Without it a message may never arrive"
+RACES = {
+    "send": "a race: wait for the send, too, before you write into its buffer",
+    "recv": "a race, what has not arrived yet is used: wait for the receive first",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -80,7 +92,7 @@ class Ran:
     given: tuple
     """The function's arguments, as it left them; of a list it got a copy, which it may empty."""
     stays: bool
-    """Whether the tensors that it was given, also in lists, still lie where they lay."""
+    """Whether the tensors in them still lie where they lay."""
     report: wire.Report
     peak: int
     """Bytes of new tensors, at most at one time."""
@@ -130,14 +142,12 @@ class Trial:
             CheckFailed: The ranks did not finish, a receive was not as long as its message, or
                 `by_hand` was not kept.
         """
-        silence = "no send and no receive was called: data go through torch.distributed, and a "
-        silence += "function with `yield` in it does not run"
         for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
             together = list(group)
             by_rank = checking.on_ranks(_play, self, together, world_size=n, **self.how)
             for case, ranks in zip(together, zip(*by_rank, strict=True), strict=True):
                 talks = n == 1 or not self.by_hand or any(ran.calls for ran in ranks)
-                hold(talks, f"{case}: messages between ranks", "none", silence)
+                hold(talks, f"{case}: messages between ranks", "none", SILENCE)
                 yield case, list(ranks)
 
 
@@ -165,37 +175,23 @@ class HandLog(BufferLog):
 
     def before_call(self, kind: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
         """Refuse a collective."""
-        alone = (
-            "a collective does the work that this exercise is about, or waits for ranks that have "
-            "nothing to do with it: build it from sends and receives"
-        )
         by_hand = kind in ("send", "recv")
-        hold(by_hand, "sends and receives only", f"a call of dist.{kind}", alone)
+        hold(by_hand, "sends and receives only", f"a call of dist.{kind}", COLLECTIVE)
         super().before_call(kind, reads, writes)
 
     def before_wait(self, work: dist.Work) -> None:
         """Refuse a second wait, which would never return."""
-        never = (
-            "gloo's second wait() for a handle never returns: it waits for another message. Take "
-            "the handle off your list when you have waited for it"
-        )
         once, again = "one wait() for each isend and irecv", "a second one for the same handle"
-        hold(work not in self.waited_for, once, again, never)
+        hold(work not in self.waited_for, once, again, WAITED)
         super().before_wait(work)
 
 
 def _hold_manners(told: str, ran: Ran) -> None:
     """Refuse handles that are dropped, and buffers that are used while they are under way."""
-    dropped = "its handle was dropped: keep it, and wait for it. Without it a message may never "
-    dropped += "arrive"
-    races = {
-        "send": "a race: wait for the send, too, before you write into its buffer",
-        "recv": "a race, what has not arrived yet is used: wait for the receive first",
-    }
     for call in ran.calls:
         name = f"{'isend to' if call.kind == 'send' else 'irecv from'} rank {call.peer}"
         waited = "every isend and irecv is waited for before the function returns"
-        hold(call.waited is not None, waited, f"{told}: an {name} that nobody waits for", dropped)
+        hold(call.waited is not None, waited, f"{told}: an {name} that nobody waits for", DROPPED)
         used = f"{name}: {call.touched} uses its buffer before the wait"
         alone = f"{told}: no buffer is used while it is under way"
-        hold(not call.touched, alone, used, races[call.kind])
+        hold(not call.touched, alone, used, RACES[call.kind])

@@ -18,9 +18,8 @@ pytestmark = mark.usefixtures("book")
 def test_success_says_what_was_reached_and_is_noted(capsys):
     with checking.exercise("9.1", par="1.5 S per rank") as verdict:
         verdict.reached = "1.4 S per rank"
-    assert capsys.readouterr().out == (
-        "✔ Exercise 9.1 passed: you reached 1.4 S per rank; par is 1.5 S per rank.\n"
-    )
+    said = "✔ Exercise 9.1 passed: you reached 1.4 S per rank; par is 1.5 S per rank.\n"
+    assert capsys.readouterr().out == said
     assert "9.1" in ledger_file.load().passed
 
 
@@ -65,28 +64,22 @@ def test_ranks_that_do_not_end_show_where_and_a_loop_is_no_deadlock(program, mea
     patiently(judge)
 
 
+RIGHT, LARGE = torch.tensor([1.0, 2.0]), torch.tensor([2**60])
+
+
 @mark.parametrize(
-    ("values", "says"),
+    ("values", "right", "says"),
     [
-        (None, "ends without `return`"),
-        (torch.zeros(3), "shape (3,)"),
-        ([1.0, 0.0], "1 of 2 elements differ, the first at index 1: 0 instead of 2"),
-        (torch.tensor([2.0, 4.0], requires_grad=True), "usually means twice"),
+        (None, RIGHT, "ends without `return`"),
+        (torch.zeros(3), RIGHT, "shape (3,)"),
+        ([1.0, 0.0], RIGHT, "1 of 2 elements differ, the first at index 1: 0 instead of 2"),
+        ((2 * RIGHT).requires_grad_(), RIGHT, "usually means twice"),
+        (LARGE + 1, LARGE, f"{2**60 + 1} instead of {2**60}"),  # all digits, where need be
     ],
 )
-def test_values_that_differ_say_where_and_name_the_usual_mistake(values, says):
-    right = torch.tensor([1.0, 2.0])
-    usual = {"twice": 2 * right}
-    judge = checking.same_values
-    assert says in refusal(
-        lambda: judge(values, right, what="it", meaning="-", mistakes=usual, within=1e-6)
-    )
-
-
-def test_values_that_differ_in_their_last_digit_are_told_with_all_of_them():
-    right = torch.tensor([2**60])
-    said = refusal(lambda: checking.same_values(right + 1, right, what="it", meaning="-"))
-    assert f"{2**60 + 1} instead of {2**60}" in said
+def test_values_that_differ_say_where_and_name_the_usual_mistake(values, right, says):
+    told = {"what": "it", "meaning": "-", "mistakes": {"twice": 2 * right}}
+    assert says in refusal(lambda: checking.same_values(values, right, **told))
 
 
 # What an answer can do to a check
@@ -119,10 +112,8 @@ def divides_by_its_rank():
     ],
 )
 def test_an_answer_that_raises_is_refused_with_its_own_lines_alone(run):
-    with (
-        raises(CheckFailed) as caught,
-        checking.exercise("9.1", par="a quotient", raises={"division by": "look at 0"}),
-    ):
+    told = {"par": "a quotient", "raises": {"division by": "look at 0"}}
+    with raises(CheckFailed) as caught, checking.exercise("9.1", **told):
         run()
     text = str(caught.value)
     assert "expected      a quotient" in text and "usually means look at 0" in text
@@ -145,17 +136,11 @@ def unattempted():
     raise NotImplementedError("exercise 9.1: not attempted yet")
 
 
-@mark.parametrize(
-    "look",
-    [
-        lambda: checking.plain({"a": ...}),
-        lambda: checking.plain((1, ...)),
-        lambda: checking.on_ranks(unattempted, world_size=2),
-    ],
-)
-def test_an_open_answer_is_not_attempted_yet_in_one_line(look):
+@mark.parametrize("left_open", [{"a": ...}, (1, ...), None])
+def test_an_open_answer_is_not_attempted_yet_in_one_line(left_open):
     with raises(NotImplementedError) as caught, checking.exercise("9.1", par="-"):
-        look()
+        checking.plain(left_open)
+        checking.on_ranks(unattempted, world_size=2)
     assert caught.value._render_traceback_() == ["exercise 9.1: not attempted yet"]
 
 

@@ -68,7 +68,6 @@ TOUCHED = {  # of the receive and of the send, then of the calls that were made 
 
 
 def touched():
-    """What touched the buffers of each call, and those of a broadcast, as each rank sees it."""
     other, seen = 1 - dist.get_rank(), []
     for meanwhile in TOUCHED:
         x, y = torch.ones(4, 6), torch.ones(4, 6)

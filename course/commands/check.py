@@ -10,9 +10,8 @@ from course.notebooks import tree
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's argument."""
-    parser.add_argument(
-        "--sizes", action="store_true", help="print the lines of Python by folder instead"
-    )
+    told = "print the lines of Python by folder instead"
+    parser.add_argument("--sizes", action="store_true", help=told)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -30,10 +29,8 @@ def main(options: argparse.Namespace) -> int:
 def sizes(root: Path) -> dict[str, int]:
     """Count lines of Python that are not blank: folder -> those of its files and its folders'."""
     found: Counter[str] = Counter()
-    for path in root.glob("*/**/*.py"):
-        if path.relative_to(root).parts[0] not in ("course", "labkit", "tests", "tools"):
-            continue
-        lines = sum(map(bool, map(str.strip, path.read_text(encoding="utf-8").splitlines())))
-        for folder in path.relative_to(root).parents[:-1]:
-            found[folder.as_posix()] += lines
+    for top in ("course", "labkit", "tests", "tools"):
+        for path in (root / top).rglob("*.py"):
+            lines = sum(map(bool, map(str.strip, path.read_text(encoding="utf-8").splitlines())))
+            found.update({f.as_posix(): lines for f in path.relative_to(root).parents[:-1]})
     return dict(sorted(found.items()))

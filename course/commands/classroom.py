@@ -27,9 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("files", nargs="*", type=Path, help="what the learners handed in (JSON)")
     parser.add_argument("--out", type=Path, default=Path("class.html"), help="page to write")
-    parser.add_argument(
-        "--watch", type=Path, metavar="FOLDER", help="follow the hand-ins in a folder; Ctrl-C ends"
-    )
+    told = "follow the hand-ins in a folder; Ctrl-C ends"
+    parser.add_argument("--watch", type=Path, metavar="FOLDER", help=told)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -51,10 +50,9 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _changed(path: Path) -> int | None:
-    """Return when a file changed; None where it has gone, or is a link to nothing."""
     try:
         return path.stat().st_mtime_ns
-    except OSError:
+    except OSError:  # it has gone, or is a link to nothing
         return None
 
 
@@ -88,9 +86,8 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
             result.table(_votes(key, answers))
     result.heading("What was predicted, and what came")
     counted = [[entry for entry in answers if entry.counts] for answers in questions.values()]
-    rows = [_predictions(answers) for answers in counted if answers]
     columns = ["question", "learners", "too low", "right size", "too high", "inside their range"]
-    result.table(Table(columns, rows))
+    result.table(Table(columns, [_predictions(answers) for answers in counted if answers]))
     result.heading("Cases")
     names = sorted({name for hand_in in hand_ins for name in hand_in.games})
     rows = [_game(name, [h.games[name] for h in hand_ins if name in h.games]) for name in names]
@@ -131,16 +128,17 @@ def _add_inventory(result: Page, hand_ins: Sequence[HandIn]) -> None:
 def _votes(key: str, answers: Sequence[Entry]) -> Table:
     options = next(entry.options for entry in answers if entry.options)
     supported = next((str(entry.measured) for entry in answers if entry.measured), "").split(" or ")
-    before = Counter(entry.answer for entry in answers if entry.committed)
-    talk = Counter(entry.second or entry.answer for entry in answers if entry.committed)
-    after = Counter(getattr(entry, entry.last) for entry in answers if entry.committed)
+    cast = [entry for entry in answers if entry.committed]
+    before = Counter(entry.answer for entry in cast)
+    talk = Counter(entry.second or entry.answer for entry in cast)
+    after = Counter(getattr(entry, entry.last) for entry in cast)
     talked = any(entry.talked for entry in answers)
     rows = []
     for letter, text in ledger_file.lettered(options).items():
         counts = [before[letter], talk[letter] if talked else None, after[letter]]
         rows.append([text, *counts, "the evidence" if letter in supported else ""])
-    columns = ["option", "before", "after talk", "after", ""]
-    return Table(columns, rows, f"{key}: {answers[0].question}")
+    heads = ["option", "before", "after talk", "after", ""]
+    return Table(heads, rows, f"{key}: {answers[0].question}")
 
 
 def _predictions(answers: Sequence[Entry]) -> list:

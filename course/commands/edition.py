@@ -11,16 +11,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     site = Path("build/edition")
     parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
-    parser.add_argument(
-        "--reuse",
-        nargs="?",
-        type=Path,
-        const=True,
-        default=False,
-        metavar="FOLDER",
-        help="take lessons as they ran last (OUT-runs), or as they ran on a calm machine (FOLDER, "
-        "an OUT-runs from there), where their cells are the same; run only the others",
-    )
+    told = "take lessons as they ran last (OUT-runs), or as they ran on a calm machine (FOLDER, an "
+    told += "OUT-runs from there), where their cells are the same; run only the others"
+    given = {"nargs": "?", "type": Path, "const": True, "default": False}
+    parser.add_argument("--reuse", metavar="FOLDER", help=told, **given)
 
 
 def main(options: argparse.Namespace) -> int:

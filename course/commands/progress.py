@@ -29,7 +29,7 @@ from labkit.ranks.machine import Machine
 
 VERSION = 2
 """Of hand-ins, as in their schema."""
-SCHEMA = catalogue.ROOT / "course/predictions/questions/hand_in.schema.json"
+SCHEMA = ROOT / "course/predictions/questions/hand_in.schema.json"
 MOST_BYTES = 2**20
 """Of a hand-in that is read."""
 DAYS = (1, 3, 7)
@@ -70,18 +70,14 @@ def summary(course: Path = ROOT) -> str:
         for entry in entries
         if entry.held
     ]
-    refuted += [
-        f"  the inventory: {misconception}"
-        for misconception, right in inventory.outcome(book.answers).items()
-        if right.get("after") is False
-    ]
+    known = inventory.outcome(book.answers).items()
+    refuted += [f"  the inventory: {name}" for name, right in known if right.get("after") is False]
     if refuted:
         lines += ["", "your last answer and the evidence differ:", *refuted]
     return "\n".join(lines)
 
 
 def _votes(entries: Iterable[Entry]) -> str:
-    """Say what became of the votes: on boards they stand or fall, others are right or wrong."""
     cast = [entry.right for entry in entries if entry.options and entry.committed]
     if not cast:
         return "votes: none yet"
@@ -91,7 +87,6 @@ def _votes(entries: Iterable[Entry]) -> str:
 
 
 def _passed(lesson: Lesson, course: Path, book: Book) -> list[bool]:
-    """Tell of each exercise of a lesson whether it was passed."""
     path = lesson.notebook(course / "exercises")
     return [number in book.passed for number in exercises.numbers(path)] if path else []
 
@@ -99,9 +94,7 @@ def _passed(lesson: Lesson, course: Path, book: Book) -> list[bool]:
 def course_map(course: Path = ROOT, *, above: str = "") -> str:
     """Return the way through the course as a table in Markdown, with links.
 
-    Args:
-        course: Where the notebooks are.
-        above: The way from the page's folder to the one with `notebooks/`, like `"../"`.
+    `above` is the way from the page's folder to the one with `notebooks/`, like `"../"`.
     """
     book, rows, comes_next = ledger_file.load(), [], True
     due = Counter(key.partition(".")[0] for key in due_warmups(book))
@@ -223,16 +216,15 @@ def load(path: Path) -> HandIn:
     except (ValueError, RecursionError) as error:
         raise ValueError(one_line(f"{path} is no hand-in of this course: {error}")) from None
     del document["version"]
-    entries = [Entry(**entry) for entry in document.pop("entries")]
-    answers = [Answer(**answer) for answer in document.pop("answers")]
-    return HandIn(**document, entries=entries, answers=answers)
+    document["entries"] = [Entry(**entry) for entry in document["entries"]]
+    document["answers"] = [Answer(**answer) for answer in document["answers"]]
+    return HandIn(**document)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    told = "write a small JSON file for your instructor (hand-in.json)"
-    default = Path("hand-in.json")
-    parser.add_argument("--hand-in", type=Path, metavar="FILE", nargs="?", const=default, help=told)
+    told, file = "write a small JSON file for your instructor (hand-in.json)", Path("hand-in.json")
+    parser.add_argument("--hand-in", type=Path, metavar="FILE", nargs="?", const=file, help=told)
     parser.add_argument("--name", default="", help="a name to hand in under (none if not given)")
 
 

@@ -25,8 +25,7 @@ def record(lesson: Lesson) -> Path:
     measured += lesson.guilty(progress=lambda text: print(f"  {text}"))
     if not measured:
         raise RuntimeError(f"{lesson.experiment} is not recorded: nothing was measured here.")
-    doubts = [doubt for record in measured if (doubt := why_not_to_keep(record))]
-    if doubts:
+    if doubts := [*filter(None, map(why_not_to_keep, measured))]:
         raise RuntimeError("\n".join([f"{lesson.experiment} is not recorded:", *doubts]))
     return records.save(measured, lesson.recording)
 
@@ -51,9 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Record what was named; return 1 where one could not be."""
     try:
-        for name in options.names:
-            path = record(catalogue.experiment(name))
-            print(f"written: {path.relative_to(ROOT)}")
+        for lesson in map(catalogue.experiment, options.names):
+            print(f"written: {record(lesson).relative_to(ROOT)}")
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -8,25 +8,17 @@ from pathlib import Path
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("files", nargs="+", type=Path, help="logs of nccl-tests")
-    parser.add_argument(
-        "--wire",
-        type=float,
-        metavar="GB/S",
-        help="what one network card carries, to hold logs of several hosts against (if not given: "
-        "the most that a run with one GPU per host reached)",
-    )
-    parser.add_argument(
-        "--anonymous", action="store_true", help="number the hosts, for a page that others may see"
-    )
+    carries = "what one network card carries, to hold logs of several hosts against (if not given: "
+    carries += "the most that a run with one GPU per host reached)"
+    parser.add_argument("--wire", type=float, metavar="GB/S", help=carries)
+    numbered = "number the hosts, for a page that others may see"
+    parser.add_argument("--anonymous", action="store_true", help=numbered)
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write")
     parser.epilog = "Exits with 0 if all files were read, 1 if some were left out, 2 if none was."
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the page.
-
-    Returns 0 if all files were read, 1 if some were left out, 2 if there is nothing to tell.
-    """
+    """Write the page; return 0 if all files were read, 1 if some were not, 2 if none could be."""
     from course.logs import logs, report
     from course.logs.page import Page
 

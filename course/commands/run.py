@@ -31,9 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=known)
     parser.add_argument("--all", action="store_true", help="run all of them; takes minutes")
     parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the records here (one experiment only)"
-    )
+    told = "write the records here (one experiment only)"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=told)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -111,5 +110,4 @@ def tabulate(records: Sequence[Record]) -> Table:
 
 
 def _is_first_rank() -> bool:
-    """Tell whether this process is the one that prints; alone it is."""
     return not torchrun.is_here() or os.environ["RANK"] == "0"

@@ -9,14 +9,9 @@ from course.notebooks import files, tree
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's argument."""
-    parser.add_argument(
-        "--outputs",
-        nargs="*",
-        type=Path,
-        metavar="NOTEBOOK",
-        help="run these solutions and keep what their checks print, for nbval; without a name, "
-        "those that keep nothing yet",
-    )
+    told = "run these solutions and keep what their checks print, for nbval; without a name, those "
+    told += "that keep nothing yet"
+    parser.add_argument("--outputs", nargs="*", type=Path, metavar="NOTEBOOK", help=told)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -26,24 +26,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 """The course: the folder with `notebooks/`, `solutions/` and `exercises/`."""
-EVERYTHING = "pip install -r requirements.txt"
-"""What a clone needs."""
-LESSONS_ALONE = "pip install 'labkit-distributed[lessons]'"
-"""What the commands need that work without one."""
+EVERYTHING = "pip install -r requirements.txt"  # what a clone needs
+LESSONS_ALONE = "pip install 'labkit-distributed[lessons]'"  # what commands need without one
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
     """A lesson's row in INSTRUCTORS.md."""
 
-    minutes: str
-    """For the core."""
-    cell: str
-    """The id of the cell never to skip."""
-    what: str
-    """What it is."""
-    vote: str
-    """The usual wrong vote."""
+    minutes: str  # for the core
+    cell: str  # the id of the one never to skip
+    what: str  # the cell is
+    vote: str  # the usual wrong one
     reply: str
 
     def __str__(self) -> str:

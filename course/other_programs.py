@@ -99,10 +99,9 @@ class Snapshot:
             if entry.isdigit():
                 with contextlib.suppress(OSError):  # it has just ended
                     processes[int(entry)] = _process(int(entry))
-        try:
-            whole = (_PROC / "2/comm").read_text() == "kthreadd\n"  # a container hides it
-        except OSError:
-            whole = False
+        whole = False  # a container hides the kernel's threads
+        with contextlib.suppress(OSError):
+            whole = (_PROC / "2/comm").read_text() == "kthreadd\n"
         if whole:  # the kernel's own threads descend from it
             processes = {pid: p for pid, p in processes.items() if 2 not in (pid, p.parent)}
         user, nice, system, _, _, _, _, stolen = (int(x) * _TICK for x in lines[0].split()[1:9])

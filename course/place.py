@@ -128,12 +128,8 @@ class Place:
     ) -> list[Record]:
         """Measure here; where no links can be made, return what was recorded of this place.
 
-        Args:
-            measure: Gets this place, up, and returns what it measured there.
-            recording: The record file of the lesson.
-            experiment: Whose records in that file.
-            cases: Which of them; all, if not given.
-            say: Told why nothing runs here.
+        `measure` gets this place, up. Else `say` is told why nothing runs here, and the records of
+        the experiment are those of the lesson's file, of all `cases` if none are given.
 
         Raises:
             LookupError: No links here, and nothing of the kind was recorded.
@@ -159,14 +155,8 @@ def on_gpus(
 ) -> list[Record]:
     """Measure on this machine's GPUs; where there are fewer than `needs`, say so in a line.
 
-    Args:
-        measure: Gets `Place.gpus()`, or under torchrun what is there, and returns records.
-        needs: How many GPUs it takes.
-        recording: A record file, of which those of NCCL are returned where nothing runs here.
-        experiment: Whose records in that file.
-
-    Returns:
-        The records; none where nothing runs here and nothing was recorded.
+    `measure` gets `Place.gpus()`, or under torchrun what is there. Where nothing runs here, the
+    records are those of the experiment in the file `recording` that NCCL made; none without one.
     """
     there = machine.gpu_count()
     if there >= needs:

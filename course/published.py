@@ -46,17 +46,11 @@ class Published:
 
 @functools.cache
 def load(lesson: str) -> MappingProxyType[str, Published]:
-    """Load the published figures of a lesson, by name.
-
-    Args:
-        lesson: The lesson's folder: ``load("gradient_all_reduce")["benchmark"].value``.
-    """
+    """Load a lesson's published figures: ``load("gradient_all_reduce")["benchmark"].value``."""
     entries = json.loads((_LESSONS / lesson / "published.json").read_text(encoding="utf-8"))
     shared = entries.pop("sources", {})
-    figures = {}
-    for name, entry in entries.items():
+    for entry in entries.values():
         value, source = entry["value"], entry["source"]
         entry["value"] = tuple(value) if isinstance(value, list) else value
         entry["source"] = Source(**(shared[source] if isinstance(source, str) else source))
-        figures[name] = Published(**entry)
-    return MappingProxyType(figures)
+    return MappingProxyType({name: Published(**entry) for name, entry in entries.items()})

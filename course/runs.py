@@ -47,12 +47,11 @@ def _told() -> Iterator[None]:
     if not in_notebook or not _telling.acquire(blocking=False):
         yield
         return
-    ended, start = threading.Event(), time.monotonic()
-    handles: list[Any] = []
+    from IPython.display import display
+
+    ended, start, handles = threading.Event(), time.monotonic(), []
 
     def say(verb: str) -> None:
-        from IPython.display import display
-
         text = {"text/plain": f"{verb} on this machine: {time.monotonic() - start:.0f} s"}
         if handles:
             handles[0].update(text, raw=True)

@@ -175,8 +175,7 @@ def slug(heading: str) -> str:
 
 def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
     """Return an executed lesson as a page: no widgets, results folded, first terms linked."""
-    waiting, unlinked = set(), list(words)
-    ours = (hosted.CELL, hosted.BADGES)
+    waiting, unlinked, ours = set(), list(words), (hosted.CELL, hosted.BADGES)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") not in ours]
     for place, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
@@ -203,23 +202,21 @@ def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
 
 
 def _is_one_call(source: str) -> bool:
-    """Tell whether a cell holds one call and nothing else."""
     body = ast.parse(source).body
     return len(body) == 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Call)
 
 
 def _linked(text: str, words: list[str]) -> str:
     """Link each word where it first stands in prose, and take it off the list."""
-    for word in list(words):
+    for word in [word for word in words if word.lower() in text.lower()]:
         pattern = re.compile(rf"(?<![\w*{{`-]){re.escape(word)}(?![\w*`-])", re.IGNORECASE)
+        link = rf"[\g<0>](/{GLOSSARY}#{anchor(word)})"
         parts = _NOT_PROSE.split(text)
-        for i in range(0, len(parts), 2):
-            link = rf"[\g<0>](/{GLOSSARY}#{anchor(word)})"
-            parts[i], count = pattern.subn(link, parts[i], 1)
-            if count:
-                words.remove(word)
-                text = "".join(parts)
-                break
+        place = next((i for i in range(0, len(parts), 2) if pattern.search(parts[i])), None)
+        if place is not None:
+            parts[place] = pattern.sub(link, parts[place], 1)
+            text = "".join(parts)
+            words.remove(word)
     return text
 
 

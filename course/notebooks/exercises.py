@@ -45,24 +45,20 @@ _BUDGET = re.compile(
 class Part(NamedTuple):
     """One cell's place in an exercise."""
 
-    number: str
-    """The exercise's number, like `1.2` or `5b.1`."""
-    role: str
-    """`statement`, `answer` or `check`."""
+    number: str  # the exercise's, like `1.2` or `5b.1`
+    role: str  # `statement`, `answer` or `check`
 
 
 def part_of(cell: NotebookNode) -> Part | None:
     """Read a cell's place in an exercise from its id; None for a cell that belongs to none."""
     match = _ID.fullmatch(cell.get("id", ""))
-    if match is None:
-        return None
-    return Part(f"{match[1]}.{match[2]}", match[3] or "statement")
+    return match and Part(f"{match[1]}.{match[2]}", match[3] or "statement")
 
 
 def numbers(path: Path) -> tuple[str, ...]:
     """Return the numbers of the exercises in a notebook file."""
-    parts = (part_of(cell) for cell in files.read(path).cells)
-    return tuple(part.number for part in parts if part and part.role == "statement")
+    parts = filter(None, map(part_of, files.read(path).cells))
+    return tuple(part.number for part in parts if part.role == "statement")
 
 
 def stub(source: str, *, number: str) -> str:

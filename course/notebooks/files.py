@@ -116,10 +116,7 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
 
 @contextlib.contextmanager
 def sockets() -> Iterator[dict[str, str]]:
-    """Yield where a kernel listens: at files of its own.
-
-    A TCP port can be taken by somebody else before the kernel has started.
-    """
+    """Yield where a kernel listens: at files, as others may take a port before it has started."""
     with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
         yield {"transport": "ipc", "ip": f"{folder}/socket"}
 
@@ -136,12 +133,9 @@ def run(notebook: NotebookNode, folder: Path | None = None, **variables: str) ->
     from traitlets.config import Config
 
     with sockets() as listening:
+        config, place = Config(KernelManager=listening), {"metadata": {"path": str(folder or "")}}
         client = NotebookClient(
-            notebook,
-            config=Config(KernelManager=listening),
-            timeout=300,  # seconds that one cell may take
-            kernel_name="python3",
-            resources={"metadata": {"path": str(folder or "")}},
+            notebook, config=config, timeout=300, kernel_name="python3", resources=place
         )
         client.execute(env=environment(**variables))
 
@@ -149,8 +143,7 @@ def run(notebook: NotebookNode, folder: Path | None = None, **variables: str) ->
 def execute(path: Path, **variables: str) -> NotebookNode:
     """Run a notebook's cells in a fresh kernel, in the notebook's folder; return its outputs, too.
 
-    The run has a ledger of its own, so that it never writes into a learner's. The environment has
-    these variables besides.
+    It has a ledger of its own, never a learner's, and these variables besides.
 
     Raises:
         RuntimeError: A cell raised, took too long, or ended the kernel; with the traceback.

@@ -38,7 +38,6 @@ def without_outputs(root: Path = ROOT) -> list[Path]:
 
 
 def _silent(notebook: NotebookNode) -> Iterator[str]:
-    """Name the check cells without an output."""
     for cell in notebook.cells:
         part = exercises.part_of(cell)
         if part and part.role == "check" and not cell.outputs:
@@ -61,8 +60,7 @@ def with_outputs(path: Path) -> NotebookNode:
 def derived(root: Path = ROOT) -> dict[Path, str]:
     """Return what every file that `course sync` writes should contain.
 
-    These are notebooks in canonical form, with badges and first cell, exercises, the README's
-    badges, and the lessons' rows in INSTRUCTORS.md.
+    These are notebooks in canonical form, exercises, the README's badges and INSTRUCTORS.md's rows.
 
     Raises:
         ValueError: A solution region is nested or unclosed, or the repository's address is none;
@@ -96,7 +94,6 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
 
 
 def _counted(link: re.Match[str], root: Path) -> str:
-    """Write how many exercises a link of the README's table leads to."""
     source = root / SOLUTIONS / link[1].replace(EXERCISES, SOLUTIONS)
     count = len(exercises.numbers(source)) if source.exists() else 0
     return f"[{count}]({EXERCISES}/{link[1]})"

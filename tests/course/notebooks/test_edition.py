@@ -1,5 +1,6 @@
 """The reading edition: what is prepared for its pages, and the site as a browser finds it."""
 
+import copy
 import functools
 import http.server
 import re
@@ -12,7 +13,6 @@ from pytest import mark
 from course.catalogue import ROOT
 from course.notebooks import edition, files
 from tests.browser import lab
-from tests.course import samples
 from tests.course.samples import cell
 
 pytestmark = mark.slow
@@ -22,23 +22,47 @@ def notebook(*cells):
     return nbformat.v4.new_notebook(cells=cells)
 
 
-def test_results_are_folded_from_a_question_to_its_reconciliation(tmp_path):
-    cells = [
-        cell("import", "from course.predictions import ledger"),
-        cell("names", "from course.predictions.ledger import *"),
-        cell("ask", 'predict(\n    "9.a", "How long?", "ms")'),
-        cell("measure", "run = 3"),
-        cell("vote", 'ledger.choose("9.b", "Why?", ["x", "y"])'),
-        cell("compare", 'ledger.reconcile("9.a", run, tier="MEASURED")'),
-        cell("decide", 'reconcile("9.b", "a", tier="MEASURED")'),
-        cell("after", "run += 1"),
-        cell("quiz", 'warmup("00.alpha_beta")'),
-        cell("loop", 'for key in ["9.c"]: choose(key, "Which?", ["x", "y"])'),
-    ]
-    files.write(notebook(*cells), tmp_path / "lesson.ipynb")
-    own = {"LABKIT_STATIC": "1", "LABKIT_LEDGER": str(tmp_path / "ledger.jsonl")}
-    page = edition.prepared(files.execute(tmp_path / "lesson.ipynb", **own), [])
-    tags = {one.id: one.metadata.tags for one in page.cells}
+DRAW = """
+from labkit.show import plots, widgets
+ax = plots.new_axes("Time")
+plots.describe(ax, "a picture")
+ax
+"""
+SLIDE = """
+def draw(n):
+    ax = plots.new_axes(f"{n} ranks")
+    plots.describe(ax, f"{n} ranks")
+    return ax
+widgets.explore(draw, title="Try", n=(2, 64, 1, 33))
+"""
+CELLS = {
+    "import": "from course.predictions import ledger",
+    "names": "from course.predictions.ledger import *",
+    "draw": DRAW,
+    "ask": 'predict(\n    "9.a", "How long?", "ms", low=True)',
+    "measure": "run = 42.0",
+    "vote": 'ledger.choose("9.b", "Why?", ["the bytes.", "a late rank"], why=True)',
+    "compare": 'print("forty" + "-two")\nledger.reconcile("9.a", run, tier="RECORDED")',
+    "decide": 'reconcile("9.b", "b", tier="RECORDED", because="the control shows it")',
+    "after": "run += 1",
+    "slide": SLIDE,
+    "quiz": 'warmup("00.alpha_beta")',
+    "loop": 'for key in ["9.c"]: choose(key, "Which?", ["x", "y"])',
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A lesson as it ran."""
+    path = tmp_path_factory.mktemp("lesson") / "source.ipynb"
+    cells = [cell(name, source) for name, source in CELLS.items()]
+    files.write(notebook(cell("title", "# A lesson", kind="markdown"), *cells), path)
+    return files.execute(path, LABKIT_STATIC="1")
+
+
+def test_results_are_folded_from_a_question_to_its_reconciliation(ran):
+    page = edition.prepared(copy.deepcopy(ran), [])
+    tags = {one.id: one.metadata.tags for one in page.cells[1:]}
     folded = [name for name, given in tags.items() if "hide-output" in given]
     assert folded == ["measure", "compare", "decide"]
     assert {"until-9-a", "until-9-b"} <= set(tags["compare"]) and "until-9-a" not in tags["decide"]
@@ -99,42 +123,21 @@ def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
     assert "[`228-bytes`](/cases/228-bytes.md)" in pages["FIELD_GUIDE.md"]
 
 
-ASK = "from course.predictions.ledger import choose, gate, predict, reconcile\n"
-ASK += 'predict("9.a", "How long?", "ms", low=True)'
-VOTE = 'choose("9.b", "Why?", ["the bytes.", "a late rank"], why=True)'
-SEE = 'gate("9.a")\nprint("forty" + "-two")\nreconcile("9.a", 42.0, tier="RECORDED")'
-DECIDE = 'reconcile("9.b", "b", tier="RECORDED", because="the control shows it")'
-DRAW = """
-from labkit.show import plots, widgets
-ax = plots.new_axes("Time")
-plots.describe(ax, "a picture")
-ax
-"""
-SLIDE = """
-def draw(n):
-    ax = plots.new_axes(f"{n} ranks")
-    plots.describe(ax, f"{n} ranks")
-    return ax
-widgets.explore(draw, title="Try", n=(2, 64, 1, 33))
-"""
-
-
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(tmp_path_factory, ran):
+    """A lesson, a guide, the glossary, the cases; `.github/workflows` has all pages built."""
     pytest.importorskip("sphinx_book_theme")
     folder = tmp_path_factory.mktemp("edition")
-    chosen = edition.lesson_files()[:2]
-    title = cell("title", "# A lesson", kind="markdown")
-    rest = samples.lesson(DRAW, ASK, VOTE, SEE, DECIDE, SLIDE).cells
-    files.write(notebook(title, *rest), folder / "source.ipynb")
-    ran = {chosen[0]: files.execute(folder / "source.ipynb", LABKIT_STATIC="1")}
-    ran[chosen[1]] = files.read(chosen[1])
+    chosen, pages = edition.lesson_files()[:1], edition.pages
+    few = lambda *g, **how: (page for page in pages(*g, **how) if "exercises/" not in page[0])  # noqa: E731
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edition, "lesson_files", lambda: chosen)
-        patch.setattr(edition.files, "execute", lambda path, **_: ran[path])
+        patch.setattr(edition, "GUIDES", edition.GUIDES[:1])
+        patch.setattr(edition, "pages", few)
+        patch.setattr(edition.files, "execute", lambda path, **_: ran)
         edition.build(folder / "html", reuse=folder / "calm", say=len)
     kept = list((folder / "calm").rglob("*.ipynb"))
-    assert len(kept) == 2, "runs are kept where they were sought"
+    assert len(kept) == 1, "runs are kept where they were sought"
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})
     serving = functools.partial(handler, directory=folder / "html")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serving)

@@ -10,7 +10,6 @@ import functools
 import re
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import jupyter_client.provisioning.local_provisioner as provisioner
@@ -36,10 +35,7 @@ TIMED = "timed"
 class Notebook(IPyNbFile):
     """nbval's notebook: its cells bear their ids, its kernel has a ledger of its own."""
 
-    broken = ""
-    """Of a lesson: the cell that failed."""
-    seconds = 0.0
-    """What its cells took so far."""
+    broken = ""  # of a lesson: the cell that failed
     nb = None
 
     def collect(self):
@@ -60,14 +56,13 @@ class Notebook(IPyNbFile):
         untouched = folder == tree.EXERCISES
         beside = folder == f"{tree.LESSONS}/{tree.DEEPER}" or self.path.stem in tree.UNNUMBERED
         self.limit = self.config.option.nbval_cell_timeout
-        kinds = {"lesson": self.is_lesson, "slow": beside}
-        marks = [mark for mark, holds in kinds.items() if holds]
+        marks = ["lesson"] * self.is_lesson + ["slow"] * beside
         says_which = any(TIMED in tags(item.cell) for item in cells)
         claims_any = any("claim(" in item.cell.source for item in cells)
         whole = self.is_lesson and claims_any and not says_which
         for item in cells:
+            fields = {name: getattr(item, name) for name in ("cell_num", "cell", "options")}
             name = item.cell.get("id", f"cell-{item.cell_num}")
-            fields = {"cell_num": item.cell_num, "cell": item.cell, "options": item.options}
             cell = Cell.from_parent(self, name=name, **fields)
             if untouched:
                 cell.expect_untouched()
@@ -104,12 +99,9 @@ class Notebook(IPyNbFile):
         self.ledger = folder / "ledger"
         self.sockets = contextlib.ExitStack()
         sockets = self.sockets.enter_context(files.sockets())
+        own = {"LABKIT_LEDGER": str(self.ledger), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
         with pytest.MonkeyPatch.context() as patch:  # the kernel inherits it
-            for name, value in environment(
-                LABKIT_LEDGER=str(self.ledger),
-                COURSE_GATES="open",
-                PYDEVD_DISABLE_FILE_VALIDATION="1",
-            ).items():
+            for name, value in environment(COURSE_GATES="open", **own).items():
                 patch.setenv(name, value)
             manager = functools.partial(nbval.kernel.KernelManager, **sockets)
             patch.setattr(nbval.kernel, "KernelManager", manager)
@@ -148,14 +140,13 @@ class Cell(Reported, IPyNbCell):
         book = self.parent
         if book.broken:
             pytest.skip(f"{book.broken} failed before it")
-        failure, start = None, time.perf_counter()
+        failure = None
         with other_programs.watch() as used:
             try:
                 super().runtest()
             except Exception as error:
                 failure = error
         book.timed_out = False  # or nbval would expect all that follows to fail
-        book.seconds += time.perf_counter() - start
         shown = [out["text"] for out in self.test_outputs or () if out.get("name") == "stdout"]
         lines = printed.claims("".join(shown))
         self.user_properties.append((CLAIMS, lines))

@@ -22,14 +22,15 @@ def measure(here):
     return [here.record("one", here.launch(add_up, 8), experiment=NAME, params={"way": 1})]
 
 
+def made_at(place, case="one"):
+    return place.record(case, [[0.1]] * place.world_size, experiment=NAME)
+
+
 @fixture
 def recording(tmp_path):
     """What two places measured: two hosts, and three on loopback."""
-    made = [
-        place.record(case, [[0.1]] * place.world_size, experiment=NAME)
-        for place in (Place(2, "1gbit"), Place(3))
-        for case in ("one", "other")
-    ]
+    places = (Place(2, "1gbit"), Place(3))
+    made = [made_at(place, case) for place in places for case in ("one", "other")]
     return records.save(made, tmp_path / "recording.json")
 
 
@@ -74,16 +75,15 @@ def test_gpus_have_a_rank_each_and_nccl(monkeypatch):
     monkeypatch.setattr("course.place.launch", lambda program, **options: launched.update(options))
     with place.up() as here:
         here.launch(add_up)
-        record = here.record("one", [[0.1]] * 8, experiment=NAME)
+        record = made_at(here)
     assert (launched["world_size"], launched["backend"]) == (8, "nccl")
     assert record.provenance.backend == "nccl"
 
 
 def test_the_same_measurement_runs_on_gpus_or_says_what_it_takes(monkeypatch, tmp_path, capsys):
-    made = [replace(Place.gpus(), ranks_per_host=2).record("one", [[0.1]] * 2, experiment=NAME)]
+    made = [made_at(replace(Place.gpus(), ranks_per_host=2))]
     assert on_gpus(lambda here: made, needs=2) == []
-    kept = records.save([*made, Place(2).record("one", [[0.1]] * 2, experiment=NAME)],
-                        tmp_path / "recording.json")  # fmt: skip
+    kept = records.save([*made, made_at(Place(2))], tmp_path / "recording.json")
     (shown,) = on_gpus(lambda here: made, needs=2, recording=kept, experiment=NAME)
     assert (shown.tier, shown.provenance.backend) == (Tier.RECORDED, "nccl")
     lines = capsys.readouterr().out.splitlines()
@@ -104,5 +104,5 @@ def test_under_torchrun_the_ranks_are_those_that_are_there(monkeypatch):
     assert (place.world_size, place.link, place.tier) == (6, "torchrun", Tier.MEASURED)
     with place.up() as here:
         assert here.fabric is None
-        record = here.record("one", [[0.1]] * 6, experiment=NAME)
+        record = made_at(here)
     assert record.params == {"hosts": 2, "rate": "torchrun"}

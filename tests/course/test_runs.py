@@ -21,27 +21,16 @@ def test_records_tell_what_others_used_where_they_were_measured_and_nobody_watch
     assert [record.others for record in found] == [0.4, None, 0.05]
 
 
-class Shown:
-    def __init__(self):
-        self.texts = []
-
-    def __call__(self, text, **_):
-        self.update(text)
-        return self
-
-    def update(self, text, **_):
-        self.texts.append(text["text/plain"])
-
-
 def test_a_long_measurement_is_told_in_one_line_also_where_it_fails(monkeypatch):
-    shown = Shown()
-    monkeypatch.setattr(IPython.display, "display", shown)
+    texts = []
+    show = lambda text, **_: texts.append(text["text/plain"]) or SimpleNamespace(update=show)  # noqa: E731
+    monkeypatch.setattr(IPython.display, "display", show)
     monkeypatch.setattr(runs, "nobody_answers", lambda: False)
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=True))
     runs.watched(lambda: runs.watched(list))
-    assert shown.texts == []
+    assert texts == []
     with raises(ZeroDivisionError):
         runs.watched(lambda: runs.watched(lambda: time.sleep(2.3) or 1 / 0))
-    assert len(shown.texts) > 1
-    assert all(text.startswith("measuring on this machine: ") for text in shown.texts[:-1])
-    assert shown.texts[-1].startswith("measured on this machine: ")
+    *during, last = texts
+    assert during and all(text.startswith("measuring on this machine: ") for text in during)
+    assert last.startswith("measured on this machine: ")

@@ -12,7 +12,6 @@ pytestmark = mark.usefixtures("book")
 
 
 def learner(number, folder, monkeypatch):
-    """Somebody's hand-in: a synthetic one."""
     monkeypatch.setenv("LABKIT_LEDGER", str(folder / f"ledger-{number}.jsonl"))
     draw = random.Random(number)
     ledger.predict("01.slope", "How much per <pair>?", "µs", value=draw.lognormvariate(4, 1))

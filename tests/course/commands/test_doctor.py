@@ -29,7 +29,7 @@ def test_a_cpu_quota_below_the_shown_cpus_is_noted(monkeypatch, quota, state):
     assert quota is None or "0.5 CPUs' worth" in text
 
 
-@mark.parametrize("state", ["note", "missing"])
-def test_a_check_that_breaks_is_a_note_unless_it_is_essential(state):
-    found, text = doctor.examine(lambda: [].pop(), state)
-    assert found == state and "pop from empty list" in text
+def test_a_check_that_breaks_is_a_note_unless_it_is_essential():
+    for state in ("note", "missing"):
+        found, text = doctor.examine([].pop, state)
+        assert found == state and "pop from empty list" in text

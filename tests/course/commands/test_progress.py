@@ -38,9 +38,8 @@ def test_the_map_says_where_one_is_and_what_is_due(course, capsys):
     assert "**◀ next** | [0 of 1](exercises/01_a.ipynb)" in rows[1] and "next" not in rows[2]
     progress.show_map()
     progress.show_due()
-    assert (
-        "| 00 |" in (printed := capsys.readouterr().out) and "Questions due today: none." in printed
-    )
+    printed = capsys.readouterr().out
+    assert "| 00 |" in printed and "Questions due today: none." in printed
 
 
 def test_a_due_question_is_on_the_map_and_is_asked(course, book, capsys):
@@ -129,11 +128,10 @@ def test_what_the_evidence_refutes_is_held_until_a_vote_says_otherwise(course):
 
 def test_votes_stand_or_fall(course):
     assert "votes: none yet" in progress.summary(course)
-    for key, fates in [
-        ("1", {"a": "still standing"}), ("2", {"a": "fell, by A"}), ("3", {"b": "fell, by A"}),
-    ]:  # fmt: skip
+    fates = {"1": ("a", "still standing"), "2": ("a", "fell, by A"), "3": ("b", "fell, by A")}
+    for key, fate in fates.items():
         ledger.choose(key, "Why?", ["x", "y"], answer="a")
-        ledger_file.add("judged", key, measured="a", fates=fates)
+        ledger_file.add("judged", key, measured="a", fates=dict([fate]))
     ledger.choose("4", "Why?", ["x", "y"], answer="a")
     ledger.reconcile("4", "a", tier="RECORDED")
     assert "votes: 2 of 3 still stand; not judged yet: 1" in progress.summary(course)

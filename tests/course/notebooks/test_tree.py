@@ -54,10 +54,7 @@ def test_a_question_whose_cell_is_gone_is_told(course):
     cell_id = files.read(course / "notebooks/01_sample.ipynb").cells[0].id
     (course / "docs/questions.md").write_text(f"`01#{cell_id}`, `01#gone`, `01d#gone`")
     told = [problem for problem in tree.problems(course) if "questions" in problem]
-    assert told == [
-        "docs/questions.md: there is no cell `01#gone`",
-        "docs/questions.md: there is no cell `01d#gone`",
-    ]
+    assert told == [f"docs/questions.md: there is no cell `{name}#gone`" for name in ("01", "01d")]
 
 
 def test_unclosed_markers_are_told_with_file_and_exercise(course):
@@ -74,9 +71,8 @@ RECORDED = [name for name, found in catalogue.experiments().items() if found.rec
 
 @mark.parametrize("name", RECORDED)
 def test_a_page_shows_each_recorded_run(name):
-    path = pictures.FOLDER / f"{name}.png"
     assert f"(pictures/{name}.png)" in (catalogue.ROOT / "docs/pictures.md").read_text()
-    with Image.open(path) as picture:
+    with Image.open(pictures.FOLDER / f"{name}.png") as picture:
         assert picture.text["Software"] == "labkit"
         assert len(picture.text["Description"]) > 40
 
@@ -92,9 +88,10 @@ CALM = Record("demo", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others
 
 
 def experiment(path, *found):
-    run = types.SimpleNamespace(run=lambda *, quick, progress: list(found))
-    guilty = lambda *, progress: []  # noqa: E731
-    return types.SimpleNamespace(experiment="demo", module=run, recording=path, guilty=guilty)
+    make = {"run": lambda *, quick, progress: list(found), "guilty": lambda *, progress: []}
+    made = types.SimpleNamespace(experiment="demo", recording=path, **make)
+    made.module = made
+    return made
 
 
 def test_a_recording_replaces_the_one_before(tmp_path):

@@ -53,14 +53,12 @@ class Lesson:
     title: str
     experiment: str = ""
     """What `course run` calls the folder's module ``experiment``; empty where there is none."""
-    room: Room | None = None
-    """For who teaches it."""
+    room: Room | None = None  # for who teaches it
     commands: Mapping[str, str] = field(default_factory=dict)
     """Its own commands: `python -m course NAME` -> a line of help. Each is a module of the folder
     with ``configure(parser)`` and ``main(options)``."""
 
-    package: str = ""
-    """``"course.lessons.gloo_scaling"``; `find` fills it in."""
+    package: str = ""  # "course.lessons.gloo_scaling"; `find` fills it in
 
     def notebook(self, folder: Path) -> Path | None:
         """Return the lesson's notebook in `notebooks/`, `exercises/` or `solutions/`, if any."""

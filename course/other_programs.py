@@ -17,8 +17,7 @@ from types import SimpleNamespace
 from labkit.ranks import torchrun
 from labkit.ranks.machine import usable_cpus
 
-DISTURBED = 0.25
-"""CPUs that others may use on a small machine before a figure is not judged."""
+DISTURBED = 0.25  # CPUs that others may use on a small machine before a figure is not judged
 _PROC = Path("/proc")
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -68,10 +67,8 @@ def root() -> int:
 @dataclass(frozen=True, slots=True)
 class _Process:
     parent: int
-    used: float
-    """CPU seconds of all its threads."""
-    reaped: float
-    """CPU seconds of the children that it has waited for, whole ticks."""
+    used: float  # CPU seconds of all its threads
+    reaped: float  # CPU seconds of the children that it has waited for, whole ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +78,9 @@ class Snapshot:
     clock: float
     processes: dict[int, _Process]
     cores: int
-    busy: float
-    """What the machine's CPUs had spent on programs, whole ticks."""
+    busy: float  # what the machine's CPUs had spent on programs, whole ticks
     stolen: float
-    whole: bool
-    """Whether all of the machine's processes can be seen: false in a container."""
+    whole: bool  # whether all of the machine's processes can be seen: false in a container
 
     @classmethod
     def take(cls) -> Snapshot | None:

@@ -40,8 +40,7 @@ class Place:
     """Hosts, the rate of their links, and how many ranks each has."""
 
     hosts: int = 4
-    rate: str | None = None
-    """Of each host's link; None: this machine's loopback."""
+    rate: str | None = None  # of each host's link; None: this machine's loopback
     ranks_per_host: int = 1
     fabric: Fabric | None = None
     """Hosts and links of another shape than `Fabric.star`; `rate` is then what records call it."""

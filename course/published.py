@@ -21,10 +21,8 @@ class Source:
     """Where something was published."""
 
     title: str
-    address: str
-    """A URL: whoever follows it finds the figure."""
-    when: str
-    """The date, or the commit, of what was read."""
+    address: str  # a URL: whoever follows it finds the figure
+    when: str  # the date, or the commit, of what was read
 
     def __str__(self) -> str:
         """Say it as a picture can, where nobody can click: without the path inside the site."""
@@ -37,10 +35,8 @@ class Published:
     """A figure, or several that stand together, as a source states it."""
 
     value: float | tuple[float, ...]
-    unit: str
-    """As the source writes it: ``"ms"``, ``"GB/s"``."""
-    quotation: str
-    """The source's own words around the figure, verbatim and short."""
+    unit: str  # as the source writes it: "ms", "GB/s"
+    quotation: str  # the source's own words around the figure, verbatim and short
     source: Source
 
 

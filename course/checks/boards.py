@@ -24,11 +24,9 @@ from labkit.measure.tables import Table
 class WhoWasIt:
     """An exercise: name the culprit on boards of a lesson's guilty worlds."""
 
-    number: str
-    """Of the exercise."""
+    number: str  # of the exercise
     investigation: Investigation
-    worlds: Mapping[str, str]
-    """Name of a board -> who is guilty in the world that it comes from."""
+    worlds: Mapping[str, str]  # name of a board -> who is guilty in the world that it comes from
 
     def boards(self) -> dict[str, Board]:
         """Return the boards by their names."""
@@ -36,14 +34,13 @@ class WhoWasIt:
 
     def tables(self) -> list[Table]:
         """Return the boards without their verdicts: what each suspect predicts, what was found."""
-        tables = []
+        tables, heads = [], ["suspect", "by", "predicts", "found, in all rounds"]
         for name, board in self.boards().items():
             rows = [
                 [f"{x}, {label}", test.experiment, test.predicts, test.found]
                 for x, label in board.suspects.items()
                 for test in board.of(x)
             ]
-            heads = ["suspect", "by", "predicts", "found, in all rounds"]
             tables.append(Table(heads, rows, title=f"The {name} board: {board.question}"))
         return tables
 

@@ -51,12 +51,10 @@ class Case:
     world_size: int
     shape: tuple[int, ...] = (803,)
     dtype: torch.dtype = torch.float32
-    options: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
+    options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the function
     make: Callable[["Case", int], tuple] | None = None
     """(case, rank) -> the function's positional arguments; None: the rank's `data`."""
-    late: float = 0.0
-    """Seconds by which odd ranks start later: so that a race shows."""
+    late: float = 0.0  # seconds by which odd ranks start later: so that a race shows
 
     @property
     def numel(self) -> int:
@@ -91,13 +89,10 @@ class Ran:
 
     given: tuple
     """The function's arguments, as it left them; of a list it got a copy, which it may empty."""
-    stays: bool
-    """Whether the tensors in them still lie where they lay."""
+    stays: bool  # whether the tensors in them still lie where they lay
     report: wire.Report
-    peak: int
-    """Bytes of new tensors, at most at one time."""
-    made: int
-    """Bytes of all new tensors together."""
+    peak: int  # bytes of new tensors, at most at one time
+    made: int  # bytes of all new tensors together
 
     @property
     def calls(self) -> tuple[BufferCall, ...]:

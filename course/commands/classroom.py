@@ -19,8 +19,7 @@ from course.predictions import inventory, ledger_file
 from course.predictions.ledger_file import Entry
 from labkit.measure.tables import Table
 
-EVERY = 3.0
-"""Seconds between two looks at a watched folder."""
+EVERY = 3.0  # seconds between two looks at a watched folder
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +111,6 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
 
 
 def _add_inventory(result: Page, hand_ins: Sequence[HandIn]) -> None:
-    """Add the share of right answers to each question, before the course and after it."""
     known = [inventory.outcome(hand_in.answers) for hand_in in hand_ins]
     if not any(known):
         return

@@ -27,11 +27,9 @@ from course.predictions.ledger_file import Answer, Book, Entry
 from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
 
-VERSION = 2
-"""Of hand-ins, as in their schema."""
+VERSION = 2  # of hand-ins, as in their schema
 SCHEMA = ROOT / "course/predictions/questions/hand_in.schema.json"
-MOST_BYTES = 2**20
-"""Of a hand-in that is read."""
+MOST_BYTES = 2**20  # of a hand-in that is read
 DAYS = (1, 3, 7)
 """A warm-up comes back so many days after its lesson, and after each right answer in a row."""
 
@@ -156,19 +154,14 @@ def due_warmups(book: Book, *, now: datetime | None = None) -> list[str]:
 class HandIn:
     """One learner's state of the course."""
 
-    name: str
-    """As typed; empty for anonymous."""
-    machine: str
-    """CPU model and number of cores."""
+    name: str  # as typed; empty for anonymous
+    machine: str  # CPU model and number of cores
     passed: list[str]
     finished: list[str]
-    stopped: str
-    """The question that was asked last and has no result yet; empty without one."""
+    stopped: str  # the question that was asked last and has no result yet; empty without one
     entries: list[Entry]
-    answers: list[Answer]
-    """To warm-ups and the inventory."""
-    games: dict[str, dict[str, Any]]
-    """What was kept of cases, by name."""
+    answers: list[Answer]  # to warm-ups and the inventory
+    games: dict[str, dict[str, Any]]  # what was kept of cases, by name
 
 
 def hand_in(name: str = "") -> HandIn:

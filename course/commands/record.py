@@ -9,8 +9,7 @@ from course.catalogue import ROOT, Lesson
 from labkit.measure import records
 from labkit.measure.records import Tier
 
-CALM = 0.1
-"""CPUs that other programs may use while a run is recorded."""
+CALM = 0.1  # CPUs that other programs may use while a run is recorded
 
 
 def record(lesson: Lesson) -> Path:

@@ -21,8 +21,7 @@ from course.commands import doctor, progress
 from course.notebooks import files
 from labkit.ranks import server
 
-FIRST = "start.ipynb"
-"""The start page, in `work/`: made anew at each start."""
+FIRST = "start.ipynb"  # the start page, in `work/`: made anew at each start
 _WELCOME = """\
 # Your course
 
@@ -39,17 +38,11 @@ show_due()
 show_map()
 """
 FOLDERS = ("notebooks", "notebooks/deeper", "exercises", "solutions")
-PAGES = (
-    "FIELD_GUIDE.md",
-    "INSTRUCTORS.md",
-    "CHANGELOG.md",
-    "docs/glossary.md",
-    "docs/pipelines-on-nccl.md",
-    "examples/why_is_send_slow.py",
+PAGES = (  # what notebooks link; copied too, so that a learner's click finds it
+    *("FIELD_GUIDE.md", "INSTRUCTORS.md", "CHANGELOG.md", "docs/glossary.md"),
+    *("docs/pipelines-on-nccl.md", "examples/why_is_send_slow.py"),
 )
-"""What notebooks link; copied too, so that a learner's click finds it."""
-_MANIFEST = ".copies.json"
-"""In `work/`: what was copied last, as fingerprints by name."""
+_MANIFEST = ".copies.json"  # in `work/`: what was copied last, as fingerprints by name
 _SETTINGS = ROOT / "work" / ".jupyterlab"
 _NO_NEWS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
 """Else JupyterLab asks at first about news that nobody came for."""

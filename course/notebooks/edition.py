@@ -27,29 +27,15 @@ from course.runs import Say
 
 SETTINGS, GLOSSARY = "docs/edition", "docs/glossary.md"
 GUIDES = (
-    "FIELD_GUIDE.md",
-    "docs/labkit.md",
-    "docs/own-logs.md",
-    "docs/hardware.md",
-    "docs/pipelines-on-nccl.md",
-    "docs/cluster.md",
-    "INSTRUCTORS.md",
-    "docs/rooms.md",
-    "docs/pictures.md",
-    "CONTRIBUTING.md",
-    "docs/THANKS.md",
-    "CHANGELOG.md",
+    *("FIELD_GUIDE.md", "docs/labkit.md", "docs/own-logs.md", "docs/hardware.md"),
+    *("docs/pipelines-on-nccl.md", "docs/cluster.md", "INSTRUCTORS.md", "docs/rooms.md"),
+    *("docs/pictures.md", "CONTRIBUTING.md", "docs/THANKS.md", "CHANGELOG.md"),
 )
 """In the order of the site's table of contents."""
-FILES = (
-    "docs/pictures/*",
-    "examples/*.py",
-    "docs/*.py",
-    "course/predictions/questions/*",
-    "Dockerfile",
-    "LICENSE*",
+FILES = (  # what pages link besides
+    *("docs/pictures/*", "examples/*.py", "docs/*.py"),
+    *("course/predictions/questions/*", "Dockerfile", "LICENSE*"),
 )
-"""What pages link besides."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _TERM = re.compile(r"^## (\w[\w -]*)$", re.MULTILINE)
 _NOT_PROSE = re.compile(

@@ -28,8 +28,7 @@ from nbformat import NotebookNode
 from course.catalogue import environment
 from course.notebooks.hosted import ASKS, FOLDED
 
-COMPARED = "nbval-check-output"
-"""The tag of a cell whose output nbval compares with the stored one."""
+COMPARED = "nbval-check-output"  # the tag of a cell whose output nbval holds to the stored one
 KEPT_CELL_METADATA = ("nbgrader", "tags")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 

@@ -16,12 +16,9 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-CELL, BADGES = "hosted", "badges"
-"""The ids of the two cells that `fronted` puts into a lesson."""
-FOLDED = "hide-cell"
-"""The tag of a cell that JupyterLab and the reading edition show folded."""
-ASKS = "hide-input"
-"""The tag of one of which they fold the code alone: it asks, or sets up what is shown."""
+CELL, BADGES = "hosted", "badges"  # the ids of the cells that `fronted` puts into a lesson
+FOLDED = "hide-cell"  # the tag of a cell that JupyterLab and the reading edition show folded
+ASKS = "hide-input"  # of one of which they fold the code alone: it asks, or sets up what is shown
 DISTRIBUTION = "labkit-distributed"
 
 _MISSING = """\
@@ -74,16 +71,12 @@ def badges(repository: str, path: str = "notebooks/00_start_here.ipynb") -> str:
         "Binder": (f"{binder}/badge_logo.svg", f"{binder}/v2/gh/{name}/HEAD?urlpath={tree}"),
         "Codespaces": ("https://github.com/codespaces/badge.svg", f"https://codespaces.new/{name}"),
     }
-    return "\n".join(
-        f"[![Open in {service}]({image})]({link})" for service, (image, link) in links.items()
-    )
+    each = (f"[![Open in {name}]({image})]({link})" for name, (image, link) in links.items())
+    return "\n".join(each)
 
 
 def fronted(notebook: NotebookNode, repository: str, path: str) -> NotebookNode:
-    """Return a lesson with its badges and its first cell as they should be.
-
-    Badges stand below the title, the cell before the first code cell.
-    """
+    """Return a lesson with its badges, below the title, and its cell, before the first of code."""
     from nbformat import v4
 
     cells = [cell for cell in notebook.cells if cell.id not in (CELL, BADGES)]

@@ -12,10 +12,8 @@ from course.notebooks import exercises, files, hosted
 
 LESSONS, SOLUTIONS, EXERCISES = "notebooks", "solutions", "exercises"
 """Folders, and the ends of their notebooks' names, so that tabs can be told apart."""
-DEEPER = "deeper"
-"""In the lessons' folder: what nobody needs for the next lesson."""
-UNNUMBERED = ("gpus", "inventory", "workshop_two_hours")
-"""Notebooks that are no lesson of their own."""
+DEEPER = "deeper"  # in the lessons' folder: what nobody needs for the next lesson
+UNNUMBERED = ("gpus", "inventory", "workshop_two_hours")  # no lessons of their own
 
 _NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
 _ROOMS = re.compile(r"(?<=\| What to reply \|\n\|---\|---\|---\|---\|---\|\n)(\|.*\n)*")

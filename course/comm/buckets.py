@@ -63,10 +63,8 @@ def plan(tensors: Sequence, *, cap: int | None, reverse: bool = False) -> list[B
 def flatten(tensors: Sequence[torch.Tensor], *, out: torch.Tensor | None = None) -> torch.Tensor:
     """Return one flat tensor with all elements: a view where they already lie side by side.
 
-    Else they are copied, into ``out`` if it is given.
-
-    The copy costs a read and a write of every byte; `as_one_buffer` arranges tensors so that this
-    function finds nothing to do.
+    Else they are copied, into ``out`` if it is given: a read and a write of every byte.
+    `as_one_buffer` arranges tensors so that this function finds nothing to do.
     """
     if _side_by_side(tensors):
         elements = sum(t.numel() for t in tensors)
@@ -82,11 +80,10 @@ def unflatten(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch
 
 def unpack(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     """Copy ``flat`` back into ``tensors``; does nothing where it is a view of them."""
-    if flat.data_ptr() == _first(tensors).data_ptr():
-        return
-    with torch.no_grad():
-        for tensor, piece in zip(tensors, unflatten(flat, tensors), strict=True):
-            tensor.copy_(piece)
+    if flat.data_ptr() != _first(tensors).data_ptr():
+        with torch.no_grad():
+            for tensor, piece in zip(tensors, unflatten(flat, tensors), strict=True):
+                tensor.copy_(piece)
 
 
 def as_one_buffer(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -103,10 +100,10 @@ def as_one_buffer(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if len(dtypes) != 1:
         raise ValueError(f"one buffer holds one dtype; got {sorted(map(str, dtypes)) or 'none'}.")
     storages = [t.untyped_storage().data_ptr() for t in tensors if t.numel()]
-    if len(set(storages)) != len(storages):
+    if shared := len(storages) - len(set(storages)):
         raise ValueError(
-            f"{len(storages) - len(set(storages))} of {len(storages)} tensors share storage with "
-            "another (tied weights or views); moving both would untie them."
+            f"{shared} of {len(storages)} tensors share storage with another (tied weights or "
+            "views); moving both would untie them."
         )
     flat = torch.cat([t.detach().reshape(-1) for t in tensors])
     for tensor, piece in zip(tensors, unflatten(flat, tensors), strict=True):

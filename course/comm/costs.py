@@ -59,16 +59,13 @@ class AlphaBeta:
         """
         sizes, times = np.asarray(nbytes, float), np.asarray(seconds, float)
         if len(np.unique(sizes)) < 2 or sizes.shape != times.shape:
-            raise ValueError(
-                f"a fit needs a time for each of at least two sizes, got {len(sizes)} sizes "
-                f"and {len(times)} times."
-            )
+            got = f"{len(sizes)} sizes and {len(times)} times"
+            raise ValueError(f"a fit needs a time for each of at least two sizes, got {got}.")
         if not (times > 0).all():
             raise ValueError("a fit needs positive times.")
         beta, alpha = np.polyfit(sizes, times, deg=1, w=1 / times)
         if alpha <= 0:  # the line would start below zero: let the smallest message say what it is
-            alpha = float(times[sizes == sizes.min()].min())
-            beta = float(
-                np.median((times - alpha)[sizes > sizes.min()] / sizes[sizes > sizes.min()])
-            )
+            small = sizes == sizes.min()
+            alpha = times[small].min()
+            beta = np.median((times - alpha)[~small] / sizes[~small])
         return cls(float(alpha), float(max(beta, 1e-15)))

@@ -81,8 +81,13 @@ def play(
     while order.is_active():
         for name in order.get_ready():
             begin[name], fixed[name] = now, activities[name].seconds
-        pace = {**dict.fromkeys(fixed, 1.0), **_paces(activities, moving=moving, rates=rates)}
-        left = {**moving, **fixed}
+        heads: dict[Hashable, Hashable] = {}  # only the first of a queue moves
+        for name in moving:
+            queue = activities[name].queue
+            heads.setdefault(("alone", name) if queue is None else ("queue", queue), name)
+        flows = {name: activities[name].links for name in heads.values()}
+        pace = dict.fromkeys(fixed, 1.0) | max_min(flows, rates)
+        left = moving | fixed
         step = min(left[name] / pace[name] for name in pace)
         now += step
         for name, speed in pace.items():
@@ -95,17 +100,3 @@ def play(
             end[name] = now
             order.done(name)
     return {name: Period(begin[name], end[name]) for name in activities}
-
-
-def _paces(
-    activities: Mapping[Hashable, Activity],
-    *,
-    moving: Collection[Hashable],
-    rates: Mapping[Hashable, float],
-) -> dict[Hashable, float]:
-    """Return the bytes per second of each activity that moves."""
-    heads: dict[Hashable, Hashable] = {}  # only the first of a queue moves
-    for name in moving:
-        queue = activities[name].queue
-        heads.setdefault(("alone", name) if queue is None else ("queue", queue), name)
-    return max_min({name: activities[name].links for name in heads.values()}, rates)

@@ -59,10 +59,7 @@ def test_tied_weights_are_not_torn_apart():
 def test_kept_buffers_are_the_same_again_and_take_turns(count, shared):
     plan = buckets.plan([torch.zeros(n) for n in (4, 2, 6)], cap=0)
     kept = buckets.Kept(count)
-    for _ in range(2):
-        flats = [kept.of(number, bucket) for number, bucket in enumerate(plan)]
-    assert [flat.numel() for flat in flats] == [4, 2, 6]
-    turns = [
-        [kept.of(number, bucket).data_ptr() for number, bucket in enumerate(plan)] for _ in "ab"
-    ]
-    assert turns[0] == turns[1] and len(set(turns[0])) == shared
+    _, *turns = [[kept.of(number, bucket) for number, bucket in enumerate(plan)] for _ in range(3)]
+    assert [flat.numel() for flat in turns[0]] == [4, 2, 6]
+    addresses = [[flat.data_ptr() for flat in flats] for flats in turns]
+    assert addresses[0] == addresses[1] and len(set(addresses[0])) == shared

@@ -85,13 +85,10 @@ def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
         no_cap = str(pair[0]).strip().lower() in ("none", "no cap")
         cap = None if no_cap else checking.number(pair[0], what="the cap, in MB")
         hold(cap in LEFT, f"one of {[*LEFT]}", cap, "the caps to choose from are in MB")
-        hold(
-            cap == 3,
-            "the cap that leaves least exposed",
-            f"{pair[0]}: {LEFT[cap]:g} ms are left; another cap leaves less",
-            "few calls leave late, each of many takes its 8 ms, and a small last bucket may "
-            "have to wait for the wire",
-        )
+        left = f"{pair[0]}: {LEFT[cap]:g} ms are left; another cap leaves less"
+        why = "few calls leave late, each of many takes its 8 ms, and a small last bucket may have "
+        why += "to wait for the wire"
+        hold(cap == 3, "the cap that leaves least exposed", left, why)
         checking.figures(pair[1:], [EXPOSED])
 
 
@@ -118,25 +115,21 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
                 for rank, step in enumerate(steps):
                     what = f"rank {rank} of {n}, step {number}"
                     _hold_average(step.calls, sizes, step.gradients, own, rank, what)
-                    hold(
-                        step.made[0] >= len(sizes) - 2,
-                        f"{what}: {len(sizes) - 2} calls before the first layer's backward",
-                        step.made[0],
-                        "each starts in the hook of its own parameter, not when backward is over",
-                    )
-                    hold(
-                        not step.waited,
-                        f"{what}: nobody waits, or asks, before backward is over",
-                        f"{step.waited} works waited for",
-                        "a hook that waits stops backward: only start there, and wait in finish()",
-                    )
-                    hold(
-                        not step.again,
-                        f"{what}: works of earlier steps are forgotten",
-                        f"{step.again} are waited for again",
-                        "empty the list in finish(): else it grows with every step",
-                    )
+                    _hold_overlap(step, len(sizes) - 2, what)
         verdict.reached = f"{step.made[0]} of {len(sizes)} on their way"
+
+
+def _hold_overlap(step: SimpleNamespace, asked: int, what: str) -> None:
+    """Hold a step to calls that start in hooks, and that are waited for in finish, once."""
+    early = step.made[0]
+    hook = "each starts in the hook of its own parameter, not when backward is over"
+    hold(early >= asked, f"{what}: {asked} calls before the first layer's backward", early, hook)
+    waited = f"{step.waited} works waited for"
+    stops = "a hook that waits stops backward: only start there, and wait in finish()"
+    hold(not step.waited, f"{what}: nobody waits, or asks, before backward is over", waited, stops)
+    again = f"{step.again} are waited for again"
+    grows = "empty the list in finish(): else it grows with every step"
+    hold(not step.again, f"{what}: works of earlier steps are forgotten", again, grows)
 
 
 def _train(attach: Callable) -> list[SimpleNamespace]:
@@ -182,29 +175,19 @@ def _hold_average(
     rank: int, what: str,
 ) -> None:  # fmt: skip
     """Hold a rank to all_reduces of these sizes, waited for, and to the means of all ranks' own."""
-    hold(
-        sorted(call.nbytes for call in calls) == sorted(sizes)
-        and {call.kind for call in calls} == {"all_reduce"},
-        f"{what}: all_reduces of {sorted(sizes)} bytes",
-        [(call.kind, call.nbytes) for call in calls] or "no call",
-        "each gradient, or bucket of the plan, has one all_reduce, in its own dtype, and whole",
-    )
+    made = [(call.kind, call.nbytes) for call in calls]
+    as_asked = sorted(made) == [("all_reduce", size) for size in sorted(sizes)]
+    whole = "each gradient, or bucket of the plan, has one all_reduce, in its own dtype, and whole"
+    hold(as_asked, f"{what}: all_reduces of {sorted(sizes)} bytes", made or "no call", whole)
     missing = sum(call.waited is None for call in calls)
-    hold(
-        not missing,
-        f"{what}: every work is waited for",
-        f"{missing} of {len(calls)} are not",
-        "works can end in any order: that one has ended says nothing of the others, and no sleep "
-        "is long enough",
-    )
+    any_order = "works can end in any order: that one has ended says nothing of the others, and no "
+    any_order += "sleep is long enough"
+    left = f"{missing} of {len(calls)} are not"
+    hold(not missing, f"{what}: every work is waited for", left, any_order)
     touched = next((call.touched for call in calls if call.touched), None)
-    hold(
-        not touched,
-        f"{what}: nobody touches what is under way",
-        touched,
-        "from the call to the end of the wait a tensor belongs to the library: divide before or "
-        "after. Does only a later step fail? Then `finish` has kept works of the one before",
-    )
+    race = "from the call to the end of the wait a tensor belongs to the library: divide before or "
+    race += "after. Does only a later step fail? Then `finish` has kept works of the one before"
+    hold(not touched, f"{what}: nobody touches what is under way", touched, race)
     for place, gradient in enumerate(gradients):
         alone, total = own[rank][place], sum(ranks_own[place] for ranks_own in own)
         checking.same_values(
@@ -249,21 +232,15 @@ def check_average(average: Callable[[Gradients, int], None]) -> None:
             sizes = [bucket.nbytes for bucket in buckets.plan(own[0], cap=CAP, reverse=True)]
             what = f"rank {rank} of {case.world_size}"
             _hold_average(ran.calls, sizes, ran.given[0], own, rank, what)
-            hold(
-                ran.stays,
-                f"{what}: gradients stay where they are",
-                "a gradient has new memory",
-                "the optimizer may hold a view of it: copy_ into it, do not replace its data",
-            )
+            view = "the optimizer may hold a view of it: copy_ into it, do not replace its data"
+            stays = f"{what}: gradients stay where they are"
+            hold(ran.stays, stays, "a gradient has new memory", view)
             first_wait = min(call.waited for call in ran.calls)
             started = sum(call.at < first_wait for call in ran.calls)
-            hold(
-                started == len(sizes),
-                f"{what}: every call starts before the first wait",
-                f"{started} of {len(sizes)} did",
-                "right, but some bucket waits for one before it: two lines are wrong, and "
-                "async_op=True is in neither",
-            )
+            waits = "right, but some bucket waits for one before it: two lines are wrong, and "
+            waits += "async_op=True is in neither"
+            every = f"{what}: every call starts before the first wait"
+            hold(started == len(sizes), every, f"{started} of {len(sizes)} did", waits)
 
 
 WHO = boards.WhoWasIt("2.5", evidence.INVESTIGATION, {"first": "d", "second": "a"})

@@ -69,7 +69,7 @@ def late_rank(
     is how many took turns, of which the first two are compared.
     """
     pairs = pairs or problem.pairs(record, arms)
-    rounds = [(part(after) - part(before)) / delay for before, after in pairs]
+    grew = [part(after) - part(before) for before, after in pairs]
     all_calls = [sum(y.values()) - sum(x.values()) for x, y in pairs]
     first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
     board.test(
@@ -77,9 +77,9 @@ def late_rank(
         "A",
         f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
         f"{500 * delay:.0f} ms or more; at {250 * delay:.0f} or less it falls",
-        [outcome(share, stands=0.5, fell=0.25) for share in rounds],
+        [outcome(seconds / delay, stands=0.5, fell=0.25) for seconds in grew],
         found=f"all calls together {_grew(all_calls)}, the first {_grew(first)}, the "
-        f"classifier's {_grew([share * delay for share in rounds])}",
+        f"classifier's {_grew(grew)}",
         records=[record],
     )
 
@@ -143,23 +143,15 @@ def link(board: Board, job: SlowJob = THREAD, rounds: Sequence[tuple[float, floa
     training, alone = ([job.of_the_link(pair[k]) for pair in measured] for k in (0, 1))
     common = {"records": records, "exact": not rounds}
     carries = "what its link carries" if rounds else "what NCCL counts for its link"
-    board.test(
-        "c",
-        "D",
-        f"training uses at most half of {carries}; at 80 % or more it falls",
-        [outcome(share, stands=0.5, fell=0.8) for share in training],
-        found=f"{median(training):.0%} of the link in training",
-        **common,
-    )
-    board.test(
-        "d",
-        "D",
-        f"on {job.ranks} ranks in a ring the benchmark would need at least 125 % of {carries}; "
-        "at 110 % or less it falls",
-        [outcome(share, stands=1.25, fell=1.1) for share in alone],
-        found=f"{median(alone):.0%} of the link in the benchmark",
-        **common,
-    )
+    predicts = f"training uses at most half of {carries}; at 80 % or more it falls"
+    found = f"{median(training):.0%} of the link in training"
+    outcomes = [outcome(share, stands=0.5, fell=0.8) for share in training]
+    board.test("c", "D", predicts, outcomes, found=found, **common)
+    predicts = f"on {job.ranks} ranks in a ring the benchmark would need at least 125 % of "
+    predicts += f"{carries}; at 110 % or less it falls"
+    found = f"{median(alone):.0%} of the link in the benchmark"
+    outcomes = [outcome(share, stands=1.25, fell=1.1) for share in alone]
+    board.test("d", "D", predicts, outcomes, found=found, **common)
 
 
 def every_timer(
@@ -189,26 +181,17 @@ def part(calls: Mapping[str, float]) -> float:
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world."""
     runs = by_case(records)
-    if world:
-        _of_a_world(board, runs[f"guilty: {world}"])
+    if not world:
+        late_rank(board, runs["late"])
+        small_calls(board, runs[f"all_reduce of {problem.SMALL} bytes"])
+        link(board)
         return
-    late_rank(board, runs["late"])
-    small_calls(board, runs[f"all_reduce of {problem.SMALL} bytes"])
-    link(board)
-
-
-def _of_a_world(board: Board, record: Record) -> None:
-    """Hold all suspects to a guilty world, whose job and benchmark are known call by call."""
+    record = runs[f"guilty: {world}"]  # there job and benchmark are known call by call
     values = record.values
     training, benchmark = values["training"], values["benchmark"]
-    job = SlowJob(
-        in_training=median(map(part, training)),
-        benchmark=median(benchmark),
-        nbytes=int(part(values["sizes"])),
-        calls=values["calls"],
-        link=values["link"],
-        ranks=problem.HOSTS,
-    )
+    nbytes = int(part(values["sizes"]))
+    seconds = median(map(part, training)), median(benchmark)
+    job = SlowJob(*seconds, nbytes, values["calls"], values["link"], problem.HOSTS)
     board.question = f"Where do {1e3 * job.lost:.0f} of {1e3 * job.in_training:.0f} ms go?"
     pairs = list(zip(values["late"][::2], values["late"][1::2], strict=True))
     late_rank(board, record, pairs, values["world"]["delay"])

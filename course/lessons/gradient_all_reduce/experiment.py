@@ -4,13 +4,12 @@ Four hosts run the thread's loop with a stopwatch around each of its 22 calls. E
 apart: waiting for the last rank, and moving bytes.
 """
 
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from statistics import median
+from typing import Any, NamedTuple
 
 from course.lessons.gradient_all_reduce import programs
 from course.place import Place
@@ -20,10 +19,10 @@ from labkit.measure.records import Record
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import Kind
 
-T = TypeVar("T")
 NAME = "gradient-all-reduce"
 TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).with_name("recording.json")
+OURS = {"recording": RECORDING, "experiment": NAME}
 HOSTS, RATE, THIN = 4, "2gbit", "430mbit"
 """The thread's two bus bandwidths are 4.7 times apart; so are these two rates."""
 SMALL = 256
@@ -40,8 +39,7 @@ CASES: dict[str, tuple[Callable, tuple]] = {
 """What is recorded for machines on which no links can be made: program, arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(NamedTuple):
     """What one rank's stopwatch around one call showed, taken apart; seconds."""
 
     name: str
@@ -76,17 +74,17 @@ def on_hosts(program: Callable, *args: Any, case: str | None = None) -> Record:
 
     def measure(here: Place) -> list[Record]:
         whole = Timeline(here.launch(program, *args, timeout=120))
-        steps = sorted({span.step for span in whole.spans})
-        samples = [[whole.steps(step, step).exposed(r) for step in steps] for r in whole.ranks]
+        steps = [whole.steps(step, step) for step in sorted({span.step for span in whole.spans})]
+        samples = [[step.exposed(rank) for step in steps] for rank in whole.ranks]
         values = {"spans": whole.rows(), "clock_error": whole.clock_error}
         return [here.record(case or "one's own", samples, experiment=NAME, values=values)]
 
-    kept = {"recording": RECORDING, "experiment": NAME, "cases": {case}}
     try:
-        (record,) = hosts().records(measure, say=print if case else quiet, **kept)
+        say = print if case else quiet
+        (record,) = hosts().records(measure, say=say, cases={case}, **OURS)
     except LookupError:
         print("No links can be made here; this runs on loopback.")
-        (record,) = Place(HOSTS).records(measure, **kept)
+        (record,) = Place(HOSTS).records(measure, **OURS)
     return record
 
 
@@ -103,17 +101,16 @@ def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> l
         rank: Whose stopwatch.
         every: Which steps count: the first two warm up.
     """
-    spans = timeline(record).split().of(rank, kinds=(Kind.WAIT, Kind.MOVE))
+    kinds = (Kind.WAIT, Kind.MOVE)
+    spans = timeline(record).split().of(rank, kinds=kinds)
     steps = sorted({span.step for span in spans})[every]
     seconds: dict[tuple[str, Kind, int], float] = defaultdict(float)
     for span in spans:
         seconds[span.name, span.kind, span.step] += span.seconds
-
-    def middle(name: str, kind: Kind) -> float:
-        return statistics.median(seconds[name, kind, step] for step in steps)
-
-    names = dict.fromkeys(span.name for span in spans if span.step in steps)
-    return [Timer(name, middle(name, Kind.WAIT), middle(name, Kind.MOVE)) for name in names]
+    return [
+        Timer(name, *(median(seconds[name, kind, step] for step in steps) for kind in kinds))
+        for name in dict.fromkeys(span.name for span in spans if span.step in steps)
+    ]
 
 
 def arms_of(record: Record, arms: Iterable[str]) -> dict[str, list[Timer]]:
@@ -136,7 +133,7 @@ def pairs(record: Record, arms: int = 2) -> list[tuple[dict[str, float], dict[st
     for rank in whole.ranks:
         for span in whole.of(rank, kinds=(Kind.COLLECTIVE,)):
             by_step[span.step][span.name].append(span.seconds)
-    steps = [{name: statistics.median(x) for name, x in by_step[k].items()} for k in by_step]
+    steps = [{name: median(x) for name, x in calls.items()} for calls in by_step.values()]
     return list(zip(steps[arms::arms], steps[arms + 1 :: arms], strict=True))
 
 
@@ -152,13 +149,13 @@ def exposed(record: Record) -> dict[str, list[float]]:
     return _by_rung(timeline(record).split(), lambda step: step.seconds(last_of(step), Kind.MOVE))
 
 
-def _by_rung(steps: Timeline, of_step: Callable[[Timeline], T]) -> dict[str, list[T]]:
+def _by_rung(steps: Timeline, of_step: Callable[[Timeline], Any]) -> dict[str, list[Any]]:
     """Return, by rung, what a function makes of each step but those of the first round."""
-    rungs = list(programs.RUNGS)
-    results: dict[str, list[T]] = {rung: [] for rung in rungs}
-    for number in range(len(rungs), 1 + max(span.step for span in steps.spans)):
-        results[rungs[number % len(rungs)]].append(of_step(steps.steps(number, number)))
-    return results
+    numbers = range(1 + max(span.step for span in steps.spans))
+    return {
+        rung: [of_step(steps.steps(k, k)) for k in numbers[place :: len(programs.RUNGS)][1:]]
+        for place, rung in enumerate(programs.RUNGS)
+    }
 
 
 def last_of(step: Timeline) -> int:
@@ -183,8 +180,7 @@ def ends(record: Record) -> dict[str, list[tuple[float, float]]]:
 def lengths(record: Record) -> dict[str, tuple[float, float]]:
     """Return the medians of `ends`, by rung."""
     return {
-        rung: tuple(map(statistics.median, zip(*pairs, strict=True)))
-        for rung, pairs in ends(record).items()
+        rung: tuple(map(median, zip(*both, strict=True))) for rung, both in ends(record).items()
     }
 
 
@@ -204,8 +200,7 @@ def as_posted(program: Callable = programs.as_posted, place: Place | None = None
         common = {"experiment": NAME, "params": {"world_size": here.world_size}}
         return [here.record(case, [seconds], **common) for case, seconds in rows.items()]
 
-    kept = {"recording": RECORDING, "experiment": NAME, "cases": ("loop", "benchmark")}
-    return (place or hosts()).records(measure, **kept)
+    return (place or hosts()).records(measure, cases=("loop", "benchmark"), **OURS)
 
 
 CLASSIFIER = 16
@@ -221,10 +216,10 @@ def small_calls() -> Record:
 
     def measure(here: Place) -> list[Record]:
         ranks = here.launch(programs.time_in_a_row, SMALL)
-        fields = {"experiment": NAME, "collective": "all_reduce", "nbytes": SMALL}
-        return [here.record(case, ranks, **fields)]
+        what = {"collective": "all_reduce", "nbytes": SMALL}
+        return [here.record(case, ranks, experiment=NAME, **what)]
 
-    (record,) = hosts().records(measure, recording=RECORDING, experiment=NAME, cases={case})
+    (record,) = hosts().records(measure, cases={case}, **OURS)
     return record
 
 

@@ -14,7 +14,6 @@ be made.
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -38,11 +37,11 @@ class World:
     """A job, and how it was benchmarked."""
 
     backwards: bool = False
-    """Whether its loop begins with the last layer."""
+    """Its loop begins with the last layer."""
     late: bool = False
-    """Whether rank 2 is late in every step."""
+    """Rank 2 is late in every step."""
     pause: bool = False
-    """Whether rank 1 pauses before the second layer of the classifier."""
+    """Rank 1 pauses before the second layer of the classifier."""
     delay: float = evidence.DELAY
     """Seconds by which a rank is late, or pauses."""
     tiny_layers: int = 0
@@ -66,14 +65,12 @@ ROUNDS = 4
 def model_of(world: World) -> nn.Sequential:
     """Return the world's network."""
     model = programs.vgg11(width=world.width)
-    if not world.tiny_layers:
-        return model
-    torch.manual_seed(0)
-    inputs = model.classifier[0].in_features
-    tiny = (nn.Linear(8, 8) for _ in range(world.tiny_layers))
-    classifier = nn.Sequential(nn.Linear(inputs, 64), nn.Linear(64, 8), *tiny, nn.Linear(8, 10))
-    parts = OrderedDict(features=model.features, pool=model.pool, flat=model.flat)
-    return nn.Sequential(OrderedDict(**parts, classifier=classifier))
+    if world.tiny_layers:
+        torch.manual_seed(0)
+        first = nn.Linear(model.classifier[0].in_features, 64)
+        tiny = (nn.Linear(8, 8) for _ in range(world.tiny_layers))
+        model.classifier = nn.Sequential(first, nn.Linear(64, 8), *tiny, nn.Linear(8, 10))
+    return model
 
 
 def job(world: World, *, experiment: bool) -> dict[str, Any]:
@@ -86,9 +83,8 @@ def job(world: World, *, experiment: bool) -> dict[str, Any]:
     """
     model, thin = model_of(world), programs.second_card()
     some = list(range(world.benchmark_ranks))
-    benchmarked = (
-        programs.second_card(ranks=some) if world.benchmark_on_thin else dist.new_group(some)
-    )
+    group_of = programs.second_card if world.benchmark_on_thin else dist.new_group
+    benchmarked = group_of(ranks=some)
     named = list(model.named_parameters())
     named = named[::-1] if world.backwards else named
     part = torch.ones(sum(p.numel() for name, p in named if name.startswith(evidence.PART)))
@@ -116,25 +112,23 @@ def job(world: World, *, experiment: bool) -> dict[str, Any]:
     return {"steps": steps, "alone": alone, "sizes": {name: p.nbytes for name, p in named}}
 
 
-def empty_calls(world: World) -> list[float]:
-    """Time calls that carry next to nothing, in rounds, on the card that training uses."""
-    return programs.time_in_a_row(problem.SMALL, programs.second_card(world.training_on_thin))
-
-
 def measure(guilty: str) -> list[Record]:
     """Make the experiments in a world, for real; return its records.
 
     Raises:
         FabricUnavailable: No links can be made here.
     """
-    world = WORLDS[guilty]
     with problem.hosts().up() as here:
-        return watched(lambda: _measure(here, guilty, world))
+        return watched(lambda: [_measured(here, guilty, WORLDS[guilty])])
 
 
-def _measure(here: Place, guilty: str, world: World) -> list[Record]:
+def _measured(here: Place, guilty: str, world: World) -> Record:
+    def empty_calls() -> list[float]:
+        """Time calls that carry next to nothing, on the card that training uses."""
+        return programs.time_in_a_row(problem.SMALL, programs.second_card(world.training_on_thin))
+
     late = here.launch(partial(job, world, experiment=True), timeout=120)
-    small = here.launch(empty_calls, world, timeout=120)
+    small = here.launch(empty_calls, timeout=120)
     slow = here.launch(partial(job, world, experiment=False), timeout=120)
     alone = [rank["alone"] for rank in slow if rank["alone"]]
     rate = problem.THIN if world.benchmark_on_thin else problem.RATE
@@ -151,8 +145,7 @@ def _measure(here: Place, guilty: str, world: World) -> list[Record]:
         "spreads": spreads[1:],
         "benchmark": [max(seconds) for seconds in zip(*alone, strict=True)][1:],
     }
-    case = f"guilty: {guilty}"
-    return [here.record(case, small, experiment=problem.NAME, values=values)]
+    return here.record(f"guilty: {guilty}", small, experiment=problem.NAME, values=values)
 
 
 def _median(ranks: list[dict]) -> list[dict[str, float]]:

@@ -16,37 +16,25 @@ from course.runs import by_case
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.measure.trace import MAIN, Kind
-from labkit.show.plots import (
-    INK,
-    SOFT,
-    Style,
-    bars,
-    describe,
-    matrix,
-    new_axes,
-    new_figure,
-    stamp,
-    stamp_published,
-    style,
-)
+from labkit.show import plots
 from labkit.show.timeline import Bar, draw_lanes
 
 
 def theirs_and_ours(records: Sequence[Record]) -> Figure:
     """Draw the classifier's all_reduces beside a benchmark's: the thread's, and ours."""
     published = load("gradient_all_reduce")
-    figures = [published["in_training"], published["benchmark"]]
-    both, (theirs, ours) = new_figure(2, 1, size=(8, 4.6))
+    figures = [published[name] for name in ("in_training", "benchmark")]
+    both, (theirs, ours) = plots.new_figure(2, 1, size=(8, 4.6))
     here = [1e3 * by_case(records)[case].summary.median for case in ("loop", "benchmark")]
     for ax, whose, ms in (
         (theirs, "The thread's", [figure.value for figure in figures]),
         (ours, "The same loop here", here),
     ):
-        new_axes(f"{whose}: {factor(ms)}", x="Time", xunit="ms", ax=ax)
-        bars(ax, ["in training, six calls", "in a benchmark"], ms)
+        plots.new_axes(f"{whose}: {factor(ms)}", x="Time", xunit="ms", ax=ax)
+        plots.bars(ax, ["in training, six calls", "in a benchmark"], ms)
         words = f"In training {ms[0]:.0f} ms, in a benchmark {ms[1]:.0f}: {factor(ms)}."
-        describe(ax, f"{whose}. {words}")
-    stamp_published(theirs, *figures)
+        plots.describe(ax, f"{whose}. {words}")
+    plots.stamp_published(theirs, *figures)
     _stamp(ours, records[0], note=f"{records[0].world_size} ranks")
     return both
 
@@ -58,7 +46,7 @@ def factor(pair: Sequence[float]) -> str:
 
 def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None = None) -> Axes:
     """Draw rank 0's stopwatch around each call, the runs side by side; waiting is hatched."""
-    ax = new_axes(
+    ax = plots.new_axes(
         "Rank 0's stopwatch, call by call",
         x="Call, in the order of the loop",
         y="Time in the call",
@@ -71,7 +59,7 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     for series, (label, timers) in enumerate(runs.items()):
         at = np.arange(len(timers)) + apart * (series - (len(runs) - 1) / 2)
         wait, move = 1e3 * np.array([(t.wait, t.move) for t in timers]).T
-        color = style(series).color
+        color = plots.style(series).color
         look = {"width": 0.9 * apart, "edgecolor": color, "color": color}
         ax.bar(at, move, label=f"{label}: moving", **look)
         look |= {"color": "white", "hatch": "//////"}
@@ -85,7 +73,7 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     for (first, last), labels in fields.items():
         whose = ":\n" + ",\n".join(labels) if len(fields) > 1 else ""
         look = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 9}
-        ax.axvspan(first - 0.5, last + 0.5, color=SOFT, alpha=0.12, linewidth=0)
+        ax.axvspan(first - 0.5, last + 0.5, color=plots.SOFT, alpha=0.12, linewidth=0)
         ax.text((first + last) / 2, 0.97, f"the classifier's calls{whose}", **look)
     names = list(shown[0])
     ax.set_xticks(range(len(names)))
@@ -94,16 +82,11 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     _stamp(ax, record)
     heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
     waits = "; ".join(f"{label}: {1e3 * calls[0].wait:.0f} ms" for label, calls in runs.items())
-    six = "; ".join(
-        f"{label}: {1e3 * sum(t.seconds for t in calls if t.name.startswith(PART)):.0f} ms"
-        for label, calls in runs.items()
-    )
+    sums = [sum(t.seconds for t in calls if t.name.startswith(PART)) for calls in runs.values()]
+    six = "; ".join(f"{label}: {1e3 * x:.0f} ms" for label, x in zip(runs, sums, strict=True))
     rows = [[name, *(x for calls in shown for x in calls[name])] for name in names]
-    describe(
-        ax,
-        f"Waiting in the first call: {waits}. The classifier's six calls together: {six}.",
-        table=Table(heads, rows),
-    )
+    said = f"Waiting in the first call: {waits}. The classifier's six calls together: {six}."
+    plots.describe(ax, said, table=Table(heads, rows))
     return ax
 
 
@@ -112,11 +95,12 @@ def timers(record: Record) -> Axes:
     ranks = problem.timeline(record).ranks
     values = [[1e3 * t.seconds for t in problem.timers(record, rank=rank)] for rank in ranks]
     calls = list(map(str, range(len(values[0]))))
-    ax = new_axes("What each rank's stopwatch shows, in ms", x="Call", size=(11, 2.8))
-    names = [f"rank {rank}" for rank in ranks]
-    matrix(ax, values, rows=names, columns=calls, value_format="{:.0f}")
+    ax = plots.new_axes("What each rank's stopwatch shows, in ms", x="Call", size=(11, 2.8))
+    plots.matrix(
+        ax, values, rows=[f"rank {r}" for r in ranks], columns=calls, value_format="{:.0f}"
+    )
     _stamp(ax, record)
-    describe(ax, "Milliseconds in each call, by rank: medians over the steps.")
+    plots.describe(ax, "Milliseconds in each call, by rank: medians over the steps.")
     return ax
 
 
@@ -127,41 +111,38 @@ def rungs(record: Record) -> Figure:
         100 * median(here / there for here, there in zip(seconds, exposed[AFTER], strict=True))
         for seconds in exposed.values()
     ]
-    figure, axes = new_figure(3, 1, size=(6.6, 8.6))
-    ax = new_axes(
-        "Moving that nothing hides", x="Of rung 3b in the same round", xunit="%", ax=axes[0]
-    )
+    figure, (ax, *panels) = plots.new_figure(3, 1, size=(6.6, 8.6))
+    plots.new_axes("Moving that nothing hides", x="Of rung 3b in the same round", xunit="%", ax=ax)
     labels = [f"{rung}\n({1e3 * median(seconds):.0f} ms)" for rung, seconds in exposed.items()]
-    bars(ax, labels, shares, value_format="{:.0f}")
+    plots.bars(ax, labels, shares, value_format="{:.0f}")
     ax.set_ylim(len(labels) - 0.4, -1.1)  # room for the learner's mark
     _stamp(ax, record)
     said = "; ".join(label.replace("\n", " ") for label in labels)
-    describe(ax, f"Moving that nothing hides, per step: {said}.")
-    for place, rung in enumerate((AFTER, DURING), 1):
-        leaving(record, rung, ax=axes[place])
-    right = max(panel.get_xlim()[1] for panel in axes[1:])
-    for panel in axes[1:]:
+    plots.describe(ax, f"Moving that nothing hides, per step: {said}.")
+    for rung, panel in zip((AFTER, DURING), panels, strict=True):
+        _leaving(record, rung, exposed[rung], panel)
+    right = max(panel.get_xlim()[1] for panel in panels)
+    for panel in panels:
         panel.set_xlim(0, right)  # one scale for both
     return figure
 
 
-AFTER, DURING = list(problem.programs.RUNGS)[3:]
+AFTER, DURING = problem.programs.RUNGS[3:]
 LOOKS = {
-    "backward": style(5),
-    "waits for others": Style("#888888", "o", "-", "////"),
-    "hidden": style(0),
-    "exposed": style(1),
+    "backward": plots.style(5),
+    "waits for others": plots.Style("#888888", "o", "-", "////"),
+    "hidden": plots.style(0),
+    "exposed": plots.style(1),
 }
 
 
-def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
+def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> None:
     """Draw when each bucket leaves on one rung, and what is still to move when backward ends.
 
     One step of the rank whose backward ends last: of the rounds the one whose exposed moving is
     the median.
     """
-    order, seconds = list(problem.programs.RUNGS), problem.exposed(record)[rung]
-    middle = seconds.index(sorted(seconds)[len(seconds) // 2])
+    order, middle = problem.programs.RUNGS, seconds.index(sorted(seconds)[len(seconds) // 2])
     number = (middle + 1) * len(order) + order.index(rung)
     step = problem.timeline(record).split().steps(number, number)
     rank = problem.last_of(step)
@@ -170,25 +151,22 @@ def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
     over = max(span.end for span in spans if span.kind is Kind.COMPUTE)
     sent = [span for span in spans if span.kind is not Kind.COMPUTE and span.channel != MAIN]
     names = sorted({span.name for span in sent if span.kind is Kind.MOVE})
-    bars_ = [Bar(0, "backward", 0.0, over - begin)]
-    rows, left = [], 0.0
+    drawn, rows = [Bar(0, "backward", 0.0, over - begin)], []
     for lane, name in enumerate(names, 1):
         mine = [span for span in sent if span.name == name]
         for span in mine:
-            for start, end, kind in (
-                (span.begin, min(span.end, over), "hidden"),
-                (max(span.begin, over), span.end, "exposed"),
-            ):
+            before, after = (span.begin, min(span.end, over)), (max(span.begin, over), span.end)
+            for (start, end), kind in ((before, "hidden"), (after, "exposed")):
                 if end > start:
                     kind = "waits for others" if span.kind is Kind.WAIT else kind
-                    bars_.append(Bar(lane, kind, start - begin, end - begin))
+                    drawn.append(Bar(lane, kind, start - begin, end - begin))
         leaves, ends = min(s.begin for s in mine), max(s.end for s in mine)
-        left = max(left, ends - over)
         rows.append([name, *(round(1e3 * (x - begin)) for x in (leaves, ends))])
     when = "; ".join(f"{name} leaves after {a} ms, arrives after {b}" for name, a, b in rows)
-    ax = draw_lanes(
+    left = max(0.0, max(span.end for span in sent if span.name in names) - over)
+    draw_lanes(
         ["backward", *names],
-        bars_,
+        drawn,
         description=f"{rung}, rank {rank}: backward ends after {1e3 * (over - begin):.0f} ms; "
         f"{when}. After backward {1e3 * left:.0f} ms are left.",
         looks=LOOKS,
@@ -196,18 +174,17 @@ def leaving(record: Record, rung: str, ax: Axes | None = None) -> Axes:
         title=f"Rung {rung}",
         table=Table(["", "leaves, ms", "has arrived, ms"], rows),
     )
-    ax.axvline(1e3 * (over - begin), color=INK, linestyle="--", linewidth=1)
+    ax.axvline(1e3 * (over - begin), color=plots.INK, linestyle="--", linewidth=1)
     _stamp(ax, record)
-    return ax
 
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: what a late rank does to each call."""
     late = by_case(records)["late"]
-    figure, (panel,) = new_figure(size=(10, 4.2), title=problem.TITLE)
+    figure, (panel,) = plots.new_figure(title=problem.TITLE)
     by_call(problem.arms_of(late, LATE), late, ax=panel)
     return figure
 
 
 def _stamp(ax: Axes, record: Record, note: str = "4 hosts") -> None:
-    stamp(ax, record.tier, record.provenance, note=note, others=record.others)
+    plots.stamp(ax, record.tier, record.provenance, note=note, others=record.others)

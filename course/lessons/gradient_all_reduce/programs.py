@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -31,8 +32,7 @@ Source: K. Simonyan, A. Zisserman, arXiv:1409.1556 (configuration A, with biases
 def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:
     """Build the network, the same on every rank, with parameters named as in the forum thread.
 
-    Pooling in front of the classifier gives 7 x 7 features for any picture, so that the classifier
-    keeps its shape.
+    Pooling gives 7 x 7 features for any picture, so that the classifier keeps its shape.
     """
     torch.manual_seed(0)
     features: list[nn.Module] = []
@@ -40,20 +40,14 @@ def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:
     for layer in VGG11_LAYERS:
         if layer == "M":
             features.append(nn.MaxPool2d(2))
-            continue
-        outputs = round(layer * width)
-        features += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
-        inputs = outputs
+        else:
+            features += [nn.Conv2d(inputs, round(layer * width), 3, padding=1), nn.ReLU()]
+            inputs = round(layer * width)
     classifier = [nn.Linear(inputs * 49, hidden), nn.ReLU(), nn.Dropout(0)]
     classifier += [nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0), nn.Linear(hidden, classes)]
-    return nn.Sequential(
-        OrderedDict(
-            features=nn.Sequential(*features),
-            pool=nn.AdaptiveAvgPool2d(7),
-            flat=nn.Flatten(),
-            classifier=nn.Sequential(*classifier),
-        )
-    )
+    parts = OrderedDict(features=nn.Sequential(*features), pool=nn.AdaptiveAvgPool2d(7))
+    parts |= OrderedDict(flat=nn.Flatten(), classifier=nn.Sequential(*classifier))
+    return nn.Sequential(parts)
 
 
 def loss_of(model: nn.Module, step: int, *, picture: int = 32, batch: int = 2) -> torch.Tensor:
@@ -116,22 +110,14 @@ CARD = "eth1"
 
 
 def second_card(wanted: bool = True, ranks: list[int] | None = None) -> dist.ProcessGroup | None:
-    """Return a group whose bytes go through the hosts' second card; all ranks call this together.
+    """Return a group of all ranks, or these, through the hosts' second card; all ranks call this.
 
-    It has all ranks or those that are given. None, torch's word for the usual group, if it is not
-    wanted.
+    None, torch's word for the usual group, if it is not wanted.
     """
     if not wanted:
         return None
-    usual = os.environ.get("GLOO_SOCKET_IFNAME")
-    os.environ["GLOO_SOCKET_IFNAME"] = CARD  # gloo reads it when a group is made
-    try:
+    with mock.patch.dict(os.environ, GLOO_SOCKET_IFNAME=CARD):  # gloo reads it for each new group
         return dist.new_group(ranks)
-    finally:
-        if usual is None:
-            del os.environ["GLOO_SOCKET_IFNAME"]
-        else:
-            os.environ["GLOO_SOCKET_IFNAME"] = usual
 
 
 LATE = {"nobody late": {}, "rank 2 late by 300 ms": {"late": 2}}
@@ -270,42 +256,44 @@ class AllAtOnce(DuringBackward):
 
 CAP = 2 * MB
 """Bytes per bucket: the largest tensor has 6.4 MB, all others together 1.6 MB."""
-RUNGS = {
-    "1: a call per tensor": 0,
-    "2: one flat tensor": None,
-    "3: buckets, after backward": CAP,
-    "3b: all at once, after backward": CAP,
-    "4: during backward": CAP,
-}
-"""Ways to average, and their bytes per bucket."""
+RUNGS = (
+    "1: a call per tensor",
+    "2: one flat tensor",
+    "3: buckets, after backward",
+    "3b: all at once, after backward",
+    "4: during backward",
+)
 
 
 def climb(overlapped=DuringBackward, cap=CAP, rounds=5, picture=64, batch=48, nap=0.0):
     """Take the five rungs in turn, a step each, `rounds` times; compare the gradients.
 
     With a `nap` each convolution sleeps so many seconds in its backward: computing that needs no
-    CPU, as a GPU's does.
+    CPU, as a GPU's does. The first round warms up, for which two pictures are enough.
     """
     models, tracer = [vgg11() for _ in range(3)], Tracer.aligned()
     for layer in (layer for model in models for layer in model.features):
         if nap and isinstance(layer, nn.Conv2d):
             layer.register_forward_hook(partial(_sleep_in_backward, nap))
-    size = {"picture": picture, "batch": batch}
-    kinds = zip((AllAtOnce, overlapped), models[1:], strict=True)
+    plain, *hooked = models
+    kinds = zip((AllAtOnce, overlapped), hooked, strict=True)
     in_buckets = [kind(model, tracer, cap=cap) for kind, model in kinds]
+
+    def gradients_of(model, step):
+        with tracer.span("backward", Kind.COMPUTE):
+            loss_of(model, step, picture=picture, batch=batch if step else 2).backward()
+        return [parameter.grad for parameter in model.parameters()]
+
     for step in range(rounds):
-        for rung, limit in list(RUNGS.items())[:3]:
-            with tracer.span("backward", Kind.COMPUTE):
-                loss_of(models[0], step, **size).backward()
-            gradients = [parameter.grad for parameter in models[0].parameters()]
-            after_backward(gradients, tracer, cap if rung.startswith("3") else limit)
+        for limit in (0, None, cap):
+            gradients = gradients_of(plain, step)
+            after_backward(gradients, tracer, limit)
             tracer.next_step()
-        for model, averaged in zip(models[1:], in_buckets, strict=True):
-            with tracer.span("backward", Kind.COMPUTE):
-                loss_of(model, step, **size).backward()
+        for model, averaged in zip(hooked, in_buckets, strict=True):
+            overlapping = gradients_of(model, step)
             averaged.finish()
             tracer.next_step()
-            _compare(gradients, [parameter.grad for parameter in model.parameters()])
+            _compare(gradients, overlapping)
     return tracer.trace()
 
 
@@ -323,23 +311,21 @@ class WrongGradients(ArithmeticError):
 def _compare(right: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> None:
     off = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(right, got, strict=True))
     if off > 1e-4:
-        raise WrongGradients(
-            f"WRONG GRADIENTS on rung 4: they differ from rung 3's by up to {off:.0%}. Its time is "
-            "the time of something else."
-        )
+        differ = f"they differ from rung 3's by up to {off:.0%}"
+        meaning = "Its time is the time of something else."
+        raise WrongGradients(f"WRONG GRADIENTS on rung 4: {differ}. {meaning}")
 
 
-def time_in_a_row(nbytes: int, group: dist.ProcessGroup | None = None, rounds: int = 5,
-                  calls: int = 20) -> list[float]:  # fmt: skip
-    """Return the seconds of one of `calls` all_reduces in a row, as the loop makes them; by round.
+def time_in_a_row(nbytes: int, group: dist.ProcessGroup | None = None) -> list[float]:
+    """Return the seconds of one of twenty all_reduces in a row, as the loop makes them; by round.
 
-    Nobody is late, and the first calls warm up.
+    Nobody is late, and the first round warms up.
     """
     tensor, seconds = torch.ones(nbytes // 4), []
-    for _ in range(1 + rounds):
+    for _ in range(6):
         dist.barrier()
         begin = time.perf_counter()
-        for _ in range(calls):
+        for _ in range(20):
             dist.all_reduce(tensor, group=group)
-        seconds.append((time.perf_counter() - begin) / calls)
+        seconds.append((time.perf_counter() - begin) / 20)
     return seconds[1:]

@@ -13,44 +13,32 @@ CELLS = Cells("02_gradient_all_reduce", gate=lambda key: None, reconcile=lambda 
 RUNS = by_case(load(problem.RECORDING, recorded=True))
 
 
-def stub(exposed):
-    answers = {"on_hosts": lambda *_, case, **__: RUNS[case], "exposed": lambda _: exposed}
+def found(after, during):
+    """What the cells find by round: `during` on rung 4, `after` on all others."""
+    by_rung = dict(zip(problem.programs.RUNGS, [*4 * [after], during], strict=True))
+    answers = {"exposed": lambda _: by_rung, "ends": lambda _: by_rung, "lengths": lambda _: {}}
+    answers |= {"on_hosts": lambda *_, case, **__: RUNS[case]}
     return {
         "problem": SimpleNamespace(**vars(problem) | answers),
-        "programs": CELLS.imported["programs"],
         "DuringBackward": None,
         "pictures": SimpleNamespace(rungs=lambda _: None),
         "mark": lambda *_, **__: None,
     }
 
 
-def rungs(after, during):
-    rest = [[0.2] * 3] * 3
-    return dict(zip(problem.programs.RUNGS, [*rest, after, during], strict=True))
-
-
 @mark.parametrize("during", [[0.05, 0.07, 0.08], [0.01, 0.02, 0.08]], ids=["nothing", "mixed"])
 def test_overlap_hides_in_every_round(during):
-    good, bad = (rungs([0.05, 0.06, 0.07], found) for found in ([0.01, 0.02, 0.03], during))
-    CELLS.hold("climb", true=stub(good), false=stub(bad), words="less than 3b")
+    good, bad = (found([0.05, 0.06, 0.07], with_4) for with_4 in ([0.01, 0.02, 0.03], during))
+    CELLS.hold("climb", true=good, false=bad, words="less than 3b")
 
 
 @mark.parametrize("with_4", [[0.2] * 3, [0.15, 0.16, 0.21]], ids=["nothing", "mixed"])
 def test_overlap_shortens_every_step_where_computing_sleeps(with_4):
-    def steps(during):
-        rest = [[(0.1, 0.2)] * 3] * 4  # (backward, step) by round, of the four other rungs
-        found = [*rest, [(0.1, step) for step in during]]
-        names = dict(zip(problem.programs.RUNGS, found, strict=True))
-        answers = {"ends": lambda _: names, "lengths": lambda _: {}}
-        answers |= {"on_hosts": lambda *_, case, **__: RUNS[case]}
-        return {
-            "problem": SimpleNamespace(**vars(problem) | answers),
-            "programs": CELLS.imported["programs"],
-            "DuringBackward": None,
-        }
-
-    true, false = steps([0.15, 0.16, 0.17]), steps(with_4)
-    CELLS.hold("asleep", true=true, false=false, words="shortens every step")
+    good, bad = (
+        found([(0.1, 0.2)] * 3, [(0.1, step) for step in steps])  # (backward, step) by round
+        for steps in ([0.15, 0.16, 0.17], with_4)
+    )
+    CELLS.hold("asleep", true=good, false=bad, words="shortens every step")
 
 
 def test_every_claim_of_the_lesson_is_tried():

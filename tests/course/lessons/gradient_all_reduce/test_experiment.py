@@ -12,8 +12,7 @@ from course.runs import by_case
 from labkit import CallLog, launch
 from labkit.fabric.fabric import SWITCH
 from labkit.measure.records import Tier, load
-from labkit.measure.timeline import Timeline
-from labkit.measure.trace import Tracer
+from labkit.measure.trace import RankTrace, Tracer
 from labkit.show.alt_text import text_of
 from tests.course.lessons.cells import Cells
 
@@ -36,31 +35,34 @@ def test_the_model_has_the_parameters_of_the_thread_under_its_names():
     ]
 
 
-def calls(program, *args, spans=True):
-    """Which calls a program makes on two ranks, and the spans it traces or how many it returns."""
+def seen(program, *args):
+    """Which calls a program makes, and the spans that it traces or how many times it returns."""
+    with CallLog() as log:
+        result = program(*args)
+    if isinstance(result, RankTrace):
+        result = sorted((span.step, span.name) for span in result.spans)
+    else:
+        result = [len(times) for times in result]
+    return [(call.kind, call.nbytes) for call in log.calls], result
 
-    def logged():
-        with CallLog() as log:
-            result = program(*args)
-        return [(call.kind, call.nbytes) for call in log.calls], result
 
-    made, results = zip(*launch(logged, world_size=2), strict=True)
-    if not spans:
-        return made, [[len(step) for step in result] for result in results]
-    return made, sorted((s.rank, s.step, s.name) for s in Timeline(list(results)).spans)
+SIZES = (programs.CAP, 1, 32, 2)
 
 
 def test_what_is_recorded_does_what_the_cells_do():
     shown = CELLS.run("loop", "overlap", "posted")
     arms = {name: arm | {"late": None} for name, arm in programs.BACKWARDS.items()}
     arms["forward"] = {}
-    assert calls(shown["train"], arms, 1) == calls(programs.train, arms, 1)
-    sizes = (programs.CAP, 1, 32, 2)
-    theirs = calls(programs.climb, shown["DuringBackward"], *sizes)
-    assert theirs == calls(programs.climb, programs.DuringBackward, *sizes)
-    posted = (programs.vgg11, 1)
-    theirs = calls(shown["as_posted"], *posted, spans=False)
-    assert theirs == calls(programs.as_posted, *posted, spans=False)
+
+    def run(train, as_posted, overlapped):
+        climbed = seen(programs.climb, overlapped, *SIZES)
+        return [seen(train, arms, 1), seen(as_posted, programs.vgg11, 1), climbed]
+
+    ours = programs.train, programs.as_posted, programs.DuringBackward
+    theirs = [shown[program.__name__] for program in ours]
+    for of_cells, recorded in launch(lambda: [run(*theirs), run(*ours)], world_size=2):
+        assert of_cells == recorded
+        assert len({step for step, _ in recorded[-1][1]}) == len(programs.RUNGS)
 
 
 def fault_on(rank, call):
@@ -114,12 +116,9 @@ class Hasty(programs.DuringBackward):
         self.begin()
 
 
-def test_all_rungs_have_the_same_gradients_and_who_does_not_wait_has_others():
-    sizes = (programs.CAP, 1, 32, 2)
-    traces = launch(programs.climb, programs.DuringBackward, *sizes, world_size=2)
-    assert len({span.step for span in Timeline(traces).spans}) == len(programs.RUNGS)
+def test_who_does_not_wait_has_other_gradients():
     with pytest.raises(programs.WrongGradients, match="WRONG GRADIENTS"):
-        launch(programs.climb, Hasty, *sizes, world_size=2)
+        launch(programs.climb, Hasty, *SIZES, world_size=2)
 
 
 def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
@@ -147,10 +146,6 @@ def test_bars_stand_side_by_side_and_each_way_round_the_classifiers_calls_have_t
 
 def test_the_recording_has_every_case_and_its_pictures_have_words():
     assert set(problem.CASES) <= set(RECORDED)
-    drawn = (
-        pictures.theirs_and_ours([RECORDED["loop"], RECORDED["benchmark"]]),
-        pictures.leaving(RECORDED["rungs"], pictures.DURING),
-        pictures.draw([*RECORDED.values()]),
-        pictures.rungs(RECORDED["rungs"]),
-    )
-    assert all(len(text_of(picture)) > 30 for picture in drawn)
+    records = [*RECORDED.values()]
+    drawn = pictures.theirs_and_ours(records), pictures.draw(records)
+    assert all(len(text_of(x)) > 30 for x in (*drawn, pictures.rungs(RECORDED["rungs"])))

@@ -42,8 +42,7 @@ from typing import Any, NamedTuple
 from course.predictions import forms, judging, ledger_file
 from course.predictions.judging import Judged, Rounds, outcome
 from course.runs import Say
-from labkit.measure import records as measured_records
-from labkit.measure.records import Record
+from labkit.measure.records import Record, tiers_of
 
 __all__ = ["Board", "Experiment", "Test", "outcome"]
 
@@ -78,7 +77,6 @@ class Test:
 
     __test__ = False  # pytest: this is none
 
-    suspect: str
     experiment: str
     predicts: str
     """In words, with its limit: what would have been false if another one were guilty."""
@@ -138,7 +136,7 @@ class Board:
         self._handle: Any = None
         named = {x for experiment in self.experiments.values() for x in experiment.asks}
         for letter in sorted(named.union(*self.apart) - set(self.suspects)):
-            raise ValueError(f"there is no suspect {letter!r}; there are {self._letters()}.")
+            raise ValueError(f"there is no suspect {letter!r}; there are {', '.join(suspects)}.")
 
     def test(
         self,
@@ -172,10 +170,10 @@ class Board:
             ValueError: There is no such suspect or experiment, or no round.
         """
         if suspect not in self.suspects:
-            raise ValueError(f"no suspect {suspect!r}; there are {self._letters()}.")
+            raise ValueError(f"no suspect {suspect!r}; there are {', '.join(self.suspects)}.")
         if experiment not in self.experiments:
-            known = ", ".join(self.experiments)
-            raise ValueError(f"no experiment {experiment!r}; there are {known}.")
+            names = ", ".join(self.experiments)
+            raise ValueError(f"no experiment {experiment!r}; there are {names}.")
         records = list(records)
         if not exact and others is None:
             others = judging.others_in(records)
@@ -184,8 +182,7 @@ class Board:
         if before and (before.judged.outcome is not None or not before.judged.disturbed):
             both = before.judged.rounds + judged.rounds
             judged = judging.judge(both, others=judged.others, ratio=judged.crowded)
-        tiers = measured_records.tiers_of(records)
-        test = Test(suspect, experiment, predicts, found, judged, tiers)
+        test = Test(experiment, predicts, found, judged, tiers_of(records))
         self.tests[suspect, experiment] = test
         who = f"{suspect}, {self.suspects[suspect]}"
         said = f"{experiment} tests {who}. If {suspect} is right: {predicts}."
@@ -232,10 +229,8 @@ class Board:
             return "Nothing is decided: no experiment has been run."
         if not left:
             there = f" On our calm machine {_or(ours.left)} was left." if ours and ours.left else ""
-            return (
-                f"Your run refutes all {len(self.suspects)}.{there} What differs in yours? Or who "
-                "is missing on this list?"
-            )
+            asks = "What differs in yours? Or who is missing on this list?"
+            return f"Your run refutes all {len(self.suspects)}.{there} {asks}"
         if len(left) == 1:
             only = left[0]
             text = f"What is left is {only}, {self.suspects[only]}: a suspect, not a proof."
@@ -258,13 +253,11 @@ class Board:
             suspects = [letter for letter in left if letter in asks]
             if name not in made and suspects:
                 command = f" ({how})" if how else ""
-                tests = " and ".join(suspects)
-                said = [f"Next: {name}, {what}{command}, which tests {tests}."]
+                said = [f"Next: {name}, {what}{command}, which tests {' and '.join(suspects)}."]
                 break
         for letters, text in self.apart.items():
             if letters <= set(left):
-                pair = " from ".join(sorted(letters))
-                said.append(f"What would separate {pair}: {text}.")
+                said.append(f"What would separate {' from '.join(sorted(letters))}: {text}.")
         return " ".join(said)
 
     def of_the_vote(self) -> str:
@@ -272,10 +265,8 @@ class Board:
         vote = self._vote()
         if vote is None:
             return ""
-        if fate := self.fates.get(vote):
-            verb = "is " if fate == ledger_file.STANDING else ""
-            return f"Your vote, {vote}, {verb}{fate}."
-        return f"Your vote, {vote}, is not scored: {self.state(vote)}."
+        fate = self.fates.get(vote, f"not scored: {self.state(vote)}")
+        return f"Your vote, {vote}, {'' if self.state(vote) == FELL else 'is '}{fate}."
 
     def __str__(self) -> str:
         """Lay the board out for a terminal."""
@@ -293,15 +284,16 @@ class Board:
 
         Below it stands what is `said` of it, and, folded, `ours`.
         """
-        tiers = dict.fromkeys(test.tiers for test in self.tests.values() if test.tiers)
+        notes = list(dict.fromkeys(test.tiers for test in self.tests.values() if test.tiers))
         used = [test.judged.others for test in self.tests.values()]
-        most = max((cpus for cpus in used if cpus is not None), default=None)
-        busy = [] if most is None else [f"other programs used up to {most:.1f} CPUs"]
+        known = [cpus for cpus in used if cpus is not None]
+        if known:
+            notes.append(f"other programs used up to {max(known):.1f} CPUs")
         return forms.filled(
             _PAGE.read_text(encoding="utf-8"),
             board=self,
             vote=self._vote(),
-            notes="; ".join([*tiers, *busy]),
+            notes="; ".join(notes),
             said=said,
             ours=ours,
             signs=SIGNS,
@@ -319,13 +311,7 @@ class Board:
         return {"text/html": self.html(), "text/plain": str(self)}
 
     def _vote(self) -> str | None:
-        if not self.key:
-            return None
-        entry = ledger_file.entry(self.key)
-        return entry.answer if entry.committed else None
-
-    def _letters(self) -> str:
-        return ", ".join(self.suspects)
+        return ledger_file.entry(self.key).answer if self.key else None
 
 
 def show_verdict(board: Board, ours: Board | None) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 RATIOS = ("x", "×", "times")
 """Units of a ratio, which is above 0."""
@@ -26,6 +27,21 @@ def written(value: float, digits: int = 4) -> str:
     places = max(digits - 1 - math.floor(math.log10(size)), 0)
     text = f"{value:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def beside(value: Any, measured: Any) -> str:
+    """Say where a figure lies beside a result; empty where a ratio makes no sense.
+
+    Example:
+        >>> beside(100, 250)
+        '2.5 times below'
+    """
+    no_figures = isinstance(value, str | None) or isinstance(measured, str | None)
+    if no_figures or not value > 0 < measured:
+        return ""
+    ratio = value / measured
+    factor = written(max(ratio, 1 / ratio), 3)
+    return "equal" if factor == "1" else f"{factor} times {'above' if ratio > 1 else 'below'}"
 
 
 def read(text: str, unit: str) -> float:

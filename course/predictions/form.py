@@ -81,18 +81,14 @@ class Form(anywidget.AnyWidget):
             act: Gets the name of the button that was pressed, and what was typed by field.
             first: What it says before anything is handed over.
         """
-        drawn = [
-            {"text": before, "fields": [asdict(field) for field in fields]}
-            for before, fields in rows
-        ]
+        drawn = [{"text": before, "fields": list(map(asdict, fields))} for before, fields in rows]
         pressed = [
             {"name": key, "label": label, "first": key == "commit"}
             for key, label in buttons.items()
         ]
         asked = {
             "name": name, "heading": heading, "text": text, "rows": drawn, "buttons": pressed,
-            "options": [[letter, option] for letter, option in (options or {}).items()],
-            "waiting": WAITING,
+            "options": list(map(list, (options or {}).items())), "waiting": WAITING,
         }  # fmt: skip
         super().__init__(ask=asked)
         self._act = act

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from course.predictions import ledger_file
-from course.predictions.figures import read, written
+from course.predictions.figures import beside, read, written
 from course.predictions.ledger_file import LETTERS, Entry, lettered
 
 if TYPE_CHECKING:
@@ -80,14 +80,12 @@ class Quiz:
 
 def show_question(entry: Entry, *, gated: bool = False) -> None:
     """Display the form of a prediction or a vote; where a gate shows it, with a way past it."""
-    kind = "vote" if entry.options else "prediction"
-    code = f'predict("{entry.key}", value=...)'
+    kind, code = "prediction", f'predict("{entry.key}", value=...)'
     if entry.options:
-        code = f'choose("{entry.key}", answer="a", reason="...")'
+        kind, code = "vote", f'choose("{entry.key}", answer="a", reason="...")'
     unit = f" [{entry.unit}]" if entry.unit else ""
-    lines = [f"Your {kind}? {entry.question}{unit}"]
-    lines += [f"  {option}" for option in lettered(entry.options).values()]
-    lines += [f"In code: {code}"]
+    options = [f"  {option}" for option in lettered(entry.options).values()]
+    lines = [f"Your {kind}? {entry.question}{unit}", *options, f"In code: {code}"]
     if gated:
         lines.append(f'To see it without: gate("{entry.key}", skip=True)')
     display(
@@ -121,7 +119,8 @@ def show_quiz(
 
 def show_result(entry: Entry) -> None:
     """Display what was committed, what a model says, and the result."""
-    rows, verdict = _rows(entry), _verdict(entry)
+    rows = _rows(entry)
+    verdict = _verdict(entry, beside(entry.answer, entry.measured))
     lines = [f"  {name:<22}{value}  {note}".rstrip() for name, value, note in rows]
     display(
         "\n".join([entry.question, *lines, f"  {verdict}"]),
@@ -174,12 +173,12 @@ def state_of(entry: Entry) -> str:
             return f"{text}. After talk: {entry.in_words('second').rstrip('.')}."
         if entry.talked:
             return f"{text}. It stays. Vote again now that you have talked."
-        if entry.locked:
+        if entry.opened:
             return f"{text}. It stays until you have seen the result."
         return f"{text}. You may correct it until you see the result."
     if entry.measured is not None:
         return "The result has been seen. What you commit now is noted beside it."
-    if entry.locked:
+    if entry.opened:
         return "You went on without an answer. After the result you may note what you think then."
     if entry.skipped:
         return "Skipped. You may still commit until you see the result."
@@ -200,10 +199,9 @@ def _reply(entry: Entry, more: str = "") -> Any:
         text = f"✔ {text}"
     values = None
     if last is not None:
-        values = {"answer": _typed(last), "reason": entry.reason}
-        values |= {"low": _typed(entry.low), "high": _typed(entry.high)}
-    waits = entry.locked and entry.measured is None and not entry.talked
-    return Reply(f"{text.rstrip('.')}.{more}", open=not waits, values=values)
+        fields = {"answer": last, "reason": entry.reason, "low": entry.low, "high": entry.high}
+        values = {name: _typed(value) for name, value in fields.items()}
+    return Reply(f"{text.rstrip('.')}.{more}", open=not entry.locked, values=values)
 
 
 def _typed(value: float | str | None) -> str:
@@ -285,19 +283,18 @@ def _rows(entry: Entry) -> list[tuple[str, str, str]]:
     result = "the evidence" if entry.options else _RESULT_NAMES.get(entry.tier, "the result")
     you = entry.reason if isinstance(entry.measured, str) else ""
     rows = [] if _reading() else [("you", entry.in_words(), you)]  # a reader's is put in there
-    if entry.second is not None:
-        rows.append(("you, after talk", entry.in_words("second"), ""))
-    if entry.after is not None:
-        rows.append(("you, afterwards", entry.in_words("after"), ""))
+    for name, which in (("you, after talk", "second"), ("you, afterwards", "after")):
+        if getattr(entry, which) is not None:
+            rows.append((name, entry.in_words(which), ""))
     if entry.model is not None:
-        beside = _beside(entry.model, entry.measured)
-        rows.append(("the model", entry.in_words("model"), f"{beside} (MODELLED)".strip()))
+        note = f"{beside(entry.model, entry.measured)} (MODELLED)".strip()
+        rows.append(("the model", entry.in_words("model"), note))
     return [*rows, (result, entry.in_words("measured"), entry.tier)]
 
 
-def _verdict(entry: Entry) -> str:
-    """Say in a sentence or two how the learner did, and why."""
-    sentences = [_judgement(entry)]
+def _verdict(entry: Entry, distance: str) -> str:
+    """Say how the learner did, by how far the answer lies beside the result, and why."""
+    sentences = [_judgement(entry, distance)]
     if entry.because:
         sentences.append(f"{entry.because[:1].upper()}{entry.because[1:].rstrip('.')}.")
     if entry.committed and entry.options and entry.disturbed:
@@ -308,7 +305,7 @@ def _verdict(entry: Entry) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _judgement(entry: Entry) -> str:
+def _judgement(entry: Entry, distance: str) -> str:
     if not entry.committed:
         if _reading():
             return ""
@@ -320,37 +317,24 @@ def _judgement(entry: Entry) -> str:
             f"Not judged: other programs used {entry.others:.1f} CPUs meanwhile, and may have made "
             "this figure what it is. Close what you can, and run the cell again."
         )
-    beside = _beside(entry.answer, entry.measured)
-    if not beside:
+    if not distance:
         if entry.answer == entry.measured:  # no ratio makes sense, as for the number of a call
             return "Exactly so."
         return f"You said {entry.in_words()}; it is {entry.in_words('measured')}."
     if entry.disturbed:
-        return (
-            f"{beside}: more than the other programs explain, which used {entry.others:.1f} CPUs."
-        )
-    miss = entry.miss
+        explained = f"more than the other programs explain, which used {entry.others:.1f} CPUs"
+        return f"{distance}: {explained}."
+    miss, inside = entry.miss, entry.inside
     if miss < 1.1:
         text = "Within 10 %: well predicted."
     elif miss < 2:
-        text = f"{beside}: the right order of magnitude."
-    elif entry.inside:
-        text = f"{beside}."
+        text = f"{distance}: the right order of magnitude."
+    elif inside:
+        text = f"{distance}."
     elif miss < 10:
-        text = f"{beside}: what did your reasoning leave out?"
+        text = f"{distance}: what did your reasoning leave out?"
     else:
-        text = f"{beside}: something essential differs from what you thought."
-    if entry.inside is not None:
-        text = f"Inside your range. {text}" if entry.inside else f"{text} Outside your range."
-    return text
-
-
-def _beside(value: Any, measured: Any) -> str:
-    """Say where a figure lies beside the result; empty where a ratio makes no sense."""
-    if isinstance(value, str | None) or isinstance(measured, str | None):
-        return ""
-    if not value > 0 < measured:
-        return ""
-    ratio = value / measured
-    factor = written(max(ratio, 1 / ratio), 3)
-    return "equal" if factor == "1" else f"{factor} times {'above' if ratio > 1 else 'below'}"
+        text = f"{distance}: something essential differs from what you thought."
+    if inside is None:
+        return text
+    return f"Inside your range. {text}" if inside else f"{text} Outside your range."

@@ -25,8 +25,7 @@ from course.predictions import ending, forms, judging, ledger_file
 from course.predictions.board import Board, show_verdict
 from course.predictions.forms import Quiz
 from course.predictions.ledger_file import Entry
-from labkit.measure import records as measured_records
-from labkit.measure.records import Record, Tier
+from labkit.measure.records import Record, Tier, tiers_of
 
 _told: set[str] = set()
 """What is said only once: of open gates, and of the learner's file."""
@@ -169,8 +168,7 @@ def mark(
         at: Where in the data a vote points to, by letter.
     """
     entry = ledger_file.entry(key)
-    at = at or {}
-    if not entry.committed or (entry.options and entry.answer not in at):
+    if not entry.committed or (entry.options and entry.answer not in (at or {})):
         return
     from labkit.show import alt_text
 
@@ -238,7 +236,7 @@ def reconcile(
     if (tier is None) == (records is None):
         raise ValueError(f"reconcile({key!r}, ...) needs tier= or records=, one of both.")
     records = list(records or [])
-    tiers = measured_records.tiers_of(records) if tier is None else str(Tier(tier))
+    tiers = tiers_of(records) if tier is None else str(Tier(tier))
     known = [record.others for record in records if record.others is not None]
     others = max(known, default=others)
     others = others if others and others > limit() else None

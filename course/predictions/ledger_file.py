@@ -43,9 +43,7 @@ TEXT, FIGURE = (str,), (int, float, NoneType)
 LINES: dict[str, dict[str, tuple[type, ...]]] = {
     "asked": {"question": TEXT, "unit": TEXT, "options": (list,), "also": TEXT},
     "committed": {"answer": (*TEXT, *FIGURE), "low": FIGURE, "high": FIGURE, "reason": TEXT},
-    "skipped": {},
-    "opened": {},
-    "talked": {},
+    **{what: {} for what in ("skipped", "opened", "talked", "finished")},
     "seen": {
         "measured": (*TEXT, *FIGURE), "model": FIGURE, "tier": TEXT, "because": TEXT,
         "others": FIGURE,
@@ -53,7 +51,6 @@ LINES: dict[str, dict[str, tuple[type, ...]]] = {
     "judged": {"measured": TEXT, "fates": (dict,)},
     "answered": {"letter": TEXT, "right": (bool,)},
     "passed": {"exercise": TEXT},
-    "finished": {},
     "kept": {"values": (dict,)},
 }  # fmt: skip
 """What a line says -> its fields besides `key` and `at`, with the types that they may have."""
@@ -105,13 +102,8 @@ class Entry:
 
     @property
     def locked(self) -> bool:
-        """Whether the first answer stays as it is."""
-        return self.opened or self.measured is not None
-
-    @property
-    def fate(self) -> str:
-        """What became of the vote on the board; empty where nothing judged it."""
-        return (self.fates or {}).get(str(self.answer), "")
+        """Whether nothing can be committed: its gate has been passed, its result not been seen."""
+        return self.opened and self.measured is None and not self.talked
 
     @property
     def committed(self) -> bool:
@@ -121,10 +113,7 @@ class Entry:
     @property
     def right(self) -> bool | None:
         """Whether the vote was right, or still stands; None where nothing has judged it yet."""
-        if self.fates is not None:
-            return self.fate == STANDING if self.fate else None
-        known = self.options and self.committed and self.measured is not None
-        return self.answer == self.measured if known else None
+        return self._judged(self.answer)
 
     @property
     def last(self) -> str:
@@ -135,10 +124,14 @@ class Entry:
     @property
     def held(self) -> bool:
         """Whether the last vote is one that the result refutes."""
-        last = getattr(self, self.last)
+        return self._judged(getattr(self, self.last)) is False
+
+    def _judged(self, vote: float | str | None) -> bool | None:
         if self.fates is not None:
-            return self.fates.get(str(last), STANDING) != STANDING
-        return bool(self.options) and None not in (last, self.measured) and last != self.measured
+            fate = self.fates.get(str(vote))
+            return fate == STANDING if fate else None
+        known = self.options and None not in (vote, self.measured)
+        return vote == self.measured if known else None
 
     @property
     def disturbed(self) -> bool:
@@ -180,7 +173,7 @@ class Entry:
                 return replace(self, after=values["answer"])
             case "committed" if self.opened and self.talked:
                 return replace(self, second=values["answer"])
-            case "committed" if self.locked:
+            case "committed" if self.opened:
                 return self
         return replace(self, **values)  # of a board, which grows, the last verdict counts
 
@@ -229,12 +222,12 @@ class Book:
         Raises:
             KeyError, TypeError: It is none of ours.
         """
-        what, key, at = line["what"], line["key"], line["at"]
-        values = {name: line[name] for name in LINES[what] if name in line}
-        kinds = {"key": (str,), "at": (str,)} | LINES[what]
-        if any(type(line[name]) not in kinds[name] for name in ("key", "at", *values)):
+        kinds = {"key": TEXT, "at": TEXT} | LINES[line["what"]]
+        values = {name: line[name] for name in kinds if name in line}
+        if any(type(value) not in kinds[name] for name, value in values.items()):
             raise TypeError
-        match what:
+        key, at = values.pop("key"), values.pop("at")
+        match line["what"]:
             case "answered":
                 self.answers.append(Answer(key, at=at, **values))
             case "passed":
@@ -246,7 +239,7 @@ class Book:
                 self.kept[key] = values["values"]
             case _:
                 entry = self.entries.get(key, Entry(key, key))
-                self.entries[key] = entry.after_line(what, values)
+                self.entries[key] = entry.after_line(line["what"], values)
 
     def complaint(self) -> str:
         """Say in a line what was left out; nothing where all could be read."""
@@ -370,27 +363,21 @@ def commit(
     elif not math.isfinite(answer):
         raise ValueError(f"a prediction is a finite number, got {answer}.")
     elif old.unit in RATIOS and answer <= 0:
-        raise ValueError(
-            f"{written(answer)} {old.unit} is no ratio: write how many times, above 0. Half as "
-            f"much is 0.5 {old.unit}; no change is 1 {old.unit}."
-        )
+        text = f"{written(answer)} {old.unit} is no ratio: write how many times, above 0."
+        raise ValueError(f"{text} Half as much is 0.5 {old.unit}; no change is 1 {old.unit}.")
     elif (low is None) != (high is None):
         raise ValueError("a range has two ends: fill both, or none.")
     elif low is not None and not low <= answer <= high:
-        raise ValueError(
-            f"your figure {written(answer)} is not between {written(low)} and {written(high)}."
-        )
+        ends = f"{written(low)} and {written(high)}"
+        raise ValueError(f"your figure {written(answer)} is not between {ends}.")
     given = {"answer": answer, "low": low, "high": high, "reason": reason}
-    if old.opened and old.measured is None and not old.talked:
+    if old.locked:
         if answer == old.answer:
             return old
         held = old.in_words() if old.committed else "you went on without an answer"
         raise ValueError(f"locked until you have seen the result: {held}.")
-    if (
-        old.measured is not None
-        or old.talked
-        or any(getattr(old, name) != given[name] for name in given)
-    ):
+    again = old.measured is not None or old.talked
+    if again or any(getattr(old, name) != value for name, value in given.items()):
         add("committed", key, **given)
     return entry(key)
 

@@ -88,7 +88,7 @@ def test_the_ledger_keeps_what_became_of_the_vote(vote, fate, right, says, capsy
     shown = capsys.readouterr().out
     assert says in shown and "◂ your vote" in shown
     kept = entry("9.x")
-    assert (kept.fate, kept.right, kept.held) == (fate, right, vote == "a")
+    assert (kept.fates.get(vote, ""), kept.right, kept.held) == (fate, right, vote == "a")
     assert kept.measured == "b or c or d"
     assert progress.load(progress.save(progress.hand_in(), tmp_path / "mine")).entries == [kept]
 
@@ -99,9 +99,9 @@ def test_a_board_that_has_grown_is_what_counts_and_an_empty_one_does_not():
     ledger.reconcile("9.x", board)
     assert entry("9.x").measured is None, "the vote stays locked"
     ledger.reconcile("9.x", told(board, aA=True))
-    assert entry("9.x").fate == "still standing"
+    assert entry("9.x").fates == {"a": "still standing"}
     ledger.reconcile("9.x", told(board, aD=False))
-    assert entry("9.x").fate == "fell, by D"
+    assert entry("9.x").fates == {"a": "fell, by D"}
 
 
 def test_a_board_needs_no_vote_and_a_test_says_what_would_have_refuted_it(capsys):

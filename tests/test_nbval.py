@@ -69,9 +69,17 @@ def test_the_pages_show_the_commands():
 
 REFUSAL = """
 import time
+open("began", "w").close()
 from course.checks.checking import CheckFailed
 time.sleep(0.5)
 raise CheckFailed("at most 1 s", "2 s", "what it means", timed={timed})
+"""
+BUSY = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+while time.process_time() < 5:
+    pass
 """
 
 
@@ -83,7 +91,7 @@ def test_beside_other_programs_only_what_a_clock_refuses_is_not_judged(hand_ins)
     files.write(notebook, hand_ins / "dealt" / "timed.ipynb")
     for name in "ab":
         files.write(lesson("a = 1", *["a"] * 9), hand_ins / "dealt" / f"{name}.ipynb")
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+    with subprocess.Popen([sys.executable, "-c", BUSY, hand_ins / "dealt" / "began"]) as busy:
         status, text = told(f"python -m pytest -n 2 --nbval-lax {hand_ins / 'dealt'}")
         busy.kill()
     assert status == 1

@@ -85,17 +85,17 @@ def drops_a_handle(tensor):
     dist.recv(tensor, 0) if dist.get_rank() else dist.isend(tensor, 1)
 
 
-@mark.parametrize(
-    ("way", "says"),
-    [
-        (waits_twice, "gloo's second wait() for a handle never returns"),
-        (drops_a_handle, "an isend to rank 1 that nobody waits for"),
-        (reads_early, "wait for the send, too"),
-        (wrong_type, "cut or order differently"),
-        (lambda tensor: None, "no send and no receive"),
-        (lambda tensor: dist.all_reduce(tensor), "a call of dist.all_reduce"),
-    ],
-)
+MANNERS = {
+    waits_twice: "gloo's second wait() for a handle never returns",
+    drops_a_handle: "an isend to rank 1 that nobody waits for",
+    reads_early: "wait for the send, too",
+    wrong_type: "cut or order differently",
+    (lambda tensor: None): "no send and no receive",
+    dist.all_reduce: "a call of dist.all_reduce",
+}
+
+
+@mark.parametrize(("way", "says"), MANNERS.items())
 def test_by_hand_is_held(way, says):
     trial = Trial(way, by_hand=True)
     assert says in refusal(lambda: list(trial.runs([Case(2, (3,)), Case(2, (2, 3))])))

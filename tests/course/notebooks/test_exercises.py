@@ -13,17 +13,16 @@ REGION = "### BEGIN SOLUTION\nb = 2\n### END SOLUTION"
 OPEN = 'raise NotImplementedError("exercise 1.1: not attempted yet")'
 
 
-@mark.parametrize(
-    ("source", "left"),
-    [
-        (ANSWER, f'def double(number):\n    """Return twice the number."""\n    {OPEN}'),
-        (f"a = ...\n{REGION}\nc = 3", "a = ...\n# exercise 1.1: your answer\nc = 3"),
-        (f"  {REGION}\nc\n  {REGION}", f"  {OPEN}\nc\n  {OPEN}"),
-    ],
-)
-def test_each_region_goes_and_what_stands_around_it_is_given(source, left):
+STUBS = {
+    ANSWER: f'def double(number):\n    """Return twice the number."""\n    {OPEN}',
+    f"a = ...\n{REGION}\nc = 3": "a = ...\n# exercise 1.1: your answer\nc = 3",
+    f"  {REGION}\nc\n  {REGION}": f"  {OPEN}\nc\n  {OPEN}",
+}
+
+
+def test_each_region_goes_and_what_stands_around_it_is_given():
     """Where a cell has an answer of its own, `a = ...`, only the check fails."""
-    assert exercises.stub(source, number="1.1") == left
+    assert {source: exercises.stub(source, number="1.1") for source in STUBS} == STUBS
 
 
 def test_markers_that_do_not_pair_are_refused():
@@ -45,17 +44,15 @@ def test_grading_metadata_comes_from_ids_and_stars():
     assert (check["grade"], check["locked"], check["points"]) == (True, True, 2)
 
 
-@mark.parametrize(
-    ("cells", "lesson", "says"),
-    [
-        (CELLS[:3], "1", "has statement, answer"),
-        (CELLS, "2", "must be 2.1"),
-        ([*CELLS, cell("ex-one", "1")], "1", "ids are 'ex-1-1', 'ex-1-1-answer', 'ex-1-1-check'"),
-    ],
-)
-def test_a_missing_check_a_wrong_number_and_a_bad_id_are_named(cells, lesson, says):
-    found = list(exercises.problems(new_notebook(cells=cells), lesson=lesson))
-    assert len(found) == 1 and says in found[0]
+def test_a_missing_check_a_wrong_number_and_a_bad_id_are_named():
+    def problem(cells, lesson="1"):
+        (found,) = exercises.problems(new_notebook(cells=cells), lesson=lesson)
+        return found
+
+    assert "has statement, answer" in problem(CELLS[:3])
+    assert "must be 2.1" in problem(CELLS, "2")
+    ids = "ids are 'ex-1-1', 'ex-1-1-answer', 'ex-1-1-check'"
+    assert ids in problem([*CELLS, cell("ex-one", "1")])
 
 
 def test_the_readme_counts_the_exercises_of_each_lesson():

@@ -101,16 +101,13 @@ def test_a_recording_replaces_the_one_before(tmp_path):
     assert [record.case for record in records.load(path)] == ["a"]
 
 
-@mark.parametrize(
-    ("change", "says"),
-    [
-        ({"others": 0.8}, r"a: other programs used 0\.80 CPUs"),
-        ({"others": None}, "a: nobody watched"),
-        ({"tier": Tier.RECORDED}, "a: could not run here"),
-    ],
-)
-def test_what_was_disturbed_unwatched_or_not_run_is_not_recorded(tmp_path, change, says):
-    path = tmp_path / "recording.json"
-    with raises(RuntimeError, match=says):
-        recorder.record(experiment(path, replace(CALM, case="fine"), replace(CALM, **change)))
+def test_what_was_disturbed_unwatched_or_not_run_is_not_recorded(tmp_path):
+    path, fine = tmp_path / "recording.json", replace(CALM, case="fine")
+    for says, change in (
+        (r"a: other programs used 0\.80 CPUs", {"others": 0.8}),
+        ("a: nobody watched", {"others": None}),
+        ("a: could not run here", {"tier": Tier.RECORDED}),
+    ):
+        with raises(RuntimeError, match=says):
+            recorder.record(experiment(path, fine, replace(CALM, **change)))
     assert not path.exists()

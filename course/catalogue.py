@@ -139,11 +139,7 @@ def experiments() -> dict[str, Lesson]:
 
 
 def experiment(name: str) -> Lesson:
-    """Return the lesson that has the experiment of that name.
-
-    Raises:
-        ValueError: There is none; the message lists those there are.
-    """
+    """Return the lesson that has that experiment; `ValueError` lists those there are."""
     known = experiments()
     if name not in known:
         raise ValueError(f"there is no experiment {name!r}; there are: {', '.join(known)}.")

@@ -27,15 +27,13 @@ def watch() -> Iterator[SimpleNamespace]:
     """Find out how many CPUs other programs used during a `with` block.
 
     They are the `cpus` of what is yielded, on average, once the block has ended; None where the
-    system does not tell.
-
-    Ours are this process and all that it started: the fork server and its ranks, a fabric's
-    helpers; under torchrun the agent on this node and its ranks. Kernel threads count for nobody:
-    some carry our own traffic. CPU time that a hypervisor gave to other machines ("steal") counts.
+    system does not tell. Ours are this process and all that it started: the fork server and its
+    ranks, a fabric's helpers; under torchrun the agent on this node and its ranks. Kernel threads
+    count for nobody: some carry our own traffic. CPU time that a hypervisor gave away counts.
 
     A program that starts and ends within the block shows when its parent has waited for it, in
-    ticks of 10 ms, as does stolen time: of both, what may be rounding is left out. In a container
-    the programs outside cannot be seen; there, what the machine's total has more than the programs
+    ticks of 10 ms, as does stolen time: of both, what may be rounding is left out. In a container,
+    where programs outside cannot be seen, what the machine's total has more than the programs
     inside counts, as far as it exceeds the error of counting ticks.
 
     Example:

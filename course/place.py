@@ -72,11 +72,7 @@ class Place:
 
     @contextmanager
     def up(self) -> Iterator["Place"]:
-        """Yield this place with its links up.
-
-        Raises:
-            FabricUnavailable: Links were asked for, and none can be made here.
-        """
+        """Yield this place with its links up; `FabricUnavailable` where none can be made here."""
         if self.tier is Tier.MEASURED:
             yield replace(self, fabric=None)
             return
@@ -128,10 +124,8 @@ class Place:
         """Measure here; where no links can be made, return what was recorded of this place.
 
         `measure` gets this place, up. Else `say` is told why nothing runs here, and the records of
-        the experiment are those of the lesson's file, of all `cases` if none are given.
-
-        Raises:
-            LookupError: No links here, and nothing of the kind was recorded.
+        the experiment are those of the lesson's file, of all `cases` if none are given;
+        `LookupError` where there are none.
         """
         try:
             with self.up() as here:

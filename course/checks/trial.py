@@ -7,8 +7,8 @@
         checking.at_most(sent(ranks).sum(), 6 * case.nbytes, what="bytes sent by all", ...)
 
 Cases of one world size in a row share a launch. With `by_hand` only sends and receives may be
-called; `Trial` then refuses collectives, handles that are dropped or waited for twice, buffers that
-are used while they are under way, and silence.
+called: collectives are refused, handles that are dropped or waited for twice, buffers that are used
+while they are under way, and silence.
 """
 
 import itertools
@@ -131,12 +131,7 @@ class Trial:
         self.how = how  # options of `checking.on_ranks`
 
     def runs(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[Ran]]]:
-        """Yield each case and what its ranks did.
-
-        Raises:
-            CheckFailed: The ranks did not finish, a receive was not as long as its message, or
-                `by_hand` was not kept.
-        """
+        """Yield each case and what its ranks did, unless the trial is refused."""
         for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
             together = list(group)
             by_rank = checking.on_ranks(_play, self, together, world_size=n, **self.how)

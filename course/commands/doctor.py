@@ -1,7 +1,6 @@
 """`python -m course doctor`: what this machine can do for the course, and what to do about it.
 
-Each check tries what it checks. It returns a line, and where that falls short further ones: what
-this means for the course, and what to do about it.
+Each check tries what it checks. It returns a line, and further ones where that falls short.
 """
 
 import argparse
@@ -41,8 +40,8 @@ def main(options: argparse.Namespace) -> int:
 def examine(check: Callable[[], Sequence[str]], short: str = "note") -> Sequence[str]:
     """Run a check; return its state and its lines.
 
-    `short` is the state of what falls short, or cannot even be tried. `note`: the course runs, but
-    with less; `missing`: it cannot run.
+    `short` is the state of what falls short or cannot be tried: `missing` where the course cannot
+    run without it, `note` where it runs with less.
     """
     try:
         text, *advice = check()

@@ -133,8 +133,7 @@ def show_due() -> None:
 def due_warmups(book: Book, *, now: datetime | None = None) -> list[str]:
     """Name the warm-ups that are due, of lessons that were run to their end or asked before.
 
-    The first comes a day after the lesson, the next three days and a week after the right answer
-    before; a wrong answer starts over. After three right ones in a row it does not come back.
+    A wrong answer starts over. After three right ones in a row it does not come back.
     """
     due, now = [], now or datetime.now(UTC)
     for key in ledger.warmups():
@@ -189,8 +188,7 @@ def save(hand_in: HandIn, path: Path) -> Path:
 def load(path: Path) -> HandIn:
     """Read a hand-in that anybody may have written: nothing in it is trusted.
 
-    Raises:
-        ValueError: It is none, or of another version; names the file and the reason, in one line.
+    Raises `ValueError` where it is none, or of another version: the file and why, in one line.
     """
     if not path.is_file():  # a pipe would keep whoever opens it waiting
         raise ValueError(one_line(f"{path} is no file"))

@@ -13,11 +13,9 @@ CALM = 0.1  # CPUs that other programs may use while a run is recorded
 
 
 def record(lesson: Lesson) -> Path:
-    """Run a lesson's experiment on a calm machine and keep its records there.
+    """Run a lesson's experiment and keep its records there.
 
-    Raises:
-        RuntimeError: Other programs used more than `CALM` CPUs, or something could not run here;
-            nothing is written. Wait until the machine is calm, and record again.
+    Raises `RuntimeError`, and writes nothing, where others disturbed it or some could not run here.
     """
     print(f"{lesson.experiment}:")
     measured = lesson.module.run(quick=False, progress=lambda text: print(f"  {text}"))

@@ -52,11 +52,8 @@ def build(out: Path, *, reuse: bool | Path = False, say: Say = print) -> Path:
     that were run is taken from there, or from the folder that it names; only the others run.
 
     What Sphinx reads stays beside it, in `out`-source, and is built again without running anything
-    by `python -m sphinx -c docs/edition SOURCE OUT`.
-
-    Raises:
-        RuntimeError: Sphinx or what it needs is missing, a lesson did not run to its end, or
-            Sphinx found something wrong.
+    by `python -m sphinx -c docs/edition SOURCE OUT`. `RuntimeError` says that Sphinx or what it
+    needs is missing, that a lesson did not run to its end, or that Sphinx found something wrong.
     """
     if util.find_spec("myst_nb") is None:
         raise RuntimeError("The edition needs Sphinx and more: pip install -r requirements-dev.txt")

@@ -62,10 +62,7 @@ def numbers(path: Path) -> tuple[str, ...]:
 
 
 def stub(source: str, *, number: str) -> str:
-    r"""Take the answers out of a cell's source.
-
-    Raises:
-        ValueError: The markers do not pair, or are nested.
+    r"""Take the answers out of a cell's source; its markers have to pair.
 
     Example:
         >>> answer = "def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION"
@@ -88,8 +85,7 @@ def stub(source: str, *, number: str) -> str:
 def derive(solutions: NotebookNode) -> NotebookNode:
     """Make the learner's notebook from a solutions notebook: stubs for answers.
 
-    Raises:
-        ValueError: A cell's markers do not pair, or stand in a cell that is no answer.
+    Raises `ValueError` where a cell's markers do not pair, or stand in one that is no answer.
     """
     notebook = copy.deepcopy(solutions)
     for cell in notebook.cells:
@@ -106,10 +102,7 @@ def derive(solutions: NotebookNode) -> NotebookNode:
 
 
 def with_grading(notebook: NotebookNode) -> NotebookNode:
-    """Return the notebook with nbgrader's metadata on answer and check cells, from their ids.
-
-    Check cells are marked for comparison by nbval, too.
-    """
+    """Return the notebook with nbgrader's metadata and nbval's mark, from the cells' ids."""
     notebook = copy.deepcopy(notebook)
     points = {
         part.number: len(match[1])

@@ -39,9 +39,7 @@ _DRAWN_ID = re.compile(r"[0-9a-f]{8}([0-9a-f-]{24,28})?")  # what nbformat and J
 def read(path: Path) -> NotebookNode:
     """Read a notebook as nbformat 4.
 
-    Raises:
-        ValueError: The file is not a notebook, or a cell's id is missing or used twice; names
-            the file.
+    Raises `ValueError`, with the path, where it is none, or an id is missing or used twice.
     """
     try:
         with warnings.catch_warnings():  # nbformat repairs ids silently, with random ones
@@ -123,10 +121,8 @@ def sockets() -> Iterator[dict[str, str]]:
 def run(notebook: NotebookNode, folder: Path | None = None, **variables: str) -> None:
     """Run a notebook's cells in a fresh kernel, in a folder; the outputs come into the notebook.
 
-    Raises:
-        nbclient.exceptions.CellExecutionError: A cell raised.
-        nbclient.exceptions.CellTimeoutError: A cell took more than five minutes.
-        nbclient.exceptions.DeadKernelError: A cell ended the kernel.
+    Raises one of `nbclient.exceptions` where a cell raised, took more than five minutes, or ended
+    the kernel.
     """
     from nbclient import NotebookClient
     from traitlets.config import Config
@@ -142,10 +138,8 @@ def run(notebook: NotebookNode, folder: Path | None = None, **variables: str) ->
 def execute(path: Path, **variables: str) -> NotebookNode:
     """Run a notebook's cells in a fresh kernel, in the notebook's folder; return its outputs, too.
 
-    It has a ledger of its own, never a learner's, and these variables besides.
-
-    Raises:
-        RuntimeError: A cell raised, took too long, or ended the kernel; with the traceback.
+    It has a ledger of its own, never a learner's, and these variables besides. `RuntimeError` says
+    with the traceback that a cell raised, took too long, or ended the kernel.
     """
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 

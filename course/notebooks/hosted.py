@@ -45,8 +45,7 @@ _NOWHERE = """\
 def address(root: Path) -> str:
     """Return the repository's address as pyproject.toml has it; empty where it is not set.
 
-    Raises:
-        ValueError: It is not an address that a notebook's text may hold.
+    Raises `ValueError` where it is not an address that a notebook's text may hold.
     """
     path = root / "pyproject.toml"
     if not path.exists():

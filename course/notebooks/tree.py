@@ -43,11 +43,7 @@ def _silent(notebook: NotebookNode) -> Iterator[str]:
 
 
 def with_outputs(path: Path) -> NotebookNode:
-    """Run a solutions notebook; return it with what its checks print, which nbval compares.
-
-    Raises:
-        RuntimeError: A cell raised.
-    """
+    """Run a solutions notebook; return it with what its checks print, which nbval compares."""
     notebook, ran = files.read(path), files.execute(path)
     for cell, done in zip(notebook.cells, ran.cells, strict=True):
         if cell.cell_type == "code":
@@ -59,10 +55,7 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
     """Return what every file that `course sync` writes should contain.
 
     These are notebooks in canonical form, exercises, the README's badges and INSTRUCTORS.md's rows.
-
-    Raises:
-        ValueError: A solution region is nested or unclosed, or the repository's address is none;
-            names the file.
+    `ValueError` names the file whose solution regions do not pair, or whose address is none.
     """
     contents, repository = {}, hosted.address(root)
     for path in kept(root):

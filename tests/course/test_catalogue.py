@@ -30,34 +30,19 @@ TOY = {
         LESSON = Lesson(number="09", title="A toy", experiment="toy", room=room)
     ''',
     "experiment.py": '''
-        """Time one small sum."""
-
-        import torch
-        import torch.distributed as dist
+        """What two ranks would have measured."""
 
         from course import runs
-        from labkit import launch
-        from labkit.measure import timing
         from labkit.measure.records import Provenance, Record, Tier
 
         TITLE = "A toy measures itself"
 
 
-        def program():
-            """Time a small sum."""
-            data = torch.ones(4)
-            return timing.time_calls(lambda: dist.all_reduce(data), warmup=1, iters=3)
-
-
         def run(*, quick, progress):
             """Measure."""
             progress("two ranks")
-
-            def measure():
-                samples = launch(program, world_size=2)
-                return [Record("toy", "sum", {}, samples, Tier.MEASURED, Provenance.here())]
-
-            return runs.watched(measure)
+            samples, made = [[2e-5, 3e-5, 2e-5], [2e-5, 2e-5, 2e-5]], Provenance.here()
+            return runs.watched(lambda: [Record("toy", "sum", {}, samples, Tier.MEASURED, made)])
     ''',
     "pictures.py": '''
         """One picture."""

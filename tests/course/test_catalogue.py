@@ -14,7 +14,7 @@ from tests.ranks.nodes import python
 ROOT = catalogue.ROOT
 SPEAK_OF_LESSONS = [
     *(f"tests/test_{name}.py" for name in ("links", "notebooks", "packaging")),
-    *(f"tests/course/test_{name}.py" for name in ("catalogue", "instructors")),
+    "tests/course/test_catalogue.py",
     *(f"tests/course/commands/test_{name}.py" for name in ("progress", "run", "start")),
     *("tests/course/notebooks/test_tree.py", "tests/course/lessons/test_all_lessons.py"),
 ]
@@ -57,7 +57,7 @@ TOY = {
 }
 
 
-LESSON = {
+CELLS = {
     "imports": """
         from course.lessons.toy import experiment
         from course.predictions.ledger import finished, gate, predict, reconcile
@@ -111,7 +111,7 @@ def course(tmp_path_factory):
         path = copy / "course" / "lessons" / "toy" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(dedented(text))
-    cells = [cell(name, dedented(source)) for name, source in LESSON.items()]
+    cells = [cell(name, dedented(source)) for name, source in CELLS.items()]
     cells.insert(0, cell("title", "# 09 · A toy", kind="markdown"))
     lesson = nbformat.v4.new_notebook(cells=cells)
     files.write(files.canonical(lesson), copy / "notebooks" / "09_toy.ipynb")
@@ -153,6 +153,15 @@ def test_a_folder_and_its_notebooks_are_a_lesson(course):
         assert f"{name} ." in tested, "its cells were run"
 
 
+LESSONS = {lesson.number: lesson for lesson in catalogue.find().values()}
+
+
 def test_the_lessons_stand_in_the_order_of_their_numbers():
-    numbers = [lesson.number for lesson in catalogue.find().values()]
-    assert numbers == sorted(numbers) and len(numbers) == len(set(numbers))
+    assert list(LESSONS) == sorted(LESSONS) and len(LESSONS) == len(catalogue.find())
+
+
+@mark.parametrize("number", [number for number, lesson in LESSONS.items() if lesson.room])
+def test_the_cell_never_to_skip_is_in_its_lesson(number):
+    lesson = LESSONS[number]
+    cells = files.read(lesson.notebook(ROOT / "notebooks")).cells
+    assert lesson.room.cell in [cell.id for cell in cells]

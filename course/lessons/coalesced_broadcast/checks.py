@@ -152,10 +152,8 @@ def _hold_broadcasts(way: Callable, cases: Sequence[Case], meaning: str) -> list
                 checking.same_values(tensor, right, what=told, meaning=meaning, mistakes=known)
             views = "others may hold views of a tensor: copy_ into it, do not replace its data"
             hold(ran.stays, f"{what}: the tensors stay where they are", "one has moved", views)
-            made = Counter(
-                (call.kind, call.peer, str(call.dtype), call.nbytes) for call in ran.calls
-            )
-            exact = _calls(plan(wanted, cap=cap), src)
+            calls = ((call.kind, call.peer, str(call.dtype), call.nbytes) for call in ran.calls)
+            made, exact = Counter(calls), _calls(plan(wanted, cap=cap), src)
             known = [text for text, buckets in usual.items() if made == _calls(buckets, src)]
             asked = f"{what}: calls of kind, source, dtype, bytes: {dict(exact)}"
             hold(made == exact, asked, dict(made), [*known, CLOSED][0])
@@ -206,16 +204,14 @@ class Network:
         return min(fit, key=prices.get, default=-1)
 
 
-EVEN = (2 * MB,) * 50
+EVEN, EIGHT = (2 * MB,) * 50, tuple(size * MB for size in (2, 30, 5, 2, 20, 5, 10, 20))
 WIDE = (300_000, 38 * MB, 2 * MB, 2 * MB, 17 * MB, 64, *[MB] * 40)
 NETWORKS = {
     "50 tensors of 2 MB, plenty of memory": Network(EVEN, 400 * MB),
     "the same, 60 MB to spend": Network(EVEN, 60 * MB),
     "the same, and just what three buckets take": Network(EVEN, 72 * MB),
     "one tensor is larger than most caps": Network(WIDE, 60 * MB),
-    "8 tensors, any three buckets": Network(
-        tuple(size * MB for size in (2, 30, 5, 2, 20, 5, 10, 20)), 60 * MB
-    ),
+    "8 tensors, any three buckets": Network(EIGHT, 60 * MB),
     "a bucket of just 32 MiB, which is not more": Network(
         (2 * 2**20,) * 32, 400 * MB, alpha=1e-5, caps=(2**24, NEW, 2**26)
     ),

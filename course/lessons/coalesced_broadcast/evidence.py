@@ -6,7 +6,6 @@ difference between them is left, or goes. Both sides send every byte and pack ev
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import programs
@@ -23,48 +22,12 @@ LEAST = 0.1
 """Of the time of 'all in one': a smaller difference is none that could be explained."""
 
 
-class Differences(NamedTuple):
-    """What one round of an experiment found; seconds, medians of three broadcasts."""
-
-    gap: float
-    """By which 'all in one' takes longer than buckets of 25 MB."""
-    change: float
-    """By which the first of the pair takes longer than the second."""
-    whole: float
-    """That 'all in one' takes."""
-
-    @property
-    def share(self) -> float | None:
-        """The change as a share of the gap; None where there is no gap."""
-        return self.change / self.gap if self.gap > LEAST * self.whole else None
-
-
-def rounds(records: Sequence[Record], pair: Iterable[str] = ()) -> list[Differences]:
-    """Return the rounds of an experiment, from the records of `experiment.ask`.
-
-    `pair` has the names of its runs, where they are the learner's own; the first two are compared.
-    """
-    seconds = {case: record.seconds for case, record in by_case(records).items()}
-    cases = [*programs.GAP, *(pair or programs.EXPERIMENTS[asked(records)])][:4]
-    count = len(seconds[cases[0]]) // problem.IN_A_ROUND
-    result = []
-    for number in range(count):
-        part = slice(number * problem.IN_A_ROUND, (number + 1) * problem.IN_A_ROUND)
-        whole, buckets, first, second = (median(seconds[case][part]) for case in cases)
-        result.append(Differences(gap=whole - buckets, change=first - second, whole=whole))
-    return result
-
-
-def asked(records: Sequence[Record]) -> str:
-    """Return the name of the experiment that records are of."""
-    return records[0].params["asks"]
-
-
-def medians(first: Record, second: Record) -> list[tuple[float, float]]:
-    """Return two records' medians of each round: three broadcasts that took turns; seconds."""
-    each, pairs = problem.IN_A_ROUND, list(zip(first.seconds, second.seconds, strict=True))
-    parts = [pairs[start : start + each] for start in range(0, len(pairs) - each + 1, each)]
-    return [(median(a for a, _ in part), median(b for _, b in part)) for part in parts]
+def medians(*records: Record) -> list[tuple[float, ...]]:
+    """Return the records' medians of each round, three broadcasts that took turns; seconds."""
+    seconds = list(zip(*(record.seconds for record in records), strict=True))
+    starts = range(0, len(seconds) - problem.IN_A_ROUND + 1, problem.IN_A_ROUND)
+    rounds = [seconds[start : start + problem.IN_A_ROUND] for start in starts]
+    return [tuple(map(median, zip(*part, strict=True))) for part in rounds]
 
 
 def fastest(curve: Sequence[Record], ways: Mapping[str, Mapping] = programs.CURVE) -> list[str]:
@@ -73,48 +36,45 @@ def fastest(curve: Sequence[Record], ways: Mapping[str, Mapping] = programs.CURV
     `ways` are those of the curve; a state that lies flat is no bucket.
     """
     packed = [record for record in curve if not ways[record.case].get("flat")]
-    caps = [ways[record.case]["cap"] for record in packed]
     letters = []
-    for pairs in zip(*(medians(record, record) for record in packed), strict=True):
-        seconds = [pair[0] for pair in pairs]
-        cap = caps[seconds.index(min(seconds))]
+    for seconds in medians(*packed):
+        cap = ways[packed[seconds.index(min(seconds))].case]["cap"]
         alike = max(seconds) < ALIKE * min(seconds)
         letters.append("d" if alike else {0: "a", None: "c"}.get(cap, "b"))
     return letters
 
 
-PREDICTIONS = {
-    ("A", "a"): ("between kept buffers, one at a time, most of the difference is left", True),
-    ("A", "d"): ("between kept buffers, one at a time, most of the difference is left", True),
-    ("A", "b"): (
-        "where neither program overlaps anything, little of the difference is left",
-        False,
-    ),
-    ("A", "c"): ("where neither program needs new memory, little of the difference is left", False),
-    ("B", "b"): ("without its overlap, 25 MB loses most of the difference", True),
-    ("C", "c"): ("with its buffer kept, 'all in one' gains most of the difference", True),
-    ("D", "a"): ("where nothing is packed, little of the difference is left", False),
-    ("D", "d"): ("without any packing, most of the difference is left", True),
-}
-"""Experiment and suspect -> what it predicts, and whether that is a large share or a small one."""
+PREDICTIONS = [
+    ("A", "ad", "between kept buffers, one at a time, most of the difference is left", True),
+    ("A", "b", "where neither program overlaps anything, little of the difference is left", False),
+    ("A", "c", "where neither program needs new memory, little of the difference is left", False),
+    ("B", "b", "without its overlap, 25 MB loses most of the difference", True),
+    ("C", "c", "with its buffer kept, 'all in one' gains most of the difference", True),
+    ("D", "a", "where nothing is packed, little of the difference is left", False),
+    ("D", "d", "without any packing, most of the difference is left", True),
+]
+"""Of an experiment: what suspects predict, and whether that is a large share or a small one."""
 
 
 def hold(board: Board, records: Sequence[Record], pair: Iterable[str] = ()) -> None:
-    """Hold each suspect that an experiment asks to its prediction; `pair` is that of `rounds`."""
-    name, all_rounds = asked(records), rounds(records, pair)
-    change = 1e3 * median(each.change for each in all_rounds)
-    gap = 1e3 * median(each.gap for each in all_rounds)
-    for (experiment, suspect), (predicts, large) in PREDICTIONS.items():
-        if experiment != name:
-            continue
+    """Hold each suspect that an experiment asks to its prediction, by the records of `ask`.
+
+    `pair` has the names of its runs, where they are the learner's own; the first two are compared.
+    """
+    name, by_name = records[0].params["asks"], by_case(records)
+    cases = [*programs.GAP, *(pair or programs.EXPERIMENTS[name])][:4]
+    gaps, changes, shares = [], [], []
+    for whole, buckets, first, second in medians(*(by_name[case] for case in cases)):
+        gaps.append(whole - buckets)
+        changes.append(first - second)
+        shares.append(changes[-1] / gaps[-1] if gaps[-1] > LEAST * whole else None)
+    found = f"{1e3 * median(changes):+.0f} ms of {1e3 * median(gaps):.0f} ms"
+    for experiment, suspects, predicts, large in PREDICTIONS:
         most, least = (MUCH, LITTLE) if large else (LITTLE, MUCH)
-        limit = f"at least {MUCH:.0%}" if large else f"at most {LITTLE:.0%}"
-        outcomes = [
-            None if each.share is None else outcome(each.share, stands=most, fell=least)
-            for each in all_rounds
-        ]
-        found = f"{change:+.0f} ms of {gap:.0f} ms"
-        board.test(suspect, name, f"{predicts}, {limit}", outcomes, found=found, records=records)
+        told = f"{predicts}, {f'at least {MUCH:.0%}' if large else f'at most {LITTLE:.0%}'}"
+        came = [s if s is None else outcome(s, stands=most, fell=least) for s in shares]
+        for suspect in suspects if experiment == name else "":
+            board.test(suspect, name, told, came, found=found, records=records)
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

@@ -47,31 +47,27 @@ def compare(
         width: Of the network; narrow between hosts and 1 on loopback, if not given.
         params: More settings for the records.
     """
-    asked, ways = ways, {name: way for name, way in ways.items() if _is_possible(**way)}
-    for name in asked:
-        if name not in ways:
+    params = dict(params or {})
+    possible = {name: way for name, way in ways.items() if _is_possible(**way)}
+    for name in ways:
+        if name not in possible:
             print(f"{name!r} is left out: a cap is None or 0 bytes and more, in_flight 1 and more.")
     width = width or (NARROW if rate else 1.0)
     nbytes = sum(tensor.nbytes for tensor in shapes.resnet50(width=width))
 
     def measure(here: Place) -> list[Record]:
-        ranks = here.launch(programs.time_ways, send, dict(ways), width, iters, timeout=120)
-        return [
-            here.record(
-                name,
-                [result["samples"] for result in results],
-                experiment=NAME,
-                params=dict(params or {}),
-                values={key: max(rank[key] for rank in results) for key in ("faults", "peak")},
-                collective="broadcast",
-                nbytes=nbytes,
-            )
-            for name, results in zip(ways, zip(*ranks, strict=True), strict=True)
-        ]
+        ranks = here.launch(programs.time_ways, send, possible, width, iters, timeout=120)
+        fields = {"experiment": NAME, "collective": "broadcast", "nbytes": nbytes}
+        made = []
+        for name, results in zip(possible, zip(*ranks, strict=True), strict=True):
+            samples = [result["samples"] for result in results]
+            values = {key: max(rank[key] for rank in results) for key in ("faults", "peak")}
+            made.append(here.record(name, samples, params=params, values=values, **fields))
+        return made
 
     place = place or Place(2, rate)
-    records = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways)
-    return [record for record in records if of_experiment(record) == dict(params or {})]
+    records = place.records(measure, recording=RECORDING, experiment=NAME, cases=possible)
+    return [record for record in records if of_experiment(record) == params]
 
 
 def _is_possible(cap: float | None = None, in_flight: int = 1, **_: Any) -> bool:

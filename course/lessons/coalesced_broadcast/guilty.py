@@ -10,7 +10,6 @@ The experiments and their tests are the lesson's. What differs is the program or
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -73,34 +72,19 @@ def in_pieces(tensors: list[torch.Tensor], cap: int | None, **options: Any) -> N
         programs.broadcast(tensors, cap, **options)
 
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """A program and its surroundings."""
-
-    send: Callable = programs.broadcast
-    rate: str | None = None
-
-
 WORLDS = {
-    "a": World(send=_with_packer(check_again)),
-    "b": World(send=_with_packer(fingerprint), rate=problem.LINK),
-    "d": World(send=in_pieces),
+    "a": (_with_packer(check_again), None),
+    "b": (_with_packer(fingerprint), problem.LINK),
+    "d": (in_pieces, None),
 }
-"""By the letter of who is guilty."""
+"""By the letter of who is guilty: the program, and the rate of the hosts' links."""
 
 
 def measure(letter: str) -> list[Record]:
     """Make all experiments in a world; return their records."""
-    world = WORLDS[letter]
-    return [
-        record
-        for name, pair in programs.EXPERIMENTS.items()
-        for record in problem.compare(
-            world.send,
-            programs.GAP | pair,
-            rate=world.rate,
-            iters=problem.IN_A_ROUND * problem.ROUNDS,
-            width=1.0,
-            params={"asks": name, "world": letter},
-        )
-    ]
+    send, rate = WORLDS[letter]
+    iters, made = problem.IN_A_ROUND * problem.ROUNDS, []
+    for name, pair in programs.EXPERIMENTS.items():
+        ways, params = programs.GAP | pair, {"asks": name, "world": letter}
+        made += problem.compare(send, ways, rate=rate, iters=iters, width=1.0, params=params)
+    return made

@@ -41,8 +41,9 @@ def theirs_and_ours(records: Sequence[Record]) -> Figure:
     return figure
 
 
-LOOKS = {"packing": 3, "on its way": 0, "waiting": 1, "unpacking": 2}
-"""What `programs.watch` notes -> the series whose look it has."""
+SERIES = {"packing": 3, "on its way": 0, "waiting": 1, "unpacking": 2}
+LOOKS = {what: plots.style(series) for what, series in SERIES.items()}
+"""What `programs.watch` notes, and how it looks."""
 
 
 def in_time(seen: Sequence[Mapping[str, Sequence[programs.Spans]]]) -> Figure:
@@ -51,60 +52,44 @@ def in_time(seen: Sequence[Mapping[str, Sequence[programs.Spans]]]) -> Figure:
     `seen` holds what `programs.watch` returned on each rank. Of each way's broadcasts the one is
     drawn whose time is the median.
     """
-    typical = {
-        name: _typical(list(zip(*(rank[name] for rank in seen), strict=True))) for name in seen[0]
-    }
+    typical = {}
+    for name, spans in seen[0].items():
+        repeats = zip(*(rank[name] for rank in seen), strict=True)
+        typical[name] = sorted(repeats, key=_end)[len(spans) // 2]
     until = max(_end(ranks) for ranks in typical.values())
     size = (6.4, 1.9 * len(typical) + 0.6)
     figure, axes = plots.new_figure(rows=len(typical), size=size)
     for ax, (name, ranks) in zip(axes, typical.items(), strict=True):
-        bars = [
-            Bar(lane, what, begin, end, behind=what == "on its way")
-            for lane, rank in enumerate(ranks)
-            for what, _, begin, end in rank
-        ]
-        sums = [
-            f"rank {lane} {', '.join(f'{what} {_total(rank, what):.0f} ms' for what in LOOKS)}"
-            for lane, rank in enumerate(ranks)
-        ]
+        bars, sums = [], []
+        for lane, rank in enumerate(ranks):
+            took = dict.fromkeys(LOOKS, 0.0)
+            for what, _, begin, end in rank:
+                took[what] += 1e3 * (end - begin)
+                bars.append(Bar(lane, what, begin, end, behind=what == "on its way"))
+            told = ", ".join(f"{what} {ms:.0f} ms" for what, ms in took.items())
+            sums.append(f"rank {lane} {told}")
         count = len({number for _, number, *_ in ranks[0]})
-        draw_lanes(
-            ["rank 0", "rank 1"],
-            bars,
-            description=f"{name}, {count} flat buffers: {'; '.join(sums)}.",
-            looks={what: plots.style(series) for what, series in LOOKS.items()},
-            title=name,
-            until=until,
-            ax=ax,
-        )
-        times = len(seen[0][name])
-        stamp(ax, Tier.MEASURED, Provenance.here(), note=f"the median of {times} broadcasts")
+        told = f"{name}, {count} flat buffers: {'; '.join(sums)}."
+        lanes = ["rank 0", "rank 1"]
+        draw_lanes(lanes, bars, description=told, looks=LOOKS, title=name, until=until, ax=ax)
+        note = f"the median of {len(seen[0][name])} broadcasts"
+        stamp(ax, Tier.MEASURED, Provenance.here(), note=note)
     return figure
-
-
-def _typical(repeats: Sequence[Sequence[programs.Spans]]) -> Sequence[programs.Spans]:
-    return sorted(repeats, key=_end)[len(repeats) // 2]
 
 
 def _end(ranks: Sequence[programs.Spans]) -> float:
     return max(end for rank in ranks for *_, end in rank)
 
 
-def _total(rank: programs.Spans, what: str) -> float:
-    return 1e3 * sum(end - begin for name, _, begin, end in rank if name == what)
-
-
 def memory(records: Sequence[Record]) -> Axes:
     """Draw the buffers' memory beside the time of each way."""
-    ax = new_axes(
-        "What a broadcast takes", x="Time", xunit="ms", y="New buffers, at most", yunit="MB"
-    )
-    rows = []
+    y, title = "New buffers, at most", "What a broadcast takes"
+    ax, rows = new_axes(title, x="Time", xunit="ms", y=y, yunit="MB"), []
     for record in records:
-        x, y = 1e3 * record.summary.median, record.values["peak"] / MB
-        ax.plot(x, y, "o", color=plots.style(0).color)
-        ax.annotate(record.case, (x, y), (6, 5), textcoords="offset points", fontsize=9)
-        rows.append([record.case, round(x, 1), round(y, 1)])
+        place = 1e3 * record.summary.median, record.values["peak"] / MB
+        ax.plot(*place, "o", color=plots.style(0).color)
+        ax.annotate(record.case, place, (6, 5), textcoords="offset points", fontsize=9)
+        rows.append([record.case, *(round(figure, 1) for figure in place)])
     ax.margins(x=0.25, y=0.15)
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=-3)
@@ -116,7 +101,5 @@ def memory(records: Sequence[Record]) -> Axes:
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: the curve on loopback."""
-    on_loopback = [record for record in records if record.params["rate"] != problem.LINK]
-    asked_nothing = [record for record in on_loopback if "asks" not in record.params]
-    curve = [record for record in asked_nothing if record.case in programs.CURVE]
-    return side_by_side(curve).figure
+    apart = [r for r in records if "asks" not in r.params and r.params["rate"] != problem.LINK]
+    return side_by_side([record for record in apart if record.case in programs.CURVE]).figure

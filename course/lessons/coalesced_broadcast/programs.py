@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -17,38 +18,35 @@ from course.comm.buckets import MB
 from labkit.measure.timing import time_calls
 from labkit.ranks.devices import device
 
-CURVE: dict[str, dict[str, Any]] = {
-    "one by one": {"cap": 0, "in_flight": 1},
+Ways = dict[str, dict[str, Any]]
+"""Ways by name: arguments of `broadcast`; ``flat`` and ``kept`` are explained at `time_ways`."""
+ALONE, KEPT, FLAT = {"in_flight": 1}, {"kept": True}, {"flat": True}
+WHOLE, PARTS = {"cap": None}, {"cap": 25 * MB}
+CURVE: Ways = {
+    "one by one": {"cap": 0} | ALONE,
     "1 MB": {"cap": MB},
     "10 MB": {"cap": 10 * MB},
-    "25 MB": {"cap": 25 * MB},
-    "all in one": {"cap": None},
+    "25 MB": PARTS,
+    "all in one": WHOLE,
 }
-"""Ways by name: arguments of `broadcast`; ``flat`` and ``kept`` are explained at `time_ways`."""
-GAP: dict[str, dict[str, Any]] = {name: CURVE[name] for name in ("all in one", "25 MB")}
+GAP: Ways = {"all in one": WHOLE, "25 MB": PARTS}
 """What is to be explained: the first takes longer. Both pack every byte."""
-EXPERIMENTS: dict[str, dict[str, dict[str, Any]]] = {
+EXPERIMENTS: dict[str, Ways] = {
     "A": {
-        "all in one, kept": {"cap": None, "in_flight": 1, "kept": True},
-        "25 MB, kept, one at a time": {"cap": 25 * MB, "in_flight": 1, "kept": True},
+        "all in one, kept": WHOLE | ALONE | KEPT,
+        "25 MB, kept, one at a time": PARTS | ALONE | KEPT,
     },
-    "B": {
-        "25 MB, one at a time": {"cap": 25 * MB, "in_flight": 1},
-        "25 MB": CURVE["25 MB"],
-    },
-    "C": {
-        "all in one": CURVE["all in one"],
-        "all in one, kept": {"cap": None, "in_flight": 1, "kept": True},
-    },
+    "B": {"25 MB, one at a time": PARTS | ALONE, "25 MB": PARTS},
+    "C": {"all in one": WHOLE, "all in one, kept": WHOLE | ALONE | KEPT},
     "D": {
-        "flat state, all in one": {"cap": None, "in_flight": 1, "flat": True},
-        "flat state, 25 MB": {"cap": 25 * MB, "in_flight": 1, "flat": True},
+        "flat state, all in one": WHOLE | ALONE | FLAT,
+        "flat state, 25 MB": PARTS | ALONE | FLAT,
     },
 }
 """Pairs by the experiment's name; how much of the gap is left, or goes, is asked of each."""
-CALLS: dict[str, dict[str, Any]] = {
-    "flat state, 320 calls": {"cap": 0, "in_flight": 1, "flat": True},
-    "flat state, 2 calls": {"cap": None, "in_flight": 1, "flat": True},
+CALLS: Ways = {
+    "flat state, 320 calls": {"cap": 0} | ALONE | FLAT,
+    "flat state, 2 calls": WHOLE | ALONE | FLAT,
 }
 """What calls cost: nothing is packed."""
 
@@ -79,12 +77,7 @@ def state(width: float, *, flat: bool = False) -> list[torch.Tensor]:
     return tensors
 
 
-def time_ways(
-    send: Callable,
-    ways: Mapping[str, Mapping[str, Any]],
-    width: float,
-    iters: int,
-) -> list[dict[str, Any]]:
+def time_ways(send: Callable, ways: Ways, width: float, iters: int) -> list[dict[str, Any]]:
     """Time ways to broadcast the state in turn, so that a disturbance meets all of them.
 
     Args:
@@ -93,7 +86,7 @@ def time_ways(
             beforehand, ``kept`` keeps buffers from one broadcast to the next (a number: so many).
         width: Of the network.
         iters: Broadcasts of each way, after a first one that is not counted. The values are looked
-            at after the first and the last.
+            at after the last.
 
     Returns:
         For each way ``samples`` in seconds, ``faults`` and ``peak``: page faults of a broadcast,
@@ -102,76 +95,68 @@ def time_ways(
     Raises:
         AssertionError: Some values are not rank 0's afterwards.
     """
-    calls, states = [], {}
-    for options in ways.values():
-        arguments = dict(options)
-        flat, kept = arguments.pop("flat", False), arguments.pop("kept", None)
-        if kept:
-            arguments["kept"] = buckets.Kept(None if kept is True else kept)
-        if flat not in states:
-            states[flat] = state(width, flat=flat)
-        calls.append((states[flat], arguments))
-    results = [{"samples": [], "faults": 0.0, "peak": 0} for _ in ways]
-    for round_ in range(iters + 1):
-        for (tensors, arguments), result, name in zip(calls, results, ways, strict=True):
-            looked_at = round_ in (0, iters)
-            for tensor in tensors if looked_at else []:
-                tensor.fill_(dist.get_rank())
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            call = partial(send, tensors, **arguments)
-            (seconds,) = time_calls(call, warmup=0, iters=1)
-            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-            if looked_at and any(bool(tensor.amax()) for tensor in tensors):
-                raise AssertionError(f"{name}: WRONG VALUES on rank {dist.get_rank()}")
-            if round_:
-                result["samples"].append(seconds)
-                result["faults"] += faults / iters
-    for (tensors, arguments), result in zip(calls, results, strict=True):
+    flats = [bool(way.get("flat")) for way in ways.values()]
+    states = {flat: state(width, flat=flat) for flat in set(flats)}
+    calls, results = [], []
+    for flat, way in zip(flats, ways.values(), strict=True):
+        call = partial(send, states[flat], **_arguments(way))
+        if way.get("kept"):
+            call()  # makes the buffers: from then on they are not new
         with memory.Allocated() as usage:
-            send(tensors, **arguments)
-        result["peak"] = usage.peak
+            call()
+        calls.append(call)
+        results.append({"samples": [], "faults": 0.0, "peak": usage.peak})
+    for left in reversed(range(iters)):
+        for name, flat, call, result in zip(ways, flats, calls, results, strict=True):
+            looked_at = [] if left else states[flat]
+            for tensor in looked_at:
+                tensor.fill_(dist.get_rank())
+            before = _faults()
+            result["samples"] += time_calls(call, warmup=0, iters=1)
+            result["faults"] += (_faults() - before) / iters
+            if any(bool(tensor.amax()) for tensor in looked_at):
+                raise AssertionError(f"{name}: WRONG VALUES on rank {dist.get_rank()}")
     return results
 
 
 def _arguments(way: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a way's arguments, with buffers where it keeps them."""
-    return dict(way) | ({"kept": buckets.Kept()} if way.get("kept") else {})
+    """Return what a way passes on, with new buffers where it keeps some."""
+    arguments = {name: value for name, value in way.items() if name not in ("flat", "kept")}
+    if kept := way.get("kept"):
+        arguments["kept"] = buckets.Kept(None if kept is True else kept)
+    return arguments
+
+
+def _faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def count_faults(send: Callable, way: Mapping[str, Any]) -> int:
-    """Broadcast the state three times; return this rank's page faults in the third."""
-    arguments, tensors = _arguments(way), state(1.0)
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        send(tensors, **arguments)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    """Broadcast the state twice; return this rank's page faults in the second."""
+    call = partial(send, state(1.0), **_arguments(way))
+    call()
+    before = _faults()
+    call()
+    return _faults() - before
 
 
 Spans = list[tuple[str, int, float, float]]
 """``(what, bucket, begin, end)``, in seconds since the ranks met."""
 
 
-def watch(
-    send: Callable, ways: Mapping[str, Mapping[str, Any]], iters: int = 5
-) -> dict[str, list[Spans]]:
+def watch(send: Callable, ways: Ways, iters: int) -> dict[str, list[Spans]]:
     """Broadcast the state in each way, in turn, and note what the time went to on this rank.
 
-    What is noted is what the loop calls: packing, the way of each bucket from its start to the end
-    of its wait, unpacking.
-
-    Args:
-        send: ``send(tensors, **arguments)``, such as `broadcast`.
-        ways: Arguments by name, as for `time_ways`, without ``flat``.
-        iters: Broadcasts of each way, after two that are not noted.
+    `send` and `ways` are those of `time_ways`, without ``flat``; of each way `iters` broadcasts are
+    noted, after two that are not.
 
     Returns:
-        For each way the spans of each broadcast: *packing*, *on its way*, *waiting* and
-        *unpacking*. The clock is that of ``time.perf_counter``, which on Linux is one for all
-        processes.
+        For each way the spans of each broadcast: *packing*, *on its way* (each bucket from its
+        start to the end of its wait), *waiting* and *unpacking*. The clock is that of
+        ``time.perf_counter``, which on Linux is one for all processes.
     """
     noted: Spans = []
-    clock, flying, started = time.perf_counter, {}, []
-    plain = buckets.flatten, buckets.unpack, dist.broadcast
+    clock, flying, started, plain = time.perf_counter, {}, [], dist.broadcast
 
     def timed(what: str, number: Callable[..., int], call: Callable) -> Callable:
         def note(*args: Any, **options: Any) -> Any:
@@ -182,7 +167,7 @@ def watch(
         return note
 
     def start(flat: torch.Tensor, *args: Any, **options: Any) -> Any:
-        work, number, begin = plain[2](flat, *args, **options), len(started), clock()
+        work, number, begin = plain(flat, *args, **options), len(started), clock()
         started.append(number)
         flying[flat.data_ptr()] = number  # a later bucket may lie where an earlier one lay
 
@@ -194,22 +179,21 @@ def watch(
 
         return SimpleNamespace(wait=wait)
 
-    tensors, arguments = state(1.0), {name: _arguments(way) for name, way in ways.items()}
+    pack = timed("packing", lambda *_: len(started), buckets.flatten)
+    unpack = timed("unpacking", lambda flat, *_: flying[flat.data_ptr()], buckets.unpack)
+    tensors = state(1.0)
+    calls = {name: partial(send, tensors, **_arguments(way)) for name, way in ways.items()}
     spans: dict[str, list[Spans]] = {name: [] for name in ways}
-    try:
-        buckets.flatten = timed("packing", lambda *_: len(started), plain[0])
-        buckets.unpack = timed("unpacking", lambda flat, *_: flying[flat.data_ptr()], plain[1])
-        dist.broadcast = start
+    replaced = mock.patch.multiple(buckets, flatten=pack, unpack=unpack)
+    with replaced, mock.patch.object(dist, "broadcast", start):
         for round_ in range(iters + 2):
-            for name in ways:
+            for name, call in calls.items():
                 noted.clear()
                 started.clear()
                 dist.barrier()
                 met = clock()
-                send(tensors, **arguments[name])
+                call()
                 if round_ > 1:
                     since = [(what, n, begin - met, end - met) for what, n, begin, end in noted]
                     spans[name].append(since)
-    finally:
-        buckets.flatten, buckets.unpack, dist.broadcast = plain
     return spans

@@ -1,137 +1,82 @@
 """Right answers in two styles, and the usual wrong ones, each refused with its own words."""
 
-import functools
-
 import pytest
 import torch
 import torch.distributed as dist
 
 from course.comm import buckets
 from course.lessons.coalesced_broadcast import checks
-from tests.course.lessons.refusals import refusal
+from tests.course.lessons.refusals import changed, refusal, solution
 
 pytestmark = pytest.mark.slow
 
 
-# Exercise 3.1
+def altered(number, *changes):
+    """The solution of an exercise with something changed in it."""
+    names = {"buckets": buckets, "dist": dist, "torch": torch}
+    return changed(solution("03", f"ex-3-{number}-answer"), *changes, **names)
 
 
-def groups(tensors, cap, size=lambda tensor: tensor.nbytes):
-    """Consecutive tensors of one dtype, as long as they fit: the statement's rule."""
-    closed, filling = [], {}
-    for tensor in tensors:
-        bucket = filling.setdefault(tensor.dtype, [])
-        if bucket and sum(map(size, bucket)) + size(tensor) > cap:
-            closed.append(list(bucket))
-            bucket.clear()
-        bucket.append(tensor)
-    return closed + list(filling.values())
+def send(members, src, out=None):
+    flat = torch.cat([tensor.reshape(-1) for tensor in members], out=out)
+    return dist.broadcast(flat, src, async_op=True), flat, members
 
 
-def unpack(flat, members):
+def land(work, flat, members):
+    work.wait()
     sizes = [tensor.numel() for tensor in members]
     for tensor, piece in zip(members, flat.split(sizes), strict=True):
         tensor.copy_(piece.view(tensor.shape))
 
 
-def send(members, src, **options):
-    flat = torch.cat([tensor.reshape(-1) for tensor in members])
-    return dist.broadcast(flat, src, **options), flat, members
-
-
-def in_turn(tensors, cap, src, size=lambda tensor: tensor.nbytes):
-    own = []
-    while tensors:
-        own.append(tensors.pop(0))
-    for members in groups(own, cap, size):
-        _, flat, _ = send(members, src)
-        unpack(flat, members)
+# Exercise 3.1
 
 
 def two_on_their_way(tensors, cap, src):
-    flying = []
-
-    def land():
-        work, flat, members = flying.pop(0)
-        work.wait()
-        unpack(flat, members)
-
-    for members in groups(tensors, cap):
-        flying.append(send(members, src, async_op=True))
+    """All is planned first, and the list is emptied; then two are on their way at a time."""
+    closed, filling, flying = [], {}, []
+    while tensors:
+        tensor = tensors.pop(0)
+        bucket = filling.setdefault(tensor.dtype, [])
+        if bucket and sum(other.nbytes for other in bucket) + tensor.nbytes > cap:
+            closed.append(list(bucket))
+            bucket.clear()
+        bucket.append(tensor)
+    for members in closed + list(filling.values()):
+        flying.append(send(members, src))
         if len(flying) == 2:
-            land()
+            land(*flying.pop(0))
     while flying:
-        land()
+        land(*flying.pop(0))
 
 
-def one_by_one(tensors, cap, src):
-    in_turn(tensors, 0, src)
-
-
-def cap_in_elements(tensors, cap, src):
-    in_turn(tensors, cap, src, torch.Tensor.numel)
-
-
-def never_unpacked(tensors, cap, src):
-    for members in groups(tensors, cap):
-        send(members, src)
-
-
-def unpacked_too_early(tensors, cap, src):
-    for members in groups(tensors, cap):
-        work, flat, _ = send(members, src, async_op=True)
-        unpack(flat, members)
-        work.wait()
-
-
-def without_what_is_open(tensors, cap, src):
-    in_turn(tensors[:-1], cap, src)
-
-
-@pytest.mark.parametrize("answer", [in_turn, two_on_their_way])
+@pytest.mark.parametrize("answer", [altered(1), two_on_their_way])
 def test_right_coalesces(answer, capsys):
     checks.check_coalesce(answer)
     assert "3.1 passed" in capsys.readouterr().out
 
 
+UNPACKED = "t.copy_(piece.view(t.shape))"
+BLOCKING = "dist.broadcast(flat, src=src)"
+STARTED = "work = dist.broadcast(flat, src=src, async_op=True)"
+HASTY = (BLOCKING, STARTED, UNPACKED, f"{UNPACKED}\n        work.wait()")
+
+
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("changes", "words"),
     [
-        (one_by_one, "each tensor has a call to itself"),
-        (cap_in_elements, "the cap is in bytes, not in elements"),
-        (never_unpacked, "copy the buffer back into it"),
-        (unpacked_too_early, "until the wait the buffer belongs to it"),
-        (without_what_is_open, "what is open when the loop is over is sent, too"),
+        (("> cap", "> 0"), "each tensor has a call to itself"),
+        (("nbytes", "numel()"), "the cap is in bytes, not in elements"),
+        ((UNPACKED, "pass"), "copy the buffer back into it"),
+        (HASTY, "until the wait the buffer belongs to it"),
+        (("in open_buckets.values()", "in ()"), "what is open when the loop is over is sent, too"),
     ],
 )
-def test_wrong_coalesces(answer, words):
-    assert words in refusal(checks.check_coalesce, answer)
+def test_wrong_coalesces(changes, words):
+    assert words in refusal(checks.check_coalesce, altered(1, *changes))
 
 
 # Exercise 3.3
-
-
-def with_two_buffers(tensors, cap, count=2, most=2):
-    """The repaired program; with more on their way than buffers it is the colleague's."""
-    kept, flying = buckets.Kept(count), []
-
-    def land():
-        work, flat, members = flying.pop(0)
-        work.wait()
-        buckets.unpack(flat, members)
-
-    for number, bucket in enumerate(buckets.plan(tensors, cap=cap)):
-        if len(flying) == most:
-            land()
-        flying.append(sent(tensors, number, bucket, kept))
-    while flying:
-        land()
-
-
-def sent(tensors, number, bucket, kept):
-    members = [tensors[place] for place in bucket.members]
-    flat = torch.cat([tensor.reshape(-1) for tensor in members], out=kept.of(number, bucket))
-    return dist.broadcast(flat, 0, async_op=True), flat, members
 
 
 def in_slots(tensors, cap):
@@ -139,47 +84,32 @@ def in_slots(tensors, cap):
     kept, slots = buckets.Kept(2), [None, None]
     for number, bucket in enumerate([*buckets.plan(tensors, cap=cap), None, None]):
         if slots[number % 2]:
-            work, flat, members = slots[number % 2]
-            work.wait()
-            buckets.unpack(flat, members)
-        slots[number % 2] = sent(tensors, number, bucket, kept) if bucket else None
+            land(*slots[number % 2])
+            slots[number % 2] = None
+        if bucket:
+            members = [tensors[place] for place in bucket.members]
+            slots[number % 2] = send(members, 0, kept.of(number, bucket))
 
 
-@pytest.mark.parametrize("answer", [with_two_buffers, in_slots])
+@pytest.mark.parametrize("answer", [altered(3), in_slots])
 def test_right_repairs(answer, capsys):
     checks.check_repaired(answer)
     assert "3.3 passed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("changes", "words"),
     [
-        ({"most": 1}, "wait for a broadcast only when its buffer is needed again"),
-        ({"most": 3}, "packed again"),
-        ({"count": None}, "later buckets need no new one"),
+        (("== 2", "== 1"), "wait for a broadcast only when its buffer is needed again"),
+        (("== 2", "== 3"), "packed again"),
+        (("Kept(2)", "Kept()"), "later buckets need no new one"),
     ],
 )
-def test_wrong_repairs(options, words):
-    answer = functools.partial(with_two_buffers, **options)
-    assert words in refusal(checks.check_repaired, answer)
+def test_wrong_repairs(changes, words):
+    assert words in refusal(checks.check_repaired, altered(3, *changes))
 
 
 # Exercise 3.4
-
-
-def by_plan(nbytes, caps, budget, alpha, fault, *, alive=3, new=32 * 2**20):
-    tensors = [torch.empty(size, dtype=torch.uint8, device="meta") for size in nbytes]
-    plans = {cap: [b.nbytes for b in buckets.plan(tensors, cap=cap)] for cap in caps}
-
-    def fits(cap):
-        plan = plans[cap]
-        return all(sum(plan[start : start + alive]) <= budget for start in range(len(plan)))
-
-    def seconds(cap):
-        pages = sum(-(-size // 4096) for size in plans[cap] if size > new)
-        return len(plans[cap]) * alpha + pages * fault
-
-    return min(filter(fits, caps), key=seconds)
 
 
 def by_hand(nbytes, caps, budget, alpha, fault):
@@ -200,10 +130,10 @@ def by_hand(nbytes, caps, budget, alpha, fault):
 def by_the_cap(nbytes, caps, budget, alpha, fault):
     """With full buckets of the cap's bytes in place of the plan's."""
     fitting = [cap for cap in caps if 3 * (cap or sum(nbytes)) <= budget]
-    return by_plan(nbytes, fitting, sum(nbytes), alpha, fault)
+    return altered(4)(nbytes, fitting, sum(nbytes), alpha, fault)
 
 
-@pytest.mark.parametrize("answer", [by_plan, by_hand])
+@pytest.mark.parametrize("answer", [altered(4), by_hand])
 def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
     checks.check_cap(answer)
     assert "3.4 passed" in capsys.readouterr().out
@@ -212,8 +142,8 @@ def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (functools.partial(by_plan, alive=2), "the loop has a third"),
-        (functools.partial(by_plan, new=10**12), "pay for their pages"),
+        (altered(4, "start + 3", "start + 2"), "the loop has a third"),
+        (altered(4, "> 32 * 2**20", "> 10**12"), "pay for their pages"),
         (by_the_cap, "seldom as large as the cap"),
         (lambda *_: None, "which costs"),
         (lambda *_: "25 MB", "None means: all in one"),

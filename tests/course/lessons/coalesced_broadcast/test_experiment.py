@@ -9,6 +9,7 @@ from course.comm.buckets import MB
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import pictures, programs
 from course.lessons.coalesced_broadcast.programs import CALLS, CURVE, EXPERIMENTS
+from course.place import Place
 from labkit import launch
 from labkit.fabric.fabric import SWITCH
 from labkit.measure.records import Tier, load
@@ -18,8 +19,7 @@ from tests.course.lessons.cells import Cells
 pytestmark = pytest.mark.slow
 
 CELLS = Cells("03_coalesced_broadcast")
-PAIRS = [*EXPERIMENTS.values(), CALLS]
-WAYS = CURVE | {name: way for pair in PAIRS for name, way in pair.items()}
+WAYS = {k: way for ways in [CURVE, *EXPERIMENTS.values(), CALLS] for k, way in ways.items()}
 
 
 def test_what_is_measured_is_what_the_cell_shows():
@@ -29,9 +29,8 @@ def test_what_is_measured_is_what_the_cell_shows():
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_every_way_gives_every_rank_the_source_values(world_size):
-    results = launch(
-        programs.time_ways, programs.broadcast, WAYS, 1 / 16, 1, world_size=world_size
-    )  # raises where a value is not rank 0's
+    asked = programs.broadcast, WAYS, 1 / 16, 1
+    results = launch(programs.time_ways, *asked, world_size=world_size)  # raises where one does not
     assert [len(result) for result in results] == [len(WAYS)] * world_size
 
 
@@ -54,7 +53,8 @@ def test_two_on_their_way_in_one_buffer_are_seen():
 def test_the_third_buffer_goes_with_both_of_its_names(line, buffers):
     last, space = "buckets.unpack(flat, members)", vars(programs) | {"__name__": "cell"}
     exec(CELLS.sources["broadcast"].replace(last, f"{last}; {line}"), space)
-    (record,) = problem.compare(space["broadcast"], {"10 MB": CURVE["10 MB"]}, iters=1)
+    ways = {"10 MB": CURVE["10 MB"]}
+    (record,) = problem.compare(space["broadcast"], ways, iters=1, place=Place(hosts=1))
     assert record.values["peak"] / MB == pytest.approx(10 * buffers, abs=4)
 
 
@@ -75,8 +75,7 @@ def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys
 
 def test_the_recording_has_what_is_shown_of_it_and_its_pictures_have_words():
     recorded = load(problem.RECORDING, recorded=True)
-    cases = {record.case for record in recorded}
-    assert cases >= set(WAYS)
+    assert {record.case for record in recorded} >= set(WAYS)
     assert len(text_of(pictures.draw(recorded))) > 30 < len(text_of(pictures.puzzle()))
 
 
@@ -87,3 +86,15 @@ def test_a_state_is_the_ranks_own_and_may_lie_flat():
         return len(apart), same, len({t.untyped_storage().data_ptr() for t in flat})
 
     assert launch(program, world_size=2) == [(320, True, 2)] * 2
+
+
+def test_what_is_watched_adds_up():
+    ranks = launch(programs.watch, programs.broadcast, programs.GAP, 1, world_size=2)
+    for rank in [once for seen in ranks for (once,) in seen.values()]:
+        kinds = [what for what, *_ in rank]
+        assert len({kinds.count(what) for what in kinds}) == 1, "each bucket once"
+        ends = {(what, number): end for what, number, _, end in rank}
+        starts = {(what, number): begin for what, number, begin, _ in rank}
+        for number in range(len(rank) // 4):
+            assert ends["packing", number] <= starts["on its way", number]
+            assert ends["on its way", number] <= starts["unpacking", number]

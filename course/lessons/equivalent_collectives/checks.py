@@ -19,6 +19,7 @@ from course.checks.trial import Case, Ran, Trial, sent
 from course.comm.costs import AlphaBeta
 from course.comm.rounds import count_rounds
 from course.lessons.equivalent_collectives import experiment, programs
+from course.lessons.equivalent_collectives.programs import Way
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
 from labkit.ranks.launcher import launch
@@ -108,13 +109,8 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
     disguise = f"a ring or a tree in disguise, or two exchanges where one will do: {swaps}"
     par, raises = "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch", {"is none of": swaps}
     with checking.exercise("6.3", recursive_doubling, par=par, raises=raises) as verdict:
-        cases = [
-            Case(2, (64,)),
-            Case(4, (64,)),
-            Case(4, (64,), torch.int64),
-            Case(4, (4 * BIG,)),
-            Case(8, (64,)),
-        ]
+        cases = [Case(2, (64,)), Case(4, (64,)), Case(4, (64,), torch.int64), Case(4, (4 * BIG,))]
+        cases += [Case(8, (64,))]
         cases += [Case(n, shape) for n in (5, 6, 1) for shape in ((60,), (5, 12), ())]
         reached = {}
         for case, runs in _tried(recursive_doubling, cases, swaps, scratch=2):
@@ -162,12 +158,11 @@ def _tried(
     )
     cases = [replace(case, late=0.05 * (case.numel >= BIG)) for case in cases]
     for case, ranks in Trial(way, by_hand=True, timeout=5.0).runs(cases):
-        src = case.options.get("src")
+        src, is_big = case.options.get("src"), case.numel >= BIG
         expected = case.total() if src is None else case.data(src)
         special = {
             "keep the tensor's dtype, also in scratch": case.dtype != torch.float32,
-            "right on small tensors, wrong on a large one: a race through numpy?": case.numel
-            >= BIG,
+            "right on small tensors, wrong on a large one: a race through numpy?": is_big,
             "there may be any number of dimensions, and pieces that differ in length or are empty: "
             "cut tensor.view(-1) with tensor_split": case.numel % case.world_size > 0,
         }
@@ -177,7 +172,7 @@ def _tried(
             if src:
                 mistakes = {f"that is rank 0's tensor: {meaning}": case.data(0), **mistakes}
             checking.same_values(found, expected, what=what, meaning=usual, mistakes=mistakes)
-        if case.numel >= BIG:
+        if is_big:
             peak = max(ran.peak for ran in ranks) / case.nbytes
             copies = "copies: tensor_split gives views, and one buffer to receive into is enough"
             at_most(peak, scratch, what=f"{case}: scratch memory, in S", meaning=copies)
@@ -256,19 +251,14 @@ def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
         verdict.reached = "5 of 5"
 
 
-def race(
-    crossing: Callable[[float, float, int], float],
-    ring: Callable[[torch.Tensor], None],
-    doubling: Callable[[torch.Tensor], None],
-) -> Table | None:
+def race(crossing: Callable[..., float], ring: Way, doubling: Way) -> Table | None:
     """Predict the crossing by one's own link, and time both ways around it, in turn; four hosts.
 
     Nothing is judged; None, and why, while one of the three is not written yet.
     """
     try:
         crossing(1e-4, 1e-8, 4)
-        for way in (ring, doubling):
-            launch(way, torch.zeros(1), world_size=1)
+        launch(lambda: (ring(torch.zeros(1)), doubling(torch.zeros(1))), world_size=1)
     except NotImplementedError as left:
         print(f"{left}: come back when 6.1, 6.3 and 6.5 are written.")
         return None
@@ -279,10 +269,9 @@ def race(
     nbytes = crossing(link.alpha, link.beta, experiment.FOUR.hosts)
     sizes = [4 * max(1, round(nbytes * factor / 4)) for factor in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)]
     rows = []
-    _, raced = experiment.in_turns([ring, doubling], sizes)
-    for size, (ring_s, doubling_s) in raced.items():
-        won = sum(a < b for a, b in zip(ring_s, doubling_s, strict=True))
-        times = [1e3 * median(seconds) for seconds in (ring_s, doubling_s)]
-        rows.append([size / 1e3, *times, f"{won} of {len(ring_s)}"])
+    for size, both in experiment.in_turns([ring, doubling], sizes)[1].items():
+        won = [a < b for a, b in zip(*both, strict=True)]
+        times = (1e3 * median(seconds) for seconds in both)
+        rows.append([size / 1e3, *times, f"{sum(won)} of {len(won)}"])
     print(f"predicted: the two cross at {nbytes / 1e3:.0f} kB. Measured: see the last column")
     return Table(["S (kB)", "ring (ms)", "doubling (ms)", "rounds in which the ring won"], rows)

@@ -38,15 +38,13 @@ def order(board: Board, records: Mapping[str, Record]) -> None:
     steps = zip(records[FIRST].seconds, records[SECOND].seconds, strict=True)
     rows = zip(records[TWO].seconds, steps, excess(records), strict=True)
     shares = [(both - sum(alone)) / more for both, alone, more in rows]
-    board.test(
-        "a",
-        "A",
+    predicts = (
         "the two steps take less time, added up, when each runs alone. Then at least half of the "
-        "excess (what they take longer in a row than all_reduce) is gone",
-        _judged(shares, excess(records), stands=0.5, fell=0.25, most=1.5),
-        found=f"{_all(shares)} of the excess gone, round by round",
-        records=records.values(),
+        "excess (what they take longer in a row than all_reduce) is gone"
     )
+    came = _judged(shares, excess(records), stands=0.5, fell=0.25, most=1.5)
+    found = f"{_all(shares)} of the excess gone, round by round"
+    board.test("a", "A", predicts, came, found=found, records=records.values())
 
 
 def rounds(board: Board, records: Mapping[str, Record]) -> None:
@@ -56,15 +54,13 @@ def rounds(board: Board, records: Mapping[str, Record]) -> None:
     """
     whole = excess(records)
     left = [few / more for few, more in zip(excess(records, QUARTER), whole, strict=True)]
-    board.test(
-        "b",
-        "B",
+    predicts = (
         "with a quarter of the bytes in the same calls, at least two thirds of the excess (what "
-        "the two steps take longer than all_reduce) stay",
-        _judged(left, whole, stands=0.67, fell=0.45, most=1.5),
-        found=f"{_all(left)} of the excess left, round by round",
-        records=records.values(),
+        "the two steps take longer than all_reduce) stay"
     )
+    came = _judged(left, whole, stands=0.67, fell=0.45, most=1.5)
+    found = f"{_all(left)} of the excess left, round by round"
+    board.test("b", "B", predicts, came, found=found, records=records.values())
 
 
 def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record]) -> None:
@@ -73,19 +69,16 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     If the two steps send as many as all_reduce, that refutes c whatever the clock says.
     """
     more = (by_way[FIRST] + by_way[SECOND]) / by_way[ONE]
-    pairs = zip(records[TWO].seconds, records[ONE].seconds, strict=True)
+    equal, pairs = more <= 1.05, zip(records[TWO].seconds, records[ONE].seconds, strict=True)
     longer = [two / one for two, one in pairs]
-    explained = [outcome(abs(x / more - 1), stands=0.15, fell=0.3) for x in longer]
-    board.test(
-        "c",
-        "C",
+    predicts = (
         "the two steps send more bytes than all_reduce, and take longer by the same factor, "
-        "within 15 %",
-        explained if more > 1.05 else False,
-        found=f"{more:.3g} times the bytes; {' '.join(f'{x:.2f}' for x in longer)} the time",
-        records=records.values(),
-        exact=more <= 1.05,
+        "within 15 %"
     )
+    explained = [outcome(abs(x / more - 1), stands=0.15, fell=0.3) for x in longer]
+    came, times = False if equal else explained, " ".join(f"{x:.2f}" for x in longer)
+    found = f"{more:.3g} times the bytes; {times} the time"
+    board.test("c", "C", predicts, came, found=found, records=records.values(), exact=equal)
 
 
 def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) -> None:
@@ -95,14 +88,9 @@ def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) 
     """
     least = min(excess(records))
     shares = [one / least for one in seconds]
-    board.test(
-        "d",
-        "D",
-        "all sums and copies of four ranks, in one process, take at least half of the excess",
-        _judged(shares, [least] * len(shares), stands=0.5, fell=0.25),
-        found=f"{_all(shares)} of the excess",
-        records=records.values(),
-    )
+    predicts = "all sums and copies of four ranks, in one process, take at least half of the excess"
+    came, found = _judged(shares, [least] * len(shares), stands=0.5, fell=0.25), _all(shares)
+    board.test("d", "D", predicts, came, found=f"{found} of the excess", records=records.values())
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

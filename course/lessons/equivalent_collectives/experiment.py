@@ -29,8 +29,6 @@ NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
 RECORDING = Path(__file__).with_name("recording.json")
 FOUR = Place(hosts=4, rate="200mbit")
-FOUR_RATE = 200e6
-"""The same in bits per second."""
 QUARTER = ", S/4"
 """What the name of a way ends with that gets a quarter of the tensor."""
 NBYTES = 2 * 2**20
@@ -48,8 +46,8 @@ def compare(
 ) -> dict[str, Record]:
     """Run ways to sum in turn on hosts with equal links; return a record of each, by its name.
 
-    With `quarters` each way gets a turn with a quarter of the tensor, too, whose record has
-    `QUARTER` behind its name: what is compared takes turns within one run.
+    With `quarters` each way gets turns with a quarter of the tensor, too: those records have
+    `QUARTER` behind their names.
 
     A record's `values` have `right` and `copied`, whether every rank had the sum, or rank 0's
     tensor, and `matrix`, what each rank sent to each other in units of S; None where nobody could
@@ -58,18 +56,14 @@ def compare(
     Raises:
         LookupError: No links can be made here, and nothing of these names was recorded.
     """
-    shares = {name + QUARTER: 0.25 for name in ways} if quarters else {}
-    ways = {**ways, **{name + QUARTER: way for name, way in ways.items() if quarters}}
+    some = {name + QUARTER: way for name, way in ways.items() if quarters}
+    shares, ways = dict.fromkeys(some, 0.25), {**ways, **some}
 
     def measure(here: Place) -> list[Record]:
         return measured(here, ways, nbytes, iters, shares)
 
-    options = {"recording": RECORDING, "experiment": NAME, "cases": ways}
-    by_way = runs.by_case(
-        record
-        for record in place.records(measure, **options, say=say)
-        if record.nbytes == nbytes * shares.get(record.case, 1)
-    )
+    found = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways, say=say)
+    by_way = runs.by_case(r for r in found if r.nbytes == nbytes * shares.get(r.case, 1))
     if missing := ways.keys() - by_way.keys():
         raise LookupError(f"no links can be made here, and nobody recorded {sorted(missing)}.")
     return {name: by_way[name] for name in ways}
@@ -84,25 +78,22 @@ def measured(
     made = []
     for name in ways:
         mine, size = [rank[name] for rank in ranks], int(nbytes * shares.get(name, 1))
-        counted = _sent([one["report"] for one in mine], size)
         found = {x: all(one[x] for one in mine) for x in ("right", "copied")}
-        found |= {"matrix": counted, **values}
+        found |= {"matrix": _sent([one["report"] for one in mine], size), **values}
         samples = [one["samples"] for one in mine]
         made.append(here.record(named + name, samples, experiment=NAME, nbytes=size, values=found))
     return made
 
 
-def without_a_wire(
-    work: Callable[[Sequence[torch.Tensor]], object] = programs.every_sum, *, times: int = 5
-) -> list[float]:
-    """Do in one process what the ranks' CPUs do for a sum of `NBYTES`; return seconds of CPU.
+def without_a_wire(work: Callable[[Sequence[torch.Tensor]], object]) -> list[float]:
+    """Do in one process, five times, what the ranks' CPUs do for a sum of `NBYTES`; seconds of CPU.
 
     One thread, as a rank has, and CPU time: other programs do not lengthen it.
     """
     tensors, seconds = [pattern(rank, NBYTES // 4) for rank in range(FOUR.hosts)], []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    for _ in range(times):
+    for _ in range(5):
         start = time.process_time()
         work(tensors)
         seconds.append(time.process_time() - start)
@@ -157,10 +148,8 @@ def in_turns(
             print(f"{reason}\nMeasured instead: four ranks on this machine's loopback.")
             here = Place(hosts=1, ranks_per_host=FOUR.hosts)
         ranks = here.launch(programs.in_turn, ways, sizes, iters, timeout=120.0)
-    by_way = range(len(ways))
-    return here.tier, {
-        size: [timing.slowest([r[size][way] for r in ranks]) for way in by_way] for size in sizes
-    }
+    by_way = {size: zip(*(rank[size] for rank in ranks), strict=True) for size in sizes}
+    return here.tier, {size: [*map(timing.slowest, times)] for size, times in by_way.items()}
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
@@ -170,14 +159,12 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     queue, and in a circle of ranks each would wait for a receive that stands behind its send.
     """
     progress(f"on {FOUR.world_size} ranks, {FOUR.link}")
-    ways = WAYS | STEPS | ({} if FOUR.link == "torchrun" else CONTROL)
-    iters = 2 if quick else 7
-    made = list(compare(ways, iters=iters, say=progress).values())
+    by_hand, iters = FOUR.link != "torchrun", 2 if quick else 7
+    made = compare(WAYS | STEPS | (CONTROL if by_hand else {}), iters=iters, say=progress)
     sizes = compare(WAYS, quarters=True, iters=iters, say=progress)
-    made += [record for name, record in sizes.items() if name.endswith(QUARTER)]
-    if FOUR.link != "torchrun":
-        made += compare(TREES, iters=iters, say=progress).values()
-    return made
+    made |= {name: record for name, record in sizes.items() if name.endswith(QUARTER)}
+    made |= compare(TREES, iters=iters, say=progress) if by_hand else {}
+    return list(made.values())
 
 
 def fastest(records: Mapping[str, Record]) -> dict[str, float]:

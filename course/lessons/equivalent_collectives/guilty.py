@@ -4,6 +4,7 @@ The experiments and their tests are the lesson's, and its own world is c's. In t
 step is a ring, which sends no byte too many, and what takes the time is something else.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -13,58 +14,71 @@ import torch.distributed as dist
 from course import runs
 from course.lessons.equivalent_collectives import experiment as problem
 from course.lessons.equivalent_collectives import programs
-from course.lessons.equivalent_collectives.programs import STEPS, WAYS, Way
+from course.lessons.equivalent_collectives.evidence import FIRST, ONE, SECOND, TWO
+from course.lessons.equivalent_collectives.programs import Way, ring_reduce_scatter
 from labkit.measure.records import Record
 
-WORLDS = {
-    "a": "a wait between the steps",
-    "b": "a pause in each round",
-    "c": "the lesson's own",
-    "d": "a CPU that adds up eighty times",
+WAIT = problem.NBYTES / (200e6 / 8)
+"""Seconds that S takes over a link: two thirds of an all_reduce."""
+
+
+def waiting(x: torch.Tensor) -> torch.Tensor:
+    """Wait after a ring's reduce_scatter, as if the next step could not be launched before."""
+    part = ring_reduce_scatter(x)
+    time.sleep(WAIT * x.nbytes / problem.NBYTES)
+    return part
+
+
+def in_slow_rounds(x: torch.Tensor) -> torch.Tensor:
+    """Do a ring's reduce_scatter, in which each round begins with a pause, as of a latency."""
+    time.sleep(WAIT)  # three rounds' pauses
+    return ring_reduce_scatter(x)
+
+
+def by_a_busy_cpu(x: torch.Tensor) -> torch.Tensor:
+    """Do a ring's reduce_scatter by a CPU that adds up eighty times."""
+    add_up(x)
+    return ring_reduce_scatter(x)
+
+
+def add_up(x: torch.Tensor) -> None:
+    """Add a tensor to a new one, eighty times."""
+    for _ in range(80):
+        extra = torch.zeros_like(x)
+        extra += x
+
+
+def all_sums(tensors: Sequence[torch.Tensor]) -> None:
+    """Do what the ranks' busy CPUs do, in one process."""
+    programs.every_sum(tensors)
+    for x in tensors:
+        add_up(x)
+
+
+WORLDS: dict[str, tuple[Way, Way, Callable]] = {
+    "a": (ring_reduce_scatter, waiting, programs.every_sum),
+    "b": (in_slow_rounds, in_slow_rounds, programs.every_sum),
+    "c": (programs.reduce_scatter, programs.reduce_scatter, programs.every_sum),
+    "d": (by_a_busy_cpu, by_a_busy_cpu, all_sums),
 }
-"""By the letter of who is guilty."""
-BUSY = 80
-"""How often the CPU of world d adds up."""
+"""By the letter of who is guilty: the first step alone, as one of two, and the sums of all CPUs."""
 
 
-def world(guilty: str) -> tuple[dict[str, Way], Callable]:
-    """Return the ways of a world, and its sums."""
-    if guilty == "c":
-        return {**WAYS, **STEPS}, programs.every_sum
-    pause = problem.NBYTES / (problem.FOUR_RATE / 8) / 3  # three are two thirds of an all_reduce
-    first: Way = programs.ring_reduce_scatter
-    sums = programs.every_sum
-    if guilty == "b":
-        first = partial(programs.slow_rounds, pause=pause)
-    elif guilty == "d":
-        first = partial(programs.busy_sums, times=BUSY)
-
-        def sums(tensors: Sequence[torch.Tensor]) -> None:
-            programs.every_sum(tensors)
-            for x in tensors:  # what the ranks do, all in one process
-                programs.add_up(x, BUSY)
-
-    both: Way = partial(programs.then_gather, first=first)
-    if guilty == "a":
-        both = partial(programs.waiting_between, seconds_per_byte=3 * pause / problem.NBYTES)
-    steps = {"reduce_scatter": first, "all_gather": programs.all_gather}
-    return {"all_reduce": dist.all_reduce, "reduce_scatter + all_gather": both, **steps}, sums
-
-
-def measure(guilty: str, *, iters: int = 5) -> list[Record]:
+def measure(guilty: str) -> list[Record]:
     """Make all the lesson's experiments in the world in which this suspect is guilty.
 
     Raises:
         FabricUnavailable: No hosts can be made here.
     """
-    ways, sums = world(guilty)
-    shares = {name + problem.QUARTER: 0.25 for name in WAYS.keys() & ways.keys()}
-    ways = ways | {name: ways[name.removesuffix(problem.QUARTER)] for name in shares}
+    alone, first, sums = WORLDS[guilty]
+    ways: dict[str, Way] = {ONE: dist.all_reduce, TWO: partial(programs.then_gather, first=first)}
+    quarters = {name + problem.QUARTER: way for name, way in ways.items()}
+    shares = dict.fromkeys(quarters, 0.25)
+    ways |= quarters | {FIRST: alone, SECOND: programs.all_gather}
     with problem.FOUR.up() as here:
 
         def sum_up() -> list[Record]:
-            seconds = problem.without_a_wire(sums)
-            named = {"named": f"world {guilty}: ", "sums": seconds}
-            return problem.measured(here, ways, problem.NBYTES, iters, shares, **named)
+            named = {"named": f"world {guilty}: ", "sums": problem.without_a_wire(sums)}
+            return problem.measured(here, ways, problem.NBYTES, 5, shares, **named)
 
         return runs.watched(sum_up)

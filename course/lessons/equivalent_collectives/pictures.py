@@ -21,10 +21,9 @@ WHY_480 = (
 """Why the published 480 GB/s are possible."""
 
 
-def puzzle(*, ax: Axes | None = None) -> Axes:
+def puzzle() -> Axes:
     """Draw the published table: the time of each way to sum, steps one after another."""
-    title = "16 GPUs, the same sum, three ways"
-    ax = plots.new_axes(title, x="Time", xunit="ms", ax=ax, size=(9, 4.4))
+    ax = plots.new_axes("16 GPUs, the same sum, three ways", x="Time", xunit="ms", size=(9, 4.4))
     look = {"edgecolor": "white", "linewidth": 0, "height": 0.8}
     labels: list[tuple[float, str]] = []
     calls = {"first call": plots.style(0), "second call": plots.style(1)}
@@ -51,11 +50,11 @@ def puzzle(*, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def times(records: Mapping[str, Record], *, title: str, ax: Axes | None = None) -> Axes:
+def times(records: Mapping[str, Record], *, title: str) -> Axes:
     """Draw the time of each way, beside what a byte model predicts where it was asked."""
     one, *_ = shown = list(records.values())
     links, size = f"links of {one.params['rate']}", f"S = {one.nbytes / 2**20:g} MiB"
-    return plots.ladder(shown, title=title, note=f"{one.world_size} ranks, {links}, {size}", ax=ax)
+    return plots.ladder(shown, title=title, note=f"{one.world_size} ranks, {links}, {size}")
 
 
 def draw(records: Sequence[Record]) -> Figure:
@@ -65,60 +64,45 @@ def draw(records: Sequence[Record]) -> Figure:
     return times(largest, title="Equal results, unequal bytes").get_figure(root=True)
 
 
-def sent(by_way: Mapping[str, np.ndarray], *, title: str, ax: Axes | None = None) -> Axes:
+def sent(by_way: Mapping[str, np.ndarray], *, title: str) -> Axes:
     """Draw what each rank sends in each way, in units of S, with the figure written in.
 
     `by_way` has the matrix of each way: row = sender, column = receiver.
     """
-    ax = plots.new_axes(title, x="Rank that sends", ax=ax, size=(7.5, 1.4 + 0.5 * len(by_way)))
+    ax = plots.new_axes(title, x="Rank that sends", size=(7.5, 1.4 + 0.5 * len(by_way)))
     shares = np.array([np.sum(matrix, axis=1) for matrix in by_way.values()])
     columns = [f"rank {rank}" for rank in range(shares.shape[1])]
     plots.matrix(ax, shares, rows=list(by_way), columns=columns, value_format="{:.3g} S")
-    rows = [
-        f"{way} {', '.join(f'{s:.3g}' for s in row)} S"
-        for way, row in zip(by_way, shares, strict=True)
-    ]
+    pairs = zip(by_way, shares, strict=True)
+    rows = [f"{way} {', '.join(f'{share:.3g}' for share in row)} S" for way, row in pairs]
     plots.describe(ax, f"{title}. Sent by rank 0, 1, ...: {'; '.join(rows)}.")
     tier = Tier.RECORDED if wire.unavailable() else Tier.MEASURED
     return plots.stamp(ax, tier, note="bytes, as the operating system counted them")
 
 
-def on_trial(first: float, last: float, *, ax: Axes | None = None) -> Axes:
+def on_trial(first: float, last: float) -> Axes:
     """Draw the busbw of the table's twenty steps, if the rows moved these shares of their labels.
 
     `first` is for the first two rows, `last` for the last, in units of S.
     """
     rates = model.rates(first, last)
     above, worst = model.judged(rates)
-    ax = plots.new_axes(
-        f"{above} of 20 above the fastest link; in a column they differ up to {worst:.3g} times",
-        x="busbw",
-        xunit="GB/s",
-        xscale="log",
-        ax=ax,
-        size=(9, 3.8),
-    )
+    title = f"{above} of 20 above the fastest link; in a column they differ up to {worst:.3g} times"
+    ax = plots.new_axes(title, x="busbw", xunit="GB/s", xscale="log", size=(9, 3.8))
     for series, way in enumerate(model.ROWS):
         look = plots.style(series)
-        points = [(rate, model.COLUMNS.index((s.algorithm, s.nbytes)))
-                  for s, rate in rates.items() if s.way == way]  # fmt: skip
-        x, y = np.transpose(points)
+        mine = {step: rate for step, rate in rates.items() if step.way == way}
+        columns = np.array([model.COLUMNS.index((s.algorithm, s.nbytes)) for s in mine])
         paint = {"color": look.color, "markersize": 8, "markeredgecolor": "white", "label": way}
-        ax.plot(x, y + 0.2 * (series - 1), look.marker, **paint)
+        ax.plot(list(mine.values()), columns + 0.2 * (series - 1), look.marker, **paint)
     ax.axvline(_LIMIT.value, color=plots.INK, linewidth=1.6)
     ax.set_xlim(0.5, 20000)
     ax.set_yticks(range(4), [f"{a}, {nbytes / 1e9:.0f} GB" for a, nbytes in model.COLUMNS])
     ax.set_ylim(3.6, -0.6)
     ax.legend(frameon=False, fontsize=9, loc="lower right")
-    plots.stamp_published(
-        ax,
-        *(FIGURES[way] for way in model.ROWS),
-        _LIMIT,
-        note=f"divided by a hypothesis: first rows {first:.3g} S, last row {last:.3g} S",
-    )
-    plots.describe(
-        ax,
-        f"If the first rows moved {first:.3g} S and the last {last:.3g} S: {above} of 20 are "
-        f"above {_LIMIT.value:g} GB/s, and a column differs up to {worst:.3g} times.",
-    )
+    note = f"divided by a hypothesis: first rows {first:.3g} S, last row {last:.3g} S"
+    plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS), _LIMIT, note=note)
+    moved = f"If the first rows moved {first:.3g} S and the last {last:.3g} S: {above} of 20 are "
+    found = f"above {_LIMIT.value:g} GB/s, and a column differs up to {worst:.3g} times."
+    plots.describe(ax, moved + found)
     return ax

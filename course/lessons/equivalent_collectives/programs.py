@@ -4,7 +4,6 @@ A way takes a rank's tensor and leaves the sum of all ranks' tensors in it. Equa
 what differs is what goes over the wires.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,12 +12,7 @@ import torch
 import torch.distributed as dist
 
 from course.comm import algorithms
-from course.comm.collectives import (
-    all_gather_single,
-    pattern,
-    reduce_scatter_single,
-    total,
-)
+from course.comm.collectives import all_gather_single, pattern, reduce_scatter_single, total
 from labkit.measure import timing, wire
 from labkit.ranks.devices import device
 
@@ -31,27 +25,24 @@ def reduce_then_broadcast(x: torch.Tensor) -> None:
     dist.broadcast(x, 0)
 
 
-def reduce_scatter(x: torch.Tensor) -> torch.Tensor:
+def reduce_scatter(x: torch.Tensor, scatter: Callable = reduce_scatter_single) -> torch.Tensor:
     """Sum one part on each rank, and return it; the length is a multiple of the ranks."""
     part = x.new_empty(x.numel() // dist.get_world_size())
-    reduce_scatter_single(part, x)
+    scatter(part, x)
     return part
 
 
-def ring_reduce_scatter(x: torch.Tensor) -> torch.Tensor:
-    """As `reduce_scatter`, but move no more than it must."""
-    part = x.new_empty(x.numel() // dist.get_world_size())
-    algorithms.ring_reduce_scatter(part, x)
-    return part
+ring_reduce_scatter = partial(reduce_scatter, scatter=algorithms.ring_reduce_scatter)
+"""As `reduce_scatter`, but move no more than it must."""
 
 
-def scatter_then_gather(x: torch.Tensor) -> None:
-    """Sum one part on each rank, then collect the parts."""
-    all_gather_single(x, reduce_scatter(x))
+def then_gather(x: torch.Tensor, first: Way = reduce_scatter) -> None:
+    """Sum one part on each rank by a first step, then collect the parts."""
+    all_gather_single(x, first(x))
 
 
 def all_gather(x: torch.Tensor) -> None:
-    """The second step of `scatter_then_gather`, of this rank's part."""
+    """The second step of `then_gather`, of this rank's part."""
     all_gather_single(x, x.view(dist.get_world_size(), -1)[dist.get_rank()].clone())
 
 
@@ -73,7 +64,7 @@ def broadcast_in_turn(x: torch.Tensor) -> None:
 WAYS: dict[str, Way] = {
     "all_reduce": dist.all_reduce,
     "reduce + broadcast": reduce_then_broadcast,
-    "reduce_scatter + all_gather": scatter_then_gather,
+    "reduce_scatter + all_gather": then_gather,
 }
 """The puzzle's three."""
 STEPS: dict[str, Way] = {
@@ -85,7 +76,7 @@ STEPS: dict[str, Way] = {
 """What two of them are made of."""
 CONTROL: dict[str, Way] = {
     "my ring": ring_reduce_scatter,
-    "my ring + all_gather": lambda x: then_gather(x, ring_reduce_scatter),
+    "my ring + all_gather": partial(then_gather, first=ring_reduce_scatter),
     "ring all_reduce": algorithms.ring_all_reduce,
 }
 """The ring, in two steps and in one."""
@@ -97,7 +88,7 @@ TREES: dict[str, Way] = {
 
 
 def measure(
-    ways: Mapping[str, Way], nbytes: int, iters: int, shares: Mapping[str, float] | None = None
+    ways: Mapping[str, Way], nbytes: int, iters: int, shares: Mapping[str, float]
 ) -> dict[str, dict[str, Any]]:
     """Check, meter and time each way, in turn within each iteration; runs on every rank.
 
@@ -108,21 +99,16 @@ def measure(
         wire meter's; `samples`, seconds.
     """
     rank, n, results = dist.get_rank(), dist.get_world_size(), {}
-    numels = {name: int(nbytes * (shares or {}).get(name, 1)) // 4 for name in ways}
+    numels = {name: int(nbytes * shares.get(name, 1)) // 4 for name in ways}
     with device():
         for name, way in ways.items():
             way(pattern(rank, n))  # opens connections
             x = pattern(rank, numels[name])
             with wire.meter() as meter:
                 way(x)
-            right = torch.equal(x, total(n, numels[name]))
-            copied = torch.equal(x, pattern(0, numels[name]))
-            results[name] = {
-                "right": right,
-                "copied": copied,
-                "report": meter.report,
-                "samples": [],
-            }
+            wanted = {"right": total(n, numels[name]), "copied": pattern(0, numels[name])}
+            found = {kind: torch.equal(x, values) for kind, values in wanted.items()}
+            results[name] = found | {"report": meter.report, "samples": []}
         x = torch.zeros(nbytes // 4)
         for _ in range(iters):
             for name, way in ways.items():
@@ -136,41 +122,6 @@ def every_sum(tensors: Sequence[torch.Tensor]) -> None:
     summed = sum(tensors)
     for _ in tensors:
         summed.clone()
-
-
-def waiting_between(x: torch.Tensor, seconds_per_byte: float) -> None:
-    """Sum in two steps with a wait between them, as if the second could not be launched before.
-
-    Alone, each of the steps has no such wait.
-    """
-    part = ring_reduce_scatter(x)
-    time.sleep(seconds_per_byte * x.nbytes)
-    all_gather_single(x, part)
-
-
-def slow_rounds(x: torch.Tensor, pause: float) -> torch.Tensor:
-    """Do a ring's reduce_scatter, in which each round begins with a pause, as of a latency."""
-    n = dist.get_world_size()
-    time.sleep((n - 1) * pause)
-    return ring_reduce_scatter(x)
-
-
-def busy_sums(x: torch.Tensor, times: int) -> torch.Tensor:
-    """Do a ring's reduce_scatter by a CPU that adds up as many times as asked."""
-    add_up(x, times)
-    return ring_reduce_scatter(x)
-
-
-def add_up(x: torch.Tensor, times: int) -> None:
-    """Add a tensor to a new one, again and again."""
-    for _ in range(times):
-        extra = torch.zeros_like(x)
-        extra += x
-
-
-def then_gather(x: torch.Tensor, first: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Sum in two steps, the first of which is this one."""
-    all_gather_single(x, first(x))
 
 
 def swap(x: torch.Tensor) -> None:

@@ -14,10 +14,7 @@ SMALL = 4 * 2 * 4096 * 4 * 4  # a quarter of it divides, too
 
 
 def test_whole_and_quarter_take_turns_in_one_run():
-    ways = {
-        evidence.ONE: experiment.WAYS[evidence.ONE],
-        evidence.TWO: experiment.WAYS[evidence.TWO],
-    }
+    ways = {name: experiment.WAYS[name] for name in (evidence.ONE, evidence.TWO)}
     found = experiment.compare(ways, nbytes=SMALL, quarters=True, place=LOCAL, iters=3)
     assert {name: r.nbytes for name, r in found.items()} == {
         name + part: SMALL / (4 if part else 1) for part in ("", evidence.QUARTER) for name in ways
@@ -28,13 +25,11 @@ def test_whole_and_quarter_take_turns_in_one_run():
 def made_up(**seconds):
     """Records of three rounds of each way, of these seconds."""
     model = next(r for r in KEPT if r.case == evidence.ONE)
-    names = {"one": evidence.ONE, "two": evidence.TWO}
-    names |= {"first": evidence.FIRST, "second": evidence.SECOND}
-    names |= {f"{k}_quarter": f"{name}{evidence.QUARTER}" for k, name in names.items()}
-    return {
-        names[k]: dataclasses.replace(model, samples=[list(times)] * 4)
-        for k, times in seconds.items()
-    }
+    records = {}
+    for name, times in seconds.items():
+        case = getattr(evidence, name.removesuffix("_4")) + evidence.QUARTER * name.endswith("_4")
+        records[case] = dataclasses.replace(model, samples=[times] * 4)
+    return records
 
 
 @pytest.mark.parametrize(
@@ -49,20 +44,13 @@ def made_up(**seconds):
 )
 def test_a_loaded_machine_does_not_read_as_rounds(whole, quarter, state):
     asked = evidence.INVESTIGATION.empty()
-    evidence.rounds(
-        asked,
-        made_up(
-            one=[0.1] * 3,
-            two=[0.1 + whole] * 3,
-            one_quarter=[0.025] * 3,
-            two_quarter=[0.025 + more for more in quarter],
-        ),
-    )
+    plain = {"ONE": [0.1] * 3, "TWO": [0.1 + whole] * 3, "ONE_4": [0.025] * 3}
+    evidence.rounds(asked, made_up(**plain, TWO_4=[0.025 + more for more in quarter]))
     assert asked.state("b") == state
 
 
 def test_without_an_excess_order_and_sums_are_not_judged():
-    records = made_up(one=[0.1] * 3, two=[0.098] * 3, first=[0.05] * 3, second=[0.05] * 3)
+    records = made_up(ONE=[0.1] * 3, TWO=[0.098] * 3, FIRST=[0.05] * 3, SECOND=[0.05] * 3)
     asked = evidence.INVESTIGATION.empty()
     evidence.order(asked, records)
     evidence.sums(asked, [0.002] * 5, records)
@@ -72,5 +60,5 @@ def test_without_an_excess_order_and_sums_are_not_judged():
 def test_equal_bytes_refute_bytes_whatever_the_clock_says():
     asked = evidence.INVESTIGATION.empty()
     by_way = {evidence.ONE: 1.5, evidence.FIRST: 0.75, evidence.SECOND: 0.75}
-    evidence.sent(asked, by_way, made_up(one=(0.1, 0.1, 0.1), two=(0.15, 0.1, 0.3)))
+    evidence.sent(asked, by_way, made_up(ONE=[0.1, 0.1, 0.1], TWO=[0.15, 0.1, 0.3]))
     assert asked.state("c") == "fell"

@@ -7,7 +7,6 @@ Source: K. He et al., arXiv:1512.03385, table 1 (50 layers; 3x3 convolutions car
 """
 
 import torch
-from torch import nn
 
 RESNET50_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 """(number of blocks, channels inside a block); a block's output has four times as many."""
@@ -33,11 +32,15 @@ def resnet50(*, width: float = 1.0) -> list[torch.Tensor]:
             if block == 0:  # beside them, so that the block's input can be added to its output
                 layers += _convolution(inputs, 4 * channels, 1)
             inputs = 4 * channels
-    layers.append(nn.Linear(inputs, 1000, device="meta"))
-    return list(nn.Sequential(*layers).state_dict().values())
+    return [*layers, _empty(1000, inputs), _empty(1000)]
 
 
-def _convolution(inputs: int, outputs: int, kernel: int) -> list[nn.Module]:
-    """Make a convolution and the batch normalisation that follows it."""
-    weights = nn.Conv2d(inputs, outputs, kernel, bias=False, device="meta")
-    return [weights, nn.BatchNorm2d(outputs, device="meta")]
+def _convolution(inputs: int, outputs: int, kernel: int) -> list[torch.Tensor]:
+    """Return the tensors of a convolution and of the batch normalisation that follows it."""
+    normalisation = [_empty(outputs) for _ in ("weight", "bias", "mean", "variance")]
+    batches = torch.empty((), dtype=torch.int64, device="meta")
+    return [_empty(outputs, inputs, kernel, kernel), *normalisation, batches]
+
+
+def _empty(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, device="meta")

@@ -148,7 +148,7 @@ def watch(send: Callable, ways: Ways, iters: int) -> dict[str, list[Spans]]:
     """Broadcast the state in each way, in turn, and note what the time went to on this rank.
 
     `send` and `ways` are those of `time_ways`, without ``flat``; of each way `iters` broadcasts are
-    noted, after two that are not.
+    noted, after one that is not.
 
     Returns:
         For each way the spans of each broadcast: *packing*, *on its way* (each bucket from its
@@ -186,14 +186,14 @@ def watch(send: Callable, ways: Ways, iters: int) -> dict[str, list[Spans]]:
     spans: dict[str, list[Spans]] = {name: [] for name in ways}
     replaced = mock.patch.multiple(buckets, flatten=pack, unpack=unpack)
     with replaced, mock.patch.object(dist, "broadcast", start):
-        for round_ in range(iters + 2):
+        for round_ in range(iters + 1):
             for name, call in calls.items():
                 noted.clear()
                 started.clear()
                 dist.barrier()
                 met = clock()
                 call()
-                if round_ > 1:
+                if round_:
                     since = [(what, n, begin - met, end - met) for what, n, begin, end in noted]
                     spans[name].append(since)
     return spans

@@ -75,10 +75,7 @@ def measure(guilty: str) -> list[Record]:
     quarters = {name + problem.QUARTER: way for name, way in ways.items()}
     shares = dict.fromkeys(quarters, 0.25)
     ways |= quarters | {FIRST: alone, SECOND: programs.all_gather}
+    values = {"named": f"world {guilty}: ", "sums": problem.without_a_wire(sums)}
+    asked = ways, problem.NBYTES, 5, shares
     with problem.FOUR.up() as here:
-
-        def sum_up() -> list[Record]:
-            named = {"named": f"world {guilty}: ", "sums": problem.without_a_wire(sums)}
-            return problem.measured(here, ways, problem.NBYTES, 5, shares, **named)
-
-        return runs.watched(sum_up)
+        return runs.watched(lambda: problem.measured(here, *asked, **values))

@@ -80,10 +80,7 @@ CONTROL: dict[str, Way] = {
     "ring all_reduce": algorithms.ring_all_reduce,
 }
 """The ring, in two steps and in one."""
-TREES: dict[str, Way] = {
-    "gloo's broadcast": partial(dist.broadcast, src=0),
-    "in turn": broadcast_in_turn,
-}
+TREES: dict[str, Way] = {"gloo's broadcast": STEPS["broadcast"], "in turn": broadcast_in_turn}
 """One tree, in which the root's two sends share its link, or take turns."""
 
 
@@ -140,8 +137,3 @@ def in_turn(ways: Sequence[Way], sizes: Sequence[int], iters: int) -> dict[int, 
                 took = timing.time_calls(partial(way, x), warmup=0, iters=1)
                 mine.extend(took if number else [])
     return times
-
-
-def ring_rule(rank: int, step: int, n: int) -> int:
-    """Return the chunk that a rank of a ring reduce_scatter passes on in a round."""
-    return (rank - 1 - step) % n

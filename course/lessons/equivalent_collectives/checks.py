@@ -262,7 +262,7 @@ def race(crossing: Callable[..., float], ring: Way, doubling: Way) -> Table | No
     except NotImplementedError as left:
         print(f"{left}: come back when 6.1, 6.3 and 6.5 are written.")
         return None
-    tier, swaps = experiment.in_turns([programs.swap], experiment.SWAPPED, iters=9)
+    tier, swaps = experiment.in_turns([programs.swap], experiment.SWAPPED)
     link = AlphaBeta.fit([*swaps], [min(seconds) for (seconds,) in swaps.values()])
     rate = f"{1e9 * link.beta:.3g} ns a byte ({1e-6 / link.beta:.3g} MB/s)"
     print(f"{tier}: alpha is {1e6 * link.alpha:.0f} µs, beta {rate}")

@@ -134,12 +134,12 @@ some so long that what a shaped link lets through at once hardly counts."""
 
 
 def in_turns(
-    ways: Sequence[Way], sizes: Sequence[int], *, iters: int = 5
+    ways: Sequence[Way], sizes: Sequence[int]
 ) -> tuple[Tier, dict[int, list[list[float]]]]:
     """Time ways on tensors of each size in bytes, in turn, on four hosts, or else on loopback.
 
     Returns:
-        The tier, and by size: the seconds of each way, round by round.
+        The tier, and by size: the seconds of each way, in five rounds.
     """
     with ExitStack() as stack:
         try:
@@ -147,7 +147,7 @@ def in_turns(
         except FabricUnavailable as reason:
             print(f"{reason}\nMeasured instead: four ranks on this machine's loopback.")
             here = Place(hosts=1, ranks_per_host=FOUR.hosts)
-        ranks = here.launch(programs.in_turn, ways, sizes, iters, timeout=120.0)
+        ranks = here.launch(programs.in_turn, ways, sizes, timeout=120.0)
     by_way = {size: zip(*(rank[size] for rank in ranks), strict=True) for size in sizes}
     return here.tier, {size: [*map(timing.slowest, times)] for size, times in by_way.items()}
 

@@ -127,10 +127,10 @@ def swap(x: torch.Tensor) -> None:
     algorithms.exchange(x, torch.empty_like(x), dst=partner, src=partner)
 
 
-def in_turn(ways: Sequence[Way], sizes: Sequence[int], iters: int) -> dict[int, list[list[float]]]:
-    """Time ways on float32 tensors of each size in bytes, in turn; by size, then by way."""
+def in_turn(ways: Sequence[Way], sizes: Sequence[int]) -> dict[int, list[list[float]]]:
+    """Time ways on float32 tensors of each size in bytes, five times in turn; by size, then way."""
     times = {size: [[] for _ in ways] for size in sizes}
-    for number in range(iters + 1):
+    for number in range(6):  # the first does not count
         for size in sizes:
             for way, mine in zip(ways, times[size], strict=True):
                 x = torch.zeros(max(1, size // 4))

@@ -291,6 +291,7 @@ def matrix(
         if np.isfinite(value):
             dark = highest > lowest and (value - lowest) > 0.55 * (highest - lowest)
             look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
+            look["in_layout"] = False  # they lie inside: to fit them in takes as long as to draw
             ax.text(j, i, _written(value, value_format), color="white" if dark else INK, **look)
     ax.set_xticks(range(len(columns)), columns)
     ax.set_yticks(range(len(rows)), rows)

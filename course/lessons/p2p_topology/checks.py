@@ -61,26 +61,12 @@ WAYS = (
     (2**19, 2**16, [0, 2, 1], torch.float32),  # large, and its last rank is late
 )
 """Elements, chunk, way and dtype of each case, on five ranks."""
-EVERY = (
-    "each rank on the way sends every chunk, by itself, to way[here + 1], and nothing to others; "
-    "only the last chunk may be shorter: cut with min(chunk, length - start) on every rank. Ranks "
-    "that are not on the way return at once"
-)
-TURNS = (
-    "the hops take turns. `isend` returns at once: receive into the other slot, and wait for the "
-    "send only when its slot is needed again"
-)
-ROOM = (
-    "a copy of the tensor or a third slot was made: a relay has its two slots, the ends send from "
-    "and receive into their tensor"
-)
 
 
 def check_relay(relay: Callable[..., None]) -> None:
     """Judge exercise 4.2: `relay(tensor, way, chunk, length)`, with two slots on each relay.
 
-    Three cases: a short last chunk and a long way, no relay at all and a chunk longer than the
-    tensor, and a large tensor whose last rank comes late. Then the time, on three hosts.
+    First the cases of `WAYS`, then the time, on three hosts.
     """
     par = f"{FASTER:g} times as fast as the direct link, with two slots"
     with checking.exercise("4.2", relay, par=par) as verdict:
@@ -113,47 +99,51 @@ def _hold_rank(rank: int, ran: Ran, case: Case, way: list[int], chunk: int, what
     peers = {"recv": way[:here][-1:], "send": way[here + 1 :][:1]} if rank in way else {}
     asked = sorted((kind, *peer, size) for kind, peer in peers.items() if peer for size in sizes)
     got = sorted((call.kind, call.peer, call.nbytes) for call in ran.calls)
-    hold(got == asked, f"{what}: its calls, as (kind, rank, bytes): {asked}", got, EVERY)
+    every = "each rank on the way sends every chunk, by itself, to way[here + 1], and nothing to "
+    every += "others; only the last chunk may be shorter: cut with min(chunk, length - start) on "
+    every += "every rank. Ranks that are not on the way return at once"
+    hold(got == asked, f"{what}: its calls, as (kind, rank, bytes): {asked}", got, every)
     tensor, is_relay = ran.given[0], rank in way[1:-1]
     if not is_relay:
         data = case.data(way[0] if rank == way[-1] else rank)
         usual = "only the last rank's tensor is filled: chunk k, from slot k % 2, at k * chunk"
         checking.same_values(tensor, data, what=f"{what}, its tensor", meaning=usual)
-    sends, receives = ([c for c in ran.calls if c.kind == kind] for kind in ("send", "recv"))
     if is_relay and case.late:
+        sends, receives = ([c for c in ran.calls if c.kind == kind] for kind in ("send", "recv"))
         pairs = zip(sends, receives[1:], strict=False)
         both = sum(send.waited > r.at and send.at < r.waited for send, r in pairs)
         asked = f"{what} receives chunk k + 1 while chunk k is being sent, {len(sizes) // 2} times"
-        hold(both >= len(sizes) // 2, asked, f"{both} times", TURNS)
+        turns = "the hops take turns. `isend` returns at once: receive into the other slot, and "
+        turns += "wait for the send only when its slot is needed again"
+        hold(both >= len(sizes) // 2, asked, f"{both} times", turns)
     if case.late and rank in way:
         own = 2 * chunk * width if is_relay else case.nbytes
         taken = ran.peak + tensor.untyped_storage().nbytes() - own
         most = chunk * width - 1
-        checking.at_most(taken, most, what=f"{what}, new tensors", unit="bytes", meaning=ROOM)
-
-
-def _times(relay: Callable[..., None]) -> list[float]:
-    """Relay from rank 0 over rank 1 to rank 2, on a rank; return the seconds of each time."""
-    length = NBYTES // 4
-    tensor = torch.ones(2 * CHUNK if dist.get_rank() == 1 else length)
-    return timing.time_calls(lambda: relay(tensor, [0, 1, 2], CHUNK, length), warmup=1, iters=2)
+        room = "a copy of the tensor or a third slot was made: a relay has its two slots, the ends "
+        room += "send from and receive into their tensor"
+        checking.at_most(taken, most, what=f"{what}, new tensors", unit="bytes", meaning=room)
 
 
 def _hold_speed(relay: Callable[..., None]) -> float:
     """Time it on three hosts like GPUs 0, 5 and 2; the best of three tries counts."""
+    length = NBYTES // 4
+
+    def seconds() -> list[float]:
+        tensor = torch.ones(2 * CHUNK if dist.get_rank() == 1 else length)
+        return timing.time_calls(lambda: relay(tensor, [0, 1, 2], CHUNK, length), warmup=1, iters=2)
+
     with Fabric([[0, FAST, SLOW], [FAST, 0, FAST], [SLOW, FAST, 0]]) as fabric:
         direct, times = NBYTES / fabric.payload_rate(0, 2), 0.0
         for _ in range(3):
-            results = launch(_times, relay, world_size=3, fabric=fabric)
+            results = launch(seconds, world_size=3, fabric=fabric)
             times = max(times, direct / min(timing.slowest(results)))
             if times >= FASTER:
                 break
     asked = f"at least {FASTER:g} times as fast as the direct link"
     got = f"{times:.1f} times; one after the other, the two hops would be {FAST / SLOW / 2:g} times"
-    early = (
-        "the hops overlap too little: is something waited for too early? Or is the machine busy?"
-    )
-    hold(times >= FASTER, asked, got, early, timed=True)
+    early = "the hops overlap too little: is something waited for too early? "
+    hold(times >= FASTER, asked, got, f"{early}Or is the machine busy?", timed=True)
     return times
 
 
@@ -230,10 +220,8 @@ def check_reading(reading: Callable[[], tuple]) -> None:
         wrong = sorted(" and ".join(map(str, sorted(pair))) for pair in found - right)
         usual = "all of these are right, and some are missing: every GPU is in a pair"
         if wrong:
-            usual = (
-                f"{wrong[0]} have an ordinary rate. Each GPU has exactly one other to which, and "
-                "from which, all figures are lower"
-            )
+            usual = f"{wrong[0]} have an ordinary rate. Each GPU has exactly one other to which, "
+            usual += "and from which, all figures are lower"
         what = "four pairs that share a NUMA node"
         hold(found == right, what, sorted(map(sorted, found)), usual)
         ours = "with P2P this server's pairs differ twelvefold; here all are nearly alike"
@@ -246,10 +234,8 @@ def check_reading(reading: Callable[[], tuple]) -> None:
 
 def check_contention(answer: Callable[[], Sequence[float]]) -> None:
     """Judge 4.5: when P, Q and R are done, in ms, when they start together."""
-    regrow = (
-        "when a transfer ends, the others share anew; and over two links a transfer is as fast as "
-        "the smaller of its two shares"
-    )
+    regrow = "when a transfer ends, the others share anew; and over two links a transfer is as "
+    regrow += "fast as the smaller of its two shares"
     alone = "that is its time alone; here two transfers share each link"
     first = "until one of them ends, two transfers share each link, half and half"
     asked: list[checking.Asked] = [

@@ -20,6 +20,7 @@ from labkit.measure.records import Record
 
 PAIRS = list(itertools.permutations(range(PUZZLE.gpus), 2))
 FAR = [pair for pair in PAIRS if PUZZLE.numa[pair[0]] != PUZZLE.numa[pair[1]]]
+KINDS = "NV4", "NV2", "SYS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +68,12 @@ class Copies:
         And by how much they miss the copies that start together, at worst: 0.1 is a tenth.
         """
         lower = [pair for pair in PAIRS if pair[0] > pair[1]]
-        rates = {
-            kind: self.median(pair for pair in lower if PUZZLE.link(*pair) == kind)
-            for kind in ("NV4", "NV2", "SYS")
-        }
-        told = [
-            abs(rates[PUZZLE.link(src, dst)] / self.alone[src][dst] - 1) < 0.05
-            for dst, src in lower
-        ]
-        misses = [
-            abs(self.nbytes / rates[PUZZLE.link(0, dst)] / seconds - 1)
-            for dst, seconds in self.together.items()
-        ]
+        kinds = {kind: [p for p in lower if PUZZLE.link(*p) == kind] for kind in KINDS}
+        rates = {kind: self.median(alike) for kind, alike in kinds.items()}
+        foretold = {(src, dst): rates[PUZZLE.link(src, dst)] for dst, src in lower}
+        told = [abs(r / self.alone[src][dst] - 1) < 0.05 for (src, dst), r in foretold.items()]
+        times = {dst: self.nbytes / foretold[0, dst] for dst in self.together}
+        misses = [abs(times[dst] / seconds - 1) for dst, seconds in self.together.items()]
         return sum(told) / len(told), max(misses)
 
 
@@ -92,14 +87,6 @@ def _follows(figures: tuple[float, float]) -> bool | None:
 def published(alone: Sequence[Sequence[float]], milliseconds: Mapping[int, float]) -> list[Copies]:
     """Return the authors' figures as the one round that they are."""
     return [Copies(alone, {dst: ms / 1e3 for dst, ms in milliseconds.items()}, 400e6)]
-
-
-def rounds_of(record: Record) -> list[Copies]:
-    """Return the rounds of a world that `guilty` measured."""
-    return [
-        Copies(one["alone"], {int(dst): s for dst, s in one["together"].items()}, record.nbytes)
-        for one in record.values["rounds"]
-    ]
 
 
 TESTS: dict[str, tuple[str, Callable, Callable, str]] = {
@@ -148,8 +135,11 @@ def hold(board: Board, rounds: Sequence[Copies], suspects: str = "abcd", **how: 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world; without one, to the authors' figures."""
     if world:
-        record = by_case(records)[f"world {world}"]
-        hold(board, rounds_of(record), records=[record])
+        record, rounds = by_case(records)[f"world {world}"], []
+        for one in record.values["rounds"]:
+            together = {int(dst): seconds for dst, seconds in one["together"].items()}
+            rounds.append(Copies(one["alone"], together, record.nbytes))
+        hold(board, rounds, records=[record])
         return
     figures = load("p2p_topology")
     durations = dict(zip((1, 2, 4), figures["durations"].value, strict=True))

@@ -6,6 +6,7 @@ namespaces, four thousand times slower, and carry a 200th of the bytes.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.ranks import torchrun
 
 NAME = "p2p-topology"
 TITLE = "Three copies, three speeds"
@@ -40,24 +40,28 @@ LONG = {
 SWEPT = [[0, 4, 3]]
 SIZES = (2_000_000, 500_000, 125_000, 32_000, 8_000, 2_000)
 COSTS = {count: {"ways": [[0, 4]], "chunk": NBYTES // count} for count in (1, 1000)}
-PATHS = flows.maximum_flow(PUZZLE, SRC, FAR)
-WAYS = {
-    "directly": {"ways": [[0, 2]], "chunk": CHUNK},
-    "one relay": {"ways": [[0, 5, 2]], "chunk": CHUNK},
-    "two relays": {"ways": [[0, 5, 2], [0, 7, 2]], "chunk": CHUNK},
-    "every path": {
-        "ways": [list(path.gpus) for path in PATHS],
-        "shares": [path.rate for path in PATHS],
-        "chunk": CHUNK // 2,
-    },
-}
 once = functools.cache(print)
 """Print a text the first time only: why nothing runs here need not be said for every case."""
 
 
+def all_ways() -> dict[str, dict[str, Any]]:
+    """Return the arms of `carry` from GPU 0 to GPU 2: directly, over relays, over every path."""
+    paths = flows.maximum_flow(PUZZLE, SRC, FAR)
+    every = {"ways": [list(path.gpus) for path in paths], "shares": [path.rate for path in paths]}
+    return {
+        "directly": {"ways": [[0, 2]], "chunk": CHUNK},
+        "one relay": {"ways": [[0, 5, 2]], "chunk": CHUNK},
+        "two relays": {"ways": [[0, 5, 2], [0, 7, 2]], "chunk": CHUNK},
+        "every path": every | {"chunk": CHUNK // 2},
+    }
+
+
 def links(scale: float = SCALE) -> Fabric:
     """Return the puzzle's links between eight hosts, slowed down by `scale`, not yet up."""
-    return Fabric([[8 * scale * rate for rate in row] for row in PUZZLE.bandwidths()])
+    rates = [PUZZLE.gpus * [0.0] for _ in range(PUZZLE.gpus)]
+    for src, dst in itertools.permutations(range(PUZZLE.gpus), 2):
+        rates[src][dst] = 8 * scale * PUZZLE.bandwidth(src, dst)
+    return Fabric(rates)
 
 
 def rate(src: int, dst: int) -> float:
@@ -87,18 +91,15 @@ def on_links(
     """
 
     def measure(here: Place) -> list[Record]:
-        ranks = here.launch(program, *args)
-        return [
-            here.record(
-                case, [ranks[fields["params"]["ways"][0][-1]][n]], experiment=NAME, **fields
-            )
-            for n, (case, fields) in enumerate(cases.items())
-        ]
+        ranks, made = here.launch(program, *args), []
+        for number, (case, fields) in enumerate(cases.items()):
+            samples = ranks[fields["params"]["ways"][0][-1]][number]
+            made.append(here.record(case, [samples], experiment=NAME, **fields))
+        return made
 
     try:
-        if torchrun.is_here():
-            raise FabricUnavailable("ranks that torchrun started stay where they are", "")
-        with Place(hosts=8, rate="the puzzle's", fabric=links()).up() as here:
+        with links() as fabric:
+            here = Place(hosts=8, rate="the puzzle's", fabric=fabric)
             return runs.watched(lambda: measure(here))
     except FabricUnavailable as reason:
         say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
@@ -114,11 +115,8 @@ def modelled(case: str, fields: dict[str, Any]) -> Record:
 
 def expected(part: str, ways: Sequence[Sequence[int]], seconds: float, **params: Any) -> dict:
     """Return the fields of a record: what is done, and how long it takes by the model."""
-    return {
-        "nbytes": NBYTES,
-        "params": {"part": part, "ways": ways, **params},
-        "predicted": seconds,
-    }
+    params = {"part": part, "ways": ways, **params}
+    return {"nbytes": NBYTES, "params": params, "predicted": seconds}
 
 
 def compare(
@@ -140,15 +138,14 @@ def compare(
     cases, different, cases_of = {}, {}, {}
     for name, arm in arms.items():
         ways, chunk = arm.get("ways") or [arm["way"]], int(arm.get("chunk") or NBYTES)
+        part, slots = "ways" if "ways" in arm else "way", arm.get("slots")
         for way in ways:
             if len(way) < 2 or len({*way}) < len(way):
                 raise ValueError(f"arm {name!r}: a way has two GPUs at least, and each once: {way}")
-        if chunk < 4 or arm.get("slots") not in (None, 2):
+        if chunk < 4 or slots not in (None, 2):
             raise ValueError(f"arm {name!r}: a chunk has 4 bytes at least; slots are 2 or none")
-        seconds = flows.ways_time(
-            rate, ways, nbytes=NBYTES, chunk=chunk, shares=arm.get("shares"), alpha=alpha
-        )
-        part, slots = "ways" if "ways" in arm else "way", arm.get("slots")
+        what = {"nbytes": NBYTES, "shares": arm.get("shares"), "chunk": chunk, "alpha": alpha}
+        seconds = flows.ways_time(rate, ways, **what)
         case = f"{part} {named(ways)} by {chunk}{' through two slots' if slots else ''}"
         cases[case] = expected(part, ways, seconds, chunk=chunk)
         different[case] = {**arm, "chunk": chunk} if "chunk" in arm else arm
@@ -161,19 +158,14 @@ def compare(
 def as_posted(program: Callable, numel: int = 10**7, *, place: Place | None = None) -> list[Record]:
     """Run the puzzle's program in one process; return a record of each of its three copies."""
     here = place or Place(hosts=1)
+    fields = {"nbytes": 4 * numel, "params": {"part": "posted"}}
 
     def measure() -> list[Record]:
-        copies = here.launch(program, numel)[0]
-        return [
-            here.record(
-                f"copy to GPU {gpu}",
-                [[milliseconds / 1e3 for milliseconds in copy]],
-                experiment=NAME,
-                nbytes=4 * numel,
-                params={"part": "posted"},
-            )
-            for gpu, copy in zip(DSTS, copies, strict=True)
-        ]
+        made = []
+        for gpu, copy in zip(DSTS, here.launch(program, numel)[0], strict=True):
+            samples = [[milliseconds / 1e3 for milliseconds in copy]]
+            made.append(here.record(f"copy to GPU {gpu}", samples, experiment=NAME, **fields))
+        return made
 
     return runs.watched(measure)
 
@@ -182,18 +174,15 @@ def time_copies(
     program: Callable[..., None] = programs.three_copies, *, rounds: int = 2, **options: Any
 ) -> list[Record]:
     """Time the puzzle's three simultaneous copies; one record for each."""
-    cases = {
-        named([[SRC, dst]]): expected(
-            "copies", [[SRC, dst]], NBYTES / rate(SRC, dst), link=PUZZLE.link(SRC, dst)
-        )
-        for dst in DSTS
-    }
-    return on_links(cases, _three, program, rounds, **options)
+    cases = {}
+    for dst in DSTS:
+        seconds, link = NBYTES / rate(SRC, dst), PUZZLE.link(SRC, dst)
+        cases[f"{SRC} -> {dst}"] = expected("copies", [[SRC, dst]], seconds, link=link)
 
+    def three() -> list[list[float]]:  # a rank's samples stand for each of the copies
+        return 3 * programs.by_turns(program, [{"src": SRC, "dsts": DSTS}], NBYTES, rounds)
 
-def _three(program: Callable[..., None], rounds: int) -> list[list[float]]:
-    """Run on every rank; its samples stand for each of the three copies."""
-    return 3 * programs.by_turns(program, [{"src": SRC, "dsts": DSTS}], NBYTES, rounds)
+    return on_links(cases, three, **options)
 
 
 def chunk_cost(whole: Record, cut: Record) -> float:
@@ -204,11 +193,10 @@ def chunk_cost(whole: Record, cut: Record) -> float:
 
 def time_at_once(*, rounds: int = 3, **options: Any) -> list[Record]:
     """Time a relayed copy and two direct ones that share its links; one record for each."""
-    predicted = flows.finish_times(rate, CONTEND, nbytes=NBYTES)
-    cases = {
-        f"together: {named([way])}": expected("together", [way], seconds, chunk=CHUNK)
-        for way, seconds in zip(CONTEND, predicted, strict=True)
-    }
+    cases = {}
+    times = flows.finish_times(rate, CONTEND, nbytes=[NBYTES] * len(CONTEND))
+    for way, seconds in zip(CONTEND, times, strict=True):
+        cases[f"together: {named([way])}"] = expected("together", [way], seconds, chunk=CHUNK)
     return on_links(cases, programs.at_once, CONTEND, NBYTES, CHUNK, rounds, **options)
 
 
@@ -223,7 +211,7 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     progress("what a chunk costs, its size, and every path")
     costs = list(compare(programs.carry, COSTS, **options).values())
     sweep = {size: {"ways": SWEPT, "chunk": size} for size in SIZES}
-    both = compare(programs.carry, sweep | WAYS, alpha=chunk_cost(*costs), **options)
+    both = compare(programs.carry, sweep | all_ways(), alpha=chunk_cost(*costs), **options)
     measured += costs + list(both.values())
     progress("three transfers that share links")
     return measured + time_at_once(**options)

@@ -12,6 +12,9 @@ from typing import NamedTuple
 from course.comm import sharing
 from course.lessons.p2p_topology.topology import Topology, nvlinks
 
+Rate = Callable[[int, int], float]
+"""The bytes per second of a link: from, to."""
+
 
 class Path(NamedTuple):
     """A way from the first GPU to the last, over relays, and the rate at which it is used."""
@@ -61,31 +64,25 @@ def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
 
 
 def finish_times(
-    rate: Callable[[int, int], float],
-    ways: Sequence[Sequence[int]],
-    *,
-    nbytes: float | Sequence[float],
+    rate: Rate, ways: Sequence[Sequence[int]], *, nbytes: Sequence[float]
 ) -> list[float]:
     """Return when each of the transfers that start together is done, in seconds.
 
-    `rate` is that of a link, in bytes per second. Every ordered pair of GPUs has a link of its own,
-    which transfers that meet on it share max-min fairly (see `course.comm.sharing`); whenever one
-    ends, the others share anew. TCP flows and copies come close to it, not exactly. A way is the
-    GPUs that a transfer visits; `nbytes` is what each carries, or a list of it.
+    Every ordered pair of GPUs has a link of its own, which transfers that meet on it share max-min
+    fairly (see `course.comm.sharing`); whenever one ends, the others share anew. TCP flows and
+    copies come close to it, not exactly. A way is the GPUs that a transfer visits; `nbytes` is what
+    each carries.
 
     Example:
         >>> from course.lessons.p2p_topology.topology import PUZZLE
-        >>> times = finish_times(PUZZLE.bandwidth, [[0, 5], [0, 5, 2]], nbytes=46.6e9)
+        >>> times = finish_times(PUZZLE.bandwidth, [[0, 5], [0, 5, 2]], nbytes=[46.6e9, 46.6e9])
         >>> [round(seconds, 2) for seconds in times]
         [2.0, 2.0]
     """
     crossed = [tuple(itertools.pairwise(way)) for way in ways]
     rates = {hop: rate(*hop) for hops in crossed for hop in hops}
-    sizes = [nbytes] * len(ways) if isinstance(nbytes, int | float) else list(nbytes)
-    transfers = {
-        number: sharing.Activity(nbytes=size, links=links)
-        for number, (size, links) in enumerate(zip(sizes, crossed, strict=True))
-    }
+    both = enumerate(zip(nbytes, crossed, strict=True))
+    transfers = {number: sharing.Activity(nbytes=n, links=links) for number, (n, links) in both}
     spans = sharing.play(transfers, after={}, rates=rates)
     return [spans[number].end for number in transfers]
 
@@ -113,31 +110,25 @@ def relay_time(rates: Sequence[float], *, nbytes: float, chunk: float, alpha: fl
 
 
 def ways_time(
-    rate: Callable[[int, int], float],
+    rate: Rate,
     ways: Sequence[Sequence[int]],
     *,
     nbytes: float,
-    chunk: float,
-    alpha: float = 0.0,
     shares: Sequence[float] | None = None,
+    **cut: float,
 ) -> float:
     """Return the seconds until the last byte has arrived, with a part of the bytes on each way.
 
-    `rate` is that of a link, in bytes per second; ways that cross the same link share it in
-    proportion to their parts. Equal parts if no shares are given. See `relay_time`.
+    Ways that cross the same link share it in proportion to their parts. Equal parts if no shares
+    are given. How they are `cut`, into chunks and at which cost, `relay_time` says.
     """
     shares = shares or [1.0] * len(ways)
     parts = [nbytes * share / sum(shares) for share in shares]
     hops = [list(itertools.pairwise(way)) for way in ways]
-    load = Counter[tuple[int, int]]()
+    load, times = Counter[tuple[int, int]](), []
     for part, crossed in zip(parts, hops, strict=True):
         load.update(dict.fromkeys(crossed, part))
-    return max(
-        relay_time(
-            [rate(*hop) * part / load[hop] for hop in crossed],
-            nbytes=part,
-            chunk=chunk,
-            alpha=alpha,
-        )
-        for part, crossed in zip(parts, hops, strict=True)
-    )
+    for part, crossed in zip(parts, hops, strict=True):
+        rates = [rate(*hop) * part / load[hop] for hop in crossed]
+        times.append(relay_time(rates, nbytes=part, **cut))
+    return max(times)

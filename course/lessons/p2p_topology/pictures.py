@@ -33,7 +33,13 @@ def graph(topology: Topology, paths: Sequence[Path]) -> Axes:
         ends = zip(*(places[gpu] for gpu in pair), strict=True)
         ax.plot(*ends, color="#0072b2", alpha=0.25, linewidth=nvlinks(topology.link(*pair)))
     for number, way in enumerate(paths):
-        _draw_path(ax, places, way, number)
+        style, bent = plots.style(number), f"arc3,rad={0.06 + 0.03 * number}"
+        look = {"color": style.color, "linestyle": style.linestyle, "linewidth": 2.2}
+        arrow = {"arrowstyle": "-|>,head_width=0.35,head_length=0.7", "connectionstyle": bent}
+        for src, dst in itertools.pairwise(way.gpus):
+            line = look | arrow | {"shrinkA": 14, "shrinkB": 14}
+            ax.annotate("", places[dst], places[src], arrowprops=line, zorder=4)
+        ax.plot([], [], label=str(way), **look)
     for gpu, (x, y) in enumerate(places):
         look = {"markersize": 25, "markeredgecolor": plots.INK, "zorder": 5}
         ax.plot(x, y, "o", color="#fff3c4", **look)
@@ -45,37 +51,15 @@ def graph(topology: Topology, paths: Sequence[Path]) -> Axes:
     return ax
 
 
-def _draw_path(ax: Axes, places: Sequence[tuple[float, float]], way: Path, number: int) -> None:
-    style = plots.style(number)
-    look = {"color": style.color, "linestyle": style.linestyle, "linewidth": 2.2}
-    arrow = look | {
-        "arrowstyle": "-|>,head_width=0.35,head_length=0.7",
-        "shrinkA": 14,
-        "shrinkB": 14,
-        "connectionstyle": f"arc3,rad={0.06 + 0.03 * number}",
-    }
-    for src, dst in itertools.pairwise(way.gpus):
-        ax.annotate("", places[dst], places[src], arrowprops=arrow, zorder=4)
-    ax.plot([], [], label=str(way), **look)
-
-
-def together(milliseconds: dict[str, float], starts: Sequence[float] = ()) -> Axes:
+def together(milliseconds: dict[str, float], starts: Sequence[float]) -> Axes:
     """Draw transfers as bars on a time axis, a lane for each stream; `starts` in milliseconds."""
-    starts = starts or [0.0] * len(milliseconds)
-    bars = [
-        Bar(lane, "copy", start / 1e3, (start + value) / 1e3, label=f"{value:.3g} ms")
-        for lane, (start, value) in enumerate(zip(starts, milliseconds.values(), strict=True))
-    ]
-    times = ", ".join(
-        f"{name} begins at {1e3 * bar.begin:.3g} ms and takes {bar.label}"
-        for name, bar in zip(milliseconds, bars, strict=True)
-    )
-    return draw_lanes(
-        list(milliseconds),
-        bars,
-        description=f"Copies from one GPU: {times}.",
-        title="Copies of the same bytes from one GPU, each on a stream of its own",
-    )
+    bars, told = [], []
+    for (name, ms), start in zip(milliseconds.items(), starts, strict=True):
+        bars.append(Bar(len(bars), "copy", start / 1e3, (start + ms) / 1e3, label=f"{ms:.3g} ms"))
+        told.append(f"{name} begins at {start:.3g} ms and takes {ms:.3g} ms")
+    title = "Copies of the same bytes from one GPU, each on a stream of its own"
+    words = f"Copies from one GPU: {', '.join(told)}."
+    return draw_lanes(list(milliseconds), bars, description=words, title=title)
 
 
 def theirs_and_ours(milliseconds: dict[int, float], records: Sequence[Record]) -> Figure:
@@ -115,13 +99,8 @@ def published(
 
 def staircase(matrix: Topology, far: Sequence[Pair], near: Sequence[Pair]) -> Axes:
     """Draw the rates between NUMA nodes, the slowest first, and those within one as a level."""
-    ax = plots.new_axes(
-        "Copies from one NUMA node to another, in order",
-        x="pairs, the slowest first",
-        y="rate",
-        yunit="GB/s",
-        size=(9, 4.2),
-    )
+    look = {"x": "pairs, the slowest first", "y": "rate", "yunit": "GB/s", "size": (9, 4.2)}
+    ax = plots.new_axes("Copies from one NUMA node to another, in order", **look)
     told, begin = [], 0
     for number, kind in enumerate(("SYS", "NV2", "NV4")):
         rates = sorted(matrix.bandwidth(*pair) / 1e9 for pair in far if matrix.link(*pair) == kind)
@@ -150,9 +129,8 @@ def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
     plots.line(ax, sizes, predicted, label="model", kind="MODELLED")
     best, size = min(zip(medians, sizes, strict=True))
     ends = "; ".join(f"{medians[i]:.3g} ms in chunks of {sizes[i]} bytes" for i in (0, -1))
-    plots.describe(
-        ax, f"Time against chunk size: lowest at {size} bytes with {best:.3g} ms; {ends}."
-    )
+    lowest = f"lowest at {size} bytes with {best:.3g} ms"
+    plots.describe(ax, f"Time against chunk size: {lowest}; {ends}.")
     return plots.stamp(ax, [records[0].tier, "MODELLED"], records[0].provenance)
 
 
@@ -162,6 +140,7 @@ def draw(records: Sequence[Record]) -> Figure:
     ways = [record for record in records if record.params["part"] == "ways"]
     sweep = [record for record in ways if record.params["ways"] == experiment.SWEPT]
     shown = [record for record in ways if record.params["ways"][0][-1] == experiment.FAR]
-    plots.ladder(shown, title="The same bytes, every way", names=list(experiment.WAYS), ax=left)
+    names = list(experiment.all_ways())
+    plots.ladder(shown, title="The same bytes, every way", names=names, ax=left)
     chunk_curve(sweep, ax=right)
     return figure

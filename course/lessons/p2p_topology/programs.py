@@ -38,6 +38,11 @@ def three_copies(tensor: torch.Tensor, src: int, dsts: Sequence[int]) -> None:
         dist.recv(tensor, src)
 
 
+def first_bytes(tensor: torch.Tensor, nbytes: int, src: int, dsts: Sequence[int]) -> None:
+    """Send so many bytes of a tensor to several ranks at once."""
+    three_copies(tensor[: nbytes // 4], src, dsts)
+
+
 def two_slots(sizes: Sequence[int], before: int, after: int) -> None:
     """Hand on chunks of these elements with room for two: one arrives, one leaves."""
     slots = torch.empty(2, sizes[0], device=device())
@@ -86,21 +91,19 @@ def carry(
     parts = split(tensor, shares or [1] * len(ways))
     for tag, (part, way) in enumerate(zip(parts, ways, strict=True)):
         if rank in way:
-            here, pieces = list(way).index(rank), part.split(chunk // tensor.itemsize)
+            here, how = list(way).index(rank), {"group": group, "tag": tag}
+            pieces = part.split(chunk // tensor.itemsize)
             after = way[here + 1] if rank != way[-1] else None
             # All receives are posted before anything is sent: no sender waits for readiness.
-            arriving = [
-                dist.irecv(piece, way[here - 1], group=group, tag=tag)
-                for piece in pieces
-                if here > 0
-            ]
-            legs.append((pieces, arriving, after, tag))
-    for turn in range(max((len(pieces) for pieces, *_ in legs), default=0)):
-        for pieces, arriving, after, tag in legs:
-            if arriving and turn < len(pieces):
-                arriving[turn].wait()
-            if after is not None and turn < len(pieces):
-                leaving.append(dist.isend(pieces[turn], after, group=group, tag=tag))
+            arriving = [dist.irecv(piece, way[here - 1], **how) for piece in pieces if here > 0]
+            turns = itertools.zip_longest(pieces, arriving)
+            legs.append([(piece, arrival, after, how) for piece, arrival in turns])
+    for turn in itertools.zip_longest(*legs):
+        for piece, arrival, after, how in filter(None, turn):
+            if arrival:
+                arrival.wait()
+            if after is not None:
+                leaving.append(dist.isend(piece, after, **how))
     for work in leaving:
         work.wait()
 
@@ -116,9 +119,8 @@ def by_turns(
 ) -> list[list[float]]:
     """Run ``program(tensor, **arm)`` for each arm in turn, round by round, on every rank.
 
-    Returns:
-        For each arm the seconds of each round, by this rank's clock. Before them each arm moves a
-        single chunk, which opens its connections.
+    Returns, for each arm, the seconds of each round by this rank's clock. Before them each arm
+    moves a single chunk, which opens its connections.
     """
     tensor = torch.ones(nbytes // 4, device=device())
     samples: list[list[float]] = [[] for _ in arms]
@@ -136,13 +138,11 @@ def by_turns(
 def at_once(
     ways: Sequence[Sequence[int]], nbytes: int, chunk: int, iters: int
 ) -> list[list[float]]:
-    """Start several transfers together, each over connections of its own.
+    """Start transfers together, each over connections of its own; time them where they end.
 
-    Returns:
-        For each way: seconds for each repetition, on its destination; empty on other ranks.
+    Returns, for each way, the seconds of each repetition; none on other ranks.
     """
-    rank, everyone = dist.get_rank(), list(range(dist.get_world_size()))
-    groups = [dist.new_group(everyone) for _ in ways]
+    rank, groups = dist.get_rank(), [dist.new_group() for _ in ways]
     tensors = [torch.ones(nbytes // 4) for _ in ways]
     samples: list[list[float]] = [[] for _ in ways]
 
@@ -157,38 +157,3 @@ def at_once(
             dist.barrier()
             list(pool.map(partial(transfer, time.perf_counter()), mine))
     return [row[1:] for row in samples]
-
-
-def every_pair(
-    src: int, dsts: Sequence[int], nbytes: int, alone: Sequence[Sequence[int]], rounds: int
-) -> list[dict] | None:
-    """Time a copy of each ordered pair alone, of `alone[src][dst]` bytes, then three together.
-
-    Returns:
-        On rank 0, for each round: ``alone[src][dst]``, bytes per second, and ``together[dst]``, the
-        seconds; both by the receiver's clock.
-    """
-    rank, n, found = dist.get_rank(), dist.get_world_size(), []
-    tensor = torch.ones(max(nbytes, *map(max, alone)) // 4)
-
-    def timed(source: int, targets: Sequence[int], message: torch.Tensor) -> float:
-        dist.barrier()
-        begin = time.perf_counter()
-        three_copies(message, source, targets)
-        return time.perf_counter() - begin
-
-    everyone = list(itertools.permutations(range(n), 2))
-    for a, b in everyone:
-        timed(a, [b], tensor[:1])  # opens the connection
-    for _ in range(rounds):
-        mine = {}
-        for a, b in everyone:
-            took = timed(a, [b], tensor[: alone[a][b] // 4])
-            if b == rank:
-                mine[a] = alone[a][b] / took
-        seconds = timed(src, dsts, tensor[: nbytes // 4])
-        gathered: list = [None] * n
-        dist.all_gather_object(gathered, (mine, seconds))
-        rates = [[0.0 if a == b else gathered[b][0][a] for b in range(n)] for a in range(n)]
-        found.append({"alone": rates, "together": {str(dst): gathered[dst][1] for dst in dsts}})
-    return found if rank == 0 else None

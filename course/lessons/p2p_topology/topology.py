@@ -39,8 +39,7 @@ class Topology:
     def with_measured(self, gigabytes_per_second: Sequence[float]) -> "Topology":
         """Return the same links with the bandwidths that `p2pBandwidthLatencyTest` measured.
 
-        Args:
-            gigabytes_per_second: GB/s from the first GPU to each, then from the second, ...
+        They are in GB/s, from the first GPU to each, then from the second, ...
         """
         rates = [1e9 * rate for rate in gigabytes_per_second]
         starts = range(0, len(rates), self.gpus)
@@ -55,23 +54,12 @@ class Topology:
         """Return the link class of a pair: `NV4`, `SYS`, ..."""
         return self.classes[src][dst]
 
-    def class_bandwidth(self, link: str) -> float:
-        """Return what a link of a class carries, in bytes per second."""
-        return nvlinks(link) * self.rates["NV1"] or self.rates[link]
-
     def bandwidth(self, src: int, dst: int) -> float:
         """Return what a copy from src to dst gets with nobody else about, in bytes per second."""
         if self.measured is not None:
             return self.measured[src][dst]
-        return self.class_bandwidth(self.link(src, dst))
-
-    def bandwidths(self) -> list[list[float]]:
-        """Return all bandwidths, in bytes per second; the diagonal is 0."""
-        everyone = range(self.gpus)
-        return [
-            [0.0 if src == dst else self.bandwidth(src, dst) for dst in everyone]
-            for src in everyone
-        ]
+        link = self.link(src, dst)
+        return nvlinks(link) * self.rates["NV1"] or self.rates[link]
 
 
 PUZZLE_TEXT = """\

@@ -17,6 +17,7 @@ LARGE = [181.5e6, 181.5e6, 37e6]
 RATES = {"NV1": 10e9, "PHB": 8e9, "PXB": 13e9, "SYS": 6e9}
 MACHINE = Topology.parse(checks.MACHINE, RATES)
 PAIRS = [(0, 4), (1, 6), (5, 2), (3, 7)]
+BY_NUMBER = [(0, 1), (2, 3), (4, 5), (6, 7)]
 
 
 def design(small, large=LARGE):
@@ -46,12 +47,8 @@ def test_right_answers_in_other_forms(check, answer):
         (checks.check_shares, design([0, 0, 4e6], [400e6 / 3] * 3), "what could it have carried"),
         (checks.check_shares, design([0, 0, 4], [181.5, 181.5, 37]), "this is MB"),
         (checks.check_reading, (PAIRS, True), "nearly alike"),
-        (
-            checks.check_reading,
-            ([(0, 1), (2, 3), (4, 5), (6, 7)], 0),
-            "0 and 1 have an ordinary rate",
-        ),
-        (checks.check_reading, ([(0, 4), (1, 6), (2, 5)], False), "some are missing"),
+        (checks.check_reading, (BY_NUMBER, 0), "0 and 1 have an ordinary rate"),
+        (checks.check_reading, (PAIRS[:3], False), "some are missing"),
         (checks.check_contention, (2, 6, 5), "its time alone"),
         (checks.check_contention, (4, 12, 10), "half a link to the end"),
     ],
@@ -60,15 +57,12 @@ def test_wrong_figures(check, answer, words):
     assert words in refusal(check, lambda: answer)
 
 
-def test_the_figures_of_4_1_follow_from_the_links():
+def test_the_figures_of_4_1_and_4_5_follow_from_the_links():
     assert 120e6 / MACHINE.bandwidth(0, 2) == 15e-3  # no way without a relay competes
     hops = {gpu: [MACHINE.bandwidth(0, gpu), MACHINE.bandwidth(gpu, 2)] for gpu in (1, 3)}
     for chunk, ms in ((120e6, {1: 8, 3: 7.5}), (1, {1: 4, 3: 6})):
         times = {gpu: flows.relay_time(way, nbytes=120e6, chunk=chunk) for gpu, way in hops.items()}
         assert times == pytest.approx({gpu: time / 1e3 for gpu, time in ms.items()})
-
-
-def test_the_figures_of_4_5_follow_from_the_links():
     ways, sizes = [[0, 1], [0, 1, 2], [1, 2]], [60e6, 180e6, 150e6]
     ends = flows.finish_times(MACHINE.bandwidth, ways, nbytes=sizes)
     assert ends == pytest.approx([4e-3, 11e-3, 10e-3])
@@ -98,6 +92,7 @@ relay = partial(changed, RELAY, dist=dist, torch=torch, np=np)
 BEGIN = "leaving = []\n"
 REUSE = "leaving.pop(0).wait()"
 PADDED = "torch.cat([tensor, tensor.new_zeros(chunk)]), -(-length // chunk) * chunk"
+PAD = f"{BEGIN}    if here == 0:\n        tensor, length = {PADDED}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -110,11 +105,10 @@ def by_batches(tensor, way, chunk, length):
     """Right: a chunk is sent while the next is received, both begun together."""
     if dist.get_rank() not in way:
         return
-    here, starts = way.index(dist.get_rank()), range(0, length, chunk)
-    is_relay = 0 < here < len(way) - 1
-    places = [k % 2 * chunk if is_relay else start for k, start in enumerate(starts)]
-    sizes = [min(chunk, length - start) for start in starts]
-    pieces = [tensor[place:][:size] for place, size in zip(places, sizes, strict=True)]
+    here, pieces = way.index(dist.get_rank()), []
+    for number, start in enumerate(range(0, length, chunk)):
+        place = number % 2 * chunk if 0 < here < len(way) - 1 else start
+        pieces.append(tensor[place:][: min(chunk, length - start)])
     for number in range(len(pieces) + 1):
         works = []
         if number < len(pieces) and here > 0:
@@ -134,10 +128,7 @@ def test_without_hosts_all_but_the_speed_is_judged(answer, capsys):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            (BEGIN, f"{BEGIN}    if here == 0:\n        tensor, length = {PADDED}\n"),
-            "7 elements in chunks of 2 along [3, 1, 4, 0, 2]",
-        ),
+        ((BEGIN, PAD), "7 elements in chunks of 2 along [3, 1, 4, 0, 2]"),
         (("length, chunk)", "length // chunk * chunk, chunk)"), "the last chunk may be shorter"),
         ((REUSE, "pass"), "before you write into its buffer"),
         ((REUSE, "pass", "leaving.append(dist.isend(", "(dist.send("), "the hops take turns"),

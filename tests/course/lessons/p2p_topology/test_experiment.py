@@ -44,6 +44,8 @@ def test_without_hosts_the_recording_is_shown_and_called_so(no_hosts, capsys):
     assert "LABKIT_NO_FABRIC" in capsys.readouterr().out
     experiment.time_at_once()
     assert capsys.readouterr().out == ""  # said once
+    records = experiment.run(progress=lambda text: None)
+    assert {record.tier for record in records} <= {Tier.RECORDED, Tier.MODELLED}
 
 
 def test_a_case_that_was_never_recorded_is_the_model_s_and_says_so(no_hosts):
@@ -53,30 +55,20 @@ def test_a_case_that_was_never_recorded_is_the_model_s_and_says_so(no_hosts):
     assert record.summary.median == record.predicted
 
 
-def test_the_whole_experiment_runs_without_links(no_hosts):
-    records = experiment.run(progress=lambda text: None)
-    assert {record.tier for record in records} <= {Tier.RECORDED, Tier.MODELLED}
+def recorded(program, arms):
+    records = list(experiment.compare(program, arms).values())
+    assert {record.tier for record in records} == {Tier.RECORDED}
+    return records
 
 
 def test_the_recording_holds_what_the_lesson_says_of_it(no_hosts):
-    ways = experiment.compare(programs.carry, experiment.WAYS)
-    assert {record.tier for record in ways.values()} == {Tier.RECORDED}
-    direct, one, two, _ = (record.summary.median for record in ways.values())
+    ways = recorded(programs.carry, experiment.all_ways())
+    direct, one, two, _ = (record.summary.median for record in ways)
     assert direct / one > 5
     assert direct / two > 9
-    relayed = experiment.compare(programs.pass_on, experiment.RELAYS | experiment.LONG)
-    assert {record.tier for record in relayed.values()} == {Tier.RECORDED}
-
-
-def test_chunks_of_many_sizes_take_alike(no_hosts):
+    recorded(programs.pass_on, experiment.RELAYS | experiment.LONG)
     sweep = {size: {"ways": experiment.SWEPT, "chunk": size} for size in (125_000, 32_000, 8_000)}
-    records = experiment.compare(programs.carry, sweep).values()
-    assert {record.tier for record in records} == {Tier.RECORDED}
-    times = [record.summary.median for record in records]
+    times = [record.summary.median for record in recorded(programs.carry, sweep)]
     assert max(times) < 1.07 * min(times)  # "8 to 125 kB were all within 6 %"
-
-
-def test_alpha_is_what_a_chunk_costs_beyond_its_bytes(no_hosts):
-    one, thousand = experiment.compare(programs.carry, experiment.COSTS).values()
-    assert one.tier is thousand.tier is Tier.RECORDED
-    assert 2e-6 < experiment.chunk_cost(one, thousand) < 100e-6
+    costs = recorded(programs.carry, experiment.COSTS)
+    assert 2e-6 < experiment.chunk_cost(*costs) < 100e-6  # what a chunk costs beyond its bytes

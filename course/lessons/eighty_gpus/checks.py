@@ -28,7 +28,7 @@ def check_slow_pairs(slow_pairs: Callable[[dict], Iterable]) -> None:
     whose slow pairs are slow in many ways.
     """
     tests = logs.select(logs.seventeen_hosts(), collective="alltoall", gpus_per_host=8)
-    lesson = {(test.first, test.second): test.busbw["16GiB"] for test in tests}
+    lesson = {test.pair: test.busbw["16GiB"] for test in tests}
     healthy = {(a, b): 20.0 + (a * b) % 3 for a in range(6) for b in range(a)}
     single = {(a, b): 60.0 for a in range(8) for b in range(a)} | {(1, 0): 200.0}
     mixed = healthy | dict(zip(healthy, (12.0, 7.5, 4.8, 3.0, 1.9, 1.2), strict=False))
@@ -43,21 +43,17 @@ def check_slow_pairs(slow_pairs: Callable[[dict], Iterable]) -> None:
                 "fixed figure? It differs from table to table",
                 0.8 * best: "healthy pairs differ by up to 10 %; a slow one reaches at most 60 %",
             }
-            below = {
-                limit: {pair for pair, gbs in figures.items() if gbs < limit} for limit in usual
-            }
+            below = {most: {pair for pair, gbs in figures.items() if gbs < most} for most in usual}
             answer = checking.ask(slow_pairs, figures)
             kinds = (set, frozenset, list, tuple)
             answer = checking.answer(answer, kinds, what="the slow pairs, in a set")
             no_pair = [element for element in answer if not isinstance(element, tuple)]
             hold(not no_pair, "pairs, as in `figures`", no_pair[:1], "two hosts are asked for each")
             pairs, right = {*answer}, below[0.8 * best]
-            hold(
-                pairs == right,
-                f"{len(right)} slow pairs of {len(figures)}; the best has {best:g} GB/s",
-                f"{len(pairs & right)} of them, and {len(pairs - right)} other pairs",
-                usual[next((limit for limit in usual if pairs == below[limit]), 0.8 * best)],
-            )
+            meaning = usual[next((most for most in usual if pairs == below[most]), 0.8 * best)]
+            asked = f"{len(right)} slow pairs of {len(figures)}; the best has {best:g} GB/s"
+            got = f"{len(pairs & right)} of them, and {len(pairs - right)} other pairs"
+            hold(pairs == right, asked, got, meaning)
 
 
 def check_rails(all_reduce: Callable[..., None]) -> None:
@@ -66,10 +62,12 @@ def check_rails(all_reduce: Callable[..., None]) -> None:
     Three servers of two cards, and two of three: the sums, then the bytes that leave a server by
     each card.
     """
-    cases = [
-        Case(6, (7560,), torch.float32, {"cards": 2}),
-        Case(6, (7560,), torch.float64, {"cards": 3}),
-    ]
+    kinds = ((2, torch.float32), (3, torch.float64))
+    cases = [Case(6, (7560,), dtype, {"cards": cards}) for cards, dtype in kinds]
+    short = "a share is summed on its own ring only, or a turn of the ring is missing, or the last "
+    short += "phase, in which a server's other shares come back"
+    single = "one ring through all ranks leaves each server by one card: let each carry a part of "
+    single += "the server's sum, and send across no more than a ring would"
     with checking.exercise("7.2", all_reduce, par="2(n-1)/n S/g on every card") as verdict:
         for case, ranks in Trial(all_reduce, by_hand=True, timeout=8.0).runs(cases):
             n, cards = case.world_size, case.options["cards"]
@@ -77,27 +75,16 @@ def check_rails(all_reduce: Callable[..., None]) -> None:
             for rank, ran in enumerate(ranks):
                 first, card = rank - rank % cards, rank % cards
                 inside, across = sum(data[first : first + cards]), sum(data[card::cards])
-                checking.same_values(
-                    ran.given[0],
-                    case.total(),
-                    what=f"rank {rank}, {case}",
-                    meaning="a share is summed on its own ring only, or a turn of the ring is "
-                    "missing, or the last phase, in which a server's other shares come back",
-                    mistakes={
-                        "the tensor is as it was: change it in place": data[rank],
-                        "each server has its own sum: what goes across is missing": inside,
-                        "only ranks of one number were added: first sum inside each server": across,
-                    },
-                )
-            most = max(carried(sent(ranks), cards)) / case.nbytes
-            checking.at_most(
-                most,
-                1.02 * 2 * (n - 1) / n / cards,
-                what=f"bytes that leave a server by one card, {case}",
-                unit="S",
-                meaning="one ring through all ranks leaves each server by one card: let each carry "
-                "a part of the server's sum, and send across no more than a ring would",
-            )
+                usual = {
+                    "the tensor is as it was: change it in place": data[rank],
+                    "each server has its own sum: what goes across is missing": inside,
+                    "only ranks of one number were added: first sum inside each server": across,
+                }
+                told = {"what": f"rank {rank}, {case}", "meaning": short, "mistakes": usual}
+                checking.same_values(ran.given[0], case.total(), **told)
+            most, par = max(carried(sent(ranks), cards)) / case.nbytes, 2 * (n - 1) / n / cards
+            what = f"bytes that leave a server by one card, {case}"
+            checking.at_most(most, 1.02 * par, what=what, unit="S", meaning=single)
         verdict.reached = f"{most:.2f} S on the busiest of 2 x 3 cards"
 
 
@@ -106,6 +93,8 @@ def check_placement(place: Callable[[list[int]], Sequence]) -> None:
 
     On each of `DAYS`: the answer's form, what may not be, and the number of GPUs at work.
     """
+    mixed = "a message into a 9d of the nine comes from a host of the eight: keep the job in one "
+    mixed += "group, or leave that slot out"
     with checking.exercise("7.3", place, par="every GPU that can run at full speed"):
         for jobs, most in DAYS.items():
             what = f"place({[*jobs]})"
@@ -122,13 +111,9 @@ def check_placement(place: Callable[[list[int]], Sequence]) -> None:
             alone = {*used} <= ALL and len({*used}) == len(used)
             hold(alone, f"{what}: hosts 1 to 17, none twice", used, "no host serves two jobs")
             for hosts, slots in placed:
-                hold(
-                    "9d" not in slots or len(NINE & hosts) in (0, len(hosts)),
-                    f"{what}: every job at full speed",
-                    f"{sorted(hosts)} is in both groups and uses slot 9d",
-                    "a message into a 9d of the nine comes from a host of the eight: keep the job "
-                    "in one group, or leave that slot out",
-                )
+                is_fast = "9d" not in slots or len(NINE & hosts) in (0, len(hosts))
+                got = f"{sorted(hosts)} is in both groups and uses slot 9d"
+                hold(is_fast, f"{what}: every job at full speed", got, mixed)
                 runs = not any({*pair} <= hosts for pair in DEAD)
                 meaning = "two of these never completed a test with several GPUs: see checks.DEAD"
                 hold(runs, f"{what}: every job runs", sorted(hosts), meaning)
@@ -159,23 +144,20 @@ def check_level(level: Callable[[int, int, logs.Slots], str]) -> None:
     Each also with first and second swapped.
     """
     shown = [test for test, _ in levels(shown=True)]
-    mistakes = {
+    usual = {
         ("rail", "across"): "host 8 is in no group with others; the nine and the rest are groups",
         ("across", "rail"): "does each message stay in one group, and does the sender's own GPU of "
         "the receiver's slot take part?",
         ("slow", "across"): "what makes a test slow counts before what makes it a bit slower",
     }
+    swapped = "a pair is the same pair when its second host stands first"
     with checking.exercise("7.4", level, par="none wrong, of those held out, too"):
         for test, right in sorted(levels(), key=lambda pair: pair[0] not in shown):
             case = "shown" if test in shown else "held out"
-            pair = test.first, test.second
-            for (first, second), gpus in ((pair, test.gpus), (pair[::-1], test.gpus[::-1])):
+            given = test.pair, test.gpus
+            for (first, second), gpus in (given, [value[::-1] for value in given]):
                 got = checking.ask(level, first, second, gpus)
                 got = checking.word(got, LEVELS, what="level")
-                swapped = "a pair is the same pair when its second host stands first"
-                hold(
-                    got == right,
-                    f"hosts {first} and {second}, slots {gpus[0]} and {gpus[1]} ({case}): {right}",
-                    got,
-                    mistakes.get((right, got), "") if first < second else swapped,
-                )
+                asked = f"hosts {first} and {second}, slots {gpus[0]} and {gpus[1]} ({case})"
+                meaning = usual.get((right, got), "") if first < second else swapped
+                hold(got == right, f"{asked}: {right}", got, meaning)

@@ -22,19 +22,15 @@ def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int] = NINE)
     """Hold each suspect to what it predicts of these tests; `nine`: the hosts of the rule."""
     failed = [test for test in tests if not test.busbw]
     never = logs.never_complete(tests)
-    inside = [test for test in failed if (test.first, test.second) in never]
-    rest = [test for test in failed if (test.first, test.second) not in never]
+    inside = [test for test in failed if test.pair in never]
+    rest = [test for test in failed if test.pair not in never]
     sick = {test: called_slow(test, nine) for test in tests}
     hit = sum(sick[test] for test in failed)
-    words, found = (
-        "every failed test has a message into a sick slot",
-        f"{hit} of {len(failed)} have one",
-    )
+    words = "every failed test has a message into a sick slot"
+    found = f"{hit} of {len(failed)} have one"
     board.test("a", "A", words, hit == len(failed), found=found, exact=True)
-    for suspect, some, words in (
-        ("b", rest, "outside the pairs that never complete"),
-        ("d", failed, "among all tests"),
-    ):
+    outside = "outside the pairs that never complete"
+    for suspect, some, words in (("b", rest, outside), ("d", failed, "among all tests")):
         hit, share = sum(sick[test] for test in some), by_luck(some, sick)
         words += ", failed tests have such a message no more often than others of their kind"
         found = f"{hit} of {len(some)} have one; in {share:.1%} of {DEALS} choices as many"
@@ -61,7 +57,7 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
 
 def called_slow(test: PairTest, nine: Collection[int]) -> bool:
     """Tell what our rule says: a message into 9d of one of the nine, but not from their own 9d."""
-    own = dict(zip((test.first, test.second), test.gpus, strict=True))
+    own = dict(zip(test.pair, test.gpus, strict=True))
     return any(
         slot == "9d" and to in nine and not (src in nine and "9d" in own[src])
         for src, to, slot in test.messages()
@@ -84,17 +80,16 @@ def by_luck(some: Sequence[PairTest], sick: Mapping[PairTest, bool]) -> float:
 
 def heap(some: Iterable[PairTest]) -> int:
     """Return how many of these tests the worst pairs of hosts hold."""
-    counts = Counter((test.first, test.second) for test in some)
+    counts = Counter(test.pair for test in some)
     return sum(count for _, count in counts.most_common(WORST))
 
 
 def two_hosts_by_luck(pairs: int, hosts: int = 17) -> float:
     """Return the share of random choices of so many pairs that some two hosts touch all of."""
-    deal, every = random.Random(7), list(itertools.combinations(range(hosts), 2))
-    choices = (deal.sample(every, pairs) for _ in range(DEALS))
-    return statistics.mean(
-        any(all({*pair} & {*two} for pair in chosen) for two in every) for chosen in choices
-    )
+    deal, every = random.Random(7), [{*two} for two in itertools.combinations(range(hosts), 2)]
+    choices = [deal.sample(every, pairs) for _ in range(DEALS)]
+    touched = (any(all(pair & two for pair in chosen) for two in every) for chosen in choices)
+    return statistics.mean(touched)
 
 
 INVESTIGATION = Investigation(

@@ -28,12 +28,9 @@ NBYTES = 12 * 8192 * 20
 """S: divides by all world sizes, rings and packets."""
 
 
-def modelled(case: str, cards: int, *, card: float, inside: float) -> float:
-    """Return the seconds that the cards allow; without latency, rings without links inside.
-
-    `card`: bytes per second of a card, each way; `inside`: of a link inside a server.
-    """
-    n = SERVERS * cards
+def modelled(case: str, cards: int, rails: Fabric) -> float:
+    """Return the seconds that the cards allow; without latency, rings without links inside."""
+    n, card, inside = SERVERS * cards, rails.payload_rate(0, cards), rails.payload_rate(0, 1)
     if case == ALL:  # together g ranks bring g such shares to g cards
         return (n - cards) / n * NBYTES / card
     if case == LEVELS:
@@ -50,11 +47,9 @@ def measure(
 ) -> dict[str, Record]:
     """Measure each arm on three servers: ``{"two cards": {"cards": 2, "way": ONE}}``.
 
-    Where no links can be made, the recorded run of the same ways and cards.
-
-    Returns:
-        A record for each arm; `predicted` by `modelled`. `values`: `carried`, the bytes that each
-        card sent out of its server in units of S, by rank (None where the wire cannot be read).
+    Where no links can be made, the recorded run of the same ways and cards. A record's `predicted`
+    is by `modelled`, its value `carried` the bytes that each card sent out of its server in units
+    of S, by rank (None where the wire cannot be read).
     """
     found = {}
     for cards in dict.fromkeys(arm["cards"] for arm in arms.values()):
@@ -68,28 +63,20 @@ def measure(
 
 
 def _on(here: Place, ways: Iterable[str], perf: Callable[..., list[float]]) -> list[Record]:
-    cards = here.ranks_per_host
-    rates = {
-        "card": here.fabric.payload_rate(0, cards),
-        "inside": here.fabric.payload_rate(0, 1) if cards > 1 else float("inf"),
-    }
-    records = []
+    cards, records = here.ranks_per_host, []
     for way in dict.fromkeys(ways):
         ranks = here.launch(programs.program, way, NBYTES, cards, perf, timeout=120)
         if any(rank["right"] is False for rank in ranks):
             raise AssertionError(f"{way}: the sum is wrong")
-        records.append(
-            here.record(
-                way,
-                [rank["samples"] for rank in ranks],
-                experiment=NAME,
-                collective="all_to_all" if way == ALL else "all_reduce",
-                nbytes=NBYTES,
-                predicted=modelled(way, cards, **rates),
-                params={"cards": cards, "inside": INSIDE},
-                values={"carried": _carried(ranks, cards)},
-            )
-        )
+        fields = {
+            "collective": "all_to_all" if way == ALL else "all_reduce",
+            "nbytes": NBYTES,
+            "predicted": modelled(way, cards, here.fabric),
+            "params": {"cards": cards, "inside": INSIDE},
+            "values": {"carried": _carried(ranks, cards)},
+        }
+        samples = [rank["samples"] for rank in ranks]
+        records.append(here.record(way, samples, experiment=NAME, **fields))
     return records
 
 
@@ -137,10 +124,9 @@ def table(arms: Mapping[str, Record]) -> Table:
     for name, record in arms.items():
         sent = record.values["carried"]
         times = [round(1e3 * t, 1) for t in (record.summary.median, record.predicted)]
-        row = [name, *times, round(busbw(record) / 1e6, 2)]
-        rows.append([*row, round(max(sent), 3) if sent else None])
-    columns = ["arm", "ms", "model ms", "busbw MB/s", "busiest card (S)"]
-    return Table(columns, rows)
+        most = round(max(sent), 3) if sent else None
+        rows.append([name, *times, round(busbw(record) / 1e6, 2), most])
+    return Table(["arm", "ms", "model ms", "busbw MB/s", "busiest card (S)"], rows)
 
 
 def _carried(ranks: Sequence[dict], cards: int) -> list[float] | None:

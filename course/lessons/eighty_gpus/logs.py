@@ -5,11 +5,10 @@ medians where a case was run on several hosts.
 """
 
 import csv
-import itertools
 import json
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,6 +42,11 @@ class PairTest:
     """
 
     @property
+    def pair(self) -> tuple[int, int]:
+        """Its two hosts."""
+        return self.first, self.second
+
+    @property
     def is_slow(self) -> bool:
         """Whether it reached less than half of the best such test at 16 GiB."""
         return self.busbw["16GiB"] < 0.5 * best(self.collective, self.gpus_per_host)
@@ -67,47 +71,26 @@ def seventeen_hosts() -> tuple[PairTest, ...]:
     """Read all 810 tests of two of the seventeen hosts that began, the 34 failed ones too."""
     results = []
     for row in _rows("seventeen.csv"):
+        numbers = [int(row[name]) for name in ("gpus_per_host", "first", "second")]
         slots = tuple(tuple(row[f"{end}_slots"].split("-")) for end in ("first", "second"))
         busbw = {size: float(row[f"busbw_{size}"]) for size in _SIZES if row[f"busbw_{size}"]}
-        ends = int(row["first"]), int(row["second"])
-        gpus = int(row["gpus_per_host"])
-        results.append(
-            PairTest(row["collective"], gpus, *ends, slots, busbw, ended_at=row["ended_at"])
-        )
+        results.append(PairTest(row["collective"], *numbers, slots, busbw, row["ended_at"]))
     return tuple(results)
 
 
 def select(tests: Iterable[PairTest], **values: object) -> list[PairTest]:
     """Return the completed tests with these values: ``collective``, ``gpus_per_host``."""
-    return [
-        test
-        for test in tests
-        if test.busbw and all(getattr(test, name) == value for name, value in values.items())
-    ]
+    done = [test for test in tests if test.busbw]
+    return [t for t in done if all(getattr(t, name) == value for name, value in values.items())]
 
 
 def means(collective: str, gpus_per_host: int) -> dict[int, float]:
     """Return host -> the mean of its pairs in GB/s at 16 GiB."""
     tests = select(seventeen_hosts(), collective=collective, gpus_per_host=gpus_per_host)
     return {
-        host: statistics.mean(t.busbw["16GiB"] for t in tests if host in (t.first, t.second))
+        host: statistics.mean(test.busbw["16GiB"] for test in tests if host in test.pair)
         for host in range(1, 18)
     }
-
-
-def confusion(rule: Callable[[int, int, Slots, str], bool], tests: Sequence[PairTest]) -> list[int]:
-    """Count: fast and called fast, slow and called slow, slow missed, false alarms, failed called.
-
-    The last are failed tests that the rule calls slow.
-    """
-    counts = [0] * 5
-    for test in tests:
-        called = bool(rule(test.first, test.second, test.gpus, test.collective))
-        if test.busbw:
-            counts[int(called) if called == test.is_slow else 2 + called] += 1
-        else:
-            counts[4] += called
-    return counts
 
 
 def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
@@ -115,18 +98,23 @@ def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
 
     The latter only for a rule that is right on the former.
     """
-    rows = []
+    rows: list[list] = []
     for words, collective, gpus in (
         ("sendrecv: you found it here", "sendrecv", (1, 4, 8)),
         ("alltoall, 8 GPUs: seen; 1: sendrecv's cards", "alltoall", (1, 8)),
         ("alltoall, 4 GPUs: held out", "alltoall", (4,)),
     ):
-        tests = [t for t in seventeen_hosts() if t.collective == collective]
-        tests = [t for t in tests if t.gpus_per_host in gpus]
         if len(rows) == 2 and any(sum(row[3:5]) for row in rows):
             break  # held out: nobody tunes a rule on these
-        *counts, failed = confusion(rule, tests)
-        rows.append([words, *counts, f"{failed} of {sum(not test.busbw for test in tests)}"])
+        counts, failed = [0] * 4, []
+        for test in seventeen_hosts():
+            if test.collective == collective and test.gpus_per_host in gpus:
+                called = bool(rule(test.first, test.second, test.gpus, collective))
+                if test.busbw:
+                    counts[int(called) if called == test.is_slow else 2 + called] += 1
+                else:
+                    failed.append(called)
+        rows.append([words, *counts, f"{sum(failed)} of {len(failed)}"])
     columns = ["tests", "fast, right", "slow, right", "missed", "false alarms", "failed: slow"]
     return Table(columns, rows, title="The rule and the logs (PUBLISHED)")
 
@@ -143,7 +131,7 @@ def failures(
     apart = {tuple(sorted(pair)) for pair in apart}
     began, failed = Counter(), Counter()
     for test in seventeen_hosts():
-        if (test.first, test.second) not in apart:
+        if test.pair not in apart:
             values = {*key(test)}
             began.update(values)
             failed.update(() if test.busbw else values)
@@ -156,12 +144,11 @@ def failures(
 def never_complete(tests: Iterable[PairTest]) -> dict[tuple[int, int], list[int]]:
     """Return the pairs of hosts of which no test with 4 or 8 GPUs per host was completed.
 
-    Returns:
-        Pair -> how many of its six planned tests were completed, failed, and never began.
+    For each: how many of its six planned tests were completed, failed, and never began.
     """
     by_pair: dict[tuple[int, int], list[PairTest]] = {}
     for test in tests:
-        by_pair.setdefault((test.first, test.second), []).append(test)
+        by_pair.setdefault(test.pair, []).append(test)
     found = {}
     for pair, own in sorted(by_pair.items()):
         done = [test.gpus_per_host for test in own if test.busbw]
@@ -175,11 +162,9 @@ def lost_by_size() -> Table:
     rows = []
     for size in _SIZES:
         lost: dict[bool, list[float]] = {True: [], False: []}
-        for collective, gpus in itertools.product(("sendrecv", "alltoall"), (1, 4, 8)):
-            tests = select(seventeen_hosts(), collective=collective, gpus_per_host=gpus)
-            most = max(test.busbw[size] for test in tests)
-            for test in tests:
-                lost[test.is_slow].append(100 * (1 - test.busbw[size] / most))
+        for test in select(seventeen_hosts()):
+            most = best(test.collective, test.gpus_per_host, size)
+            lost[test.is_slow].append(100 * (1 - test.busbw[size] / most))
         rows.append([size, *map(round, (max(lost[False]), min(lost[True]), max(lost[True])))])
     columns = ["size", "a fast test loses at most", "a slow one at least", "at most"]
     return Table(columns, rows, title="Against the best of its kind, in % (PUBLISHED)")
@@ -196,37 +181,30 @@ def alone_into(slot: str) -> dict[int, list[int]]:
 
 
 def by_senders() -> Table:
-    """Lay out what went from the other host into one slot in the slow tests, by their senders."""
-    into: dict[tuple[str, int], list[float]] = {}
-    for test in seventeen_hosts():
-        if test.busbw and test.is_slow:
-            into.setdefault((test.collective, test.gpus_per_host), []).append(into_one_slot(test))
-    rows = []
-    for (collective, gpus), gbs in sorted(into.items(), reverse=True):
-        senders = 1 if collective == "sendrecv" else gpus
-        rows.append([collective, gpus, senders, len(gbs), round(min(gbs), 2), round(max(gbs), 2)])
-    columns = ["test", "GPUs per host", "senders", "slow tests", "into a slot: least GB/s", "most"]
-    return Table(columns, rows, title="The same slots, more senders, at 16 GiB (PUBLISHED)")
-
-
-def into_one_slot(test: PairTest) -> float:
-    """Return the GB/s that went from the other host into one slot, at 16 GiB.
+    """Lay out what went from the other host into one slot in the slow tests, by their senders.
 
     With n = 2g ranks a test of t seconds and S bytes shows algbw = S/t. In sendrecv one message of
     S goes into a slot, and bus bandwidth is algbw. In alltoall each of g ranks sends it S/n, and
     bus bandwidth is algbw (n-1)/n, as nccl-tests' PERFORMANCE.md defines: g/(n-1) of it goes in.
     """
-    flows = 1 if test.collective == "sendrecv" else test.gpus_per_host
-    return test.busbw["16GiB"] * flows / (2 * flows - 1)
+    into: dict[tuple[str, int, int], list[float]] = {}
+    for test in seventeen_hosts():
+        if test.busbw and test.is_slow:
+            senders = 1 if test.collective == "sendrecv" else test.gpus_per_host
+            gbs = test.busbw["16GiB"] * senders / (2 * senders - 1)
+            into.setdefault((test.collective, test.gpus_per_host, senders), []).append(gbs)
+    kinds = sorted(into.items(), reverse=True)
+    rows = [[*kind, len(gbs), round(min(gbs), 2), round(max(gbs), 2)] for kind, gbs in kinds]
+    columns = ["test", "GPUs per host", "senders", "slow tests", "into a slot: least GB/s", "most"]
+    return Table(columns, rows, title="The same slots, more senders, at 16 GiB (PUBLISHED)")
 
 
 @cache
 def h100() -> tuple[dict, ...]:
-    """Read the ten hosts' figures.
+    """Read the ten hosts' figures, and of how many ``runs`` each row is the median.
 
-    Returns:
-        Rows with ``collective``, ``hosts``, ``gpus_per_host``, ``bytes``, ``time_us``,
-        ``busbw_gbs``, ``inplace_gbs``, and ``runs``: of how many runs a row is the median.
+    Its other columns: ``collective``, ``hosts``, ``gpus_per_host``, ``bytes``, ``time_us``,
+    ``busbw_gbs``, ``inplace_gbs``.
     """
     return _figures("h100.csv")
 
@@ -244,10 +222,10 @@ def pick(rows: Iterable[dict], **values: object) -> list[dict]:
 
 
 @cache
-def best(collective: str, gpus_per_host: int) -> float:
-    """Return the best such test of the seventeen hosts, in GB/s at 16 GiB."""
+def best(collective: str, gpus_per_host: int, size: str = "16GiB") -> float:
+    """Return the best such test of the seventeen hosts, in GB/s."""
     tests = select(seventeen_hosts(), collective=collective, gpus_per_host=gpus_per_host)
-    return max(test.busbw["16GiB"] for test in tests)
+    return max(test.busbw[size] for test in tests)
 
 
 def _rows(name: str) -> list[dict[str, str]]:

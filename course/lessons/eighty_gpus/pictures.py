@@ -1,5 +1,6 @@
 """Pictures of lesson 07: bus bandwidth by cards, rings over cards, pairs of hosts, a law judged."""
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -24,50 +25,37 @@ def _at_largest(collective: str) -> list[float]:
     return [largest[gpus] for gpus in _GPUS]
 
 
-def busbw_by_gpus(collectives: Sequence[str], ax: Axes | None = None) -> Axes:
+def _over_gpus(ax: Axes, top: float) -> None:
+    """Label one, two, four and eight, and nothing between."""
+    ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
+    ax.minorticks_off()
+    ax.set_ylim(0, top)
+
+
+def busbw_by_gpus(collectives: Sequence[str]) -> Axes:
     """Draw the ten hosts' bus bandwidth at 16 GiB against the GPUs per host."""
-    ax = plots.new_axes(
-        "Ten hosts, 16 GiB: what nccl-tests reports",
-        x="GPUs per host",
-        xscale="log",
-        y="Bus bandwidth",
-        yunit="GB/s",
-        ax=ax,
-    )
-    texts = []
+    title = "Ten hosts, 16 GiB: what nccl-tests reports"
+    look = {"xscale": "log", "y": "Bus bandwidth", "yunit": "GB/s"}
+    ax, texts = plots.new_axes(title, x="GPUs per host", **look), []
     for series, name in enumerate(collectives):
         values = _at_largest(name)
         plots.line(ax, _GPUS, values, label=name, series=series)
         texts.append(f"{name} {', '.join(f'{value:.0f}' for value in values)} GB/s")
     card = _PUBLISHED["one_card"]
     ax.axhline(card.value, color=plots.INK, linewidth=1.2)
-    ax.annotate(
-        "with one GPU per host: 49 GB/s",
-        (8, card.value),
-        (0, -13),
-        ha="right",
-        textcoords="offset points",
-        fontsize=8.5,
-        color=plots.INK,
-    )
-    ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
-    ax.minorticks_off()
-    ax.set_ylim(0, 340)
+    look = {"ha": "right", "textcoords": "offset points", "fontsize": 8.5, "color": plots.INK}
+    ax.annotate("with one GPU per host: 49 GB/s", (8, card.value), (0, -13), **look)
+    _over_gpus(ax, 340)
     plots.stamp_published(ax, card, _PUBLISHED["eight_cards"])
     plots.describe(ax, f"With 1, 2, 4 and 8 GPUs per host: {'; '.join(texts)}.")
     return ax
 
 
-def by_cards(arms: Mapping[str, Record], ax: Axes | None = None) -> Axes:
+def by_cards(arms: Mapping[str, Record]) -> Axes:
     """Draw the bus bandwidth against the cards of a server, in cards: the ten hosts' and ours."""
-    ax = plots.new_axes(
-        "Bus bandwidth, in units of what one card carries",
-        x="Network cards in each server",
-        xscale="log",
-        y="Bus bandwidth",
-        yunit="cards",
-        ax=ax,
-    )
+    title = "Bus bandwidth, in units of what one card carries"
+    look = {"xscale": "log", "y": "Bus bandwidth", "yunit": "cards"}
+    ax = plots.new_axes(title, x="Network cards in each server", **look)
     card = _PUBLISHED["one_card"]
     theirs = [busbw / card.value for busbw in _at_largest("all_reduce")]
     plots.line(ax, _GPUS, theirs, label="the ten hosts, a card for each GPU", series=0)
@@ -80,9 +68,7 @@ def by_cards(arms: Mapping[str, Record], ax: Axes | None = None) -> Axes:
         cards = sorted(points)
         plots.line(ax, cards, [points[c] for c in cards], label=f"here: {way}", series=series)
         texts.append(f"{way}: " + ", ".join(f"{points[c]:.2f} with {c}" for c in cards))
-    ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
-    ax.minorticks_off()
-    ax.set_ylim(0, 7.4)
+    _over_gpus(ax, 7.4)
     first, *_ = arms.values()
     plots.stamp(ax, first.tier, first.provenance, note="ours", others=first.others)
     plots.describe(ax, f"Bus bandwidth in units of one card's: {'; '.join(texts)}.")
@@ -101,7 +87,6 @@ def pairs(
     collective: str,
     gpus_per_host: int,
     shades_from: tuple[float, float] | None = None,
-    ax: Axes | None = None,
 ) -> Axes:
     """Draw the seventeen hosts' pairs at 16 GiB as a matrix, with the hosts in this order.
 
@@ -110,12 +95,11 @@ def pairs(
     place = {host: at for at, host in enumerate(order)}
     matrix = np.full((len(order), len(order)), np.nan)
     title = f"{collective}, GPUs per host: {gpus_per_host}. GB/s at 16 GiB"
-    ax = plots.new_axes(title, x="Host", y="Host", ax=ax, size=(8, 6.6))
+    ax = plots.new_axes(title, x="Host", y="Host", size=(8, 6.6))
     failed = 0
     for test in logs.seventeen_hosts():
         if (test.collective, test.gpus_per_host) == (collective, gpus_per_host):
-            ends = place[test.first], place[test.second]
-            for i, j in (ends, ends[::-1]):
+            for i, j in itertools.permutations(place[host] for host in test.pair):
                 if test.busbw:
                     matrix[i, j] = test.busbw["16GiB"]
                 else:
@@ -127,10 +111,8 @@ def pairs(
     plots.stamp_published(ax, _PUBLISHED["pairs"], note="× failed; blank: not tested")
     low, high = np.nanmin(matrix), np.nanmax(matrix)
     half = (matrix < 0.5 * high).sum() // 2
-    plots.describe(
-        ax,
-        f"{title}: {low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed.",
-    )
+    told = f"{low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed"
+    plots.describe(ax, f"{title}: {told}.")
     return ax
 
 

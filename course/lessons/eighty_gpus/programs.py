@@ -63,16 +63,12 @@ def all_reduce_perf(
 def program(case: str, nbytes: int, cards: int, perf: Callable[..., list[float]]) -> dict[str, Any]:
     """Meter a call of one of `CASES`, for a part of the bytes; then let `perf` time all of them.
 
-    Returns:
-        ``samples``, this rank's seconds; ``report``, the wire meter's; ``right``, whether the sum
-        was right (None for all_to_all, which sums nothing).
+    Returns ``samples``, this rank's seconds; ``report``, the wire meter's; ``right``, whether the
+    sum was right (None for all_to_all, which sums nothing).
     """
     n = dist.get_world_size()
-    ways = {
-        ONE: dist.all_reduce,
-        EACH: partial(all_reduce_along_rings, cards=cards),
-        ALL: _exchange,
-    }
+    each = partial(all_reduce_along_rings, cards=cards)
+    ways = {ONE: dist.all_reduce, EACH: each, ALL: _exchange}
     if case == LEVELS:
         within, across = algorithms.two_levels(cards)
         ways[LEVELS] = partial(algorithms.hierarchical_all_reduce, within=within, across=across)

@@ -42,11 +42,9 @@ def other_sequences(jobs):
 
 
 def where_they_start(first, second, gpus):  # slots ascend: the data cannot tell these apart
-    level = answer("7-4")(first, second, gpus)
-    if level == "slow":
-        return level
     alike = group(first) == group(second) and gpus[0][0] == gpus[1][0]
-    return "rail" if alike else "across"
+    is_slow = answer("7-4")(first, second, gpus) == "slow"
+    return checks.LEVELS[0 if is_slow else 1 + alike]
 
 
 BATCHED = answer(
@@ -57,17 +55,17 @@ BATCHED = answer(
 )
 
 
-@pytest.mark.parametrize(
-    ("check", "right"),
-    [
-        (checks.check_slow_pairs, by_the_largest_gap),
-        (checks.check_slow_pairs, lambda figures: sorted(answer("7-1")(figures))),
-        (checks.check_rails, programs.all_reduce_along_rings),
-        (checks.check_rails, BATCHED),
-        (checks.check_placement, other_sequences),
-        (checks.check_level, where_they_start),
-    ],
-)
+RIGHT = [
+    (checks.check_slow_pairs, by_the_largest_gap),
+    (checks.check_slow_pairs, lambda figures: sorted(answer("7-1")(figures))),
+    (checks.check_rails, programs.all_reduce_along_rings),
+    (checks.check_rails, BATCHED),
+    (checks.check_placement, other_sequences),
+    (checks.check_level, where_they_start),
+]
+
+
+@pytest.mark.parametrize(("check", "right"), RIGHT)
 def test_right_answers_in_another_style(check, right):
     check(right)
 

@@ -10,8 +10,7 @@ from course.runs import by_case
 from labkit.measure import records
 from tests.course.lessons.cells import Cells, Ledger
 
-LEDGER = Ledger()
-LESSON = Cells("07_eighty_gpus", gate=lambda key: None, reconcile=LEDGER.reconcile)
+LESSON = Cells("07_eighty_gpus", gate=lambda key: None, reconcile=Ledger().reconcile)
 ONE, EACH, LEVELS, ALL = experiment.CASES
 RECORDED = records.load(experiment.RECORDING)
 RUNS = {c: by_case([r for r in RECORDED if r.params["cards"] == c]) for c in experiment.CARDS}
@@ -23,8 +22,7 @@ def test_cards_that_carry_multiply_the_bandwidth_and_a_slower_run_does_not(cards
     record = RUNS[cards][way]
     slower = replace(record, samples=[3 * [2.0]] * record.world_size)
     words = f"{cards} cards that all carry: {cards} times the bus bandwidth"
-    true = {"runs": {"one": RUNS[1][ONE]}, "ours": {"mine": record}}
-    false = {**true, "ours": {"mine": slower}}
+    true, false = ({"runs": {"one": RUNS[1][ONE]}, "ours": {"x": r}} for r in (record, slower))
     LESSON.hold("wires-reconciled", true=true, false=false, words=words)
 
 
@@ -36,11 +34,8 @@ def test_arms_are_found_by_their_way_and_cards_whatever_they_are_called(monkeypa
         return [RUNS[place.ranks_per_host][case] for case in cases]
 
     monkeypatch.setattr(experiment.Place, "records", records)
-    arms = {
-        "mine": {"cards": 4, "way": EACH},
-        "two cards": {"cards": 2, "way": ONE},
-        "added": {"cards": 4, "way": ONE},
-    }
+    chosen = {"mine": (4, EACH), "two cards": (2, ONE), "added": (4, ONE)}
+    arms = {name: {"cards": cards, "way": way} for name, (cards, way) in chosen.items()}
     found = experiment.measure(arms)
     assert [*found] == [*arms] and found["added"] is RUNS[4][ONE]
     assert asked == [(4, [EACH, ONE]), (2, [ONE])]

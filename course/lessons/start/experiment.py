@@ -44,10 +44,6 @@ def run(
 
 
 def fitted(records: Sequence[Record]) -> AlphaBeta:
-    """Fit alpha and beta to the fastest message of each size.
-
-    What disturbs a message only adds to its time.
-    """
-    return AlphaBeta.fit(
-        [record.nbytes for record in records], [min(record.seconds) for record in records]
-    )
+    """Fit alpha and beta to the fastest message of each size: what disturbs one only adds to it."""
+    fastest = [min(record.seconds) for record in records]
+    return AlphaBeta.fit([record.nbytes for record in records], fastest)

@@ -39,12 +39,7 @@ def clocks(samples: Mapping[str, Sequence[float]]) -> Axes:
     return ax
 
 
-CLOCKS = {
-    "Ada": "first call",
-    "Ben": "only started",
-    "Cleo": "with a late rank",
-    "Eve": "aligned",
-}
+CLOCKS = {"Ada": "first call", "Ben": "only started", "Cleo": "with a late rank", "Eve": "aligned"}
 """Whose clock -> the stretch of rank 0, in `programs.five_clocks`, that it times."""
 
 
@@ -58,16 +53,14 @@ def stations(
         began: ``time.perf_counter()`` before the launch: Dan's start.
         ended: The same after it.
     """
-    kinds = {"late": "late", "only started": "", "the call behind it": "all_reduce"}
     bars = [
-        Bar(lane, kinds.get(name, "all_reduce"), begin - began, end - began)
+        Bar(lane, "late" if name == "late" else "all_reduce", begin - began, end - began)
         for lane, rank in enumerate(ranks, start=1 + len(CLOCKS))
         for name, (begin, end) in rank.items()
-        if kinds.get(name, "all_reduce")
+        if name != "only started"
     ]
-    clocks = {"Dan": (0.0, ended - began)}
-    for name, stretch in CLOCKS.items():
-        clocks[name] = tuple(moment - began for moment in ranks[0][stretch])
+    runs = {"Dan": (began, ended)} | {name: ranks[0][CLOCKS[name]] for name in CLOCKS}
+    clocks = {name: (begin - began, end - began) for name, (begin, end) in runs.items()}
     waits = Bar(1 + len(CLOCKS), "waits for rank 1", clocks["Cleo"][0], ranks[1]["late"][1] - began)
     bars += [waits, *(Bar(i, "a clock runs", *run) for i, run in enumerate(clocks.values()))]
     looks = {
@@ -76,8 +69,7 @@ def stations(
     }  # fmt: skip
     times = {name: 1e3 * (end - begin) for name, (begin, end) in clocks.items()}
     said = ", ".join(f"{name}'s {value:.3g} ms" for name, value in times.items())
-    ax = plots.new_axes(size=(6, 3.6))
-    draw_lanes(
+    ax = draw_lanes(
         [*(f"{name}'s clock" for name in clocks), "rank 0", "rank 1"],
         bars,
         looks=looks,
@@ -85,24 +77,16 @@ def stations(
         description="Two ranks on one time axis, and how long each clock runs: "
         f"{said}. Dan's covers all; Ada's the ranks' first call; Ben's only the start of a call; "
         "Cleo's also the wait for rank 1, which is late; Eve's a call that both begin together.",
-        ax=ax,
+        ax=plots.new_axes(size=(6, 3.6)),
     )
+    beside = {"xytext": (4, 0), "ha": "left", "color": plots.INK}
+    inside = {"xytext": (-4, 0), "ha": "right", "color": "white", "fontweight": "bold"}
     for lane, (name, (_, end)) in enumerate(clocks.items()):
-        inside = name == "Dan"
-        ax.plot(
-            1e3 * end, lane, "|", color=looks["a clock runs"].color, markersize=14
-        )  # Ben's, too
-        ax.annotate(
-            f"{times[name]:.3g} ms",
-            (1e3 * end, lane),
-            (-4 if inside else 4, 0),
-            textcoords="offset points",
-            ha="right" if inside else "left",
-            va="center",
-            fontsize=9,
-            color="white" if inside else plots.INK,
-            fontweight="bold" if inside else None,
-        )
+        stop = 1e3 * end, lane
+        ax.plot(*stop, "|", color=looks["a clock runs"].color, markersize=14)  # Ben's, too
+        look = inside if name == "Dan" else beside
+        shown = f"{times[name]:.3g} ms"
+        ax.annotate(shown, stop, textcoords="offset points", va="center", fontsize=9, **look)
     plots.stamp(ax, Tier.MEASURED, Provenance.here())
     return ax
 
@@ -110,9 +94,8 @@ def stations(
 def ping_pong(messages: Sequence[Record], link: AlphaBeta | None = None) -> Axes:
     """Draw the time of one message against its size, the fastest as well, and a model's line."""
     sizes = [record.nbytes for record in messages]
-    axes = {"x": "Message", "xunit": "bytes", "y": "Time one way", "yunit": "µs"}
-    axes |= {"xscale": "log", "yscale": "log"}
-    ax = plots.new_axes("One message between two ranks", **axes)
+    axes = {"x": "Message", "xunit": "bytes", "y": "Time one way", "yunit": "µs", "xscale": "log"}
+    ax = plots.new_axes("One message between two ranks", yscale="log", **axes)
     medians, band = plots.spread(messages, "µs")
     plots.line(ax, sizes, medians, **band, label="median, 10th to 90th percentile")
     fastest = [min(record.seconds) * 1e6 for record in messages]
@@ -125,14 +108,8 @@ def ping_pong(messages: Sequence[Record], link: AlphaBeta | None = None) -> Axes
         half = link.half_nbytes
         bend = f"{half / 1e3:,.3g} kB" if half >= 100 else f"{half:.3g} bytes"
         ax.axvline(half, color=plots.SOFT, linewidth=1, linestyle=":")
-        ax.annotate(
-            f"α/β = {bend}",
-            (half, ax.get_ylim()[0]),
-            xytext=(5, 6),
-            textcoords="offset points",
-            color=plots.SOFT,
-            fontsize=9,
-        )
+        corner, beside = (half, ax.get_ylim()[0]), {"xytext": (5, 6), "textcoords": "offset points"}
+        ax.annotate(f"α/β = {bend}", corner, color=plots.SOFT, fontsize=9, **beside)
         bends = f"bends at {bend}" if half >= 1 else "does not bend: these times fit no fixed cost"
         text += f" The line α + β S {bends}."
     plots.stamp(ax, messages[0].tier, messages[0].provenance, others=messages[0].others)

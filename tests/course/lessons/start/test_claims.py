@@ -1,8 +1,9 @@
 """What lesson 00 claims holds for figures that bear it out, and fails for others."""
 
 import time
+from dataclasses import replace
 
-from pytest import mark
+from pytest import approx, mark
 
 from course.catalogue import ROOT
 from course.comm.costs import AlphaBeta
@@ -17,15 +18,10 @@ CELLS = Cells("00_start_here", gate=lambda key: None, reconcile=lambda *_, **__:
 
 
 def test_a_late_rank_makes_the_others_clocks_run_on():
-    five = {"Ada": 0.005, "Ben": 1e-5, "Cleo": 0.052, "Dan": 0.1, "Eve": 0.002}
-    held = [0.050, 0.052, 0.061]
-    once = [0.050, 0.003, 0.052]  # one round of three, and the claim falls
-    CELLS.hold(
-        "meant",
-        true={"five": five, "found": {"Cleo": held}, "late": [0.002] * 3},
-        false={"five": five, "found": {"Cleo": once}, "late": [0.002] * 3},
-        words="in each of seven rounds",
-    )
+    names = {"five": {"Cleo": 0.052}, "late": [0.002] * 3}
+    held = names | {"found": {"Cleo": [0.050, 0.052, 0.061]}}
+    once = names | {"found": {"Cleo": [0.050, 0.003, 0.052]}}  # not in one round of three
+    CELLS.hold("meant", true=held, false=once, words="in each of seven rounds")
 
 
 @mark.parametrize(
@@ -50,12 +46,15 @@ def test_the_verdict_on_the_late_rank_is_what_both_clocks_show(on_time, other, v
 def test_the_bytes_grow_more_than_the_time():
     small, large = RECORDED[0].summary.median, RECORDED[-1].summary.median
     names = {"small": small, "messages": RECORDED, "mine": experiment.fitted(RECORDED)}
-    CELLS.hold(
-        "fit",
-        true=names | {"large": large},
-        false=names | {"large": 1e6 * large},
-        words="less than 170,000 times as long",
-    )
+    grew, burst = names | {"large": large}, names | {"large": 1e6 * large}
+    CELLS.hold("fit", true=grew, false=burst, words="less than 170,000 times as long")
+
+
+def test_the_line_is_fitted_to_the_fastest_messages():
+    took = [[cost + 1e-9 * r.nbytes for cost in (50e-6, 40e-6, 60e-6)] for r in RECORDED]
+    line = experiment.fitted([replace(r, samples=[s]) for r, s in zip(RECORDED, took, strict=True)])
+    assert line.alpha == approx(40e-6)
+    assert line.beta == approx(1e-9)
 
 
 def test_every_claim_of_the_lesson_is_tried():

@@ -18,14 +18,9 @@ from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
 from course.lessons.gloo_scaling.sick_calls import SickCall
 
-# 1.1: the stopwatch
-
-WITHIN = 0.4
-"""Accepted relative error. The usual mistakes are off by a half or more."""
-OWN_COST = 0.05
-"""What a stopwatch may add to a call, in barriers. Reading a clock costs a thousandth of one."""
-ATTEMPTS = 3
-"""A busy machine can spoil a reading, hardly three in a row; a mistake spoils all of them."""
+WITHIN = 0.4  # accepted relative error; the usual mistakes are off by a half or more
+OWN_COST = 0.05  # of a barrier, added to a call; reading a clock costs a thousandth of one
+ATTEMPTS = 3  # a busy machine spoils a reading, hardly three in a row; a mistake spoils all
 
 
 def check_time_call(time_call: Callable[..., float]) -> None:
@@ -38,10 +33,9 @@ def check_time_call(time_call: Callable[..., float]) -> None:
     with checking.exercise("1.1", time_call, par=par) as verdict:
         errors = [_hold_time(time_call, sick) for sick in sick_calls.SICK_CALLS]
         for _ in range(ATTEMPTS):
-            ranks = checking.on_ranks(
-                sick_calls.examine_well, time_call, world_size=2, checks=False
-            )
-            cost, calls, swallowed = ranks[0]
+            program = sick_calls.examine_well
+            (first, _) = checking.on_ranks(program, time_call, world_size=2, checks=False)
+            cost, calls, swallowed = first
             defaults = "who gives no `warmup` and `iters` wants 5 and 20: keep the signature's"
             hold(calls == 25, "5 calls to warm up and 20 that count", f"{calls} calls", defaults)
             digits = "a call that does nothing takes no time: return all digits of the median"
@@ -57,12 +51,9 @@ def check_time_call(time_call: Callable[..., float]) -> None:
             "own is done between start and stop",
             timed=True,
         )
-        hold(
-            not swallowed,
-            "an exception of the call comes out of the stopwatch",
-            "it was swallowed",
-            "a call that fails must not be timed as if it had worked: no bare `except`",
-        )
+        raised = "an exception of the call comes out of the stopwatch"
+        bare = "a call that fails must not be timed as if it had worked: no bare `except`"
+        hold(not swallowed, raised, "it was swallowed", bare)
         verdict.reached = f"within {max(errors):.0%}, own cost {cost:.2%} of a barrier"
 
 
@@ -89,21 +80,19 @@ def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
             "exchange the times (all_reduce with ReduceOp.MAX) before you take the median",
         )
         ms = every[0]
-        error = abs(ms / right - 1)
-        if error <= WITHIN:
+        if (error := abs(ms / right - 1)) <= WITHIN:
             return error
+    slowest, own = map(max, sick.calls), map(median, zip(*sick.calls, strict=True))
     mistakes = {
         "time.time() is for dates, its clock can be set back, and was: use time.perf_counter": (
             min(ms, -1.0)
         ),
         "that is the mean, which a few slow calls decide: sort the samples, take the middle one": (
-            mean(map(max, sick.calls))
+            mean(slowest)
         ),
         "ranks add up: a call is done when its slowest rank is": median(map(sum, sick.calls)),
         "that is the slowest of the ranks' own medians, which hides that every single call was "
-        "slow for somebody. First the slowest rank of each call, then the median": (
-            max(map(median, zip(*sick.calls, strict=True)))
-        ),
+        "slow for somebody. First the slowest rank of each call, then the median": max(own),
         "you time the wait for a rank that is late. Meet (barrier) before *every* call, and start "
         "the clock after that": 2 * right,
     }
@@ -111,18 +100,12 @@ def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
         "the median of the slowest rank's seconds, not ms: the middle one of *all* calls that "
         "count, sorted, and of no warm-up. (Or is this machine busy? Then run it once more)"
     )
-    raise checking.CheckFailed(
-        f"{sick.name}: {right:.1f} ms per call, give or take {WITHIN:.0%}",
-        f"{ms:.1f} ms",
-        checking.diagnose(ms, mistakes, otherwise=otherwise, within=0.2),
-        timed=True,
-    )
+    meaning = checking.diagnose(ms, mistakes, otherwise=otherwise, within=0.2)
+    expected = f"{sick.name}: {right:.1f} ms per call, give or take {WITHIN:.0%}"
+    raise checking.CheckFailed(expected, f"{ms:.1f} ms", meaning, timed=True)
 
 
-# 1.2: how many CPUs had they?
-
-OURS = {1: 420e-6, 2: 410e-6, 4: 800e-6, 6: 1200e-6, 8: 1600e-6}
-"""Seconds per call on one of our CPUs, by pairs."""
+OURS = {1: 420e-6, 2: 410e-6, 4: 800e-6, 6: 1200e-6, 8: 1600e-6}  # seconds on one CPU, by pairs
 TABLES = {
     "a job with two CPUs": ({1: 400e-6, 2: 250e-6, 4: 400e-6, 8: 800e-6}, 2.0),
     "half a CPU": ({1: 830e-6, 2: 820e-6, 4: 1600e-6, 8: 3200e-6}, 0.5),
@@ -148,19 +131,14 @@ def check_cpus_like_ours(cpus_like_ours: Callable[..., float | None]) -> None:
                 hold(got is right, f"{name}: {right}", repr(got), otherwise)
                 continue
             ratios = {pairs: OURS[pairs] / theirs[pairs] for pairs in theirs}
+            full = [ratio for pairs, ratio in ratios.items() if pairs >= 4]
+            every = median(ratios.values())
             mistakes = {
                 "that is theirs / ours; a call gets shorter with more CPUs": 1 / right,
-                "fewer than four pairs do not fill a CPU yet: leave them out": (
-                    median(ratios.values())
-                ),
-                "that is the mean, which one spoilt row moves: take the median": (
-                    mean(ratio for pairs, ratio in ratios.items() if pairs >= 4)
-                ),
+                "fewer than four pairs do not fill a CPU yet: leave them out": every,
+                "that is the mean, which one spoilt row moves: take the median": mean(full),
             }
             checking.figures([got], [(name, right, mistakes, otherwise)], within=1e-6)
-
-
-# 1.3: a prediction
 
 
 def check_first_slower(vote: Callable[[], str]) -> None:
@@ -172,9 +150,6 @@ def check_first_slower(vote: Callable[[], str]) -> None:
     }
     with checking.exercise("1.3", vote, par="the number"):
         checking.letter(vote, right="b", wrong=wrong)
-
-
-# 1.4: a sum through shared memory
 
 
 def check_shared_sum(shared_sum: Callable[..., None]) -> None:
@@ -205,12 +180,9 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
         for turn, both in enumerate(zip(*meeting.sums, strict=False)):
             for me, tensor in enumerate(both):
                 _hold_sum(meeting, turn, me, tensor)
-        hold(
-            meeting.stuck is None,
-            f"every wait() ends ({meeting})",
-            f"partner {meeting.stuck}'s never did",
-            "nobody calls wake(), or each waits before it wakes the other, so that both sleep",
-        )
+        asleep = "nobody calls wake(), or each waits before it wakes the other, so that both sleep"
+        never = f"partner {meeting.stuck}'s never did"
+        hold(meeting.stuck is None, f"every wait() ends ({meeting})", never, asleep)
         hold(
             {*meeting.wakes, *meeting.waits} == {meetings.TURNS},
             "1 wake() and 1 wait() per sum",
@@ -243,7 +215,10 @@ def _hold_sum(meeting: Meeting, turn: int, me: int, tensor: torch.Tensor) -> Non
     )
 
 
-# 1.5: two launches, one of them confined
+CPUS = (
+    'the CPUs of the mask ("0-3,8" are five), or quota / period if that is less. It may be a part '
+    "of a CPU, and is not rounded; both figures stand in cpu_max"
+)
 
 
 def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> None:
@@ -259,10 +234,5 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
             hold(len(got) == 2, expected, repr(got), "a name and a number of CPUs are asked")
             name = checking.word(got[0], confined.NAMES, what="a name")
             hold(name == right[0], expected, repr(got), special)
-            hold(
-                abs(checking.number(got[1], what="a number of CPUs") - right[1]) < 1e-6,
-                expected,
-                repr(got),
-                'the CPUs of the mask ("0-3,8" are five), or quota / period if that is less. It '
-                "may be a part of a CPU, and is not rounded; both figures stand in cpu_max",
-            )
+            cpus = checking.number(got[1], what="a number of CPUs")
+            hold(abs(cpus - right[1]) < 1e-6, expected, repr(got), CPUS)

@@ -25,17 +25,12 @@ NAMES = ("quota", "mask", "neighbours", "none")
 class Reading:
     """What a process read of itself."""
 
-    cpus: int
-    """That the machine has."""
-    allowed: str
-    """Behind `Cpus_allowed_list:` in /proc/self/status, like "0-3,8"."""
-    before: dict[int, str]
-    """Thread -> its schedstat: ns on a CPU, ns waiting for one, and time slices."""
+    cpus: int  # that the machine has
+    allowed: str  # behind `Cpus_allowed_list:` in /proc/self/status, like "0-3,8"
+    before: dict[int, str]  # thread -> its schedstat: ns on a CPU, ns waiting for one, time slices
     after: dict[int, str]
-    cpu_max: str | None = None
-    """Quota and period in µs, like "150000 100000" or "max 100000"."""
-    stat_before: str | None = None
-    """cpu.stat: a name and a figure in each line."""
+    cpu_max: str | None = None  # quota and period in µs, like "150000 100000" or "max 100000"
+    stat_before: str | None = None  # cpu.stat: a name and a figure in each line
     stat_after: str | None = None
 
 
@@ -49,10 +44,9 @@ def readings() -> list[tuple[Reading, tuple[str, float], str]]:
 
 
 def two_launches() -> dict[str, Reading]:
-    """Launch two ranks that compute, twice; in one of the launches they may use one CPU only.
+    """Launch two ranks that compute, twice; return rank 0's readings.
 
-    Returns:
-        By "first" and "second" rank 0's reading; which one is confined is drawn by lot.
+    In one of the launches, drawn by lot, they may use one CPU only.
     """
     one_cpu = random.choice(("first", "second"))
     return {name: launch(_read, name == one_cpu, world_size=2)[0] for name in ("first", "second")}
@@ -63,11 +57,11 @@ def _read(one_cpu: bool) -> Reading:
     if one_cpu and affinity.available():
         affinity.pin(affinity.cpus()[:1])
     dist.barrier()
-    before, stat_before = _schedstat(), _text("/sys/fs/cgroup/cpu.stat")
+    before, stat_before = _counters()
     end = time.monotonic() + 0.3
     while time.monotonic() < end:
         pass
-    after, stat_after = _schedstat(), _text("/sys/fs/cgroup/cpu.stat")
+    after, stat_after = _counters()
     cpu_max = _text("/sys/fs/cgroup/cpu.max")
     if cpu_max is None or "nr_throttled" not in (stat_after or ""):
         stat_before = stat_after = None
@@ -75,9 +69,10 @@ def _read(one_cpu: bool) -> Reading:
     return Reading(total, mask, before, after, cpu_max, stat_before, stat_after)
 
 
-def _schedstat() -> dict[int, str]:
+def _counters() -> tuple[dict[int, str], str | None]:
     threads = Path("/proc/self/task").glob("*")
-    return {int(thread.name): _text(thread / "schedstat") or "0 0 0" for thread in threads}
+    schedstat = {int(thread.name): _text(thread / "schedstat") or "0 0 0" for thread in threads}
+    return schedstat, _text("/sys/fs/cgroup/cpu.stat")
 
 
 def _text(path: str | Path) -> str | None:

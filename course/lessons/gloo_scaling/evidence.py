@@ -14,13 +14,11 @@ from course.predictions.investigation import Investigation
 from labkit.measure.records import Record
 
 FULL, IDLE = 0.5, 0.2
-"""Shares of what the network carries: from here on it may be short; up to here it is not."""
 FASTER, ALIKE = 0.8, 0.92
-"""Times with two CPUs, in those with one: up to here they help; from here on they do not."""
 GROWS, LEVEL = 1.5, 1.25
-"""Times with the most pairs, in those with one: from here on they grow; up to here they do not."""
 LITTLE, MUCH = 0.25, 0.5
-"""Shares of the growth that are left without a suspect."""
+"""Limits: of what the network carries, to call it full or idle; of times with two CPUs in those
+with one; of times with the most pairs in those with one; and of the growth that is left."""
 
 
 def by_round(record: Record, middle: Callable[[list[float]], float] = median) -> list[float]:
@@ -29,13 +27,7 @@ def by_round(record: Record, middle: Callable[[list[float]], float] = median) ->
     return [middle(seconds[start : start + each]) for start in range(0, len(seconds), each)]
 
 
-def _ratios(below: Record, above: Record) -> list[float]:
-    """Return, by round, the time of the second arm in that of the first."""
-    return [b / a for a, b in zip(by_round(below), by_round(above), strict=True)]
-
-
-USUAL = {"threads": 1, "numel": None, "calling": None}
-"""What an arm has that says nothing else."""
+USUAL = {"threads": 1, "numel": None, "calling": None}  # of an arm that says nothing else
 
 
 def _has(record: Record, settings: Mapping[str, Any]) -> bool:
@@ -61,13 +53,20 @@ def most_of(records: Sequence[Record], *settings: Mapping[str, Any]) -> int:
     return max(set.intersection(*counts), default=MOST)
 
 
+def _ratios(
+    records: Sequence[Record], below: Mapping[str, Any], above: Mapping[str, Any]
+) -> list[float]:
+    """Return, by round, the time of the arm with the second settings in that of the first's."""
+    times = (by_round(of(records, **settings)) for settings in (below, above))
+    return [b / a for a, b in zip(*times, strict=True)]
+
+
 def reference(records: Sequence[Record]) -> float:
     """Return the seconds to which an experiment's bet compares: one pair's, or those on one CPU."""
-    part = records[0].params["part"]
-    if part == "B":
-        pairs = most_of(records, {"cpus": 1}, {"cpus": 2})
-        return of(records, pairs=pairs, cpus=1).summary.median
-    return of(records, pairs=1).summary.median
+    settings = {"pairs": 1}
+    if records[0].params["part"] == "B":
+        settings = {"pairs": most_of(records, {"cpus": 1}, {"cpus": 2}), "cpus": 1}
+    return of(records, **settings).summary.median
 
 
 def carried(record: Record) -> list[float]:
@@ -77,103 +76,91 @@ def carried(record: Record) -> list[float]:
     return [ranks * nbytes / seconds for nbytes, seconds in sent]
 
 
-def network(board: Board, records: Sequence[Record]) -> list[float]:
+Found = tuple[str, list[bool | None], str, list[float]]
+"""What the suspect predicts, whether that came true, by round, what was found, and what the bet
+asks for, by round. Each of the functions below returns this."""
+
+
+def network(records: Sequence[Record]) -> Found:
     """A: what share of what the network carries do the calls use, in %?"""
     job = of(records, pairs=most_of(records, {}))
     large = max(records, key=lambda record: median(carried(record)))
     if large is job:
         raise LookupError("This needs an arm with larger tensors, to fill the network.")
     shares = [small / most for small, most in zip(carried(job), carried(large), strict=True)]
-    board.test(
-        "a",
-        "A",
+    return (
         f"the calls move {FULL:.0%} or more of what the network carries; at {IDLE:.0%} or less a "
         "falls",
         [outcome(share, stands=FULL, fell=IDLE) for share in shares],
-        found=f"a rank sends {median(job.values['sent']):,.0f} bytes a call, headers and all; the "
-        f"ranks together use {median(shares):.1%} of what the network carries",
-        records=records,
+        f"a rank sends {median(job.values['sent']):,.0f} bytes a call, headers and all; the ranks "
+        f"together use {median(shares):.1%} of what the network carries",
+        [100 * share for share in shares],
     )
-    return [100 * share for share in shares]
 
 
-def two_cpus(board: Board, records: Sequence[Record]) -> list[float]:
+def two_cpus(records: Sequence[Record]) -> Found:
     """B: in how many % of their time on one CPU do the same calls come to an end on two?"""
     most = most_of(records, {"cpus": 1}, {"cpus": 2})
-    shares = _ratios(*(of(records, pairs=most, cpus=cpus) for cpus in (1, 2)))
-    board.test(
-        "b",
-        "B",
-        f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time "
-        f"when they get two CPUs instead of one; at {ALIKE:.0%} or more b falls",
+    shares = _ratios(records, {"pairs": most, "cpus": 1}, {"pairs": most, "cpus": 2})
+    return (
+        f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time when "
+        f"they get two CPUs instead of one; at {ALIKE:.0%} or more b falls",
         [outcome(x, stands=FASTER, fell=ALIKE) for x in shares],
-        found=f"on two CPUs a call takes {median(shares):.0%} as long as on one CPU",
-        records=records,
-        ratio=True,
+        f"on two CPUs a call takes {median(shares):.0%} as long as on one CPU",
+        [100 * share for share in shares],
     )
-    return [100 * share for share in shares]
 
 
-def groups(board: Board, records: Sequence[Record]) -> list[float]:
+def groups(records: Sequence[Record]) -> Found:
     """C: how many times as long as alone does a pair's call take among groups that do not call?"""
     most = most_of(records, {"calling": 1}, {})
-    idle, every = (
-        _ratios(of(records, pairs=1), of(records, pairs=most, calling=calling))
-        for calling in (1, None)
-    )
-    board.test(
-        "c",
-        "C",
+    idle = _ratios(records, {"pairs": 1}, {"pairs": most, "calling": 1})
+    every = _ratios(records, {"pairs": 1}, {"pairs": most})
+    return (
         f"where {most} groups exist and one pair calls, at least {MUCH:.0%} is there of what calls "
-        f"of all {most} pairs add to the time of one; at {LITTLE:.0%} or less c falls, "
-        "or where nothing grew to begin with",
+        f"of all {most} pairs add to the time of one; at {LITTLE:.0%} or less c falls, or where "
+        "nothing grew to begin with",
         _left(every, idle, stands=MUCH, fell=LITTLE),
-        found=f"with {most} groups, a call takes {median(idle):.1f} times as long as with one if "
-        f"one pair calls, and {median(every):.1f} times if all do",
-        records=records,
-        ratio=True,
+        f"with {most} groups, a call takes {median(idle):.1f} times as long as with one if one "
+        f"pair calls, and {median(every):.1f} times if all do",
+        idle,
     )
-    return idle
 
 
-def threads(board: Board, records: Sequence[Record]) -> list[float]:
+def threads(records: Sequence[Record]) -> Found:
     """D: with one torch thread a rank, how many times as long do the most pairs take as one?"""
     several = max(record.params["threads"] for record in records)
     most = most_of(records, {"threads": several}, {"threads": 1})
     with_it, without = (
-        _ratios(*(of(records, pairs=p, threads=count) for p in (1, most))) for count in (several, 1)
+        _ratios(records, {"pairs": 1, "threads": n}, {"pairs": most, "threads": n})
+        for n in (several, 1)
     )
-    board.test(
-        "d",
-        "D",
-        f"with {several} threads a rank a call takes at least {GROWS:g} times as long for "
-        f"{most} pairs as for one. With one thread at most {LITTLE:.0%} of what was "
-        f"added is left (2 times as long would become {1 + LITTLE:g} times). d falls where "
-        f"{MUCH:.0%} or more is left, or where nothing grew to begin with",
+    return (
+        f"with {several} threads a rank a call takes at least {GROWS:g} times as long for {most} "
+        f"pairs as for one. With one thread at most {LITTLE:.0%} of what was added is left (2 "
+        f"times as long would become {1 + LITTLE:g} times). d falls where {MUCH:.0%} or more is "
+        "left, or where nothing grew to begin with",
         _left(with_it, without, stands=LITTLE, fell=MUCH),
-        found=f"with {several} threads a rank a call takes {median(with_it):.1f} times as long for "
+        f"with {several} threads a rank a call takes {median(with_it):.1f} times as long for "
         f"{most} pairs as for one; with one thread, {median(without):.1f} times",
-        records=records,
-        ratio=True,
+        without,
     )
-    return without
 
 
 def _left(
     wholes: Sequence[float], rests: Sequence[float], *, stands: float, fell: float
 ) -> list[bool | None]:
     """Judge, by round, which share of the growth is left; where nothing grows, none can stand."""
-    outcomes: list[bool | None] = []
+    outcomes = []
     for whole, rest in zip(wholes, rests, strict=True):
         share = whole > LEVEL and outcome((rest - 1) / (whole - 1), stands=stands, fell=fell)
         outcomes.append(None if share and whole < GROWS else share)
     return outcomes
 
 
-TESTS: dict[str, Callable[[Board, Sequence[Record]], list[float]]] = {
+TESTS: dict[str, Callable[[Sequence[Record]], Found]] = {
     "A": network, "B": two_cpus, "C": groups, "D": threads,
 }  # fmt: skip
-"""Experiment -> the function that adds its test to a board and returns what its bet asks for."""
 
 
 def hold(board: Board, records: Sequence[Record]) -> float | None:
@@ -181,11 +168,15 @@ def hold(board: Board, records: Sequence[Record]) -> float | None:
 
     None: an arm is missing that it takes, and a line says which.
     """
+    part = records[0].params["part"]
     try:
-        return median(TESTS[records[0].params["part"]](board, records))
+        predicts, outcomes, found, asked = TESTS[part](records)
     except LookupError as missing:
         print(f"The board says nothing. {missing}")
         return None
+    more = {"found": found, "records": records, "ratio": part != "A"}
+    board.test(part.lower(), part, predicts, outcomes, **more)
+    return median(asked)
 
 
 def bound(record: Record) -> list[float]:
@@ -227,12 +218,7 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
 INVESTIGATION = Investigation(
     key="01.cause",
     question="What do the pairs share, so that each slows down all others?",
-    suspects={
-        "a": "the network",
-        "b": "the CPUs",
-        "c": "the groups",
-        "d": "torch's threads",
-    },
+    suspects={"a": "the network", "b": "the CPUs", "c": "the groups", "d": "torch's threads"},
     experiments={
         "A": Experiment("how full the network is", asks="a"),
         "B": Experiment("one CPU, or two", asks="b"),

@@ -7,15 +7,14 @@ dict of plain values: how many ``pairs``, on how many ``cpus``, and what the pro
 """
 
 import contextlib
-import itertools
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from course import runs
@@ -27,45 +26,38 @@ from labkit.ranks import affinity, torchrun
 
 NAME = "gloo-scaling"
 TITLE = "Why does gloo slow down with every pair?"
-RECORDING = Path(__file__).with_name("recording.json")
-"""What `run` measured on a virtual machine of two CPUs."""
-ROUNDS, MOST = 3, 8
-"""Of an experiment; and its most pairs."""
+RECORDING = Path(__file__).with_name("recording.json")  # of a virtual machine of two CPUs
+ROUNDS, MOST = 3, 8  # of an experiment; and its most pairs
 PLACES = {"not pinned": {}, "on one CPU": {"cpus": 1}, "on two CPUs": {"cpus": 2},
           "partners apart": {"cpus": 2, "apart": True}}  # fmt: skip
 """Where the posted script runs."""
-CAUSES = ("as it is", "CPUs kept awake", "no preemption")
-"""Conditions under which one pair, its partners apart, is measured."""
+ANYWHERE = {f"{pairs} pairs, anywhere": {"pairs": pairs} for pairs in (1, 2)}
+WAYS = {f"{pairs} pairs": {"pairs": pairs, "cpus": 1} for pairs in (1, 2, 4, 8)}
+PLACED = {
+    "together": {"pairs": 1, "cpus": 1, "calls": 200},
+    "apart": {"pairs": 1, "cpus": 2, "apart": True, "calls": 200},
+}
+"""Arms that are not pinned; of `programs.each_way`; and deeper 01's two ways to place one pair."""
 Arms = Mapping[str, Mapping[str, Any]]
 
 
 def arms(name: str, most: int = MOST, threads: int = 8) -> Arms:
     """Return what takes turns in an experiment of the board."""
-    one, two, few = {"cpus": 1}, {"cpus": 2}, most // 2
+    job, full = {"pairs": most, "cpus": 2}, {"pairs": most, "cpus": 1}
+    shared = (1, 1), (most // 2, 1), (most, 1), (most, 2)
     return {
-        "A": {
-            "the job": {"pairs": most} | two,
-            "large": {"pairs": most, "numel": 2**18, "calls": 2} | two,
-        },
-        "B": {
-            f"{p} pairs, {c} CPU": {"pairs": p, "cpus": c}
-            for p, c in ((1, 1), (few, 1), (most, 1), (most, 2))
-        },
+        "A": {"the job": job, "large": job | {"numel": 2**18, "calls": 2}},
+        "B": {f"{p} pairs, {c} CPU": {"pairs": p, "cpus": c} for p, c in shared},
         "C": {
-            "one pair": {"pairs": 1} | one,
-            "one calls": {"pairs": most, "calling": 1} | one,
-            "all call": {"pairs": most} | one,
+            "one pair": full | {"pairs": 1},
+            "one calls": full | {"calling": 1},
+            "all call": full,
         },
         "D": {
-            f"{p} pairs, {n} threads": {"pairs": p, "threads": n} | two
-            for n in (threads, 1)
-            for p in (1, most)
+            f"{p} pairs, {n} threads": {"pairs": p, "threads": n, "cpus": 2}
+            for n, p in product((threads, 1), (1, most))
         },
     }[name]
-
-
-WAYS = {f"{pairs} pairs": {"pairs": pairs, "cpus": 1} for pairs in (1, 2, 4, 8)}
-"""Numbers of pairs with which `programs.each_way` is recorded."""
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
@@ -76,27 +68,13 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     measured = posted(programs.as_posted, places, pairs=[*pairs[:2], pairs[-1]] if quick else pairs)
     if not can_measure() or torchrun.is_here():
         return measured
-    for name in "ABCD":
+    others = {"anywhere": ANYWHERE, "ways": WAYS, "placed": PLACED}
+    for name, chosen in ({name: arms(name) for name in "ABCD"} | others).items():
         progress(f"experiment {name}")
-        measured += compare(name, programs.calls, arms(name))
-    for name, program, chosen in (
-        ("anywhere", programs.calls, ANYWHERE),
-        ("ways", programs.each_way, WAYS),
-        ("placed", programs.calls, PLACED),
-    ):
-        progress(name)
+        program = programs.each_way if name == "ways" else programs.calls
         measured += compare(name, program, chosen)
     progress("cause")
     return measured + cause()
-
-
-ANYWHERE = {f"{pairs} pairs, anywhere": {"pairs": pairs} for pairs in (1, 2)}
-"""Arms that are not pinned."""
-PLACED = {
-    "together": {"pairs": 1, "cpus": 1, "calls": 200},
-    "apart": {"pairs": 1, "cpus": 2, "apart": True, "calls": 200},
-}
-"""Deeper 01's two ways to place one pair."""
 
 
 def can_measure() -> bool:
@@ -155,7 +133,7 @@ def posted(
 
     def measure() -> list[Record]:
         made = []
-        for p, (name, arm) in itertools.product(pairs, chosen.items()):
+        for p, (name, arm) in product(pairs, chosen.items()):
             with (place or Place(2 * p)).up() as here:
                 (seconds, *_) = here.launch(_posted, program, arm, world_size=2 * p, timeout=120)
                 params = {"part": "posted", **arm, "pairs": p}
@@ -186,7 +164,7 @@ def compare(
         program: Gets its arm on every rank, pinned, and returns ``samples``, seconds per call, and
             other figures, of which ``values`` has the means over ranks, one for each round.
         asked: The arms by name.
-        rounds: Of all arms.
+        rounds: In each of them all arms take turns.
         rate: Of the one link between two hosts; None: all ranks on this machine's loopback.
         world: Whose, if somebody else than in the lesson is guilty.
 
@@ -197,28 +175,28 @@ def compare(
     if not chosen:
         print("This takes Linux, two CPUs and an arm. Shown instead: a recorded run.")
         return recorded(part)
+    of_world = {"world": world} if world else {}
+
+    def place(arm: Mapping[str, Any]) -> Place:
+        return Place(2, rate, arm["pairs"]) if rate else Place(2 * arm["pairs"])
 
     def measure() -> list[Record]:
-        with contextlib.ExitStack() as stack:
-            places = {
-                p: stack.enter_context((Place(2, rate, p) if rate else Place(2 * p)).up())
-                for p in {arm["pairs"] for arm in chosen.values()}
+        launched: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in chosen}
+        for _, (name, arm) in product(range(rounds), chosen.items()):  # drift meets all of them
+            options = {"threads": arm.get("threads", 1), "timeout": 120}
+            with place(arm).up() as here:
+                launched[name].append(here.launch(_pinned, program, arm, **options))
+        made = []
+        for name, arm in chosen.items():
+            by_rank = zip(*launched[name], strict=True)
+            samples = [list(chain(*(one["samples"] for one in rank))) for rank in by_rank]
+            values = {
+                key: [fmean(rank[key] for rank in ranks) for ranks in launched[name]]
+                for key in launched[name][0][0].keys() - {"samples"}
             }
-            launched: dict[str, list] = {name: [] for name in chosen}
-            for _ in range(rounds):
-                for name, arm in chosen.items():  # in turns, so that drift meets all of them
-                    options = {"threads": arm.get("threads", 1), "timeout": 120}
-                    ranks = places[arm["pairs"]].launch(_pinned, program, arm, **options)
-                    launched[name].append(ranks)
-            made = []
-            for name, arm in chosen.items():
-                params = {"part": part, **arm, "rounds": rounds}
-                if world:
-                    params["world"] = world
-                samples, values = _by_rank(launched[name])
-                given = {"experiment": NAME, "params": params, "values": values}
-                made.append(places[arm["pairs"]].record(name, samples, **given))
-            return made
+            given = {"params": {"part": part, **arm, "rounds": rounds} | of_world, "values": values}
+            made.append(place(arm).record(name, samples, experiment=NAME, **given))
+        return made
 
     return runs.watched(measure)
 
@@ -226,17 +204,6 @@ def compare(
 def _pinned(program: Callable[[Mapping[str, Any]], Any], arm: Mapping[str, Any]) -> Any:
     programs.pin(arm)
     return program(arm)
-
-
-def _by_rank(launched: list[list[dict[str, Any]]]) -> tuple[list, dict[str, list[float]]]:
-    """Put together what the ranks returned in each round: their samples, and means of the rest."""
-    ranks = zip(*launched, strict=True)
-    samples = [list(chain(*(result["samples"] for result in same))) for same in ranks]
-    means = {
-        name: [statistics.fmean(rank[name] for rank in ranks) for ranks in launched]
-        for name in launched[0][0].keys() - {"samples"}
-    }
-    return samples, means
 
 
 def cause() -> list[Record]:
@@ -248,7 +215,7 @@ def cause() -> list[Record]:
     if not can_measure():
         return compare("cause", programs.calls, {})  # what was recorded
     made = []
-    for condition in CAUSES:
+    for condition in ("as it is", "CPUs kept awake", "no preemption"):
         arm = PLACED["apart"] | {"sched_batch": condition == "no preemption"}
         with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
             made += compare("cause", programs.calls, {condition: arm}, rounds=1)

@@ -33,11 +33,8 @@ def measure(letter: str) -> list[Record]:
         FabricUnavailable: The world needs a link, and none can be made here.
     """
     most, rate, share = (4, "50mbit", 4) if letter == "a" else (problem.MOST, None, 1)
-    program = partial(programs.calls, job=WORLDS[letter], share=share)
-    return [
-        record
-        for name in "ABCD"
-        for record in problem.compare(
-            name, program, problem.arms(name, most, threads=2), rate=rate, world=letter
-        )
-    ]
+    program, made = partial(programs.calls, job=WORLDS[letter], share=share), []
+    for name in "ABCD":
+        arms = problem.arms(name, most, threads=2)
+        made += problem.compare(name, program, arms, rate=rate, world=letter)
+    return made

@@ -18,8 +18,7 @@ from labkit.measure import timing
 
 SHAPES = (3, 4), (), (40, 30), (2, 3, 5)
 """Of the tensors of two meetings each; in each another partner is slow first."""
-TURNS = 8
-"""Sums of a meeting."""
+TURNS = 8  # sums of a meeting
 
 
 class Meeting:
@@ -30,10 +29,8 @@ class Meeting:
         self.slow, self.shape = slow, shape
         self.slots = torch.full((2, 2, *shape), float("nan"))
         self.wakes, self.waits = [0, 0], [0, 0]
-        self.sums: list[list[torch.Tensor]] = [[], []]
-        """Of each partner, what its tensors held afterwards."""
-        self.stuck: int | None = None
-        """Who waited for a wake-up that never came."""
+        self.sums: tuple[list[torch.Tensor], ...] = [], []  # what each partner's tensors held
+        self.stuck: int | None = None  # who waited for a wake-up that never came
         self._moments, self._done = [0, 0], [False, False]
         self._go = Semaphore(1), Semaphore(0)
 
@@ -53,12 +50,12 @@ class Meeting:
             list(pool.map(partial(self._play, shared_sum), (0, 1)))
 
     def _play(self, shared_sum: Callable[..., None], me: int) -> None:
+        wake, wait = partial(self._wake, me), partial(self._wait, me)
         self._go[me].acquire()
         try:
             for turn in range(TURNS):
                 self._dawdle(me)
                 tensor = self.data(turn, me)
-                wake, wait = partial(self._wake, me), partial(self._wait, me)
                 shared_sum(tensor[...], self.slots, me, turn, wake, wait)  # a view of the memory
                 if self.stuck is not None:
                     break

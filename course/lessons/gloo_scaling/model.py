@@ -23,10 +23,8 @@ class Saturation:
         [200, 200, 400, 800]
     """
 
-    alone: float
-    """Seconds of a call that never waits for a CPU."""
-    cpu_per_call: float
-    """Seconds on a CPU per call and rank, all threads together."""
+    alone: float  # seconds of a call that never waits for a CPU
+    cpu_per_call: float  # seconds on a CPU per call and rank, all threads together
 
     def time(self, ranks: float) -> float:
         """Return the seconds from call to call when so many ranks per CPU call all the time."""

@@ -1,7 +1,7 @@
 """Pictures of lesson 01: time against pairs, the asker's and ours."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from matplotlib.axes import Axes
@@ -31,13 +31,11 @@ def theirs_and_ours(records: Sequence[Record], *, divided: bool = False) -> Axes
     for record in records:
         line = lines.setdefault(record.case, {})
         line[record.params["pairs"]] = 1e6 * record.summary.median
-    for series, (label, times) in enumerate(lines.items()):
-        values = [us / p if divided else us for p, us in times.items()]
-        kind = "PUBLISHED" if label == ASKER else records[0].tier
-        plots.line(ax, list(times), values, label=label, series=series, kind=kind)
     said = [f"{label}: {line[1]:.0f} to {line[max(line)]:.0f} µs" for label, line in lines.items()]
     plots.describe(ax, f"{name}, undivided from the fewest to the most pairs. {'; '.join(said)}.")
-    return _stamped(ax, records)
+    if divided:
+        lines = {label: {p: us / p for p, us in line.items()} for label, line in lines.items()}
+    return _beside_the_asker(ax, lines, records)
 
 
 def like_ours(records: Sequence[Record]) -> Axes:
@@ -47,17 +45,27 @@ def like_ours(records: Sequence[Record]) -> Axes:
     for record in records:
         if record.params.get("cpus") != 1:
             seconds.setdefault(record.case, {})[record.params["pairs"]] = record.seconds[0]
-    said = []
-    for series, (label, times) in enumerate(seconds.items()):
-        cpus = evidence.like_ours(records, times)
-        kind = "PUBLISHED" if label == ASKER else records[0].tier
-        plots.line(ax, list(cpus), list(cpus.values()), label=label, series=series, kind=kind)
-        said.append(f"{label}: {evidence.cpus_of(records, times):.1f}")
-    plots.describe(
-        ax, f"Our time on one CPU over the time. Median from 4 pairs: {'; '.join(said)}."
-    )
-    ax.set_ylim(bottom=0)
-    return _stamped(ax, records)
+    lines = {label: evidence.like_ours(records, times) for label, times in seconds.items()}
+    said = [f"{label}: {evidence.cpus_of(records, times):.1f}" for label, times in seconds.items()]
+    text = f"Our time on one CPU over the time. Median from 4 pairs: {'; '.join(said)}."
+    plots.describe(ax, text)
+    _beside_the_asker(ax, lines, records).set_ylim(bottom=0)
+    return ax
+
+
+def _beside_the_asker(
+    ax: Axes, lines: Mapping[str, Mapping[int, float]], records: Sequence[Record]
+) -> Axes:
+    """Draw lines, pairs -> figure, the asker's and ours."""
+    tier = records[0].tier
+    for series, (label, line) in enumerate(lines.items()):
+        kind = "PUBLISHED" if label == ASKER else tier
+        plots.line(ax, [*line], [*line.values()], label=label, series=series, kind=kind)
+    return _stamped(ax, records, tier, "PUBLISHED")
+
+
+def _stamped(ax: Axes, records: Sequence[Record], *tiers: str) -> Axes:
+    return plots.stamp(ax, tiers, records[0].provenance, others=records[-1].others)
 
 
 def arms(records: Sequence[Record], bet: str) -> Axes:
@@ -68,12 +76,12 @@ def arms(records: Sequence[Record], bet: str) -> Axes:
         rates = [[rate / 1e6 for rate in evidence.carried(record)] for record in records]
         size = (9, 1.4 + 0.42 * len(records))
         ax = plots.new_axes(title, x="All ranks together send", xunit="MB/s", size=size)
-        names, middle = [record.case for record in records], list(map(median, rates))
+        names, middle = [record.case for record in records], [*map(median, rates)]
         band = {"low": list(map(min, rates)), "high": list(map(max, rates))}
         plots.bars(ax, names, middle, **band, value_format="{:.0f}")
         said = [f"{name} {rate:.0f} MB/s" for name, rate in zip(names, middle, strict=True)]
         plots.describe(ax, f"{title}. {'; '.join(said)}.")
-        plots.stamp(ax, records[0].tier, records[0].provenance, others=records[-1].others)
+        _stamped(ax, records, records[0].tier)
         scale = max(middle) / 100
     else:
         options = {"x": "Time per call", "unit": "µs", "value_format": "{:.0f}"}
@@ -87,9 +95,8 @@ def arms(records: Sequence[Record], bet: str) -> Axes:
 
 def growing(records: Sequence[Record]) -> Axes:
     """Draw the time per tensor of the ways to sum, against the pairs; it spans decades."""
-    ax = plots.new_axes(
-        "Time per tensor, one CPU", x="Pairs of ranks", y="Time", yunit="µs", yscale="log"
-    )
+    axes = {"x": "Pairs of ranks", "y": "Time", "yunit": "µs", "yscale": "log"}
+    ax = plots.new_axes("Time per tensor, one CPU", **axes)
     records = sorted(records, key=lambda record: record.params["pairs"])
     pairs = [record.params["pairs"] for record in records]
     said = []
@@ -98,15 +105,10 @@ def growing(records: Sequence[Record]) -> Axes:
         plots.line(ax, pairs, times, label=way, series=series, kind=records[0].tier)
         said.append(f"{way}: {times[0]:.1f} to {times[-1]:.1f} µs")
     plots.describe(ax, f"From {pairs[0]} to {pairs[-1]} pairs. {'; '.join(said)}.")
-    return plots.stamp(ax, records[0].tier, records[0].provenance, others=records[-1].others)
+    return _stamped(ax, records, records[0].tier)
 
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the picture that `course run gloo-scaling` saves: theirs and ours."""
     posted = [record for record in records if record.params["part"] == "posted"]
     return theirs_and_ours(posted).figure
-
-
-def _stamped(ax: Axes, records: Sequence[Record]) -> Axes:
-    tiers = [records[0].tier, "PUBLISHED"]
-    return plots.stamp(ax, tiers, records[0].provenance, others=records[-1].others)

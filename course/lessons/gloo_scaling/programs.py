@@ -41,8 +41,8 @@ def pair_group(*, across: bool = False) -> Any:
     if world_size % 2:
         raise ValueError(f"pairs need an even world_size, got {world_size}.")
     half = world_size // 2
-    pairs = [(k, k + half) if across else (2 * k, 2 * k + 1) for k in range(half)]
-    groups = [dist.new_group(list(pair)) for pair in pairs]
+    pairs = [[k, k + half] if across else [2 * k, 2 * k + 1] for k in range(half)]
+    groups = [dist.new_group(pair) for pair in pairs]
     return groups[rank % half if across else rank // 2]
 
 
@@ -73,8 +73,7 @@ def shared_sum(
 ) -> None:
     """Write your slot, wake the partner, wait to be woken, add the partner's slot.
 
-    Slots alternate between two halves, so that a fast partner never overwrites what the slow one
-    still reads.
+    There are two halves, so that a fast partner never overwrites what the slow one still reads.
     """
     half = slots[turn % 2]
     half[me].copy_(tensor)
@@ -99,10 +98,9 @@ class SharedMemory:
             os.mkfifo(f"{mine}/wake")  # on which the partner wakes me
             folders = [mine, mine]
             dist.all_gather_object(folders, mine, group=group)
-            count = 4 * math.prod(shape)
-            mapped = torch.from_file(f"{folders[0]}/slots", shared=True, size=count)
-            self.slots = mapped.view(2, 2, *shape)
-            ends = []
+            size = 2, 2, *shape
+            slots = torch.from_file(f"{folders[0]}/slots", shared=True, size=math.prod(size))
+            self.slots, ends = slots.view(size), []
             for reader in (0, 1):  # the same order on both sides, or each would wait for the other
                 flags = os.O_RDONLY if reader == self.me else os.O_WRONLY
                 ends.append(os.open(f"{folders[reader]}/wake", flags))
@@ -118,14 +116,12 @@ class SharedMemory:
 
 
 WAYS: dict[str, Way] = {"blocking": blocking, "async_op": asynchronous, "fused": fused}
-"""Ways that need nothing but the group."""
 
 
 def pin(arm: Mapping[str, Any]) -> None:
     """Pin this rank to one of the CPUs of its arm; without ``"cpus"`` it runs anywhere.
 
-    Both partners of a pair share a CPU, and the pairs are dealt out. If they are ``"apart"``, ranks
-    are dealt out instead.
+    Pairs are dealt out, so that partners share a CPU; if they are ``"apart"``, ranks are.
     """
     if arm.get("cpus"):
         number = dist.get_rank() if arm.get("apart") else dist.get_rank() // 2
@@ -170,9 +166,8 @@ def never_preempt() -> None:
 def accounted(go: Callable[[], None], calls: int) -> dict[str, Any]:
     """Time `BLOCKS` of calls, which `go` makes, and account for this rank's time.
 
-    One more block comes first: its bytes are counted, and it warms up.
-    Ranks meet before each block. That takes CPU time as well, and with few calls a block not
-    little of it: the accounts are of the calls alone, as the seconds are.
+    One more block comes first: its bytes are counted, and it warms up. Ranks meet before each
+    block, which takes CPU time as well: the accounts are of the calls alone, as the seconds are.
 
     Returns:
         ``samples``: seconds per call, one for each block. Per call over all blocks, in seconds:
@@ -190,49 +185,37 @@ def accounted(go: Callable[[], None], calls: int) -> dict[str, Any]:
         usages.append(usage)
 
     samples = timing.time_calls(block, warmup=0, iters=BLOCKS)
-
-    def per_call(of: Callable[[sched.Usage], float]) -> float:
-        return sum(map(of, usages)) / (calls * BLOCKS)
-
-    return {
-        "samples": [seconds / calls for seconds in samples],
-        "on_cpu": per_call(lambda usage: usage.on_cpu),
-        "waiting": per_call(lambda usage: usage.waiting),
-        "loop": per_call(lambda usage: loop_seconds(usage.threads)),
-        "switches": per_call(lambda usage: usage.voluntary + usage.involuntary),
-        "sent": sent / calls,
+    totals = {
+        "on_cpu": sum(usage.on_cpu for usage in usages),
+        "waiting": sum(usage.waiting for usage in usages),
+        "loop": sum(map(_loop_seconds, usages)),
+        "switches": sum(usage.voluntary + usage.involuntary for usage in usages),
+        "sent": sent * BLOCKS,
     }
+    per_call = {name: total / (calls * BLOCKS) for name, total in totals.items()}
+    return {"samples": [seconds / calls for seconds in samples]} | per_call
 
 
-def loop_seconds(threads: Sequence[sched.ThreadUsage]) -> float:
+def _loop_seconds(usage: sched.Usage) -> float:
     """Return the seconds that gloo's loop threads were on a CPU.
 
     torch 2.8 does not name its threads. Then it is the busiest one beside the main thread.
     """
-    named = [thread.on_cpu for thread in threads if thread.name == "gloo_tcp_loop"]
-    others = [thread.on_cpu for thread in threads[1:]]  # none where the kernel keeps no accounts
+    named = [thread.on_cpu for thread in usage.threads if thread.name == "gloo_tcp_loop"]
+    others = [thread.on_cpu for thread in usage.threads[1:]]  # none where no accounts are kept
     return sum(named) if named else max(others, default=0.0)
-
-
-# What the experiments run
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """What each rank does besides its calls, and how: the lesson's own does nothing else."""
 
-    numel: int = 100
-    """Elements of the tensor that a call sums."""
-    elsewhere: float = 0.0
-    """Seconds off the CPU before each call, as if an accelerator worked."""
-    for_each_group: float = 0.0
-    """Seconds off the CPU before each call, once for each group that exists."""
-    small_sums: int = 0
-    """Additions of 40,000 elements before each call, which torch spreads over its threads."""
-    calls: int = 0
-    """How many at a time; 0: the fewer pairs call, the more, so that all take as long."""
-    across: bool = False
-    """Whether partners are on different hosts (`pair_group`)."""
+    numel: int = 100  # elements of the tensor that a call sums
+    elsewhere: float = 0.0  # seconds off the CPU before each call, as if an accelerator worked
+    for_each_group: float = 0.0  # the same, once for each group that exists
+    small_sums: int = 0  # additions of 40,000 elements before each call, for torch's threads
+    calls: int = 0  # at a time; 0: the fewer pairs call, the more, so that all take as long
+    across: bool = False  # whether partners are on different hosts (`pair_group`)
 
 
 def calls(arm: Mapping[str, Any], job: Job = Job(), share: int = 30) -> dict[str, Any]:

@@ -18,12 +18,9 @@ class SickCall:
     """A call that is hard to time: how many ms it takes on each of three ranks, call by call."""
 
     name: str
-    calls: tuple[tuple[int, int, int], ...]
-    """Those that count."""
-    first: tuple[tuple[int, int, int], ...] = ()
-    """Those to warm up."""
-    meets: bool = False
-    """Whether each call begins with an all_reduce, so that it waits for a late rank."""
+    calls: tuple[tuple[int, int, int], ...]  # those that count
+    first: tuple[tuple[int, int, int], ...] = ()  # those to warm up
+    meets: bool = False  # whether each begins with an all_reduce, and so waits for a late rank
 
 
 SICK_CALLS = (
@@ -44,10 +41,9 @@ SICK_CALLS = (
 
 
 def examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, int]:
-    """Time a sick call, while the wall clock is set back by an hour at each look; on every rank.
+    """Time a sick call on a rank, while the wall clock is set back by an hour at each look.
 
-    Returns:
-        What the stopwatch returned, and how many calls it made.
+    Returns what the stopwatch returned, and how many calls it made.
     """
     script, numbers = [ms[dist.get_rank()] for ms in sick.first + sick.calls], itertools.count()
 
@@ -64,9 +60,8 @@ def examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, int
 def examine_well(time_call: Callable[..., float]) -> tuple[float, int, bool]:
     """Time a call that does nothing, by the stopwatch's defaults, and one that fails; on all ranks.
 
-    Returns:
-        What it reports of the first, in barriers, how many calls it made, and whether it swallowed
-        the other's exception.
+    Returns what it reports of the first, in barriers, how many calls it made, and whether it
+    swallowed the other's exception.
     """
     numbers, barrier = itertools.count(), timing.time_calls(dist.barrier, warmup=1, iters=9)
     cost, calls = time_call(lambda: next(numbers)) / median(barrier), next(numbers)

@@ -1,6 +1,7 @@
 """The board of lesson 01 follows the figures; noise decides nothing."""
 
 import dataclasses
+import operator
 
 from pytest import approx, mark
 
@@ -14,11 +15,15 @@ def changed(name, factor, *, rounds=range(problem.ROUNDS), **settings):
     made = problem.recorded(name)
     hit = evidence.of(made, **settings)
     each = len(hit.samples[0]) // problem.ROUNDS
-    samples = [
-        [t * (factor if i // each in rounds else 1) for i, t in enumerate(rank)]
-        for rank in hit.samples
-    ]
+    factors = [factor if i // each in rounds else 1 for i in range(len(hit.samples[0]))]
+    samples = [list(map(operator.mul, rank, factors)) for rank in hit.samples]
     return [dataclasses.replace(r, samples=samples) if r is hit else r for r in made]
+
+
+def held(records):
+    board = evidence.INVESTIGATION.empty()
+    evidence.hold(board, [*records])
+    return board
 
 
 @mark.parametrize(
@@ -31,23 +36,19 @@ def changed(name, factor, *, rounds=range(problem.ROUNDS), **settings):
     ],
 )
 def test_other_figures_lead_to_another_verdict(name, settings, factor, suspect, state):
-    board = evidence.INVESTIGATION.empty()
-    evidence.hold(board, changed(name, factor, **settings))
+    board = held(changed(name, factor, **settings))
     assert board.state(suspect) == state, str(board)
 
 
 def test_rounds_that_disagree_decide_nothing():
-    board = evidence.INVESTIGATION.empty()
-    evidence.hold(board, changed("B", 9, pairs=8, cpus=2, rounds=[1]))
+    board = held(changed("B", 9, pairs=8, cpus=2, rounds=[1]))
     assert board.state("b") == NOT_JUDGED
     assert "2 of 3 rounds say yes, 1 say no" in str(board)
 
 
 @mark.parametrize("name", "BCD")
 def test_where_others_have_the_cpus_not_even_rounds_that_agree_decide(name):
-    crowded = [dataclasses.replace(record, others=99.0) for record in problem.recorded(name)]
-    board = evidence.INVESTIGATION.empty()
-    evidence.hold(board, crowded)
+    board = held(dataclasses.replace(record, others=99.0) for record in problem.recorded(name))
     assert board.state(name.lower()) == NOT_JUDGED
     assert "other programs used 99.0 CPUs" in str(board)
 

@@ -82,17 +82,10 @@ def can_measure() -> bool:
     return affinity.available() and sched.available() and len(affinity.cpus()) > 1
 
 
-def recorded(part: str, *, case: str | None = None, world: str = "") -> list[Record]:
-    """Return what a part of `run` gave on the machine where it was recorded; or one case of it.
-
-    `world`: whose, if somebody else than in the lesson is guilty (`guilty.WORLDS`).
-    """
-    return [
-        record
-        for record in records.load(RECORDING, recorded=True)
-        if (record.params["part"], record.params.get("world", "")) == (part, world)
-        and case in (None, record.case)
-    ]
+def recorded(part: str) -> list[Record]:
+    """Return what a part of `run` gave on the machine where it was recorded."""
+    every = records.load(RECORDING, recorded=True)
+    return [r for r in every if r.params["part"] == part and "world" not in r.params]
 
 
 def possible(asked: Arms) -> dict[str, Mapping[str, Any]]:
@@ -155,7 +148,6 @@ def compare(
     *,
     rounds: int = ROUNDS,
     rate: str | None = None,
-    world: str = "",
 ) -> list[Record]:
     """Run a program in arms that take turns, and return a record for each arm.
 
@@ -166,7 +158,6 @@ def compare(
         asked: The arms by name.
         rounds: In each of them all arms take turns.
         rate: Of the one link between two hosts; None: all ranks on this machine's loopback.
-        world: Whose, if somebody else than in the lesson is guilty.
 
     Raises:
         FabricUnavailable: A link was asked for, and none can be made here.
@@ -175,7 +166,6 @@ def compare(
     if not chosen:
         print("This takes Linux, two CPUs and an arm. Shown instead: a recorded run.")
         return recorded(part)
-    of_world = {"world": world} if world else {}
 
     def place(arm: Mapping[str, Any]) -> Place:
         return Place(2, rate, arm["pairs"]) if rate else Place(2 * arm["pairs"])
@@ -194,7 +184,7 @@ def compare(
                 key: [fmean(rank[key] for rank in ranks) for ranks in launched[name]]
                 for key in launched[name][0][0].keys() - {"samples"}
             }
-            given = {"params": {"part": part, **arm, "rounds": rounds} | of_world, "values": values}
+            given = {"params": {"part": part, **arm, "rounds": rounds}, "values": values}
             made.append(place(arm).record(name, samples, experiment=NAME, **given))
         return made
 

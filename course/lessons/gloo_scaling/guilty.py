@@ -11,6 +11,7 @@ The experiments and their tests are the lesson's. What differs is the job:
 (The CPUs, b, are guilty in the lesson's own world.)
 """
 
+from dataclasses import replace
 from functools import partial
 
 from course.lessons.gloo_scaling import experiment as problem
@@ -35,6 +36,5 @@ def measure(letter: str) -> list[Record]:
     most, rate, share = (4, "50mbit", 4) if letter == "a" else (problem.MOST, None, 1)
     program, made = partial(programs.calls, job=WORLDS[letter], share=share), []
     for name in "ABCD":
-        arms = problem.arms(name, most, threads=2)
-        made += problem.compare(name, program, arms, rate=rate, world=letter)
-    return made
+        made += problem.compare(name, program, problem.arms(name, most, threads=2), rate=rate)
+    return [replace(record, params=record.params | {"world": letter}) for record in made]

@@ -213,8 +213,7 @@ CAP = 64
 
 def _with_one_turned(case: Case, rank: int) -> tuple[Gradients, int]:
     """Make a rank's gradients, of which the last one is not contiguous, and a cap in bytes."""
-    sizes = [torch.Size(shape) for shape in SHAPES]
-    data = [checking.rank_data(size.numel(), rank=rank).view(size) for size in sizes]
+    data = [Case(1, shape).data(rank) for shape in SHAPES]
     return [*data[:-1], data[-1].t()], CAP
 
 

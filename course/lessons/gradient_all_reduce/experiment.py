@@ -216,8 +216,7 @@ def small_calls() -> Record:
 
     def measure(here: Place) -> list[Record]:
         ranks = here.launch(programs.time_in_a_row, SMALL)
-        what = {"collective": "all_reduce", "nbytes": SMALL}
-        return [here.record(case, ranks, experiment=NAME, **what)]
+        return [here.record(case, ranks, experiment=NAME, collective="all_reduce", nbytes=SMALL)]
 
     (record,) = hosts().records(measure, cases={case}, **OURS)
     return record

@@ -269,12 +269,17 @@ def climb(overlapped=DuringBackward, cap=CAP, rounds=5, picture=64, batch=48, na
     """Take the five rungs in turn, a step each, `rounds` times; compare the gradients.
 
     With a `nap` each convolution sleeps so many seconds in its backward: computing that needs no
-    CPU, as a GPU's does. The first round warms up, for which two pictures are enough.
+    CPU, as a GPU's does. The first round warms up: two pictures are enough for it, and no sleep.
     """
     models, tracer = [vgg11() for _ in range(3)], Tracer.aligned()
+
+    def sleep_in_backward(layer, inputs, output):
+        if tracer.step >= len(RUNGS):
+            output.register_hook(lambda _: time.sleep(nap))
+
     for layer in (layer for model in models for layer in model.features):
         if nap and isinstance(layer, nn.Conv2d):
-            layer.register_forward_hook(partial(_sleep_in_backward, nap))
+            layer.register_forward_hook(sleep_in_backward)
     plain, *hooked = models
     kinds = zip((AllAtOnce, overlapped), hooked, strict=True)
     in_buckets = [kind(model, tracer, cap=cap) for kind, model in kinds]
@@ -295,10 +300,6 @@ def climb(overlapped=DuringBackward, cap=CAP, rounds=5, picture=64, batch=48, na
             tracer.next_step()
             _compare(gradients, overlapping)
     return tracer.trace()
-
-
-def _sleep_in_backward(nap, layer, inputs, output):
-    output.register_hook(lambda _: time.sleep(nap))
 
 
 class WrongGradients(ArithmeticError):

@@ -50,7 +50,6 @@ READING: Sequence[checking.Asked] = (
         "smallest, in the calls where yours was last",
     ),
 )
-"""What exercise 2.1 asks of the trace."""
 
 
 def check_reading(reading: Callable[[], tuple[int, float, float]]) -> None:
@@ -265,10 +264,9 @@ TURNED: Sequence[checking.Asked] = (
         "when the sixteen begin, all ranks go on together",
     ),
 )
-"""What exercise 2.6 asks of rank 0's stopwatch, with rank 2 late by 80 ms."""
 
 
 def check_turned(turned: Callable[[], tuple[float, float, float]]) -> None:
-    """Judge exercise 2.6: where lateness shows when the loop is turned round."""
+    """Judge exercise 2.6: where 80 ms of lateness show when the loop is turned round."""
     with checking.exercise("2.6", turned, par="all three figures"):
         checking.figures(checking.ask(turned), TURNED)

@@ -26,10 +26,8 @@ def theirs_and_ours(records: Sequence[Record]) -> Figure:
     figures = [published[name] for name in ("in_training", "benchmark")]
     both, (theirs, ours) = plots.new_figure(2, 1, size=(8, 4.6))
     here = [1e3 * by_case(records)[case].summary.median for case in ("loop", "benchmark")]
-    for ax, whose, ms in (
-        (theirs, "The thread's", [figure.value for figure in figures]),
-        (ours, "The same loop here", here),
-    ):
+    there = [figure.value for figure in figures]
+    for ax, whose, ms in ((theirs, "The thread's", there), (ours, "The same loop here", here)):
         plots.new_axes(f"{whose}: {factor(ms)}", x="Time", xunit="ms", ax=ax)
         plots.bars(ax, ["in training, six calls", "in a benchmark"], ms)
         words = f"In training {ms[0]:.0f} ms, in a benchmark {ms[1]:.0f}: {factor(ms)}."

@@ -42,12 +42,12 @@ def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, t
     assert out.with_suffix(".png").stat().st_size > 1000
 
 
-FOUND = {lesson.number: lesson.recorded() for lesson in catalogue.experiments().values()}
-RECORDED = {number: found for number, found in FOUND.items() if found}
+RECORDED = [one for one in catalogue.experiments().values() if one.recording.exists()]
 
 
-@mark.parametrize("recorded", RECORDED.values(), ids=RECORDED)
-def test_each_record_has_a_row_with_its_time(recorded):
+@mark.parametrize("lesson", RECORDED, ids=lambda lesson: lesson.number)
+def test_each_record_has_a_row_with_its_time(lesson):
+    recorded = lesson.recorded()
     table = run.tabulate(recorded)
     rows, place = table.rows, table.columns.index("ms")
     assert [row[0] for row in rows] == [record.case for record in recorded]

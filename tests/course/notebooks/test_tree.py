@@ -66,7 +66,7 @@ def test_unclosed_markers_are_told_with_file_and_exercise(course):
         tree.sync(course)
 
 
-RECORDED = [name for name, found in catalogue.experiments().items() if found.recorded()]
+RECORDED = [name for name, one in catalogue.experiments().items() if one.recording.exists()]
 
 
 @mark.parametrize("name", RECORDED)

@@ -36,7 +36,7 @@ class Room:
 
     minutes: str  # for the core
     cell: str  # the id of the one never to skip
-    what: str  # the cell is
+    what: str  # what that cell is
     vote: str  # the usual wrong one
     reply: str
 

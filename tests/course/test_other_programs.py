@@ -42,15 +42,15 @@ def test_what_a_stranger_uses_is_told(tmp_path):
 @mark.slow
 @needs_proc
 def test_our_own_ranks_and_children_are_not_others():
-    launch(burn, 0.1, world_size=2)  # starts the fork server
+    launch(burn, 0.0, world_size=2)  # starts the fork server
     before = other_programs.Snapshot.take()
-    launch(burn, 0.4, world_size=2)
-    subprocess.run([sys.executable, "-c", BURN, "0.3"], check=True)
-    burn(0.2)
+    launch(burn, 0.2, world_size=2)
+    subprocess.run([sys.executable, "-c", BURN, "0.2"], check=True)
+    burn(0.1)
     after = other_programs.Snapshot.take()
     everybody = before.cpus_of_others(after, ours=-1)
     theirs = before.cpus_of_others(after, ours=os.getpid())
-    assert (everybody - theirs) * (after.clock - before.clock) > 0.9 * (2 * 0.4 + 0.3 + 0.2)
+    assert (everybody - theirs) * (after.clock - before.clock) > 0.9 * (2 * 0.2 + 0.2 + 0.1)
 
 
 def snapshot(clock, *, stolen=0.0, busy=0.0, whole=True, **processes):

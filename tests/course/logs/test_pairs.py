@@ -66,11 +66,9 @@ def test_the_seventeen_hosts_show_their_fault_at_any_size_under_any_name(name, l
 
 
 def test_anonymous_hosts_are_numbered_over_all_files_and_nowhere_named(tmp_path):
-    path = seventeen("ip-10-1-2-{}", 1, tmp_path)
-    begun = path.read_text().partition("# size")[0]
-    (tmp_path / "ip-10-1-2-1.log").write_text(
-        begun + "ip-10-1-2-1: Test NCCL failure a.cu:4 'no'\n"
-    )
+    begun = seventeen("ip-10-1-2-{}", 1, tmp_path).read_text().partition("# size")[0]
+    died = f"{begun}ip-10-1-2-1: Test NCCL failure a.cu:4 'no'\n"
+    (tmp_path / "ip-10-1-2-1.log").write_text(died)
     whole = logs.together(map(logs.read, sorted(tmp_path.iterdir())))
     log = logs.anonymous(whole)
     assert "ip-10" in repr(whole) and "ip-10" not in repr(log)
@@ -128,14 +126,11 @@ def test_no_rule_is_made_up():
 def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
     made = []
     for pair in PAIRS[5:]:
-        seconds = 5e-3 if len(pair & NINE) == 1 else 1e-3
-        made.append(record("alltoall", 2**30, seconds, 2, 8, names=sorted(pair)))
-        slots = ["0000:1b:00", "0000:9d:00"] if len(pair & NINE) == 1 else ["0000:1b:00"]
-        made[-1].values["slots"] = slots
-    failed = [
-        Failure("all_to_all", 8, sorted(pair), 9, "no figures", MAKING, "x.log")
-        for pair in PAIRS[:5]
-    ]
+        slow = len(pair & NINE) == 1
+        made.append(record("alltoall", 2**30, 5e-3 if slow else 1e-3, 2, 8, names=sorted(pair)))
+        made[-1].values["slots"] = ["0000:1b:00", *["0000:9d:00"] * slow]
+    died = 9, "no figures", MAKING, "x.log"
+    failed = [Failure("all_to_all", 8, sorted(pair), *died) for pair in PAIRS[:5]]
     log = Log(["a.log"], made, failures=failed)
     (tested,) = report._pairs(report._series(made), log)
     text = text_of(report._host_matrix(tested))

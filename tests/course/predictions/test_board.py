@@ -55,8 +55,7 @@ def test_the_verdict_follows_the_evidence(tests, left, says):
 def test_running_until_it_agrees_is_no_way_out():
     board = told(make(), aA=[True, True, False])
     for _ in range(5):
-        told(board, aA=[True, True, True])
-    assert board.state("a") == "not judged"
+        assert told(board, aA=[True] * 3).state("a") == "not judged"
     board = told(make(), aA=[False] * 3)
     assert board.state("a") == "fell"
     assert told(board, aA=[True] * 3).state("a") == "not judged", "two runs that disagree"
@@ -141,6 +140,6 @@ def test_in_a_notebook_the_board_that_was_shown_grows_in_place(tmp_path):
         "board.test('a', 'A', 'it would grow', [False] * 3, found='it did not', exact=True);",
     )
     files.run(notebook)
-    (shown,), (told,) = (cell.outputs for cell in notebook.cells)
+    (shown,), (said,) = (cell.outputs for cell in notebook.cells)
     assert "it did not" in shown["data"]["text/html"] and "✘ fell" in shown["data"]["text/plain"]
-    assert told["output_type"] == "stream" and "it would grow" in told["text"]
+    assert said["output_type"] == "stream" and "it would grow" in said["text"]

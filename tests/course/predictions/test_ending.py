@@ -10,12 +10,10 @@ def card(capsys, **figures):
 
 
 def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book, capsys):
-    ledger.predict("02.calls", "How many?", "calls", value=20)
-    ledger.reconcile("02.calls", 22, tier="MEASURED")
-    ledger.predict("02.far", "How far?", "ms", value=1)
-    ledger.reconcile("02.far", 300, tier="MEASURED")
-    ledger.predict("02.where", "In which?", "call", value=0)
-    ledger.reconcile("02.where", 0, tier="MEASURED")
+    bets = ("calls", "How many?", "calls", 20, 22), ("far", "How far?", "ms", 1, 300)
+    for key, question, unit, value, measured in (*bets, ("where", "In which?", "call", 0, 0)):
+        ledger.predict(f"02.{key}", question, unit, value=value)
+        ledger.reconcile(f"02.{key}", measured, tier="MEASURED")
     ledger.choose("02.why", "Why?", ["bytes", "a late rank"], answer="b")
     ledger.reconcile("02.why", "b", tier="RECORDED")
     ledger.choose("02.open", "Which?", ["x", "y"], answer="a")
@@ -40,9 +38,8 @@ def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book
 
 def test_after_an_exercise_the_next_lesson_is_the_next_click(book, capsys):
     ledger.passed("2.1")
-    assert card(capsys)[-1] == (
-        "Next: 03 · One broadcast or three hundred? (03_coalesced_broadcast.ipynb)"
-    )
+    link = "Next: 03 · One broadcast or three hundred? (03_coalesced_broadcast.ipynb)"
+    assert card(capsys)[-1] == link
 
 
 def test_who_finishes_a_workshop_has_no_card(book, capsys):

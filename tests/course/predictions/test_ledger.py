@@ -29,6 +29,10 @@ def vote(key="01.cause", **answer):
     ledger.choose(key, "Why?", OPTIONS, **answer)
 
 
+def made(tier, **more):
+    return Record("x", "a", {}, [[1.0]], tier, Provenance.here(), **more)
+
+
 def test_predict_then_reconcile_shows_all_three(capsys):
     ask(value=100)
     ledger.reconcile("01.slope", 250, model=240, tier="EMULATED")
@@ -36,7 +40,7 @@ def test_predict_then_reconcile_shows_all_three(capsys):
     for words in ("How much per pair?", "100 µs", "240 µs", "250 µs", "2.5 times below"):
         assert words in shown
     entry = ledger_file.entry("01.slope")
-    assert entry.counts and entry.miss == 2.5 and entry.tier == "EMULATED"
+    assert (entry.counts, entry.miss, entry.tier) == (True, 2.5, "EMULATED")
 
 
 def test_a_second_vote_after_talk_stands_beside_the_first(capsys):
@@ -63,8 +67,7 @@ def test_a_tier_is_required_and_may_come_from_records():
     vote()
     with raises(ValueError, match="none of the options"):
         ledger.reconcile("01.cause", "d", tier="MEASURED")
-    recorded = Record("x", "a", {}, [[1.0]], Tier.RECORDED, Provenance.here())
-    ledger.reconcile("a", 1, records=[recorded])
+    ledger.reconcile("a", 1, records=[made(Tier.RECORDED)])
     assert ledger_file.entry("a").tier == "RECORDED"
 
 
@@ -178,11 +181,10 @@ def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named_once(
     with book.open("a") as file:
         file.write(line + "\n")
     ledger.passed("1.1")
-    read = ledger_file.load()
+    read, complaint = ledger_file.load(), ledger_file.load().complaint()
     assert read.entries["01.slope"].answer == 1 and read.passed == {"1.1"}
-    assert line in book.read_text().splitlines()
-    assert list(read.left_out) == [3] and why in read.complaint()
-    assert read.complaint().count("\n") == 0 and "All other lines count" in read.complaint()
+    assert line in book.read_text().splitlines() and list(read.left_out) == [3]
+    assert re.fullmatch(f".*{why}.*All other lines count.*", complaint), "in one line"
     ask("a")
     ask("b")
     assert capsys.readouterr().out.count("ledger.jsonl: Left out: line 3 ") == 1
@@ -316,7 +318,7 @@ def test_a_warm_up_tells_its_reason_when_answered_once_and_its_form_closes(
 @mark.parametrize(("others", "says"), [(1.5, "other programs used 1.5"), (0.1, "leave out")])
 def test_a_disturbed_figure_judges_no_prediction(others, says, capsys):
     ask(value=6, low=4, high=9)
-    record = Record("x", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=others)
+    record = made(Tier.MEASURED, others=others)
     for made_by in ({"tier": "MEASURED", "others": others}, {"records": [record]}):
         ledger.reconcile("01.slope", 15, model=6, **made_by)
         shown = capsys.readouterr().out
@@ -344,6 +346,6 @@ def test_the_first_calm_result_counts_and_a_vote_says_when_none_was(capsys):
     kept = ledger_file.entry("01.slope")
     assert (kept.measured, kept.inside) == (5, True)
     assert "40" in capsys.readouterr().out, "the one just measured is shown"
-    ledger.choose("01.cause", "Which?", ["this", "that"], answer="a")
+    vote(answer="a")
     ledger.reconcile("01.cause", "b", tier="MEASURED", others=1.5)
     assert "a calm run does" in capsys.readouterr().out

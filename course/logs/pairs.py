@@ -43,9 +43,8 @@ class Rule:
         return one * members + two * (members == 2) > 0
 
     def __str__(self) -> str:
-        most = 12
-        names = ", ".join(self.hosts[:most])
-        names += f" and {len(self.hosts) - most} more" if self.hosts[most:] else ""
+        names = ", ".join(self.hosts[:12])
+        names += f" and {len(self.hosts) - 12} more" if self.hosts[12:] else ""
         words = {
             "either": f"slow where {names} take part",
             "exactly one": f"slow where exactly one of the two hosts is of {names}: two groups",
@@ -124,9 +123,8 @@ def explain(slow: Mapping[Pair, bool]) -> Rule | None:
         sizes = chosen.sum(axis=0)
         at = int(np.lexsort((sizes, -right))[0])
         names = tuple(itertools.compress(hosts, chosen[:, at]))
-        rules.append((int(right[at]), -len(names), which, names))
-    best = max(rules, key=lambda one: one[:2])
-    rule = Rule(best[2], best[3], best[0], len(slow))
+        rules.append(Rule(which, names, int(right[at]), len(slow)))
+    rule = max(rules, key=lambda rule: (rule.right, -len(rule.hosts)))
     rarer = min(ours, len(slow) - ours)
     return rule if rule.hosts and rule.of - rule.right <= WRONG * rarer else None
 

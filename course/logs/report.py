@@ -194,8 +194,8 @@ def _doubts(series: Series, cards: Cards) -> Table:
         best = max(records, key=lambda record: record.busbw)
         speed, source = _wire(best, cards)
         if speed and (explanation := _explain(best, speed)):
-            figures = (best.busbw / 1e9, speed / 1e9, best.busbw / speed)
-            highest = [round(figure, 2) for figure in figures]
+            figures = best.busbw / 1e9, speed / 1e9, best.busbw / speed
+            highest = (round(figure, 2) for figure in figures)
             rows.append([name, best.nbytes, *highest, source, explanation, best.values["row"]])
     columns = ["above the wire", "bytes", "busbw GB/s", "wire GB/s", "times", "the wire is from"]
     return Table([*columns, "would explain it", "row"], rows)
@@ -231,14 +231,11 @@ def _curves(series: Series, cards: Cards) -> Axes:
     return ax
 
 
-def _figures(records: Iterable[Record], tested: Sequence[_Pairs]) -> Table:
+def _figures(records: Sequence[Record], tested: Sequence[_Pairs]) -> Table:
     """Lay out medians of times and bus bandwidths, out of place and in place side by side."""
-    by_place: dict[bool, list[Record]] = {False: [], True: []}
-    for record in records:
-        by_place[record.params["in_place"]].append(record)
     rows: dict[tuple, list] = {}
-    for in_place, chosen in by_place.items():
-        at = 7 if in_place else 2
+    for in_place, at in ((False, 2), (True, 7)):
+        chosen = (record for record in records if record.params["in_place"] == in_place)
         for name, part in _divided(_series(chosen), tested).items():
             for nbytes, same in _by_size(part).items():
                 row = rows.setdefault((name, nbytes), [name, nbytes, *[None] * 7])
@@ -304,8 +301,8 @@ def _pairs(series: Series, log: Log) -> list[_Pairs]:
     """Put together the tests of two hosts each, where three hosts or more were in them."""
     found = []
     for name, records in series.items():
-        largest = {pairs.of(record.values["hosts"]): record for record in _largest(records)}
-        tests = {pair: record for pair, record in largest.items() if pair}
+        tests = {pairs.of(record.values["hosts"]): record for record in _largest(records)}
+        tests.pop(None, None)  # of one host, or of many
         if len(set().union(*tests)) > 2:
             found.append(_Pairs(name, tests, log.failures))
     return found

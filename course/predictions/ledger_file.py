@@ -139,21 +139,22 @@ class Entry:
         return (self.others or 0.0) > DISTURBED
 
     @property
+    def miss(self) -> float | None:
+        """How far the prediction is off, as a factor >= 1; None where a ratio makes no sense."""
+        if isinstance(self.answer, str | None) or isinstance(self.measured, str | None):
+            return None
+        both = self.answer > 0 < self.measured
+        return math.exp(abs(math.log(self.answer / self.measured))) if both else None
+
+    @property
     def counts(self) -> bool:
         """Whether it is a prediction that says how well the learner predicts."""
-        if isinstance(self.answer, str | None) or isinstance(self.measured, str | None):
-            return False
-        return self.answer > 0 < self.measured and not self.disturbed
+        return self.miss is not None and not self.disturbed
 
     @property
     def explained(self) -> bool:
         """Whether other programs alone may be why the prediction is off."""
-        return self.disturbed and not (self.answer > 0 < self.measured and self.miss > BENT)
-
-    @property
-    def miss(self) -> float:
-        """How far the prediction is off, as a factor >= 1; defined where both are above 0."""
-        return math.exp(abs(math.log(self.answer / self.measured)))
+        return self.disturbed and (self.miss or 0.0) <= BENT
 
     @property
     def inside(self) -> bool | None:

@@ -1,10 +1,10 @@
 """The form's own script in Chromium, without JupyterLab: keys, focus, and a kernel that is late."""
 
 import json
+from dataclasses import asdict
 
 from pytest import mark
 
-from course.predictions import form as forms
 from course.predictions.form import Field, Form, Reply
 from tests.browser import lab
 
@@ -32,29 +32,17 @@ LONG = "the network between rank 2 and the switch loses packets, and sends them 
 
 def shown(browser, made):
     page = browser.new_page(viewport={"width": 390, "height": 420})
-    script = forms.Form._esm if isinstance(forms.Form._esm, str) else str(forms.Form._esm)
-    script = script.replace("export default", "const form =")
+    script = str(Form._esm).replace("export default", "const form =")
     traits = json.dumps({"ask": made.ask, "reply": made.reply})
     page.set_content(PAGE.format(css=Form._css, traits=traits, script=script))
     page.wait_for_selector(".course-form")
     return page
 
 
-def form(title, question, rows, **more):
-    act, first = (lambda *_: Reply("?")), Reply("Commit first.")
+def form(title, question, rows, options=None):
+    more = {"act": lambda *_: Reply("?"), "first": Reply("Commit first."), "options": options}
     buttons = {"commit": "Commit", "skip": "Skip"}
-    more |= {"rows": rows, "buttons": buttons, "act": act, "first": first}
-    return Form("course-question-form", title, question, **more)
-
-
-def vote():
-    options = {"a": "a) the queue", "b": f"b) {LONG}", "c": "c) a late rank"}
-    reason = Field("reason", "because", hint="one line", size=44, figure=False)
-    return form("Your vote.", "What is the cause?", [("", [reason])], options=options)
-
-
-def said(text, **how):
-    return {"text": text, "error": False, "open": True, "stay": False, "running": False, **how}
+    return Form("course-question-form", title, question, rows=rows, buttons=buttons, **more)
 
 
 @mark.slow
@@ -66,7 +54,10 @@ def test_a_form_fits_a_narrow_page_and_keys_choose_hand_over_once_and_go_on():
         for name in ("I expect", "at least", "at most"):
             assert page.get_by_role("textbox", name=name).count() == 1
         lab.photograph(page, "figure-390")
-        play(shown(browser, vote()))
+        reason = Field("reason", "because", hint="one line", size=44, figure=False)
+        options = {"a": "a) the queue", "b": f"b) {LONG}", "c": "c) a late rank"}
+        vote = form("Your vote.", "What is the cause?", [("", [reason])], options)
+        play(shown(browser, vote))
 
 
 def play(page):
@@ -80,9 +71,8 @@ def play(page):
     lab.photograph(page, "form-390")
 
     page.get_by_role("radio").first.focus()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
     assert page.get_by_role("radio").first.is_checked(), "round and round"
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Tab")
@@ -92,13 +82,13 @@ def play(page):
     handed = page.evaluate("window.handed")
     assert handed == [{"do": "commit", "values": {"answer": "c", "reason": "it waits"}}], "once"
     page.get_by_text("The kernel is busy").wait_for(timeout=2000)
-    page.evaluate("window.reply", said("Not committed: why?", error=True))
+    page.evaluate("window.reply", asdict(Reply("Not committed: why?", error=True)))
     assert page.evaluate("document.activeElement.name") == "reason", "the focus stays"
     assert page.get_by_label("because").input_value() == "it waits", "and what was typed"
     page.keyboard.press("Enter")
-    page.evaluate("window.reply", said("✔ committed", values={"answer": "c", "reason": "it waits"}))
+    page.evaluate("window.reply", asdict(Reply("✔ committed", values=handed[0]["values"])))
     assert page.evaluate("document.activeElement.className") == "course-state"
     assert page.get_by_role("status").inner_text() == "✔ committed"
-    page.evaluate("window.reply", said("locked", open=False))
+    page.evaluate("window.reply", asdict(Reply("locked", open=False)))
     assert page.get_by_role("radio").first.is_disabled()
     assert not page.get_by_role("button", name="Commit").is_visible()

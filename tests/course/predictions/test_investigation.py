@@ -9,10 +9,9 @@ from course.commands.record import CALM
 from course.predictions import ledger, ledger_file
 from course.predictions.board import STANDS
 
-FOLDERS = sorted(path.parent.name for path in (ROOT / "course/lessons").glob("*/evidence.py"))
 LESSONS = {
     name: importlib.import_module(f"course.lessons.{name}.evidence").INVESTIGATION
-    for name in FOLDERS
+    for name in sorted(path.parent.name for path in ROOT.glob("course/lessons/*/evidence.py"))
 }
 OWN = {
     "gloo_scaling": "b",

@@ -43,12 +43,10 @@ def show(number: str, *, yours: str = "", theirs: str = "") -> None:
     title, can = f"{number} · {lesson.title}", _can(lesson)
     lines = [f"✔ {title}: you have come to its end. Well done!", figures, can and f"Now {can}"]
     lines += [f"  {question} {text}" for question, text in bets]
-    lines += [f"Next: {step} ({link})" if link else ""]
-    names = {"title": title, "figures": figures, "can": can, "bets": bets}
-    forms.display(
-        "\n".join(filter(None, lines)),
-        lambda: forms.filled(_CARD, link=link, next=step, **names),
-    )
+    lines += [link and f"Next: {step} ({link})"]
+    names = {"title": title, "figures": figures, "can": can, "bets": bets, "link": link}
+    text = "\n".join(filter(None, lines))
+    forms.display(text, lambda: forms.filled(_CARD, next=step, **names))
 
 
 def outcome(entry: Entry) -> str:
@@ -67,8 +65,7 @@ def outcome(entry: Entry) -> str:
         mark = ", not judged beside other programs"
     else:
         near = entry.answer == entry.measured or (entry.counts and entry.miss < 2)
-        in_range = near if entry.inside is None else entry.inside
-        mark = " ✔" if in_range else ""
+        mark = " ✔" if (near if entry.inside is None else entry.inside) else ""
     return f"{result}{mark}."
 
 

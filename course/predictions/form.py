@@ -50,7 +50,18 @@ class Reply:
 
 
 class Form(anywidget.AnyWidget):
-    """A question with its fields, options and buttons."""
+    """A question with its fields, options and buttons.
+
+    Args:
+        name: Class of its element in the page.
+        heading: What stands in bold before the text.
+        text: The question.
+        options: Letter -> text, of which one is chosen; it comes as the value `answer`.
+        rows: Fields to type into, by lines, each with what stands before it.
+        buttons: Name -> what stands on it. Enter presses `commit`, where there is one.
+        act: Gets the name of the button that was pressed, and what was typed by field.
+        first: What it says before anything is handed over.
+    """
 
     _esm = (_HERE / "form.js").read_text(encoding="utf-8")
     _css = (_HERE / "form.css").read_text(encoding="utf-8")
@@ -67,20 +78,8 @@ class Form(anywidget.AnyWidget):
         rows: Sequence[tuple[str, Sequence[Field]]] = (),
         buttons: Mapping[str, str],
         act: Callable[[str, dict[str, str]], Reply],
-        first: Reply,
+        first: Reply | None = None,
     ):
-        """Make it.
-
-        Args:
-            name: Class of its element in the page.
-            heading: What stands in bold before the text.
-            text: The question.
-            options: Letter -> text, of which one is chosen; it comes as the value `answer`.
-            rows: Fields to type into, by lines, each with what stands before it.
-            buttons: Name -> what stands on it. Enter presses `commit`, where there is one.
-            act: Gets the name of the button that was pressed, and what was typed by field.
-            first: What it says before anything is handed over.
-        """
         drawn = [{"text": before, "fields": list(map(asdict, fields))} for before, fields in rows]
         pressed = [
             {"name": key, "label": label, "first": key == "commit"}
@@ -92,7 +91,7 @@ class Form(anywidget.AnyWidget):
         }  # fmt: skip
         super().__init__(ask=asked)
         self._act = act
-        self.say(first)
+        self.say(first or Reply(""))
         self.on_msg(self._take)
 
     def say(self, reply: Reply) -> None:

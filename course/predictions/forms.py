@@ -101,12 +101,8 @@ def show_quiz(
 ) -> None:
     """Display a question that has a right answer.
 
-    Args:
-        quiz: The question.
-        answered: Gets the letter that was chosen; returns what to say.
-        heading: What stands before the question.
-        folded: What stands in the fold of a page that is only read.
-        code: How to answer in code.
+    `answered` gets the letter that was chosen, and returns what to say; `folded` stands in the fold
+    of a page that is only read.
     """
     options = [f"  {option}" for option in lettered(quiz.options).values()]
     display(
@@ -275,7 +271,6 @@ def _quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
         options=lettered(quiz.options),
         buttons={"commit": "Answer"},
         act=act,
-        first=Reply(""),
     )
 
 
@@ -298,10 +293,8 @@ def _verdict(entry: Entry, distance: str) -> str:
     if entry.because:
         sentences.append(f"{entry.because[:1].upper()}{entry.because[1:].rstrip('.')}.")
     if entry.committed and entry.options and entry.disturbed:
-        sentences.append(
-            f"(Other programs used {entry.others:.1f} CPUs meanwhile. If your pictures do "
-            "not show this, a calm run does.)"
-        )
+        used = f"Other programs used {entry.others:.1f} CPUs meanwhile."
+        sentences.append(f"({used} If your pictures do not show this, a calm run does.)")
     return " ".join(filter(None, sentences))
 
 

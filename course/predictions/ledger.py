@@ -308,8 +308,8 @@ def recall(name: str) -> dict[str, Any] | None:
 
 def passed(number: str) -> None:
     """Note that an exercise's check passed."""
-    named = ledger_file.REUSED.get(number)
-    ledger_file.add("passed", number, **({"exercise": named} if named else {}))
+    named = {"exercise": ledger_file.REUSED[number]} if number in ledger_file.REUSED else {}
+    ledger_file.add("passed", number, **named)
 
 
 def finished(lesson: str, *, yours: str = "", theirs: str = "") -> None:

@@ -207,9 +207,8 @@ def _curves(series: Series, cards: Cards) -> Axes:
     Where there are several records of a size (of several hosts, say) the line is their median, with
     a band from the 10th to the 90th percentile.
     """
-    units = {"xunit": "bytes", "yunit": "GB/s", "xscale": "log"}
-    what = "S, the largest buffer of a rank"
-    ax = plots.new_axes("Bus bandwidth by size", x=what, y="busbw", **units)
+    axes = {"x": "S, the largest buffer of a rank", "xunit": "bytes", "xscale": "log"}
+    ax = plots.new_axes("Bus bandwidth by size", y="busbw", yunit="GB/s", **axes)
     best, records = {}, [record for part in series.values() for record in part]
     for number, (name, part) in enumerate(series.items()):
         sizes = _by_size(part)
@@ -335,11 +334,10 @@ def _host_matrix(one: _Pairs) -> Axes:
 
     Of many hosts the figures are left to the shades, and to a table of the slowest pairs.
     """
-    hosts, n = one.hosts, len(one.hosts)
-    stems = {host.rstrip("0123456789") for host in hosts}
+    n, place = len(one.hosts), {host: i for i, host in enumerate(one.hosts)}
+    stems = {host.rstrip("0123456789") for host in one.hosts}
     prefix = stems.pop() if len(stems) == 1 else ""  # cnode2-001 is 001 in a small field
-    names = [host.removeprefix(prefix) for host in hosts]
-    place = {host: i for i, host in enumerate(hosts)}
+    names = [host.removeprefix(prefix) for host in one.hosts]
     values = np.full((n, n), np.nan)
     for pair, speed in one.busbw.items():
         i, j = (place[host] for host in pair)
@@ -352,9 +350,8 @@ def _host_matrix(one: _Pairs) -> Axes:
     if n <= _MOST_WRITTEN:
         plots.matrix(ax, values, rows=names, columns=names, value_format="{:.3g}")
     else:
-        ax.imshow(
-            np.ma.masked_invalid(values), cmap="Blues", aspect="auto", interpolation="nearest"
-        )
+        image = np.ma.masked_invalid(values)
+        ax.imshow(image, cmap="Blues", aspect="auto", interpolation="nearest")
         every = range(0, n, -(-n // 25))
         ax.set_xticks(every, [names[i] for i in every], rotation=90)
         ax.set_yticks(every, [names[i] for i in every])

@@ -39,20 +39,17 @@ STANDING = "still standing"
 """What a board says of a suspect that was judged and has not fallen."""
 
 
-TEXT, FIGURE = (str,), (int, float, NoneType)
+TEXT, FIGURE, ANSWER = (str,), (int, float, NoneType), (str, int, float, NoneType)
 LINES: dict[str, dict[str, tuple[type, ...]]] = {
     "asked": {"question": TEXT, "unit": TEXT, "options": (list,), "also": TEXT},
-    "committed": {"answer": (*TEXT, *FIGURE), "low": FIGURE, "high": FIGURE, "reason": TEXT},
+    "committed": {"answer": ANSWER, "low": FIGURE, "high": FIGURE, "reason": TEXT},
     **{what: {} for what in ("skipped", "opened", "talked", "finished")},
-    "seen": {
-        "measured": (*TEXT, *FIGURE), "model": FIGURE, "tier": TEXT, "because": TEXT,
-        "others": FIGURE,
-    },
+    "seen": {"measured": ANSWER, "model": FIGURE, "tier": TEXT, "because": TEXT, "others": FIGURE},
     "judged": {"measured": TEXT, "fates": (dict,)},
     "answered": {"letter": TEXT, "right": (bool,)},
     "passed": {"exercise": TEXT},
     "kept": {"values": (dict,)},
-}  # fmt: skip
+}
 """What a line says -> its fields besides `key` and `at`, with the types that they may have."""
 
 

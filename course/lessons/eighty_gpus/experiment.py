@@ -1,6 +1,6 @@
 """Lesson 07: servers with a network card for each rank, and what uses the cards."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,17 @@ def _on(here: Place, ways: Iterable[str], perf: Callable[..., list[float]]) -> l
         ranks = here.launch(programs.program, way, NBYTES, cards, perf, timeout=120)
         if any(rank["right"] is False for rank in ranks):
             raise AssertionError(f"{way}: the sum is wrong")
+        try:
+            sent = wire.matrix([rank["report"] for rank in ranks])
+            by_card = carried(sent / (NBYTES / programs.METERED), cards)
+        except (wire.WireUnavailable, wire.WireMismatch):
+            by_card = None
         fields = {
             "collective": "all_to_all" if way == ALL else "all_reduce",
             "nbytes": NBYTES,
             "predicted": modelled(way, cards, here.fabric),
             "params": {"cards": cards, "inside": INSIDE},
-            "values": {"carried": _carried(ranks, cards)},
+            "values": {"carried": by_card},
         }
         samples = [rank["samples"] for rank in ranks]
         records.append(here.record(way, samples, experiment=NAME, **fields))
@@ -127,11 +132,3 @@ def table(arms: Mapping[str, Record]) -> Table:
         most = round(max(sent), 3) if sent else None
         rows.append([name, *times, round(busbw(record) / 1e6, 2), most])
     return Table(["arm", "ms", "model ms", "busbw MB/s", "busiest card (S)"], rows)
-
-
-def _carried(ranks: Sequence[dict], cards: int) -> list[float] | None:
-    try:
-        sent = wire.matrix([rank["report"] for rank in ranks])
-        return carried(sent / (NBYTES / programs.METERED), cards)
-    except (wire.WireUnavailable, wire.WireMismatch):
-        return None

@@ -7,13 +7,13 @@ namespaces, four thousand times slower, and carry a 200th of the bytes.
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from course import runs
 from course.lessons.p2p_topology import flows, programs
-from course.lessons.p2p_topology.topology import PUZZLE
+from course.lessons.p2p_topology.topology import PUZZLE, Ways
 from course.place import Place
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
@@ -32,8 +32,6 @@ RELAYS = {
     "over 5, in one piece": {"way": [0, 5, 2]},
     "over 5, in chunks": {"way": [0, 5, 2], "chunk": CHUNK},
     "over 5, two slots": {"way": [0, 5, 2], "chunk": CHUNK, "slots": 2},
-}
-LONG = {
     "four hops, in one piece": {"way": [0, 4, 3, 7, 2]},
     "four hops, two slots": {"way": [0, 4, 3, 7, 2], "chunk": CHUNK, "slots": 2},
 }
@@ -56,11 +54,11 @@ def all_ways() -> dict[str, dict[str, Any]]:
     }
 
 
-def links(scale: float = SCALE) -> Fabric:
-    """Return the puzzle's links between eight hosts, slowed down by `scale`, not yet up."""
+def links(scale: float = SCALE, carried: flows.Rate = PUZZLE.bandwidth) -> Fabric:
+    """Return the puzzle's links, or others, slowed down by `scale`: eight hosts, not yet up."""
     rates = [PUZZLE.gpus * [0.0] for _ in range(PUZZLE.gpus)]
     for src, dst in itertools.permutations(range(PUZZLE.gpus), 2):
-        rates[src][dst] = 8 * scale * PUZZLE.bandwidth(src, dst)
+        rates[src][dst] = 8 * scale * carried(src, dst)
     return Fabric(rates)
 
 
@@ -69,7 +67,7 @@ def rate(src: int, dst: int) -> float:
     return links().payload_rate(src, dst)
 
 
-def named(ways: Sequence[Sequence[int]]) -> str:
+def named(ways: Ways) -> str:
     """Name ways as records do: ``"0 -> 5 -> 2 | 0 -> 7 -> 2"``."""
     return " | ".join(" -> ".join(map(str, way)) for way in ways)
 
@@ -113,7 +111,7 @@ def modelled(case: str, fields: dict[str, Any]) -> Record:
     return Record(NAME, case, samples=[[fields["predicted"]]], **fields, **origin)
 
 
-def expected(part: str, ways: Sequence[Sequence[int]], seconds: float, **params: Any) -> dict:
+def expected(part: str, ways: Ways, seconds: float, **params: Any) -> dict:
     """Return the fields of a record: what is done, and how long it takes by the model."""
     params = {"part": part, "ways": ways, **params}
     return {"nbytes": NBYTES, "params": params, "predicted": seconds}
@@ -207,7 +205,7 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     measured = time_copies(**options)
     progress("relays")
     other = {relay: {"way": [SRC, relay, FAR], "chunk": CHUNK} for relay in (1, 3, 4, 6, 7)}
-    measured += compare(programs.pass_on, RELAYS | LONG | other, **options).values()
+    measured += compare(programs.pass_on, RELAYS | other, **options).values()
     progress("what a chunk costs, its size, and every path")
     costs = list(compare(programs.carry, COSTS, **options).values())
     sweep = {size: {"ways": SWEPT, "chunk": size} for size in SIZES}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from course.comm import sharing
-from course.lessons.p2p_topology.topology import Topology, nvlinks
+from course.lessons.p2p_topology.topology import Topology, Ways, nvlinks
 
 Rate = Callable[[int, int], float]
 """The bytes per second of a link: from, to."""
@@ -63,15 +63,12 @@ def maximum_flow(topology: Topology, src: int, dst: int) -> list[Path]:
     return paths
 
 
-def finish_times(
-    rate: Rate, ways: Sequence[Sequence[int]], *, nbytes: Sequence[float]
-) -> list[float]:
+def finish_times(rate: Rate, ways: Ways, *, nbytes: Sequence[float]) -> list[float]:
     """Return when each of the transfers that start together is done, in seconds.
 
     Every ordered pair of GPUs has a link of its own, which transfers that meet on it share max-min
     fairly (see `course.comm.sharing`); whenever one ends, the others share anew. TCP flows and
-    copies come close to it, not exactly. A way is the GPUs that a transfer visits; `nbytes` is what
-    each carries.
+    copies come close to it, not exactly. `nbytes` is what each carries.
 
     Example:
         >>> from course.lessons.p2p_topology.topology import PUZZLE
@@ -110,12 +107,7 @@ def relay_time(rates: Sequence[float], *, nbytes: float, chunk: float, alpha: fl
 
 
 def ways_time(
-    rate: Rate,
-    ways: Sequence[Sequence[int]],
-    *,
-    nbytes: float,
-    shares: Sequence[float] | None = None,
-    **cut: float,
+    rate: Rate, ways: Ways, *, nbytes: float, shares: Sequence[float] | None = None, **cut: float
 ) -> float:
     """Return the seconds until the last byte has arrived, with a part of the bytes on each way.
 

@@ -28,7 +28,6 @@ A rank that wakes up 4 ms late then changes a rate by 2 %.
 
 def world(guilty: str) -> Fabric:
     """Return eight hosts, not yet up, among which this suspect is guilty; see `WORLDS`."""
-    everyone = range(PUZZLE.gpus)
     if guilty == "a":
         return Fabric.star(hosts=PUZZLE.gpus, rate=8 * FULL)
     if guilty == "b":
@@ -36,9 +35,9 @@ def world(guilty: str) -> Fabric:
 
     def rate(src: int, dst: int) -> float:
         slow = dst == problem.FAR if guilty == "c" else PUZZLE.numa[src] != PUZZLE.numa[dst]
-        return 8 * (POOR if slow else FULL)
+        return POOR if slow else FULL
 
-    return Fabric([[rate(src, dst) for dst in everyone] for src in everyone])
+    return problem.links(1, rate)
 
 
 def measure(guilty: str, *, rounds: int = 3) -> list[Record]:

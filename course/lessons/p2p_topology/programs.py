@@ -9,6 +9,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from course.lessons.p2p_topology.topology import Ways
 from labkit import device
 
 
@@ -75,7 +76,7 @@ def pass_on(
 
 def carry(
     tensor: torch.Tensor,
-    ways: Sequence[Sequence[int]],
+    ways: Ways,
     chunk: int,
     shares: Sequence[float] | None = None,
     group: dist.ProcessGroup | None = None,
@@ -135,9 +136,7 @@ def by_turns(
     return [row[1:] for row in samples]
 
 
-def at_once(
-    ways: Sequence[Sequence[int]], nbytes: int, chunk: int, iters: int
-) -> list[list[float]]:
+def at_once(ways: Ways, nbytes: int, chunk: int, iters: int) -> list[list[float]]:
     """Start transfers together, each over connections of its own; time them where they end.
 
     Returns, for each way, the seconds of each repetition; none on other ranks.

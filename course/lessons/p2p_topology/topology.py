@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+Ways = Sequence[Sequence[int]]
+"""For each of several transfers the GPUs that it visits, from the first to the last."""
+
 
 def nvlinks(link: str) -> int:
     """Return how many NVLinks a class bonds: 4 for NV4, 0 for every PCIe class."""

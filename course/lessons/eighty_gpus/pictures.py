@@ -25,18 +25,19 @@ def _at_largest(collective: str) -> list[float]:
     return [largest[gpus] for gpus in _GPUS]
 
 
-def _over_gpus(ax: Axes, top: float) -> None:
-    """Label one, two, four and eight, and nothing between."""
+def _over_gpus(title: str, *, x: str, unit: str, top: float) -> Axes:
+    """Make axes for bus bandwidths with one, two, four and eight of something."""
+    ax = plots.new_axes(title, x=x, xscale="log", y="Bus bandwidth", yunit=unit)
     ax.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
     ax.minorticks_off()
     ax.set_ylim(0, top)
+    return ax
 
 
 def busbw_by_gpus(collectives: Sequence[str]) -> Axes:
     """Draw the ten hosts' bus bandwidth at 16 GiB against the GPUs per host."""
-    title = "Ten hosts, 16 GiB: what nccl-tests reports"
-    look = {"xscale": "log", "y": "Bus bandwidth", "yunit": "GB/s"}
-    ax, texts = plots.new_axes(title, x="GPUs per host", **look), []
+    title, texts = "Ten hosts, 16 GiB: what nccl-tests reports", []
+    ax = _over_gpus(title, x="GPUs per host", unit="GB/s", top=340)
     for series, name in enumerate(collectives):
         values = _at_largest(name)
         plots.line(ax, _GPUS, values, label=name, series=series)
@@ -45,7 +46,6 @@ def busbw_by_gpus(collectives: Sequence[str]) -> Axes:
     ax.axhline(card.value, color=plots.INK, linewidth=1.2)
     look = {"ha": "right", "textcoords": "offset points", "fontsize": 8.5, "color": plots.INK}
     ax.annotate("with one GPU per host: 49 GB/s", (8, card.value), (0, -13), **look)
-    _over_gpus(ax, 340)
     plots.stamp_published(ax, card, _PUBLISHED["eight_cards"])
     plots.describe(ax, f"With 1, 2, 4 and 8 GPUs per host: {'; '.join(texts)}.")
     return ax
@@ -54,8 +54,7 @@ def busbw_by_gpus(collectives: Sequence[str]) -> Axes:
 def by_cards(arms: Mapping[str, Record]) -> Axes:
     """Draw the bus bandwidth against the cards of a server, in cards: the ten hosts' and ours."""
     title = "Bus bandwidth, in units of what one card carries"
-    look = {"xscale": "log", "y": "Bus bandwidth", "yunit": "cards"}
-    ax = plots.new_axes(title, x="Network cards in each server", **look)
+    ax = _over_gpus(title, x="Network cards in each server", unit="cards", top=7.4)
     card = _PUBLISHED["one_card"]
     theirs = [busbw / card.value for busbw in _at_largest("all_reduce")]
     plots.line(ax, _GPUS, theirs, label="the ten hosts, a card for each GPU", series=0)
@@ -68,7 +67,6 @@ def by_cards(arms: Mapping[str, Record]) -> Axes:
         cards = sorted(points)
         plots.line(ax, cards, [points[c] for c in cards], label=f"here: {way}", series=series)
         texts.append(f"{way}: " + ", ".join(f"{points[c]:.2f} with {c}" for c in cards))
-    _over_gpus(ax, 7.4)
     first, *_ = arms.values()
     plots.stamp(ax, first.tier, first.provenance, note="ours", others=first.others)
     plots.describe(ax, f"Bus bandwidth in units of one card's: {'; '.join(texts)}.")

@@ -19,12 +19,22 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+PORT = 10_000 + 4 * (os.getpid() % 5_000)
+"""The first of four: the kernel gives such a port to nobody else meanwhile."""
 NOTEBOOK = "window.jupyterapp.shell.currentWidget"
+"""What is in front."""
 SESSION = f"{NOTEBOOK}.sessionContext.session"
-SETTINGS = {
-    "notebook-extension/tracker": {"windowingMode": "none"},  # cells out of sight are rendered too
-    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+CONFIG, SETTINGS = "JUPYTER_CONFIG_DIR", "JUPYTERLAB_SETTINGS_DIR"
+OTHERS = "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR"
+OF_PLUGIN = SETTINGS + "/@jupyterlab/{}.jupyterlab-settings"
+NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
+FILES = {
+    OF_PLUGIN.format("notebook-extension/tracker"): {"windowingMode": "none"},  # renders every cell
+    OF_PLUGIN.format("apputils-extension/notification"): NO_NEWS,
+    f"{CONFIG}/labconfig/page_config.json": {"buildCheck": False},  # it would ask npm
+    f"{CONFIG}/jupyter_server_config.json": {"LabApp": {"expose_app_in_browser": True}},
 }
+"""What JupyterLab is told, by file."""
 
 
 def chromium():
@@ -40,12 +50,11 @@ def environment(folder):
         "COURSE_GATES": "closed",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
-    own = "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR"
-    for name in (settings := "JUPYTERLAB_SETTINGS_DIR", *own):
+    for name in (CONFIG, SETTINGS, *OTHERS):
         (folder / name).mkdir()
         variables[name] = str(folder / name)
-    for name, value in SETTINGS.items():
-        path = folder / settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
+    for name, value in FILES.items():
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value))
     return variables
@@ -55,24 +64,36 @@ def environment(folder):
 def server(folder):
     """Serve `folder / "course"` with JupyterLab; yields the address."""
     (folder / "course").mkdir(exist_ok=True)
-    port = 10_000 + os.getpid() % 20_000  # the kernel gives such a port to nobody else meanwhile
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
-        f"--port={port}", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True",
+        f"--port={PORT}", "--IdentityProvider.token=",
         f"--ServerApp.root_dir={folder / 'course'}",
         "--KernelManager.transport=ipc",  # a port may be taken before the kernel has started
     ]  # fmt: skip
-    with (folder / "lab.log").open("w") as log, TemporaryDirectory(prefix="lab-") as runtime:
+    with TemporaryDirectory(prefix="lab-") as runtime:
         variables = environment(folder) | {"JUPYTER_RUNTIME_DIR": runtime}  # short, for sockets
-        process = subprocess.Popen(
-            command, env=variables, stdout=log, stderr=log, start_new_session=True
-        )
+        with running(command, folder, PORT, "/api", variables):
+            yield f"http://127.0.0.1:{PORT}"
+
+
+@contextmanager
+def running(command, folder, port, page, variables):
+    """Run a server, with its log in `folder`, from when its page is there until the block ends."""
+    log = folder / "server.log"
+    with log.open("w") as file:
+        started = {"stdout": file, "stderr": file, "start_new_session": True}
+        process = subprocess.Popen(command, cwd=folder, env=variables, **started)
         try:
-            wait_for(port, process, folder / "lab.log")
-            yield f"http://127.0.0.1:{port}"
+            for _ in range(600):
+                ended = process.poll() is not None
+                assert not ended, f"the server ended:\n{log.read_text()[-2000:]}"
+                with suppress(OSError), urlopen(f"http://127.0.0.1:{port}{page}", timeout=5):
+                    break
+                time.sleep(0.1)
+            yield
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 @contextmanager
@@ -91,50 +112,48 @@ def photograph(page, name, **options):
     page.screenshot(path=PICTURES / f"{name}.png", **options)
 
 
-def wait_for(port, process, log, page="/api"):
-    for _ in range(600):
-        if process.poll() is not None:
-            raise RuntimeError(f"JupyterLab ended:\n{log.read_text()[-2000:]}")
-        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}{page}", timeout=5):
-            return
-        time.sleep(0.1)
-    raise RuntimeError("JupyterLab does not answer")
+def wait_for_notebook(page, path):
+    """Wait until the notebook is the tab in front, with its kernel idle."""
+    page.wait_for_function(
+        f"window.jupyterapp && {NOTEBOOK}?.context?.path === '{path}'"
+        f" && {SESSION}?.kernel?.status === 'idle'",
+        timeout=150_000,
+    )
+
+
+def execute(page, command, **arguments):
+    """Execute a command of JupyterLab's; what it returns stays there: it may be all of a widget."""
+    page.evaluate(
+        "([command, arguments]) => window.jupyterapp.commands.execute(command, arguments)"
+        ".then(() => null)",
+        [command, arguments],
+    )
 
 
 class Notebook:
-    """One notebook, open in the browser with its kernel idle."""
+    """One notebook, open in JupyterLab in place of the one before, with its kernel idle."""
 
     def __init__(self, page, address, name):
         self.page = page
-        page.goto(f"{address}/doc/tree/{name}?reset", wait_until="domcontentloaded")
-        page.wait_for_function(
-            "window.jupyterapp && document.querySelector('.jp-Notebook .jp-Cell')"
-        )
-        page.wait_for_function(f"{SESSION}?.kernel?.status === 'idle'", timeout=90_000)
+        if page.url == "about:blank":
+            page.goto(f"{address}/doc/tree/{name}", wait_until="domcontentloaded")
+        else:
+            page.evaluate(f"{NOTEBOOK}.dispose()")
+            execute(page, "docmanager:open", path=name)
+        wait_for_notebook(page, name)
 
-    def run_all(self):
-        self.run_commands("run-all-cells")
+    def run(self, command):
+        """Run cells by a `notebook:` command of JupyterLab's, to their end."""
+        execute(self.page, f"notebook:{command}")
         self.wait_until_idle()
 
     def run_from(self, place):
         """Run one cell, by its place, and all below it."""
         self.page.evaluate(f"{NOTEBOOK}.content.activeCellIndex = {place}")
-        self.run_commands("run-all-below")
-        self.wait_until_idle()
+        self.run("run-all-below")
 
-    def run_commands(self, *names):
-        """Start JupyterLab's `notebook:` commands, one after the other."""
-        chain = "Promise.resolve()" + "".join(
-            f".then(() => window.jupyterapp.commands.execute('notebook:{name}'))" for name in names
-        )
-        self.page.evaluate(
-            f"() => {{ window.labkitRunning = true; {chain}"
-            ".finally(() => { window.labkitRunning = false }) }"
-        )
-
-    def wait_until_idle(self, timeout=300.0):
-        idle = f"() => !window.labkitRunning && {SESSION}.kernel.status === 'idle'"
-        self.page.wait_for_function(idle, timeout=timeout * 1000, polling=100)
+    def wait_until_idle(self):
+        self.page.wait_for_function(f"{SESSION}.kernel.status === 'idle'", timeout=300_000)
         self.page.wait_for_timeout(500)  # the last outputs are on their way
 
     def errors(self):

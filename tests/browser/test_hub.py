@@ -2,11 +2,9 @@
 
 import json
 import shutil
-import socket
-import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from pytest import mark
 
@@ -31,28 +29,17 @@ c.Authenticator.allow_all = True
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.interrupt_timeout = c.SimpleLocalProcessSpawner.term_timeout = 2
 c.SimpleLocalProcessSpawner.home_dir_template = "{folder}/{{username}}"
+c.Spawner.environment = {{"{config}": "{folder}/{config}"}}
 c.JupyterHub.bind_url = "http://127.0.0.1:{ports[0]}"
 c.JupyterHub.hub_bind_url = "http://127.0.0.1:{ports[1]}"
 c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{ports[2]}"
 """
-EXPOSED = {"LabApp": {"expose_app_in_browser": True}}
 PREDICT = """
 from course.predictions.ledger import predict
 predict("02.room", "How long?", "ms", value={})
 """
-LESSON = "work/notebooks/02_gradient_all_reduce.ipynb"
-OPEN = f"window.jupyterapp.commands.execute('docmanager:open', {{path: '{LESSON}'}})"
-TERMINAL = "window.jupyterapp.commands.execute('terminal:create-new')"
 FIGURES = {"ada": 11, "ben": 22}
 HAND_IN = "python -m course progress --hand-in mine.json --name {}\n"
-
-
-def free_ports(number):
-    with ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)
-        ]
-        return [listener.getsockname()[1] for listener in sockets]
 
 
 @contextmanager
@@ -61,24 +48,15 @@ def room(folder):
     left_out = shutil.ignore_patterns(".git", "work", "build", ".venv", "__pycache__")
     for name in FIGURES:
         shutil.copytree(lab.ROOT, folder / name / "course", ignore=left_out)
-        settings = folder / name / ".jupyter"
-        settings.mkdir()
-        (settings / "jupyter_server_config.json").write_text(json.dumps(EXPOSED))
     (folder / "cleo").mkdir()
-    ports = free_ports(3)
+    ports = [lab.PORT + number for number in (1, 2, 3)]
     config = folder / "config.py"
-    config.write_text(OURS.format(root=lab.ROOT, folder=folder, ports=ports))
+    config.write_text(OURS.format(root=lab.ROOT, folder=folder, config=lab.CONFIG, ports=ports))
     command = [sys.executable, "-m", "jupyterhub", "-f", config]
     variables = lab.environment(folder) | {"CPUS_EACH": "1"}
     del variables["LABKIT_LEDGER"]
-    with (folder / "hub.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log)
-        try:
-            lab.wait_for(ports[1], process, folder / "hub.log", page="/hub/api")
-            yield f"http://127.0.0.1:{ports[0]}"
-        finally:
-            process.terminate()
-            process.wait(60)
+    with lab.running(command, folder, ports[1], "/hub/api", variables):
+        yield f"http://127.0.0.1:{ports[0]}"
 
 
 def log_in(started, address, name):
@@ -89,17 +67,7 @@ def log_in(started, address, name):
     return page
 
 
-def wait_for_notebook(page, path):
-    """Wait until the notebook is the tab in front, with its kernel idle."""
-    front = "window.jupyterapp?.shell.currentWidget"
-    page.wait_for_function(
-        f"{front}?.context?.path === '{path}'"
-        f" && {front}.sessionContext?.session?.kernel?.status === 'idle'",
-        timeout=150_000,
-    )
-
-
-def execute(page, code):
+def run(page, code):
     """Run code in the kernel of the notebook in front."""
     page.evaluate(
         f"code => {lab.SESSION}.kernel.requestExecute({{code}}).done.then(() => null)", code
@@ -120,19 +88,18 @@ def test_each_has_exercises_answers_and_a_hand_in_of_their_own(tmp_path):
         page.get_by_text("is no clone of the course").first.wait_for(timeout=30_000)
         pages = {name: log_in(started, address, name) for name in ("ada", "ben")}
         for name, figure in FIGURES.items():
-            wait_for_notebook(pages[name], "work/start.ipynb")
-            execute(pages[name], PREDICT.format(figure))
+            lab.wait_for_notebook(pages[name], "work/start.ipynb")
+            run(pages[name], PREDICT.format(figure))
         page = pages["ada"]
-        page.evaluate(OPEN)
         page.locator("a[href*='exercises/02']:visible").first.click()
-        wait_for_notebook(page, "work/exercises/02_exercises.ipynb")
-        page.evaluate(TERMINAL)
+        lab.wait_for_notebook(page, "work/exercises/02_exercises.ipynb")
+        lab.execute(page, "terminal:create-new")
         page.locator(".xterm-helper-textarea").wait_for(state="attached")
-        page.wait_for_timeout(2000)  # the shell's prompt
+        page.wait_for_function(f"{lab.NOTEBOOK}.content.session.connectionStatus === 'connected'")
         page.locator(".jp-Terminal").click()
         page.keyboard.type(HAND_IN.format("ada"))
         lab.photograph(page, "hub-ada")
-        execute(pages["ben"], "!cd .. && " + HAND_IN.format("ben"))
+        run(pages["ben"], "!cd .. && " + HAND_IN.format("ben"))
         handed_in = {name: hand_in_of(tmp_path / name / "course") for name in FIGURES}
     for name, figure in FIGURES.items():
         clone = tmp_path / name / "course"

@@ -92,7 +92,7 @@ def test_a_learner_votes_skips_predicts_and_meets_the_measurement(opened):
     page.locator("summary", has_text="nudge").click()
     assert page.get_by_text("Look here.").is_visible()
 
-    notebook.run_all()
+    notebook.run("run-all-cells")
     assert stopped(notebook) == ["step-1"], "Run All ends at the first gate"
     assert "Traceback" not in notebook.text() and "seen" not in notebook.text()
     vote = page.locator(".course-question-form").first
@@ -157,8 +157,7 @@ def test_in_jupyterlab_the_notebooks_own_keys_go_on_of_a_toy(opened):
     notebook.wait_until_idle()
     assert page.evaluate(cells) == before and notebook.errors() == []
     assert page.evaluate(f"{lab.NOTEBOOK}.content.activeCellIndex") == 2, "from cell to cell"
-    page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
-    page.wait_for_timeout(1000)
+    page.evaluate(f"{lab.NOTEBOOK}.context.save()")
     page.evaluate(f"{lab.SESSION}.shutdown()")
     lab.Notebook(page, address, "toys.ipynb")
     page.locator(".labkit-asleep img").wait_for(timeout=20_000)
@@ -173,8 +172,7 @@ def test_a_case_of_the_ward_is_played_with_buttons(opened):
     made = lesson(OPEN, "display(ward.treat(reduce_tensor))\nprint(ward.close())")
     files.write(files.canonical(made), folder / "course" / "ward.ipynb")
     notebook = lab.Notebook(page, address, "ward.ipynb")
-    notebook.run_commands("run-cell-and-select-next")
-    notebook.wait_until_idle()
+    notebook.run("run-cell-and-select-next")
     panel, case = page.locator(".course-ward"), CASES["averages"]
     right = case.suspects[case.culprit].says
     assert case.ending.cause not in page.inner_text("body")

@@ -59,11 +59,7 @@ KEYS = {
         ("number of boxes", "End"),
         ("▶ Send", "Space"),
     ],
-    "04.map": [
-        ("over 5", "Space"),
-        ("in chunks", "Space"),
-        ("over 7", "Space"),
-    ],
+    "04.map": [("over 5", "Space"), ("in chunks", "Space"), ("over 7", "Space")],
     "05.queues": [
         (f"F1, {IN} 0", "ArrowLeft"),
         (f"F2, {IN} 0", "ArrowLeft"),
@@ -82,9 +78,7 @@ KEYS = {
         ("▶ All, in turn", "Space"),
     ],
     "06.ring": [
-        ("chunk r - 1", "Space"),
-        ("chunk r - 2", "Space"),
-        ("chunk r - 3", "Space"),
+        *((f"chunk r - {number}", "Space") for number in (1, 2, 3)),
         ("↺ Start again", "Space"),
         ("everything", "Space Space"),
     ],

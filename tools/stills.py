@@ -4,7 +4,6 @@ Beside each toy's script lies that drawing, for pages that run no script. README
 flip book of such drawings.
 """
 
-import json
 import re
 from html import escape
 
@@ -12,10 +11,10 @@ from course import catalogue
 from course.play import toy
 from tests.browser import lab
 
-PAGE = """<!doctype html><title>toy</title><style>body {{ margin: 8px; background: {ground};
-color: {ink}; {font} }} {css}</style><body><div id="toy"></div><script type="module">
+PAGE = """<!doctype html><title>toy</title><style>body {{ margin: 8px; background: #fff;
+color: #000; {font} }} {css}</style><body><div id="toy"></div><script type="module">
 {script}
-toy.render({{ model: {{ get: () => ({data}) }}, el: document.getElementById("toy") }});
+toy.render({{ model: {{ get: () => ({{}}) }}, el: document.getElementById("toy") }});
 </script>"""
 LETTERS = "font-family: sans-serif"
 
@@ -29,20 +28,13 @@ def keys():
     ]
 
 
-def shown(browser, key, *, width=744, dark=False, motion=False, data=None):
-    """Open a page with nothing but the toy."""
-    page = browser.new_page(
-        viewport={"width": width, "height": 700},
-        reduced_motion="no-preference" if motion else "reduce",
-    )
+def shown(page, key):
+    """Show nothing but the toy, standing still, in this page of the browser; return the page."""
+    page.goto("about:blank")  # ends the toy before it
+    page.set_viewport_size({"width": 744, "height": 700})
+    page.emulate_media(reduced_motion="reduce")
     script = toy.script_of(key).replace("export default", "const toy =")
-    ground, ink = ("#111", "#eee") if dark else ("#fff", "#000")
-    page.set_content(
-        PAGE.format(
-            ground=ground, ink=ink, font=LETTERS, css=toy.CSS, script=script,
-            data=json.dumps(data or {}),
-        )
-    )  # fmt: skip
+    page.set_content(PAGE.format(font=LETTERS, css=toy.CSS, script=script))
     page.wait_for_function("document.querySelector('.toy-words')?.textContent")
     return page
 
@@ -79,9 +71,7 @@ def film(browser):
     page = browser.new_page(viewport={"width": 744, "height": 700})
     page.clock.install(time=0)
     script = toy.script_of("02.door").replace("export default", "const toy =")
-    page.set_content(
-        PAGE.format(ground="#fff", ink="#000", font="", css="", script=script, data="{}")
-    )
+    page.set_content(PAGE.format(font="", css="", script=script))
     page.wait_for_selector(".course-toy text")
     page.clock.pause_at(10_000)
     seen = []
@@ -117,9 +107,10 @@ def film(browser):
 def main():
     """Draw them all."""
     with lab.browser() as browser:
+        page = browser.new_page()
         for key in keys():
             path = toy.path_of(key).with_suffix(".svg")
-            path.write_text(drawing(shown(browser, key)), encoding="utf-8")
+            path.write_text(drawing(shown(page, key)), encoding="utf-8")
             print(f"written: {path.relative_to(catalogue.ROOT)}")
         (catalogue.ROOT / "docs/pictures/door.svg").write_text(film(browser), encoding="utf-8")
 

@@ -97,9 +97,9 @@ KEYS = {
 
 
 @fixture(scope="module")
-def browser():
+def page():
     with lab.browser() as started:
-        yield started
+        yield started.new_page()
 
 
 def focus(page, label):
@@ -122,19 +122,17 @@ def play(page, key):
 
 
 @mark.parametrize("key", stills.keys())
-def test_its_still_is_what_it_draws_and_keys_alone_reach_every_goal(browser, key):
-    page, still = stills.shown(browser, key), toy.path_of(key).with_suffix(".svg")
-    drawn = stills.drawing(page)
+def test_its_still_is_what_it_draws_and_keys_alone_reach_every_goal(page, key):
+    drawn, still = stills.drawing(stills.shown(page, key)), toy.path_of(key).with_suffix(".svg")
     assert still.read_text(encoding="utf-8") == drawn, "draw it anew: python -m tools.stills"
     page.set_viewport_size({"width": 390, "height": 700})
     play(page, key)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     lab.photograph(page, f"toy-{key}")
-    page.close()
 
 
-def test_a_mouse_drags_and_words_say_what_is_seen(browser):
-    page = stills.shown(browser, "02.door")
+def test_a_mouse_drags_and_words_say_what_is_seen(page):
+    stills.shown(page, "02.door")
     edge = page.get_by_label("how long the bytes move").bounding_box()
     page.mouse.move(edge["x"] + edge["width"] / 2, edge["y"] + 30)
     page.mouse.down()
@@ -145,8 +143,8 @@ def test_a_mouse_drags_and_words_say_what_is_seen(browser):
     page.get_by_text(f"The bytes move for {moving} ms.").wait_for(timeout=2000)
 
 
-def test_the_map_takes_the_models_times(browser):
-    page = stills.shown(browser, "04.map")
+def test_the_map_takes_the_models_times(page):
+    stills.shown(page, "04.map")
     for relay in (5, 7):
         page.get_by_text(f"over {relay}").click()
     page.get_by_text("in chunks").click()
@@ -155,8 +153,8 @@ def test_the_map_takes_the_models_times(browser):
     page.get_by_text(f"The last byte arrives after {1e3 * seconds:.1f} ms.").first.wait_for()
 
 
-def test_the_queues_take_the_simulators_times(browser):
-    page = stills.shown(browser, "05.queues")
+def test_the_queues_take_the_simulators_times(page):
+    stills.shown(page, "05.queues")
     plan = gpipe(stages=3, micro_batches=3)
     usual = programs(plan, batched=False)
     named = {str(transfer): transfer for transfer in transfers_of(usual[1])}

@@ -17,14 +17,14 @@ from course.lessons.pipeline_p2p import experiment, schedules
 from course.lessons.pipeline_p2p.programs import Workload, train
 from course.lessons.pipeline_p2p.schedules import Batch, Channel, Costs, Program, Task, Transfer
 from course.lessons.pipeline_p2p.simulator import Deadlock, find_deadlock, simulate
+from course.runs import by_case
 from labkit.measure import records
 from labkit.measure.records import Record
 
 
 def unnamed_trace() -> Record:
     """Load the recorded step in which one rank posts its receives late."""
-    recorded = records.load(experiment.RECORDING, recorded=True)
-    return next(record for record in recorded if record.case == str(experiment.UNNAMED))
+    return by_case(records.load(experiment.RECORDING, recorded=True))[str(experiment.UNNAMED)]
 
 
 def check_trace(vote: Callable[[], str]) -> None:

@@ -15,20 +15,9 @@ from statistics import median
 
 from course.comm.collectives import ping_pong
 from course.comm.sharing import Period
-from course.lessons.pipeline_p2p.exchange import work_in_line
-from course.lessons.pipeline_p2p.programs import StepNotes, Workload, train
-from course.lessons.pipeline_p2p.schedules import (
-    SCHEDULES,
-    Channel,
-    Costs,
-    Program,
-    Schedule,
-    Transfer,
-    activation,
-    eager_1f1b,
-    in_order,
-    programs,
-)
+from course.lessons.pipeline_p2p import schedules
+from course.lessons.pipeline_p2p.programs import StepNotes, Workload, train, work_in_line
+from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Transfer, programs
 from course.lessons.pipeline_p2p.simulator import StepTimeline, simulate
 from course.place import Place
 from course.runs import Say, by_case, quiet, watched
@@ -43,7 +32,7 @@ RATE, FAST = "200mbit", "800mbit"
 LEG = 0.0075
 """Seconds of a message, where a step is simulated before any was measured."""
 RECORDING = Path(__file__).with_name("recording.json")
-PLAN = eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
+PLAN = schedules.eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
 """The schedule of the mystery."""
 
 When = Mapping[Transfer, Period]
@@ -55,12 +44,6 @@ Order = Callable[[list[Transfer], When], Sequence[Transfer]]
 def by_begin(transfers: list[Transfer], when: When) -> list[Transfer]:
     """Put first what begins first where nothing queues: lesson 05's answer."""
     return sorted(transfers, key=lambda transfer: when[transfer].begin)
-
-
-def without_a_queue(schedule: Schedule, costs: Costs) -> tuple[list[Transfer], When]:
-    """Return all transfers of a schedule, and when each would move if nothing queued."""
-    when = dict(simulate(programs(schedule), costs, channel=Channel.TAGGED).transfers)
-    return sorted(when), when
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +83,8 @@ class Case:
         """Return every rank's program."""
         plan = SCHEDULES[self.schedule](stages=STAGES, micro_batches=MICRO_BATCHES)
         if self.order:
-            return in_order(plan, self.order(*without_a_queue(plan, self.work)))
+            when = dict(simulate(programs(plan), self.work, channel=Channel.TAGGED).transfers)
+            return schedules.in_order(plan, self.order(sorted(when), when))
         return programs(plan, ahead=self.ahead)
 
     def __str__(self) -> str:
@@ -156,7 +140,7 @@ def pipelines(
     """Predict and measure cases on three hosts, in turn: a training step of each in each round.
 
     Where no links can be made, return what was recorded. What nobody recorded is measured on
-    loopback there. `in_line` is the learner's own queue, in place of `exchange.work_in_line`.
+    loopback there. `in_line` is the learner's own queue, in place of `programs.work_in_line`.
     """
     places = {case.rate: Place(STAGES, case.rate) for case in cases}
     queue = in_line or work_in_line
@@ -187,7 +171,7 @@ def step(record: Record) -> StepTimeline:
 
 def frame(seen: StepTimeline) -> Period | None:
     """Return when rank 1 stands idle and F2's input lies ready and does not move; None: never."""
-    input_of_f2 = activation(0, 2)
+    input_of_f2 = schedules.activation(0, 2)
     ran = {task: at for _, task, at in seen.tasks}
     starts = ran[input_of_f2.use].begin
     free = max((at.end for rank, _, at in seen.tasks if rank == 1 and at.end <= starts), default=0)

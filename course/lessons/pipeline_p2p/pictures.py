@@ -7,16 +7,8 @@ from dataclasses import replace
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.lessons.pipeline_p2p import experiment
-from course.lessons.pipeline_p2p.schedules import (
-    SCHEDULES,
-    Channel,
-    Program,
-    Task,
-    Transfer,
-    activation,
-    parts,
-)
+from course.lessons.pipeline_p2p import experiment, schedules
+from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Task, Transfer
 from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
@@ -33,7 +25,8 @@ QUEUE_LOOKS = {
     "sends": style(1),
     IN_CYCLE: replace(style(3), hatch="xxx", color="#d62728"),
 }
-CHAIN = [(1, activation(0, 2)), (1, activation(1, 1)), (2, activation(1, 1)), (2, Task("B", 2, 0))]
+F2, F1 = schedules.activation(0, 2), schedules.activation(1, 1)
+CHAIN = [(1, F2), (1, F1), (2, F1), (2, Task("B", 2, 0))]
 """Who waits for whom in the lesson's program: rank and thing, from F2's receive to B0."""
 
 
@@ -111,7 +104,7 @@ def queues(
     for rank, program in enumerate(ranks):
         at = 0.0
         for entry in program:
-            for part in parts(entry):
+            for part in schedules.parts(entry):
                 task, kind = part, "computes"
                 if not isinstance(part, Task):
                     task, kind = part.task, "receives" if part.dst == rank else "sends"
@@ -139,16 +132,10 @@ def queues(
     return cycle
 
 
-def times(
-    records: Sequence[Record],
-    *,
-    title: str,
-    names: Sequence[str] | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the times of records as bars, each beside its prediction."""
+def times(records: Sequence[Record], *, title: str, **how) -> Axes:
+    """Draw the times of records as bars, each beside its prediction; `how` as of `plots.ladder`."""
     look = {"series": list(range(len(records))), "value_format": "    {:.0f}"}
-    return plots.ladder(records, title=title, x="Time of a step", names=names, **look, ax=ax)
+    return plots.ladder(records, title=title, x="Time of a step", **look, **how)
 
 
 def draw(records: Sequence[Record]) -> Figure:

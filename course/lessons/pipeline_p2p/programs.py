@@ -4,27 +4,26 @@ A stage of the pipeline is one layer, y = tanh(x W), with its backward pass writ
 computing, the rank sleeps until the task's set time is over: it stands for a CPU that waits for its
 accelerator. So the stages keep their times on two cores, and the mathematics is real and can be
 checked.
+
+Transfers go beside the computing, in queues: one for all, or one for each. As in NCCL's streams
+nothing overtakes within a queue: a batch starts when all that it sends is there, and the next is
+looked at when it is done. So one whose data come late holds up all behind it. A send keeps its
+queue until the receiver has the bytes, as an NCCL kernel keeps its stream: the receiver sends a
+receipt. gloo alone would let go once the kernel's socket buffer holds them.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from course.lessons.pipeline_p2p.exchange import work_in_line, work_through
-from course.lessons.pipeline_p2p.schedules import (
-    Batch,
-    Channel,
-    Costs,
-    Program,
-    Task,
-    Transfer,
-    transfers_of,
-)
+from course.lessons.pipeline_p2p import schedules
+from course.lessons.pipeline_p2p.schedules import Batch, Channel, Costs, Program, Task, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +95,58 @@ class Stage:
         return dz @ self.weights.T
 
 
+Batches = Sequence[Sequence[Transfer]]
+
+
+def work_in_line(
+    entries: Batches,
+    slot: Callable[[Transfer], Future],
+    *,
+    like: torch.Tensor,
+    tag: int,
+    times: dict[Transfer, tuple[float, float]],
+) -> None:
+    """Work through one queue of this rank: an entry begins when the one before it has ended.
+
+    A slot holds what a transfer sends once it is computed, or what has come by it. The messages
+    bear `tag`, their receipts the next one. Lesson 05 shows this function, for the learner to
+    change.
+    """
+    rank = dist.get_rank()
+    receipts = []
+    for entry in entries:  # one transfer, or a batch of them
+        leaving = {t: slot(t).result() for t in entry if t.src == rank}  # waits for its task
+        arriving = {t: torch.empty_like(like) for t in entry if t.dst == rank}
+        begin = time.perf_counter()
+        works = {t: dist.irecv(tensor, t.src, tag=tag) for t, tensor in arriving.items()}
+        works |= {t: dist.isend(tensor, t.dst, tag=tag) for t, tensor in leaving.items()}
+        for t, work in works.items():  # receives first: their senders wait for receipts
+            work.wait()
+            receipt = torch.ones(1, dtype=torch.uint8)
+            if t in leaving:  # a send ends when its receiver says so
+                dist.recv(receipt, t.dst, tag=tag + 1)
+            else:  # waited for at the end: its sender may still wait for the rest of its batch
+                receipts.append((dist.isend(receipt, t.src, tag=tag + 1), receipt))
+            times[t] = (begin, time.perf_counter())
+        for t, tensor in arriving.items():  # as NCCL's: a batch is done as a whole
+            slot(t).set_result(tensor)
+    for work, _ in receipts:
+        work.wait()
+
+
+def work_through(
+    entries: Batches, slots: Mapping[Transfer, Future], in_line: Callable[..., None], **given: Any
+) -> None:
+    """Work through one queue, on a thread of its own; hand an error to whoever waits for a slot."""
+    try:
+        in_line(entries, slots.__getitem__, **given)
+    except BaseException as error:
+        for slot in slots.values():
+            if not slot.done():
+                slot.set_exception(error)
+        raise
+
+
 Run = tuple[Sequence[Program], Channel, Workload]
 """Each rank's program, how its transfers are ordered, and what is trained."""
 
@@ -112,7 +163,7 @@ def train(runs: Sequence[Run], in_line: Callable[..., None] = work_in_line) -> l
 
 def _queues(ranks: Sequence[Program], channel: Channel) -> dict[int, list]:
     """Return the batches of this rank's queues; all ranks number the queues alike."""
-    every = sorted({transfer for program in ranks for transfer in transfers_of(program)})
+    every = sorted({transfer for program in ranks for transfer in schedules.transfers_of(program)})
     numbers = {channel.lane(transfer): number for number, transfer in enumerate(every)}
     queues = defaultdict(list)
     for batch in (step for step in ranks[dist.get_rank()] if isinstance(step, Batch)):
@@ -126,10 +177,10 @@ def _step(
 ) -> StepNotes:
     """Go through the program: take what a task needs, compute, put what it made."""
     program, stage = ranks[dist.get_rank()], Stage(dist.get_rank(), work=work)
-    into = {t.use: t for t in transfers_of(program)}
-    out_of = {t.task: t for t in transfers_of(program)}
+    transfers = schedules.transfers_of(program)
+    into, out_of = {t.use: t for t in transfers}, {t.task: t for t in transfers}
+    slots: dict[Transfer, Future] = {transfer: Future() for transfer in transfers}
     queues, like = _queues(ranks, channel), torch.empty(work.rows, work.width)
-    slots: dict[Transfer, Future] = {transfer: Future() for transfer in transfers_of(program)}
     done, times = [], {}
     dist.barrier()
     start = time.perf_counter()

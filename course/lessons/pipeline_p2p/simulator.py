@@ -8,20 +8,13 @@ on one TCP connection.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import astuple, dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import networkx as nx
 
 from course.comm.sharing import Activity, Period, play
-from course.lessons.pipeline_p2p.schedules import (
-    Channel,
-    Costs,
-    Program,
-    Task,
-    Transfer,
-    check_programs,
-    parts,
-)
+from course.lessons.pipeline_p2p import schedules
+from course.lessons.pipeline_p2p.schedules import Channel, Costs, Program, Task, Transfer, parts
 
 Waits = dict[Task | Transfer, dict[Task | Transfer, str]]
 """after[x][y] = why x cannot start before y has ended."""
@@ -33,22 +26,16 @@ class Deadlock(Exception):
 
 def waits(ranks: Sequence[Program], *, channel: Channel) -> Waits:
     """Build the graph of what has to wait for what, with transfers ordered by a channel."""
-    check_programs(ranks)
+    schedules.check_programs(ranks)
     after: Waits = {part: {} for program in ranks for step in program for part in parts(step)}
     for rank, program in enumerate(ranks):
-        if channel is Channel.BLOCKING:
-            _in_line(after, rank, program)
-        else:
+        if channel is not Channel.BLOCKING:
             _in_lanes(after, rank, program, channel)
-    return after
-
-
-def _in_line(after: Waits, rank: int, program: Program) -> None:
-    """Let each step wait for the whole step before it."""
-    for earlier, later in pairwise(program):
-        for part in parts(later):
-            for before in parts(earlier):
+            continue
+        for earlier, later in pairwise(program):  # each step waits for all of the one before it
+            for part, before in product(parts(later), parts(earlier)):
                 after[part][before] = f"rank {rank} does it first"
+    return after
 
 
 def _in_lanes(after: Waits, rank: int, program: Program, channel: Channel) -> None:

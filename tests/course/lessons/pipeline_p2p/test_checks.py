@@ -92,35 +92,31 @@ def test_right_answers_pass(check, answer):
     check(answer)
 
 
+WRONG = {
+    (checks.check_inference_program, PROGRAM): [
+        (("(0, 1)", "(0,)", "k + 2", "k + 1"), "at once: started in one batch"),
+        (("out_of(k) +", "out_of(k + 1) +"), "put the send after the task"),
+        (("Batch(tuple(moved))", "moved[0]"), "also a single one"),
+        (("rank < stages - 1", "True"), "the last rank sends nothing"),
+    ],
+    (checks.check_consume, CONSUME): [
+        (("< credits", "< 1"), "with fewer nothing moves while you compute"),
+        ((", tag=tag", ""), "each with its source and its tag"),
+        (("torch.empty_like(like)", "like"), "two receives share one buffer"),
+        (("work.wait()", "pass"), "or you use one before its wait"),
+    ],
+    (checks.check_order, ORDER): [
+        (("when[t].begin", "t.task.micro_batch"), "something stands before what it is made of"),
+        (("when[t].begin", BY_HOP), "something in front cannot start yet"),
+        (("begin)", "begin)[:-1]"), "0 times in the order, not 1"),
+        (("return sorted(when, ", "return [t.task for t in when] or list("), "for all ranks"),
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("check", "source", "changes", "words"),
-    [
-        (checks.check_inference_program, PROGRAM, changes, words)
-        for changes, words in [
-            (("(0, 1)", "(0,)", "k + 2", "k + 1"), "at once: started in one batch"),
-            (("out_of(k) +", "out_of(k + 1) +"), "put the send after the task"),
-            (("Batch(tuple(moved))", "moved[0]"), "also a single one"),
-            (("rank < stages - 1", "True"), "the last rank sends nothing"),
-        ]
-    ]
-    + [
-        (checks.check_consume, CONSUME, changes, words)
-        for changes, words in [
-            (("< credits", "< 1"), "with fewer nothing moves while you compute"),
-            ((", tag=tag", ""), "each with its source and its tag"),
-            (("torch.empty_like(like)", "like"), "two receives share one buffer"),
-            (("work.wait()", "pass"), "or you use one before its wait"),
-        ]
-    ]
-    + [
-        (checks.check_order, ORDER, changes, words)
-        for changes, words in [
-            (("when[t].begin", "t.task.micro_batch"), "something stands before what it is made of"),
-            (("when[t].begin", BY_HOP), "something in front cannot start yet"),
-            (("begin)", "begin)[:-1]"), "0 times in the order, not 1"),
-            (("return sorted(when, ", "return [t.task for t in when] or list("), "for all ranks"),
-        ]
-    ],
+    [(*judged, *case) for judged, cases in WRONG.items() for case in cases],
 )
 def test_a_wrong_function(check, source, changes, words):
     assert words in refusal(check, altered(source, *changes))

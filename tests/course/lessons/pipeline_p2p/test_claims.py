@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from course.lessons.pipeline_p2p import experiment
-from course.lessons.pipeline_p2p.exchange import work_in_line
+from course.lessons.pipeline_p2p.programs import work_in_line
 from course.lessons.pipeline_p2p.schedules import SCHEDULES
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells, ClaimFailed

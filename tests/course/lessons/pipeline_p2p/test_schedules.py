@@ -1,21 +1,10 @@
 import pytest
 
-from course.lessons.pipeline_p2p.schedules import (
-    Batch,
-    Channel,
-    InvalidProgram,
-    activation,
-    check_programs,
-    eager_1f1b,
-    gpipe,
-    in_order,
-    one_f_one_b,
-    programs,
-    transfers_of,
-)
+from course.lessons.pipeline_p2p import schedules
+from course.lessons.pipeline_p2p.schedules import Batch, Channel, InvalidProgram, programs
 from course.lessons.pipeline_p2p.simulator import find_deadlock
 
-BUILDERS = [gpipe, one_f_one_b, eager_1f1b]
+gpipe, one_f_one_b, eager_1f1b = BUILDERS = schedules.SCHEDULES.values()
 
 
 def words(tasks):
@@ -46,7 +35,7 @@ def test_programs_written_out_by_hand():
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
 def test_every_send_has_its_receive_and_batches_never_deadlock(build, stages):
     ranks = programs(build(stages=stages, micro_batches=4))
-    check_programs(ranks)
+    schedules.check_programs(ranks)
     moved = [t for program in ranks for s in program if isinstance(s, Batch) for t in s.transfers]
     assert len(moved) == 2 * 2 * 4 * (stages - 1)  # both ends, F and B
     for channel in Channel:
@@ -70,7 +59,7 @@ def test_naive_1f1b_deadlocks_in_every_order_but_per_direction_or_by_tag():
 
 
 def test_a_transfer_that_does_not_stand_once_at_both_ends_is_named():
-    lonely = activation(0, 3)
+    lonely = schedules.activation(0, 3)
     one, two = (Batch((lonely,)),), (Batch((lonely,)), Batch((lonely,)))
     for ranks, words in (
         ([one, ()], "stands 0 times in the program of rank 1, not 1"),
@@ -79,16 +68,16 @@ def test_a_transfer_that_does_not_stand_once_at_both_ends_is_named():
         ([one, one, one], "stands 1 times in the program of rank 2, not 0"),
     ):
         with pytest.raises(InvalidProgram, match=f"F3 0→1 {words}"):
-            check_programs(ranks)
+            schedules.check_programs(ranks)
     with pytest.raises(TypeError, match=r"Batch\(\(a,\)\) for a single one"):
         Batch(lonely)
 
 
 def test_one_order_gives_each_rank_its_own_transfers_and_names_what_is_wrong():
     schedule = one_f_one_b(stages=3, micro_batches=2)
-    order = sorted({t for program in programs(schedule) for t in transfers_of(program)})
-    for rank, program in enumerate(in_order(schedule, order)):
-        assert transfers_of(program) == [t for t in order if rank in (t.src, t.dst)]
+    order = sorted({t for program in programs(schedule) for t in schedules.transfers_of(program)})
+    for rank, program in enumerate(schedules.in_order(schedule, order)):
+        assert schedules.transfers_of(program) == [t for t in order if rank in (t.src, t.dst)]
         assert program[-len(schedule[rank]) :] == schedule[rank]
     with pytest.raises(InvalidProgram, match=f"{order[0]} stands 2 times in the order, not 1"):
-        in_order(schedule, [*order, order[0]])
+        schedules.in_order(schedule, [*order, order[0]])

@@ -1,22 +1,15 @@
 import pytest
 
-from course.lessons.pipeline_p2p.schedules import (
-    Channel,
-    Costs,
-    eager_1f1b,
-    gpipe,
-    ideal_bubble,
-    one_f_one_b,
-    programs,
-)
+from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Costs, ideal_bubble, programs
 from course.lessons.pipeline_p2p.simulator import Deadlock, simulate
 
+gpipe, one_f_one_b, eager_1f1b = BUILDERS = SCHEDULES.values()
 FREE = Costs(forward=1.0, backward=2.0)
 TAGGED = Channel.TAGGED
 SLOW_LINK = Costs(forward=1.0, backward=2.0, leg=1.0)
 
 
-@pytest.mark.parametrize("build", [gpipe, one_f_one_b, eager_1f1b])
+@pytest.mark.parametrize("build", BUILDERS)
 @pytest.mark.parametrize("stages", [1, 2, 4, 7])
 @pytest.mark.parametrize("micro_batches", [1, 4, 9])
 def test_the_ideal_bubble_exactly(build, stages, micro_batches):

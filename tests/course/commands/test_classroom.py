@@ -30,9 +30,9 @@ def learner(number, folder, monkeypatch):
 
 def test_a_class_becomes_one_page(tmp_path, monkeypatch, capsys):
     files = [str(learner(number, tmp_path, monkeypatch)) for number in range(6)]
-    out = tmp_path / "class.html"
-    (tmp_path / "bad.json").write_text('{"version": 2}')
-    assert main(["class", *files, str(tmp_path / "bad.json"), "--out", str(out)]) == 0
+    out, bad = tmp_path / "class.html", tmp_path / "bad.json"
+    bad.write_text('{"version": 2}')
+    assert main(["class", *files, str(bad), "--out", str(out)]) == 0
     assert "bad.json is no hand-in" in capsys.readouterr().err
     page = out.read_text()
     assert "A class of 6" in page

@@ -42,7 +42,7 @@ CELLS = {
     "ask": 'predict(\n    "9.a", "How long?", "ms", low=True)',
     "measure": "run = 42.0",
     "vote": 'ledger.choose("9.b", "Why?", ["the bytes.", "a late rank"], why=True)',
-    "compare": 'print("forty" + "-two")\nledger.reconcile("9.a", run, tier="RECORDED")',
+    "compare": 'gate("9.a")\nprint("forty" + "-two")\nreconcile("9.a", run, tier="RECORDED")',
     "decide": 'reconcile("9.b", "b", tier="RECORDED", because="the control shows it")',
     "after": "run += 1",
     "slide": SLIDE,
@@ -134,7 +134,7 @@ def site(tmp_path_factory, ran):
         patch.setattr(edition, "lesson_files", lambda: chosen)
         patch.setattr(edition, "GUIDES", edition.GUIDES[:1])
         patch.setattr(edition, "pages", few)
-        patch.setattr(edition.files, "execute", lambda path, **_: ran)
+        patch.setattr(edition.files, "execute", lambda path, **_: copy.deepcopy(ran))
         edition.build(folder / "html", reuse=folder / "calm", say=len)
     kept = list((folder / "calm").rglob("*.ipynb"))
     assert len(kept) == 1, "runs are kept where they were sought"

@@ -1,4 +1,4 @@
-"""Right answers in two styles, and the usual wrong ones, each refused with its own words."""
+"""Right answers in another style than ours, and the usual wrong ones, each refused in its words."""
 
 import time
 
@@ -124,9 +124,7 @@ def test_wrong_averages(changes, words):
         ("2.1", checks.check_reading, lambda: [np.int64(1), torch.tensor(20), "37 ms"]),
         ("2.2", checks.check_cap, lambda: (np.int64(3), 24.5)),
         ("2.2", checks.check_cap, lambda: ("3 MB", "24.5 ms")),
-        ("2.3", checks.check_overlap, ours("2-3")),
         ("2.3", checks.check_overlap, through_copies),
-        ("2.4", checks.check_average, ours("2-4")),
         ("2.4", checks.check_average, unpacked_and_divided),
         ("2.6", checks.check_turned, lambda: (45, 125.0, 9)),
         ("2.6", checks.check_turned, lambda: ["45 ms", 125, np.int64(9)]),

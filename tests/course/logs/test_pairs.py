@@ -12,7 +12,6 @@ from course.logs import logs, pairs, report
 from course.logs.logs import Log
 from course.logs.nccl_tests import MAKING, Failure
 from course.logs.page import Page
-from labkit.show.alt_text import text_of
 from tests.course.logs.test_report import record
 
 HOSTS = [f"node-{i:02d}" for i in range(1, 18)]
@@ -133,12 +132,11 @@ def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
     failed = [Failure("all_to_all", 8, sorted(pair), *died) for pair in PAIRS[:5]]
     log = Log(["a.log"], made, failures=failed)
     (tested,) = report._pairs(report._series(made), log)
-    text = text_of(report._host_matrix(tested))
-    assert "71 of 131 pairs are slow" in text and "5 failed" in text
     assert tested.hosts[:8] == sorted(set(HOSTS) - NINE), "the two groups stand together"
     assert tested.in_every_slow_test() == "0000:9d:00 (and 0 of 60 others)"
     names = set(report._divided(report._series(made), [tested]))
     assert names == {"all_to_all, 2 x 8, fast pairs", "all_to_all, 2 x 8, slow pairs"}
     page = Page("Hosts")
     report.add(page, log)
-    assert "failed: 5 tests" in str(page) and "x.log, line 9" in str(page)
+    for words in ("71 of 131 pairs are slow", "5 failed", "failed: 5 tests", "x.log, line 9"):
+        assert words in str(page)

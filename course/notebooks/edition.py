@@ -87,7 +87,7 @@ def pages(say: Say, runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, s
         hint = f"*To run it: `python -m course start`, then `work/{_name(path)}`.*"
         page.cells.insert(1, v4.new_markdown_cell(hint, id="to-run-it"))
         yield _name(path), files.dumps(page)
-    cases = importlib.import_module("course.lessons.casebook.pages").pages()
+    cases = importlib.import_module("course.lessons.casebook.cases").pages()
     for name, text in cases.items():
         yield f"cases/{name}.md", text
     yield "cases/index.md", f"# Cases\n\n{_toctree(cases)}"

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,7 @@ from labkit.fabric.fabric import Fabric
 from labkit.measure.tables import Table
 
 REPORTED = published.load("casebook")
-RANKS = 3
 _HEALTHY = {"late": 0.0, "rank": 0, "length": 16_384, "calls": 1, "threads": 1}
-_STORY = (
-    "Yesterday a step took half of this, or less. Same program, same machines; three ranks, ten "
-    "steps of input, computing and one sum of gradients."
-)
 
 
 def load(name: str) -> Any:
@@ -29,22 +25,18 @@ def load(name: str) -> Any:
 
 def _case(name: str, fields: dict[str, Any]) -> Case:
     """Make a case; what it mends is its slow `phase` unless it names another `cost`."""
-    links, phase = fields.pop("links", None), fields.pop("phase", None)
-    made = {
-        part: getattr(programs, fields[part])
-        for part in ("program", "fault", "cure", "cost")
-        if part in fields
-    }
-    if phase:
-        made["cost"] = partial(readings.slowest, phase=phase)
-        made["cost_name"] = f"{phase}, slowest rank (ms)"
+    for part in {"program", "fault", "cure", "cost"} & set(fields):
+        fields[part] = getattr(programs, fields[part])
+    if phase := fields.pop("phase", None):
+        fields["cost"] = partial(readings.slowest, phase=phase)
+        fields["cost_name"] = f"{phase}, slowest rank (ms)"
+    if links := fields.pop("links", None):
+        fields["fabric"] = partial(Fabric.star, **links)
     cited = [REPORTED[figure].source for figure in fields["symptom"]]
-    made["sources"] = list({source.address: source for source in cited}.values())
-    made["suspects"] = {key: Suspect(**one) for key, one in fields["suspects"].items()}
-    made["ending"] = Ending(**fields["ending"])
-    if links:
-        made["fabric"] = partial(Fabric.star, **links)
-    return Case(name=name, **fields | made)
+    fields["sources"] = list({source.address: source for source in cited}.values())
+    fields["suspects"] = {key: Suspect(**one) for key, one in fields["suspects"].items()}
+    fields["ending"] = Ending(**fields["ending"])
+    return Case(name=name, **fields)
 
 
 CASES: dict[str, Case] = {name: _case(name, fields) for name, fields in load("cases.json").items()}
@@ -83,27 +75,20 @@ def draw_final() -> list[Ward]:
 
     What makes each slow is another one of four faults, on a rank and of a size that are drawn, too.
     """
+    final = load("final.json")
+    final["suspects"] = {key: Suspect(**one) for key, one in final["suspects"].items()}
     faults = {
-        "late": {"late": random.uniform(0.01, 0.03), "rank": random.randrange(RANKS)},
+        "late": {"late": random.uniform(0.01, 0.03), "rank": random.randrange(final["world_size"])},
         "calls": {"calls": random.choice((16, 24, 32))},
         "bytes": {"length": random.choice((2, 3, 4)) * 1_000_000},
         "threads": {"threads": max(2, programs.cpus())},
     }
-    jobs = [
-        Case(
-            name=f"final-{number}",
-            title=f"Job {number}: slower than yesterday",
-            lesson="08",
-            story=_STORY,
-            program=programs.hidden,
-            fault=_HEALTHY | faults[culprit],
-            suspects={key: Suspect(**one) for key, one in load("final.json").items()},
-            culprit=culprit,
-            world_size=RANKS,
-        )
-        for number, culprit in enumerate(random.sample(list(faults), 3), start=1)
-    ]
-    return [Ward(job) for job in jobs]
+    wards = []
+    for number, culprit in enumerate(random.sample(list(faults), 3), start=1):
+        name, title = f"final-{number}", f"Job {number}: slower than yesterday"
+        plan = {"fault": _HEALTHY | faults[culprit], "culprit": culprit}
+        wards.append(Ward(Case(name, title, program=programs.hidden, **plan, **final)))
+    return wards
 
 
 def late_rank(ward: Ward, rank: int) -> bool:
@@ -120,3 +105,28 @@ def score(wards: list[Ward]) -> str:
     guesses = sum(ward.solved and not ward.asked for ward in wards)
     guessed = f" {guesses} without any instrument: guessed." if guesses else ""
     return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments.{guessed}"
+
+
+def pages() -> dict[str, str]:
+    """Return a page for each case in the reading edition, as Markdown, by the name of the case."""
+    return {name: "\n\n".join(_page(case)) + "\n" for name, case in CASES.items()}
+
+
+def _page(case: Case) -> Iterator[str]:
+    ranks = f"{case.world_size} ranks{' on shaped links' if case.fabric else ''}"
+    yield f"# {case.title}"
+    yield case.story
+    yield (
+        f"Play it: {ranks}. Ask instruments, commit a diagnosis; a wrong one is answered by the "
+        "measurement that refutes it."
+    )
+    yield f"```bash\npython -m course case {case.name}\n```"
+    yield "## The suspects"
+    yield "\n".join(f"- {suspect.says}" for suspect in sorted(case.suspects.values(), key=str))
+    yield "## The end"
+    yield "<details><summary>Only when you have a diagnosis of your own</summary>"
+    yield f"**{case.suspects[case.culprit].says}** {case.ending.cause}"
+    yield from case.ending.paragraphs
+    cited = (f"[{one.title}]({one.address}), {one.when}" for one in case.sources)
+    yield f"Source: {', '.join(cited)}"
+    yield "</details>"

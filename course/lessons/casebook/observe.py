@@ -69,12 +69,8 @@ def _standing(folder: str) -> Iterator[None]:
 
     def write() -> None:
         while not ended.wait(0.25):
-            open_calls = [call for call in log.calls if call.waited is None]
-            if open_calls:
-                call = open_calls[-1]
-                file.write_text(f"{call.kind} {call.peer}")
-            else:
-                file.unlink(missing_ok=True)
+            open_calls = [f"{x.kind} {x.peer}" for x in log.calls if x.waited is None]
+            file.write_text(open_calls[-1] if open_calls else "")
 
     with calls.CallLog() as log:
         threading.Thread(target=write, daemon=True).start()

@@ -1,6 +1,6 @@
 """A case as a panel of buttons, in a notebook."""
 
-import html
+from html import escape
 
 from course.lessons.casebook.cases import reported_in
 from course.lessons.casebook.observe import INSTRUMENTS
@@ -24,28 +24,28 @@ def panel(ward: Ward) -> None:
     """
     import ipywidgets
 
-    story = f"<h4>{html.escape(ward.case.title)}</h4><p>{html.escape(ward.case.story)}</p>"
-    if ward.case.symptom:
-        story += f"<p><small>Reported in {html.escape(reported_in(ward.case))}.</small></p>"
-    listed = "".join(
-        f"<li><code>{letter}</code>: {html.escape(suspect.says)}</li>"
-        for letter, suspect in ward.suspects.items()
-    )
+    case, says = ward.case, {letter: one.says for letter, one in ward.suspects.items()}
+    story = f"<h4>{escape(case.title)}</h4><p>{escape(case.story)}</p>"
+    if case.symptom:
+        story += f"<p><small>Reported in {escape(reported_in(case))}.</small></p>"
+    listed = [f"<li><code>{letter}</code>: {escape(text)}</li>" for letter, text in says.items()]
     static = (
         f"{story}<p>Ask with <code>ward.ask(...)</code>: {', '.join(INSTRUMENTS)}. Commit with "
-        f"<code>ward.diagnose(suspect, reason)</code>:</p><ul>{listed}</ul>"
+        f"<code>ward.diagnose(suspect, reason)</code>:</p><ul>{''.join(listed)}</ul>"
     )
     shown, board = ipywidgets.VBox([]), ipywidgets.HTML()
 
-    def add(summary: str, answer: Table | Markdown, text: str = "") -> None:
-        folded = f"<details open><summary><b>{html.escape(summary)}</b></summary>"
-        page = f"{folded}<p>{html.escape(text)}</p>{_html(answer)}</details>"
+    def add(page: str) -> None:
         shown.children = (ipywidgets.HTML(page), *shown.children)
+
+    def fold(summary: str, answer: Table | Markdown, text: str = "") -> None:
+        head = f"<summary><b>{escape(summary)}</b></summary><p>{escape(text)}</p>"
+        add(f"<details open>{head}{answer.html()}</details>")
 
     def ask(name: str, _: dict[str, str]) -> Reply:
         asks.say(Reply(f"{name}: running ...", running=True))
         try:
-            add(name, ward.ask(name))
+            fold(name, ward.ask(name))
         except Exception as error:  # a run can fail in any way: say so in the panel
             return Reply(f"{name}: {error}", error=True)
         return Reply(f"Asked: {', '.join(ward.asked)}.", stay=True)
@@ -59,17 +59,15 @@ def panel(ward: Ward) -> None:
             verdict = ward.diagnose(suspect, reason)
         except Exception as error:
             return Reply(str(error), error=True)
-        board.value = ward.board.html()
-        add(f"{suspect} {verdict.state}", verdict.shown, verdict.text)
-        if verdict.right and ward.case.cure is not None:
-            source = html.escape(ward.fault())
+        board.value, became = ward.board.html(), f"{suspect} {verdict.state}"
+        fold(became, verdict.shown, verdict.text)
+        if verdict.right and case.cure is not None:
             mend = "This is at fault. Mend it in a cell of yours, then "
-            fold = f"<p>{mend}<code>ward.treat(your_function)</code>.</p><pre>{source}</pre>"
-            shown.children = (ipywidgets.HTML(fold), *shown.children)
-        kept = f"{ward.course()}. Your reason: {reason}"
-        return Reply(
-            f"{suspect} {verdict.state}: see the board below. {kept[0].upper()}{kept[1:]}."
-        )
+            source = f"<pre>{escape(ward.fault())}</pre>"
+            add(f"<p>{mend}<code>ward.treat(your_function)</code>.</p>{source}")
+        course = ward.course()
+        course = f"{course[0].upper()}{course[1:]}. Your reason: {reason}."
+        return Reply(f"{became}: see the board below. {course}")
 
     asks = Form(
         "course-ward-asks",
@@ -83,21 +81,12 @@ def panel(ward: Ward) -> None:
         "course-ward-diagnosis",
         "Suspects.",
         "Which one does the evidence leave?",
-        options={x: f"{x}) {suspect.says}" for x, suspect in ward.suspects.items()},
+        options={letter: f"{letter}) {text}" for letter, text in says.items()},
         rows=[("", [Field("reason", "Reason", hint="because ...", size=44, figure=False)])],
         buttons={"commit": "Commit the diagnosis"},
         act=diagnose,
         first=Reply(""),
     )
-    box = ipywidgets.VBox([ipywidgets.HTML(_TABLES + story), asks, form, board, shown]).add_class(
-        "course-ward"
-    )
-    widgets.display(box, static=static, plain=f"{ward.case.title}. {ward.case.story}")
-
-
-def _html(answer: Table | Markdown) -> str:
-    """Show a table, or the lanes of a timeline as they stand."""
-    if isinstance(answer, Table):
-        return answer.html()
-    lanes = answer.removeprefix("```text\n").removesuffix("\n```")
-    return f"<pre>{html.escape(lanes)}</pre>"
+    box = ipywidgets.VBox([ipywidgets.HTML(_TABLES + story), asks, form, board, shown])
+    plain = f"{case.title}. {case.story}"
+    widgets.display(box.add_class("course-ward"), static=static, plain=plain)

@@ -16,26 +16,20 @@ import torch
 import torch.distributed as dist
 
 from course.lessons.casebook import readings
+from labkit.ranks.machine import usable_cpus as cpus
 
 Phase = Callable[[str], contextlib.AbstractContextManager]
 """Notes how long its block takes, under a name."""
 
 # --- connections, one after the other
 
-HANDSHAKE = 0.025
-"""Seconds that two ranks need to set up a connection, once both are at it."""
-
 
 def connect(peer: int) -> None:
     """Set up the connection to a peer: a rendezvous, so both must be here at the same time."""
-    token = torch.ones(1)
-    if dist.get_rank() < peer:
-        dist.send(token, peer)
-        dist.recv(token, peer)
-    else:
-        dist.recv(token, peer)
-        dist.send(token, peer)
-    time.sleep(HANDSHAKE)
+    token, both = torch.ones(1), (dist.send, dist.recv)
+    for move in both if dist.get_rank() < peer else reversed(both):
+        move(token, peer)
+    time.sleep(0.025)  # what the network cards need, once both are at it
 
 
 def by_rank(peers: list[int]) -> list[int]:
@@ -96,11 +90,6 @@ def metrics(phase: Phase, average: Callable) -> dict[str, float]:
 # --- threads
 
 
-def cpus() -> int:
-    """Return how many CPUs this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def as_found(ranks: int) -> int:
     """Say how many threads each of the ranks on this host computes with."""
     return max(2, cpus())
@@ -130,9 +119,6 @@ def threads(phase: Phase, count: Callable) -> float:
 
 # --- garbage collection
 
-OBJECTS = 500_000
-"""Python objects that live through the whole job, on every rank."""
-
 
 def when_full(step: int) -> bool:
     """Say whether to collect garbage after this step: every eighth, as this rank counts."""
@@ -145,25 +131,23 @@ def together(step: int) -> bool:
 
 
 def collector(phase: Phase, due: Callable) -> dict[str, float]:
-    """Train 24 short steps beside a large heap of Python objects, and collect where it is due."""
-    heap = [[i] for i in range(OBJECTS)]
+    """Train 24 short steps beside 500,000 objects of Python's, and collect where it is due."""
+    heap = [[i] for i in range(500_000)]
     total, passes = torch.zeros(1), 0
     gc.collect()
     gc.disable()
-    try:
-        dist.barrier()
-        for step in range(24):
-            with phase("step"):
-                time.sleep(0.001)
-                one = torch.ones(1)
-                with phase("all_reduce"):
-                    dist.all_reduce(one)
-                total += one
-            if due(step):
-                gc.collect()
-                passes += 1
-    finally:
-        gc.enable()
+    dist.barrier()
+    for step in range(24):
+        with phase("step"):
+            time.sleep(0.001)
+            one = torch.ones(1)
+            with phase("all_reduce"):
+                dist.all_reduce(one)
+            total += one
+        if due(step):
+            gc.collect()
+            passes += 1
+    gc.enable()
     return {"sum": total.item(), "collections": passes, "objects": len(heap)}
 
 
@@ -206,8 +190,6 @@ def late_rank(phase: Phase, deal: Callable) -> list[float]:
 # --- gradients of every micro-batch
 
 MICRO_BATCHES = 4
-WIDTH = 180
-"""Rows and columns of the model's one matrix: 130 kB of gradient."""
 
 
 def every_time(model: Any, micro_batch: int) -> Any:
@@ -224,12 +206,12 @@ def last_time(model: Any, micro_batch: int) -> Any:
 def accumulation(phase: Phase, context: Callable) -> float:
     """Train two batches of four micro-batches each, on two nodes."""
     torch.manual_seed(0)
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(WIDTH, WIDTH))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(180, 180))  # 130 kB
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(1 + dist.get_rank())
     for _ in range(2):
         for i in range(MICRO_BATCHES):
-            micro_batch = torch.randn(8, WIDTH)
+            micro_batch = torch.randn(8, 180)
             with context(model, i):
                 with phase("forward"):
                     loss = model(micro_batch).square().mean()
@@ -241,9 +223,6 @@ def accumulation(phase: Phase, context: Callable) -> float:
 
 
 # --- the wrong interface
-
-NAMED = "eth1"
-"""The interface that a host's name stands for, in its /etc/hosts."""
 
 
 def as_it_is() -> dict[str, str]:
@@ -259,13 +238,13 @@ def fast_interface() -> dict[str, str]:
 def interface(phase: Phase, environment: Callable) -> float:
     """Exchange 96 KiB with every other rank, in a group made in the environment that a fix sets.
 
-    What the host's name stands for is looked up here, not by gloo: hosts of a fabric share the
-    machine's /etc/hosts.
+    That a host's name stands for eth1 is said here, not looked up by gloo: hosts of a fabric share
+    the machine's /etc/hosts.
     """
     rank, n = dist.get_rank(), dist.get_world_size()
     os.environ.pop("GLOO_SOCKET_IFNAME", None)
     chosen = environment()
-    os.environ.update({"GLOO_SOCKET_IFNAME": NAMED} | chosen)
+    os.environ.update({"GLOO_SOCKET_IFNAME": "eth1"} | chosen)
     group = dist.new_group()  # gloo reads the variable now
     if "GLOO_SOCKET_IFNAME" not in chosen:
         del os.environ["GLOO_SOCKET_IFNAME"]
@@ -301,21 +280,14 @@ def pairs(phase: Phase, before_clock: Callable) -> float:
     A pair's warm-up has two messages more than that of the pair before: some are ready sooner.
     """
     rank = dist.get_rank()
-    pair, sends = rank % PAIRS, rank < PAIRS
-    tensor = torch.full((ELEMENTS,), float(pair))
-
-    def move() -> None:
-        if sends:
-            dist.send(tensor, rank + PAIRS)
-        else:
-            dist.recv(tensor, rank - PAIRS)
-
+    pair, move = rank % PAIRS, dist.send if rank < PAIRS else dist.recv
+    tensor, partner = torch.full((ELEMENTS,), float(pair)), (rank + PAIRS) % (2 * PAIRS)
     with phase("warm-up"):
         for _ in range(1 + 2 * pair):
-            move()
+            move(tensor, partner)
     before_clock()
     with phase("timed"):
-        move()
+        move(tensor, partner)
     dist.barrier()
     return tensor.mean().item()
 

@@ -88,11 +88,6 @@ def busy(seen: list) -> float:
     return 100 * statistics.mean(shares)
 
 
-def cpu_time(seen: list) -> float:
-    """Scheduler: milliseconds that a rank ran on a CPU, on average."""
-    return 1e3 * statistics.mean(one["usage"].on_cpu for one in seen)
-
-
 def unpickled(seen: list, figures: int) -> float:
     """Scheduler: how often a rank could have unpickled so many named figures in its time on a CPU.
 
@@ -102,7 +97,7 @@ def unpickled(seen: list, figures: int) -> float:
     """
     data = pickle.dumps({f"layer_{i // 30}/expert_{i % 30}/load": float(i) for i in range(figures)})
     once = min(timeit.repeat(lambda: pickle.loads(data), time.thread_time, number=1, repeat=100))
-    return cpu_time(seen) / 1e3 / once
+    return statistics.mean(one["usage"].on_cpu for one in seen) / once
 
 
 def most_calls(seen: list, kind: str = "") -> float:
@@ -115,7 +110,11 @@ def late(seen: list, phase: str) -> float:
 
     Of all turns together, over the longest time that a rank spends in the phase.
     """
-    return 100 * sum(map(_waited, _turns(seen, phase))) / max(total(one, phase) for one in seen)
+    waited = 0.0
+    for turn in _turns(seen, phase):
+        last = _last(turn).begin
+        waited += max(min(last, span.end) - span.begin for span in turn)
+    return 100 * waited / max(total(one, phase) for one in seen)
 
 
 def uneven(seen: list, phase: str) -> float:
@@ -144,10 +143,8 @@ def always(seen: list, phase: str) -> float:
     begin to the next one's: small where a rank is late in some turns only.
     """
     turns = _turns(seen, phase)
-    by_rank = zip(
-        *([s.begin - min(o.begin for o in turn) for s in turn] for turn in turns), strict=True
-    )
-    return 100 * max(map(statistics.median, by_rank)) / _usual(turns)
+    delays = [[span.begin - min(s.begin for s in turn) for span in turn] for turn in turns]
+    return 100 * max(map(statistics.median, zip(*delays, strict=True))) / _usual(turns)
 
 
 def pauses(seen: list, phase: str) -> float:
@@ -159,7 +156,8 @@ def pauses(seen: list, phase: str) -> float:
     turns = _turns(seen, phase)
     by_rank: dict[int, list[float]] = {one["rank"]: [0.0, 0.0] for one in seen}
     for turn in turns:
-        by_rank[_last(turn).rank].append(_delay(turn))
+        last = _last(turn)
+        by_rank[last.rank].append(last.begin - min(span.begin for span in turn))
     return min(sorted(delays)[-2] for delays in by_rank.values()) / _usual(turns)
 
 
@@ -193,17 +191,6 @@ def _turns(seen: list, phase: str) -> list[tuple[Span, ...]]:
 
 def _last(turn: tuple[Span, ...]) -> Span:
     return max(turn, key=lambda span: span.begin)
-
-
-def _delay(turn: tuple[Span, ...]) -> float:
-    """Return the seconds by which the last rank begins later than the first."""
-    return _last(turn).begin - min(span.begin for span in turn)
-
-
-def _waited(turn: tuple[Span, ...]) -> float:
-    """Return the longest time that a rank is in a turn before the last one begins it."""
-    last = _last(turn).begin
-    return max(min(last, span.end) - span.begin for span in turn)
 
 
 def _usual(turns: list[tuple[Span, ...]]) -> float:

@@ -1,6 +1,7 @@
 """How a case is played: ask instruments, commit a diagnosis with a reason, measure a fix."""
 
 import contextlib
+import html
 import inspect
 import math
 import random
@@ -11,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import networkx as nx
+
 from course import other_programs, published
 from course.lessons.casebook import observe, readings
-from course.lessons.casebook.observe import INSTRUMENTS
-from course.other_programs import limit
 from course.predictions import judging, ledger
 from course.predictions.board import NOT_JUDGED, STANDS, Board, Experiment, Test
 from course.predictions.figures import written
@@ -133,28 +134,12 @@ def play(
 
 def _standing(waits: Mapping[int, tuple[str, int]], timeout: float) -> str:
     """Say where ranks stand that never come to their end: in a circle, or in which calls."""
-    ring = circle({rank: at for rank, (kind, at) in waits.items() if kind in ("send", "recv")})
-    if ring:
+    pairs = ((rank, at) for rank, (kind, at) in waits.items() if kind in ("send", "recv"))
+    if ring := min(nx.simple_cycles(nx.DiGraph(pairs)), default=[]):
         chain = ", ".join(f"rank {a} for {b}" for a, b in pairwise([*ring, ring[0]]))
         return f"It never ends: a circle. Each waits for the next: {chain}."
     calls = ", ".join(f"rank {rank} in {kind}" for rank, (kind, _) in sorted(waits.items()))
     return f"It has not ended after {timeout:.0f} s: {calls or 'no rank waits in a call'}."
-
-
-def circle(waits_for: Mapping[int, int]) -> list[int]:
-    """Return ranks of which each waits for the next and the last for the first; [] if none do.
-
-    Example:
-        >>> circle({0: 1, 1: 2, 2: 1})
-        [1, 2]
-    """
-    for start in sorted(waits_for):
-        chain = [start]
-        while (peer := waits_for.get(chain[-1])) not in (None, *chain):
-            chain.append(peer)
-        if peer is not None:
-            return chain[chain.index(peer) :]
-    return []
 
 
 class FixFailed(ValueError):
@@ -210,8 +195,10 @@ class Ward:
         Raises:
             ValueError: There is no such instrument; the message lists those there are.
         """
-        if instrument not in INSTRUMENTS:
-            raise ValueError(f"no instrument {instrument!r}; there are: {', '.join(INSTRUMENTS)}.")
+        if instrument not in observe.INSTRUMENTS:
+            raise ValueError(
+                f"no instrument {instrument!r}; there are: {', '.join(observe.INSTRUMENTS)}."
+            )
         seen = play(self.case, instrument=instrument)
         if instrument not in self.asked:
             self.asked.append(instrument)
@@ -248,31 +235,29 @@ class Ward:
         confirmed = right and test.state == STANDS
         self.solved |= confirmed
         self._keep()
-        text = self._verdict(test, claim, right=right)
-        return Verdict(confirmed, test.state, text, _shown(claim.instrument, runs[-1], ""))
+        shown = _shown(claim.instrument, runs[-1], "")
+        return Verdict(confirmed, test.state, self._verdict(test, claim, right=right), shown)
 
     def _verdict(self, test: Test, claim: Suspect, *, right: bool) -> str:
-        text = (
-            f"{claim.says} For this the {claim.instrument} would show {test.predicts}. It showed "
-            f"{test.found}{f' ({test.weight})' if test.weight else ''}: "
-        )
-        used = test.judged.others or 0.0
-        busy = f" Other programs used {used:.1f} CPUs." if used > limit() else ""
+        busy, became = "", f"the suspect {test.state}."
+        if test.judged.disturbed:
+            busy = f" Other programs used {test.judged.others:.1f} CPUs."
         if test.state == NOT_JUDGED:
             again = "Close other programs and commit again." if busy else "Set the case up anew."
-            text += f"not judged, either way. {again}"
+            became = f"not judged, either way. {again}"
         elif (test.state == STANDS) != right:
-            text += (
+            became = (
                 f"the suspect {test.state}, and on our calm machine it did not.{busy} What differs "
                 "in your run? The case stays open."
             )
-        else:
-            text += f"the suspect {test.state}."
         if not self.asked:
-            text += " You have asked no instrument before: this was a guess."
+            became += " You have asked no instrument before: this was a guess."
         elif right and test.state == STANDS:
-            text += f" Before it you asked {_many(len(self.asked), 'instrument')}."
-        return text
+            became += f" Before it you asked {_many(len(self.asked), 'instrument')}."
+        return (
+            f"{claim.says} For this the {claim.instrument} would show {test.predicts}. It showed "
+            f"{test.found}{f' ({test.weight})' if test.weight else ''}: {became}"
+        )
 
     def fault(self) -> str:
         """Return the source of what the program does wrong, and how a fix is called.
@@ -300,10 +285,11 @@ class Ward:
         case, culprit = self.case, self.case.suspects[self.case.culprit]
         if not callable(fix):
             raise FixFailed(f"treat() measures a function, not {fix!r}: {case.fix}")
-        rounds: list[Round] = []
+        rounds, different = [], ""
         with other_programs.watch() as others:
-            while len(rounds) < ROUNDS and not (rounds and rounds[-1].different):
+            while len(rounds) < ROUNDS and not different:
                 rounds.append(self._round(fix, culprit))
+                different = rounds[-1].different
         outcomes = [one.outcome(case.par, culprit.limit) for one in rounds]
         judged = judging.judge(outcomes, others=others.cpus)
         gone = all(one.reading_now <= culprit.limit for one in rounds)
@@ -313,7 +299,6 @@ class Ward:
         if judged.outcome:
             self.gain = max(self.gain, middle.gain)
             self._keep()
-        different = rounds[-1].different
         name = "yours" if fix is not case.cure else "the source's" if case.by_source else "ours"
         same, enough = "DIFFERENT" if different else "the same", written(culprit.limit, 3)
         return Table(
@@ -328,7 +313,7 @@ class Ward:
 
     def _round(self, fix: Callable, culprit: Suspect) -> "Round":
         """Run the sick program and the mended one, both under the culprit's instrument."""
-        sick = play(self.case, instrument=culprit.instrument, timeout=60)
+        sick, cost = play(self.case, instrument=culprit.instrument), self.case.cost
         began, ended = _ends(sick)
         limit = max(SHORTEST, 10 * (ended - began))
         try:
@@ -341,16 +326,13 @@ class Ward:
                 f"With your function a rank ended in {type(error).__name__}: {said[0]} It is "
                 f"called like this: {self.case.fix}"
             ) from error
-        cost, different = self.case.cost, _difference(sick, well)
-        if different:
+        if different := _difference(sick, well):
             return Round(cost(sick), math.nan, culprit.read(sick), math.nan, different)
         try:
             return Round(cost(sick), cost(well), culprit.read(sick), culprit.read(well))
         except (ArithmeticError, ValueError, IndexError) as error:
-            raise FixFailed(
-                f"With your function there is nothing to measure. It is called like this: "
-                f"{self.case.fix}"
-            ) from error
+            said = "With your function there is nothing to measure. It is called like this: "
+            raise FixFailed(said + self.case.fix) from error
 
     def close(self) -> "Markdown":
         """Tell how the case ended, and the cure of its source; nothing before the diagnosis."""
@@ -358,14 +340,15 @@ class Ward:
         if not self.solved:
             so_far = f" You have tried {len(self.tries)} so far." if self.tries else ""
             return Markdown(f"Still open: what it was is told after the right diagnosis.{so_far}")
-        whose = "The source's cure" if case.by_source else "A cure of ours; the source has none"
+        found, whose = "Suspected there", "A cure of ours; the source has none"
+        if case.by_source:
+            found, whose = "Found there", "The source's cure"
         told = [
             f"**It was: {case.suspects[case.culprit].says}**",
             f"You: {self.course()}.",
-            f"{'Found there' if case.by_source else 'Suspected there'}: {case.ending.cause}",
+            f"{found}: {case.ending.cause}",
             *case.ending.paragraphs,
-            f"{whose}:",
-            f"```python\n{inspect.getsource(case.cure)}```",
+            f"{whose}:\n\n```python\n{inspect.getsource(case.cure)}```",
             *(f"Source: [{one.title}]({one.address}), {one.when}" for one in case.sources),
         ]
         return Markdown("\n\n".join(told))
@@ -402,16 +385,13 @@ def _many(count: int, one: str, more: str = "") -> str:
 
 
 class Round(NamedTuple):
-    """What one round of a treatment found."""
+    """What one round of a treatment found: with the fault, and now, with the fix."""
 
     cost: float
-    """With the fault, in the case's unit."""
     cost_now: float
-    """With the fix."""
     reading: float
-    """The culprit's own, with the fault."""
+    """The culprit's own."""
     reading_now: float
-    """With the fix."""
     different: str = ""
     """What differs in the results, in words; empty if nothing does."""
 
@@ -470,9 +450,13 @@ class Markdown(str):
     def _repr_markdown_(self) -> str:
         return str(self)
 
+    def html(self) -> str:
+        """Return what stands in its fence, as it stands."""
+        inside = "\n".join(self.splitlines()[1:-1])
+        return f"<pre>{html.escape(inside)}</pre>"
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+
+class Verdict(NamedTuple):
     """What becomes of a diagnosis: in words, with the last measurement that decided."""
 
     right: bool
@@ -524,67 +508,55 @@ def phases_of(seen: list) -> list[str]:
 def _shown(instrument: str, seen: list, title: str) -> Table | Markdown:
     if instrument == "timeline":
         return _timeline(seen, title)
-    return Table(*_TABLES[instrument](seen), title)
+    rows = [{"rank": one["rank"]} | _ROWS[instrument](one, seen) for one in seen]
+    columns = ["bytes from, to" if instrument == "wire meter" else "rank", *[*rows[0]][1:]]
+    return Table(columns, [[*row.values()] for row in rows], title)
 
 
-def _timers(seen: list) -> tuple[list, list]:
-    start, phases = min(one["spans"][0].begin for one in seen), phases_of(seen)
-
-    def times(one: dict, phase: str) -> list[float | None]:
-        spans = readings.stretches(one, phase)
-        seconds = (spans[0].begin - start, readings.total(one, phase)) if spans else ()
-        return [round(1e3 * value, 1) for value in seconds] or [None, None]
-
-    rows = [[one["rank"], *(x for p in phases for x in times(one, p))] for one in seen]
-    return ["rank", *(c for p in phases for c in (f"{p}: begins (ms)", f"{p} (ms)"))], rows
+def _timers(one: dict, seen: list) -> dict[str, Any]:
+    start, row = min(other["spans"][0].begin for other in seen), {}
+    for phase in phases_of(seen):
+        begins = [1e3 * (span.begin - start) for span in readings.stretches(one, phase)]
+        took = 1e3 * readings.total(one, phase)
+        row[f"{phase}: begins (ms)"] = round(begins[0], 1) if begins else None
+        row[f"{phase} (ms)"] = round(took, 1) if begins else None
+    return row
 
 
-def _scheduler(seen: list) -> tuple[list, list]:
-    columns = ["rank", "CPUs", "wall (ms)", "on a CPU (ms)", "waiting for one (ms)", "lost the CPU"]
-    rows = []
-    for one in seen:
-        usage = one["usage"]
-        waiting = max(thread.waiting for thread in usage.threads)  # a sum would exceed the wall's
-        times = (round(1e3 * t, 1) for t in (usage.wall, usage.on_cpu, waiting))
-        rows.append([one["rank"], len(one["cpus"]), *times, usage.involuntary])
-    return columns, rows
+def _scheduler(one: dict, seen: list) -> dict[str, Any]:
+    usage = one["usage"]
+    waiting = max(thread.waiting for thread in usage.threads)  # a sum would exceed the wall's
+    times = {"wall": usage.wall, "on a CPU": usage.on_cpu, "waiting for one": waiting}
+    in_ms = {f"{name} (ms)": round(1e3 * seconds, 1) for name, seconds in times.items()}
+    return {"CPUs": len(one["cpus"])} | in_ms | {"lost the CPU": usage.involuntary}
 
 
-def _wire(seen: list) -> tuple[list, list]:
-    sent = wire.matrix([one["report"] for one in seen])
-    through = list(dict.fromkeys(n for one in seen for n, sent in one["through"].items() if sent))
-    rows = [
-        [one["rank"], *map(int, row), *(one["through"].get(name, 0) for name in through)]
-        for row, one in zip(sent, seen, strict=True)
-    ]
-    ranks = [str(one["rank"]) for one in seen]
-    return ["bytes from, to", *ranks, *(f"through {name}" for name in through)], rows
+def _wire(one: dict, seen: list) -> dict[str, Any]:
+    sent = wire.matrix([other["report"] for other in seen])[one["rank"]]
+    through = dict.fromkeys(n for other in seen for n, sent in other["through"].items() if sent)
+    to = {str(other["rank"]): int(count) for other, count in zip(seen, sent, strict=True)}
+    return to | {f"through {name}": one["through"].get(name, 0) for name in through}
 
 
-def _call_counts(seen: list) -> tuple[list, list]:
-    kinds = list(dict.fromkeys(kind for one in seen for kind in one["calls"]))
-    rows = [[one["rank"], *map(one["calls"].count, kinds)] for one in seen]
-    return ["rank", *kinds], rows
+def _call_counts(one: dict, seen: list) -> dict[str, Any]:
+    kinds = dict.fromkeys(kind for other in seen for kind in other["calls"])
+    return {kind: one["calls"].count(kind) for kind in kinds}
 
 
-def _environment(seen: list) -> tuple[list, list]:
-    rows = [
-        [
-            one["rank"],
-            ",".join(map(str, one["cpus"])),
-            one["threads"],
-            ", ".join(one["interfaces"]),
-            ", ".join(f"{name}={value}" for name, value in one["variables"].items()),
-        ]
-        for one in seen
-    ]
-    return ["rank", "CPUs it may use", "threads it computes with", "interfaces", "variables"], rows
+def _environment(one: dict, seen: list) -> dict[str, Any]:
+    return {
+        "CPUs it may use": ",".join(map(str, one["cpus"])),
+        "threads it computes with": one["threads"],
+        "interfaces": ", ".join(one["interfaces"]),
+        "variables": ", ".join(f"{name}={value}" for name, value in one["variables"].items()),
+    }
 
 
-_TABLES = {
+_ROWS = {
     "wire meter": _wire,
     "scheduler": _scheduler,
     "call counts": _call_counts,
     "per-rank timers": _timers,
     "environment": _environment,
 }
+"""By instrument: what a rank saw, of what all have seen -> its row, by column."""

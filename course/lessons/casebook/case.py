@@ -42,15 +42,15 @@ def _play(ward: Ward) -> bool:
     from course.lessons.casebook.observe import INSTRUMENTS
     from course.lessons.casebook.ward import ROUNDS
 
-    case = ward.case
+    case, instruments = ward.case, dict(zip("123456", INSTRUMENTS, strict=True))
     print(f"\n{case.title}\n{case.story}")
     if case.symptom:
         print(f"Reported in {reported_in(case)}.")
-    instruments = dict(zip("123456", INSTRUMENTS, strict=True))
-    menu = [f"  {digit}  ask: {name}" for digit, name in instruments.items()]
-    menu += [f"  {letter}  diagnose: {one.says}" for letter, one in ward.suspects.items()]
+    lines = [f"  {digit}  ask: {name}" for digit, name in instruments.items()]
+    lines += [f"  {letter}  diagnose: {one.says}" for letter, one in ward.suspects.items()]
+    menu = "\n".join(["", *lines, "  q  leave", "> "])
     while not ward.solved:
-        word = input("\n".join(["", *menu, "  q  leave", "> "])).strip().lower()
+        word = input(menu).strip().lower()
         if word == "q":
             return False
         if word in instruments:

@@ -114,19 +114,14 @@ def pages() -> dict[str, str]:
 
 def _page(case: Case) -> Iterator[str]:
     ranks = f"{case.world_size} ranks{' on shaped links' if case.fabric else ''}"
-    yield f"# {case.title}"
-    yield case.story
+    yield f"# {case.title}\n\n{case.story}"
     yield (
         f"Play it: {ranks}. Ask instruments, commit a diagnosis; a wrong one is answered by the "
-        "measurement that refutes it."
+        f"measurement that refutes it.\n\n```bash\npython -m course case {case.name}\n```"
     )
-    yield f"```bash\npython -m course case {case.name}\n```"
-    yield "## The suspects"
-    yield "\n".join(f"- {suspect.says}" for suspect in sorted(case.suspects.values(), key=str))
-    yield "## The end"
-    yield "<details><summary>Only when you have a diagnosis of your own</summary>"
-    yield f"**{case.suspects[case.culprit].says}** {case.ending.cause}"
-    yield from case.ending.paragraphs
+    suspects = "\n".join(f"- {one.says}" for one in sorted(case.suspects.values(), key=str))
+    yield f"## The suspects\n\n{suspects}"
+    yield "## The end\n\n<details><summary>Only when you have a diagnosis of your own</summary>"
+    yield f"**{case.suspects[case.culprit].says}** {case.ending.cause}\n\n{case.ending.rest}"
     cited = (f"[{one.title}]({one.address}), {one.when}" for one in case.sources)
-    yield f"Source: {', '.join(cited)}"
-    yield "</details>"
+    yield f"Source: {', '.join(cited)}\n\n</details>"

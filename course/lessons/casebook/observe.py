@@ -19,14 +19,8 @@ import torch.distributed as dist
 from labkit.measure import calls, sched, wire
 from labkit.measure.trace import Clock, Kind, Tracer
 
-INSTRUMENTS = (
-    "timeline",
-    "wire meter",
-    "scheduler",
-    "call counts",
-    "per-rank timers",
-    "environment",
-)
+_TOOLS = {"wire meter": wire.meter, "scheduler": sched.watch, "call counts": calls.CallLog}
+INSTRUMENTS = ("timeline", *_TOOLS, "per-rank timers", "environment")
 _PREFIXES = ("GLOO_", "TORCH_GLOO_", "NCCL_", "OMP_")
 
 
@@ -39,9 +33,8 @@ def observed(program: Callable, fix: Callable, instrument: str, notes: str) -> d
     tracer = Tracer(Clock(0.0, 0.0), dist.get_rank())
     phase = partial(tracer.span, kind=Kind.COMPUTE)  # only names and times are read
     dist.barrier()
-    tools = {"wire meter": wire.meter, "scheduler": sched.watch, "call counts": calls.CallLog}
     before = _through()
-    with tools.get(instrument, contextlib.nullcontext)() as tool, _standing(notes):
+    with _TOOLS.get(instrument, contextlib.nullcontext)() as tool, _standing(notes):
         result = program(phase, fix)
     seen = {
         "rank": dist.get_rank(),

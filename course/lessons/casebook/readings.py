@@ -55,9 +55,9 @@ def at_home(seen: list, ranks_per_host: int) -> float:
 
 
 def rate(seen: list, wire_rate: float, phase: str = "", ranks_per_host: int = 1) -> float:
-    """Wire meter: bits that left all hosts from the first begin to the last end, over the wire's.
+    """Wire meter: bits a second that left all hosts, in one phase or all, in % of `wire_rate`.
 
-    In percent of `wire_rate`, bits per second; of the stretches of one phase, or of all of them.
+    From the first begin of its stretches to their last end.
     """
     spans = [span for one in seen for span in one["spans"] if phase in ("", span.name)]
     seconds = max(span.end for span in spans) - min(span.begin for span in spans)
@@ -73,10 +73,7 @@ def _by_host(seen: list, ranks_per_host: int) -> tuple[float, float]:
 
 
 def unused(seen: list, phase: str, wire_rate: float) -> float:
-    """Wire meter: the share of the wire that is free while all ranks are in the phase, in percent.
-
-    From the last begin of each turn to its last end.
-    """
+    """Wire meter: the share of the wire free from each turn's last begin to its end, in percent."""
     turns = _turns(seen, phase)
     seconds = sum(max(span.end for span in turn) - _last(turn).begin for turn in turns)
     return max(0.0, 100 - 100 * 8 * _by_host(seen, 1)[1] / seconds / wire_rate)
@@ -106,9 +103,9 @@ def most_calls(seen: list, kind: str = "") -> float:
 
 
 def late(seen: list, phase: str) -> float:
-    """Timers: how long somebody is in a phase before the last rank has come; a share, in percent.
+    """Timers: how long somebody is in a phase before the last rank comes, in all turns together.
 
-    Of all turns together, over the longest time that a rank spends in the phase.
+    In percent of the longest time that a rank spends in the phase.
     """
     waited = 0.0
     for turn in _turns(seen, phase):

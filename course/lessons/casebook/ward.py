@@ -16,10 +16,10 @@ import networkx as nx
 
 from course import other_programs, published
 from course.lessons.casebook import observe, readings
+from course.lessons.casebook.observe import INSTRUMENTS
 from course.predictions import judging, ledger
 from course.predictions.board import NOT_JUDGED, STANDS, Board, Experiment, Test
 from course.predictions.figures import written
-from course.predictions.judging import Judged
 from course.runs import quiet
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
@@ -27,12 +27,8 @@ from labkit.measure.tables import Table
 from labkit.ranks.errors import LaunchTimeout
 from labkit.ranks.launcher import launch
 
-_WIDTH = 96
-"""Characters of a timeline in text."""
 ROUNDS = 3
 """Runs that must agree, of a diagnosis and of a fix."""
-SHORTEST = 3.0
-"""Seconds that a fix gets at least; with what it takes to look, a learner waits five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +66,10 @@ class Ending:
     """When it is something else."""
 
     @property
-    def paragraphs(self) -> list[str]:
-        """The ending in words, after its cause."""
-        return [
-            f"Not known, or inferred: {self.inferred}",
-            f"In production: {self.production}. It is not this when {self.not_when}.",
-        ]
+    def rest(self) -> str:
+        """Two paragraphs that follow the cause."""
+        in_production = f"In production: {self.production}. It is not this when {self.not_when}."
+        return f"Not known, or inferred: {self.inferred}\n\n{in_production}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +189,8 @@ class Ward:
         Raises:
             ValueError: There is no such instrument; the message lists those there are.
         """
-        if instrument not in observe.INSTRUMENTS:
-            raise ValueError(
-                f"no instrument {instrument!r}; there are: {', '.join(observe.INSTRUMENTS)}."
-            )
+        if instrument not in INSTRUMENTS:
+            raise ValueError(f"no instrument {instrument!r}; there are: {', '.join(INSTRUMENTS)}.")
         seen = play(self.case, instrument=instrument)
         if instrument not in self.asked:
             self.asked.append(instrument)
@@ -315,7 +307,7 @@ class Ward:
         """Run the sick program and the mended one, both under the culprit's instrument."""
         sick, cost = play(self.case, instrument=culprit.instrument), self.case.cost
         began, ended = _ends(sick)
-        limit = max(SHORTEST, 10 * (ended - began))
+        limit = max(3.0, 10 * (ended - began))  # with what it takes to look, one waits five
         try:
             well = play(self.case, fix, instrument=culprit.instrument, timeout=limit)
         except FixFailed:
@@ -346,8 +338,7 @@ class Ward:
         told = [
             f"**It was: {case.suspects[case.culprit].says}**",
             f"You: {self.course()}.",
-            f"{found}: {case.ending.cause}",
-            *case.ending.paragraphs,
+            f"{found}: {case.ending.cause}\n\n{case.ending.rest}",
             f"{whose}:\n\n```python\n{inspect.getsource(case.cure)}```",
             *(f"Source: [{one.title}]({one.address}), {one.when}" for one in case.sources),
         ]
@@ -409,7 +400,9 @@ class Round(NamedTuple):
         return judging.outcome(self.gain, stands=par, fell=(1 + par) / 2)
 
 
-def _treated(judged: Judged, middle: Round, case: Case, culprit: Suspect, different: str) -> str:
+def _treated(
+    judged: judging.Judged, middle: Round, case: Case, culprit: Suspect, different: str
+) -> str:
     """Say what became of a fix."""
     if different:
         return f"Not mended: the ranks return something else. {different}"
@@ -430,8 +423,7 @@ def _treated(judged: Judged, middle: Round, case: Case, culprit: Suspect, differ
 def _difference(sick: list, well: list) -> str:
     """Say where the mended program's results differ from the sick one's first; "" if nowhere."""
     for before, after in zip(sick, well, strict=True):
-        a, b = before["result"], after["result"]
-        where = ""
+        a, b, where = before["result"], after["result"], ""
         if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
             a, b = ({f"element {i}": x for i, x in enumerate(part)} for part in (a, b))
         if isinstance(a, dict) and isinstance(b, dict) and a != b:
@@ -483,11 +475,9 @@ def _timeline(seen: list, title: str) -> Markdown:
     begin, end = _ends(seen)
     lines = [title] if title else []
     for one in seen:
-        lane = ["."] * _WIDTH
+        lane = ["."] * 96
         for span in one["spans"]:  # what lies inside another one begins after it
-            left, right = (
-                int((at - begin) / (end - begin) * (_WIDTH - 1)) for at in (span.begin, span.end)
-            )
+            left, right = (int((at - begin) / (end - begin) * 95) for at in (span.begin, span.end))
             lane[left : right + 1] = span.name[0] * (right + 1 - left)
         lines.append(f"rank {one['rank']:>2} |{''.join(lane)}|")
     legend = ", ".join(f"{phase[0]} {phase}" for phase in phases_of(seen))
@@ -508,55 +498,39 @@ def phases_of(seen: list) -> list[str]:
 def _shown(instrument: str, seen: list, title: str) -> Table | Markdown:
     if instrument == "timeline":
         return _timeline(seen, title)
-    rows = [{"rank": one["rank"]} | _ROWS[instrument](one, seen) for one in seen]
+    rows = [{"rank": one["rank"]} | _row(instrument, one, seen) for one in seen]
     columns = ["bytes from, to" if instrument == "wire meter" else "rank", *[*rows[0]][1:]]
     return Table(columns, [[*row.values()] for row in rows], title)
 
 
-def _timers(one: dict, seen: list) -> dict[str, Any]:
-    start, row = min(other["spans"][0].begin for other in seen), {}
-    for phase in phases_of(seen):
-        begins = [1e3 * (span.begin - start) for span in readings.stretches(one, phase)]
-        took = 1e3 * readings.total(one, phase)
-        row[f"{phase}: begins (ms)"] = round(begins[0], 1) if begins else None
-        row[f"{phase} (ms)"] = round(took, 1) if begins else None
-    return row
-
-
-def _scheduler(one: dict, seen: list) -> dict[str, Any]:
-    usage = one["usage"]
-    waiting = max(thread.waiting for thread in usage.threads)  # a sum would exceed the wall's
-    times = {"wall": usage.wall, "on a CPU": usage.on_cpu, "waiting for one": waiting}
-    in_ms = {f"{name} (ms)": round(1e3 * seconds, 1) for name, seconds in times.items()}
-    return {"CPUs": len(one["cpus"])} | in_ms | {"lost the CPU": usage.involuntary}
-
-
-def _wire(one: dict, seen: list) -> dict[str, Any]:
-    sent = wire.matrix([other["report"] for other in seen])[one["rank"]]
-    through = dict.fromkeys(n for other in seen for n, sent in other["through"].items() if sent)
-    to = {str(other["rank"]): int(count) for other, count in zip(seen, sent, strict=True)}
-    return to | {f"through {name}": one["through"].get(name, 0) for name in through}
-
-
-def _call_counts(one: dict, seen: list) -> dict[str, Any]:
-    kinds = dict.fromkeys(kind for other in seen for kind in other["calls"])
-    return {kind: one["calls"].count(kind) for kind in kinds}
-
-
-def _environment(one: dict, seen: list) -> dict[str, Any]:
+def _row(instrument: str, one: dict, seen: list) -> dict[str, Any]:
+    """Return what an instrument shows of one rank, by column; `seen` is what all have seen."""
+    match instrument:
+        case "wire meter":
+            sent = wire.matrix([other["report"] for other in seen])[one["rank"]]
+            used = dict.fromkeys(n for other in seen for n, x in other["through"].items() if x)
+            through = {f"through {name}": one["through"].get(name, 0) for name in used}
+            return {str(rank): int(count) for rank, count in enumerate(sent)} | through
+        case "scheduler":
+            usage = one["usage"]
+            waiting = max(thread.waiting for thread in usage.threads)  # a sum exceeds the wall's
+            times = {"wall": usage.wall, "on a CPU": usage.on_cpu, "waiting for one": waiting}
+            in_ms = {f"{name} (ms)": round(1e3 * seconds, 1) for name, seconds in times.items()}
+            return {"CPUs": len(one["cpus"])} | in_ms | {"lost the CPU": usage.involuntary}
+        case "call counts":
+            kinds = dict.fromkeys(kind for other in seen for kind in other["calls"])
+            return {kind: one["calls"].count(kind) for kind in kinds}
+        case "per-rank timers":
+            start, row = min(other["spans"][0].begin for other in seen), {}
+            for phase in phases_of(seen):
+                begins = [span.begin - start for span in readings.stretches(one, phase)]
+                took = readings.total(one, phase)
+                row[f"{phase}: begins (ms)"] = round(1e3 * begins[0], 1) if begins else None
+                row[f"{phase} (ms)"] = round(1e3 * took, 1) if begins else None
+            return row
     return {
         "CPUs it may use": ",".join(map(str, one["cpus"])),
         "threads it computes with": one["threads"],
         "interfaces": ", ".join(one["interfaces"]),
         "variables": ", ".join(f"{name}={value}" for name, value in one["variables"].items()),
     }
-
-
-_ROWS = {
-    "wire meter": _wire,
-    "scheduler": _scheduler,
-    "call counts": _call_counts,
-    "per-rank timers": _timers,
-    "environment": _environment,
-}
-"""By instrument: what a rank saw, of what all have seen -> its row, by column."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import networkx as nx
-
 from course import other_programs, published
 from course.lessons.casebook import observe, readings
 from course.lessons.casebook.observe import INSTRUMENTS
@@ -128,6 +126,8 @@ def play(
 
 def _standing(waits: Mapping[int, tuple[str, int]], timeout: float) -> str:
     """Say where ranks stand that never come to their end: in a circle, or in which calls."""
+    import networkx as nx  # slowly: most cases come to their end
+
     pairs = ((rank, at) for rank, (kind, at) in waits.items() if kind in ("send", "recv"))
     if ring := min(nx.simple_cycles(nx.DiGraph(pairs)), default=[]):
         chain = ", ".join(f"rank {a} for {b}" for a, b in pairwise([*ring, ring[0]]))

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
-import networkx as nx
 import torch.distributed as dist
 
 from course.checks import checking
@@ -34,9 +33,6 @@ OUTCOMES = {
     "hang": "some ranks had not finished when the time was up",
 }
 POINT_TO_POINT = ("send", "recv")
-SLOWER = 5.0
-SHOWN = 4
-"""The last lines of a rank's calls that a case file shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +55,7 @@ class World:
         return f"{self.world_size} ranks{late}{fast}{sets}"
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """A rank that waits, in which call, and for whom."""
 
     rank: int
@@ -103,13 +98,9 @@ class CaseReport:
         """Name the ranks without which a call cannot end."""
         if call.kind in POINT_TO_POINT:
             return (call.peer,)
-        place = _number(call, calls) - 1
-
-        def is_there(rank: int) -> bool:
-            kinds = [other.kind for other in _collectives(self.calls[rank], call.ranks)]
-            return kinds[place : place + 1] == [call.kind]
-
-        return tuple(rank for rank in call.ranks if not is_there(rank))
+        place, ranks = _number(call, calls) - 1, call.ranks
+        made = {rank: [x.kind for x in _collectives(self.calls[rank], ranks)] for rank in ranks}
+        return tuple(r for r, kinds in made.items() if kinds[place : place + 1] != [call.kind])
 
 
 def run_case(
@@ -123,7 +114,7 @@ def run_case(
     """Run a patient, or a `program` of somebody's own, by default in the patient's own world.
 
     It hangs if it takes longer than `timeout` seconds. Where a rank still computes then, on a busy
-    machine, nothing hangs yet: it runs once more, with `SLOWER` times as many. With `checks` torch
+    machine, nothing hangs yet: it runs once more, with five times as many. With `checks` torch
     compares the ranks' calls, as in `launch(..., checks=True)`.
 
     Raises:
@@ -132,7 +123,7 @@ def run_case(
     world = world or World(programs.patient(number).world_size)
     report = _run(number, program, world, timeout, checks)
     if len(report.waits) < len(report.running):  # somebody has not finished, and waits in no call
-        report = _run(number, program, world, SLOWER * timeout, checks)
+        report = _run(number, program, world, 5 * timeout, checks)
     return report
 
 
@@ -149,10 +140,9 @@ def _run(
             report = CaseReport(name, "hang", "", _read(folder, n), tuple(hang.case.running))
             rows = [row for rank in hang.case.ranks for row in _rows(rank, report)]
             return replace(report, report="\n".join(rows))
-        except NotImplementedError:
-            raise
         except Exception as error:  # a rank's own, from torch, or RankDied
-            if program is not None and not isinstance(error, RuntimeError):
+            of_learner = program is not None and not isinstance(error, RuntimeError)
+            if of_learner or isinstance(error, NotImplementedError):
                 raise  # the learner's own traceback says more
             last = "\n".join(str(error).splitlines()[-8:])
             return CaseReport(name, "error", last, _read(folder, n))
@@ -239,8 +229,8 @@ def _told(calls: Sequence[BufferCall]) -> list[str]:
     """Say which calls a rank made, equal ones in a row once."""
     runs = [(text, len([*same])) for text, same in groupby(_line(call, calls) for call in calls)]
     rows = [text if many == 1 else f"{many} times {text}" for text, many in runs]
-    if len(rows) > SHOWN:
-        rows = [f"{len(rows) - SHOWN} earlier lines, then", *rows[-SHOWN:]]
+    if len(rows) > 4:
+        rows = [f"{len(rows) - 4} earlier lines, then", *rows[-4:]]
     return [f"    {text}" for text in rows]
 
 
@@ -248,12 +238,11 @@ def _line(call: BufferCall, calls: Sequence[BufferCall]) -> str:
     """Describe a call, with an i where Python went on before its end."""
     goes_on = not call.blocking and not (call.waited is None and call is calls[-1])
     letter = "i" if goes_on and call.kind in POINT_TO_POINT else ""
-    size = f", {call.nbytes} bytes" if call.nbytes else ""
+    size, state = f", {call.nbytes} bytes" if call.nbytes else "", ""
     if call.waited is None:
         state = ": not ended"
-    else:
-        later = any(call.at < other.at < call.waited for other in calls)
-        state = ", waited for after a later call" if later else ""
+    elif any(call.at < other.at < call.waited for other in calls):
+        state = ", waited for after a later call"
     return f"{letter}{name_of(call, calls)}{size}{state}"
 
 
@@ -274,5 +263,7 @@ def _number(call: BufferCall, calls: Sequence[BufferCall]) -> int:
 
 def circle(waits: Sequence[Wait]) -> list[int]:
     """Return the ranks of a circle of who waits for whom; [] where there is none."""
+    import networkx as nx  # slowly: ranks do without
+
     graph = nx.DiGraph((wait.rank, other) for wait in waits for other in wait.for_ranks)
     return min(nx.simple_cycles(graph), key=lambda ranks: (len(ranks), ranks), default=[])

@@ -10,36 +10,33 @@ from labkit.show.plots import describe, new_figure, stamp
 WAITS, ENDED, CIRCLE = "#2b6cb0", "#9a9a9a", "#d62728"
 
 
-def who_waits(report: CaseReport, ax: Axes | None = None) -> Axes:
+def who_waits(report: CaseReport) -> Axes:
     """Draw the ranks of a hang, and an arrow from each that waits to each that it waits for.
 
     Ranks that have finished are grey squares; arrows of a circle are red and thick.
     """
-    if ax is None:
-        _, (ax,) = new_figure(size=(6.4, 4.4))
+    _, (ax,) = new_figure(size=(6.4, 4.4))
     waits, ranks = report.waits, len(report.calls)
     loop = circle(waits)
     steps = set(zip(loop, [*loop[1:], *loop[:1]], strict=True))
-    at = {
-        rank: (math.sin(2 * math.pi * rank / ranks), math.cos(2 * math.pi * rank / ranks))
-        for rank in range(ranks)
-    }
+    turns = [2 * math.pi * rank / ranks for rank in range(ranks)]
+    at = [(math.sin(turn), math.cos(turn)) for turn in turns]
     calls = {wait.rank: wait.call for wait in waits}
     for wait in waits:
         for other in wait.for_ranks:
             in_loop = (wait.rank, other) in steps
             look = {"color": CIRCLE if in_loop else WAITS, "linewidth": 3 if in_loop else 1.5}
-            bend = "arc3,rad=0.18"
-            arrow = {"arrowstyle": "-|>", "shrinkA": 20, "shrinkB": 20, "connectionstyle": bend}
-            ax.annotate("", at[other], at[wait.rank], arrowprops=arrow | look)
-    for rank, (x, y) in at.items():
+            look |= {"arrowstyle": "-|>", "shrinkA": 20, "shrinkB": 20}
+            look |= {"connectionstyle": "arc3,rad=0.18"}
+            ax.annotate("", at[other], at[wait.rank], arrowprops=look)
+    for rank, (x, y) in enumerate(at):
         running = rank in report.running
         box = {"boxstyle": "circle" if running else "square", "facecolor": "white",
                "edgecolor": WAITS if running else ENDED, "linewidth": 2}  # fmt: skip
         ax.text(x, y, f"{rank}", ha="center", va="center", fontsize=14, bbox=box, zorder=3)
         said = calls.get(rank, "still computes" if running else "has finished")
-        look = {"ha": "center", "va": "bottom" if y > 0 else "top", "fontsize": 10}
-        ax.text(x, y + (0.24 if y > 0 else -0.24), said, **look)
+        side, away = ("bottom", 0.24) if y > 0 else ("top", -0.24)
+        ax.text(x, y + away, said, ha="center", va=side, fontsize=10)
     ax.set(xlim=(-1.75, 1.75), ylim=(-1.55, 1.6))
     ax.set_axis_off()
     ax.set_title(f"{report.name}: who waits for whom", loc="left", fontweight="bold")

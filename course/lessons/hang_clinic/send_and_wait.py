@@ -38,13 +38,11 @@ def _held(rank: int, *, by: str) -> bool:
         dist.recv(x, 0)
         return False
     begin = time.perf_counter()
-    if by == "send":
-        dist.send(x, 1)
-        return time.perf_counter() - begin > LATE / 2
-    work = dist.isend(x, 1)
+    work = dist.send(x, 1) if by == "send" else dist.isend(x, 1)
     issued = time.perf_counter()
-    work.wait()
-    held = issued - begin if by == "isend" else time.perf_counter() - issued
+    if work is not None:
+        work.wait()
+    held = time.perf_counter() - issued if by == "wait" else issued - begin
     return held > LATE / 2
 
 
@@ -86,7 +84,7 @@ def _tags_overtake(rank: int) -> bool:
         for work in [dist.isend(torch.tensor([float(tag)]), 1, tag=tag) for tag in (7, 9)]:
             work.wait()
         return False
-    first, second = torch.zeros(1), torch.zeros(1)
-    dist.recv(first, 0, tag=9)
-    dist.recv(second, 0, tag=7)
-    return (first.item(), second.item()) == (9.0, 7.0)
+    got = torch.zeros(2)
+    for place, tag in enumerate((9, 7)):
+        dist.recv(got[place], 0, tag=tag)
+    return got.tolist() == [9.0, 7.0]

@@ -41,12 +41,9 @@ def neighbours():
 
 def odd_ranks_receive_first(remainders=(1,)):
     mine, theirs, right, left = neighbours()
-    first = dist.get_rank() % 2 in remainders
-    if first:
-        dist.recv(theirs, left)
-    dist.send(mine, right)
-    if not first:
-        dist.recv(theirs, left)
+    steps = [(dist.send, mine, right), (dist.recv, theirs, left)]
+    for call, tensor, peer in steps[:: -1 if dist.get_rank() % 2 in remainders else 1]:
+        call(tensor, peer)
     return [theirs.item()]
 
 

@@ -14,7 +14,7 @@ from course.lessons.casebook import readings as read
 from course.lessons.casebook import ward as wards
 from course.lessons.casebook.cases import CASES, REPORTED, STORIES, overview
 from course.lessons.casebook.observe import INSTRUMENTS
-from course.lessons.casebook.ward import Suspect, Ward, circle
+from course.lessons.casebook.ward import Suspect, Ward
 from course.predictions import ledger_file
 from labkit.measure.tables import Table
 from labkit.measure.trace import Kind, Span
@@ -24,32 +24,29 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("book")]
 NOTEBOOK = Path(__file__).parents[4] / "notebooks/08_ward.ipynb"
 
 
-def shares(case):
-    """How many words each suspect has in common with what the story tells of the job."""
-    told = set(re.findall("[a-z]{4,}", f"{case.title} {case.story}".lower()))
-    return {
-        key: len(told & set(re.findall("[a-z]{4,}", suspect.says.lower())))
-        for key, suspect in case.suspects.items()
-    }
+def words(text):
+    return set(re.findall("[a-z]{4,}", text.lower()))
 
 
-def sure(scores, best):
+def sure(scores, key, best):
     """The share of a guess that takes the best score, where several have it one of them."""
     wanted = best(scores.values())
-    return {key: 1 / list(scores.values()).count(wanted) for key in scores if scores[key] == wanted}
+    return (scores[key] == wanted) / list(scores.values()).count(wanted)
 
 
 @pytest.mark.parametrize("best", [max, min])
 def test_no_culprit_is_found_by_length_or_by_words_alone(best):
     """Whoever sees only sentences finds two or three of eight by chance."""
-    guesses = {"length": 0.0, "figures and capitals": 0.0, "words of the story": 0.0}
+    guesses = [0.0, 0.0, 0.0]  # by length, by figures and capitals, by words of the story
     for case in CASES.values():
-        lengths = {key: len(suspect.says) for key, suspect in case.suspects.items()}
+        says, told = {k: s.says for k, s in case.suspects.items()}, f"{case.title} {case.story}"
+        lengths = {key: len(text) for key, text in says.items()}
         assert max(lengths.values()) <= 1.2 * min(lengths.values()), case.name
-        marks = {k: len(re.findall(r"\d|[A-Z]", s.says)) for k, s in case.suspects.items()}
-        for name, scores in zip(guesses, (lengths, marks, shares(case)), strict=True):
-            guesses[name] += sure(scores, best).get(case.culprit, 0.0)
-    assert max(guesses.values()) <= 3.5, guesses
+        marks = {key: len(re.findall(r"\d|[A-Z]", text)) for key, text in says.items()}
+        shared = {key: len(words(told) & words(text)) for key, text in says.items()}
+        for i, scores in enumerate((lengths, marks, shared)):
+            guesses[i] += sure(scores, case.culprit, best)
+    assert max(guesses) <= 3.5, guesses
 
 
 def test_every_case_is_told_with_its_sources():
@@ -69,13 +66,8 @@ def test_every_case_is_told_with_its_sources():
 def test_a_lessons_card_names_the_cases_that_it_deals_out():
     for notebook in NOTEBOOK.parent.glob("0*.ipynb"):
         cells = json.loads(notebook.read_text())["cells"]
-        cards = [c for c in cells if c["id"].startswith("card")]
-        named = {
-            name
-            for name in CASES
-            for card in cards
-            if re.search(rf"[` ]{name}`", "".join(card["source"]))
-        }
+        cards = "".join("".join(c["source"]) for c in cells if c["id"].startswith("card"))
+        named = {name for name in CASES if re.search(rf"[` ]{name}`", cards)}
         lesson = notebook.name.partition("_")[0]
         assert named == {name for name, case in CASES.items() if case.lesson == lesson}, lesson
 
@@ -111,10 +103,9 @@ def test_a_diagnosis_is_answered_by_a_measurement_and_counted():
     assert kept["tries"][0] == ["calls", "there must be many", "fell"] and not kept["diagnosed"]
     row = next(row for row in overview().rows if row[0] == "averages")
     assert row[3:] == ["not yet finished", "open: 1 instrument, 2 tries"]
-    with pytest.raises(ValueError, match="there are"):
-        ward.diagnose("gremlins")
-    with pytest.raises(ValueError, match="there are"):
-        ward.ask("stethoscope")
+    for call, nonsense in ((ward.diagnose, "gremlins"), (ward.ask, "stethoscope")):
+        with pytest.raises(ValueError, match="there are"):
+            call(nonsense)
 
 
 def test_a_right_diagnosis_opens_the_fault_and_is_told_with_its_tries(monkeypatch):
@@ -133,20 +124,16 @@ def test_a_right_diagnosis_opens_the_fault_and_is_told_with_its_tries(monkeypatc
     assert "ours; the source has none" in guess.close()
 
 
-def test_runs_that_disagree_judge_nothing_and_are_not_tried_again(monkeypatch):
-    ward = Ward(CASES["averages"])
-    split = readings_of(monkeypatch, ward, "cpu", [240, 20, 255])
-    assert not split.right and split.state == "not judged" and not ward.solved
-    assert "2 of 3 rounds say yes, 1 say no" in split.text
-
-
-def test_a_suspect_that_stands_against_what_is_known_solves_nothing(monkeypatch):
-    ward = Ward(CASES["averages"])
-    against = readings_of(monkeypatch, ward, "late", [80, 90, 85])
-    assert against.state == "stands" and not against.right and not ward.solved
-    assert "on our calm machine it did not" in against.text
-    fell = readings_of(monkeypatch, Ward(CASES["averages"]), "cpu", [1, 2, 3])
-    assert fell.state == "fell" and not fell.right
+def test_what_disagrees_or_stands_against_what_is_known_solves_nothing(monkeypatch):
+    for key, values, state, said in (
+        ("cpu", [240, 20, 255], "not judged", "2 of 3 rounds say yes, 1 say no"),
+        ("late", [80, 90, 85], "stands", "on our calm machine it did not"),
+        ("cpu", [1, 2, 3], "fell", "on our calm machine it did not"),
+    ):
+        ward = Ward(CASES["averages"])
+        verdict = readings_of(monkeypatch, ward, key, values)
+        assert verdict.state == state and not verdict.right and not ward.solved
+        assert said in verdict.text
 
 
 def treated(monkeypatch, costs, values, results=("same", "same"), others=0.0):
@@ -203,9 +190,12 @@ def test_what_differs_in_the_results_is_said(monkeypatch):
 
 
 def test_circles_are_found():
-    assert circle({0: 1, 1: 2, 2: 0}) == [0, 1, 2]
-    assert circle({0: 1, 1: 2}) == [] and circle({}) == []
-    assert circle({0: 3, 3: 4, 4: 3}) == [3, 4]
+    def told(peers):
+        return wards._standing({rank: ("recv", peer) for rank, peer in peers.items()}, 3.0)
+
+    assert "rank 0 for 1, rank 1 for 2, rank 2 for 0." in told({0: 1, 1: 2, 2: 0})
+    assert "rank 0 in recv, rank 1 in recv." in told({0: 1, 1: 2}) and "no rank waits" in told({})
+    assert "rank 3 for 4, rank 4 for 3." in told({0: 3, 3: 4, 4: 3})
 
 
 def test_the_letters_are_the_same_every_time_and_the_culprit_has_no_place_of_its_own():
@@ -223,10 +213,9 @@ def test_the_table_says_which_lessons_are_finished():
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS)
 def test_every_instrument_shows_every_rank(instrument):
-    answer = Ward(CASES["228-bytes"]).ask(instrument)
-    shown = str(answer)
+    shown = str(Ward(CASES["228-bytes"]).ask(instrument)).splitlines()
     ranks = range(CASES["228-bytes"].world_size)
-    assert all(any(str(rank) in line.split()[:2] for line in shown.splitlines()) for rank in ranks)
+    assert all(any(str(rank) in line.split()[:2] for line in shown) for rank in ranks)
 
 
 def stretch(phase, begin, end, rank=0):
@@ -276,7 +265,5 @@ def test_the_notebook_plays_every_case_and_tells_no_answer():
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     text = "".join("".join(cell["source"]) for cell in cells)
     assert [name for name in CASES if f'"{name}"' not in text] == []
-    assert [
-        key for case in CASES.values() for key in [f'diagnose("{case.culprit}'] if key in text
-    ] == []
+    assert not any(f'diagnose("{case.culprit}' in text for case in CASES.values())
     assert not any(cell.get("outputs") for cell in cells)

@@ -42,11 +42,8 @@ def _case(name: str, fields: dict[str, Any]) -> Case:
 CASES: dict[str, Case] = {name: _case(name, fields) for name, fields in load("cases.json").items()}
 """By name."""
 STORIES: list[dict[str, Any]] = load("stories.json")
-"""Slow jobs that cannot be played honestly here: title, figures, question, options, what is known.
-
-The figures' names are of `published.json`; `right` is the place of the option that the source
-supports, `because` says how far.
-"""
+"""Slow jobs that cannot be played honestly here: title, figures (by name, of `published.json`),
+question, options, the `right` one's place and, as `because`, how far the source supports it."""
 
 
 def overview() -> Table:

@@ -25,10 +25,9 @@ _PREFIXES = ("GLOO_", "TORCH_GLOO_", "NCCL_", "OMP_")
 
 
 def observed(program: Callable, fix: Callable, instrument: str, notes: str) -> dict[str, Any]:
-    """Run a case's program on this rank under one instrument; runs on every rank.
+    """Run a case's program on this rank under one instrument.
 
-    `notes` is a folder in which each rank keeps in which call it stands, for a program that may
-    never end.
+    In the folder `notes` each rank keeps in which call it stands, as the program may never end.
     """
     tracer = Tracer(Clock(0.0, 0.0), dist.get_rank())
     phase = partial(tracer.span, kind=Kind.COMPUTE)  # only names and times are read

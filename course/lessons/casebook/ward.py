@@ -77,7 +77,6 @@ class Case:
     name: str
     title: str
     lesson: str
-    """The lesson that it belongs to."""
     story: str
     program: Callable
     fault: Any
@@ -94,7 +93,6 @@ class Case:
     by_source: bool = True
     """Whether cause and cure are the source's; else a suspicion of its, and a cure of ours."""
     sources: Sequence[published.Source] = ()
-    """Where it was reported and explained."""
     cost: Callable[[list], float] | None = None
     """What a fix must lower, from what every rank saw."""
     cost_name: str = ""
@@ -165,7 +163,6 @@ class Ward:
     asked: list[str] = field(default_factory=list)
     """Instruments, each once."""
     tries: list[Try] = field(default_factory=list)
-    """In the order in which they were committed."""
     solved: bool = False
     gain: float = 0.0
     """How many times less the best fix costs that was accepted; 0: none yet."""
@@ -245,7 +242,7 @@ class Ward:
         if not self.asked:
             became += " You have asked no instrument before: this was a guess."
         elif right and test.state == STANDS:
-            became += f" Before it you asked {_many(len(self.asked), 'instrument')}."
+            became += f" Before it you asked {_instruments(len(self.asked))}."
         return (
             f"{claim.says} For this the {claim.instrument} would show {test.predicts}. It showed "
             f"{test.found}{f' ({test.weight})' if test.weight else ''}: {became}"
@@ -349,10 +346,8 @@ class Ward:
         return course_of(self._kept())
 
     def _kept(self) -> dict[str, Any]:
-        return {
-            "asked": len(self.asked), "diagnosed": self.solved, "gain": round(self.gain, 2),
-            "tries": [list(one) for one in self.tries],
-        }  # fmt: skip
+        tries, gain = [list(one) for one in self.tries], round(self.gain, 2)
+        return {"asked": len(self.asked), "diagnosed": self.solved, "gain": gain, "tries": tries}
 
     def _keep(self) -> None:
         ledger.keep(f"case.{self.case.name}", self._kept())
@@ -360,19 +355,19 @@ class Ward:
 
 def course_of(kept: Mapping[str, Any]) -> str:
     """Say in a few words how an examination went, from what the ledger keeps of it."""
-    tries, asked = kept.get("tries") or [], kept.get("asked") or 0
+    tries, asked = len(kept.get("tries") or []), kept.get("asked") or 0
     if not tries and not asked:
         return ""
     if not kept.get("diagnosed"):
-        return f"open: {_many(asked, 'instrument')}, {_many(len(tries), 'try', 'tries')}"
-    how = "guessed" if not asked else f"diagnosed with {_many(asked, 'instrument')}"
+        return f"open: {_instruments(asked)}, {tries or 'no'} {'try' if tries == 1 else 'tries'}"
+    how = f"diagnosed with {_instruments(asked)}" if asked else "guessed"
     gain = kept.get("gain") or 0.0
     mended = f", mended: {gain:.3g} times better" if gain else ""
-    return f"{how}, at try {len(tries)}{mended}"
+    return f"{how}, at try {tries}{mended}"
 
 
-def _many(count: int, one: str, more: str = "") -> str:
-    return f"{count or 'no'} {one if count == 1 else more or one + 's'}"
+def _instruments(count: int) -> str:
+    return f"{count or 'no'} instrument{'' if count == 1 else 's'}"
 
 
 class Round(NamedTuple):
@@ -409,10 +404,8 @@ def _treated(
     if judged.outcome is None:
         return f"Not judged: {judged.why_not}."
     if judged.outcome:
-        return (
-            f"It is mended, in {len(judged.rounds)} of {len(judged.rounds)} rounds. "
-            "ward.close() tells how it ended."
-        )
+        rounds = f"{len(judged.rounds)} of {len(judged.rounds)} rounds"
+        return f"It is mended, in {rounds}. ward.close() tells how it ended."
     if middle.reading_now > culprit.limit:
         faster = ", though it took less time" if middle.gain >= case.par else ""
         found = culprit.look.format(written(middle.reading_now, 3))

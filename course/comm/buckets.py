@@ -17,11 +17,9 @@ MB = 1_000_000
 class Bucket:
     """Tensors that travel together."""
 
-    members: tuple[int, ...]
-    """Their places in the list that was planned."""
+    members: tuple[int, ...]  # their places in the list that was planned
     nbytes: int
-    dtype: torch.dtype
-    """Their common dtype; a flat buffer has only one."""
+    dtype: torch.dtype  # their common dtype; a flat buffer has only one
 
 
 def plan(tensors: Sequence, *, cap: int | None, reverse: bool = False) -> list[Bucket]:

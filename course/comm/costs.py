@@ -23,10 +23,8 @@ class AlphaBeta:
         A message of 1 MB over a link of 10 us and 1 GB/s takes 1010 us: the latency hardly matters.
     """
 
-    alpha: float
-    """Seconds per message, however small."""
-    beta: float
-    """Seconds per byte; its inverse is the bandwidth in bytes per second."""
+    alpha: float  # seconds per message, however small
+    beta: float  # seconds per byte; its inverse is the bandwidth in bytes per second
 
     @property
     def bandwidth(self) -> float:

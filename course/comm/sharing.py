@@ -15,12 +15,9 @@ from graphlib import TopologicalSorter
 class Activity:
     """Something that takes time."""
 
-    seconds: float = 0.0
-    """Fixed time, spent first."""
-    nbytes: float = 0.0
-    """Bytes to move after that."""
-    links: tuple[Hashable, ...] = ()
-    """Links that the bytes cross at the same time."""
+    seconds: float = 0.0  # fixed time, spent first
+    nbytes: float = 0.0  # bytes to move after that
+    links: tuple[Hashable, ...] = ()  # links that the bytes cross at the same time
     queue: Hashable = None
     """Activities of one queue move their bytes one after the other, first come first served."""
 

@@ -31,8 +31,7 @@ class PairTest:
     first: int
     second: int
     gpus: Slots
-    busbw: dict[str, float]
-    """GB/s at "32MiB", "1GiB" and "16GiB"; empty where the test failed."""
+    busbw: dict[str, float]  # GB/s at "32MiB", "1GiB" and "16GiB"; empty where the test failed
     ended_at: str = ""
     """Of a failed test: the line of nccl-tests' source that its error names, and who called it.
 

@@ -206,8 +206,7 @@ def _hold_average(
 
 
 SHAPES = ((3, 5), (7,), (), (2, 2, 2), (40,), (4, 3))
-CAP = 64
-"""Bytes of a bucket in exercise 2.4."""
+CAP = 64  # bytes of a bucket in exercise 2.4
 
 
 def _with_one_turned(case: Case, rank: int) -> tuple[Gradients, int]:

@@ -17,10 +17,8 @@ from course.runs import by_case
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, bus_factor
 
-DELAY = 0.3
-"""Seconds by which the late rank is late."""
-PART = "classifier"
-"""Calls whose names begin so are those that take too long."""
+DELAY = 0.3  # seconds by which the late rank is late
+PART = "classifier"  # calls whose names begin so are those that take too long
 _FIGURES = published.load("gradient_all_reduce")
 
 
@@ -28,16 +26,11 @@ _FIGURES = published.load("gradient_all_reduce")
 class SlowJob:
     """What is known of a slow job before anybody experiments."""
 
-    in_training: float
-    """Seconds that the classifier's calls take in training."""
-    benchmark: float
-    """Seconds that a benchmark takes for as many bytes."""
-    nbytes: int
-    """Of the classifier's gradients."""
-    calls: int
-    """In which they are summed."""
-    link: float
-    """Bytes per second that a rank's link carries at best."""
+    in_training: float  # seconds that the classifier's calls take in training
+    benchmark: float  # seconds that a benchmark takes for as many bytes
+    nbytes: int  # of the classifier's gradients
+    calls: int  # in which they are summed
+    link: float  # bytes per second that a rank's link carries at best
     ranks: int
 
     @property
@@ -128,8 +121,7 @@ def call_by_call(
     )
 
 
-LARGEST = "classifier.0.weight"
-"""The call with most bytes, 83 % of the classifier's."""
+LARGEST = "classifier.0.weight"  # the call with most bytes, 83 % of the classifier's
 
 
 def link(board: Board, job: SlowJob = THREAD, rounds: Sequence[tuple[float, float]] = (),

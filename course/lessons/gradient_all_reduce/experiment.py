@@ -43,8 +43,7 @@ class Timer(NamedTuple):
     """What one rank's stopwatch around one call showed, taken apart; seconds."""
 
     name: str
-    wait: float
-    """Until the last rank had arrived."""
+    wait: float  # until the last rank had arrived
     move: float
 
     @property
@@ -203,8 +202,7 @@ def as_posted(program: Callable = programs.as_posted, place: Place | None = None
     return (place or hosts()).records(measure, cases=("loop", "benchmark"), **OURS)
 
 
-CLASSIFIER = 16
-"""The first call of the classifier: six of the 22 follow, this one included."""
+CLASSIFIER = 16  # the first call of the classifier: six of the 22 follow, this one included
 
 
 def small_calls() -> Record:

@@ -36,14 +36,10 @@ from labkit.measure.records import Record
 class World:
     """A job, and how it was benchmarked."""
 
-    backwards: bool = False
-    """Its loop begins with the last layer."""
-    late: bool = False
-    """Rank 2 is late in every step."""
-    pause: bool = False
-    """Rank 1 pauses before the second layer of the classifier."""
-    delay: float = evidence.DELAY
-    """Seconds by which a rank is late, or pauses."""
+    backwards: bool = False  # its loop begins with the last layer
+    late: bool = False  # rank 2 is late in every step
+    pause: bool = False  # rank 1 pauses before the second layer of the classifier
+    delay: float = evidence.DELAY  # seconds by which a rank is late, or pauses
     tiny_layers: int = 0
     width: float = 1 / 8
     training_on_thin: bool = False

@@ -105,8 +105,7 @@ def as_posted(make=vgg11, iterations=5):
     return steps
 
 
-CARD = "eth1"
-"""The second network card of each host, whose link is thinner."""
+CARD = "eth1"  # the second network card of each host, whose link is thinner
 
 
 def second_card(wanted: bool = True, ranks: list[int] | None = None) -> dist.ProcessGroup | None:
@@ -144,8 +143,7 @@ def train(arms, rounds=5):
     return tracer.trace()
 
 
-PAUSE = 0.06
-"""Seconds by which a `Fault` delays its rank, in every step."""
+PAUSE = 0.06  # seconds by which a `Fault` delays its rank, in every step
 
 
 class Fault:
@@ -254,8 +252,7 @@ class AllAtOnce(DuringBackward):
         super().finish()
 
 
-CAP = 2 * MB
-"""Bytes per bucket: the largest tensor has 6.4 MB, all others together 1.6 MB."""
+CAP = 2 * MB  # bytes per bucket: the largest tensor has 6.4 MB, all others together 1.6 MB
 RUNGS = (
     "1: a call per tensor",
     "2: one flat tensor",

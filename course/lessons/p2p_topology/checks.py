@@ -190,8 +190,7 @@ def check_shares(design: Callable[[], Mapping]) -> None:
 
 # 4.4: read a matrix
 
-ORDER = (3, 6, 0, 5, 2, 1, 7, 4)
-"""Which GPU of the published matrix stands at each place."""
+ORDER = (3, 6, 0, 5, 2, 1, 7, 4)  # which GPU of the published matrix stands at each place
 
 
 def print_matrix() -> None:

@@ -31,8 +31,7 @@ class Copies:
     """Bytes per second of a copy with no other one under way: `alone[src][dst]`."""
     together: Mapping[int, float]
     """Seconds of GPU 0's copies to these GPUs, when they start together."""
-    nbytes: float
-    """What each of them carries."""
+    nbytes: float  # what each of them carries
 
     @property
     def slowest(self) -> int:

@@ -12,16 +12,14 @@ from typing import NamedTuple
 from course.comm import sharing
 from course.lessons.p2p_topology.topology import Topology, Ways, nvlinks
 
-Rate = Callable[[int, int], float]
-"""The bytes per second of a link: from, to."""
+Rate = Callable[[int, int], float]  # the bytes per second of a link: from, to
 
 
 class Path(NamedTuple):
     """A way from the first GPU to the last, over relays, and the rate at which it is used."""
 
     gpus: tuple[int, ...]
-    rate: float
-    """Bytes per second."""
+    rate: float  # bytes per second
 
     def __str__(self) -> str:
         return f"{' -> '.join(map(str, self.gpus))} at {self.rate / 1e9:.1f} GB/s"

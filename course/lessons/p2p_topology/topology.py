@@ -25,8 +25,7 @@ class Topology:
 
     classes: tuple[tuple[str, ...], ...]
     """`classes[i][j]`: the link class of the pair: `NV4`, `SYS`, ..., `X` on the diagonal."""
-    numa: tuple[int, ...]
-    """Each GPU's NUMA node."""
+    numa: tuple[int, ...]  # each GPU's NUMA node
     rates: Mapping[str, float]
     """Bytes per second, one way, of one NVLink (`NV1`) and of each PCIe class."""
     measured: tuple[tuple[float, ...], ...] | None = None

@@ -34,7 +34,7 @@ def check_time_call(time_call: Callable[..., float]) -> None:
         errors = [_hold_time(time_call, sick) for sick in sick_calls.SICK_CALLS]
         for _ in range(ATTEMPTS):
             program = sick_calls.examine_well
-            (first, _) = checking.on_ranks(program, time_call, world_size=2, checks=False)
+            first, _ = checking.on_ranks(program, time_call, world_size=2, checks=False)
             cost, calls, swallowed = first
             defaults = "who gives no `warmup` and `iters` wants 5 and 20: keep the signature's"
             hold(calls == 25, "5 calls to warm up and 20 that count", f"{calls} calls", defaults)
@@ -87,9 +87,8 @@ def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
         "time.time() is for dates, its clock can be set back, and was: use time.perf_counter": (
             min(ms, -1.0)
         ),
-        "that is the mean, which a few slow calls decide: sort the samples, take the middle one": (
-            mean(slowest)
-        ),
+        "that is the mean, which a few slow calls decide: sort the samples, take the "
+        "middle one": mean(slowest),
         "ranks add up: a call is done when its slowest rank is": median(map(sum, sick.calls)),
         "that is the slowest of the ranks' own medians, which hides that every single call was "
         "slow for somebody. First the slowest rank of each call, then the median": max(own),
@@ -195,14 +194,13 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
 
 def _hold_sum(meeting: Meeting, turn: int, me: int, tensor: torch.Tensor) -> None:
     own, theirs = meeting.data(turn, me), meeting.data(turn, 1 - me)
+    later = meeting.data(turn + 1, 1 - me)
     mistakes = {
         "the tensor is as it was: add in place (add_), into the tensor's own memory. `tensor = "
         "tensor + ...` and `.data =` do not; reshape(-1) of one with gaps is a copy": own,
         "this is twice our own: the partner's slot is the one at 1 - me": 2 * own,
         "we read what the partner wrote for the *next* turn: it was faster and overwrote its slot "
-        "before we had read it. Two halves, used in turns, make that impossible": (
-            own + meeting.data(turn + 1, 1 - me)
-        ),
+        "before we had read it. Two halves, used in turns, make that impossible": own + later,
     }
     checking.same_values(
         tensor,

@@ -1,6 +1,5 @@
 """Right answers in two styles, and the usual wrong ones, each refused with its own words."""
 
-import contextlib
 import statistics
 import time
 from functools import partial
@@ -35,56 +34,34 @@ def upper_middle(call, *, warmup=5, iters=20):
     return torch.stack(every).amax(0).sort().values[iters // 2]
 
 
-def stopwatch(
-    call, *, warmup=5, iters=20, clock=time.perf_counter, meet=dist.barrier, op="MAX", of="median"
-):
-    """Right, as long as nobody gives another clock, way to meet, reduction or summary."""
-    for _ in range(warmup):
-        call()
-    samples = []
-    for _ in range(iters):
-        meet()
-        start = clock()
-        call()
-        samples.append(clock() - start)
-    samples = torch.tensor(samples, dtype=torch.float64)
-    if op:
-        dist.all_reduce(samples, op=getattr(dist.ReduceOp, op))
-    return getattr(samples, of)().item()
+def ours(number, *changes):
+    names = {"statistics": statistics, "time": time, "torch": torch, "dist": dist}
+    return changed(solution("01", f"ex-1-{number}-answer"), *changes, **names)
 
 
-def slowest_median(call, **counts):
-    median = torch.tensor([stopwatch(call, **counts, op=None)])
-    dist.all_reduce(median, op=dist.ReduceOp.MAX)
-    return median.item()
-
-
-def barrier_on_the_clock(call, **counts):
-    return stopwatch(lambda: (dist.barrier(), call()), **counts)
-
-
-def swallows(call, **counts):
-    def quiet():
-        with contextlib.suppress(Exception):
-            call()
-
-    return stopwatch(quiet, **counts)
+stopwatch, table, summing, reading = (partial(ours, number) for number in (1, 2, 4, 5))
+MEET, START = "        dist.barrier()\n", "        start = time.perf_counter()\n"
+CALL = f"{START}        call()\n"
+REDUCE = "    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)\n"
+MEDIANS = f"    slowest = slowest.median()[None]\n{REDUCE}"
+QUIET = f"{START}        try: call()\n        except Exception: pass\n"
+CLOCKED = "a barrier, another collective|a rank that is late"  # load decides which is said
 
 
 @pytest.mark.timed
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (partial(stopwatch, op=None), "each rank reports its own time"),
-        (partial(stopwatch, op="SUM"), "ranks add up"),
-        (partial(stopwatch, of="mean"), "that is the mean"),
-        (partial(stopwatch, of="max"), "the middle one of *all* calls"),
-        (partial(stopwatch, clock=lambda: time.time()), "time.time() is for dates"),
-        (partial(stopwatch, meet=lambda: None), "the wait for a rank that is late"),
-        (lambda call, warmup, iters: stopwatch(call, warmup=0, iters=iters), "no warm-up"),
-        (slowest_median, "the slowest of the ranks' own medians"),
-        (barrier_on_the_clock, "a barrier, another collective|a rank that is late"),  # load decides
-        (swallows, "it was swallowed"),
+        (stopwatch(REDUCE, ""), "each rank reports its own time"),
+        (stopwatch("ReduceOp.MAX", "ReduceOp.SUM"), "ranks add up"),
+        (stopwatch("s.median", "s.mean"), "that is the mean"),
+        (stopwatch("statistics.median", "max"), "the middle one of *all* calls"),
+        (stopwatch("time.perf_counter", "time.time"), "time.time() is for dates"),
+        (stopwatch(MEET, ""), "the wait for a rank that is late"),
+        (stopwatch("range(warmup)", "range(0)"), "no warm-up"),
+        (stopwatch(REDUCE, MEDIANS), "the slowest of the ranks' own medians"),
+        (stopwatch(START, "", MEET, START + MEET), CLOCKED),
+        (stopwatch(CALL, QUIET), "it was swallowed"),
     ],
 )
 def test_wrong_stopwatches(answer, words, monkeypatch):
@@ -140,11 +117,6 @@ def polls(tensor, slots, me, turn, wake, wait):
     tensor += slots[turn % 2, 1 - me]
 
 
-def ours(number, *changes):
-    return changed(solution("01", f"ex-1-{number}-answer"), *changes, statistics=statistics)
-
-
-table, summing, reading = (partial(ours, number) for number in (2, 4, 5))
 cpus, slower = checks.check_cpus_like_ours, checks.check_first_slower
 check_sum, confined = checks.check_shared_sum, checks.check_confinement
 ONE = "in [*reading.after.items()][:1]"

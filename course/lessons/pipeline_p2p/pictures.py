@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.lessons.pipeline_p2p import experiment, schedules
-from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Task, Transfer
+from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Task
 from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
@@ -30,18 +30,10 @@ CHAIN = [(1, F2), (1, F1), (2, F1), (2, Task("B", 2, 0))]
 """Who waits for whom in the lesson's program: rank and thing, from F2's receive to B0."""
 
 
-def step(
-    seen: StepTimeline,
-    *,
-    title: str = "",
-    ax: Axes | None = None,
-    until: float | None = None,
-    gap: tuple[int, float, float] | None = None,
-) -> Axes:
+def step(seen: StepTimeline, *, gap: tuple[int, float, float] | None = None, **how) -> Axes:
     """Draw one row per rank: its tasks as boxes, transfers as arrows between the rows.
 
-    `until` is the end of the time axis in seconds, to put two pictures on one scale; `gap` frames
-    an idle stretch: (rank, begin, end).
+    `gap` frames an idle stretch: (rank, begin, end). `how` is as of `draw_lanes`: title, until, ax.
     """
     boxes = [
         Bar(rank, KINDS[task.kind], at.begin, at.end, label=str(task))
@@ -56,8 +48,7 @@ def step(
         f"{1e3 * seen.seconds:.0f} ms; the ranks do not compute for {seen.bubble:.0%} of the time."
     )
     ranks = [f"rank {rank}" for rank in range(seen.world_size)]
-    look = {"arrows": arrows, "looks": LOOKS, "description": description}
-    ax = draw_lanes(ranks, boxes, **look, title=title, until=until, ax=ax)
+    ax = draw_lanes(ranks, boxes, arrows=arrows, looks=LOOKS, description=description, **how)
     if gap:
         rank, begin, end = gap
         frame = {"fill": False, "edgecolor": "#d62728", "linewidth": 2.2, "linestyle": "--"}
@@ -89,15 +80,11 @@ def steps(
 
 
 def queues(
-    ranks: Sequence[Program],
-    *,
-    title: str = "",
-    chain: Sequence[tuple[int, Task | Transfer]] = (),
-    ax: Axes | None = None,
+    ranks: Sequence[Program], *, title: str = "", chain: Sequence = (), ax: Axes | None = None
 ) -> list:
     """Draw what stands in each rank's queue, first to last; return the cycle, [] if none.
 
-    Of a `chain` each thing, in a rank's queue, is framed, with an arrow to what it waits for.
+    Of a `chain`, of (rank, task or transfer), each is framed, with an arrow to what it waits for.
     """
     cycle = find_cycle(waits(ranks, channel=Channel.ORDERED))
     boxes, places = [], {}

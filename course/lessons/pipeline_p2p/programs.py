@@ -95,11 +95,8 @@ class Stage:
         return dz @ self.weights.T
 
 
-Batches = Sequence[Sequence[Transfer]]
-
-
 def work_in_line(
-    entries: Batches,
+    entries: Sequence[Sequence[Transfer]],
     slot: Callable[[Transfer], Future],
     *,
     like: torch.Tensor,
@@ -135,7 +132,7 @@ def work_in_line(
 
 
 def work_through(
-    entries: Batches, slots: Mapping[Transfer, Future], in_line: Callable[..., None], **given: Any
+    entries: Sequence, slots: Mapping[Transfer, Future], in_line: Callable[..., None], **given: Any
 ) -> None:
     """Work through one queue, on a thread of its own; hand an error to whoever waits for a slot."""
     try:

@@ -10,7 +10,8 @@ which another suspect is guilty; a test holds that the board then finds that one
 import math
 from collections.abc import Mapping, Sequence
 
-from course.lessons.equivalent_collectives.experiment import QUARTER, RECORDING
+from course.lessons.equivalent_collectives.experiment import RECORDING
+from course.lessons.equivalent_collectives.programs import QUARTER
 from course.predictions.board import Board, Experiment, outcome
 from course.predictions.investigation import Investigation
 from labkit.measure.records import Record

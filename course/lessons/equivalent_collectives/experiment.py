@@ -29,8 +29,6 @@ NAME = "equivalent-collectives"
 TITLE = "Three ways to sum"
 RECORDING = Path(__file__).with_name("recording.json")
 FOUR = Place(hosts=4, rate="200mbit")
-QUARTER = ", S/4"
-"""What the name of a way ends with that gets a quarter of the tensor."""
 NBYTES = 2 * 2**20
 """S. A multiple of 2 x 4096 x ranks, so that payload can be told from headers."""
 
@@ -47,7 +45,7 @@ def compare(
     """Run ways to sum in turn on hosts with equal links; return a record of each, by its name.
 
     With `quarters` each way gets turns with a quarter of the tensor, too: those records have
-    `QUARTER` behind their names.
+    `programs.QUARTER` behind their names.
 
     A record's `values` have `right` and `copied`, whether every rank had the sum, or rank 0's
     tensor, and `matrix`, what each rank sent to each other in units of S; None where nobody could
@@ -56,28 +54,26 @@ def compare(
     Raises:
         LookupError: No links can be made here, and nothing of these names was recorded.
     """
-    some = {name + QUARTER: way for name, way in ways.items() if quarters}
-    shares, ways = dict.fromkeys(some, 0.25), {**ways, **some}
+    ways = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
 
     def measure(here: Place) -> list[Record]:
-        return measured(here, ways, nbytes, iters, shares)
+        return measured(here, ways, nbytes, iters)
 
     found = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways, say=say)
-    by_way = runs.by_case(r for r in found if r.nbytes == nbytes * shares.get(r.case, 1))
+    by_way = runs.by_case(r for r in found if r.nbytes == programs.given(r.case, nbytes))
     if missing := ways.keys() - by_way.keys():
         raise LookupError(f"no links can be made here, and nobody recorded {sorted(missing)}.")
     return {name: by_way[name] for name in ways}
 
 
 def measured(
-    here: Place, ways: Mapping[str, Way], nbytes: int, iters: int, shares: Mapping[str, float],
-    *, named: str = "", **values: Any,
-) -> list[Record]:  # fmt: skip
+    here: Place, ways: Mapping[str, Way], nbytes: int, iters: int, *, named: str = "", **values: Any
+) -> list[Record]:
     """Run the ways at a place that is up; `named` stands before their names in the records."""
-    ranks = here.launch(programs.measure, dict(ways), nbytes, iters, shares, timeout=120.0)
+    ranks = here.launch(programs.measure, dict(ways), nbytes, iters, timeout=120.0)
     made = []
     for name in ways:
-        mine, size = [rank[name] for rank in ranks], int(nbytes * shares.get(name, 1))
+        mine, size = [rank[name] for rank in ranks], programs.given(name, nbytes)
         found = {x: all(one[x] for one in mine) for x in ("right", "copied")}
         found |= {"matrix": _sent([one["report"] for one in mine], size), **values}
         samples = [one["samples"] for one in mine]
@@ -162,7 +158,7 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     by_hand, iters = FOUR.link != "torchrun", 2 if quick else 7
     made = compare(WAYS | STEPS | (CONTROL if by_hand else {}), iters=iters, say=progress)
     sizes = compare(WAYS, quarters=True, iters=iters, say=progress)
-    made |= {name: record for name, record in sizes.items() if name.endswith(QUARTER)}
+    made |= {name: record for name, record in sizes.items() if name.endswith(programs.QUARTER)}
     made |= compare(TREES, iters=iters, say=progress) if by_hand else {}
     return list(made.values())
 

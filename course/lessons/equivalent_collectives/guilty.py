@@ -72,10 +72,8 @@ def measure(guilty: str) -> list[Record]:
     """
     alone, first, sums = WORLDS[guilty]
     ways: dict[str, Way] = {ONE: dist.all_reduce, TWO: partial(programs.then_gather, first=first)}
-    quarters = {name + problem.QUARTER: way for name, way in ways.items()}
-    shares = dict.fromkeys(quarters, 0.25)
-    ways |= quarters | {FIRST: alone, SECOND: programs.all_gather}
+    ways |= {name + programs.QUARTER: way for name, way in ways.items()}
+    ways |= {FIRST: alone, SECOND: programs.all_gather}
     values = {"named": f"world {guilty}: ", "sums": problem.without_a_wire(sums)}
-    asked = ways, problem.NBYTES, 5, shares
     with problem.FOUR.up() as here:
-        return runs.watched(lambda: problem.measured(here, *asked, **values))
+        return runs.watched(lambda: problem.measured(here, ways, problem.NBYTES, 5, **values))

@@ -17,6 +17,8 @@ from labkit.measure import timing, wire
 from labkit.ranks.devices import device
 
 Way = Callable[[torch.Tensor], Any]
+QUARTER = ", S/4"
+"""What the name of a way ends with that gets a quarter of the tensor."""
 
 
 def reduce_then_broadcast(x: torch.Tensor) -> None:
@@ -84,19 +86,20 @@ TREES: dict[str, Way] = {"gloo's broadcast": STEPS["broadcast"], "in turn": broa
 """One tree, in which the root's two sends share its link, or take turns."""
 
 
-def measure(
-    ways: Mapping[str, Way], nbytes: int, iters: int, shares: Mapping[str, float]
-) -> dict[str, dict[str, Any]]:
-    """Check, meter and time each way, in turn within each iteration; runs on every rank.
+def given(name: str, nbytes: int) -> int:
+    """Return how many of the tensor's bytes a way gets."""
+    return nbytes // 4 if name.endswith(QUARTER) else nbytes
 
-    `shares`: name -> what part of the tensor of `nbytes` that way gets, where it is not all.
+
+def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[str, Any]]:
+    """Check, meter and time each way, in turn within each iteration; runs on every rank.
 
     Returns:
         By name: `right` and `copied`, whether the sum is there, or rank 0's tensor; `report`, the
         wire meter's; `samples`, seconds.
     """
     rank, n, results = dist.get_rank(), dist.get_world_size(), {}
-    numels = {name: int(nbytes * shares.get(name, 1)) // 4 for name in ways}
+    numels = {name: given(name, nbytes) // 4 for name in ways}
     with device():
         for name, way in ways.items():
             way(pattern(rank, n))  # opens connections

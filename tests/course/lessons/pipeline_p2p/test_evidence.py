@@ -19,6 +19,7 @@ RAN = {"bubble": 0.67, "forward": [0.0126, 0.0125, 0.0125]}
 QUEUED = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.008}}
 FAST = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.002}}
 LONGER = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.008, "longer_b0": 0.05}}
+KNOWN = by_case(catalogue.experiment("pipeline-p2p").recorded())
 IDLE = (0.385, 0.384, 0.386)
 
 
@@ -40,13 +41,11 @@ def test_the_board_follows_the_evidence(fast, frame, left):
 
 
 def test_one_task_earlier_takes_what_the_reply_says():
-    known = by_case(catalogue.experiment("pipeline-p2p").recorded())
     both = (experiment.MYSTERY, experiment.EARLIER)
-    assert [round(1e3 * known[str(case)].summary.median) for case in both] == [680, 341]
+    assert [round(1e3 * KNOWN[str(case)].summary.median) for case in both] == [680, 341]
 
 
 def test_the_frame_lasts_as_long_as_b0_on_either_links():
-    known = by_case(catalogue.experiment("pipeline-p2p").recorded())
     for case in (experiment.MYSTERY, experiment.FASTER):
-        frames = [1e3 * one["frame"] for one in known[str(case)].values["rounds"]]
+        frames = [1e3 * one["frame"] for one in KNOWN[str(case)].values["rounds"]]
         assert 24 < median(frames) < 27

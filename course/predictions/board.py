@@ -36,7 +36,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from course.predictions import forms, judging, ledger_file
@@ -55,7 +54,6 @@ LEGEND = (
     f"decide. {SIGNS[NOT_ASKED]} no test."
 )
 """What the signs of a board's cells mean."""
-_PAGE = Path(__file__).with_name("board.html")
 WIDTH = 96
 """Characters of a printed line: JupyterLab breaks longer ones within a word."""
 
@@ -290,7 +288,7 @@ class Board:
         if known:
             notes.append(f"other programs used up to {max(known):.1f} CPUs")
         return forms.filled(
-            _PAGE.read_text(encoding="utf-8"),
+            "board.html",
             board=self,
             vote=self._vote(),
             notes="; ".join(notes),

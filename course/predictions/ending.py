@@ -13,14 +13,6 @@ from course.predictions import forms, ledger_file
 from course.predictions.ledger_file import Entry
 
 _CAN = re.compile(r"\**After this lesson\**,? (you .+?)(?=\n|$)")
-_CARD = """\
-<div class="course-card" style="{{ box }};border-color:#009e73">
-<b>✔ {{ title }}</b>: you have come to its end. Well done!
-{%- if figures %}<div>{{ figures }}</div>{% endif %}
-{%- if can %}<p>Now {{ can }}</p>{% endif %}
-{%- if bets %}<div>Your bets:</div><ul style="margin:.2em 0">
-{%- for question, text in bets %}<li>{{ question }} {{ text }}</li>{% endfor %}</ul>{% endif %}
-{%- if link %}<p>Next: <a href="{{ link }}">{{ next }}</a></p>{% endif %}</div>"""
 
 
 def show(number: str, *, yours: str = "", theirs: str = "") -> None:
@@ -46,7 +38,7 @@ def show(number: str, *, yours: str = "", theirs: str = "") -> None:
     lines += [link and f"Next: {step} ({link})"]
     names = {"title": title, "figures": figures, "can": can, "bets": bets, "link": link}
     text = "\n".join(filter(None, lines))
-    forms.display(text, lambda: forms.filled(_CARD, next=step, **names))
+    forms.display(text, lambda: forms.filled("card.html", next=step, **names))
 
 
 def outcome(entry: Entry) -> str:

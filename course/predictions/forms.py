@@ -22,25 +22,6 @@ _BOX = (
     "border-left:4px solid #0072b2;padding:.6em 1em;margin:.4em 0;max-width:46em;"
     "background:rgba(0,114,178,.07)"
 )
-_QUESTION = """\
-<div class="course-question" style="{{ box }}" data-key="{{ entry.key }}" \
-data-unit="{{ entry.unit }}" data-also="{{ also }}"><b>Your {{ kind }}.</b> {{ entry.question }}
-{%- if entry.unit %} [{{ entry.unit }}]{% endif %}
-{%- if entry.options %}<ol type="a">
-{%- for option in entry.options %}<li>{{ option }}</li>{% endfor %}</ol>{% endif %}
-<p class="course-code-form"><small>In code: <code>{{ code }}</code></small></p></div>"""
-_QUIZ = """\
-<div class="course-quiz" style="{{ box }}"><b>{{ heading }}</b> {{ quiz.question }}<ol type="a">
-{%- for option in quiz.options %}<li>{{ option }}</li>{% endfor %}</ol>
-<details><summary>The answer</summary>{{ folded }}</details></div>"""
-_RESULT = """\
-{% set cell = "padding:.15em 1.2em .15em 0;text-align:left;background:none" -%}
-<div class="course-result" data-key="{{ entry.key }}" style="{{ box }}">
-<div>{{ entry.question }}</div><div class="course-you"></div>
-<table style="border:none;margin:.3em 0"><tbody>{% for name, value, note in rows %}
-<tr style="background:none"><th scope="row" style="{{ cell }};font-weight:normal">{{ name }}</th>
-<td style="{{ cell }}"><b>{{ value }}</b>{% if note %} &ensp;{{ note }}{% endif %}</td></tr>
-{%- endfor %}</tbody></table><div>{{ verdict }}</div></div>"""
 _RESULT_NAMES = {
     "MEASURED": "here and now",
     "EMULATED": "here and now",
@@ -90,7 +71,7 @@ def show_question(entry: Entry, *, gated: bool = False) -> None:
         lines.append(f'To see it without: gate("{entry.key}", skip=True)')
     display(
         "\n".join(lines),
-        lambda: filled(_QUESTION, entry=entry, also=entry.also, kind=kind, code=code),
+        lambda: filled("question.html", entry=entry, also=entry.also, kind=kind, code=code),
         lambda: _question_form(entry, kind, gated=gated),
         asks=entry.key,
     )
@@ -107,7 +88,7 @@ def show_quiz(
     options = [f"  {option}" for option in lettered(quiz.options).values()]
     display(
         "\n".join([f"{heading} {quiz.question}", *options, f"In code: {code}"]),
-        lambda: filled(_QUIZ, quiz=quiz, heading=heading, folded=folded),
+        lambda: filled("quiz.html", quiz=quiz, heading=heading, folded=folded),
         lambda: _quiz_form(quiz, answered, heading),
         asks="",
     )
@@ -120,7 +101,7 @@ def show_result(entry: Entry) -> None:
     lines = [f"  {name:<22}{value}  {note}".rstrip() for name, value, note in rows]
     display(
         "\n".join([entry.question, *lines, f"  {verdict}"]),
-        lambda: filled(_RESULT, entry=entry, rows=rows, verdict=verdict),
+        lambda: filled("result.html", entry=entry, rows=rows, verdict=verdict),
         tells=entry.key,
     )
 
@@ -142,10 +123,11 @@ def display(
 
 
 def filled(template: str, **values: Any) -> str:
-    """Fill a template of HTML with values, in the box that all our forms have."""
+    """Fill a template of this folder with values, in the box that all our forms have."""
     import jinja2
 
-    return jinja2.Environment(autoescape=True).from_string(template).render(box=_BOX, **values)
+    templates = jinja2.Environment(loader=jinja2.PackageLoader(__package__, ""), autoescape=True)
+    return templates.get_template(template).render(box=_BOX, **values)
 
 
 def in_notebook() -> bool:

@@ -49,14 +49,12 @@ _WHO = re.compile(r"\[\d+,(\d+)\]<\w+>:|\s*(\d+):\s")
 """What mpirun and Slurm put before a line: which process printed it."""
 _TAG = re.compile(r"\[\d+,\d+\]<\w+>:")
 """mpirun's, which may stand within a row, too, where the program flushed."""
-_OWN = re.compile("NCCL (?:INFO|WARN|TRACE)")
-"""In lines that NCCL itself prints."""
+_OWN = re.compile("NCCL (?:INFO|WARN|TRACE)")  # in lines that NCCL itself prints
 _TESTS = re.compile(r"([nr]ccl)-tests:? [Vv]ersion (\S+)(?: .*ccl-library=(\d{1,9}))?")
 _LIBRARY = re.compile(r"\b([NR]CCL) version(?: :)? (\d+\.[\d.]*\d)")
 _NETWORK = re.compile(r"Using network (\S.*\S|\S)")
 _short = cache(one_line)
-_FOREVER = 1e15
-"""Microseconds; whatever lasts longer is no time."""
+_FOREVER = 1e15  # microseconds; whatever lasts longer is no time
 _SETTING = re.compile(
     r"\b([NR]CCL_(?!DEBUG|HOSTID)[A-Z0-9_]+)(?:=| set by environment to | set to )([^\s'\"`;]+)"
 )
@@ -71,13 +69,10 @@ class Failure:
     gpus_per_host: int | None
     hosts: list[str]
     line: int
-    text: str
-    """What it printed, in short."""
-    phase: str
-    """How far it had come: see `MAKING` and `MOVING`."""
+    text: str  # what it printed, in short
+    phase: str  # how far it had come: see `MAKING` and `MOVING`
     file: str
-    slots: Sequence[str] = ()
-    """PCI addresses of the GPUs that took part."""
+    slots: Sequence[str] = ()  # PCI addresses of the GPUs that took part
 
     @property
     def kind(self) -> tuple[str | None, int | None]:
@@ -89,8 +84,7 @@ class Failure:
 class Log:
     """What one file holds, or several."""
 
-    files: list[str]
-    """Their names."""
+    files: list[str]  # their names
     records: list[Record] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -105,10 +99,8 @@ class Place(NamedTuple):
     """Where one rank ran."""
 
     host: str
-    gpu: str
-    """The model's name."""
-    pci: str = ""
-    """The GPU's PCI address, which tells the slot: ``"0000:9d:00"``."""
+    gpu: str  # the model's name
+    pci: str = ""  # the GPU's PCI address, which tells the slot: ``"0000:9d:00"``
 
 
 class Row(NamedTuple):
@@ -116,11 +108,9 @@ class Row(NamedTuple):
 
     number: int
     nbytes: int
-    params: dict[str, str | bool]
-    """Type, operation, and whether it was in place."""
+    params: dict[str, str | bool]  # type, operation, and whether it was in place
     seconds: float
-    algbw: float = 0.0
-    """GB/s."""
+    algbw: float = 0.0  # GB/s
     busbw: float = 0.0
     wrong: float | None = None
 

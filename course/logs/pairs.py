@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Pair = frozenset[str]
-GAP = 1.25
-"""Two speeds, if the fast ones begin at this multiple of where the slow ones end."""
+GAP = 1.25  # two speeds, if the fast ones begin at this multiple of where the slow ones end
 LUCK = 1e-3
 """A smaller gap counts where a rule is right for all pairs that luck gives less often than this."""
 WRONG = 0.2
@@ -33,8 +32,7 @@ class Rule:
 
     which: str
     hosts: tuple[str, ...]
-    right: int
-    """How many pairs it is right for."""
+    right: int  # how many pairs it is right for
     of: int
 
     def calls_slow(self, pair: Pair) -> bool:

@@ -34,8 +34,7 @@ NVLINK = {
 }
 """Bytes per second of a GPU's NVLinks in one direction: half of what NVIDIA's data sheets state
 (V100 300, A100 600, H100 and H200 900, B200 1800 GB/s). By a part of the GPU's name."""
-SLOW = 0.8
-"""Below this share of what is usual a record is slow."""
+SLOW = 0.8  # below this share of what is usual a record is slow
 _RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _MOST_ROWS, _MOST_CURVES, _MOST_PICTURES = 400, 7, 12
 _MOST_WRITTEN, _MOST_DRAWN = 40, 1024

@@ -54,19 +54,15 @@ LEGEND = (
     f"decide. {SIGNS[NOT_ASKED]} no test."
 )
 """What the signs of a board's cells mean."""
-WIDTH = 96
-"""Characters of a printed line: JupyterLab breaks longer ones within a word."""
+WIDTH = 96  # characters of a printed line: JupyterLab breaks longer ones within a word
 
 
 class Experiment(NamedTuple):
     """One column of a board."""
 
-    what: str
-    """What it changes or reads, in a few words: `a late rank`."""
-    asks: str = ""
-    """Letters of the suspects that it is made for."""
-    how: str = ""
-    """How to do it: a command, where the board is not in a lesson."""
+    what: str  # what it changes or reads, in a few words: `a late rank`
+    asks: str = ""  # letters of the suspects that it is made for
+    how: str = ""  # how to do it: a command, where the board is not in a lesson
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +72,7 @@ class Test:
     __test__ = False  # pytest: this is none
 
     experiment: str
-    predicts: str
-    """In words, with its limit: what would have been false if another one were guilty."""
+    predicts: str  # in words, with its limit: what would have been false if another one were guilty
     found: str
     judged: Judged
     tiers: str = ""

@@ -4,8 +4,7 @@ import math
 import re
 from typing import Any
 
-RATIOS = ("x", "×", "times")
-"""Units of a ratio, which is above 0."""
+RATIOS = ("x", "×", "times")  # units of a ratio, which is above 0
 _FIGURE = re.compile(
     r"([-+]?(?:[1-9]\d{0,2}(?:[,_\u2009\u202f ]\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
     r"\s*([^\s\d,.].*)?",

@@ -27,8 +27,7 @@ class Field:
     label: str
     unit: str = ""
     hint: str = ""
-    size: int = 8
-    """Characters that it shows."""
+    size: int = 8  # characters that it shows
     figure: bool = True
 
 
@@ -37,16 +36,11 @@ class Reply:
     """What the kernel says to what was handed over."""
 
     text: str
-    error: bool = False
-    """It was refused: what was typed stays as it is, and so does the focus."""
-    open: bool = True
-    """Whether something may still be handed over."""
-    values: Mapping[str, str] | None = None
-    """What the fields hold from now on; None leaves them."""
-    stay: bool = False
-    """Leave the focus on the button that was pressed."""
-    running: bool = False
-    """Not the last word: until that comes, nothing more can be handed over."""
+    error: bool = False  # it was refused: what was typed stays as it is, and so does the focus
+    open: bool = True  # whether something may still be handed over
+    values: Mapping[str, str] | None = None  # what the fields hold from now on; None leaves them
+    stay: bool = False  # leave the focus on the button that was pressed
+    running: bool = False  # not the last word: until that comes, nothing more can be handed over
 
 
 class Form(anywidget.AnyWidget):

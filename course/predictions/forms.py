@@ -41,8 +41,7 @@ class Quiz:
     key: str
     question: str
     options: list[str]
-    right: int
-    """Index of the right option."""
+    right: int  # index of the right option
     reason: str = ""
 
     @property

@@ -37,22 +37,16 @@ from labkit.measure.records import Record
 class Investigation:
     """What a lesson asks, whom it suspects, and how it finds out."""
 
-    key: str
-    """Of the vote, as in the lesson's `questions.json`."""
-    question: str
-    """As a board of ours asks it; the learner's asks what the vote asked."""
-    suspects: Mapping[str, str]
-    """Letter of the vote -> the option in a few words, in their order."""
-    experiments: Mapping[str, Experiment]
-    """See `Board`."""
+    key: str  # of the vote, as in the lesson's `questions.json`
+    question: str  # as a board of ours asks it; the learner's asks what the vote asked
+    suspects: Mapping[str, str]  # letter of the vote -> the option in a few words, in their order
+    experiments: Mapping[str, Experiment]  # see `Board`
     tests: Callable[[Board, Sequence[Record], str], object]
     """Adds to a board all tests of a world, from what was recorded; "" is the lesson's own."""
-    recording: Path
-    """The lesson's recorded runs."""
+    recording: Path  # the lesson's recorded runs
     worlds: str = ""
     """Letters of the suspects of whom there is a recorded world in which they are guilty."""
-    apart: Mapping[str, str] = field(default_factory=dict)
-    """See `Board`."""
+    apart: Mapping[str, str] = field(default_factory=dict)  # see `Board`
 
     def board(self) -> Board:
         """Return the board of the learner's vote, before any experiment."""

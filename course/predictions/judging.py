@@ -18,13 +18,11 @@ from course.other_programs import Snapshot, limit, root
 from labkit.measure.records import Record
 from labkit.ranks.machine import usable_cpus
 
-LEAST = 3
-"""Rounds that decide by agreeing."""
+LEAST = 3  # rounds that decide by agreeing
 CROWDED = 0.5
 """Share of the CPUs that we may use. Where other programs use more, a short program that runs alone
 is slow in every round, and a ratio of times is wrong in all of them alike."""
-SHORTEST = 0.3
-"""Seconds over which what others used can be told."""
+SHORTEST = 0.3  # seconds over which what others used can be told
 Rounds = bool | None | Iterable[bool | None]
 """Of each round whether it came out so, or None where it says nothing; one value is one round."""
 
@@ -32,13 +30,10 @@ Rounds = bool | None | Iterable[bool | None]
 class Judged(NamedTuple):
     """What some rounds come to."""
 
-    outcome: bool | None
-    """None: not judged."""
+    outcome: bool | None  # none: not judged
     rounds: tuple[bool | None, ...]
-    others: float | None
-    """CPUs that other programs used meanwhile, where that is known."""
-    crowded: bool = False
-    """Whether rounds that agree were not believed, since others used so much."""
+    others: float | None  # CPUs that other programs used meanwhile, where that is known
+    crowded: bool = False  # whether rounds that agree were not believed, since others used so much
 
     @property
     def disturbed(self) -> bool:

@@ -27,8 +27,7 @@ from course.predictions.forms import Quiz
 from course.predictions.ledger_file import Entry
 from labkit.measure.records import Record, Tier, tiers_of
 
-_told: set[str] = set()
-"""What is said only once: of open gates, and of the learner's file."""
+_told: set[str] = set()  # what is said only once: of open gates, and of the learner's file
 
 
 class Stopped(Exception):

@@ -35,8 +35,7 @@ without this is a pass of the other one, and does not count."""
 BENT = 10
 """Times by which other programs may make a figure wrong. Beside up to four busy loops, which got
 one of two CPUs, all_reduces of 4 bytes to 16 MiB took 0.5 to 1.8 times as long: medians of 30."""
-STANDING = "still standing"
-"""What a board says of a suspect that was judged and has not fallen."""
+STANDING = "still standing"  # what a board says of a suspect that was judged and has not fallen
 
 
 TEXT, FIGURE, ANSWER = (str,), (int, float, NoneType), (str, int, float, NoneType)
@@ -72,16 +71,12 @@ class Entry:
     """Of a vote, in the order of their letters; empty for a prediction."""
     answer: float | str | None = None
     low: float | None = None
-    high: float | None = None
-    """The range in which the learner is 80 % sure to find the result."""
+    high: float | None = None  # the range in which the learner is 80 % sure to find the result
     reason: str = ""
     skipped: bool = False
-    talked: bool = False
-    """Whether a second vote was called for, after talk and before the result."""
-    second: float | str | None = None
-    """What was committed last in that second vote."""
-    after: float | str | None = None
-    """What was committed last when the result had been seen."""
+    talked: bool = False  # whether a second vote was called for, after talk and before the result
+    second: float | str | None = None  # what was committed last in that second vote
+    after: float | str | None = None  # what was committed last when the result had been seen
     measured: float | str | None = None
     """The first result that was seen on a calm machine; until there is one, the last."""
     model: float | None = None
@@ -92,10 +87,8 @@ class Entry:
     fates: dict[str, str] | None = None
     """Of a vote on a board: letter -> `still standing` or `fell, by A`, of those that were judged;
     `measured` then says which are left: `c or d`."""
-    also: str = ""
-    """What its form asks besides the answer: `range`, `reason` or nothing."""
-    opened: bool = False
-    """Whether its gate has been passed, so that its result may have been seen."""
+    also: str = ""  # what its form asks besides the answer: `range`, `reason` or nothing
+    opened: bool = False  # whether its gate has been passed, so that its result may have been seen
 
     @property
     def locked(self) -> bool:
@@ -195,8 +188,7 @@ class Answer:
     key: str
     letter: str
     right: bool
-    at: str
-    """ISO 8601, UTC."""
+    at: str  # ISO 8601, UTC
 
 
 @dataclass(slots=True)
@@ -206,8 +198,7 @@ class Book:
     entries: dict[str, Entry] = field(default_factory=dict)
     """By key, in the order in which they were asked."""
     answers: list[Answer] = field(default_factory=list)
-    passed: set[str] = field(default_factory=set)
-    """Exercises."""
+    passed: set[str] = field(default_factory=set)  # exercises
     finished: dict[str, str] = field(default_factory=dict)
     """Lesson -> when it was run to its end first."""
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)

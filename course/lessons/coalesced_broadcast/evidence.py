@@ -16,10 +16,8 @@ from labkit.measure.records import Record
 
 MUCH, LITTLE = 0.6, 0.4
 """Shares of the difference: from here on it is most of it; up to here it is not."""
-ALIKE = 1.15
-"""Times the fastest way: where no way takes longer, they do not differ."""
-LEAST = 0.1
-"""Of the time of 'all in one': a smaller difference is none that could be explained."""
+ALIKE = 1.15  # times the fastest way: where no way takes longer, they do not differ
+LEAST = 0.1  # of the time of 'all in one': a smaller difference is none that could be explained
 
 
 def medians(*records: Record) -> list[tuple[float, ...]]:

@@ -18,8 +18,7 @@ from labkit.measure.records import Record
 NAME = "coalesced-broadcast"
 TITLE = "One broadcast or three hundred?"
 RECORDING = Path(__file__).with_name("recording.json")
-ROUNDS, IN_A_ROUND = 4, 3
-"""Rounds of an experiment; broadcasts of each way in a round."""
+ROUNDS, IN_A_ROUND = 4, 3  # rounds of an experiment; broadcasts of each way in a round
 LINK, NARROW = "2gbit", 0.4
 """A link between hosts, and the width of the network that is sent there: the bytes go with its
 square."""

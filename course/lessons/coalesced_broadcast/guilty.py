@@ -23,8 +23,7 @@ from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import programs
 from labkit.measure.records import Record
 
-LONG, PIECE = 32 * MB, 2**16
-"""Bytes from which on world d cuts a message, and the pieces."""
+LONG, PIECE = 32 * MB, 2**16  # bytes from which on world d cuts a message, and the pieces
 
 
 def _with_packer(work: Callable[[torch.Tensor, list[torch.Tensor]], object]) -> Callable:

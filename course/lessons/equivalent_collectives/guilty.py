@@ -18,8 +18,7 @@ from course.lessons.equivalent_collectives.evidence import FIRST, ONE, SECOND, T
 from course.lessons.equivalent_collectives.programs import Way, ring_reduce_scatter
 from labkit.measure.records import Record
 
-WAIT = problem.NBYTES / (200e6 / 8)
-"""Seconds that S takes over a link: two thirds of an all_reduce."""
+WAIT = problem.NBYTES / (200e6 / 8)  # seconds that S takes over a link: two thirds of an all_reduce
 
 
 def waiting(x: torch.Tensor) -> torch.Tensor:

@@ -17,10 +17,8 @@ GPUS = 16
 class Step:
     """One call of one collective in the puzzle's table, as labelled there."""
 
-    way: str
-    """The row: one of the three ways to sum."""
-    name: str
-    """As in torch.distributed."""
+    way: str  # the row: one of the three ways to sum
+    name: str  # as in torch.distributed
     algorithm: str
     nbytes: float
     seconds: float

@@ -17,8 +17,7 @@ from labkit.measure import timing, wire
 from labkit.ranks.devices import device
 
 Way = Callable[[torch.Tensor], Any]
-QUARTER = ", S/4"
-"""What the name of a way ends with that gets a quarter of the tensor."""
+QUARTER = ", S/4"  # what the name of a way ends with that gets a quarter of the tensor
 
 
 def reduce_then_broadcast(x: torch.Tensor) -> None:

@@ -5,8 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-LATE = 0.05
-"""Seconds that rank 1 comes late to Cleo's call."""
+LATE = 0.05  # seconds that rank 1 comes late to Cleo's call
 
 
 def five_clocks(numel: int = 2**20) -> dict[str, tuple[float, float]]:
